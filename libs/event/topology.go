@@ -1,0 +1,125 @@
+package event
+
+import (
+	"strconv"
+	"time"
+)
+
+// Stream names a JetStream stream of the contract.
+type Stream string
+
+// The streams.
+const (
+	StreamRequests Stream = "KEB_REQUESTS"
+	StreamCommands Stream = "KEB_COMMANDS"
+	StreamResults  Stream = "KEB_RESULTS"
+	StreamFacts    Stream = "KEB_FACTS"
+	StreamDead     Stream = "KEB_DEAD"
+)
+
+// StageBucket is the key-value bucket of the stage memory. It is kept in memory only.
+const StageBucket = "keb_stage"
+
+// StageMemoryTTL is how long a value lives in the stage memory at most: the longest operation timeout.
+const StageMemoryTTL = 24 * time.Hour
+
+// DuplicateWindow is how long a stream drops a second message with the same Nats-Msg-Id. It only saves work:
+// the cursor in Postgres settles what counts.
+const DuplicateWindow = 30 * time.Second
+
+// StreamSpec says how a stream is configured.
+type StreamSpec struct {
+	Name     Stream
+	Subjects []string
+	// WorkQueue streams drop a message once it is acknowledged; the others keep it for MaxAge.
+	WorkQueue bool
+	MaxAge    time.Duration
+}
+
+// Streams lists the streams of the contract. All are kept in files.
+func Streams() []StreamSpec {
+	return []StreamSpec{
+		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true},
+		{Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true},
+		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true},
+		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: 7 * 24 * time.Hour},
+		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour},
+	}
+}
+
+// ConsumerSpec says how a durable pull consumer is configured.
+type ConsumerSpec struct {
+	Stream Stream
+	// Name is the durable name.
+	Name string
+	// Filter is a subject filter; empty means every subject of the stream.
+	Filter string
+	// AckWait is how long the server waits for an acknowledgement or a progress message before it delivers again.
+	AckWait time.Duration
+	// MaxAckPending bounds what is delivered and not acknowledged.
+	MaxAckPending int
+}
+
+const (
+	ackWait       = 30 * time.Second
+	maxAckPending = 20_000
+)
+
+// RequestsConsumer is the consumer that the orchestrators share for operation requests.
+func RequestsConsumer() ConsumerSpec {
+	return ConsumerSpec{Stream: StreamRequests, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending}
+}
+
+// ResultsConsumer is the consumer that the orchestrators share for step results.
+func ResultsConsumer() ConsumerSpec {
+	return ConsumerSpec{Stream: StreamResults, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending}
+}
+
+// CommandsConsumer is the consumer that the replicas of one worker share.
+func CommandsConsumer(worker string) ConsumerSpec {
+	return ConsumerSpec{
+		Stream: StreamCommands, Name: worker, Filter: "keb.command." + worker + ".*",
+		AckWait: ackWait, MaxAckPending: maxAckPending,
+	}
+}
+
+// FactsConsumer is the consumer of one reader of facts; every reader has its own name.
+func FactsConsumer(reader string) ConsumerSpec {
+	return ConsumerSpec{Stream: StreamFacts, Name: reader, AckWait: ackWait, MaxAckPending: maxAckPending}
+}
+
+// RequestSubject is where requests for operations of a type are published.
+func RequestSubject(t OperationType) string { return "keb.request." + string(t) }
+
+// CommandSubject is where commands for a step are published.
+func CommandSubject(worker, step string) string { return "keb.command." + worker + "." + step }
+
+// ResultSubject is where the results of a step are published.
+func ResultSubject(worker, step string) string { return "keb.result." + worker + "." + step }
+
+// FactSubject is where facts of a type about operations of a type are published, for example
+// "keb.fact.provision.step-finished".
+func FactSubject(o OperationType, t Type) string { return "keb.fact." + string(o) + "." + t.kind() }
+
+// DeadSubject is where messages of a stream are published that nobody could read.
+func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
+
+// CommandID is the event id of a command: "<operation id>/<cursor>".
+func CommandID(operationID string, cursor int64) string {
+	return operationID + "/" + strconv.FormatInt(cursor, 10)
+}
+
+// DispatchID is the Nats-Msg-Id of a command, and the event id and Nats-Msg-Id of its result:
+// "<operation id>/<cursor>/<dispatch>".
+func DispatchID(operationID string, cursor int64, dispatch int) string {
+	return CommandID(operationID, cursor) + "/" + strconv.Itoa(dispatch)
+}
+
+// Sources of events (the CloudEvents "source" attribute). A worker's source is WorkerSource(name).
+const (
+	SourceBroker       = "/keb/broker"
+	SourceOrchestrator = "/keb/orchestrator"
+)
+
+// WorkerSource is the "source" attribute of the results of a worker.
+func WorkerSource(worker string) string { return "/keb/worker/" + worker }
