@@ -1,0 +1,181 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// flushTimeout bounds the writes to the stage memory after Run, whose own time may be over by then.
+const flushTimeout = 5 * time.Second
+
+// Execution is one command and what its execution needs. It is for those who run steps: Worker and workertest.
+type Execution struct {
+	Command event.StepExecute
+	Worker  event.Worker
+	// Memory is the memory of the command's stage attempt; nil means that the worker has none.
+	Memory Memory
+	// Claim asks the broker for credentials; nil means that there is no broker.
+	Claim func(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error)
+	// Log is handed to the step; nil drops what it logs.
+	Log *slog.Logger
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Result is what came of an execution.
+type Result struct {
+	Outcome event.Outcome
+	// RetryAfter is for event.OutcomeRetry; 0 means the time in the process file.
+	RetryAfter time.Duration
+	// Error is set when something went wrong, also for a retry.
+	Error *event.Error
+	event.Result
+
+	// interrupted: the worker was stopped before the step was done, so there is nothing to report.
+	interrupted bool
+	panicked    bool
+}
+
+// Payload is the result as the event that goes over the bus.
+func (r Result) Payload() (event.Type, any) {
+	switch r.Outcome {
+	case event.OutcomeSucceeded:
+		return event.TypeStepSucceeded, event.StepSucceeded{Result: r.Result}
+	case event.OutcomeRetry:
+		return event.TypeStepRetry, event.StepRetry{Result: r.Result, RetryAfter: r.RetryAfter.Seconds(), Error: r.Error}
+	case event.OutcomeSkipped:
+		return event.TypeStepSkipped, event.StepSkipped{Result: r.Result}
+	case event.OutcomeNotCompleted:
+		return event.TypeStepSkipped, event.StepSkipped{Result: r.Result, NotCompleted: true, Error: r.Error}
+	case event.OutcomeStageLost:
+		return event.TypeStageLost, event.StageLost{Result: r.Result}
+	}
+	e := event.Error{Component: ComponentKEB, Reason: ReasonInternal, Message: "the step failed without saying why"}
+	if r.Error != nil {
+		e = *r.Error
+	}
+	return event.TypeStepFailed, event.StepFailed{Result: r.Result, Error: e}
+}
+
+// Execute runs a step once, exactly as a worker does, but without a bus: it ends ctx at the command's ExecuteBefore,
+// turns a panic into a failure, writes the stage memory and checks what the step returned.
+func Execute(ctx context.Context, step Step, x Execution) Result {
+	if x.Log == nil {
+		x.Log = slog.New(slog.DiscardHandler)
+	}
+	s := newSession(&x)
+	c := &x.Command
+	r := Result{Result: event.Result{
+		OperationID: c.Operation.ID, Cursor: c.Cursor, Stage: c.Stage, Step: c.Step,
+		Worker: x.Worker, StartedAt: s.now(),
+	}}
+
+	ctx, cancel := context.WithTimeout(ctx, c.ExecuteBefore.Sub(r.StartedAt))
+	defer cancel()
+	after, err := s.run(ctx, step, &r)
+	stopped := ctx.Err()
+
+	var invalid error
+	r.Details, invalid = s.close()
+	switch {
+	case r.panicked:
+		r.Outcome, r.Error = event.OutcomeFailed, report(err)
+	case invalid != nil:
+		r.Outcome, r.Error = event.OutcomeFailed, report(fmt.Errorf("invalid result: %w", invalid))
+		r.Details = nil
+	default:
+		r.judge(after, err, stopped)
+	}
+	s.settle(ctx, &r)
+	r.FinishedAt = s.now()
+	return r
+}
+
+func (s *session) run(ctx context.Context, step Step, r *Result) (after time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.panicked = true
+			err = fmt.Errorf("the step panicked: %v", p)
+			s.x.Log.Error("step panicked", "err", err, "stack", string(debug.Stack()))
+		}
+	}()
+	_, after, err = step.Run(ctx, s.operation(), s.x.Log)
+	return after, err
+}
+
+func (s *session) operation() Operation {
+	c := &s.x.Command
+	o := &c.Operation
+	return Operation{
+		ID: o.ID, Type: o.Type, InstanceID: o.InstanceID, Plan: o.Plan, Context: o.Context, Runtime: o.Runtime,
+		Credentials: o.Credentials, Stage: c.Stage, Step: c.Step,
+		StageAttempt: c.StageAttempt, StepAttempt: c.StepAttempt,
+		FirstTriedAt: c.FirstTriedAt, ExecuteBefore: c.ExecuteBefore, session: s,
+	}
+}
+
+// judge sets the outcome by what Run returned. stopped is how its context stood at that moment.
+func (r *Result) judge(after time.Duration, err, stopped error) {
+	if after < 0 {
+		r.Outcome = event.OutcomeFailed
+		r.Error = report(fmt.Errorf("invalid result: the step wants to run again after %s, which is negative", after))
+		return
+	}
+	if v, ok := errors.AsType[*verdict](err); ok {
+		r.Outcome, r.Message = v.outcome, cleanMessage(v.message)
+		if v.outcome == event.OutcomeRetry {
+			r.RetryAfter = after
+		}
+		if v.cause != nil {
+			r.Error = report(v.cause)
+		}
+		return
+	}
+	switch {
+	case err == nil && after == 0:
+		r.Outcome = event.OutcomeSucceeded
+	case err == nil:
+		r.Outcome, r.RetryAfter = event.OutcomeRetry, after
+	case stopped != nil && isStop(err):
+		r.Outcome, r.Error = event.OutcomeRetry, report(err)
+		r.Error.Reason = ReasonTimeout
+		r.interrupted = errors.Is(stopped, context.Canceled)
+	default:
+		r.Outcome, r.Error = event.OutcomeFailed, report(err)
+	}
+}
+
+// isStop tells an error that comes from the end of the context from one that the step knew for itself. Not every
+// client wraps the context's error, so any error that nobody has classified counts once the context has ended.
+func isStop(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return true
+	}
+	_, classified := errors.AsType[*Error](err)
+	return !classified
+}
+
+// settle writes the stage memory of a step that is done, and lets the loss of that memory win over every outcome.
+func (s *session) settle(ctx context.Context, r *Result) {
+	if !s.isLost() && (r.Outcome == event.OutcomeSucceeded || r.Outcome == event.OutcomeSkipped) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		defer cancel()
+		wrote, err := s.flush(ctx)
+		r.StageMemory = wrote
+		if err != nil {
+			r.Outcome, r.Message, r.Error = event.OutcomeRetry, "", report(fmt.Errorf("stage memory: %w", err))
+		}
+	}
+	if s.isLost() {
+		r.Outcome, r.RetryAfter, r.Error = event.OutcomeStageLost, 0, nil
+		r.Message = "the stage memory is gone"
+		r.interrupted = false
+	}
+}

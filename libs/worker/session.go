@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	maxDetails   = 256 << 10
+	claimTimeout = 10 * time.Second
+)
+
+// session is what the copies of one execution's Operation share.
+type session struct {
+	x          *Execution
+	parameters json.RawMessage
+
+	mu      sync.Mutex
+	details map[string]json.RawMessage // decoded when first needed
+	patch   map[string]json.RawMessage
+	// values and components wait for the flush.
+	values     map[string][]byte
+	components map[string][]Override
+	lost       bool
+	// invalid is the first thing that the step gave us that no result can carry.
+	invalid error
+	// closed drops what a goroutine of the step still does after Run has returned.
+	closed bool
+}
+
+func newSession(x *Execution) *session {
+	return &session{x: x, parameters: x.Command.Operation.Parameters}
+}
+
+func (s *session) now() time.Time {
+	if s.x.Now != nil {
+		return s.x.Now()
+	}
+	return time.Now()
+}
+
+// spoil notes the first invalid value; the caller holds mu.
+func (s *session) spoil(err error) {
+	if s.invalid == nil && !s.closed {
+		s.invalid = err
+	}
+}
+
+// readDetails is the saved part of a worker, or nil.
+func (s *session) readDetails(worker string) (json.RawMessage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.details == nil {
+		s.details = map[string]json.RawMessage{}
+		if raw := s.x.Command.Details; len(raw) > 0 {
+			if err := json.Unmarshal(raw, &s.details); err != nil {
+				return nil, fmt.Errorf("details: %w", err)
+			}
+		}
+	}
+	part := s.details[worker]
+	if worker != s.x.Worker.Name || len(s.patch) == 0 {
+		return part, nil
+	}
+	merged, err := MergeDetails(part, s.patch)
+	if err != nil {
+		return nil, fmt.Errorf("details of worker %q: %w", worker, err)
+	}
+	return merged, nil
+}
+
+func (s *session) saveDetails(own any) error {
+	members, err := detailsPatch(own)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("save details: Run has already returned")
+	}
+	if err == nil {
+		size := 0
+		for name, value := range members {
+			size += len(name) + len(value)
+		}
+		for name, value := range s.patch {
+			if _, again := members[name]; !again {
+				size += len(name) + len(value)
+			}
+		}
+		if size > maxDetails {
+			err = fmt.Errorf("save details: %d bytes, at most %d are allowed", size, maxDetails)
+		}
+	}
+	if err != nil {
+		s.spoil(err)
+		return err
+	}
+	if s.patch == nil {
+		s.patch = make(map[string]json.RawMessage, len(members))
+	}
+	maps.Copy(s.patch, members)
+	return nil
+}
+
+// detailsPatch is what a step wants to save as the members of a JSON object.
+func detailsPatch(own any) (map[string]json.RawMessage, error) {
+	raw, err := json.Marshal(own)
+	if err != nil {
+		return nil, fmt.Errorf("save details: %w", err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
+		return nil, fmt.Errorf("save details: %T encodes to %s, a JSON object is needed", own, jsonKind(raw))
+	}
+	if holdsNUL(raw) {
+		return nil, errors.New("save details: a text holds a NUL character, which cannot be stored")
+	}
+	return members, nil
+}
+
+// MergeDetails is a worker's part of the details after a patch of its members, which is what the orchestrator does
+// with the details of a result: members replace each other by name, and null removes one. part may be empty.
+func MergeDetails(part json.RawMessage, patch map[string]json.RawMessage) (json.RawMessage, error) {
+	members := map[string]json.RawMessage{}
+	if len(part) > 0 {
+		if err := json.Unmarshal(part, &members); err != nil {
+			return nil, err
+		}
+	}
+	if members == nil {
+		members = map[string]json.RawMessage{}
+	}
+	for name, value := range patch {
+		if string(value) == "null" {
+			delete(members, name)
+			continue
+		}
+		members[name] = value
+	}
+	return json.Marshal(members)
+}
+
+func jsonKind(raw []byte) string {
+	switch raw[0] {
+	case '[':
+		return "a list"
+	case '"':
+		return "a text"
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '{':
+		return "an object"
+	}
+	return "a number"
+}
+
+// holdsNUL looks for the escape of the NUL character, and not for an escaped backslash before "u0000".
+func holdsNUL(raw []byte) bool {
+	escape := []byte(`\u0000`)
+	for {
+		at := bytes.Index(raw, escape)
+		if at < 0 {
+			return false
+		}
+		before := 0
+		for before < at && raw[at-before-1] == '\\' {
+			before++
+		}
+		if before%2 == 0 {
+			return true
+		}
+		raw = raw[at+len(escape):]
+	}
+}
+
+func (s *session) claim(ctx context.Context, name string, into any) error {
+	if s.x.Claim == nil {
+		return fmt.Errorf("claim credentials %q: this worker is not connected to a broker", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	operation := &s.x.Command.Operation
+	raw, err := s.x.Claim(ctx, event.CredentialsRequest{
+		InstanceID: operation.InstanceID, OperationID: operation.ID, Name: name,
+	})
+	if err != nil {
+		return fmt.Errorf("claim credentials %q: %w", name, err)
+	}
+	// The decoder's own error quotes what it read, and what it read is a secret.
+	if json.Unmarshal(raw, into) != nil {
+		return fmt.Errorf("claim credentials %q: the answer does not fit %T", name, into)
+	}
+	return nil
+}
+
+// close ends the session and hands over what the result needs.
+func (s *session) close() (patch json.RawMessage, invalid error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if len(s.patch) == 0 {
+		return nil, s.invalid
+	}
+	patch, err := json.Marshal(s.patch)
+	if err != nil && s.invalid == nil {
+		s.invalid = fmt.Errorf("save details: %w", err)
+	}
+	return patch, s.invalid
+}
+
+func (s *session) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
