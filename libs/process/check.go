@@ -1,0 +1,103 @@
+package process
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// check holds a draft against the rules of processes, fills in defaults and compiles the conditions. What it returns
+// is of use only if no problem was added.
+func (d *draft) check(compile *compiler, out *problems) *Process {
+	p := &Process{Operation: d.operation, Timeout: d.timeout}
+	stages, steps := map[string]position{}, map[string]position{}
+	for _, ds := range d.stages {
+		if first, again := stages[ds.name]; again {
+			out.add(ds.at, "stage %q is already defined at %s", ds.name, first)
+			continue
+		}
+		stages[ds.name] = ds.at
+		stage := Stage{Name: ds.name}
+		for _, step := range ds.steps {
+			if first, again := steps[step.Name]; again {
+				out.add(step.at, "step %q is already defined at %s", step.Name, first)
+				continue
+			}
+			steps[step.Name] = step.at
+			d.checkStep(step, out)
+			c, err := compile.condition(step.When)
+			if err != nil {
+				out.add(step.where(keyWhen), "step %q: when: %s", step.Name, err)
+			}
+			step.condition = c
+			stage.Steps = append(stage.Steps, step.Step)
+		}
+		// Overlays may have taken away the last step of a stage, and with it the stage.
+		if len(stage.Steps) > 0 {
+			p.Stages = append(p.Stages, stage)
+		}
+	}
+	if len(p.Stages) == 0 {
+		out.add(d.at, "no step is left in the process %s", d.operation)
+	}
+	return p
+}
+
+func (d *draft) checkStep(s *draftStep, out *problems) {
+	if s.Worker == WorkerOrchestrator {
+		s.checkBuiltIn(out)
+		return
+	}
+	s.fill()
+	if s.Retry.Timeout > d.timeout {
+		out.add(s.where(keyRetryTimeout), "step %q: retry.timeout %s is longer than the operation's timeout %s",
+			s.Name, s.Retry.Timeout, d.timeout)
+	}
+	if s.Execution > d.timeout {
+		out.add(s.where(keyExecution), "step %q: execution %s is longer than the operation's timeout %s",
+			s.Name, s.Execution, d.timeout)
+	}
+	if s.OnTimeout != Skip {
+		return
+	}
+	if s.Retry.Timeout == 0 {
+		out.add(s.where(keyOnTimeout), "step %q: onTimeout: skip needs a retry.timeout", s.Name)
+	} else if d.operation == event.Deprovision && s.Retry.Timeout > MaxSkipBudget {
+		out.add(s.where(keyRetryTimeout),
+			"step %q: retry.timeout %s is too long; a deprovisioning step with onTimeout: skip gives up after at most %s",
+			s.Name, s.Retry.Timeout, MaxSkipBudget)
+	}
+}
+
+// checkBuiltIn refuses settings that would have no effect: a built-in step runs inside the transition.
+func (s *draftStep) checkBuiltIn(out *problems) {
+	if !slices.Contains(BuiltInSteps(), s.Name) {
+		out.add(s.at, "step %q: the orchestrator has no built-in step of this name; built-in: %s",
+			s.Name, strings.Join(BuiltInSteps(), ", "))
+	}
+	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyExecution, keyOnTimeout, keyOnFailure} {
+		if at, ok := s.given[key]; ok {
+			out.add(at, "step %q: %s has no effect on a built-in step", s.Name, key)
+		}
+	}
+	s.Retry, s.Execution = Retry{Scope: ScopeStage}, 0
+	s.OnTimeout, s.OnFailure = Fail, Fail
+}
+
+// fill puts the defaults where nothing was given.
+func (s *draftStep) fill() {
+	orElse(&s.Retry.Every, DefaultEvery)
+	orElse(&s.Retry.Scope, ScopeStage)
+	orElse(&s.Execution, DefaultExecution)
+	orElse(&s.OnTimeout, Fail)
+	orElse(&s.OnFailure, Fail)
+}
+
+func orElse[T time.Duration | Scope | Policy](value *T, fallback T) {
+	var zero T
+	if *value == zero {
+		*value = fallback
+	}
+}

@@ -1,0 +1,113 @@
+package process
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Load reads every process file (*.yaml, *.yml) at the top of processes, one per operation type and named after it,
+// applies the overlay files of each overlay in the order given and by file name, and checks the outcome. The error
+// joins a *Problem with file and line for everything that is wrong; without an error the set is complete. Use Named
+// to tell folders apart in errors.
+func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
+	var out problems
+	drafts := map[event.OperationType]*draft{}
+	files, err := readFiles(processes)
+	if err != nil {
+		return nil, fmt.Errorf("load processes: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("load processes: no *.yaml file in %s", describe(processes))
+	}
+	for _, f := range files {
+		stem := event.OperationType(strings.TrimSuffix(path.Base(f.name), path.Ext(f.name)))
+		root, ok := parseYAML(f.name, f.content, &out)
+		if !ok {
+			// Overlays of this operation must not be blamed for what is wrong here.
+			drafts[stem] = &draft{operation: stem, broken: true}
+			continue
+		}
+		d := readProcess(root)
+		switch first, again := drafts[d.operation]; {
+		case d.operation == "":
+			drafts[stem] = &draft{operation: stem, broken: true}
+		case again:
+			out.add(d.at, "operation %s is already defined in %s", d.operation, first.at.file)
+		case d.operation != stem:
+			out.add(d.at, "operation %s must be in a file %s.yaml", d.operation, d.operation)
+			d.broken = true
+			drafts[d.operation] = d
+		default:
+			drafts[d.operation] = d
+		}
+	}
+	for _, overlay := range overlays {
+		files, err := readFiles(overlay)
+		if err != nil {
+			return nil, fmt.Errorf("load overlay: %w", err)
+		}
+		for _, f := range files {
+			if root, ok := parseYAML(f.name, f.content, &out); ok {
+				applyOverlay(root, drafts)
+			}
+		}
+	}
+	set := Set{}
+	var compile compiler
+	for _, operation := range slices.Sorted(maps.Keys(drafts)) {
+		if d := drafts[operation]; !d.broken {
+			set[operation] = d.check(&compile, &out)
+		}
+	}
+	if err := out.err(); err != nil {
+		return nil, err
+	}
+	for _, p := range set {
+		if err := p.seal(); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+type file struct {
+	name    string
+	content []byte
+}
+
+// readFiles reads the YAML files at the top of a folder, sorted by name.
+func readFiles(files fs.FS) ([]file, error) {
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", describe(files), err)
+	}
+	var found []file
+	for _, entry := range entries {
+		if ext := path.Ext(entry.Name()); entry.IsDir() || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		content, err := fs.ReadFile(files, entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", describe(files), err)
+		}
+		name := entry.Name()
+		if named, ok := files.(namedFS); ok {
+			name = path.Join(named.name, name)
+		}
+		found = append(found, file{name: name, content: content})
+	}
+	return found, nil
+}
+
+func describe(files fs.FS) string {
+	if named, ok := files.(namedFS); ok {
+		return named.name
+	}
+	return "the folder"
+}

@@ -1,0 +1,206 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFileSize bounds a file before the YAML parser sees it.
+const maxFileSize = 1 << 20
+
+// node is a place in a YAML file that complains about itself.
+type node struct {
+	*yaml.Node
+	file string
+	// path names the node in messages, for example "retry.timeout".
+	path string
+	out  *problems
+}
+
+func (n node) at() position { return position{file: n.file, line: n.Line} }
+
+// problem reports something about the node, named by its path.
+func (n node) problem(format string, args ...any) {
+	if n.path != "" {
+		format = strings.ReplaceAll(n.path, "%", "%%") + ": " + format
+	}
+	n.out.add(n.at(), format, args...)
+}
+
+var yamlErrorLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+
+// parseYAML returns the root of a file with exactly one document; problems are reported.
+func parseYAML(file string, content []byte, out *problems) (node, bool) {
+	whole := position{file: file}
+	if len(content) > maxFileSize {
+		out.add(whole, "larger than %d bytes", maxFileSize)
+		return node{}, false
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(content))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			out.add(whole, "the file is empty")
+			return node{}, false
+		}
+		message := strings.Join(strings.Fields(err.Error()), " ")
+		if m := yamlErrorLine.FindStringSubmatch(message); m != nil {
+			line, _ := strconv.Atoi(m[1])
+			out.add(position{file: file, line: line}, "not YAML: %s", m[2])
+		} else {
+			out.add(whole, "not YAML: %s", strings.TrimPrefix(message, "yaml: "))
+		}
+		return node{}, false
+	}
+	var more yaml.Node
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		out.add(whole, "more than one YAML document; one file holds one")
+		return node{}, false
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		out.add(whole, "the file is empty")
+		return node{}, false
+	}
+	return node{Node: doc.Content[0], file: file, out: out}, true
+}
+
+// object reads a mapping with no other keys than the allowed ones. It reports unknown and repeated keys and returns
+// the rest, so that reading goes on.
+func (n node) object(allowed ...string) map[string]node {
+	if n.Kind != yaml.MappingNode {
+		n.problem("must be a mapping with the keys %s, is %s", strings.Join(allowed, ", "), n.kind())
+		return nil
+	}
+	fields := make(map[string]node, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		name := key.Value
+		at := position{file: n.file, line: key.Line}
+		switch _, again := fields[name]; {
+		case key.Kind != yaml.ScalarNode || !slices.Contains(allowed, name):
+			if key.Kind != yaml.ScalarNode {
+				name = "<" + node{Node: key}.kind() + ">"
+			}
+			n.out.add(at, "%sunknown key %q; allowed: %s", n.prefix(), name, strings.Join(allowed, ", "))
+		case again:
+			n.out.add(at, "%skey %q is repeated", n.prefix(), name)
+		default:
+			path := name
+			if n.path != "" {
+				path = n.path + "." + name
+			}
+			fields[name] = node{Node: value, file: n.file, path: path, out: n.out}
+		}
+	}
+	return fields
+}
+
+func (n node) prefix() string {
+	if n.path == "" {
+		return ""
+	}
+	return n.path + ": "
+}
+
+// without is a copy of a mapping that lacks some keys.
+func (n node) without(keys ...string) *yaml.Node {
+	reduced := *n.Node
+	reduced.Content = nil
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if !slices.Contains(keys, n.Content[i].Value) {
+			reduced.Content = append(reduced.Content, n.Content[i], n.Content[i+1])
+		}
+	}
+	return &reduced
+}
+
+// list reads a sequence that is not empty.
+func (n node) list() []node {
+	if n.Kind != yaml.SequenceNode {
+		n.problem("must be a list, is %s", n.kind())
+		return nil
+	}
+	if len(n.Content) == 0 {
+		n.problem("must not be empty")
+	}
+	items := make([]node, len(n.Content))
+	for i, c := range n.Content {
+		items[i] = node{Node: c, file: n.file, out: n.out}
+	}
+	return items
+}
+
+// text reads a string that is not empty.
+func (n node) text() (string, bool) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || strings.TrimSpace(n.Value) == "" {
+		n.problem("must be a text, is %s", n.kind())
+		return "", false
+	}
+	return strings.TrimSpace(n.Value), true
+}
+
+// word is a text that must be one of the allowed ones.
+func (n node) word(allowed ...string) (string, bool) {
+	s, ok := n.text()
+	if ok && !slices.Contains(allowed, s) {
+		n.problem("%q is not allowed; allowed: %s", s, strings.Join(allowed, ", "))
+		return "", false
+	}
+	return s, ok
+}
+
+// name is a text that can be part of a NATS subject.
+func (n node) name() (string, bool) {
+	s, ok := n.text()
+	if ok && !namePattern.MatchString(s) {
+		n.problem("%q is not a name; a name has at most 64 letters, digits, _ and -, and starts with a letter or digit", s)
+		return "", false
+	}
+	return s, ok
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// duration is a positive time.
+func (n node) duration() (time.Duration, bool) {
+	s, ok := n.text()
+	if !ok {
+		return 0, false
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		n.problem("%q is not a duration; write for example 10s, 5m or 24h", s)
+		return 0, false
+	}
+	if d < time.Millisecond {
+		n.problem("%s is too short; at least 1ms", s)
+		return 0, false
+	}
+	return d, true
+}
+
+// kind says what a node is, for messages.
+func (n node) kind() string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias, which is not supported"
+	case yaml.ScalarNode:
+		if n.Tag == "!!null" || strings.TrimSpace(n.Value) == "" {
+			return "empty"
+		}
+		return strconv.Quote(n.Value)
+	}
+	return "something else"
+}

@@ -1,0 +1,189 @@
+package processes_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/processes"
+)
+
+// stepsOf lists "stage/step/worker" of a process.
+func stepsOf(p *process.Process) []string {
+	var steps []string
+	for _, stage := range p.Stages {
+		for _, s := range stage.Steps {
+			steps = append(steps, stage.Name+"/"+s.Name+"/"+s.Worker)
+		}
+	}
+	return steps
+}
+
+func load(t *testing.T) process.Set {
+	t.Helper()
+	set, err := process.Load(processes.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestProvisioningHasTheSeedsStepsInOrder(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"start/Starting/orchestrator",
+		"create_runtime/Provision_Initialization/orchestrator",
+		"create_runtime/Resolve_Target_Secret/hyperscaler",
+		"create_runtime/AVS_Create_Internal_Eval_Step/avs",
+		"create_runtime/EDP_Registration/edp",
+		"create_runtime/Overrides_From_Secrets_And_Config_Step/kyma",
+		"create_runtime/BTPOperatorOverrides/btp",
+		"create_runtime/BusolaMigratorOverrides/busola",
+		"create_runtime/Create_Runtime_Without_Kyma/provisioner",
+		"create_runtime/Check_Runtime/provisioner",
+		"create_runtime/Get_Kubeconfig/provisioner",
+		"create_runtime/Inject_BTP_Operator_Credentials/btp",
+		"create_runtime/Create_Cluster_Configuration/reconciler",
+		"check_kyma/Check_Cluster_Configuration/reconciler",
+		"create_kyma_resource/Apply_Kyma/lifecycle-manager",
+		"post_actions/AVS_Create_External_Eval_Step/avs",
+		"post_actions/AVS_Tags/avs",
+	}
+	if diff := cmp.Diff(want, stepsOf(load(t)[event.Provision])); diff != "" {
+		t.Errorf("steps differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestDeprovisioningHasOneStagePerStep(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"init_step/Init_Step/orchestrator",
+		"btp_operator_cleanup/BTPOperator_Cleanup/btp",
+		"de_provision_avs_evaluations/De-provision_AVS_Evaluations/avs",
+		"edp_deregistration/EDP_Deregistration/edp",
+		"ias_deregistration/IAS_Deregistration/ias",
+		"delete_kyma_resource/Delete_Kyma_Resource/lifecycle-manager",
+		"check_kyma_resource_deleted/Check_Kyma_Resource_Deleted/lifecycle-manager",
+		"deregister_cluster/Deregister_Cluster/reconciler",
+		"check_cluster_deregistration/Check_Cluster_Deregistration/reconciler",
+		"remove_runtime/Remove_Runtime/provisioner",
+		"check_runtime_removal/Check_Runtime_Removal/provisioner",
+		"release_subscription/Release_Subscription/hyperscaler",
+		"remove_instance/Remove_Instance/broker",
+	}
+	if diff := cmp.Diff(want, stepsOf(load(t)[event.Deprovision])); diff != "" {
+		t.Errorf("steps differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlyTheRuntimeAndTheInstanceMayFailADeprovisioning(t *testing.T) {
+	t.Parallel()
+	mayFail := map[string]bool{
+		"Init_Step": true, "Remove_Runtime": true, "Check_Runtime_Removal": true, "Remove_Instance": true,
+	}
+	for _, stage := range load(t)[event.Deprovision].Stages {
+		for _, s := range stage.Steps {
+			want := process.Skip
+			if mayFail[s.Name] {
+				want = process.Fail
+			}
+			if s.OnTimeout != want || s.OnFailure != want {
+				t.Errorf("%s: onTimeout %s, onFailure %s, want %s", s.Name, s.OnTimeout, s.OnFailure, want)
+			}
+			if want == process.Skip && (s.Retry.Timeout == 0 || s.Retry.Timeout > 5*time.Minute) {
+				t.Errorf("%s: a budget of %s, want at most 5m", s.Name, s.Retry.Timeout)
+			}
+		}
+	}
+}
+
+// skipped lists the steps that do not run.
+func skipped(t *testing.T, p *process.Process, plan string, credentials ...string) []string {
+	t.Helper()
+	in := &process.Input{Operation: &event.Operation{Plan: event.Plan{Name: plan}, Credentials: credentials}}
+	var names []string
+	for _, stage := range p.Stages {
+		for _, s := range stage.Steps {
+			runs, err := s.Runs(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !runs {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	return names
+}
+
+func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
+	t.Parallel()
+	const sm = event.CredentialsServiceManager
+	tests := map[string]struct {
+		operation   event.OperationType
+		plan        string
+		credentials []string
+		want        []string
+	}{
+		"azure runs everything": {event.Provision, "azure", []string{sm}, nil},
+		"without Service Manager credentials nothing is done for BTP": {event.Provision, "aws", nil,
+			[]string{"BTPOperatorOverrides", "Inject_BTP_Operator_Credentials"}},
+		"trial has no external evaluation": {event.Provision, "trial", []string{sm}, []string{"AVS_Create_External_Eval_Step"}},
+		"free has no external evaluation":  {event.Provision, "free", []string{sm}, []string{"AVS_Create_External_Eval_Step"}},
+		"preview has no Reconciler and no overrides": {event.Provision, "preview", []string{sm}, []string{
+			"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
+			"Create_Cluster_Configuration", "Check_Cluster_Configuration"}},
+		"an own cluster is not made by us": {event.Provision, "own_cluster", []string{sm, event.CredentialsKubeconfig}, []string{
+			"Resolve_Target_Secret", "EDP_Registration", "Create_Runtime_Without_Kyma", "Check_Runtime", "AVS_Tags"}},
+		"deprovisioning azure runs everything": {event.Deprovision, "azure", []string{sm}, nil},
+		"an own cluster is not removed by us": {event.Deprovision, "own_cluster", []string{sm}, []string{
+			"EDP_Deregistration", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription"}},
+		"the shared subscription of trials stays": {event.Deprovision, "trial", []string{sm}, []string{"Release_Subscription"}},
+		"preview is not in Reconciler": {event.Deprovision, "preview", nil, []string{
+			"BTPOperator_Cleanup", "Deregister_Cluster", "Check_Cluster_Deregistration"}},
+	}
+	set := load(t)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := skipped(t, set[tc.operation], tc.plan, tc.credentials...)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("skipped steps differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBudgetsOfProvisioning(t *testing.T) {
+	t.Parallel()
+	type values struct {
+		Every, Timeout time.Duration
+		Scope          process.Scope
+	}
+	want := map[string]values{
+		"AVS_Create_Internal_Eval_Step": {30 * time.Second, 10 * time.Minute, process.ScopeStage},
+		"EDP_Registration":              {10 * time.Second, 30 * time.Minute, process.ScopeStage},
+		"Create_Runtime_Without_Kyma":   {5 * time.Second, time.Hour, process.ScopeStage},
+		"Check_Runtime":                 {2 * time.Minute, 6 * time.Hour, process.ScopeStep},
+		"Check_Cluster_Configuration":   {30 * time.Second, 2 * time.Hour, process.ScopeStep},
+		"AVS_Create_External_Eval_Step": {30 * time.Second, 20 * time.Minute, process.ScopeStage},
+	}
+	p := load(t)[event.Provision]
+	if p.Timeout != 24*time.Hour {
+		t.Errorf("the operation's timeout is %s, want 24h", p.Timeout)
+	}
+	for name, v := range want {
+		i, j, ok := p.Find(name)
+		if !ok {
+			t.Errorf("no step %s", name)
+			continue
+		}
+		r := p.Stages[i].Steps[j].Retry
+		if got := (values{r.Every, r.Timeout, r.Scope}); got != v {
+			t.Errorf("%s: %+v, want %+v", name, got, v)
+		}
+	}
+}
