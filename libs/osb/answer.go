@@ -1,0 +1,135 @@
+package osb
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// answer is what goes back to the platform. A nil body sends none.
+type answer struct {
+	status int
+	header map[string]string
+	body   any
+}
+
+// encoded is a body that is JSON already.
+type encoded []byte
+
+// write sends the answer. An error means that nothing was sent, since the body cannot be encoded.
+func (a answer) write(w http.ResponseWriter) error {
+	body, isEncoded := a.body.(encoded)
+	if a.body != nil && !isEncoded {
+		var err error
+		if body, err = encode(a.body); err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+	}
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	for name, value := range a.header {
+		header.Set(name, value)
+	}
+	if a.body != nil {
+		header.Set("Content-Type", "application/json")
+		header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(a.status)
+	if a.body != nil {
+		// An error means that the platform is gone, and then there is nobody to tell.
+		_, _ = w.Write(body)
+	}
+	return nil
+}
+
+// encode leaves <, > and & as they are: they stand in URLs, and nobody puts this JSON into HTML.
+func encode(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func (e *Error) answer() answer {
+	a := answer{status: e.Status, body: e.Body}
+	if a.body == nil {
+		description := e.Description
+		if description == "" {
+			description = http.StatusText(e.Status)
+		}
+		a.body = errorBody{
+			Code: e.Code, Description: description, InstanceUsable: e.InstanceUsable, UpdateRepeatable: e.UpdateRepeatable,
+		}
+	}
+	if e.RetryAfter > 0 {
+		a.header = map[string]string{"Retry-After": seconds(e.RetryAfter)}
+	}
+	if allow := e.allow; allow != "" {
+		a.header = map[string]string{"Allow": allow}
+	}
+	return a
+}
+
+type errorBody struct {
+	Code             string `json:"error,omitempty"`
+	Description      string `json:"description"`
+	InstanceUsable   *bool  `json:"instance_usable,omitempty"`
+	UpdateRepeatable *bool  `json:"update_repeatable,omitempty"`
+}
+
+// seconds rounds up, so that nobody asks too early.
+func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+
+// instanceAnswer is the body of the answers about an instance that is being made or changed.
+type instanceAnswer struct {
+	DashboardURL string    `json:"dashboard_url,omitempty"`
+	Operation    string    `json:"operation,omitempty"`
+	Metadata     *Metadata `json:"metadata,omitempty"`
+}
+
+type operationAnswer struct {
+	Operation string `json:"operation,omitempty"`
+}
+
+type bindingAnswer struct {
+	Metadata        *bindingMetadata `json:"metadata,omitempty"`
+	Credentials     json.RawMessage  `json:"credentials,omitempty"`
+	SyslogDrainURL  string           `json:"syslog_drain_url,omitempty"`
+	RouteServiceURL string           `json:"route_service_url,omitempty"`
+	VolumeMounts    json.RawMessage  `json:"volume_mounts,omitempty"`
+	Endpoints       []Endpoint       `json:"endpoints,omitempty"`
+	Parameters      json.RawMessage  `json:"parameters,omitempty"`
+}
+
+type bindingMetadata struct {
+	ExpiresAt   string `json:"expires_at,omitempty"`
+	RenewBefore string `json:"renew_before,omitempty"`
+}
+
+// bindingTime is the format of the specification: UTC with a fraction.
+const bindingTime = "2006-01-02T15:04:05.0Z"
+
+func (b *Binding) answer(parameters json.RawMessage) bindingAnswer {
+	a := bindingAnswer{
+		Credentials: b.Credentials, SyslogDrainURL: b.SyslogDrainURL, RouteServiceURL: b.RouteServiceURL,
+		VolumeMounts: b.VolumeMounts, Endpoints: b.Endpoints, Parameters: parameters,
+	}
+	if b.ExpiresAt.IsZero() && b.RenewBefore.IsZero() {
+		return a
+	}
+	a.Metadata = &bindingMetadata{}
+	if !b.ExpiresAt.IsZero() {
+		a.Metadata.ExpiresAt = b.ExpiresAt.UTC().Format(bindingTime)
+	}
+	if !b.RenewBefore.IsZero() {
+		a.Metadata.RenewBefore = b.RenewBefore.UTC().Format(bindingTime)
+	}
+	return a
+}

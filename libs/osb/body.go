@@ -1,0 +1,168 @@
+package osb
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"unicode"
+	"unicode/utf8"
+)
+
+// drainLimit bounds what is read of a body that is too long, so that the connection can be used again.
+const drainLimit = 4 << 20
+
+// members is a decoded JSON object whose members are read one by one, by their exact names. The first problem is kept
+// in err, after which the values read do not matter.
+type members struct {
+	raw    json.RawMessage
+	values map[string]json.RawMessage
+	err    *Error
+}
+
+// readBody reads and decodes the body of a request.
+func (x *exchange) readBody() (*members, error) {
+	if header := x.r.Header.Get("Content-Type"); header != "" {
+		if media, _, err := mime.ParseMediaType(header); err != nil || media != "application/json" {
+			return nil, BadRequest("the Content-Type must be application/json")
+		}
+	}
+	limit := x.h.bodyLimit
+	tooLarge := &Error{
+		Status: http.StatusRequestEntityTooLarge, Description: fmt.Sprintf("the body is larger than %d bytes", limit),
+	}
+	if x.r.ContentLength > limit+drainLimit {
+		return nil, tooLarge
+	}
+	raw, err := io.ReadAll(io.LimitReader(x.r.Body, limit+1))
+	if err != nil {
+		e := BadRequest("the body ends too early")
+		e.Err = err
+		return nil, e
+	}
+	if int64(len(raw)) > limit {
+		_, _ = io.CopyN(io.Discard, x.r.Body, drainLimit)
+		return nil, tooLarge
+	}
+	m, e := decodeMembers(raw)
+	if e != nil {
+		return nil, e
+	}
+	return m, nil
+}
+
+// decodeMembers decodes a JSON object. Errors say where, and do not repeat what the body says.
+func decodeMembers(raw []byte) (*members, *Error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, BadRequest("the body is empty: a JSON object is required")
+	}
+	if !utf8.Valid(raw) {
+		return nil, BadRequest("the body is not valid UTF-8")
+	}
+	m := &members{raw: raw}
+	if err := json.Unmarshal(raw, &m.values); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return nil, BadRequest("the body is not valid JSON, at byte %d", syntax.Offset)
+		}
+		return nil, BadRequest("the body is not a JSON object")
+	}
+	if m.values == nil {
+		return nil, BadRequest("the body is not a JSON object")
+	}
+	if hasNUL(raw) {
+		return nil, BadRequest("the body has the character U+0000 in a string, which cannot be stored")
+	}
+	return m, nil
+}
+
+// hasNUL finds an escaped U+0000 in valid JSON; a raw one would not be valid.
+func hasNUL(raw []byte) bool {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 || i+1 >= len(raw) {
+			return false
+		}
+		if bytes.HasPrefix(raw[i+1:], []byte("u0000")) {
+			return true
+		}
+		raw = raw[i+2:]
+	}
+}
+
+func (m *members) fail(format string, args ...any) {
+	if m.err == nil {
+		m.err = BadRequest(format, args...)
+	}
+}
+
+func (m *members) has(name string) bool {
+	raw, ok := m.values[name]
+	return ok && string(raw) != "null"
+}
+
+// text reads an optional string; absent and null are empty.
+func (m *members) text(name string) string {
+	var s string
+	if m.has(name) && json.Unmarshal(m.values[name], &s) != nil {
+		m.fail("%s must be a string", name)
+	}
+	return s
+}
+
+// required reads a string that must not be empty.
+func (m *members) required(name string) string {
+	s := m.text(name)
+	if s == "" {
+		m.fail("%s is missing: a non-empty string is required", name)
+	}
+	return s
+}
+
+// object reads an optional JSON object; absent and null are nil.
+func (m *members) object(name string) json.RawMessage {
+	if !m.has(name) {
+		return nil
+	}
+	if raw := m.values[name]; raw[0] == '{' {
+		return raw
+	}
+	m.fail("%s must be a JSON object", name)
+	return nil
+}
+
+// maintenanceInfo reads the optional maintenance_info, of which only the version counts.
+func (m *members) maintenanceInfo() *MaintenanceInfo {
+	raw := m.object("maintenance_info")
+	if raw == nil {
+		return nil
+	}
+	inner, err := decodeMembers(raw)
+	if err != nil {
+		m.fail("maintenance_info must be a JSON object")
+		return nil
+	}
+	info := &MaintenanceInfo{Version: inner.required("version")}
+	if inner.err != nil {
+		m.fail("maintenance_info.%s", inner.err.Description)
+	}
+	return info
+}
+
+// checkID refuses ids that could not be stored or would tear a log line. An empty one passes: it is not in the path.
+func checkID(name, id string) *Error {
+	if len(id) > MaxIDLength {
+		return BadRequest("the %s is longer than %d bytes", name, MaxIDLength)
+	}
+	if !utf8.ValidString(id) {
+		return BadRequest("the %s is not valid UTF-8", name)
+	}
+	for _, r := range id {
+		if unicode.IsControl(r) {
+			return BadRequest("the %s has a control character", name)
+		}
+	}
+	return nil
+}

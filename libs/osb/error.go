@@ -1,0 +1,126 @@
+package osb
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// The error codes that the specification names.
+const (
+	CodeAsyncRequired           = "AsyncRequired"
+	CodeConcurrencyError        = "ConcurrencyError"
+	CodeRequiresApp             = "RequiresApp"
+	CodeMaintenanceInfoConflict = "MaintenanceInfoConflict"
+)
+
+// Error is an answer other than success. Description goes to the platform and often to its user, so it holds neither
+// secrets nor internal names; Err is for the log.
+type Error struct {
+	// Status is the HTTP status, 400 to 599.
+	Status int
+	// Code is one of the Code constants, or empty.
+	Code string
+	// Description is for people and not empty.
+	Description string
+	// InstanceUsable and UpdateRepeatable go into the body unless nil.
+	InstanceUsable   *bool
+	UpdateRepeatable *bool
+	// RetryAfter becomes a Retry-After header in whole seconds, rounded up; zero sends none.
+	RetryAfter time.Duration
+	// Body replaces the whole body unless nil.
+	Body any
+	// Err is the cause, for the log only; optional.
+	Err error
+
+	allow string
+}
+
+// Error returns the status, code and description, and the cause if there is one.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("osb: %d", e.Status)
+	if e.Code != "" {
+		s += " " + e.Code
+	}
+	s += ": " + e.Description
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// BadRequest is 400: the request is wrong in itself. The arguments are those of fmt.Sprintf.
+func BadRequest(format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Description: fmt.Sprintf(format, args...)}
+}
+
+// NotFound is 404: what the request is about does not exist.
+func NotFound(format string, args ...any) *Error {
+	return &Error{Status: http.StatusNotFound, Description: fmt.Sprintf(format, args...)}
+}
+
+// Conflict is 409: something with this id exists and is different.
+func Conflict(format string, args ...any) *Error {
+	return &Error{Status: http.StatusConflict, Description: fmt.Sprintf(format, args...)}
+}
+
+// Gone is 410 with an empty JSON object: what was to be deleted, or polled after a deletion, does not exist any more.
+func Gone() *Error {
+	return &Error{Status: http.StatusGone, Description: "it does not exist any more", Body: struct{}{}}
+}
+
+// Unprocessable is 422 without a code: the request is well-formed but is refused, for example by a quota.
+func Unprocessable(format string, args ...any) *Error {
+	return &Error{Status: http.StatusUnprocessableEntity, Description: fmt.Sprintf(format, args...)}
+}
+
+// AsyncRequired is 422: the platform has to send accepts_incomplete=true.
+func AsyncRequired() *Error {
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Code: CodeAsyncRequired,
+		Description: "this operation is asynchronous: send the query parameter accepts_incomplete=true",
+	}
+}
+
+// ConcurrencyError is 422: another operation on the instance is in progress.
+func ConcurrencyError() *Error {
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Code: CodeConcurrencyError,
+		Description: "another operation on this service instance is in progress: try again when it has ended",
+	}
+}
+
+// RequiresApp is 422: the plan can only be bound to an application.
+func RequiresApp() *Error {
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Code: CodeRequiresApp,
+		Description: "this plan can only be bound to an application: send bind_resource.app_guid",
+	}
+}
+
+// MaintenanceInfoConflict is 422: the maintenance_info of the request is not the catalog's.
+func MaintenanceInfoConflict(format string, args ...any) *Error {
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Code: CodeMaintenanceInfoConflict, Description: fmt.Sprintf(format, args...),
+	}
+}
+
+// PlanNotUpdateable is 422 with update_repeatable false: instances of the plan cannot change to another plan.
+func PlanNotUpdateable() *Error {
+	no, yes := false, true
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Description: "the plan of this service instance cannot be changed",
+		InstanceUsable: &yes, UpdateRepeatable: &no,
+	}
+}
+
+// Unavailable is 503: something that the broker depends on does not answer. The cause is logged, not sent.
+func Unavailable(cause error) *Error {
+	return &Error{
+		Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Err: cause,
+		Description: "the service broker cannot reach a system that it needs: try again later",
+	}
+}

@@ -1,0 +1,279 @@
+package osb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+)
+
+type handler struct {
+	broker          Broker
+	auth            Authenticator
+	log             *slog.Logger
+	observers       []func(context.Context, Observation)
+	bodyLimit       int64
+	timeout         time.Duration
+	requireOrgSpace bool
+	now             func() time.Time
+
+	mux      *http.ServeMux
+	lost     http.HandlerFunc
+	catalogs catalogCache
+}
+
+// NewHandler serves a broker under "/", "/oauth" and "/oauth/{region}". Other paths are answered 404. Without WithAuth
+// every request is answered 401.
+func NewHandler(b Broker, options ...Option) http.Handler {
+	h := &handler{
+		broker: b, auth: AnyOf(), log: slog.New(slog.DiscardHandler), bodyLimit: DefaultBodyLimit, timeout: DefaultTimeout,
+		now: time.Now, mux: http.NewServeMux(),
+	}
+	for _, option := range options {
+		option(h)
+	}
+	h.lost = h.serve(route{path: "other", unversioned: true, answer: notFound})
+	h.mux.HandleFunc("/", h.lost)
+	for path, methods := range routes() {
+		allow := strings.Join(sortedMethods(methods), ", ")
+		for _, prefix := range []string{"", "/oauth", "/oauth/{region}"} {
+			for method, r := range methods {
+				r.path = path
+				h.mux.HandleFunc(method+" "+prefix+path, h.serve(r))
+			}
+			h.mux.HandleFunc(prefix+path, h.serve(route{path: path, unversioned: true, answer: notAllowed(allow)}))
+		}
+	}
+	return h
+}
+
+// ServeHTTP keeps paths from the mux that it would answer with a redirect, which no client of this API expects.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			h.lost(w, r)
+			return
+		}
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// route is one method of one path.
+type route struct {
+	path string
+	// changes tells that the request may change something, so it is finished even if the platform hangs up.
+	changes bool
+	// unversioned routes are answered without a look at the headers of the API.
+	unversioned bool
+	answer      func(ctx context.Context, x *exchange) (answer, error)
+}
+
+// exchange is one request on its way through the handler.
+type exchange struct {
+	h          *handler
+	r          *http.Request
+	route      route
+	call       Call
+	instanceID string
+	bindingID  string
+	catalog    *Catalog
+}
+
+// serve is what all routes have in common.
+func (h *handler) serve(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		start := h.now()
+		x := &exchange{h: h, r: r, route: rt, call: Call{
+			ID: rand.Text(), RequestIdentity: r.Header.Get(HeaderRequestIdentity), UserAgent: r.UserAgent(),
+		}}
+		if x.call.RequestIdentity != "" {
+			w.Header().Set(HeaderRequestIdentity, x.call.RequestIdentity)
+		}
+		a, err := x.guarded(w)
+		code := ""
+		if err != nil {
+			var e *Error
+			e, err = asError(err)
+			a, code = e.answer(), e.Code
+		}
+		if writeErr := a.write(w); writeErr != nil {
+			// Only an answer of the broker that is no JSON comes here; writing to a platform that is gone is no error.
+			err, a = writeErr, internalError().answer()
+			_ = a.write(w)
+		}
+		h.report(x, a.status, code, h.now().Sub(start), err)
+	}
+}
+
+// guarded runs the checks and the route, and turns a panic into an error.
+func (x *exchange) guarded(w http.ResponseWriter) (a answer, err error) {
+	defer func() {
+		p := recover()
+		switch {
+		case p == nil:
+		case p == http.ErrAbortHandler:
+			panic(p)
+		default:
+			err = panicError(p)
+		}
+	}()
+	principal, err := x.h.auth.Authenticate(x.r)
+	if err != nil {
+		if e, ok := errors.AsType[*Error](err); ok {
+			return answer{}, e
+		}
+		if challenge := x.h.auth.Challenge(); challenge != "" {
+			w.Header().Set("WWW-Authenticate", challenge)
+		}
+		return answer{}, &Error{Status: http.StatusUnauthorized, Description: "valid credentials are required"}
+	}
+	x.call.Principal = principal
+	if !x.route.unversioned {
+		if err := x.readHead(); err != nil {
+			return answer{}, err
+		}
+	}
+	ctx := x.r.Context()
+	if x.route.changes {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if x.h.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, x.h.timeout)
+		defer cancel()
+	}
+	return x.route.answer(ctx, x)
+}
+
+// readHead checks and keeps what is in the headers and the path.
+func (x *exchange) readHead() error {
+	version, e := ParseVersion(x.r.Header.Get(HeaderVersion))
+	if e != nil {
+		return e
+	}
+	x.call.Version = version
+	if header := x.r.Header.Get(HeaderOriginatingIdentity); header != "" {
+		if x.call.OriginatingIdentity, e = ParseOriginatingIdentity(header); e != nil {
+			return e
+		}
+	}
+	x.call.Region = x.r.PathValue("region")
+	x.instanceID = x.r.PathValue("instance_id")
+	x.bindingID = x.r.PathValue("binding_id")
+	for name, value := range map[string]string{"region": x.call.Region, "instance id": x.instanceID, "binding id": x.bindingID} {
+		if e := checkID(name, value); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// loadCatalog reads the catalog once per request.
+func (x *exchange) loadCatalog(ctx context.Context) (*Catalog, error) {
+	if x.catalog == nil {
+		c, err := x.h.broker.Catalog(ctx, x.call.Region)
+		if err != nil {
+			return nil, fmt.Errorf("read the catalog: %w", err)
+		}
+		if c == nil {
+			return nil, errors.New("read the catalog: the broker returned none")
+		}
+		x.catalog = c
+	}
+	return x.catalog, nil
+}
+
+// report logs a request and tells the observers. It names no path and no body, since they are not ours.
+func (h *handler) report(x *exchange, status int, code string, took time.Duration, err error) {
+	ctx := x.r.Context()
+	level := slog.LevelDebug
+	switch {
+	case status == http.StatusServiceUnavailable:
+		level = slog.LevelWarn
+	case status >= http.StatusInternalServerError:
+		level = slog.LevelError
+	case status >= http.StatusBadRequest:
+		level = slog.LevelInfo
+	}
+	if h.log.Enabled(ctx, level) {
+		attrs := []slog.Attr{
+			slog.String("request_id", x.call.ID), slog.String("method", x.r.Method), slog.String("route", x.route.path),
+			slog.Int("status", status), slog.Duration("duration", took),
+		}
+		for _, a := range [...][2]string{
+			{"code", code}, {"instance_id", x.instanceID}, {"binding_id", x.bindingID}, {"region", x.call.Region},
+			{"request_identity", x.call.RequestIdentity}, {"principal", x.call.Principal.Name},
+		} {
+			if a[1] != "" {
+				attrs = append(attrs, slog.String(a[0], a[1]))
+			}
+		}
+		if err != nil {
+			attrs = append(attrs, slog.Any("err", err))
+			if p, ok := errors.AsType[*panicked](err); ok {
+				attrs = append(attrs, slog.String("stack", p.stack))
+			}
+		}
+		h.log.LogAttrs(ctx, level, "osb request", attrs...)
+	}
+	for _, observe := range h.observers {
+		observe(ctx, Observation{
+			Route: x.route.path, Method: x.r.Method, Status: status, Code: code, Duration: took, Call: x.call,
+			InstanceID: x.instanceID, BindingID: x.bindingID,
+		})
+	}
+}
+
+// asError finds the answer for an error, and what of it is worth logging.
+func asError(err error) (*Error, error) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		if e.Status < 400 || e.Status > 599 {
+			return internalError(), fmt.Errorf("osb: an error has status %d: %w", e.Status, err)
+		}
+		return e, err
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return Unavailable(err), err
+	}
+	return internalError(), err
+}
+
+func internalError() *Error {
+	return &Error{Status: http.StatusInternalServerError, Description: "the service broker failed: try again later"}
+}
+
+// panicked is an error made of a panic. The value is named only when the runtime raised it, as any other could hold
+// anything.
+type panicked struct {
+	what  string
+	stack string
+}
+
+func (p *panicked) Error() string { return "osb: panic: " + p.what }
+
+func panicError(value any) error {
+	what := fmt.Sprintf("a value of type %T", value)
+	if e, ok := value.(runtime.Error); ok {
+		what = e.Error()
+	}
+	return &panicked{what: what, stack: string(debug.Stack())}
+}
+
+// catalogCache keeps the encoded catalog of each region.
+type catalogCache struct {
+	mu      sync.Mutex
+	entries map[string]catalogEntry
+}
+
+type catalogEntry struct {
+	catalog *Catalog
+	body    []byte
+	etag    string
+}
