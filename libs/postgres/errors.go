@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/lib/pq"
+)
+
+// SQLSTATE codes and classes that decisions hang on
+// (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const (
+	codeUniqueViolation      = "23505"
+	codeSerializationFailure = "40001"
+	codeDeadlockDetected     = "40P01"
+	codeLockNotAvailable     = "55P03"
+	codeTooManyConnections   = "53300"
+	classConnection          = "08"
+	// classOperator is 57P01 to 57P05: the server stops, has crashed, is starting, or has ended the session.
+	classOperator = "57P"
+)
+
+// IsUniqueViolation reports whether err says that a row with the same key exists. An empty constraint matches every
+// unique constraint and index; otherwise the name must be the one that was violated.
+func IsUniqueViolation(err error, constraint string) bool {
+	e, ok := errors.AsType[*pq.Error](err)
+	return ok && string(e.Code) == codeUniqueViolation && (constraint == "" || e.Constraint == constraint)
+}
+
+// IsRetryable reports whether the same transaction may succeed when it is run again: a serialization failure, a
+// deadlock, or a lock that was not available. Nothing of the transaction has been kept.
+func IsRetryable(err error) bool {
+	switch code(err) {
+	case codeSerializationFailure, codeDeadlockDetected, codeLockNotAvailable:
+		return true
+	}
+	return false
+}
+
+// IsConnection reports whether err says that the server could not be reached, went away, is starting or stopping, or has no
+// free connection. What a transaction in progress has done is then not known.
+func IsConnection(err error) bool {
+	if err == nil {
+		return false
+	}
+	if c := code(err); c != "" {
+		return strings.HasPrefix(c, classConnection) || strings.HasPrefix(c, classOperator) || c == codeTooManyConnections
+	}
+	for _, target := range []error{
+		driver.ErrBadConn, sql.ErrConnDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	_, ok := errors.AsType[*net.OpError](err)
+	return ok
+}
+
+func code(err error) string {
+	if e, ok := errors.AsType[*pq.Error](err); ok {
+		return string(e.Code)
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package pglocal
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// BinEnv names the environment variable with the folder of the PostgreSQL server binaries to prefer.
+const BinEnv = "KEB_POSTGRES_BIN"
+
+// usualPlaces are the folders that packages put versioned server binaries in, outside of PATH.
+var usualPlaces = []string{
+	"/usr/lib/postgresql/*/bin",         // Debian, Ubuntu
+	"/usr/pgsql-*/bin",                  // Red Hat, from postgresql.org
+	"/usr/libexec/postgresql*",          // Alpine
+	"/usr/local/pgsql/bin",              // from source
+	"/usr/local/opt/postgresql*/bin",    // Homebrew, Intel
+	"/opt/homebrew/opt/postgresql*/bin", // Homebrew, Apple silicon
+	"/Applications/Postgres.app/Contents/Versions/*/bin",
+}
+
+// Find lists the folders of this machine that hold PostgreSQL server binaries ("postgres" and "initdb"), the preferred
+// one first: KEB_POSTGRES_BIN alone when set; else PATH, then the usual places with the newest version first. The error is
+// ErrNoBinaries, or says that KEB_POSTGRES_BIN is wrong.
+func Find() ([]string, error) {
+	return find(os.Getenv(BinEnv), filepath.SplitList(os.Getenv("PATH")), usualPlaces)
+}
+
+func find(override string, path, places []string) ([]string, error) {
+	if override != "" {
+		dir, ok := serverBinaries(override)
+		if !ok {
+			return nil, fmt.Errorf("%s=%s: this folder does not hold the programs postgres and initdb", BinEnv, override)
+		}
+		return []string{dir}, nil
+	}
+	var found []string
+	add := func(dir string) {
+		if dir, ok := serverBinaries(dir); ok && !slices.Contains(found, dir) {
+			found = append(found, dir)
+		}
+	}
+	for _, dir := range path {
+		add(dir)
+	}
+	for _, pattern := range places {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("find postgres binaries: %w", err)
+		}
+		slices.SortFunc(dirs, func(a, b string) int { return versionIn(b) - versionIn(a) })
+		for _, dir := range dirs {
+			add(dir)
+		}
+	}
+	if len(found) == 0 {
+		return nil, ErrNoBinaries
+	}
+	return found, nil
+}
+
+// serverBinaries returns the folder that the binaries really are in: postgres finds its share folder from there.
+func serverBinaries(dir string) (string, bool) {
+	if dir == "" {
+		return "", false
+	}
+	server, err := exec.LookPath(filepath.Join(dir, "postgres"))
+	if err != nil {
+		return "", false
+	}
+	if server, err = filepath.EvalSymlinks(server); err != nil {
+		return "", false
+	}
+	if server, err = filepath.Abs(server); err != nil {
+		return "", false
+	}
+	if _, err := exec.LookPath(filepath.Join(filepath.Dir(server), "initdb")); err != nil {
+		return "", false
+	}
+	return filepath.Dir(server), true
+}
+
+// versionIn is the first number in a path: its major version, or 0.
+func versionIn(path string) int {
+	digits := strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' })
+	if len(digits) == 0 {
+		return 0
+	}
+	n, err := strconv.Atoi(digits[0])
+	if err != nil {
+		return 0
+	}
+	return n
+}

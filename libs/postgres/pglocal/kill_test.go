@@ -1,0 +1,203 @@
+package pglocal
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func start(t *testing.T, cfg Config) *Server {
+	t.Helper()
+	s, err := Start(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, s) })
+	return s
+}
+
+func stop(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func open(t *testing.T, url string) *sqlx.DB {
+	t.Helper()
+	db, err := postgres.Open(testContext(t), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// dataDir is a folder that the server's user can reach: t.TempDir is closed to others on some systems.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "pg")
+}
+
+// ownerProcess runs a server in a process of its own and returns once it takes connections.
+func ownerProcess(t *testing.T, dir string) (owner *exec.Cmd, serverPID int, url string) {
+	t.Helper()
+	owner = exec.CommandContext(testContext(t), os.Args[0])
+	owner.Env = append(os.Environ(), helperEnv+"="+dir)
+	owner.Stderr = os.Stderr
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(line, "ready %d %s", &serverPID, &url); err != nil {
+		t.Fatalf("owner says %q: %v", line, err)
+	}
+	return owner, serverPID, url
+}
+
+func kill(t *testing.T, owner *exec.Cmd) {
+	t.Helper()
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait() // reports the kill
+}
+
+func TestStartAfterTheParentWasKilledKeepsTheData(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	owner, _, url := ownerProcess(t, dir)
+	db := open(t, url)
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE kept (n int); INSERT INTO kept VALUES (42)`); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, owner)
+
+	s := start(t, Config{DataDir: dir, Durable: true})
+	var n int
+	if err := open(t, s.URL("postgres")).GetContext(t.Context(), &n, `SELECT n FROM kept`); err != nil {
+		t.Fatal(err)
+	}
+	if n != 42 {
+		t.Errorf("got %d, want 42", n)
+	}
+}
+
+func TestStartStopsAServerThatOutlivedItsParent(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	owner, serverPID, _ := ownerProcess(t, dir)
+	// A stopped server does not hear the kernel's signal at its parent's death; it is still there at the next start.
+	if err := syscall.Kill(serverPID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, owner)
+	if got := inspect(serverPID, dir); got != processOurServer {
+		t.Fatalf("the left over server is %v, want processOurServer", got)
+	}
+	if err := syscall.Kill(serverPID, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, Config{DataDir: dir, Durable: true})
+	if s.PID() == serverPID {
+		t.Errorf("the server left over still runs")
+	}
+}
+
+func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	s := start(t, Config{DataDir: dir})
+	if err := syscall.Kill(s.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Done()
+	stop(t, s)
+	again := start(t, Config{DataDir: dir})
+	open(t, again.URL("postgres"))
+}
+
+func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	owner, _, _ := ownerProcess(t, dir)
+	defer kill(t, owner)
+	_, err := Start(testContext(t), Config{DataDir: dir})
+	inUse, ok := errors.AsType[*InUseError](err)
+	if !ok {
+		t.Fatalf("got %v, want *InUseError", err)
+	}
+	if inUse.PID != owner.Process.Pid {
+		t.Errorf("the error names process %d, want %d", inUse.PID, owner.Process.Pid)
+	}
+}
+
+func TestStartIgnoresAPIDFileWhoseNumberBelongsToSomeoneElse(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	s := start(t, Config{DataDir: dir})
+	content, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(t, s)
+	other := exec.CommandContext(testContext(t), "sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer kill(t, other)
+	stale := fmt.Appendf(nil, "%d\n%s", other.Process.Pid, content[len(fmt.Sprintf("%d\n", s.PID())):])
+	if err := os.WriteFile(filepath.Join(dir, "postmaster.pid"), stale, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.id.give(filepath.Join(dir, "postmaster.pid")); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Config{DataDir: dir})
+	if err := syscall.Kill(other.Process.Pid, 0); err != nil {
+		t.Errorf("the other process was hurt: %v", err)
+	}
+}
+
+func TestTheServerEndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	owner, serverPID, _ := ownerProcess(t, dir)
+	kill(t, owner)
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for ctx := testContext(t); inspect(serverPID, dir) != processGone; {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the server still runs")
+		case <-tick.C:
+		}
+	}
+}
