@@ -1,0 +1,95 @@
+package testkit
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+const natsReady = 20 * time.Second
+
+// NATSServer is a real NATS server with JetStream in this process, on a loopback port of its own. Its store is a temporary folder.
+type NATSServer struct {
+	mu   sync.Mutex
+	opts *server.Options
+	srv  *server.Server
+	url  string
+}
+
+// NATS starts a server and shuts it down when the test ends.
+func NATS(t testing.TB) *NATSServer {
+	t.Helper()
+	n := &NATSServer{opts: &server.Options{
+		ServerName: "keb-test", Host: "127.0.0.1", Port: server.RANDOM_PORT,
+		JetStream: true, StoreDir: t.TempDir(), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 16 << 30,
+		NoSigs: true, NoLog: true,
+	}}
+	n.start(t)
+	t.Cleanup(n.Shutdown)
+	return n
+}
+
+func (n *NATSServer) start(t testing.TB) {
+	t.Helper()
+	srv, err := server.NewServer(n.opts.Clone())
+	if err != nil {
+		t.Fatalf("start NATS: %v", err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(natsReady) {
+		srv.Shutdown()
+		t.Fatalf("start NATS: not ready within %s", natsReady)
+	}
+	n.srv = srv
+	n.url = srv.ClientURL()
+	n.opts.Port = srv.Addr().(*net.TCPAddr).Port
+}
+
+// URL is the server's address. It stays the same over Restart.
+func (n *NATSServer) URL() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.url
+}
+
+// StoreDir is the folder of JetStream's files.
+func (n *NATSServer) StoreDir() string { return filepath.Join(n.opts.StoreDir, "jetstream") }
+
+// Restart shuts the server down and starts it again on the same address and store: connections break, what is kept in
+// memory is gone.
+func (n *NATSServer) Restart(t testing.TB) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shutdown()
+	n.start(t)
+}
+
+// RestartEmpty is Restart with the whole JetStream store deleted in between.
+func (n *NATSServer) RestartEmpty(t testing.TB) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shutdown()
+	if err := os.RemoveAll(n.StoreDir()); err != nil {
+		t.Fatalf("delete the JetStream store: %v", err)
+	}
+	n.start(t)
+}
+
+// Shutdown stops the server until Restart.
+func (n *NATSServer) Shutdown() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shutdown()
+}
+
+func (n *NATSServer) shutdown() {
+	n.srv.Shutdown()
+	n.srv.WaitForShutdown()
+}

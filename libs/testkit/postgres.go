@@ -1,0 +1,203 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+// DatabaseURLEnv names the environment variable with the address of a PostgreSQL server for tests. Its user must be allowed to
+// make databases. Each test makes and removes its own.
+const DatabaseURLEnv = "KEB_TEST_DATABASE_URL"
+
+const (
+	startLimit = 5 * time.Minute // a fallback may have to fetch an image or binaries
+	stopLimit  = 30 * time.Second
+	callLimit  = time.Minute
+)
+
+// pgServer is the PostgreSQL server that the tests of one binary share.
+type pgServer struct {
+	url  string // of the maintenance database
+	stop func(ctx context.Context) error
+
+	mu        sync.Mutex
+	admin     *sqlx.DB
+	templates map[unsafe.Pointer]*template
+	made      []string
+	next      atomic.Int64
+	prefix    string
+}
+
+// template is a migrated database that tests get copies of.
+type template struct {
+	once    sync.Once
+	migrate func(context.Context, *sqlx.DB) error // keeps the key's address from being used again
+	name    string
+	err     error
+}
+
+// shared is the only state of the package: a test binary has one server.
+var shared struct {
+	once   sync.Once
+	server *pgServer
+	err    error
+}
+
+// Run runs the tests of a package and then stops what they shared. Use it in TestMain: os.Exit(testkit.Run(m)). A goroutine
+// check belongs behind it.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if err := Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "testkit:", err)
+		if code == 0 {
+			code = 1
+		}
+	}
+	return code
+}
+
+// Stop stops the PostgreSQL server that the tests of this binary have shared, if any. Run does it; only a TestMain that
+// cannot use Run needs it.
+func Stop() error {
+	// After this nobody starts one any more.
+	shared.once.Do(func() { shared.err = errors.New("the tests of this binary are over") })
+	if shared.server == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return shared.server.close(ctx)
+}
+
+// Postgres returns the address of a database that is this test's alone: a copy of one that migrate, if not nil, has been run on
+// once. It is removed when the test ends. The server comes from KEB_TEST_DATABASE_URL, else from the machine's own
+// binaries, a container, or downloaded binaries, in this order. Without any of them the test fails and says what to do.
+func Postgres(t testing.TB, migrate func(context.Context, *sqlx.DB) error) string {
+	t.Helper()
+	shared.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		defer cancel()
+		shared.server, shared.err = startServer(ctx)
+	})
+	if shared.err != nil {
+		t.Fatalf("no PostgreSQL for the test: %v", shared.err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	name, err := shared.server.database(ctx, migrate)
+	if err != nil {
+		t.Fatalf("make a database for the test: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+		defer cancel()
+		if err := postgres.DropDatabase(ctx, shared.server.admin, name); err != nil {
+			t.Errorf("remove the test's database: %v", err)
+		}
+	})
+	return withDatabase(shared.server.url, name)
+}
+
+func newServer(ctx context.Context, address string, stop func(context.Context) error) (*pgServer, error) {
+	admin, err := postgres.Open(ctx, postgres.Config{URL: address, MaxOpen: 4, ApplicationName: "keb-testkit"})
+	if err != nil {
+		return nil, errors.Join(err, stop(ctx))
+	}
+	return &pgServer{
+		url: address, stop: stop, admin: admin, templates: map[unsafe.Pointer]*template{},
+		// Several test binaries may share a server, and runs on several machines may.
+		prefix: "keb_test_" + strconv.FormatInt(time.Now().UnixNano(), 36) + "_" + strconv.Itoa(os.Getpid()) + "_",
+	}, nil
+}
+
+func (s *pgServer) name() string { return s.prefix + strconv.FormatInt(s.next.Add(1), 10) }
+
+func (s *pgServer) database(ctx context.Context, migrate func(context.Context, *sqlx.DB) error) (string, error) {
+	from := ""
+	if migrate != nil {
+		// The address of the function value, not of its code: closures over different variables are different templates.
+		key := *(*unsafe.Pointer)(unsafe.Pointer(&migrate))
+		s.mu.Lock()
+		t := s.templates[key]
+		if t == nil {
+			t = &template{migrate: migrate, name: s.name()}
+			s.templates[key] = t
+		}
+		s.mu.Unlock()
+		t.once.Do(func() { t.err = s.makeTemplate(ctx, t) })
+		if t.err != nil {
+			return "", t.err
+		}
+		from = t.name
+	}
+	name := s.name()
+	return name, postgres.CreateDatabase(ctx, s.admin, name, from)
+}
+
+func (s *pgServer) makeTemplate(ctx context.Context, t *template) error {
+	if err := postgres.CreateDatabase(ctx, s.admin, t.name, ""); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.made = append(s.made, t.name)
+	s.mu.Unlock()
+	db, err := postgres.Open(ctx, postgres.Config{URL: withDatabase(s.url, t.name), MaxOpen: 4})
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.migrate(ctx, db), db.Close())
+}
+
+func (s *pgServer) close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, name := range s.made {
+		errs = append(errs, postgres.DropDatabase(ctx, s.admin, name))
+	}
+	s.made = nil
+	errs = append(errs, s.admin.Close(), s.stop(ctx))
+	return errors.Join(errs...)
+}
+
+func withDatabase(address, name string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address // it has been opened before, so it parses
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+func tempDir() (string, error) {
+	dir, err := os.MkdirTemp("", "keb-test-postgres-")
+	if err != nil {
+		return "", err
+	}
+	// The server may have to run as another user.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+// Tests is a test binary whose Run is the package's Run, for goleak.VerifyTestMain(testkit.Tests{M: m}): leaks are then looked
+// for when the shared server has been stopped.
+type Tests struct{ M *testing.M }
+
+// Run runs the tests and stops what they shared.
+func (t Tests) Run() int { return Run(t.M) }

@@ -1,0 +1,84 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+func openDB(t *testing.T, url string) *sqlx.DB {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func tableWith(n int) func(context.Context, *sqlx.DB) error {
+	return func(ctx context.Context, db *sqlx.DB) error {
+		_, err := db.ExecContext(ctx, `CREATE TABLE numbers AS SELECT $1::int AS n`, n)
+		return err
+	}
+}
+
+func TestPostgresGivesEachTestItsOwnCopyOfTheMigratedDatabase(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	migrate := func(ctx context.Context, db *sqlx.DB) error {
+		runs++
+		return tableWith(1)(ctx, db)
+	}
+	first := openDB(t, Postgres(t, migrate))
+	if _, err := first.ExecContext(t.Context(), `DELETE FROM numbers`); err != nil {
+		t.Fatal(err)
+	}
+	second := openDB(t, Postgres(t, migrate))
+	var rows int
+	if err := second.GetContext(t.Context(), &rows, `SELECT count(*) FROM numbers`); err != nil {
+		t.Fatal(err)
+	}
+	if rows != 1 {
+		t.Errorf("the second database has %d rows, want the migrated 1", rows)
+	}
+	if runs != 1 {
+		t.Errorf("migrated %d times, want once", runs)
+	}
+}
+
+func TestPostgresTellsClosuresOfOneFunctionApart(t *testing.T) {
+	t.Parallel()
+	for _, want := range []int{1, 2} {
+		db := openDB(t, Postgres(t, tableWith(want)))
+		var n int
+		if err := db.GetContext(t.Context(), &n, `SELECT n FROM numbers`); err != nil {
+			t.Fatal(err)
+		}
+		if n != want {
+			t.Errorf("got the database of %d, want %d", n, want)
+		}
+	}
+}
+
+func TestPostgresRemovesTheDatabaseWithTheTest(t *testing.T) {
+	t.Parallel()
+	var url, name string
+	t.Run("uses one", func(t *testing.T) {
+		url = Postgres(t, nil)
+		if err := openDB(t, url).GetContext(t.Context(), &name, `SELECT current_database()`); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var exists bool
+	err := openDB(t, Postgres(t, nil)).GetContext(t.Context(), &exists, `SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)`, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exists {
+		t.Errorf("database %s is still there", name)
+	}
+}

@@ -1,0 +1,110 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/testcontainers/testcontainers-go"
+	tcpostgres "github.com/testcontainers/testcontainers-go/modules/postgres"
+
+	"github.com/kyma-project/keb/libs/postgres/pgfetch"
+	"github.com/kyma-project/keb/libs/postgres/pglocal"
+)
+
+// ImageEnv names the environment variable with the PostgreSQL image for the container fallback; empty means DefaultImage.
+const ImageEnv = "KEB_TEST_POSTGRES_IMAGE"
+
+// DefaultImage is the image of the container fallback.
+const DefaultImage = "postgres:17-alpine"
+
+// source is one way to get a server. It answers errNotHere when the machine does not have this way.
+type source struct {
+	name  string
+	start func(ctx context.Context) (*pgServer, error)
+}
+
+func startServer(ctx context.Context) (*pgServer, error) {
+	if address := os.Getenv(DatabaseURLEnv); address != "" {
+		// Somebody has chosen it: when it does not work, nothing else is meant.
+		s, err := newServer(ctx, address, func(context.Context) error { return nil })
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", DatabaseURLEnv, err)
+		}
+		return s, nil
+	}
+	return firstOf(ctx,
+		source{"the machine's own binaries", fromMachine},
+		source{"a container", fromContainer},
+		source{"downloaded binaries", fromDownload},
+	)
+}
+
+// firstOf returns the first server that starts, or what is wrong with every way and how to help.
+func firstOf(ctx context.Context, sources ...source) (*pgServer, error) {
+	var errs []error
+	for _, src := range sources {
+		s, err := src.start(ctx)
+		if err == nil {
+			return s, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", src.name, err))
+	}
+	return nil, fmt.Errorf("install PostgreSQL (apt-get install postgresql), or set %s to the address of a server, or start a Docker engine: %w",
+		DatabaseURLEnv, errors.Join(errs...))
+}
+
+func fromMachine(ctx context.Context) (*pgServer, error) { return local(ctx, "") }
+
+func local(ctx context.Context, binDir string) (*pgServer, error) {
+	dir, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, "data"), BinDir: binDir})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return newServer(ctx, pg.URL("postgres"), func(ctx context.Context) error {
+		return errors.Join(pg.Stop(ctx), os.RemoveAll(dir))
+	})
+}
+
+func fromContainer(ctx context.Context) (_ *pgServer, err error) {
+	// The library panics when it finds no engine that it can talk to.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("docker: %v", p)
+		}
+	}()
+	image := os.Getenv(ImageEnv)
+	if image == "" {
+		image = DefaultImage
+	}
+	container, err := tcpostgres.Run(ctx, image, tcpostgres.WithPassword("keb"), tcpostgres.BasicWaitStrategies())
+	stop := func(ctx context.Context) error {
+		return testcontainers.TerminateContainer(container, testcontainers.StopContext(ctx))
+	}
+	if err != nil {
+		return nil, errors.Join(err, stop(ctx))
+	}
+	address, err := container.ConnectionString(ctx, "sslmode=disable")
+	if err != nil {
+		return nil, errors.Join(err, stop(ctx))
+	}
+	return newServer(ctx, address, stop)
+}
+
+func fromDownload(ctx context.Context) (*pgServer, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	binDir, err := pgfetch.Binaries(ctx, pgfetch.Config{Dir: filepath.Join(cache, "keb-postgres")})
+	if err != nil {
+		return nil, err
+	}
+	return local(ctx, binDir)
+}
