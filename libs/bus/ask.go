@@ -1,0 +1,121 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// ErrNoAnswer is wrapped by the error of Ask when nobody is there to answer.
+var ErrNoAnswer = errors.New("nobody answers")
+
+// AskError is the error of Ask when the other side answered that it cannot say.
+type AskError struct {
+	Subject string
+	// Message is the other side's, for people.
+	Message string
+}
+
+// Error has the subject and the message.
+func (e *AskError) Error() string { return fmt.Sprintf("ask %s: %s", e.Subject, e.Message) }
+
+// maxAnswers bounds the questions on one subject that are answered at the same time.
+const maxAnswers = 64
+
+// Ask sends request as JSON and reads the answer into answer. It waits until ctx ends, but no longer than
+// Config.Timeout. The error is an *AskError when the other side refused, and wraps ErrNoAnswer when there is none.
+func (b *Bus) Ask(ctx context.Context, subject string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, subject, body)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("ask %s: %w", subject, ErrNoAnswer)
+	}
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	var refusal event.AskError
+	if err := json.Unmarshal(m.Data, &refusal); err == nil && refusal.Error != "" {
+		return &AskError{Subject: subject, Message: refusal.Error}
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("ask %s: read answer: %w", subject, err)
+	}
+	return nil
+}
+
+// Answer answers the questions on a subject, sharing them with everybody who answers in the same queue. An error of
+// handle is sent back as event.AskError, so its text must hold no secret. Up to 64 questions are answered at the same
+// time; ctx ends after Config.Timeout, or when stop is called. stop waits for the answers under way.
+func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, data []byte) (any, error)) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	var mu sync.Mutex // orders the last Go before Wait
+	slots := make(chan struct{}, maxAnswers)
+	sub, err := b.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			b.answer(ctx, m, handle)
+		})
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("answer %s: %w", subject, err)
+	}
+	return func() {
+		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+			b.log.Warn("unsubscribe failed", "subject", subject, "err", err)
+		}
+		mu.Lock()
+		cancel()
+		mu.Unlock()
+		running.Wait()
+	}, nil
+}
+
+func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) (any, error)) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	defer cancel()
+	v, err := guarded(ctx, m.Data, handle)
+	if err != nil {
+		v = event.AskError{Error: err.Error()}
+	}
+	body, err := json.Marshal(v)
+	if err != nil {
+		b.log.Error("answer could not be encoded", "subject", m.Subject, "err", err)
+		body = []byte(`{"error":"the answer could not be encoded"}`)
+	}
+	if err := m.Respond(body); err != nil {
+		b.log.Warn("answer could not be sent", "subject", m.Subject, "err", err)
+	}
+}
+
+// guarded turns a panic into an error: one bad question must not end the service.
+func guarded(ctx context.Context, data []byte, handle func(context.Context, []byte) (any, error)) (v any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = nil, fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	return handle(ctx, data)
+}

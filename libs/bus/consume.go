@@ -1,0 +1,274 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	defaultMaxBatch = 100
+	pullExpiry      = 30 * time.Second
+	// The server says every second that it is still there; after two it is missed, which is how a stream that vanished
+	// without a word is noticed.
+	pullHeartbeat   = time.Second
+	firstEnsureWait = 50 * time.Millisecond
+	maxEnsureWait   = 2 * time.Second
+	unreadableWait  = 5 * time.Second
+	maxSessionDrain = 2 * time.Second
+)
+
+// ConsumeConfig says how to consume.
+type ConsumeConfig struct {
+	Consumer event.ConsumerSpec
+	// MaxBatch bounds the messages of one call of the handler; 0 means 100.
+	MaxBatch int
+	// Handlers is the number of goroutines that call the handler; 0 means 1.
+	Handlers int
+	// Prefetch bounds the messages that wait in this process for a handler; 0 means twice what the handlers can take,
+	// and 1 is the least. What waits here is not delivered elsewhere until AckWait has passed.
+	Prefetch int
+}
+
+func (c *ConsumeConfig) complete() error {
+	switch {
+	case c.Consumer.Stream == "" || c.Consumer.Name == "":
+		return errors.New("consumer: stream and name must not be empty")
+	case c.MaxBatch < 0 || c.Handlers < 0 || c.Prefetch < 0:
+		return fmt.Errorf("max batch %d, handlers %d, prefetch %d: must not be negative", c.MaxBatch, c.Handlers, c.Prefetch)
+	}
+	if c.MaxBatch == 0 {
+		c.MaxBatch = defaultMaxBatch
+	}
+	if c.Handlers == 0 {
+		c.Handlers = 1
+	}
+	if c.Prefetch == 0 {
+		c.Prefetch = 2 * c.MaxBatch * c.Handlers
+	}
+	if c.Consumer.MaxAckPending > 0 {
+		c.Prefetch = min(c.Prefetch, c.Consumer.MaxAckPending)
+	}
+	return nil
+}
+
+// consumerMetrics are a consumer's metrics with the labels looked up once.
+type consumerMetrics struct {
+	consumed, redelivered, recovered prometheus.Counter
+	ackTime                          prometheus.Observer
+}
+
+type consumption struct {
+	bus    *Bus
+	cfg    ConsumeConfig
+	handle func(context.Context, []*Delivery)
+	meter  *consumerMetrics
+	msgs   chan arrival
+}
+
+type arrival struct {
+	msg jetstream.Msg
+	at  time.Time
+}
+
+// Consume hands the messages of a consumer to handle, in natural batches: as soon as there is one message, with
+// whatever else has arrived, so that a lone message never waits. The handler answers each delivery. Streams and
+// consumers are made where they are missing, now and whenever they vanish. A message that is not a CloudEvent goes to
+// the dead letters by itself and does not reach the handler.
+//
+// Consume blocks until ctx ends, waits for running handlers, whose context has ended by then, gives back what no handler
+// had taken, and returns nil. Only a bad configuration is an error.
+func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx context.Context, batch []*Delivery)) error {
+	if err := cfg.complete(); err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	stream, name := string(cfg.Consumer.Stream), cfg.Consumer.Name
+	// One half of the prefetch waits in the channel, the other is asked of the server.
+	c := &consumption{
+		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2),
+		meter: &consumerMetrics{
+			consumed:    b.metrics.consumed.WithLabelValues(stream, name),
+			redelivered: b.metrics.redelivered.WithLabelValues(stream, name),
+			recovered:   b.metrics.recovered.WithLabelValues(stream, name),
+			ackTime:     b.metrics.ackTime.WithLabelValues(stream, name),
+		},
+	}
+	var handlers sync.WaitGroup
+	for range cfg.Handlers {
+		handlers.Go(func() { c.run(ctx) })
+	}
+	c.fetch(ctx)
+	handlers.Wait()
+	c.giveBack()
+	return nil
+}
+
+// run is one handler.
+func (c *consumption) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-c.msgs:
+			if ctx.Err() != nil {
+				_ = a.msg.Nak() // the server delivers it elsewhere; without the Nak after AckWait
+				return
+			}
+			if batch := c.batch(ctx, a); len(batch) > 0 {
+				c.handle(ctx, batch)
+			}
+		}
+	}
+}
+
+// batch takes what has arrived besides the first message.
+func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
+	n := min(c.cfg.MaxBatch, 1+len(c.msgs))
+	deliveries := make([]Delivery, n) // one allocation for all
+	batch := make([]*Delivery, 0, n)
+	a, redelivered := first, 0
+	for i := range n {
+		if i > 0 {
+			select {
+			case a = <-c.msgs:
+			default:
+				n = i
+			}
+			if n == i {
+				break
+			}
+		}
+		d := &deliveries[i]
+		*d = Delivery{Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter}
+		var err error
+		if d.Event, err = Decode(a.msg.Headers(), a.msg.Data()); err != nil {
+			c.unreadable(ctx, d, err)
+			continue
+		}
+		if d.NumDelivered() > 1 {
+			redelivered++
+		}
+		batch = append(batch, d)
+	}
+	c.meter.consumed.Add(float64(len(batch)))
+	c.meter.redelivered.Add(float64(redelivered))
+	return batch
+}
+
+func (c *consumption) unreadable(ctx context.Context, d *Delivery, cause error) {
+	if err := d.Dead(ctx, cause.Error()); err != nil {
+		c.bus.log.Error("unreadable message could not be moved to dead letters", "subject", d.Subject, "err", err)
+		_ = d.Nak(unreadableWait) // without it the message comes again after AckWait
+	}
+}
+
+// giveBack returns what no handler has taken, so that others need not wait for AckWait.
+func (c *consumption) giveBack() {
+	for {
+		select {
+		case a := <-c.msgs:
+			_ = a.msg.Nak() // best effort
+		default:
+			return
+		}
+	}
+}
+
+// fetch keeps a pull subscription alive until ctx ends.
+func (c *consumption) fetch(ctx context.Context) {
+	wait := firstEnsureWait
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for first := true; ctx.Err() == nil; first = false {
+		err := c.session(ctx, first)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			wait = firstEnsureWait
+			continue
+		}
+		c.bus.log.Warn("consumer is not available", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", err)
+		timer.Reset(wait)
+		wait = min(2*wait, maxEnsureWait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+}
+
+// session ensures the consumer and pulls from it until something suggests that it is gone. Nil means that it worked
+// for a while.
+func (c *consumption) session(ctx context.Context, first bool) error {
+	reconnected := c.bus.reconnects.next()
+	ensure, cancel := context.WithTimeout(ctx, c.bus.cfg.Timeout)
+	consumer, err := c.bus.ensureConsumer(ensure, c.cfg.Consumer)
+	cancel()
+	if err != nil {
+		return err
+	}
+	if !first {
+		c.meter.recovered.Inc()
+	}
+	broken := make(chan error, 1)
+	pull := max(1, c.cfg.Prefetch-c.cfg.Prefetch/2)
+	cc, err := consumer.Consume(
+		func(m jetstream.Msg) { c.arrive(ctx, m) },
+		jetstream.PullMaxMessages(pull),
+		jetstream.PullExpiry(pullExpiry),
+		jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			if isTransient(err) {
+				return
+			}
+			select {
+			case broken <- err:
+			default:
+			}
+		}),
+	)
+	if err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-reconnected:
+		// The server may have come back with less than it had: look again.
+	case err := <-broken:
+		c.bus.log.Warn("consumer is set up again", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", err)
+	}
+	// Stop would throw away what has arrived, and nobody would get it before AckWait has passed.
+	cc.Drain()
+	drained := time.NewTimer(maxSessionDrain)
+	defer drained.Stop()
+	select {
+	case <-cc.Closed():
+	case <-drained.C: // without a connection it takes longer; arrive deals with what still comes
+	}
+	return nil
+}
+
+// arrive puts a message before the handlers. While they are busy it blocks, and so holds back further pulls.
+func (c *consumption) arrive(ctx context.Context, m jetstream.Msg) {
+	select {
+	case c.msgs <- arrival{msg: m, at: time.Now()}:
+	case <-ctx.Done():
+		_ = m.Nak() // best effort: else it comes again after AckWait
+	}
+}
+
+// isTransient picks out what Consume deals with by itself.
+func isTransient(err error) bool {
+	return errors.Is(err, jetstream.ErrConsumerLeadershipChanged) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, jetstream.ErrNoMessages) || errors.Is(err, jetstream.ErrBatchCompleted)
+}

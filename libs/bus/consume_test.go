@@ -1,0 +1,270 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func publish(t testing.TB, b *bus.Bus, ids ...string) {
+	t.Helper()
+	msgs := make([]bus.Message, len(ids))
+	for i, id := range ids {
+		msgs[i] = command(t, id)
+	}
+	if err := b.Publish(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func want(t testing.TB, got <-chan string, id string) {
+	t.Helper()
+	for {
+		// What was delivered before a restart may come once more.
+		if v := within(t, got, "event "+id); v == id {
+			return
+		}
+	}
+}
+
+func TestConsumeGetsEveryMessageOnce(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 50, Handlers: 2})
+	const n = 5000
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("op/%d/1", i)
+	}
+	publish(t, b, ids...)
+	seen := make(map[string]bool, n)
+	for range n {
+		id := within(t, got, "next event")
+		if seen[id] {
+			t.Fatalf("event %s came twice", id)
+		}
+		seen[id] = true
+	}
+}
+
+func TestConsumeTakesWhatHasArrivedAsOneBatch(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	sizes := make(chan int, 100)
+	release := make(chan struct{})
+	start(t, b, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 10, Prefetch: 100}, func(_ context.Context, batch []*bus.Delivery) {
+		sizes <- len(batch)
+		<-release
+		for _, d := range batch {
+			_ = d.Ack()
+		}
+	})
+	publish(t, b, "alone")
+	if got := within(t, sizes, "a lone message"); got != 1 {
+		t.Errorf("first batch has %d messages, want 1", got)
+	}
+	ids := make([]string, 25)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("op/%d/1", i)
+	}
+	publish(t, b, ids...)
+	close(release)
+	total, largest := 0, 0
+	for total < 25 {
+		n := within(t, sizes, "next batch")
+		total, largest = total+n, max(largest, n)
+	}
+	if largest < 2 || largest > 10 {
+		t.Errorf("largest batch has %d messages, want 2 to 10", largest)
+	}
+}
+
+func TestConsumeGoesOnAfterConsumerIsDeleted(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	publish(t, b, "before")
+	want(t, got, "before")
+	if err := b.JetStream().DeleteConsumer(t.Context(), string(event.StreamCommands), "avs"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "after")
+	want(t, got, "after")
+}
+
+func TestConsumeGoesOnAfterStreamIsDeleted(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	publish(t, b, "before")
+	want(t, got, "before")
+	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "after")
+	want(t, got, "after")
+}
+
+func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
+	t.Parallel()
+	for _, emptied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("store emptied %t", emptied), func(t *testing.T) {
+			t.Parallel()
+			b, s := setup(t)
+			got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+			publish(t, b, "before")
+			want(t, got, "before")
+			s.restart(t, emptied)
+			publish(t, b, "after")
+			want(t, got, "after")
+		})
+	}
+}
+
+func TestConsumeMakesConsumerAnewThatIsAheadOfItsStream(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	publish(t, b, "a")
+	want(t, got, "a")
+	if err := b.EnsureConsumer(t.Context(), spec()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.JetStream().Consumer(t.Context(), string(event.StreamCommands), "avs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CachedInfo().AckFloor.Stream > 1 {
+		t.Errorf("ack floor is %d, want at most 1", c.CachedInfo().AckFloor.Stream)
+	}
+}
+
+func TestConsumeMovesUnreadableMessageToDeadLettersAndGoesOn(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	m := &nats.Msg{Subject: event.CommandSubject("avs", "AVS_Tags"), Data: []byte("garbage"), Header: nats.Header{"Hint": {"x"}}}
+	if _, err := b.JetStream().PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "readable")
+	want(t, got, "readable")
+
+	letter := deadLetter(t, b, event.StreamCommands)
+	if string(letter.Data) != "garbage" || letter.Header.Get("Hint") != "x" {
+		t.Errorf("dead letter is %q with headers %v, want the message itself", letter.Data, letter.Header)
+	}
+	if letter.Header.Get(bus.HeaderDeadReason) == "" || letter.Header.Get(bus.HeaderDeadSubject) != m.Subject ||
+		letter.Header.Get(bus.HeaderDeadConsumer) != "avs" {
+		t.Errorf("dead letter has headers %v, want reason, subject and consumer", letter.Header)
+	}
+}
+
+// deadLetter waits for the first dead letter of a stream.
+func deadLetter(t testing.TB, b *bus.Bus, s event.Stream) *jetstream.RawStreamMsg {
+	t.Helper()
+	c, err := b.JetStream().CreateOrUpdateConsumer(t.Context(), string(event.StreamDead),
+		jetstream.ConsumerConfig{FilterSubject: event.DeadSubject(s)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Next(jetstream.FetchMaxWait(20 * time.Second))
+	if err != nil {
+		t.Fatalf("wait for dead letter: %v", err)
+	}
+	return &jetstream.RawStreamMsg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
+}
+
+func TestDeadMovesMessageOnce(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	done := make(chan error, 10)
+	start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(ctx context.Context, batch []*bus.Delivery) {
+		for _, d := range batch {
+			done <- d.Dead(ctx, "payload: cursor must be > 0, is \"-1\"\nsorry")
+		}
+	})
+	publish(t, b, "a")
+	if err := within(t, done, "dead"); err != nil {
+		t.Fatal(err)
+	}
+	letter := deadLetter(t, b, event.StreamCommands)
+	if got, want := letter.Header.Get(bus.HeaderDeadReason), "payload:%20cursor%20must%20be%20>%200,%20is%20%22-1%22%0Asorry"; got != want {
+		t.Errorf("reason is %q, want %q", got, want)
+	}
+	if letter.Header.Get("ce-id") != "a" {
+		t.Errorf("dead letter has headers %v, want those of the event", letter.Header)
+	}
+}
+
+func TestNakDeliversAgain(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	count := make(chan uint64, 10)
+	start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(_ context.Context, batch []*bus.Delivery) {
+		for _, d := range batch {
+			count <- d.NumDelivered()
+			if d.NumDelivered() == 1 {
+				_ = d.Nak(10 * time.Millisecond)
+				continue
+			}
+			_ = d.InProgress()
+			_ = d.Ack()
+		}
+	})
+	publish(t, b, "a")
+	for n := uint64(1); n <= 2; n++ {
+		if got := within(t, count, "delivery"); got != n {
+			t.Errorf("delivery says it is number %d, want %d", got, n)
+		}
+	}
+}
+
+func TestConsumeGivesBackWhatNoHandlerHasTaken(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	busy := make(chan struct{}, 10)
+	first, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := start(t, b, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 1, Prefetch: 20}, func(ctx context.Context, batch []*bus.Delivery) {
+		busy <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-first.Done():
+		}
+		_ = batch[0].Ack()
+	})
+	ids := make([]string, 20)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("op/%d/1", i)
+	}
+	publish(t, b, ids...)
+	within(t, busy, "the first handler is busy")
+	stop()
+	// AckWait is 30 s: what came so much earlier was given back.
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	for range 19 {
+		within(t, got, "a message that was given back")
+	}
+}
+
+func TestConsumeRefusesBadConfiguration(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	for _, cfg := range []bus.ConsumeConfig{
+		{},
+		{Consumer: spec(), MaxBatch: -1},
+		{Consumer: spec(), Handlers: -1},
+	} {
+		if err := b.Consume(t.Context(), cfg, nil); err == nil {
+			t.Errorf("consume with %+v succeeds, want an error", cfg)
+		}
+	}
+}

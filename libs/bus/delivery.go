@@ -1,0 +1,123 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Headers of a dead letter, besides those of the message it copies.
+const (
+	// HeaderDeadReason says why nobody could read the message; percent-encoded like the CloudEvents headers.
+	HeaderDeadReason = "Keb-Dead-Reason"
+	// HeaderDeadSubject is the subject that the message was published on.
+	HeaderDeadSubject = "Keb-Dead-Subject"
+	// HeaderDeadConsumer is the consumer that gave up on it.
+	HeaderDeadConsumer = "Keb-Dead-Consumer"
+)
+
+// maxReason bounds the reason of a dead letter, in bytes.
+const maxReason = 1000
+
+// Delivery is a message that waits for an answer: Ack, Nak or Dead, once. Without one it is delivered again after the
+// consumer's AckWait.
+type Delivery struct {
+	Event   cloudevents.Event
+	Subject string
+
+	bus     *Bus
+	msg     jetstream.Msg
+	spec    *event.ConsumerSpec
+	arrived time.Time
+	meter   *consumerMetrics
+}
+
+// Ack says that the message is dealt with. It does not wait for the server.
+func (d *Delivery) Ack() error {
+	if err := d.msg.Ack(); err != nil {
+		return fmt.Errorf("acknowledge %s: %w", d.Subject, err)
+	}
+	d.meter.ackTime.Observe(time.Since(d.arrived).Seconds())
+	return nil
+}
+
+// Nak asks for the message again after a time; 0 is at once. While it waits it counts against MaxAckPending, so this
+// is for seconds, not for hours.
+func (d *Delivery) Nak(after time.Duration) error {
+	var err error
+	if after > 0 {
+		err = d.msg.NakWithDelay(after)
+	} else {
+		err = d.msg.Nak()
+	}
+	if err != nil {
+		return fmt.Errorf("give back %s: %w", d.Subject, err)
+	}
+	return nil
+}
+
+// InProgress starts the consumer's AckWait anew.
+func (d *Delivery) InProgress() error {
+	if err := d.msg.InProgress(); err != nil {
+		return fmt.Errorf("report progress of %s: %w", d.Subject, err)
+	}
+	return nil
+}
+
+// NumDelivered counts the deliveries of the message, from 1; 0 when the server's metadata is not readable.
+func (d *Delivery) NumDelivered() uint64 {
+	m, err := d.msg.Metadata()
+	if err != nil {
+		return 0
+	}
+	return m.NumDelivered
+}
+
+// Dead moves the message to the dead letters of its stream, and counts it. When that fails the message stays, and is
+// delivered again.
+func (d *Delivery) Dead(ctx context.Context, reason string) error {
+	m := &nats.Msg{Subject: event.DeadSubject(d.spec.Stream), Data: d.msg.Data(), Header: make(nats.Header)}
+	for name, v := range d.msg.Headers() {
+		// The server's own headers would be obeyed a second time.
+		if !strings.HasPrefix(name, "Nats-") {
+			m.Header[name] = v
+		}
+	}
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "")
+	}
+	m.Header.Set(HeaderDeadReason, escape(reason))
+	m.Header.Set(HeaderDeadSubject, d.Subject)
+	m.Header.Set(HeaderDeadConsumer, d.spec.Name)
+	if meta, err := d.msg.Metadata(); err == nil {
+		// A redelivery of the same message is the same dead letter.
+		m.Header.Set(jetstream.MsgIDHeader, "dead/"+d.spec.Name+"/"+strconv.FormatUint(meta.Sequence.Stream, 10)+
+			"/"+strconv.FormatInt(meta.Timestamp.UnixNano(), 10))
+	}
+	if err := d.bus.publishRaw(ctx, m); err != nil {
+		return fmt.Errorf("move %s to dead letters: %w", d.Subject, err)
+	}
+	d.bus.metrics.dead.WithLabelValues(string(d.spec.Stream)).Inc()
+	d.bus.log.Warn("message moved to dead letters", "stream", d.spec.Stream, "consumer", d.spec.Name,
+		"subject", d.Subject, "reason", reason)
+	if err := d.msg.TermWithReason("moved to dead letters"); err != nil {
+		return fmt.Errorf("terminate %s: %w", d.Subject, err)
+	}
+	return nil
+}
+
+func (b *Bus) publishRaw(ctx context.Context, m *nats.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	defer cancel()
+	errs := make([]error, 1)
+	b.publish(ctx, []nats.Msg{*m}, errs, []int{0})
+	return errs[0]
+}

@@ -1,0 +1,71 @@
+package bus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// New makes an event of the contract with JSON data. The subject attribute is the operation id; empty leaves it out.
+// Data that has a Validate method is checked first.
+func New(t event.Type, id, source, subject string, at time.Time, data any) (cloudevents.Event, error) {
+	if id == "" {
+		return cloudevents.Event{}, fmt.Errorf("new event of type %s: id is empty", t)
+	}
+	ref, ok := sources.parse(source)
+	if !ok {
+		return cloudevents.Event{}, fmt.Errorf("new event %q: source %q: want a URI reference", id, clip(source))
+	}
+	if v, ok := data.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return cloudevents.Event{}, fmt.Errorf("new event %q of type %s: %w", id, t, err)
+		}
+	}
+	body, err := json.Marshal(data)
+	if err != nil {
+		return cloudevents.Event{}, fmt.Errorf("new event %q of type %s: %w", id, t, err)
+	}
+	ct := mediaJSON
+	c := &cloudevents.EventContextV1{
+		ID: id, Source: ref, Type: string(t), DataContentType: &ct, Time: &types.Timestamp{Time: at},
+	}
+	if subject != "" {
+		c.Subject = &subject
+	}
+	return cloudevents.Event{Context: c, DataEncoded: body}, nil
+}
+
+// ErrBadData is wrapped by the errors about data that is not what its type says.
+var ErrBadData = errors.New("bad event data")
+
+// Data reads the data of an event. Members that T does not know are ignored; a value of the wrong JSON type, missing
+// data, and whatever T's Validate method refuses, if it has one, are errors that wrap ErrBadData.
+func Data[T any](e cloudevents.Event) (T, error) {
+	var v T
+	if e.Context == nil {
+		return v, fmt.Errorf("%w: the event is empty", ErrBadData)
+	}
+	if ct := e.DataContentType(); ct != "" && ct != mediaJSON && !isJSON(ct) {
+		return v, fmt.Errorf("%w: event %q has content type %q: want %s", ErrBadData, e.ID(), clip(ct), mediaJSON)
+	}
+	if len(e.DataEncoded) == 0 {
+		return v, fmt.Errorf("%w: event %q has no data", ErrBadData, e.ID())
+	}
+	if err := json.Unmarshal(e.DataEncoded, &v); err != nil {
+		var zero T
+		return zero, fmt.Errorf("%w: event %q of type %s: %w", ErrBadData, e.ID(), e.Type(), err)
+	}
+	if c, ok := any(v).(interface{ Validate() error }); ok {
+		if err := c.Validate(); err != nil {
+			var zero T
+			return zero, fmt.Errorf("%w: event %q of type %s: %w", ErrBadData, e.ID(), e.Type(), err)
+		}
+	}
+	return v, nil
+}

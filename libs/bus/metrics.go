@@ -1,0 +1,99 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// metrics of a Bus. Labels are names from the contract and names of consumers, never ids.
+type metrics struct {
+	published     *prometheus.CounterVec
+	publishFailed *prometheus.CounterVec
+	publishTime   prometheus.Histogram
+	consumed      *prometheus.CounterVec
+	redelivered   *prometheus.CounterVec
+	dead          *prometheus.CounterVec
+	ackTime       *prometheus.HistogramVec
+	recovered     *prometheus.CounterVec
+}
+
+// newMetrics registers the metrics; two buses in one process share them.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	buckets := prometheus.ExponentialBuckets(0.0001, 2.5, 14) // 0.1 ms to 15 s
+	m := &metrics{
+		published: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keb_bus_published_total", Help: "Messages that a stream has taken.",
+		}, []string{"stream"}),
+		publishFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keb_bus_publish_failures_total", Help: "Messages that could not be published.",
+		}, []string{"stream"}),
+		publishTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "keb_bus_publish_seconds", Help: "Time from a publish call to the last acknowledgement of its batch.",
+			Buckets: buckets,
+		}),
+		consumed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keb_bus_consumed_total", Help: "Messages handed to handlers.",
+		}, []string{"stream", "consumer"}),
+		redelivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keb_bus_redelivered_total", Help: "Messages handed to handlers that were delivered before.",
+		}, []string{"stream", "consumer"}),
+		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keb_bus_dead_letters_total", Help: "Messages moved to dead letters.",
+		}, []string{"stream"}),
+		ackTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keb_bus_ack_seconds", Help: "Time from the arrival of a message to its acknowledgement.",
+			Buckets: buckets,
+		}, []string{"stream", "consumer"}),
+		recovered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keb_bus_recoveries_total", Help: "Times a consumer was set up again after it or its stream was lost.",
+		}, []string{"stream", "consumer"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	return m, errors.Join(
+		register(r, &m.published), register(r, &m.publishFailed), register(r, &m.publishTime), register(r, &m.consumed),
+		register(r, &m.redelivered), register(r, &m.dead), register(r, &m.ackTime), register(r, &m.recovered),
+	)
+}
+
+func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
+	err := r.Register(*c)
+	if err == nil {
+		return nil
+	}
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			*c = existing
+			return nil
+		}
+	}
+	return fmt.Errorf("register metric: %w", err)
+}
+
+// streamOf names the stream that a subject belongs to, by the second word of the subject.
+func streamOf(subject string) string {
+	rest, ok := strings.CutPrefix(subject, "keb.")
+	if !ok {
+		return "other"
+	}
+	kind, _, _ := strings.Cut(rest, ".")
+	switch kind {
+	case "request":
+		return string(event.StreamRequests)
+	case "command":
+		return string(event.StreamCommands)
+	case "result":
+		return string(event.StreamResults)
+	case "fact":
+		return string(event.StreamFacts)
+	case "dead":
+		return string(event.StreamDead)
+	}
+	return "other"
+}

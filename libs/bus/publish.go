@@ -1,0 +1,194 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Message is an event to publish.
+type Message struct {
+	Subject string
+	// ID is the Nats-Msg-Id, by which a stream drops a second message with the same id for a while; "" is none.
+	ID    string
+	Event cloudevents.Event
+}
+
+// Failure is one message of a batch that was not published.
+type Failure struct {
+	// Index is the message's place in the arguments of Publish.
+	Index   int
+	Subject string
+	EventID string
+	Err     error
+}
+
+// PublishError says which messages of a batch were not published; all others were.
+type PublishError struct {
+	// Total is the size of the batch.
+	Total int
+	// Failures are in the order of the batch.
+	Failures []Failure
+}
+
+// Error names the number of failures and the first of them.
+func (e *PublishError) Error() string {
+	f := e.Failures[0]
+	return fmt.Sprintf("publish: %d of %d messages failed, first event %q to %s: %v", len(e.Failures), e.Total, f.EventID, f.Subject, f.Err)
+}
+
+// Unwrap gives the cause of each failure.
+func (e *PublishError) Unwrap() []error {
+	errs := make([]error, len(e.Failures))
+	for i, f := range e.Failures {
+		errs[i] = f.Err
+	}
+	return errs
+}
+
+// Publish sends a batch and returns when a stream has taken every message. Messages without a trace of their own get
+// that of ctx. What fails because a stream is missing or the connection broke is repeated, after the streams have been
+// ensured once, until ctx ends or Config.Timeout has passed; so a message may arrive twice, and an ID lets the stream
+// drop the second. When messages are left over the error is a *PublishError.
+func (b *Bus) Publish(ctx context.Context, msgs ...Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	defer cancel()
+
+	out := make([]nats.Msg, len(msgs))
+	errs := make([]error, len(msgs))
+	todo := make([]int, 0, len(msgs))
+	trace := traceparent(ctx)
+	for i := range msgs {
+		if errs[i] = encodeMessage(&out[i], &msgs[i], trace); errs[i] == nil {
+			todo = append(todo, i)
+		}
+	}
+	b.publish(ctx, out, errs, todo)
+	b.metrics.publishTime.Observe(time.Since(start).Seconds())
+	return b.published(msgs, errs)
+}
+
+func encodeMessage(out *nats.Msg, m *Message, trace string) error {
+	if m.Subject == "" {
+		return errors.New("subject is empty")
+	}
+	h, data, err := Encode(&m.Event)
+	if err != nil {
+		return err
+	}
+	if m.ID != "" {
+		h[jetstream.MsgIDHeader] = []string{escape(m.ID)}
+	}
+	if _, has := h[headerTrace]; trace != "" && !has {
+		h[headerTrace] = []string{trace}
+	}
+	out.Subject, out.Header, out.Data = m.Subject, h, data
+	return nil
+}
+
+// publish sends the messages named by todo until they are taken or there is no point in going on. What is left in
+// errs is final.
+func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []int) {
+	ensured := false
+	for len(todo) > 0 {
+		b.pub.send(ctx, out, errs, todo)
+		missing, again := false, todo[:0]
+		for _, i := range todo {
+			switch {
+			case errs[i] == nil:
+			case isStreamMissing(errs[i]) && !ensured:
+				missing = true
+				again = append(again, i)
+			case isDisconnected(errs[i]):
+				again = append(again, i)
+			}
+		}
+		todo = again
+		if len(todo) == 0 || !b.awaitConnection(ctx) {
+			return
+		}
+		if missing {
+			b.log.Warn("a stream is missing and is created", "subject", out[todo[0]].Subject)
+			if err := b.EnsureStreams(ctx); err != nil {
+				if isDisconnected(err) && ctx.Err() == nil {
+					continue
+				}
+				for _, i := range todo {
+					errs[i] = fmt.Errorf("%w: %w", errs[i], err)
+				}
+				return
+			}
+			ensured = true
+		}
+	}
+}
+
+func (b *Bus) published(msgs []Message, errs []error) error {
+	// Count runs of one stream together: a batch mostly goes to one.
+	var perr *PublishError
+	run, stream := 0, ""
+	for i := range msgs {
+		if errs[i] != nil {
+			if perr == nil {
+				perr = &PublishError{Total: len(msgs)}
+			}
+			id := ""
+			if msgs[i].Event.Context != nil {
+				id = msgs[i].Event.ID()
+			}
+			perr.Failures = append(perr.Failures, Failure{Index: i, Subject: msgs[i].Subject, EventID: id, Err: errs[i]})
+			b.metrics.publishFailed.WithLabelValues(streamOf(msgs[i].Subject)).Inc()
+			continue
+		}
+		if s := streamOf(msgs[i].Subject); s != stream {
+			if run > 0 {
+				b.metrics.published.WithLabelValues(stream).Add(float64(run))
+			}
+			run, stream = 0, s
+		}
+		run++
+	}
+	if run > 0 {
+		b.metrics.published.WithLabelValues(stream).Add(float64(run))
+	}
+	if perr != nil {
+		return perr
+	}
+	return nil
+}
+
+// awaitConnection waits until the connection is up; false means that ctx ended or the connection was closed for good.
+func (b *Bus) awaitConnection(ctx context.Context) bool {
+	for {
+		reconnected := b.reconnects.next()
+		switch {
+		case b.nc.IsClosed() || ctx.Err() != nil:
+			return false
+		case b.nc.IsConnected():
+			return true
+		}
+		select {
+		case <-reconnected:
+		case <-b.closed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func isStreamMissing(err error) bool {
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
+func isDisconnected(err error) bool {
+	return errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded)
+}

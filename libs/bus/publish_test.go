@@ -1,0 +1,178 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func streamMessages(t testing.TB, b *bus.Bus, s event.Stream) uint64 {
+	t.Helper()
+	st, err := b.JetStream().Stream(t.Context(), string(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.CachedInfo().State.Msgs
+}
+
+func TestPublishStoresWholeBatch(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	const n = 10_000 // more than may be in flight at once
+	msgs := make([]bus.Message, n)
+	for i := range msgs {
+		msgs[i] = command(t, fmt.Sprintf("op/%d", i))
+	}
+	if err := b.Publish(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != n {
+		t.Errorf("stream holds %d messages, want %d", got, n)
+	}
+}
+
+func TestPublishDropsSecondMessageWithSameID(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	for range 2 {
+		if err := b.Publish(t.Context(), command(t, "op/1/1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
+		t.Errorf("stream holds %d messages, want 1", got)
+	}
+}
+
+func TestPublishSaysWhichMessagesFailed(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	homeless := command(t, "homeless")
+	homeless.Subject = "keb.nowhere"
+	nameless := command(t, "nameless")
+	nameless.Event.SetSource("")
+
+	err := b.Publish(t.Context(), command(t, "good"), homeless, nameless, command(t, "good too"))
+	perr, ok := errors.AsType[*bus.PublishError](err)
+	if !ok {
+		t.Fatalf("error is %v, want a PublishError", err)
+	}
+	if perr.Total != 4 || len(perr.Failures) != 2 || perr.Failures[0].Index != 1 || perr.Failures[1].Index != 2 ||
+		perr.Failures[0].EventID != "homeless" {
+		t.Errorf("error is %+v, want messages 1 and 2 of 4 to fail", perr)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 2 {
+		t.Errorf("stream holds %d messages, want the 2 good ones", got)
+	}
+}
+
+func TestPublishRecreatesMissingStream(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), command(t, "a"), command(t, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 2 {
+		t.Errorf("stream holds %d messages, want 2", got)
+	}
+}
+
+func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
+	t.Parallel()
+	b, s := setup(t)
+	s.restart(t, true)
+	if err := b.Publish(t.Context(), command(t, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
+		t.Errorf("stream holds %d messages, want 1", got)
+	}
+	if _, err := b.JetStream().KeyValue(t.Context(), event.StageBucket); err != nil {
+		t.Errorf("stage bucket: %v", err)
+	}
+}
+
+func TestPublishFailsWhenServerStaysAway(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := connect(t, s, bus.Config{Timeout: 300 * time.Millisecond}, bus.Deps{})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	err := b.Publish(t.Context(), command(t, "a"))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v, want a deadline", err)
+	}
+}
+
+func TestEnsureStreamsFollowsTheContract(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatalf("second time: %v", err)
+	}
+	for _, want := range event.Streams() {
+		s, err := b.JetStream().Stream(t.Context(), string(want.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		retention := jetstream.LimitsPolicy
+		if want.WorkQueue {
+			retention = jetstream.WorkQueuePolicy
+		}
+		if cfg.Storage != jetstream.FileStorage || cfg.Retention != retention || cfg.MaxAge != want.MaxAge ||
+			cfg.Duplicates != event.DuplicateWindow || cfg.Subjects[0] != want.Subjects[0] {
+			t.Errorf("stream %s is %+v, want %+v", want.Name, cfg, want)
+		}
+	}
+	kv, err := b.JetStream().KeyValue(t.Context(), event.StageBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := kv.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := st.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.Storage; got != jetstream.MemoryStorage {
+		t.Errorf("stage bucket is kept in %s, want memory", got)
+	}
+	if st.TTL() != event.StageMemoryTTL {
+		t.Errorf("stage bucket keeps values %s, want %s", st.TTL(), event.StageMemoryTTL)
+	}
+}
+
+func TestEnsureStreamsBringsDriftedStreamBack(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	s, err := b.JetStream().Stream(t.Context(), string(event.StreamFacts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.MaxAge, cfg.MaxMsgs = time.Hour, 1_000_000
+	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err = b.JetStream().Stream(t.Context(), string(event.StreamFacts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.CachedInfo().Config; got.MaxAge != 7*24*time.Hour || got.MaxMsgs != 1_000_000 {
+		t.Errorf("max age %s, max messages %d: want the contract's age and the operator's limit", got.MaxAge, got.MaxMsgs)
+	}
+}

@@ -1,0 +1,213 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
+)
+
+// maxInFlight bounds the messages that await an acknowledgement: a server drops what arrives at a stream whose queue of
+// 10,000 is full.
+const maxInFlight = 4000
+
+// publisher sends batches and collects their acknowledgements. It does what jetstream's PublishMsgAsync does, with one
+// subscription for all and no future, channel or timer per message, which is where that spends half of its time.
+type publisher struct {
+	nc     *nats.Conn
+	prefix string // of the reply subjects: "<prefix><batch>.<index>"
+	slots  *semaphore.Weighted
+
+	mu      sync.Mutex
+	last    uint64
+	batches map[uint64]*batch
+}
+
+// batch is one call of send.
+type batch struct {
+	mu      sync.Mutex
+	errs    []error
+	waiting []bool // by index: sent, and not yet answered
+	left    int
+	done    chan struct{}
+}
+
+func newPublisher(nc *nats.Conn) (*publisher, error) {
+	p := &publisher{
+		nc: nc, prefix: nc.NewInbox() + ".", slots: semaphore.NewWeighted(maxInFlight), batches: make(map[uint64]*batch),
+	}
+	// The subscription ends with the connection.
+	if _, err := nc.Subscribe(p.prefix+"*.*", p.answer); err != nil {
+		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	return p, nil
+}
+
+// send publishes the messages of out named by todo and waits for their answers. errs[i] is what became of message i.
+func (p *publisher) send(ctx context.Context, out []nats.Msg, errs []error, todo []int) {
+	id, bt := p.open(errs, len(todo))
+	defer p.close(id)
+	reply := p.prefix + strconv.FormatUint(id, 36) + "."
+	for n, i := range todo {
+		if err := p.slots.Acquire(ctx, 1); err != nil {
+			bt.giveUp(todo[n:], ctx)
+			break
+		}
+		m := &out[i]
+		m.Reply = reply + strconv.Itoa(i)
+		bt.sent(i)
+		if err := p.nc.PublishMsg(m); err != nil {
+			p.settle(bt, i, err)
+		}
+	}
+	select {
+	case <-bt.done:
+	case <-ctx.Done():
+		p.expire(bt, ctx)
+	}
+}
+
+func (p *publisher) open(errs []error, n int) (uint64, *batch) {
+	bt := &batch{errs: errs, waiting: make([]bool, len(errs)), left: n, done: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	p.batches[p.last] = bt
+	return p.last, bt
+}
+
+func (p *publisher) close(id uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.batches, id)
+}
+
+func (b *batch) sent(i int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting[i] = true
+}
+
+// settle records the answer to message i; a second answer is ignored.
+func (p *publisher) settle(b *batch, i int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i < 0 || i >= len(b.waiting) || !b.waiting[i] {
+		return
+	}
+	b.waiting[i] = false
+	b.errs[i] = err
+	p.slots.Release(1)
+	b.finish(1)
+}
+
+// finish counts n messages as done. The caller holds the lock.
+func (b *batch) finish(n int) {
+	b.left -= n
+	if b.left == 0 {
+		close(b.done)
+	}
+}
+
+// giveUp marks messages that were never sent.
+func (b *batch) giveUp(todo []int, ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, i := range todo {
+		b.errs[i] = fmt.Errorf("not sent: %w", context.Cause(ctx))
+	}
+	b.finish(len(todo))
+}
+
+// expire marks what is still unanswered.
+func (p *publisher) expire(b *batch, ctx context.Context) {
+	p.fail(b, fmt.Errorf("no acknowledgement: %w", context.Cause(ctx)))
+}
+
+func (p *publisher) fail(b *batch, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for i, w := range b.waiting {
+		if w {
+			b.waiting[i] = false
+			b.errs[i] = err
+			n++
+		}
+	}
+	if n > 0 {
+		p.slots.Release(int64(n))
+		b.finish(n)
+	}
+}
+
+// failAll ends the wait for every message in flight: its acknowledgement will not come on a new connection.
+func (p *publisher) failAll(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.batches {
+		p.fail(b, err)
+	}
+}
+
+// answer takes one acknowledgement.
+func (p *publisher) answer(m *nats.Msg) {
+	rest, ok := strings.CutPrefix(m.Subject, p.prefix)
+	if !ok {
+		return
+	}
+	id, index, _ := strings.Cut(rest, ".")
+	n, err := strconv.ParseUint(id, 36, 64)
+	if err != nil {
+		return
+	}
+	i, err := strconv.Atoi(index)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	b := p.batches[n]
+	p.mu.Unlock()
+	if b != nil {
+		p.settle(b, i, ackError(m))
+	}
+}
+
+var ackStart = []byte(`{"stream":`)
+var ackErrorField = []byte(`"error"`)
+
+// ackError is nil when a stream has taken the message.
+func ackError(m *nats.Msg) error {
+	if len(m.Data) == 0 {
+		if m.Header.Get("Status") == "503" {
+			return nats.ErrNoResponders
+		}
+		return jetstream.ErrInvalidJSAck
+	}
+	// Nearly every answer is {"stream":"...","seq":1}; only an error is worth decoding.
+	if bytes.HasPrefix(m.Data, ackStart) && !bytes.Contains(m.Data, ackErrorField) {
+		return nil
+	}
+	var ack struct {
+		Stream string              `json:"stream"`
+		Error  *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return errors.Join(jetstream.ErrInvalidJSAck, err)
+	}
+	switch {
+	case ack.Error != nil:
+		return ack.Error
+	case ack.Stream == "":
+		return jetstream.ErrInvalidJSAck
+	}
+	return nil
+}

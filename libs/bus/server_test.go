@@ -1,0 +1,148 @@
+package bus_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// natsServer is a real server on a loopback port that it keeps over restarts.
+type natsServer struct {
+	*server.Server
+	port int
+	dir  string
+}
+
+func startServer(t testing.TB) *natsServer {
+	t.Helper()
+	s := &natsServer{port: server.RANDOM_PORT, dir: t.TempDir()}
+	s.start(t)
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *natsServer) start(t testing.TB) {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		t.Fatalf("make nats server: %v", err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats server does not come up")
+	}
+	s.Server = srv
+	s.port = srv.Addr().(*net.TCPAddr).Port
+}
+
+func (s *natsServer) stop() {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// restart stops the server and starts it again; emptied tells that it has lost its store.
+func (s *natsServer) restart(t testing.TB, emptied bool) {
+	t.Helper()
+	s.stop()
+	if emptied {
+		if err := os.RemoveAll(s.dir); err != nil {
+			t.Fatalf("empty the store: %v", err)
+		}
+	}
+	s.start(t)
+}
+
+// setup gives a bus with all streams, and its server.
+func setup(t testing.TB) (*bus.Bus, *natsServer) {
+	t.Helper()
+	s := startServer(t)
+	b := connect(t, s, bus.Config{}, bus.Deps{})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b, s
+}
+
+func connect(t testing.TB, s *natsServer, cfg bus.Config, deps bus.Deps) *bus.Bus {
+	t.Helper()
+	cfg.URL = s.ClientURL()
+	b, err := bus.Connect(t.Context(), cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// command is a small event on the command stream.
+func command(t testing.TB, id string) bus.Message {
+	t.Helper()
+	e, err := bus.New(event.TypeStepExecute, id, event.SourceOrchestrator, "op", time.Unix(1_800_000_000, 0).UTC(),
+		map[string]string{"id": id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bus.Message{Subject: event.CommandSubject("avs", "AVS_Tags"), ID: id, Event: e}
+}
+
+func spec() event.ConsumerSpec { return event.CommandsConsumer("avs") }
+
+// consume runs Consume until the test ends and returns the ids of what it got.
+func consume(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig) <-chan string {
+	t.Helper()
+	got := make(chan string, 10_000)
+	start(t, b, cfg, func(_ context.Context, batch []*bus.Delivery) {
+		for _, d := range batch {
+			got <- d.Event.ID()
+			if err := d.Ack(); err != nil {
+				t.Errorf("ack: %v", err)
+			}
+		}
+	})
+	return got
+}
+
+// start runs Consume until the returned function is called, at the latest when the test ends.
+func start(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig, handle func(context.Context, []*bus.Delivery)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Consume(ctx, cfg, handle) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := within(t, done, "consume ends"); err != nil {
+			t.Errorf("consume: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// within waits for a value, up to a generous limit.
+func within[T any](t testing.TB, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("waited 20 s in vain: %s", what)
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,137 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// EnsureStreams creates the streams of the contract and the stage bucket where they are missing, and brings what
+// differs in line with the contract. What an operator has set besides (replicas, placement, limits) stays.
+func (b *Bus) EnsureStreams(ctx context.Context) error {
+	for _, spec := range event.Streams() {
+		if err := b.ensureStream(ctx, spec); err != nil {
+			return fmt.Errorf("ensure stream %s: %w", spec.Name, err)
+		}
+	}
+	if _, err := ensureStageBucket(ctx, b.js, b.cfg.Replicas); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec) error {
+	s, err := b.js.Stream(ctx, string(spec.Name))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas}
+		apply(&cfg, spec)
+		_, err = b.js.CreateStream(ctx, cfg)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil // another service was faster
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	cfg := s.CachedInfo().Config
+	if !apply(&cfg, spec) {
+		return nil
+	}
+	_, err = b.js.UpdateStream(ctx, cfg)
+	return err
+}
+
+// apply puts the contract into cfg and reports whether that changed anything.
+func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
+	retention := jetstream.LimitsPolicy
+	if spec.WorkQueue {
+		retention = jetstream.WorkQueuePolicy
+	}
+	same := slices.Equal(cfg.Subjects, spec.Subjects) && cfg.Retention == retention && cfg.MaxAge == spec.MaxAge &&
+		cfg.Duplicates == event.DuplicateWindow
+	cfg.Subjects, cfg.Retention, cfg.MaxAge, cfg.Duplicates = spec.Subjects, retention, spec.MaxAge, event.DuplicateWindow
+	return !same
+}
+
+// EnsureStageBucket opens the bucket of the stage memory and creates it if it is missing.
+func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+	return ensureStageBucket(ctx, js, 0)
+}
+
+func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.KeyValue, error) {
+	kv, err := js.KeyValue(ctx, event.StageBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: event.StageBucket, Storage: jetstream.MemoryStorage, History: 1, TTL: event.StageMemoryTTL,
+			Replicas: replicas,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) {
+			kv, err = js.KeyValue(ctx, event.StageBucket)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ensure bucket %s: %w", event.StageBucket, err)
+	}
+	return kv, nil
+}
+
+// EnsureConsumer creates a durable consumer, or brings it in line with spec. A missing stream is created first. A
+// consumer that stands ahead of its stream, as after a power loss of the server, is made anew: it would never
+// deliver anything (facts/engines.md 3, nats-server#5412).
+func (b *Bus) EnsureConsumer(ctx context.Context, spec event.ConsumerSpec) error {
+	_, err := b.ensureConsumer(ctx, spec)
+	return err
+}
+
+func (b *Bus) ensureConsumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.Consumer, error) {
+	c, err := b.consumer(ctx, spec)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err := b.EnsureStreams(ctx); err != nil {
+			return nil, err
+		}
+		c, err = b.consumer(ctx, spec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ensure consumer %s of stream %s: %w", spec.Name, spec.Stream, err)
+	}
+	return c, nil
+}
+
+func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.Consumer, error) {
+	want := jetstream.ConsumerConfig{
+		Durable: spec.Name, FilterSubject: spec.Filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: spec.AckWait,
+		MaxAckPending: spec.MaxAckPending, MaxDeliver: -1,
+	}
+	c, err := b.js.Consumer(ctx, string(spec.Stream), spec.Name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info := c.CachedInfo()
+	s, err := b.js.Stream(ctx, string(spec.Stream))
+	if err != nil {
+		return nil, err
+	}
+	if info.AckFloor.Stream > s.CachedInfo().State.LastSeq {
+		b.log.Warn("consumer is ahead of its stream and is made anew", "stream", spec.Stream, "consumer", spec.Name)
+		if err := b.js.DeleteConsumer(ctx, string(spec.Stream), spec.Name); err != nil &&
+			!errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return nil, err
+		}
+		return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+	}
+	have := info.Config
+	if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait &&
+		have.MaxAckPending == want.MaxAckPending && have.AckPolicy == want.AckPolicy {
+		return c, nil
+	}
+	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+}
