@@ -65,7 +65,7 @@ func (c *compiler) condition(source string) (*condition, error) {
 	}
 	ast, issues := c.env.Compile(source)
 	if issues.Err() != nil {
-		return nil, firstIssue(issues)
+		return nil, c.firstIssue(source, issues)
 	}
 	if got := ast.OutputType(); !got.IsExactType(cel.BoolType) {
 		return nil, fmt.Errorf("the result is %s, not bool%s", got, boolHint(source, got))
@@ -113,7 +113,7 @@ func newEnv() (*cel.Env, error) {
 }
 
 // firstIssue makes one line of the first problem CEL found; the rest usually follows from it.
-func firstIssue(issues *cel.Issues) error {
+func (c *compiler) firstIssue(source string, issues *cel.Issues) error {
 	found := issues.Errors()
 	if len(found) == 0 {
 		return issues.Err()
@@ -124,12 +124,32 @@ func firstIssue(issues *cel.Issues) error {
 	case strings.HasPrefix(message, "undeclared reference to "):
 		message = strings.TrimSuffix(message, " (in container '')") + "; allowed: " + strings.Join(variables, ", ")
 	case strings.HasPrefix(message, "undefined field "):
-		message += "; see the fields of " + strings.Join(structNames, ", ") + " in the process format"
+		message = c.undefinedField(source, first, message)
 	}
 	if first.Location.Line() > 1 {
 		return fmt.Errorf("%s (line %d, character %d)", message, first.Location.Line(), first.Location.Column()+1)
 	}
 	return fmt.Errorf("%s (character %d)", message, first.Location.Column()+1)
+}
+
+// undefinedField names the struct and its fields; CEL knows neither by the time it complains.
+func (c *compiler) undefinedField(source string, e *cel.Error, message string) string {
+	lines := strings.Split(source, "\n")
+	if i := e.Location.Line() - 1; i < 0 || i >= len(lines) || e.Location.Column() > len(lines[i]) {
+		return message
+	}
+	before := lines[e.Location.Line()-1][:e.Location.Column()]
+	for _, name := range structNames {
+		if fields, ok := c.fields(name); ok && strings.HasSuffix(before, name) {
+			wrong := strings.Trim(strings.TrimPrefix(message, "undefined field "), "'")
+			return fmt.Sprintf("%s has no field %s; allowed: %s", name, wrong, strings.Join(fields, ", "))
+		}
+	}
+	return message
+}
+
+func (c *compiler) fields(structName string) ([]string, bool) {
+	return c.env.CELTypeProvider().FindStructFieldNames(structName)
 }
 
 func boolHint(source string, got *cel.Type) string {

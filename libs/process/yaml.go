@@ -35,7 +35,7 @@ func (n node) problem(format string, args ...any) {
 	n.out.add(n.at(), format, args...)
 }
 
-var yamlErrorLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+var yamlErrorLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 
 // parseYAML returns the root of a file with exactly one document; problems are reported.
 func parseYAML(file string, content []byte, out *problems) (node, bool) {
@@ -51,13 +51,8 @@ func parseYAML(file string, content []byte, out *problems) (node, bool) {
 			out.add(whole, "the file is empty")
 			return node{}, false
 		}
-		message := strings.Join(strings.Fields(err.Error()), " ")
-		if m := yamlErrorLine.FindStringSubmatch(message); m != nil {
-			line, _ := strconv.Atoi(m[1])
-			out.add(position{file: file, line: line}, "not YAML: %s", m[2])
-		} else {
-			out.add(whole, "not YAML: %s", strings.TrimPrefix(message, "yaml: "))
-		}
+		line, message := yamlError(err)
+		out.add(position{file: file, line: line}, "not YAML: %s", message)
 		return node{}, false
 	}
 	var more yaml.Node
@@ -70,6 +65,23 @@ func parseYAML(file string, content []byte, out *problems) (node, bool) {
 		return node{}, false
 	}
 	return node{Node: doc.Content[0], file: file, out: out}, true
+}
+
+// yamlError takes line and message out of an error of the YAML library. The library counts the lines of its parser's
+// errors, unlike those of its scanner, from 0, and leaves out a line 0.
+func yamlError(err error) (int, string) {
+	message := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: ")
+	line := 0
+	if m := yamlErrorLine.FindStringSubmatch(message); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		message = m[2]
+	}
+	for _, expected := range []string{"'-' indicator", "key", "node content", "',' or ']'", "',' or '}'"} {
+		if message == "did not find expected "+expected {
+			line++
+		}
+	}
+	return line, message
 }
 
 // object reads a mapping with no other keys than the allowed ones. It reports unknown and repeated keys and returns

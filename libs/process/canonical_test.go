@@ -1,0 +1,234 @@
+package process_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+)
+
+func single(t *testing.T, content string) *process.Process {
+	t.Helper()
+	set, err := process.Load(fstest.MapFS{"provision.yaml": {Data: []byte(content)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set[event.Provision]
+}
+
+func TestTheHashDoesNotDependOnTheLayoutOfTheFile(t *testing.T) {
+	t.Parallel()
+	first := single(t, `operation: provision
+timeout: 24h
+stages:
+  - name: s
+    steps:
+      - name: A
+        worker: a
+        when: plan.name != "trial"
+        retry: {every: 10s, timeout: 60m}
+`)
+	second := single(t, `# The same in other words: order, quotes, JSON, units, and defaults written out.
+{"stages": [{"steps": [{"retry": {"scope": "stage", "timeout": "1h"}, "onFailure": "fail",
+  "when": "plan.name != \"trial\"  ", "worker": "a", "execution": "60s", "name": "A"}], "name": "s"}],
+ "operation": "provision"}
+`)
+	if first.Hash() != second.Hash() {
+		t.Errorf("hashes differ:\n%s\n%s", first.Canonical(), second.Canonical())
+	}
+	if len(first.Hash()) != 32 || strings.Trim(first.Hash(), "0123456789abcdef") != "" {
+		t.Errorf("the hash is %q, want 32 hexadecimal digits", first.Hash())
+	}
+}
+
+func TestTheHashDependsOnEverySetting(t *testing.T) {
+	t.Parallel()
+	const format = "operation: provision\ntimeout: %s\nstages:\n  - name: %s\n    steps:\n" +
+		"      - {name: %s, worker: %s, when: %s, retry: {every: %s, timeout: %s, scope: %s}, execution: %s, onTimeout: %s, onFailure: %s}\n"
+	base := []any{"24h", "s", "A", "a", "'true'", "10s", "1h", "stage", "1m", "fail", "fail"}
+	other := []any{"23h", "z", "B", "b", "'false'", "11s", "2h", "step", "2m", "skip", "skip"}
+	seen := map[string]int{single(t, fmt.Sprintf(format, base...)).Hash(): -1}
+	for i := range base {
+		values := append([]any(nil), base...)
+		values[i] = other[i]
+		hash := single(t, fmt.Sprintf(format, values...)).Hash()
+		if j, again := seen[hash]; again {
+			t.Errorf("settings %d and %d give the same hash", i, j)
+		}
+		seen[hash] = i
+	}
+}
+
+// The canonical form is stored for as long as an operation runs: a release that writes it differently would lose the
+// definitions of running operations.
+func TestTheCanonicalFormIsFixed(t *testing.T) {
+	t.Parallel()
+	p := single(t, "operation: provision\nstages:\n  - name: s\n    steps:\n"+
+		"      - {name: Starting, worker: orchestrator}\n"+
+		"      - {name: A, worker: a, when: 'true', retry: {every: 1500ms, timeout: 90m, scope: step}, onTimeout: skip}\n")
+	want := `{"operation":"provision","timeout":"24h0m0s","stages":[{"name":"s","steps":[` +
+		`{"name":"Starting","worker":"orchestrator","retry":{"every":"0s","timeout":"0s","scope":"stage"},"execution":"0s","onTimeout":"fail","onFailure":"fail"},` +
+		`{"name":"A","worker":"a","when":"true","retry":{"every":"1.5s","timeout":"1h30m0s","scope":"step"},"execution":"1m0s","onTimeout":"skip","onFailure":"fail"}]}]}`
+	if diff := cmp.Diff(want, string(p.Canonical())); diff != "" {
+		t.Errorf("canonical form differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseReadsWhatCanonicalWrote(t *testing.T) {
+	t.Parallel()
+	for operation, p := range load(t) {
+		parsed, err := process.Parse(p.Canonical())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(p.Stages, parsed.Stages, ignoreCondition); diff != "" {
+			t.Errorf("%s differs (-want +got):\n%s", operation, diff)
+		}
+		if !parsed.Equal(p) || !bytes.Equal(parsed.Canonical(), p.Canonical()) {
+			t.Errorf("%s: hash %s, want %s", operation, parsed.Hash(), p.Hash())
+		}
+	}
+}
+
+func TestAParsedProcessHasItsConditions(t *testing.T) {
+	t.Parallel()
+	parsed, err := process.Parse(load(t)[event.Provision].Canonical())
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := step(t, process.Set{event.Provision: parsed}, "Two")
+	for plan, want := range map[string]bool{"trial": false, "azure": true} {
+		ok, err := two.Runs(&process.Input{Operation: &event.Operation{Plan: event.Plan{Name: plan}}})
+		if err != nil || ok != want {
+			t.Errorf("%s: %v, %v; want %v", plan, ok, err, want)
+		}
+	}
+}
+
+// Postgres may keep JSON in another order of keys than it was given.
+func TestParseDoesNotDependOnTheOrderOfKeys(t *testing.T) {
+	t.Parallel()
+	p := load(t)[event.Provision]
+	var anyOrder map[string]any
+	if err := json.Unmarshal(p.Canonical(), &anyOrder); err != nil {
+		t.Fatal(err)
+	}
+	sorted, err := json.MarshalIndent(anyOrder, " ", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := process.Parse(sorted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !parsed.Equal(p) {
+		t.Errorf("hash %s, want %s", parsed.Hash(), p.Hash())
+	}
+}
+
+func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
+	t.Parallel()
+	const good = `{"operation":"provision","timeout":"1h","stages":[{"name":"s","steps":[{"name":"A","worker":"a","when":"true"}]}]}`
+	if _, err := process.Parse([]byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct{ canonical, want string }{
+		"not JSON":        {`{`, "parse process: unexpected EOF"},
+		"more than one":   {good + good, "parse process: more than one JSON value"},
+		"unknown key":     {strings.Replace(good, "timeout", "time", 1), `parse process: json: unknown field "time"`},
+		"bad duration":    {strings.Replace(good, "1h", "1 h", 1), `parse process: time: unknown unit " h" in duration "1 h"`},
+		"no stages":       {`{"operation":"provision"}`, `parse process "provision": no stages`},
+		"a stage is bare": {`{"operation":"provision","stages":[{"name":"s"}]}`, `parse process "provision": stage "s" has no steps`},
+		"bad condition": {strings.Replace(good, "true", "1", 1),
+			`parse process "provision": step "A": when: the result is int, not bool`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := process.Parse([]byte(tc.canonical))
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestEqualComparesDefinitions(t *testing.T) {
+	t.Parallel()
+	set := load(t)
+	var none *process.Process
+	if none.Equal(set[event.Provision]) || set[event.Provision].Equal(none) || !none.Equal(nil) {
+		t.Error("a process equals no process")
+	}
+	if set[event.Provision].Equal(set[event.Deprovision]) {
+		t.Error("different processes are equal")
+	}
+}
+
+// anyProcess draws a process file that Load accepts, as JSON, which is YAML too.
+func anyProcess(t *rapid.T) []byte {
+	duration := rapid.Map(rapid.IntRange(1, 3600_000), func(ms int) string { return fmt.Sprintf("%dms", ms) })
+	policy := rapid.SampledFrom([]string{"fail", "skip"})
+	name := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,10}`)
+	stages := []any{}
+	used := map[string]bool{}
+	for _, stage := range rapid.SliceOfNDistinct(name, 1, 4, rapid.ID).Draw(t, "stages") {
+		steps := []any{}
+		for _, s := range rapid.SliceOfNDistinct(name, 1, 4, rapid.ID).Draw(t, "steps") {
+			if used[s] {
+				continue
+			}
+			used[s] = true
+			step := map[string]any{
+				"name": s, "worker": "w-" + rapid.StringMatching(`[a-z]{1,5}`).Draw(t, "worker"),
+				"retry": map[string]any{"timeout": duration.Draw(t, "timeout")},
+			}
+			for key, value := range map[string]*rapid.Generator[string]{
+				"execution": duration, "onTimeout": policy, "onFailure": policy,
+				"when": rapid.SampledFrom([]string{"true", `plan.name != "é"`, `"a" in credentials`, "has(parameters.x)"}),
+			} {
+				if rapid.Bool().Draw(t, key) {
+					step[key] = value.Draw(t, key)
+				}
+			}
+			steps = append(steps, step)
+		}
+		if len(steps) > 0 {
+			stages = append(stages, map[string]any{"name": stage, "steps": steps})
+		}
+	}
+	content, err := json.Marshal(map[string]any{"operation": "provision", "stages": stages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestPropertyLoadedAndParsedProcessesAreTheSame(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		set, err := process.Load(fstest.MapFS{"provision.yaml": {Data: anyProcess(t)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded := set[event.Provision]
+		parsed, err := process.Parse(loaded.Canonical())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parsed.Hash() != loaded.Hash() || !bytes.Equal(parsed.Canonical(), loaded.Canonical()) {
+			t.Fatalf("canonical form changed:\n%s\n%s", loaded.Canonical(), parsed.Canonical())
+		}
+		if diff := cmp.Diff(loaded.Stages, parsed.Stages, ignoreCondition); diff != "" {
+			t.Fatalf("stages differ (-loaded +parsed):\n%s", diff)
+		}
+	})
+}
