@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
 // Memory is the memory of one attempt of one stage of an operation. The worker takes it from the bus; workertest
@@ -24,25 +26,16 @@ type Memory interface {
 	Check(ctx context.Context) error
 }
 
-// Keys of the stage memory: remembered values and overrides do not meet.
-const (
-	valuePrefix    = "value."
-	overridePrefix = "override."
-)
-
 // maxRemembered keeps a sealed and encoded value below what NATS takes as one message.
 const maxRemembered = 512 << 10
 
 // storedOverrides is the entry of the stage memory for one step and one component.
 type storedOverrides struct {
-	Component string     `json:"component"`
-	SetAt     time.Time  `json:"setAt"`
-	Entries   []Override `json:"entries"`
+	Component string `json:"component"`
+	// Cursor is that of the command: of two steps, the later one has the larger.
+	Cursor  int64      `json:"cursor"`
+	Entries []Override `json:"entries"`
 }
-
-func valueKey(key string) string { return valuePrefix + key }
-
-func overrideKey(step, component string) string { return overridePrefix + step + "." + component }
 
 func (s *session) remember(key string, value []byte) {
 	s.mu.Lock()
@@ -91,7 +84,7 @@ func (s *session) recall(ctx context.Context, key string) ([]byte, error) {
 	if s.x.Memory == nil {
 		return nil, fmt.Errorf("recall %q: %w", key, ErrNoStageMemory)
 	}
-	value, err := s.x.Memory.Get(ctx, valueKey(key))
+	value, err := s.x.Memory.Get(ctx, entry.Value(key))
 	if errors.Is(err, ErrNotRemembered) {
 		if lost := s.checkLost(ctx); lost != nil {
 			err = lost
@@ -107,7 +100,7 @@ func (s *session) overrides(ctx context.Context) ([]ComponentOverrides, error) {
 	if s.x.Memory == nil {
 		return nil, fmt.Errorf("overrides: %w", ErrNoStageMemory)
 	}
-	raw, err := s.x.Memory.List(ctx, overridePrefix)
+	raw, err := s.x.Memory.List(ctx, entry.OverridePrefix)
 	if err == nil && len(raw) == 0 {
 		err = s.checkLost(ctx)
 	}
@@ -127,12 +120,12 @@ func (s *session) mergeOverrides(raw map[string][]byte) ([]ComponentOverrides, e
 		if err := json.Unmarshal(value, &set); err != nil {
 			return nil, fmt.Errorf("overrides under %q: %w", key, err)
 		}
-		if _, again := s.components[set.Component]; again && key == overrideKey(s.x.Command.Step, set.Component) {
+		if _, again := s.components[set.Component]; again && key == entry.Override(s.x.Command.Step, set.Component) {
 			continue
 		}
 		sets = append(sets, set)
 	}
-	slices.SortFunc(sets, func(a, b storedOverrides) int { return a.SetAt.Compare(b.SetAt) })
+	slices.SortFunc(sets, func(a, b storedOverrides) int { return cmp.Compare(a.Cursor, b.Cursor) })
 	for component, entries := range s.components {
 		sets = append(sets, storedOverrides{Component: component, Entries: entries})
 	}
@@ -187,18 +180,17 @@ func (s *session) flush(ctx context.Context) (wrote bool, err error) {
 		return false, err
 	}
 	for key, value := range values {
-		if err := s.x.Memory.Put(ctx, valueKey(key), value); err != nil {
+		if err := s.x.Memory.Put(ctx, entry.Value(key), value); err != nil {
 			return wrote, fmt.Errorf("remember %q: %w", key, err)
 		}
 		wrote = true
 	}
-	at := s.now()
 	for component, entries := range components {
-		value, err := json.Marshal(storedOverrides{Component: component, SetAt: at, Entries: entries})
+		value, err := json.Marshal(storedOverrides{Component: component, Cursor: s.x.Command.Cursor, Entries: entries})
 		if err != nil {
 			return wrote, fmt.Errorf("overrides of component %q: %w", component, err)
 		}
-		if err := s.x.Memory.Put(ctx, overrideKey(s.x.Command.Step, component), value); err != nil {
+		if err := s.x.Memory.Put(ctx, entry.Override(s.x.Command.Step, component), value); err != nil {
 			return wrote, fmt.Errorf("overrides of component %q: %w", component, err)
 		}
 		wrote = true

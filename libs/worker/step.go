@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -32,16 +33,13 @@ var (
 	workerNames = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 )
 
-func checkStepName(name string) error {
-	if !stepNames.MatchString(name) {
-		return fmt.Errorf("step name %q: use letters, digits, \"_\" and \"-\", at most 64 of them", name)
+// CheckStep tells what is wrong with a step before it ever runs.
+func CheckStep(step Step) error {
+	if step == nil {
+		return errors.New("a step is nil")
 	}
-	return nil
-}
-
-func checkWorkerName(name string) error {
-	if !workerNames.MatchString(name) {
-		return fmt.Errorf("worker name %q: use lower-case letters, digits and \"-\", at most 32 of them", name)
+	if name := step.Name(); !stepNames.MatchString(name) {
+		return fmt.Errorf("step name %q: use letters, digits, \"_\" and \"-\", at most 64 of them", name)
 	}
 	return nil
 }

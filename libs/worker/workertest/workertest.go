@@ -1,0 +1,236 @@
+// Package workertest runs a step in a test as a worker runs it, without a server: the operation, the stage memory and
+// the credentials are kept in memory.
+//
+//	result := workertest.Run(t, step, workertest.Operation{Details: map[string]any{"avs": map[string]any{"id": 7}}})
+//	if result.Outcome != event.OutcomeSucceeded { ... }
+//
+// [Result.Then] is the operation as it stands afterwards, to run the same step twice or the next step of the stage.
+package workertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Operation describes the operation that a step is run in. The zero value is a first provisioning attempt without
+// details and parameters.
+type Operation struct {
+	// ID and InstanceID default to fixed UUIDs, Type to provision, Stage to "create_runtime".
+	ID         string
+	InstanceID string
+	Type       event.OperationType
+	Stage      string
+	Plan       event.Plan
+	Context    event.Context
+	Runtime    event.Runtime
+	// Parameters and each worker's Details encode to a JSON object; nil means none.
+	Parameters any
+	Details    map[string]any
+	// Credentials is what ClaimCredentials gets, by name.
+	Credentials map[string]any
+
+	// Worker is the name of the worker that runs the step; "test" if empty. SaveDetails saves under it.
+	Worker string
+	// StageAttempt and StepAttempt default to 1.
+	StageAttempt int
+	StepAttempt  int
+	// Now is the clock at the start of the step; the real time if zero.
+	Now time.Time
+	// FirstTried is how long ago the step was first tried.
+	FirstTried time.Duration
+	// Limit is how long the step may run; a minute if zero.
+	Limit time.Duration
+
+	// Overrides and Remembered are what earlier steps of the stage have put into the stage memory.
+	Overrides  []worker.ComponentOverrides
+	Remembered map[string][]byte
+	// LostMemory runs the step as if the stage memory had been used and is gone.
+	LostMemory bool
+
+	// carried is the stage memory of a Result, with what each step has put there.
+	carried map[string][]byte
+	// cursor is where the operation stands: a Result's Then stands one further.
+	cursor int64
+}
+
+// Result is what came of the step.
+type Result struct {
+	// Outcome, RetryAfter, Message and Error are what the orchestrator gets to know.
+	Outcome    event.Outcome
+	RetryAfter time.Duration
+	Message    string
+	// Error is nil unless something went wrong.
+	Error *event.Error
+	// Details is the patch of the worker's own details; nil if the step saved nothing.
+	Details map[string]any
+	// Overrides and Remembered are the stage memory after the step, with what was there before.
+	Overrides  []worker.ComponentOverrides
+	Remembered map[string][]byte
+
+	operation Operation
+	patch     json.RawMessage
+	memory    map[string][]byte
+}
+
+// Run runs the step once and reports what came of it. A step that breaks the contract, with a bad name for example,
+// fails the test; every outcome of a step, also a panic, is a Result. What the step logs goes to the test's log.
+func Run(t testing.TB, step worker.Step, op Operation) Result {
+	t.Helper()
+	if err := worker.CheckStep(step); err != nil {
+		t.Fatalf("workertest: %v", err)
+	}
+	op = op.withDefaults()
+	memory := &memory{values: map[string][]byte{}}
+	if !op.LostMemory {
+		maps.Copy(memory.values, op.carried)
+		memory.seed(t, op)
+	}
+	command, err := op.command(step.Name(), len(memory.values) > 0)
+	if err != nil {
+		t.Fatalf("workertest: %v", err)
+	}
+	start := time.Now()
+	r := worker.Execute(t.Context(), step, worker.Execution{
+		Command: command,
+		Worker:  event.Worker{Name: op.Worker, Version: "test"},
+		Memory:  memory,
+		Claim:   op.claim,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).
+			With("step", step.Name()),
+		Now: func() time.Time { return op.Now.Add(time.Since(start)) },
+	})
+	result := Result{
+		Outcome: r.Outcome, RetryAfter: r.RetryAfter, Message: r.Message, Error: r.Error,
+		operation: op, patch: r.Details, memory: memory.values,
+	}
+	if len(r.Details) > 0 {
+		if err := json.Unmarshal(r.Details, &result.Details); err != nil {
+			t.Fatalf("workertest: details of the result: %v", err)
+		}
+	}
+	if result.Overrides, result.Remembered, err = memory.contents(); err != nil {
+		t.Fatalf("workertest: %v", err)
+	}
+	return result
+}
+
+// Then is the operation after the step, as the next step of the stage sees it: with the details saved and the stage
+// memory as it is then. After a retry or a lost stage it is the operation as the repeated stage sees it: the details
+// saved, the stage memory empty, and the attempts counted on.
+func (r Result) Then() Operation {
+	op := r.operation
+	op.Details = maps.Clone(op.Details)
+	if len(r.patch) > 0 {
+		if op.Details == nil {
+			op.Details = map[string]any{}
+		}
+		op.Details[op.Worker] = merged(op.Details[op.Worker], r.patch)
+	}
+	op.LostMemory = false
+	op.cursor++
+	op.Overrides, op.Remembered = nil, nil
+	switch r.Outcome {
+	case event.OutcomeRetry, event.OutcomeStageLost:
+		op.carried = nil
+		op.StageAttempt++
+		op.StepAttempt++
+		op.FirstTried += r.RetryAfter
+		op.Now = op.Now.Add(r.RetryAfter)
+	default:
+		op.carried = r.memory
+	}
+	return op
+}
+
+func (op Operation) withDefaults() Operation {
+	def := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	def(&op.ID, "0a1c6f2e-6c0e-4a9e-9c58-7d1f0f3a2b10")
+	def(&op.InstanceID, "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20")
+	def((*string)(&op.Type), string(event.Provision))
+	def(&op.Stage, "create_runtime")
+	def(&op.Worker, "test")
+	op.StageAttempt = max(op.StageAttempt, 1)
+	op.StepAttempt = max(op.StepAttempt, 1)
+	if op.Limit == 0 {
+		op.Limit = time.Minute
+	}
+	if op.Now.IsZero() {
+		op.Now = time.Now()
+	}
+	return op
+}
+
+func (op Operation) command(step string, used bool) (event.StepExecute, error) {
+	c := event.StepExecute{
+		Operation: event.Operation{
+			ID: op.ID, Type: op.Type, InstanceID: op.InstanceID, Plan: op.Plan, Context: op.Context,
+			Runtime: op.Runtime, Credentials: slices.Sorted(maps.Keys(op.Credentials)),
+		},
+		Stage: op.Stage, Step: step, Cursor: op.cursor + 1, Dispatch: 1,
+		StageAttempt: op.StageAttempt, StepAttempt: op.StepAttempt,
+		FirstTriedAt: op.Now.Add(-op.FirstTried), ExecuteBefore: op.Now.Add(op.Limit),
+		StageMemory: used || op.LostMemory,
+	}
+	var err error
+	if c.Operation.Parameters, err = object("Parameters", op.Parameters); err != nil {
+		return c, err
+	}
+	for name, part := range op.Details {
+		if _, err := object(fmt.Sprintf("Details[%q]", name), part); err != nil {
+			return c, err
+		}
+	}
+	if len(op.Details) > 0 {
+		c.Details, err = json.Marshal(op.Details)
+	}
+	return c, err
+}
+
+func (op Operation) claim(_ context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
+	return json.Marshal(op.Credentials[request.Name])
+}
+
+func object(field string, value any) (json.RawMessage, error) {
+	if value == nil {
+		return nil, nil
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
+		return nil, fmt.Errorf("%s: %T does not encode to a JSON object", field, value)
+	}
+	return raw, nil
+}
+
+// merged is a worker's part after the patch. Both were checked to be JSON objects before.
+func merged(part any, patch json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(patch, &members) != nil {
+		return patch
+	}
+	raw, err := object("part", part)
+	if err != nil {
+		return patch
+	}
+	after, err := worker.MergeDetails(raw, members)
+	if err != nil {
+		return patch
+	}
+	return after
+}
