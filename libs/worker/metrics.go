@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Why a command was not executed, as a label.
+const (
+	ignoredLate       = "late"
+	ignoredDuplicate  = "duplicate"
+	ignoredUnknown    = "unknown_step"
+	ignoredUnreadable = "unreadable"
+)
+
+// metrics of one worker. Every combination of labels exists from the start, so that a rate is right from the first
+// event on, and so that the hot path does no look-up by label.
+type metrics struct {
+	steps       map[string]stepMetrics
+	running     prometheus.Gauge
+	panics      prometheus.Counter
+	unpublished prometheus.Counter
+	ignored     map[string]prometheus.Counter
+}
+
+type stepMetrics struct {
+	outcomes map[event.Outcome]prometheus.Counter
+	duration prometheus.Observer
+}
+
+func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metrics, error) {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keb_worker_steps_total", Help: "Executions of a step, by how they ended.",
+	}, []string{"worker", "step", "outcome"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "keb_worker_step_duration_seconds", Help: "Time that one execution of a step took.",
+		// From a step that finds its work done to one that spends its whole execution limit.
+		Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
+	}, []string{"worker", "step"})
+	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "keb_worker_steps_running", Help: "Steps that run now.",
+	}, []string{"worker"})
+	panics := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keb_worker_panics_total", Help: "Executions of a step that ended in a panic.",
+	}, []string{"worker"})
+	unpublished := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keb_worker_results_unpublished_total", Help: "Results that could not be published; their commands come again.",
+	}, []string{"worker"})
+	ignored := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keb_worker_commands_ignored_total", Help: "Commands that were not executed, by reason.",
+	}, []string{"worker", "reason"})
+
+	if r != nil {
+		err := errors.Join(register(r, &total), register(r, &duration), register(r, &running), register(r, &panics),
+			register(r, &unpublished), register(r, &ignored))
+		if err != nil {
+			return nil, err
+		}
+	}
+
+	m := &metrics{
+		steps:   make(map[string]stepMetrics, len(steps)),
+		running: running.WithLabelValues(worker), panics: panics.WithLabelValues(worker),
+		unpublished: unpublished.WithLabelValues(worker),
+		ignored:     map[string]prometheus.Counter{},
+	}
+	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable} {
+		m.ignored[reason] = ignored.WithLabelValues(worker, reason)
+	}
+	for _, step := range steps {
+		s := stepMetrics{outcomes: map[event.Outcome]prometheus.Counter{}, duration: duration.WithLabelValues(worker, step)}
+		for _, o := range []event.Outcome{
+			event.OutcomeSucceeded, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeSkipped,
+			event.OutcomeNotCompleted, event.OutcomeStageLost,
+		} {
+			s.outcomes[o] = total.WithLabelValues(worker, step, string(o))
+		}
+		m.steps[step] = s
+	}
+	return m, nil
+}
+
+// register takes the collector that another worker of the same process has registered before, if there is one.
+func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
+	err := r.Register(*c)
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			*c = existing
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("register metric: %w", err)
+	}
+	return nil
+}
+
+func (m *metrics) executed(step string, r *Result, took time.Duration) {
+	s := m.steps[step]
+	s.outcomes[r.Outcome].Inc()
+	s.duration.Observe(took.Seconds())
+	if r.panicked {
+		m.panics.Inc()
+	}
+}

@@ -1,0 +1,303 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	// unknownDelay is the pause before a command for a step that this process does not have is offered again: a
+	// replica of another version may have it.
+	unknownDelay = time.Second
+	// busyDelay is the pause before a command that found every slot taken is offered again.
+	busyDelay = time.Second
+	// stopGrace is how long steps may take to notice that their context has ended.
+	stopGrace = 2 * time.Second
+	// resultQueue bounds the results that wait for the bus. When it is full, steps that end wait, and with them
+	// everything before them.
+	resultQueue = 1024
+	publishers  = 2
+	// maxUnknown bounds the names of unknown steps that are remembered in order to log each once.
+	maxUnknown = 100
+)
+
+// pool is one Run of a worker: the commands it has taken and not yet acknowledged.
+type pool struct {
+	w *Worker
+	// stepsCtx is the context of steps. It outlives the context of Run, until the drain gives up on them.
+	stepsCtx  context.Context
+	stopSteps context.CancelFunc
+	// publishCtx ends never: each publish has its own deadline.
+	publishCtx context.Context
+
+	slots   chan struct{}
+	results chan finished
+	// closed tells that nobody reads results any more.
+	closed  chan struct{}
+	steps   sync.WaitGroup
+	helpers sync.WaitGroup
+
+	mu      sync.Mutex
+	taken   map[string]*taken
+	unknown map[string]bool
+}
+
+// taken is a command between its arrival and its acknowledgement.
+type taken struct {
+	// id is the same for all dispatches of one command.
+	id       string
+	delivery *bus.Delivery
+	command  event.StepExecute
+	step     Step
+	since    time.Time
+}
+
+func (t *taken) dispatchID() string {
+	return event.DispatchID(t.command.Operation.ID, t.command.Cursor, t.command.Dispatch)
+}
+
+func (w *Worker) startPool(ctx context.Context) *pool {
+	base := context.WithoutCancel(ctx)
+	p := &pool{
+		w: w, publishCtx: base,
+		slots: make(chan struct{}, w.cfg.Concurrency), results: make(chan finished, resultQueue),
+		closed: make(chan struct{}), taken: map[string]*taken{}, unknown: map[string]bool{},
+	}
+	p.stepsCtx, p.stopSteps = context.WithCancel(base)
+	for range publishers {
+		p.helpers.Go(p.publish)
+	}
+	p.helpers.Go(p.heartbeat)
+	return p
+}
+
+// accept takes a batch of commands and gives each a free slot. It blocks while there is none, so that the bus keeps
+// the rest for others; but not for long, because what waits behind it in this process is not covered by heartbeats
+// and would be delivered a second time. What gets no slot in time goes back to the bus.
+func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
+	admitted := make([]*taken, 0, len(batch))
+	for _, d := range batch {
+		if t := p.admit(ctx, d); t != nil {
+			admitted = append(admitted, t)
+		}
+	}
+	if len(admitted) == 0 {
+		return
+	}
+	patience := time.NewTimer(p.w.spec.AckWait / 3)
+	defer patience.Stop()
+	for i, t := range admitted {
+		if ctx.Err() != nil {
+			p.giveBackAll(admitted[i:], 0)
+			return
+		}
+		select {
+		case p.slots <- struct{}{}:
+			p.steps.Go(func() { p.run(ctx, t) })
+		case <-ctx.Done():
+			p.giveBackAll(admitted[i:], 0)
+			return
+		case <-patience.C:
+			p.giveBackAll(admitted[i:], busyDelay)
+			return
+		}
+	}
+}
+
+// admit settles a command that is not to be executed, and returns nil for it.
+func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
+	command, err := readCommand(d)
+	if err != nil {
+		p.w.metrics.ignored[ignoredUnreadable].Inc()
+		p.w.log.Error("command is unreadable", "event_id", d.Event.ID(), "err", err)
+		if err := d.Dead(ctx, err.Error()); err != nil {
+			p.w.log.Error("command not moved to dead letters", "event_id", d.Event.ID(), "err", err)
+		}
+		return nil
+	}
+	t := &taken{
+		id: event.CommandID(command.Operation.ID, command.Cursor), delivery: d, command: command,
+		step: p.w.steps[command.Step], since: time.Now(),
+	}
+	if t.step == nil {
+		p.logUnknown(t)
+		p.w.metrics.ignored[ignoredUnknown].Inc()
+		p.settle(t, d.Nak(unknownDelay))
+		return nil
+	}
+	if p.dropLate(t) {
+		return nil
+	}
+	p.mu.Lock()
+	other, running := p.taken[t.id]
+	if !running {
+		p.taken[t.id] = t
+	}
+	p.mu.Unlock()
+	if !running {
+		return t
+	}
+	p.w.metrics.ignored[ignoredDuplicate].Inc()
+	// The same message again stays open: the acknowledgement of the running one settles both, and without that it
+	// comes again. A new dispatch is a message of its own, and the running one answers for it.
+	if other.dispatchID() != t.dispatchID() {
+		p.settle(t, d.Ack())
+	}
+	return nil
+}
+
+func readCommand(d *bus.Delivery) (event.StepExecute, error) {
+	if t := d.Event.Type(); t != string(event.TypeStepExecute) {
+		return event.StepExecute{}, fmt.Errorf("type %q: want %q", t, event.TypeStepExecute)
+	}
+	c, err := bus.Data[event.StepExecute](d.Event)
+	switch {
+	case err != nil:
+		return c, err
+	case c.Operation.ID == "":
+		return c, fmt.Errorf("operation.id is missing")
+	case c.Step == "":
+		return c, fmt.Errorf("step is missing")
+	case c.ExecuteBefore.IsZero():
+		return c, fmt.Errorf("executeBefore is missing")
+	}
+	return c, nil
+}
+
+// dropLate drops a command whose time is over: the orchestrator sends it again, if it still wants it.
+func (p *pool) dropLate(t *taken) bool {
+	if p.w.now().Before(t.command.ExecuteBefore) {
+		return false
+	}
+	p.w.metrics.ignored[ignoredLate].Inc()
+	p.w.log.Debug("late command dropped", t.logArgs()...)
+	p.settle(t, t.delivery.Ack())
+	return true
+}
+
+func (p *pool) logUnknown(t *taken) {
+	p.mu.Lock()
+	told := p.unknown[t.command.Step] || len(p.unknown) >= maxUnknown
+	if !told {
+		p.unknown[t.command.Step] = true
+	}
+	p.mu.Unlock()
+	if !told {
+		p.w.log.Warn("command for a step that this worker does not have", t.logArgs()...)
+	}
+}
+
+// giveBack returns a command that was not executed to the bus, for another process or a later time.
+func (p *pool) giveBack(t *taken, after time.Duration) {
+	p.forget(t)
+	p.settle(t, t.delivery.Nak(after))
+}
+
+func (p *pool) giveBackAll(commands []*taken, after time.Duration) {
+	for _, t := range commands {
+		p.giveBack(t, after)
+	}
+}
+
+func (p *pool) forget(t *taken) {
+	p.mu.Lock()
+	delete(p.taken, t.id)
+	p.mu.Unlock()
+}
+
+// settle logs that the bus could not be told; the command then comes again after its AckWait.
+func (p *pool) settle(t *taken, err error) {
+	if err != nil {
+		p.w.log.Warn("command not settled", append(t.logArgs(), "err", err)...)
+	}
+}
+
+// heartbeat tells the bus that the commands which take longer are still alive, with one timer for all of them. A
+// step that goes on after its time is over is given up.
+func (p *pool) heartbeat() {
+	every := p.w.spec.AckWait / 3
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.closed:
+			return
+		case <-ticker.C:
+		}
+		for _, t := range p.olderThan(every) {
+			if p.w.now().Before(t.command.ExecuteBefore.Add(p.w.spec.AckWait)) {
+				p.settle(t, t.delivery.InProgress())
+			}
+		}
+	}
+}
+
+func (p *pool) olderThan(age time.Duration) []*taken {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var old []*taken
+	for _, t := range p.taken {
+		// Half of it: what is a little younger now would otherwise be told of only at nearly twice the age.
+		if time.Since(t.since) > age/2 {
+			old = append(old, t)
+		}
+	}
+	return old
+}
+
+// drain waits for running steps, ends their context after a time, and publishes what they leave.
+func (p *pool) drain(timeout time.Duration) error {
+	idle := make(chan struct{})
+	go func() {
+		p.steps.Wait()
+		close(idle)
+	}()
+	var err error
+	if !within(idle, timeout) {
+		p.stopSteps()
+		if !within(idle, stopGrace) {
+			err = fmt.Errorf("worker %s: steps did not stop when their context ended: %s", p.w.cfg.Name, p.stillRunning())
+		}
+	}
+	close(p.closed)
+	p.helpers.Wait()
+	p.stopSteps()
+	return err
+}
+
+func within(done <-chan struct{}, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (p *pool) stillRunning() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := map[string]bool{}
+	for _, t := range p.taken {
+		names[t.command.Step] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+}
+
+func (t *taken) logArgs() []any {
+	return []any{
+		"operation_id", t.command.Operation.ID, "instance_id", t.command.Operation.InstanceID,
+		"stage", t.command.Stage, "step", t.command.Step, "attempt", t.command.StepAttempt,
+		"event_id", t.dispatchID(),
+	}
+}

@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+)
+
+const (
+	maxPublishBatch = 512
+	publishTimeout  = 10 * time.Second
+	// unpublishedDelay is the pause before a step whose result could not be published is executed again.
+	unpublishedDelay = 5 * time.Second
+)
+
+// finished is a command that was executed, with its result.
+type finished struct {
+	taken   *taken
+	message bus.Message
+}
+
+// publish publishes results in natural batches: while one is on its way the next one gathers. Only what the bus has
+// taken is acknowledged; the rest is executed again, which a step must stand anyway.
+func (p *pool) publish() {
+	batch := make([]finished, 0, maxPublishBatch)
+	for {
+		select {
+		case f := <-p.results:
+			batch = p.gather(append(batch[:0], f))
+		case <-p.closed:
+			if batch = p.gather(batch[:0]); len(batch) == 0 {
+				return
+			}
+		}
+		p.publishBatch(batch)
+		clear(batch) // do not keep the events of the largest batch alive
+	}
+}
+
+// gather adds what is waiting.
+func (p *pool) gather(batch []finished) []finished {
+	for len(batch) < maxPublishBatch {
+		select {
+		case f := <-p.results:
+			batch = append(batch, f)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// publishBatch publishes until the bus has taken every result. It gives up on what the bus refuses, and, once the
+// worker drains, on a bus that is not there.
+func (p *pool) publishBatch(batch []finished) {
+	for {
+		failed, err := p.send(batch)
+		if len(failed) == 0 {
+			return
+		}
+		if p.w.deps.Bus.NATS().IsConnected() || p.draining() {
+			for _, f := range failed {
+				p.w.metrics.unpublished.Inc()
+				p.w.log.Error("result not published, the step will be executed again", append(f.taken.logArgs(), "err", err)...)
+				p.giveBack(f.taken, unpublishedDelay)
+			}
+			return
+		}
+		batch = failed
+	}
+}
+
+// send publishes a batch, acknowledges the commands whose results were taken, and returns the others.
+func (p *pool) send(batch []finished) (failed []finished, err error) {
+	messages := make([]bus.Message, len(batch))
+	for i := range batch {
+		messages[i] = batch[i].message
+	}
+	ctx, cancel := context.WithTimeout(p.publishCtx, publishTimeout)
+	defer cancel()
+	err = p.w.deps.Bus.Publish(ctx, messages...)
+	partly, isPartly := errors.AsType[*bus.PublishError](err)
+	if err != nil && !isPartly {
+		return batch, err
+	}
+	taken := make([]bool, len(batch))
+	for i := range taken {
+		taken[i] = true
+	}
+	if isPartly {
+		for _, f := range partly.Failures {
+			taken[f.Index] = false
+		}
+	}
+	for i, f := range batch {
+		if taken[i] {
+			p.acknowledge(f)
+		} else {
+			failed = append(failed, f)
+		}
+	}
+	return failed, err
+}
+
+func (p *pool) draining() bool {
+	select {
+	case <-p.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *pool) acknowledge(f finished) {
+	// First the acknowledgement: what comes in between is the same message again, and still known as a duplicate.
+	p.settle(f.taken, f.taken.delivery.Ack())
+	p.forget(f.taken)
+}

@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// run executes one command in a slot of the pool. stop ends when the worker is to stop.
+func (p *pool) run(stop context.Context, t *taken) {
+	defer func() { <-p.slots }()
+	if p.w.limiter != nil {
+		if err := p.w.limiter.Wait(stop); err != nil {
+			p.giveBack(t, 0)
+			return
+		}
+		// The wait may have used up the command's time.
+		if p.dropLate(t) {
+			p.forget(t)
+			return
+		}
+	}
+	p.w.metrics.running.Inc()
+	defer p.w.metrics.running.Dec()
+	r := Execute(bus.TraceContext(p.stepsCtx, t.delivery.Event), t.step, Execution{
+		Command: t.command,
+		Worker:  event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
+		Memory:  p.w.memoryFor(&t.command),
+		Claim:   p.w.claim,
+		Log: p.w.log.With(slog.String("operation_id", t.command.Operation.ID),
+			slog.String("instance_id", t.command.Operation.InstanceID), slog.String("stage", t.command.Stage),
+			slog.String("step", t.command.Step), slog.Int("attempt", t.command.StepAttempt)),
+		Now: p.w.deps.Now,
+	})
+	if r.interrupted {
+		p.w.log.Info("step interrupted, its command goes back", t.logArgs()...)
+		p.giveBack(t, 0)
+		return
+	}
+	p.w.metrics.executed(t.command.Step, &r, r.FinishedAt.Sub(r.StartedAt))
+	p.w.logOutcome(t, &r)
+
+	message, err := p.w.message(t, &r)
+	if err != nil {
+		p.w.log.Error("result cannot be encoded", append(t.logArgs(), "err", err)...)
+		p.giveBack(t, unpublishedDelay)
+		return
+	}
+	select {
+	case p.results <- finished{taken: t, message: message}:
+	case <-p.closed:
+	}
+}
+
+// message is the result as it goes over the bus.
+func (w *Worker) message(t *taken, r *Result) (bus.Message, error) {
+	id := t.dispatchID()
+	kind, payload := r.Payload()
+	e, err := bus.New(kind, id, event.WorkerSource(w.cfg.Name), r.OperationID, r.FinishedAt, payload)
+	if err != nil {
+		return bus.Message{}, err
+	}
+	// The trace of the command goes on with its result, whether or not the step has added to it.
+	if parent, ok := t.delivery.Event.Extensions()[bus.TraceParent].(string); ok {
+		e.SetExtension(bus.TraceParent, parent)
+	}
+	return bus.Message{Subject: event.ResultSubject(w.cfg.Name, t.command.Step), ID: id, Event: e}, nil
+}
+
+// logOutcome keeps the common case out of the log, and its cost out of the hot path.
+func (w *Worker) logOutcome(t *taken, r *Result) {
+	level := slog.LevelDebug
+	switch {
+	case r.Outcome == event.OutcomeFailed:
+		level = slog.LevelError
+	case r.Error != nil:
+		level = slog.LevelWarn
+	case r.Outcome == event.OutcomeStageLost:
+		level = slog.LevelInfo
+	}
+	if !w.log.Enabled(context.Background(), level) {
+		return
+	}
+	args := append(t.logArgs(), "outcome", r.Outcome, "took", r.FinishedAt.Sub(r.StartedAt))
+	if r.Outcome == event.OutcomeRetry {
+		args = append(args, "retry_after", r.RetryAfter)
+	}
+	if r.Message != "" {
+		args = append(args, "text", r.Message)
+	}
+	if r.Error != nil {
+		args = append(args, "component", r.Error.Component, "reason", r.Error.Reason, "err", r.Error.Message)
+	}
+	w.log.Log(context.Background(), level, "step ended", args...)
+}
+
+// claim asks the broker for credentials.
+func (w *Worker) claim(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
+	var answer event.CredentialsAnswer
+	if err := w.deps.Bus.Ask(ctx, event.AskCredentials, request, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.Credentials) == 0 {
+		return nil, errors.New("the broker's answer holds no credentials")
+	}
+	return answer.Credentials, nil
+}

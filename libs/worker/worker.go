@@ -1,0 +1,172 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
+)
+
+// Defaults of Config.
+const (
+	DefaultConcurrency  = 32
+	DefaultDrainTimeout = 20 * time.Second
+)
+
+// Config says how a worker works.
+type Config struct {
+	// Name is the worker of the process files, for example "avs": lower-case letters, digits and "-", at most 32.
+	// All processes with the same name share the work.
+	Name string
+	// Version is reported with every result; optional.
+	Version string
+	// Concurrency is how many steps run at once in this process; 0 means 32.
+	Concurrency int
+	// RateLimit is how many steps are started per second in this process; 0 means no limit.
+	RateLimit float64
+	// DrainTimeout is how long running steps may go on after the worker was told to stop; 0 means 20 s.
+	DrainTimeout time.Duration
+}
+
+// Validate names each field that cannot be used.
+func (c Config) Validate() error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if !workerNames.MatchString(c.Name) {
+		bad("worker name %q: use lower-case letters, digits and \"-\", at most 32 of them", c.Name)
+	}
+	if c.Concurrency < 0 || c.Concurrency > 10_000 {
+		bad("concurrency %d: use 1 to 10000, or 0 for %d", c.Concurrency, DefaultConcurrency)
+	}
+	if c.RateLimit < 0 {
+		bad("rate limit %g: use steps per second, or 0 for none", c.RateLimit)
+	}
+	if c.DrainTimeout < 0 {
+		bad("drain timeout %s: use a positive time, or 0 for %s", c.DrainTimeout, DefaultDrainTimeout)
+	}
+	return errors.Join(problems...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Concurrency == 0 {
+		c.Concurrency = DefaultConcurrency
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	return c
+}
+
+// Deps are what a worker needs besides its steps.
+type Deps struct {
+	Bus *bus.Bus
+	// StageMemory may be nil: a step that remembers something or sets overrides then fails with ErrNoStageMemory.
+	StageMemory *stagemem.Memory
+	// Log, Registerer and Now are optional; Now is the clock, and time.Now if nil.
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+}
+
+// Worker executes the steps of one worker name.
+type Worker struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	now     func() time.Time
+	steps   map[string]Step
+	names   []string
+	metrics *metrics
+	limiter *rate.Limiter
+	spec    event.ConsumerSpec
+}
+
+// New makes a worker of at least one step. Bad or duplicate names are errors, all of them at once.
+func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
+	w := &Worker{
+		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, steps: make(map[string]Step, len(steps)),
+		spec: event.CommandsConsumer(cfg.Name),
+	}
+	if err := check(cfg, steps); err != nil {
+		return nil, fmt.Errorf("new worker: %w", err)
+	}
+	if deps.Bus == nil {
+		return nil, errors.New("new worker: Deps.Bus is missing")
+	}
+	for _, s := range steps {
+		w.steps[s.Name()] = s
+		w.names = append(w.names, s.Name())
+	}
+	slices.Sort(w.names)
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	if w.now == nil {
+		w.now = time.Now
+	}
+	if cfg.RateLimit > 0 {
+		w.limiter = rate.NewLimiter(rate.Limit(cfg.RateLimit), 1)
+	}
+	var err error
+	if w.metrics, err = newMetrics(deps.Registerer, cfg.Name, w.names); err != nil {
+		return nil, fmt.Errorf("new worker: %w", err)
+	}
+	return w, nil
+}
+
+func check(cfg Config, steps []Step) error {
+	problems := []error{cfg.Validate()}
+	if len(steps) == 0 {
+		problems = append(problems, errors.New("it has no steps"))
+	}
+	seen := map[string]bool{}
+	for _, s := range steps {
+		if err := CheckStep(s); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if seen[s.Name()] {
+			problems = append(problems, fmt.Errorf("step %q is there twice", s.Name()))
+		}
+		seen[s.Name()] = true
+	}
+	return errors.Join(problems...)
+}
+
+// Run executes steps until ctx ends, and then drains: commands that have not been started go back to the bus at once,
+// running steps get DrainTimeout and their results are still published. It returns nil after that, or an error that
+// names the steps that did not stop even when their context ended.
+func (w *Worker) Run(ctx context.Context) error {
+	stop, err := w.announce()
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
+	}
+	defer stop()
+
+	p := w.startPool(ctx)
+	w.log.Info("worker started", "worker", w.cfg.Name, "version", w.cfg.Version, "steps", strings.Join(w.names, ","))
+	consumeErr := w.deps.Bus.Consume(ctx, bus.ConsumeConfig{
+		Consumer: w.spec,
+		MaxBatch: w.cfg.Concurrency,
+		Handlers: 1,
+		Prefetch: w.cfg.Concurrency,
+	}, p.accept)
+	if consumeErr != nil {
+		consumeErr = fmt.Errorf("worker %s: %w", w.cfg.Name, consumeErr)
+	}
+	// From here on nobody should send us anything new, nor find us.
+	stop()
+	drainErr := p.drain(w.cfg.DrainTimeout)
+	w.log.Info("worker stopped", "worker", w.cfg.Name)
+	return errors.Join(consumeErr, drainErr)
+}
