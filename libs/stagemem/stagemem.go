@@ -1,0 +1,293 @@
+// Package stagemem is what the steps of one stage remember for each other:
+// overrides, kubeconfigs, tokens. Values are sealed and live in the memory of
+// the NATS server only, for as long as the stage runs. When the server loses
+// them, Check says so, and the stage is repeated.
+package stagemem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+)
+
+var (
+	// ErrNotFound means that there is no value under a key.
+	ErrNotFound = errors.New("not in the stage memory")
+	// ErrLost means that the memory of a scope was used, and is gone.
+	ErrLost = errors.New("the stage memory is lost")
+)
+
+// marker is the key that says that a scope was used. No encoded key looks like it.
+const marker = "="
+
+// maxKnown bounds the scopes that a Memory remembers to have a marker.
+const maxKnown = 10_000
+
+// Scope is whose memory it is. Another stage attempt starts with an empty memory.
+type Scope struct {
+	OperationID, Stage string
+	// StageAttempt counts from 1.
+	StageAttempt int
+}
+
+// Memory gives access to the stage bucket. It is safe for concurrent use.
+type Memory struct {
+	js   jetstream.JetStream
+	keys *seal.Keyring
+
+	mu sync.Mutex
+	kv jetstream.KeyValue // nil until first used, and again after the bucket was lost
+	// known holds the scopes whose marker this process has seen. A scope whose marker has been seen never gets another,
+	// so that values put after a loss cannot hide it.
+	known map[string]struct{}
+}
+
+// New makes a Memory. The bucket is opened, or created, when it is first used.
+func New(js jetstream.JetStream, keys *seal.Keyring) *Memory {
+	return &Memory{js: js, keys: keys, known: make(map[string]struct{})}
+}
+
+// Put stores a value, and replaces what is there. The key may be any text but empty; the value is sealed for this
+// scope and key.
+func (m *Memory) Put(ctx context.Context, s Scope, key string, value []byte) error {
+	prefix, token, err := names(s, key)
+	if err != nil {
+		return fmt.Errorf("put into stage memory: %w", err)
+	}
+	full := prefix + token
+	sealed, err := m.keys.Seal(value, []byte(full))
+	if err != nil {
+		return fmt.Errorf("put into stage memory: %w", err)
+	}
+	err = m.do(ctx, func(kv jetstream.KeyValue) error {
+		if err := m.mark(ctx, kv, prefix); err != nil {
+			return err
+		}
+		_, err := kv.PutString(ctx, full, sealed)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put %q into stage memory: %w", key, err)
+	}
+	return nil
+}
+
+// mark writes the marker of a scope unless it is known to be there.
+func (m *Memory) mark(ctx context.Context, kv jetstream.KeyValue, prefix string) error {
+	if m.isKnown(prefix) {
+		return nil
+	}
+	_, err := kv.Create(ctx, prefix+marker, nil)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		return err
+	}
+	m.know(prefix)
+	return nil
+}
+
+// Get returns a value; ErrNotFound when there is none. A value that does not open is an error that wraps those of
+// package seal.
+func (m *Memory) Get(ctx context.Context, s Scope, key string) ([]byte, error) {
+	prefix, token, err := names(s, key)
+	if err != nil {
+		return nil, fmt.Errorf("get from stage memory: %w", err)
+	}
+	full := prefix + token
+	var entry jetstream.KeyValueEntry
+	err = m.do(ctx, func(kv jetstream.KeyValue) (err error) {
+		entry, err = kv.Get(ctx, full)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, fmt.Errorf("get %q: %w", key, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get %q from stage memory: %w", key, err)
+	}
+	plain, err := m.keys.Open(string(entry.Value()), []byte(full))
+	if err != nil {
+		return nil, fmt.Errorf("get %q from stage memory: %w", key, err)
+	}
+	return plain, nil
+}
+
+// List returns the values of all keys that start with prefix; an empty map when there is none.
+func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][]byte, error) {
+	scope, err := s.prefix()
+	if err != nil {
+		return nil, fmt.Errorf("list stage memory: %w", err)
+	}
+	var values map[string][]byte
+	err = m.do(ctx, func(kv jetstream.KeyValue) (err error) {
+		values, err = m.list(ctx, kv, scope, prefix)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list stage memory: %w", err)
+	}
+	return values, nil
+}
+
+func (m *Memory) list(ctx context.Context, kv jetstream.KeyValue, scope, prefix string) (map[string][]byte, error) {
+	w, err := kv.Watch(ctx, scope+"*", jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = w.Stop() }() // the consumer behind it is ephemeral and goes by itself
+	values := make(map[string][]byte)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return nil, errors.New("the watch ended early")
+			case e == nil: // all that was there has come
+				return values, nil
+			}
+			token := strings.TrimPrefix(e.Key(), scope)
+			if token == marker {
+				continue
+			}
+			key, err := decode(token)
+			if err != nil {
+				return nil, err
+			}
+			if !strings.HasPrefix(key, prefix) {
+				continue
+			}
+			if values[key], err = m.keys.Open(string(e.Value()), []byte(e.Key())); err != nil {
+				return nil, fmt.Errorf("%q: %w", key, err)
+			}
+		}
+	}
+}
+
+// Check is for a scope that is known to have been used: it returns ErrLost when the memory of that is gone, for
+// example because the server was restarted.
+func (m *Memory) Check(ctx context.Context, s Scope) error {
+	prefix, err := s.prefix()
+	if err != nil {
+		return fmt.Errorf("check stage memory: %w", err)
+	}
+	err = m.do(ctx, func(kv jetstream.KeyValue) error {
+		_, err := kv.Get(ctx, prefix+marker)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return fmt.Errorf("operation %s, stage %s, attempt %d: %w", s.OperationID, s.Stage, s.StageAttempt, ErrLost)
+	}
+	if err != nil {
+		return fmt.Errorf("check stage memory: %w", err)
+	}
+	m.know(prefix)
+	return nil
+}
+
+// Purge removes the memory of all attempts of a stage, or of the whole operation when stage is empty. It leaves no
+// trace in the bucket: a deletion per key would leave a marker per key there, for a day.
+func (m *Memory) Purge(ctx context.Context, operationID, stage string) error {
+	if operationID == "" {
+		return errors.New("purge stage memory: operation id is empty")
+	}
+	prefix := encode(operationID) + "."
+	if stage != "" {
+		prefix += encode(stage) + "."
+	}
+	m.forget(prefix)
+	s, err := m.js.Stream(ctx, "KV_"+event.StageBucket)
+	if isMissing(err) {
+		return nil
+	}
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject("$KV."+event.StageBucket+"."+prefix+">"))
+	}
+	if err != nil && !isMissing(err) {
+		return fmt.Errorf("purge stage memory of operation %s: %w", operationID, err)
+	}
+	return nil
+}
+
+// do runs f on the bucket; when the bucket turns out to be missing, once more on a new one.
+func (m *Memory) do(ctx context.Context, f func(jetstream.KeyValue) error) error {
+	kv, fresh, err := m.bucket(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(kv)
+	if !isMissing(err) || fresh {
+		return err
+	}
+	m.mu.Lock()
+	if m.kv == kv {
+		m.kv = nil
+	}
+	m.mu.Unlock()
+	if kv, _, err = m.bucket(ctx); err != nil {
+		return err
+	}
+	return f(kv)
+}
+
+func (m *Memory) bucket(ctx context.Context) (kv jetstream.KeyValue, fresh bool, err error) {
+	m.mu.Lock()
+	kv = m.kv
+	m.mu.Unlock()
+	if kv != nil {
+		return kv, false, nil
+	}
+	// Not under the lock: this asks the server. Two at the same time do no harm.
+	if kv, err = bus.EnsureStageBucket(ctx, m.js); err != nil {
+		return nil, false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kv = kv
+	return kv, true, nil
+}
+
+func (m *Memory) isKnown(prefix string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.known[prefix]
+	return ok
+}
+
+func (m *Memory) know(prefix string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.known) >= maxKnown {
+		for k := range m.known { // any one goes: what is forgotten costs one request
+			delete(m.known, k)
+			break
+		}
+	}
+	m.known[prefix] = struct{}{}
+}
+
+func (m *Memory) forget(prefix string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.known {
+		if strings.HasPrefix(k, prefix) {
+			delete(m.known, k)
+		}
+	}
+}
+
+// isMissing tells that the bucket is not there.
+func isMissing(err error) bool {
+	// nats.ErrStreamNotFound comes from a watch, which the client still makes with its older API.
+	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
+		errors.Is(err, nats.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+}
