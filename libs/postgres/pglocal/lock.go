@@ -3,46 +3,19 @@ package pglocal
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
-	"syscall"
+
+	"github.com/kyma-project/keb/libs/internal/flock"
 )
 
-// folderLock is held by the process that runs the server; the kernel frees it when that process dies. So a server in a
-// folder that is not locked has lost its parent.
-type folderLock struct{ file *os.File }
-
-func lockFolder(dir string) (*folderLock, error) {
-	// Beside the folder: it exists before the cluster and is not part of it.
-	f, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+// lockFolder takes the lock that the process holds which runs the server. The kernel frees it when that process dies, so a
+// server in a folder that is not locked has lost its parent. The file is beside the folder: it exists before the cluster.
+func lockFolder(dir string) (*flock.Lock, error) {
+	l, err := flock.Acquire(dir + ".lock")
+	if held, ok := errors.AsType[*flock.HeldError](err); ok {
+		return nil, &InUseError{DataDir: dir, PID: held.PID}
+	}
 	if err != nil {
-		return nil, fmt.Errorf("start postgres: lock data folder: %w", err)
+		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer func() { _ = f.Close() }()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("start postgres: lock data folder: %w", err)
-		}
-		data, _ := os.ReadFile(f.Name()) // without the number the error says less, that is all
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
-		return nil, &InUseError{DataDir: dir, PID: pid}
-	}
-	if err := f.Truncate(0); err != nil {
-		return nil, errors.Join(fmt.Errorf("start postgres: lock data folder: %w", err), f.Close())
-	}
-	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return nil, errors.Join(fmt.Errorf("start postgres: lock data folder: %w", err), f.Close())
-	}
-	return &folderLock{file: f}, nil
-}
-
-// release may be called twice. The file stays: removing it would let two processes lock two files of one name.
-func (l *folderLock) release() error {
-	if l.file == nil {
-		return nil
-	}
-	err := l.file.Close()
-	l.file = nil
-	return err
+	return l, nil
 }

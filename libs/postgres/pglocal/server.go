@@ -19,6 +19,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/kyma-project/keb/libs/internal/flock"
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
@@ -63,7 +64,7 @@ type Server struct {
 	password string
 	socket   bool
 	log      *slog.Logger
-	lock     *folderLock
+	lock     *flock.Lock
 
 	pid    int
 	exited chan struct{} // closed once the process has ended
@@ -96,7 +97,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	s := &Server{dir: dir, log: log, lock: lock}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lock.release())
+			err = errors.Join(err, lock.Release())
 		}
 	}()
 	if s.binDir, err = binariesFor(dir, cfg.BinDir); err != nil {
@@ -303,5 +304,5 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.stop.Lock()
 	defer s.stop.Unlock()
 	err := endProcess(ctx, s.pid, s.exited)
-	return errors.Join(err, s.lock.release())
+	return errors.Join(err, s.lock.Release())
 }

@@ -1,0 +1,109 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// LoadEnv fills the struct that into points to from the environment, by its "env", "envDefault" and "envPrefix" tags
+// (github.com/caarlos0/env), and then calls its Validate() error, if it has one. All problems come back in one error; each
+// names its variable and what it wants, never the value, which may be a secret.
+func LoadEnv(into any) error { return loadEnv(into, env.ToMap(os.Environ())) }
+
+func loadEnv(into any, environment map[string]string) error {
+	err := env.ParseWithOptions(into, env.Options{Environment: environment})
+	var aggregate env.AggregateError
+	switch {
+	case err == nil:
+		if v, ok := into.(interface{ Validate() error }); ok {
+			if err := v.Validate(); err != nil {
+				return fmt.Errorf("configuration: %w", err)
+			}
+		}
+		return nil
+	case !errors.As(err, &aggregate):
+		return fmt.Errorf("configuration: %w", err)
+	}
+	var problems []error
+	parse := false
+	for _, e := range aggregate.Errors {
+		switch e := e.(type) {
+		case env.ParseError:
+			parse = true
+		case env.VarIsNotSetError:
+			problems = append(problems, fmt.Errorf("%s: is required and not set", e.Key))
+		case env.EmptyVarError:
+			problems = append(problems, fmt.Errorf("%s: must not be empty", e.Key))
+		case env.LoadFileContentError:
+			problems = append(problems, fmt.Errorf("%s: the file it names cannot be read: %w", e.Key, pathCause(e.Err)))
+		default:
+			problems = append(problems, e)
+		}
+	}
+	if parse {
+		problems = append(problems, unreadable(into, environment)...)
+	}
+	return fmt.Errorf("configuration: %w", errors.Join(problems...))
+}
+
+// unreadable finds the variables whose value does not fit. The library names the field only, so each variable is read
+// alone, into a struct of its own.
+func unreadable(into any, environment map[string]string) []error {
+	fields, err := env.GetFieldParams(into)
+	if err != nil {
+		return []error{err}
+	}
+	var problems []error
+	for _, field := range fields {
+		value, set := environment[field.Key]
+		if !set {
+			continue
+		}
+		alone := reflect.New(reflect.TypeOf(into).Elem()).Interface()
+		err := env.ParseWithOptions(alone, env.Options{Environment: map[string]string{field.Key: value}})
+		var aggregate env.AggregateError
+		if !errors.As(err, &aggregate) {
+			continue
+		}
+		for _, e := range aggregate.Errors {
+			if p, ok := e.(env.ParseError); ok {
+				problems = append(problems, fmt.Errorf("%s: %s", field.Key, wanted(p.Type)))
+			}
+		}
+	}
+	return problems
+}
+
+func wanted(t reflect.Type) string {
+	if t == nil {
+		return "cannot be read"
+	}
+	if t.String() == "time.Duration" {
+		return "want a duration such as 500ms, 30s or 5m"
+	}
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "want a whole number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "want a whole number that is not negative"
+	case reflect.Float32, reflect.Float64:
+		return "want a number"
+	case reflect.Bool:
+		return "want true or false"
+	default:
+		return "cannot be read as " + strings.TrimPrefix(t.String(), "*")
+	}
+}
+
+// pathCause drops the path from a file error: the variable's name is said already.
+func pathCause(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// Group runs the parts of a process: all together, and none without the others.
+type Group struct {
+	log     *slog.Logger
+	members []member
+}
+
+type member struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// NewGroup returns an empty group. log may be nil.
+func NewGroup(log *slog.Logger) *Group {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Group{log: log}
+}
+
+// Add adds a part before Run. f blocks until its context ends and its own goroutines have ended.
+func (g *Group) Add(name string, f func(ctx context.Context) error) {
+	g.members = append(g.members, member{name: name, run: f})
+}
+
+// Run runs all parts and returns when all have ended. The first that returns, with an error or without, or the end of ctx,
+// ends the context of the others. The errors come back joined, each with the name of its part; context.Canceled after the
+// end has begun is not an error.
+func (g *Group) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(g.members))
+	var wg sync.WaitGroup
+	for i, m := range g.members {
+		wg.Go(func() {
+			defer cancel()
+			err := m.run(ctx)
+			stopping := ctx.Err() != nil
+			if stopping && errors.Is(err, context.Canceled) {
+				err = nil
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("%s: %w", m.name, err)
+			}
+			switch {
+			case !stopping:
+				g.log.Info("part ended, stopping the others", "part", m.name)
+			default:
+				g.log.Debug("part ended", "part", m.name)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

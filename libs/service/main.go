@@ -1,0 +1,75 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// logConfig is read before anything else.
+type logConfig struct {
+	Format string `env:"KEB_LOG_FORMAT"`
+	Level  string `env:"KEB_LOG_LEVEL" envDefault:"info"`
+}
+
+// Main is the body of a service's main function. It calls run with a context that ends at SIGINT or SIGTERM, and a logger
+// to standard error set by KEB_LOG_FORMAT (json or text; by default text on a terminal, else json) and KEB_LOG_LEVEL. It
+// ends the process: with 0 when run returns nil or was told to stop, else with 1 and the error in one line. A second signal ends
+// it at once.
+func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// With the first signal the default behaviour returns, for a second one.
+	release := context.AfterFunc(ctx, stop)
+	code := mainCode(ctx, name, os.Stderr, run)
+	release()
+	stop()
+	os.Exit(code)
+}
+
+func mainCode(ctx context.Context, name string, stderr io.Writer, run func(context.Context, *slog.Logger) error) int {
+	err := func() error {
+		var cfg logConfig
+		if err := LoadEnv(&cfg); err != nil {
+			return err
+		}
+		if cfg.Format == "" && isTerminal(stderr) {
+			cfg.Format = "text"
+		}
+		log, err := Logger(stderr, cfg.Format, cfg.Level)
+		if err != nil {
+			return err
+		}
+		return run(ctx, log)
+	}()
+	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		return 0
+	}
+	_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, OneLine(err)) // nowhere else to say it
+	return 1
+}
+
+// OneLine is the text of an error with joined errors behind one another.
+func OneLine(err error) string {
+	var parts []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); line != "" {
+			parts = append(parts, line)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

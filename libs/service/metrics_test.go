@@ -1,0 +1,23 @@
+package service
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestRegistryHasRuntimeProcessAndBuildMetrics(t *testing.T) {
+	t.Parallel()
+	families, err := Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	for _, want := range []string{"go_goroutines", "go_build_info"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no metric %s in %v", want, names)
+		}
+	}
+}
