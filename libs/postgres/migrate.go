@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
@@ -56,6 +57,9 @@ func Migrate(ctx context.Context, db *sqlx.DB, schema string, migrations fs.FS) 
 		return fmt.Errorf("migrate %s: read migrations: %w", schema, err)
 	}
 	if _, err := provider.Up(ctx); err != nil {
+		if partial, ok := errors.AsType[*goose.PartialError](err); ok && partial.Failed != nil {
+			return fmt.Errorf("migrate %s: %s: %w", schema, partial.Failed.Source.Path, partial.Err)
+		}
 		return fmt.Errorf("migrate %s: %w", schema, err)
 	}
 	return nil

@@ -76,11 +76,11 @@ func awaitServer(ctx context.Context, db *sqlx.DB) error {
 		if err == nil {
 			return nil
 		}
-		// Once ctx has ended the ping only says so; the failure before it says why.
-		if last == nil || ctx.Err() == nil {
+		// When ctx ends the ping only says that time is up; the failure before it says why.
+		if last == nil || !isTimeout(err) {
 			last = err
 		}
-		if ctx.Err() == nil && !IsConnection(err) {
+		if ctx.Err() == nil && !IsConnection(err) && !isTimeout(err) {
 			return err
 		}
 		select {
@@ -89,6 +89,11 @@ func awaitServer(ctx context.Context, db *sqlx.DB) error {
 		case <-tick.C:
 		}
 	}
+}
+
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool } // net errors and context.DeadlineExceeded
+	return errors.Is(err, context.Canceled) || (errors.As(err, &timeout) && timeout.Timeout())
 }
 
 // dsn completes the URL with what the rest of the code relies on.

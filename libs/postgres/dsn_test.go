@@ -1,0 +1,51 @@
+package postgres
+
+import (
+	"net/url"
+	"testing"
+	"time"
+)
+
+func TestDSNCompletesTheURL(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		cfg  Config
+		want map[string]string
+	}{
+		"another host gets TLS": {
+			Config{URL: "postgres://u:p@db.example.com/keb"},
+			map[string]string{"sslmode": "require", "binary_parameters": "yes", "connect_timeout": "5"},
+		},
+		"loopback by number":   {Config{URL: "postgres://127.0.0.1:5432/keb"}, map[string]string{"sslmode": "disable"}},
+		"loopback by number 6": {Config{URL: "postgres://[::1]:5432/keb"}, map[string]string{"sslmode": "disable"}},
+		"loopback by name":     {Config{URL: "postgresql://localhost/keb"}, map[string]string{"sslmode": "disable"}},
+		"socket folder":        {Config{URL: "postgres:///keb?host=/run/pg"}, map[string]string{"sslmode": "disable", "host": "/run/pg"}},
+		"host as an option":    {Config{URL: "postgres:///keb?host=db.example.com"}, map[string]string{"sslmode": "require"}},
+		"the URL decides": {
+			Config{URL: "postgres://db/keb?sslmode=verify-full&binary_parameters=no&connect_timeout=1&application_name=url"},
+			map[string]string{"sslmode": "verify-full", "binary_parameters": "no", "connect_timeout": "1", "application_name": "url"},
+		},
+		"the config over the URL": {
+			Config{URL: "postgres://db/keb?application_name=url", ApplicationName: "config", StatementTimeout: time.Microsecond},
+			map[string]string{"application_name": "config", "statement_timeout": "1"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn, err := tt.cfg.dsn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, err := url.Parse(dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, want := range tt.want {
+				if got := u.Query().Get(key); got != want {
+					t.Errorf("%s is %q, want %q", key, got, want)
+				}
+			}
+		})
+	}
+}

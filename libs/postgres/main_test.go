@@ -1,0 +1,53 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func open(t *testing.T, cfg postgres.Config) *sqlx.DB {
+	t.Helper()
+	db, err := postgres.Open(within(t, time.Minute), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func database(t *testing.T) *sqlx.DB {
+	t.Helper()
+	return open(t, postgres.Config{URL: testkit.Postgres(t, nil)})
+}
+
+func exec(t *testing.T, db sqlx.ExecerContext, statement string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(within(t, time.Minute), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(t *testing.T, db *sqlx.DB, query string) int {
+	t.Helper()
+	var n int
+	if err := db.GetContext(within(t, time.Minute), &n, query); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

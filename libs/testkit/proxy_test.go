@@ -1,0 +1,122 @@
+package testkit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// echo is a server that answers every line with itself.
+func echo(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	return ln.Addr().String()
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func say(c net.Conn, line string) (string, error) {
+	if _, err := io.WriteString(c, line+"\n"); err != nil {
+		return "", err
+	}
+	answer, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(answer), err
+}
+
+func TestProxyPassesOnCutsAndRestores(t *testing.T) {
+	t.Parallel()
+	p := Proxy(t, echo(t))
+	c := dial(t, p.Addr())
+	if got, err := say(c, "hello"); got != "hello" || err != nil {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	p.Cut()
+	if got, err := say(c, "still there?"); err == nil {
+		t.Errorf("the connection that was cut answers %q", got)
+	}
+	if got, err := say(dial(t, p.Addr()), "a new one?"); err == nil {
+		t.Errorf("a new connection answers %q", got)
+	}
+	p.Restore()
+	Eventually(t, time.Minute, "a new connection works", func() bool {
+		got, err := say(dial(t, p.Addr()), "again")
+		return got == "again" && err == nil
+	})
+}
+
+func TestProxyDelaysBothWays(t *testing.T) {
+	t.Parallel()
+	const delay = 50 * time.Millisecond
+	p := Proxy(t, echo(t))
+	c := dial(t, p.Addr())
+	p.Delay(delay)
+	begin := time.Now()
+	if _, err := say(c, "slow"); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took < 2*delay {
+		t.Errorf("took %s, want at least %s", took, 2*delay)
+	}
+}
+
+func TestProxyStallsWithoutBreakingTheConnection(t *testing.T) {
+	t.Parallel()
+	p := Proxy(t, echo(t))
+	c := dial(t, p.Addr())
+	p.Stall()
+	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := say(c, "one"); err == nil {
+		t.Fatalf("the stalled proxy passed on %q", got)
+	}
+	p.Restore()
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bufio.NewReader(c).ReadString('\n'); got != "one\n" || err != nil {
+		t.Errorf("after Restore: got %q, %v, want what was held back", got, err)
+	}
+}
+
+func TestProxyEndsWithTheTestEvenWhenStalled(t *testing.T) {
+	t.Parallel()
+	t.Run("stalled", func(t *testing.T) {
+		p := Proxy(t, echo(t))
+		c := dial(t, p.Addr())
+		p.Stall()
+		if _, err := io.WriteString(c, "held\n"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
