@@ -10,6 +10,11 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
-require github.com/agnivade/levenshtein v1.2.2 // indirect
+require (
+	github.com/agnivade/levenshtein v1.2.2 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	k8s.io/apimachinery v0.37.0 // indirect
+	k8s.io/client-go v0.37.0 // indirect
+)
 
 replace github.com/kyma-project/keb/libs => ../libs

@@ -1,0 +1,74 @@
+package landscape
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+)
+
+// Config of the landscape. The zero value works: everything in memory, nothing takes time, and every user, client id and
+// secret is "keb".
+type Config struct {
+	// DataDir gets one journal per system; "" keeps everything in memory.
+	DataDir string `env:"KEB_LANDSCAPE_DATA_DIR"`
+	// ExternalURL is the base URL under which workers reach the landscape; it goes into kubeconfigs. "" takes it from each request.
+	ExternalURL string `env:"KEB_LANDSCAPE_EXTERNAL_URL"`
+	// ClusterTime is how long a cluster takes; its removal and upgrades take half of it. 0: no time at all.
+	ClusterTime time.Duration `env:"KEB_LANDSCAPE_CLUSTER_TIME" envDefault:"3s"`
+	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take; a deletion takes half of it. 0: no time at all.
+	ReconcileTime time.Duration `env:"KEB_LANDSCAPE_RECONCILE_TIME" envDefault:"1s"`
+	// KymaVersion is the version for which overrides and a Kyma template are there from the start; "" means 2.20.0.
+	KymaVersion string `env:"KEB_LANDSCAPE_KYMA_VERSION"`
+	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 100.
+	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
+
+	AvSClientID      string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // its secret is empty
+	AvSUsername      string `env:"KEB_LANDSCAPE_AVS_USERNAME"`
+	AvSPassword      string `env:"KEB_LANDSCAPE_AVS_PASSWORD"`
+	EDPSecret        string `env:"KEB_LANDSCAPE_EDP_SECRET"` // of client id edp-namespace;<any namespace>
+	IASUsername      string `env:"KEB_LANDSCAPE_IAS_USERNAME"`
+	IASPassword      string `env:"KEB_LANDSCAPE_IAS_PASSWORD"`
+	DirectorClientID string `env:"KEB_LANDSCAPE_DIRECTOR_CLIENT_ID"`
+	DirectorSecret   string `env:"KEB_LANDSCAPE_DIRECTOR_SECRET"`
+	// KubernetesToken is the bearer token of the control plane and of Gardener; runtimes have their own in the kubeconfig.
+	KubernetesToken string `env:"KEB_LANDSCAPE_KUBERNETES_TOKEN"`
+}
+
+// Defaults that a zero value stands for.
+const (
+	DefaultCredential  = "keb"
+	DefaultKymaVersion = "2.20.0"
+	DefaultBindings    = 100
+)
+
+func (c Config) withDefaults() Config {
+	for _, s := range []*string{
+		&c.AvSClientID, &c.AvSUsername, &c.AvSPassword, &c.EDPSecret, &c.IASUsername, &c.IASPassword,
+		&c.DirectorClientID, &c.DirectorSecret, &c.KubernetesToken,
+	} {
+		*s = cmp.Or(*s, DefaultCredential)
+	}
+	c.KymaVersion = cmp.Or(c.KymaVersion, DefaultKymaVersion)
+	c.Bindings = cmp.Or(c.Bindings, DefaultBindings)
+	return c
+}
+
+// Validate names every bad field and what is allowed.
+func (c Config) Validate() error {
+	var errs []error
+	if c.ClusterTime < 0 {
+		errs = append(errs, fmt.Errorf("cluster time: %s is negative, use 0s or more", c.ClusterTime))
+	}
+	if c.ReconcileTime < 0 {
+		errs = append(errs, fmt.Errorf("reconcile time: %s is negative, use 0s or more", c.ReconcileTime))
+	}
+	if c.Bindings < 0 {
+		errs = append(errs, fmt.Errorf("bindings: %d is negative, use 0 or more", c.Bindings))
+	}
+	if u, err := url.Parse(c.ExternalURL); c.ExternalURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+		errs = append(errs, fmt.Errorf("external URL: %q is not an http or https URL", c.ExternalURL))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,235 @@
+// Package admin serves the landscape's own API: what each system holds and was asked, and how it shall misbehave.
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/fault"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+)
+
+// System is what the API shows of a simulated system.
+type System interface {
+	Objects() ([]journal.Object, error)
+	Created() map[string]int64
+}
+
+// Failing is a system whose asynchronous work can be made to fail for one instance.
+type Failing interface {
+	// Failures serves GET (list), PUT (set one) and DELETE (drop all).
+	Failures(w http.ResponseWriter, r *http.Request)
+}
+
+// Entry is one system behind its gate.
+type Entry struct {
+	Name   string
+	URL    string // path under the landscape's base URL
+	System System
+	Gate   *fault.Gate
+}
+
+// API is the admin API. Settings survive a restart.
+type API struct {
+	store    *journal.Store
+	settings *journal.Table[fault.Settings]
+	entries  []Entry
+}
+
+// New opens the journal of the settings at path ("" keeps them in memory) and puts the saved settings into force.
+func New(path string, entries []Entry) (*API, error) {
+	settings := journal.NewTable[fault.Settings]("settings")
+	store, err := journal.Open(path, settings)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if s, ok := settings.Get(e.Name); ok {
+			e.Gate.Set(s)
+		}
+	}
+	return &API{store: store, settings: settings, entries: entries}, nil
+}
+
+// Close closes the journal.
+func (a *API) Close() error { return a.store.Close() }
+
+// Handler serves the paths under /admin.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /admin/systems", a.list)
+	mux.HandleFunc("GET /admin/systems/{name}", a.named(a.get))
+	mux.HandleFunc("PUT /admin/systems/{name}", a.named(a.set))
+	mux.HandleFunc("DELETE /admin/systems/{name}/settings", a.named(a.reset))
+	mux.HandleFunc("GET /admin/systems/{name}/objects", a.named(a.objects))
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		mux.HandleFunc(method+" /admin/systems/{name}/failures", a.named(a.failures))
+	}
+	return mux
+}
+
+func (a *API) named(next func(http.ResponseWriter, *http.Request, Entry)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		names := make([]string, 0, len(a.entries))
+		for _, e := range a.entries {
+			if e.Name == r.PathValue("name") {
+				next(w, r, e)
+				return
+			}
+			names = append(names, e.Name)
+		}
+		answer.Error(w, http.StatusBadRequest, "unknown system %q, there are %s", r.PathValue("name"), strings.Join(names, ", "))
+	}
+}
+
+type systemView struct {
+	Name     string           `json:"name"`
+	URL      string           `json:"url"`
+	Settings fault.Settings   `json:"settings"`
+	Objects  map[string]int64 `json:"objects"` // held now, by kind
+	Created  map[string]int64 `json:"created"` // ever created, by kind, across restarts
+	Calls    []fault.Call     `json:"calls"`   // since the process started
+}
+
+func view(e Entry) (systemView, error) {
+	objects, err := e.System.Objects()
+	if err != nil {
+		return systemView{}, err
+	}
+	v := systemView{Name: e.Name, URL: e.URL, Settings: e.Gate.Settings(), Objects: map[string]int64{}, Created: e.System.Created(), Calls: e.Gate.Calls()}
+	for _, o := range objects {
+		v.Objects[o.Kind]++
+	}
+	return v, nil
+}
+
+func (a *API) list(w http.ResponseWriter, _ *http.Request) {
+	views := []systemView{}
+	for _, e := range a.entries {
+		v, err := view(e)
+		if err != nil {
+			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			return
+		}
+		views = append(views, v)
+	}
+	answer.JSON(w, http.StatusOK, page(views, len(views)))
+}
+
+func page[T any](data []T, total int) map[string]any {
+	return map[string]any{"data": data, "count": len(data), "totalCount": total}
+}
+
+func (a *API) get(w http.ResponseWriter, _ *http.Request, e Entry) {
+	v, err := view(e)
+	if err != nil {
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		return
+	}
+	answer.JSON(w, http.StatusOK, v)
+}
+
+func (a *API) set(w http.ResponseWriter, r *http.Request, e Entry) {
+	var s fault.Settings
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&s); err != nil {
+		answer.Error(w, http.StatusBadRequest,
+			"%v; allowed are latencyMs (0 to 600000), errorRate (0 to 1), errorStatus (400 to 599), errorAfter, outage and timeout (true or false)", err)
+		return
+	}
+	if err := s.Validate(); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	a.put(w, r, e, s)
+}
+
+func (a *API) reset(w http.ResponseWriter, r *http.Request, e Entry) {
+	a.put(w, r, e, fault.Settings{})
+}
+
+func (a *API) put(w http.ResponseWriter, r *http.Request, e Entry, s fault.Settings) {
+	err := a.store.Update(func(tx *journal.Tx) error { return a.settings.Put(tx, e.Name, s) })
+	if err != nil {
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		return
+	}
+	e.Gate.Set(s)
+	a.get(w, r, e)
+}
+
+func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
+	failing, ok := e.System.(Failing)
+	if !ok {
+		var names []string
+		for _, e := range a.entries {
+			if _, ok := e.System.(Failing); ok {
+				names = append(names, e.Name)
+			}
+		}
+		answer.Error(w, http.StatusBadRequest, "system %s has no failures, use %s", e.Name, strings.Join(names, " or "))
+		return
+	}
+	failing.Failures(w, r)
+}
+
+// objects lists what a system holds: filtered by kind and by a text that must occur, paged by limit and offset.
+func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
+	q := r.URL.Query()
+	bounds := map[string]int{"limit": 0, "offset": 0}
+	for key := range q {
+		switch key {
+		case "kind", "contains":
+		case "limit", "offset":
+			n, err := strconv.Atoi(q.Get(key))
+			if err != nil || n < 0 {
+				answer.Error(w, http.StatusBadRequest, "%s: %q is not a number from 0", key, q.Get(key))
+				return
+			}
+			bounds[key] = n
+		default:
+			answer.Error(w, http.StatusBadRequest, "unknown query parameter %q, allowed are kind, contains, limit, offset", key)
+			return
+		}
+	}
+	all, err := e.System.Objects()
+	if err != nil {
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		return
+	}
+	all = slices.DeleteFunc(all, func(o journal.Object) bool {
+		return (q.Has("kind") && o.Kind != q.Get("kind")) || !(strings.Contains(o.ID, q.Get("contains")) || strings.Contains(string(o.Data), q.Get("contains")))
+	})
+	total := len(all)
+	all = all[min(bounds["offset"], total):]
+	if limit := bounds["limit"]; limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
+	data := make([]map[string]any, 0, len(all))
+	for _, o := range all {
+		shown, err := show(o)
+		if err != nil {
+			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			return
+		}
+		data = append(data, shown)
+	}
+	answer.JSON(w, http.StatusOK, page(data, total))
+}
+
+// show is an object's own members with kind and id, which win where the object has such members itself.
+func show(o journal.Object) (map[string]any, error) {
+	var body map[string]any
+	if err := json.Unmarshal(o.Data, &body); err != nil {
+		return nil, fmt.Errorf("show %s %s: %w", o.Kind, o.ID, err)
+	}
+	mask(body)
+	body["kind"], body["id"] = o.Kind, o.ID
+	return body, nil
+}

@@ -1,0 +1,291 @@
+// Package avs simulates the Availability Service: evaluations that watch a URL (facts/keb.md 5.1).
+package avs
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/token"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "avs"
+
+// Config is who may ask.
+type Config struct {
+	ClientID string // of the token request; its secret is empty
+	Username string
+	Password string
+}
+
+// Evaluation is what AvS holds and answers (facts/keb.md 5.1).
+type Evaluation struct {
+	DefinitionType   string  `json:"definition_type"`
+	Name             string  `json:"name"`
+	Description      string  `json:"description"`
+	Service          string  `json:"service"`
+	URL              string  `json:"url"`
+	CheckType        string  `json:"check_type"`
+	Interval         int     `json:"interval"`
+	TesterAccessID   int64   `json:"tester_access_id"`
+	Timeout          int     `json:"timeout"`
+	ReadOnly         bool    `json:"read_only"`
+	ContentCheck     string  `json:"content_check"`
+	ContentCheckType string  `json:"content_check_type"`
+	Threshold        float64 `json:"threshold"`
+	GroupID          int64   `json:"group_id"`
+	Visibility       string  `json:"visibility"`
+	ParentID         int64   `json:"parent_id"`
+	Tags             []Tag   `json:"tags"`
+	DateCreated      int64   `json:"dateCreated"` // epoch milliseconds
+	DateChanged      int64   `json:"dateChanged"`
+	Owner            string  `json:"owner"`
+	Status           string  `json:"status"`
+	Alerts           []int64 `json:"alerts"`
+	ID               int64   `json:"id"`
+	LegacyCheckID    int64   `json:"legacy_check_id"`
+	InternalInterval int     `json:"internal_interval"`
+	AuthType         string  `json:"auth_type"`
+	OutageEventsOnly bool    `json:"individual_outage_events_only"`
+	IDOnTester       string  `json:"id_on_tester"`
+}
+
+// Tag on an evaluation.
+type Tag struct {
+	Content      string `json:"content"`
+	TagClassID   int64  `json:"tag_class_id"`
+	TagClassName string `json:"tag_class_name"`
+}
+
+// create differs from Evaluation in the type of threshold: a string goes in, a number comes out.
+type create struct {
+	Evaluation
+	Threshold string `json:"threshold"`
+}
+
+var statuses = []string{"ACTIVE", "MAINTENANCE", "INACTIVE", "RETIRED", "DELETED"}
+
+var errNotFound = errors.New("evaluation not found")
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg         Config
+	now         func() time.Time
+	tokens      *token.Issuer
+	evaluations *journal.Table[Evaluation]
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	evaluations := journal.NewTable[Evaluation]("evaluation")
+	store, err := journal.Open(path, evaluations)
+	if err != nil {
+		return nil, err
+	}
+	return &System{Store: store, cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Password, now), evaluations: evaluations}, nil
+}
+
+// Handler serves the paths under /avs. The look-up by name is an assumption: the real one is not public, and a client
+// that died between creating and saving needs some way to find its evaluation.
+func (s *System) Handler() http.Handler {
+	const base = "/avs/api/v2/evaluationmetadata"
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /avs/oauth2/token", s.token)
+	mux.HandleFunc("POST "+base, s.authorized(s.create))
+	mux.HandleFunc("GET "+base, s.authorized(s.list))
+	mux.HandleFunc("GET "+base+"/{id}", s.authorized(s.get))
+	mux.HandleFunc("DELETE "+base+"/{id}", s.authorized(s.delete))
+	mux.HandleFunc("POST "+base+"/{id}/tag", s.authorized(s.tag))
+	mux.HandleFunc("PUT "+base+"/{id}/lifecycle", s.authorized(s.lifecycle))
+	mux.HandleFunc("DELETE "+base+"/{parent}/child/{id}", s.authorized(s.removeChild))
+	return mux
+}
+
+func (s *System) token(w http.ResponseWriter, r *http.Request) {
+	client, _, ok := r.BasicAuth()
+	if !ok || client != s.cfg.ClientID {
+		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client id")
+		return
+	}
+	if grant := r.PostFormValue("grant_type"); grant != "password" {
+		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be password")
+		return
+	}
+	user := r.PostFormValue("username")
+	if user != s.cfg.Username || !token.Equal(r.PostFormValue("password"), s.cfg.Password) {
+		token.Refuse(w, http.StatusUnauthorized, "invalid_grant", "wrong username or password")
+		return
+	}
+	s.tokens.Write(w, user, "")
+}
+
+func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := s.tokens.Subject(r); !ok {
+			fail(w, http.StatusUnauthorized, "missing, wrong or expired token")
+			return
+		}
+		next(w, r)
+	}
+}
+
+func fail(w http.ResponseWriter, status int, format string, args ...any) {
+	answer.JSON(w, status, map[string]any{"status": status, "message": fmt.Sprintf(format, args...)})
+}
+
+func (s *System) create(w http.ResponseWriter, r *http.Request) {
+	var in create
+	if err := answer.Decode(r, answer.MaxBody, &in); err != nil {
+		fail(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	threshold, err := strconv.ParseFloat(in.Threshold, 64)
+	switch {
+	case in.Name == "" || len(in.Name) > 80:
+		fail(w, http.StatusBadRequest, "name must have 1 to 80 characters")
+		return
+	case in.DefinitionType != "BASIC":
+		fail(w, http.StatusBadRequest, "definition_type must be BASIC")
+		return
+	case in.Threshold != "" && err != nil:
+		fail(w, http.StatusBadRequest, "threshold must be a number in a string")
+		return
+	case len(in.Description) > 255:
+		fail(w, http.StatusBadRequest, "description must have at most 255 characters")
+		return
+	}
+	now := s.now().UnixMilli()
+	e := in.Evaluation
+	e.Threshold = threshold
+	e.DateCreated, e.DateChanged = now, now
+	e.Owner, e.Status, e.AuthType, e.InternalInterval = s.cfg.Username, "ACTIVE", "AUTH_NONE", 60
+	e.Alerts = []int64{}
+	if e.Tags == nil {
+		e.Tags = []Tag{}
+	}
+	err = s.Update(func(tx *journal.Tx) error {
+		e.ID = tx.Next()
+		return s.evaluations.Put(tx, key(e.ID), e)
+	})
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "%v", err)
+		return
+	}
+	answer.JSON(w, http.StatusOK, e)
+}
+
+func key(id int64) string { return strconv.FormatInt(id, 10) }
+
+func (s *System) list(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	if name == "" {
+		fail(w, http.StatusBadRequest, "query parameter name is missing")
+		return
+	}
+	found := []Evaluation{}
+	s.View(func() {
+		for _, e := range s.evaluations.All() {
+			if e.Name == name {
+				found = append(found, e)
+			}
+		}
+	})
+	slices.SortFunc(found, func(a, b Evaluation) int { return int(a.ID - b.ID) })
+	answer.JSON(w, http.StatusOK, found)
+}
+
+func (s *System) get(w http.ResponseWriter, r *http.Request) {
+	s.change(w, r, nil)
+}
+
+// change applies f to the evaluation of the path and answers with it; without f it only reads.
+func (s *System) change(w http.ResponseWriter, r *http.Request, f func(*Evaluation)) {
+	id := r.PathValue("id")
+	var e Evaluation
+	err := s.Update(func(tx *journal.Tx) error {
+		var ok bool
+		if e, ok = s.evaluations.Get(id); !ok {
+			return errNotFound
+		}
+		if f == nil {
+			return nil
+		}
+		f(&e)
+		e.DateChanged = s.now().UnixMilli()
+		return s.evaluations.Put(tx, id, e)
+	})
+	reply(w, id, err, e)
+}
+
+func reply(w http.ResponseWriter, id string, err error, body any) {
+	switch {
+	case errors.Is(err, errNotFound):
+		fail(w, http.StatusNotFound, "evaluation %s does not exist", id)
+	case err != nil:
+		fail(w, http.StatusInternalServerError, "%v", err)
+	default:
+		answer.JSON(w, http.StatusOK, body)
+	}
+}
+
+func (s *System) delete(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	err := s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.evaluations.Get(id); !ok {
+			return errNotFound
+		}
+		return s.evaluations.Delete(tx, id)
+	})
+	reply(w, id, err, map[string]any{})
+}
+
+func (s *System) tag(w http.ResponseWriter, r *http.Request) {
+	var tag Tag
+	if err := answer.Decode(r, answer.MaxBody, &tag); err != nil {
+		fail(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	if tag.Content == "" || tag.TagClassID == 0 {
+		fail(w, http.StatusBadRequest, "content and tag_class_id must not be empty")
+		return
+	}
+	s.change(w, r, func(e *Evaluation) { e.Tags = append(slices.Clone(e.Tags), tag) })
+}
+
+func (s *System) lifecycle(w http.ResponseWriter, r *http.Request) {
+	var status string
+	if err := answer.Decode(r, answer.MaxBody, &status); err != nil {
+		fail(w, http.StatusBadRequest, "the body must be a JSON string: %v", err)
+		return
+	}
+	if !slices.Contains(statuses, status) {
+		fail(w, http.StatusBadRequest, "status %q is not allowed, use one of %v", status, statuses)
+		return
+	}
+	s.change(w, r, func(e *Evaluation) { e.Status = status })
+}
+
+func (s *System) removeChild(w http.ResponseWriter, r *http.Request) {
+	parent, id := r.PathValue("parent"), r.PathValue("id")
+	var e Evaluation
+	err := s.Update(func(tx *journal.Tx) error {
+		var ok bool
+		if e, ok = s.evaluations.Get(id); !ok || key(e.ParentID) != parent {
+			return errNotFound
+		}
+		e.ParentID, e.DateChanged = 0, s.now().UnixMilli()
+		return s.evaluations.Put(tx, id, e)
+	})
+	if errors.Is(err, errNotFound) {
+		fail(w, http.StatusBadRequest, "evaluation %s does not contain subevaluation %s", parent, id)
+		return
+	}
+	reply(w, id, err, e)
+}

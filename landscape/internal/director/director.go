@@ -1,0 +1,251 @@
+// Package director simulates the Director of Compass: runtimes and their labels (facts/keb.md 5.5).
+package director
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/graphql"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/token"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "director"
+
+//go:embed schema.graphql
+var schema string
+
+// Config is who may ask.
+type Config struct {
+	ClientID string
+	Secret   string
+}
+
+// Runtime is a registered runtime. A label's value may be any JSON.
+type Runtime struct {
+	ID          string         `json:"id"`
+	Tenant      string         `json:"tenant"`
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Labels      map[string]any `json:"labels"`
+}
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg      Config
+	tokens   *token.Issuer
+	runtimes *journal.Table[Runtime]
+	byLabel  map[string]map[string]struct{} // "key=JSON value" -> runtime ids
+	labelled map[string][]string            // runtime id -> its keys in byLabel
+	graph    *graphql.Server
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	s := &System{
+		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now), runtimes: journal.NewTable[Runtime]("runtime"),
+		byLabel: map[string]map[string]struct{}{}, labelled: map[string][]string{},
+	}
+	s.runtimes.OnChange(s.index)
+	var err error
+	if s.Store, err = journal.Open(path, s.runtimes); err != nil {
+		return nil, err
+	}
+	s.graph, err = graphql.New("/director/graphql", schema, map[string]graphql.Resolver{
+		"runtimes": s.list, "runtime": s.get, "setRuntimeLabel": s.setLabel,
+	})
+	return s, err
+}
+
+func (s *System) index(id string, r Runtime, gone bool) {
+	for _, key := range s.labelled[id] {
+		delete(s.byLabel[key], id)
+		if len(s.byLabel[key]) == 0 {
+			delete(s.byLabel, key)
+		}
+	}
+	delete(s.labelled, id)
+	if gone {
+		return
+	}
+	for k, v := range r.Labels {
+		key := labelKey(k, v)
+		if s.byLabel[key] == nil {
+			s.byLabel[key] = map[string]struct{}{}
+		}
+		s.byLabel[key][id] = struct{}{}
+		s.labelled[id] = append(s.labelled[id], key)
+	}
+}
+
+func labelKey(key string, value any) string {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return key + "="
+	}
+	return key + "=" + string(raw)
+}
+
+// Handler serves the token endpoint and the GraphQL endpoint.
+func (s *System) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /director/oauth2/token", s.token)
+	mux.HandleFunc("/director/graphql", func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := s.tokens.Subject(r); !ok {
+			token.Refuse(w, http.StatusUnauthorized, "invalid_token", "missing, wrong or expired token")
+			return
+		}
+		s.graph.ServeHTTP(w, r)
+	})
+	return mux
+}
+
+func (s *System) token(w http.ResponseWriter, r *http.Request) {
+	client, secret, ok := token.Client(r)
+	if grant := r.PostFormValue("grant_type"); grant != "client_credentials" {
+		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+		return
+	}
+	if !ok || client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret) {
+		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "wrong client id or secret")
+		return
+	}
+	s.tokens.Write(w, client, r.PostFormValue("scope"))
+}
+
+// Register adds a runtime as its agent would; doing it again changes nothing.
+func (s *System) Register(r Runtime) error {
+	return s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.runtimes.Get(r.ID); ok {
+			return nil
+		}
+		return s.runtimes.Put(tx, r.ID, r)
+	})
+}
+
+// Unregister drops a runtime; an unknown one is no error.
+func (s *System) Unregister(id string) error {
+	return s.Update(func(tx *journal.Tx) error { return s.runtimes.Delete(tx, id) })
+}
+
+func notFound(id string) error {
+	return &graphql.Error{
+		Message:    fmt.Sprintf("Object not found [object=runtime, id=%s]", id),
+		Extensions: map[string]any{"error": "NotFound", "error_code": 20},
+	}
+}
+
+func tenantOf(r *http.Request) (string, error) {
+	tenant := r.Header.Get("Tenant")
+	if tenant == "" {
+		return "", &graphql.Error{Message: "Tenant is required", Extensions: map[string]any{"error": "TenantRequired", "error_code": 23}}
+	}
+	return tenant, nil
+}
+
+// labelFilter asks for a label, and for its value when there is a query: the value's JSON form, so a text has quotes.
+type labelFilter struct {
+	Key   string  `json:"key"`
+	Query *string `json:"query"`
+}
+
+func (s *System) list(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var in struct {
+		Filter []labelFilter `json:"filter"`
+		First  int           `json:"first"`
+		After  string        `json:"after"`
+	}
+	if err := args.Into(&in); err != nil {
+		return nil, err
+	}
+	found := []Runtime{}
+	s.View(func() {
+		for _, id := range s.candidates(in.Filter) {
+			runtime, _ := s.runtimes.Get(id)
+			if runtime.Tenant != tenant {
+				continue
+			}
+			fits := true
+			for _, f := range in.Filter {
+				value, has := runtime.Labels[f.Key]
+				fits = fits && has && (f.Query == nil || labelKey(f.Key, value) == f.Key+"="+*f.Query)
+			}
+			if fits {
+				found = append(found, runtime)
+			}
+		}
+	})
+	total := len(found)
+	page := []Runtime{}
+	for _, runtime := range found {
+		if runtime.ID > in.After && len(page) < in.First {
+			page = append(page, runtime)
+		}
+	}
+	end := ""
+	if len(page) > 0 {
+		end = page[len(page)-1].ID
+	}
+	more := total > 0 && end != "" && found[total-1].ID > end
+	return map[string]any{
+		"data": page, "totalCount": total,
+		"pageInfo": map[string]any{"startCursor": in.After, "endCursor": end, "hasNextPage": more},
+	}, nil
+}
+
+// candidates is the runtimes with the label that the first filter asks for, or all of them, in order.
+func (s *System) candidates(filter []labelFilter) []string {
+	if len(filter) > 0 && filter[0].Query != nil {
+		return slices.Sorted(maps.Keys(s.byLabel[filter[0].Key+"="+*filter[0].Query]))
+	}
+	return s.runtimes.Sorted()
+}
+
+func (s *System) get(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := args["id"].(string)
+	var runtime Runtime
+	var ok bool
+	s.View(func() { runtime, ok = s.runtimes.Get(id) })
+	if !ok || runtime.Tenant != tenant {
+		return nil, notFound(id)
+	}
+	return runtime, nil
+}
+
+func (s *System) setLabel(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := args["runtimeID"].(string)
+	key, _ := args["key"].(string)
+	err = s.Update(func(tx *journal.Tx) error {
+		runtime, ok := s.runtimes.Get(id)
+		if !ok || runtime.Tenant != tenant {
+			return notFound(id)
+		}
+		runtime.Labels = maps.Clone(runtime.Labels)
+		if runtime.Labels == nil {
+			runtime.Labels = map[string]any{}
+		}
+		runtime.Labels[key] = args["value"]
+		return s.runtimes.Put(tx, id, runtime)
+	})
+	return map[string]any{"key": key, "value": args["value"]}, err
+}

@@ -1,0 +1,225 @@
+// Package edp simulates the Event Data Platform: data tenants and their metadata (facts/keb.md 5.2).
+package edp
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/token"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "edp"
+
+// Config is who may ask.
+type Config struct {
+	Secret string // of every client "edp-namespace;<namespace>"
+}
+
+// Tenant is a data tenant.
+type Tenant struct {
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+	Environment string `json:"environment"`
+	Secret      string `json:"secret"`
+}
+
+// Metadata is one entry of a data tenant.
+type Metadata struct {
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+	Environment string `json:"environment"`
+	Key         string `json:"key"`
+	Value       string `json:"value"`
+}
+
+var (
+	errNotFound = errors.New("not found")
+	errExists   = errors.New("exists already")
+)
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg      Config
+	tokens   *token.Issuer
+	tenants  *journal.Table[Tenant]
+	metadata *journal.Table[Metadata]
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	s := &System{cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
+		tenants: journal.NewTable[Tenant]("dataTenant"), metadata: journal.NewTable[Metadata]("metadata")}
+	store, err := journal.Open(path, s.tenants, s.metadata)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = store
+	return s, nil
+}
+
+// Handler serves the paths under /edp.
+func (s *System) Handler() http.Handler {
+	const tenants = "/edp/namespaces/{namespace}/dataTenants"
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /edp/oauth2/token", s.token)
+	mux.HandleFunc("POST "+tenants, s.authorized(s.createTenant))
+	mux.HandleFunc("DELETE "+tenants+"/{name}/{environment}", s.authorized(s.deleteTenant))
+	mux.HandleFunc("POST "+tenants+"/{name}/{environment}/metadata", s.authorized(s.createMetadata))
+	mux.HandleFunc("GET "+tenants+"/{name}/{environment}/metadata", s.authorized(s.listMetadata))
+	mux.HandleFunc("DELETE "+tenants+"/{name}/{environment}/metadata/{key}", s.authorized(s.deleteMetadata))
+	return mux
+}
+
+const clientPrefix = "edp-namespace;"
+
+func (s *System) token(w http.ResponseWriter, r *http.Request) {
+	client, secret, _ := token.Client(r)
+	if grant := r.PostFormValue("grant_type"); grant != "client_credentials" {
+		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+		return
+	}
+	namespace, isNamespace := strings.CutPrefix(client, clientPrefix)
+	if !isNamespace || namespace == "" || !token.Equal(secret, s.cfg.Secret) {
+		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "the client must be edp-namespace;<namespace> with its secret")
+		return
+	}
+	s.tokens.Write(w, namespace, "edp-namespace.read edp-namespace.update")
+}
+
+func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		namespace, ok := s.tokens.Subject(r)
+		switch {
+		case !ok:
+			answer.Error(w, http.StatusUnauthorized, "missing, wrong or expired token")
+		case namespace != r.PathValue("namespace"):
+			answer.Error(w, http.StatusForbidden, "the token is for namespace %s", namespace)
+		default:
+			next(w, r)
+		}
+	}
+}
+
+func tenantKey(r *http.Request) string {
+	return r.PathValue("namespace") + "/" + r.PathValue("name") + "/" + r.PathValue("environment")
+}
+
+func (s *System) createTenant(w http.ResponseWriter, r *http.Request) {
+	var t Tenant
+	if err := answer.Decode(r, answer.MaxBody, &t); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	if t.Name == "" || t.Environment == "" || t.Secret == "" {
+		answer.Error(w, http.StatusBadRequest, "name, environment and secret must not be empty")
+		return
+	}
+	t.Namespace = r.PathValue("namespace")
+	key := t.Namespace + "/" + t.Name + "/" + t.Environment
+	err := s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.tenants.Get(key); ok {
+			return errExists
+		}
+		return s.tenants.Put(tx, key, t)
+	})
+	reply(w, err, http.StatusCreated, map[string]any{"name": t.Name, "environment": t.Environment, "namespace": map[string]string{"name": t.Namespace}})
+}
+
+func (s *System) deleteTenant(w http.ResponseWriter, r *http.Request) {
+	key := tenantKey(r)
+	err := s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.tenants.Get(key); !ok {
+			return errNotFound
+		}
+		for id := range s.metadata.All() {
+			if !strings.HasPrefix(id, key+"/") {
+				continue
+			}
+			if err := s.metadata.Delete(tx, id); err != nil {
+				return err
+			}
+		}
+		return s.tenants.Delete(tx, key)
+	})
+	reply(w, err, http.StatusNoContent, nil)
+}
+
+func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
+	var m Metadata
+	if err := answer.Decode(r, answer.MaxBody, &m); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	if m.Key == "" || m.Value == "" {
+		answer.Error(w, http.StatusBadRequest, "key and value must not be empty")
+		return
+	}
+	m.Namespace, m.Name, m.Environment = r.PathValue("namespace"), r.PathValue("name"), r.PathValue("environment")
+	tenant := tenantKey(r)
+	err := s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.tenants.Get(tenant); !ok {
+			return errNotFound
+		}
+		if _, ok := s.metadata.Get(tenant + "/" + m.Key); ok {
+			return errExists
+		}
+		return s.metadata.Put(tx, tenant+"/"+m.Key, m)
+	})
+	reply(w, err, http.StatusCreated, shown(m))
+}
+
+// shown is the form of facts/keb.md 5.2, with the tenant nested.
+func shown(m Metadata) map[string]any {
+	tenant := map[string]any{"namespace": map[string]string{"name": m.Namespace}, "name": m.Name, "environment": m.Environment}
+	return map[string]any{"dataTenant": tenant, "key": m.Key, "value": m.Value}
+}
+
+func (s *System) listMetadata(w http.ResponseWriter, r *http.Request) {
+	tenant := tenantKey(r)
+	list := []map[string]any{}
+	var err error
+	s.View(func() {
+		if _, ok := s.tenants.Get(tenant); !ok {
+			err = errNotFound
+			return
+		}
+		for id, m := range s.metadata.All() {
+			if strings.HasPrefix(id, tenant+"/") {
+				list = append(list, shown(m))
+			}
+		}
+	})
+	reply(w, err, http.StatusOK, list)
+}
+
+func (s *System) deleteMetadata(w http.ResponseWriter, r *http.Request) {
+	key := tenantKey(r) + "/" + r.PathValue("key")
+	err := s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.metadata.Get(key); !ok {
+			return errNotFound
+		}
+		return s.metadata.Delete(tx, key)
+	})
+	reply(w, err, http.StatusNoContent, nil)
+}
+
+func reply(w http.ResponseWriter, err error, status int, body any) {
+	switch {
+	case errors.Is(err, errNotFound):
+		answer.Error(w, http.StatusNotFound, "not found")
+	case errors.Is(err, errExists):
+		answer.Error(w, http.StatusConflict, "exists already")
+	case err != nil:
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+	case body == nil:
+		w.WriteHeader(status)
+	default:
+		answer.JSON(w, status, body)
+	}
+}

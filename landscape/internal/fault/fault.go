@@ -1,0 +1,189 @@
+// Package fault makes a simulated system slow, wrong or silent on demand, and counts what it was asked.
+package fault
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+)
+
+// Settings of one system. The zero value is a healthy system.
+type Settings struct {
+	// LatencyMs delays each answer, in milliseconds, 0 to 600000.
+	LatencyMs int `json:"latencyMs"`
+	// ErrorRate is the share of requests answered with ErrorStatus, 0 to 1. It is counted, not drawn: 0.25 is exactly each fourth.
+	ErrorRate float64 `json:"errorRate"`
+	// ErrorStatus is 400 to 599; 0 means 500. The answer has an empty body.
+	ErrorStatus int `json:"errorStatus"`
+	// ErrorAfter lets the system do the work before it answers with the error, as when only the answer is lost.
+	ErrorAfter bool `json:"errorAfter"`
+	// Outage answers every request with 503.
+	Outage bool `json:"outage"`
+	// Timeout answers no request: the connection stays open until the client leaves or the settings change.
+	Timeout bool `json:"timeout"`
+}
+
+// Validate names every bad field and what is allowed.
+func (s Settings) Validate() error {
+	var errs []error
+	if s.LatencyMs < 0 || s.LatencyMs > 600_000 {
+		errs = append(errs, fmt.Errorf("latencyMs: %d is not allowed, use 0 to 600000", s.LatencyMs))
+	}
+	if math.IsNaN(s.ErrorRate) || s.ErrorRate < 0 || s.ErrorRate > 1 {
+		errs = append(errs, fmt.Errorf("errorRate: %v is not allowed, use 0 to 1", s.ErrorRate))
+	}
+	if s.ErrorStatus != 0 && (s.ErrorStatus < 400 || s.ErrorStatus > 599) {
+		errs = append(errs, fmt.Errorf("errorStatus: %d is not allowed, use 400 to 599, or 0 for 500", s.ErrorStatus))
+	}
+	return errors.Join(errs...)
+}
+
+// Call is how often a route was asked and answered with a code; code 0 is a request that got no answer.
+type Call struct {
+	Method string `json:"method"`
+	Route  string `json:"route"`
+	Code   int    `json:"code"`
+	Count  int64  `json:"count"`
+}
+
+// Gate stands in front of one system.
+type Gate struct {
+	mu       sync.Mutex
+	settings Settings
+	changed  chan struct{} // closed and replaced when the settings change
+	asked    int64
+	calls    map[Call]int64
+}
+
+// NewGate starts with those settings.
+func NewGate(s Settings) *Gate {
+	return &Gate{settings: s, changed: make(chan struct{}), calls: map[Call]int64{}}
+}
+
+// Settings in force.
+func (g *Gate) Settings() Settings {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.settings
+}
+
+// Set puts settings into force, lets go of requests that Timeout holds, and starts the error count anew.
+func (g *Gate) Set(s Settings) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.settings = s
+	g.asked = 0
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// Calls since the process started, ordered by route, method and code.
+func (g *Gate) Calls() []Call {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	calls := make([]Call, 0, len(g.calls))
+	for call, n := range maps.All(g.calls) {
+		call.Count = n
+		calls = append(calls, call)
+	}
+	slices.SortFunc(calls, func(a, b Call) int {
+		return cmp.Or(cmp.Compare(a.Route, b.Route), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Code, b.Code))
+	})
+	return calls
+}
+
+// Wrap puts the gate in front of h. The route that is counted is the pattern which h's mux (or h itself) left on the
+// request, "(not reached)" when a fault came first.
+func (g *Gate) Wrap(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, fails, changed := g.next()
+		rec := &recorder{ResponseWriter: w}
+		r.Pattern = notReached
+		answered := false
+		defer func() {
+			code := 0
+			if answered {
+				code = cmp.Or(rec.code, http.StatusOK)
+			}
+			g.count(r, code)
+		}()
+		if s.LatencyMs > 0 || s.Timeout {
+			drain(r)
+		}
+		if s.Timeout {
+			select {
+			case <-r.Context().Done():
+			case <-changed:
+			}
+			panic(http.ErrAbortHandler)
+		}
+		if s.LatencyMs > 0 {
+			timer := time.NewTimer(time.Duration(s.LatencyMs) * time.Millisecond)
+			defer timer.Stop()
+			select {
+			case <-r.Context().Done():
+				panic(http.ErrAbortHandler)
+			case <-timer.C:
+			}
+		}
+		switch {
+		case s.Outage:
+			answer.Error(rec, http.StatusServiceUnavailable, "service unavailable")
+		case fails && s.ErrorAfter:
+			h.ServeHTTP(&discard{header: http.Header{}}, r)
+			rec.WriteHeader(cmp.Or(s.ErrorStatus, http.StatusInternalServerError))
+		case fails:
+			rec.WriteHeader(cmp.Or(s.ErrorStatus, http.StatusInternalServerError))
+		default:
+			h.ServeHTTP(rec, r)
+		}
+		answered = true
+	})
+}
+
+const notReached = "(not reached)"
+
+func (g *Gate) next() (s Settings, fails bool, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked++
+	n, rate := float64(g.asked), g.settings.ErrorRate
+	// The n-th request fails when it lifts the whole part of n*rate; the small term keeps 0.1*10 from being 0.99.
+	const eps = 1e-9
+	return g.settings, math.Floor(n*rate+eps) > math.Floor((n-1)*rate+eps), g.changed
+}
+
+func (g *Gate) count(r *http.Request, code int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls[Call{Method: r.Method, Route: route(r.Pattern), Code: code}]++
+}
+
+// route is a mux pattern without its method.
+func route(pattern string) string {
+	for i, c := range pattern {
+		if c == '/' || c == '(' {
+			return pattern[i:]
+		}
+	}
+	return pattern
+}
+
+// drain reads and keeps the body: net/http notices that a client left only once the body is read.
+func drain(r *http.Request) {
+	body, err := answer.Body(r, answer.MaxBody)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+}

@@ -1,0 +1,252 @@
+// Package graphql serves a GraphQL schema over HTTP: requests are parsed and validated against the SDL, and each root
+// field is answered by a function. It has what the simulated systems need: variables, aliases, fragments and errors with
+// extensions; no subscriptions, directives or introspection.
+package graphql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/vektah/gqlparser/v2"
+	"github.com/vektah/gqlparser/v2/ast"
+	"github.com/vektah/gqlparser/v2/validator"
+	"github.com/vektah/gqlparser/v2/validator/rules"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+)
+
+// Error is an error that a client can tell apart by its extensions.
+type Error struct {
+	Message    string
+	Extensions map[string]any
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Resolver answers one root field. What it returns is shaped by its JSON form, so its JSON names are the schema's names.
+type Resolver func(ctx context.Context, r *http.Request, args Arguments) (any, error)
+
+// Arguments of a field, variables and defaults filled in.
+type Arguments map[string]any
+
+// Into decodes the arguments into a struct by their JSON names.
+func (a Arguments) Into(v any) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode arguments: %w", err)
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("decode arguments: %w", err)
+	}
+	return nil
+}
+
+// Server is a schema with its resolvers.
+type Server struct {
+	schema    *ast.Schema
+	rules     *rules.Rules
+	resolvers map[string]Resolver
+	route     string
+
+	mu   sync.Mutex
+	docs map[string]*ast.QueryDocument // validated documents; a bounded cache
+}
+
+// New parses the SDL. Every root field needs a resolver and every resolver a root field. Route is the path that call
+// counters show in front of the field name.
+func New(route, sdl string, resolvers map[string]Resolver) (*Server, error) {
+	schema, err := gqlparser.LoadSchema(&ast.Source{Name: "schema.graphql", Input: sdl})
+	if err != nil {
+		return nil, fmt.Errorf("load schema: %w", err)
+	}
+	known := map[string]bool{}
+	for _, root := range []*ast.Definition{schema.Query, schema.Mutation} {
+		if root == nil {
+			continue
+		}
+		for _, field := range root.Fields {
+			known[field.Name] = true
+			if _, ok := resolvers[field.Name]; !ok && field.Name[0] != '_' {
+				return nil, fmt.Errorf("root field %s has no resolver", field.Name)
+			}
+		}
+	}
+	for name := range resolvers {
+		if !known[name] {
+			return nil, fmt.Errorf("resolver %s has no root field", name)
+		}
+	}
+	return &Server{schema: schema, rules: rules.NewDefaultRules(), resolvers: resolvers, route: route, docs: map[string]*ast.QueryDocument{}}, nil
+}
+
+type request struct {
+	Query         string         `json:"query"`
+	OperationName string         `json:"operationName"`
+	Variables     map[string]any `json:"variables"`
+}
+
+type responseError struct {
+	Message    string         `json:"message"`
+	Path       []string       `json:"path,omitempty"`
+	Extensions map[string]any `json:"extensions,omitempty"`
+}
+
+// ServeHTTP takes a POST with query, variables and operationName. What cannot be understood answers 400 (no JSON) or 422
+// (no valid query); errors of resolvers come with 200, as GraphQL has it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Pattern = s.route
+	if r.Method != http.MethodPost {
+		answer.Error(w, http.StatusMethodNotAllowed, "method %s is not allowed, use POST", r.Method)
+		return
+	}
+	var req request
+	if err := answer.Decode(r, answer.MaxBody, &req); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	doc, err := s.document(req.Query)
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, err)
+		return
+	}
+	op := doc.Operations.ForName(req.OperationName)
+	if op == nil {
+		refuse(w, http.StatusUnprocessableEntity, fmt.Errorf("operation %q is not in the document", req.OperationName))
+		return
+	}
+	vars, err := validator.VariableValues(s.schema, op, req.Variables)
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, err)
+		return
+	}
+	data, errs := s.run(r, doc, op, vars)
+	body := map[string]any{"data": data}
+	if len(errs) > 0 {
+		body["errors"] = errs
+	}
+	answer.JSON(w, http.StatusOK, body)
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	answer.JSON(w, status, map[string]any{"data": nil, "errors": []responseError{{Message: err.Error()}}})
+}
+
+// maxDocs bounds the cache; clients that write arguments into the query never ask the same one twice.
+const maxDocs = 128
+
+func (s *Server) document(query string) (*ast.QueryDocument, error) {
+	s.mu.Lock()
+	doc, ok := s.docs[query]
+	s.mu.Unlock()
+	if ok {
+		return doc, nil
+	}
+	doc, errs := gqlparser.LoadQueryWithRules(s.schema, query, s.rules)
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.docs) >= maxDocs {
+		clear(s.docs)
+	}
+	s.docs[query] = doc
+	return doc, nil
+}
+
+func (s *Server) run(r *http.Request, doc *ast.QueryDocument, op *ast.OperationDefinition, vars map[string]any) (map[string]any, []responseError) {
+	root := s.schema.Query
+	if op.Operation == ast.Mutation {
+		root = s.schema.Mutation
+	}
+	data := map[string]any{}
+	var errs []responseError
+	for _, field := range fields(doc, op.SelectionSet) {
+		if field.Name == "__typename" {
+			data[field.Alias] = root.Name
+			continue
+		}
+		resolve, ok := s.resolvers[field.Name]
+		if !ok {
+			errs = append(errs, responseError{Message: "field " + field.Name + " is not served", Path: []string{field.Alias}})
+			continue
+		}
+		r.Pattern = s.route + " " + field.Name
+		value, err := resolve(r.Context(), r, field.ArgumentMap(vars))
+		if err == nil {
+			value, err = shape(doc, field, value)
+		}
+		data[field.Alias] = value
+		if err != nil {
+			data[field.Alias] = nil
+			errs = append(errs, describe(err, field.Alias))
+		}
+	}
+	return data, errs
+}
+
+func describe(err error, alias string) responseError {
+	out := responseError{Message: err.Error(), Path: []string{alias}}
+	if e, ok := errors.AsType[*Error](err); ok {
+		out.Extensions = e.Extensions
+	}
+	return out
+}
+
+// fields flattens fragments; the schemas here have no interfaces or unions, so type conditions always hold.
+func fields(doc *ast.QueryDocument, set ast.SelectionSet) []*ast.Field {
+	var out []*ast.Field
+	for _, selection := range set {
+		switch s := selection.(type) {
+		case *ast.Field:
+			out = append(out, s)
+		case *ast.InlineFragment:
+			out = append(out, fields(doc, s.SelectionSet)...)
+		case *ast.FragmentSpread:
+			out = append(out, fields(doc, doc.Fragments.ForName(s.Name).SelectionSet)...)
+		}
+	}
+	return out
+}
+
+// shape turns a resolver's value into its JSON form and keeps what the query selects.
+func shape(doc *ast.QueryDocument, field *ast.Field, value any) (any, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", field.Name, err)
+	}
+	var plain any
+	if err := json.Unmarshal(raw, &plain); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", field.Name, err)
+	}
+	return pick(doc, field, plain), nil
+}
+
+func pick(doc *ast.QueryDocument, field *ast.Field, value any) any {
+	if len(field.SelectionSet) == 0 {
+		return value
+	}
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = pick(doc, field, v[i])
+		}
+		return v
+	case map[string]any:
+		out := map[string]any{}
+		for _, sub := range fields(doc, field.SelectionSet) {
+			if sub.Name == "__typename" {
+				out[sub.Alias] = field.Definition.Type.Name()
+				continue
+			}
+			out[sub.Alias] = pick(doc, sub, v[sub.Name])
+		}
+		return out
+	default:
+		return value
+	}
+}

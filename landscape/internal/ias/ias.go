@@ -1,0 +1,211 @@
+// Package ias simulates SAP Cloud Identity: service providers and identity providers (facts/keb.md 5.3).
+package ias
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/token"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "ias"
+
+// Config is who may ask (Basic auth of the technical user), and the identity providers of the company.
+type Config struct {
+	Username string
+	Password string
+}
+
+// Provider is a service provider. Settings holds what clients configured, by its JSON name.
+type Provider struct {
+	ID          string                     `json:"id"`
+	Name        string                     `json:"name"`
+	CompanyID   string                     `json:"company_id"`
+	RESTAPIUser string                     `json:"user_for_rest_api,omitempty"`
+	Secrets     []Secret                   `json:"clientSecrets,omitempty"`
+	Settings    map[string]json.RawMessage `json:"settings,omitempty"`
+}
+
+// Secret is a client secret of a service provider; its value is told once, when it is made.
+type Secret struct {
+	ID string `json:"id"`
+}
+
+var errNotFound = errors.New("service provider not found")
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg       Config
+	providers *journal.Table[Provider]
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string) (*System, error) {
+	providers := journal.NewTable[Provider]("serviceProvider")
+	store, err := journal.Open(path, providers)
+	if err != nil {
+		return nil, err
+	}
+	return &System{Store: store, cfg: cfg, providers: providers}, nil
+}
+
+// Handler serves the paths under /ias.
+func (s *System) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ias/service/company/global", s.authorized(s.company))
+	mux.HandleFunc("POST /ias/service/sps", s.authorized(s.create))
+	mux.HandleFunc("PUT /ias/service/sps", s.authorized(s.configureByBody))
+	mux.HandleFunc("PUT /ias/service/sps/{id}", s.authorized(s.configure))
+	mux.HandleFunc("PUT /ias/service/sps/{id}/rba", s.authorized(s.configure))
+	mux.HandleFunc("PUT /ias/service/sps/delete", s.authorized(s.delete))
+	mux.HandleFunc("DELETE /ias/service/sps/clientSecret", s.authorized(s.deleteSecret))
+	return mux
+}
+
+func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		user, password, ok := r.BasicAuth()
+		if !ok || user != s.cfg.Username || !token.Equal(password, s.cfg.Password) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="ias"`)
+			answer.Error(w, http.StatusUnauthorized, "missing or wrong user and password")
+			return
+		}
+		next(w, r)
+	}
+}
+
+func (s *System) company(w http.ResponseWriter, _ *http.Request) {
+	list := []map[string]any{}
+	s.View(func() {
+		for _, id := range s.providers.Sorted() {
+			p, _ := s.providers.Get(id)
+			list = append(list, map[string]any{"id": p.ID, "name": p.Name, "company_id": p.CompanyID, "user_for_rest_api": p.RESTAPIUser})
+		}
+	})
+	identity := []map[string]string{{"id": "sap-id", "name": "SAP", "issuer": "accounts.sap.example"}}
+	answer.JSON(w, http.StatusOK, map[string]any{"service_providers": list, "identity_providers": identity})
+}
+
+func (s *System) create(w http.ResponseWriter, r *http.Request) {
+	p := Provider{ID: uuid.NewString(), Name: r.PostFormValue("sp_name"), CompanyID: r.PostFormValue("company_id")}
+	if p.Name == "" || p.CompanyID != "global" {
+		answer.Error(w, http.StatusBadRequest, "sp_name must not be empty and company_id must be global")
+		return
+	}
+	err := s.Update(func(tx *journal.Tx) error { return s.providers.Put(tx, p.ID, p) })
+	reply(w, err, http.StatusCreated, map[string]string{"id": p.ID})
+}
+
+// configure keeps the members of the body on the provider of the path.
+func (s *System) configure(w http.ResponseWriter, r *http.Request) {
+	var body map[string]json.RawMessage
+	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	reply(w, s.change(r.PathValue("id"), body, nil), http.StatusNoContent, nil)
+}
+
+// configureByBody is the call with the provider's id in the body: a default identity provider, or a new client secret.
+func (s *System) configureByBody(w http.ResponseWriter, r *http.Request) {
+	var body map[string]json.RawMessage
+	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	var id string
+	if err := json.Unmarshal(body["id"], &id); err != nil || id == "" {
+		answer.Error(w, http.StatusBadRequest, "id must be the service provider's id")
+		return
+	}
+	if _, ok := body["rest_api_client_secret"]; !ok {
+		delete(body, "id")
+		reply(w, s.change(id, body, nil), http.StatusNoContent, nil)
+		return
+	}
+	secret := uuid.NewString()
+	var user string
+	err := s.change(id, nil, func(p *Provider) {
+		if p.RESTAPIUser == "" {
+			p.RESTAPIUser = "rest-" + p.ID
+		}
+		user = p.RESTAPIUser
+		p.Secrets = append(slices.Clone(p.Secrets), Secret{ID: uuid.NewString()})
+	})
+	reply(w, err, http.StatusOK, map[string]string{"clientId": user, "clientSecret": secret})
+}
+
+func (s *System) change(id string, settings map[string]json.RawMessage, f func(*Provider)) error {
+	return s.Update(func(tx *journal.Tx) error {
+		p, ok := s.providers.Get(id)
+		if !ok {
+			return errNotFound
+		}
+		merged := map[string]json.RawMessage{}
+		for _, from := range []map[string]json.RawMessage{p.Settings, settings} {
+			for k, v := range from {
+				merged[k] = v
+			}
+		}
+		p.Settings = merged
+		if f != nil {
+			f(&p)
+		}
+		return s.providers.Put(tx, id, p)
+	})
+}
+
+func (s *System) delete(w http.ResponseWriter, r *http.Request) {
+	id := r.URL.Query().Get("sp_id")
+	err := s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.providers.Get(id); !ok {
+			return errNotFound
+		}
+		return s.providers.Delete(tx, id)
+	})
+	reply(w, err, http.StatusOK, nil)
+}
+
+func (s *System) deleteSecret(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		ClientID string   `json:"clientId"`
+		Secrets  []string `json:"clientSecretsIds"`
+	}
+	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	var id string
+	s.View(func() {
+		for _, p := range s.providers.All() {
+			if p.RESTAPIUser != "" && p.RESTAPIUser == body.ClientID {
+				id = p.ID
+			}
+		}
+	})
+	err := s.change(id, nil, func(p *Provider) {
+		p.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s Secret) bool { return slices.Contains(body.Secrets, s.ID) })
+	})
+	reply(w, err, http.StatusOK, nil)
+}
+
+func reply(w http.ResponseWriter, err error, status int, body any) {
+	switch {
+	case errors.Is(err, errNotFound):
+		answer.Error(w, http.StatusNotFound, "service provider not found")
+	case err != nil:
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+	case body == nil:
+		w.WriteHeader(status)
+	default:
+		answer.JSON(w, status, body)
+	}
+}

@@ -1,0 +1,316 @@
+// Package kubernetes simulates Kubernetes API servers: enough of the REST API for client-go's dynamic client and for
+// plain HTTP clients to get, list, create, update, patch and delete objects of the resources it is told to serve.
+// There is no watch, no admission and no controller, but for what Lifecycle describes.
+package kubernetes
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/schedule"
+)
+
+// Resource is a kind of objects that is served.
+type Resource struct {
+	Group      string // "" for the core group
+	Version    string
+	Plural     string
+	Kind       string
+	Namespaced bool
+	// ConfirmDelete asks for the annotation confirmation.gardener.cloud/deletion before a client may delete (facts/keb.md 5.8).
+	ConfirmDelete bool
+	// ReadyAfter, when not zero, sets status.state to Ready that long after an object was created; before it is Processing.
+	ReadyAfter time.Duration
+	// GoneAfter, when not zero, keeps a deleted object, marked as being deleted, for that long.
+	GoneAfter time.Duration
+}
+
+// Config of one system.
+type Config struct {
+	Name   string // of the system
+	Prefix string // path in front of /api and /apis, e.g. "/k8s/gardener"
+	// PerRuntime serves one cluster for each id after the prefix, each with its own token, instead of a single one.
+	PerRuntime bool
+	Token      string // of the single cluster
+	// Namespaces that every cluster has from the start.
+	Namespaces []string
+	Resources  []Resource
+}
+
+// object is a stored object with what look-ups need.
+type object struct {
+	Cluster   string            `json:"cluster,omitempty"`
+	Namespace string            `json:"namespace,omitempty"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Body      json.RawMessage   `json:"body"`
+	ReadyAt   time.Time         `json:"readyAt,omitzero"`
+	GoneAt    time.Time         `json:"goneAt,omitzero"`
+}
+
+func (o object) id() string { return o.Cluster + "/" + o.Namespace + "/" + o.Name }
+
+// cluster is a row of the clusters of a PerRuntime system.
+type cluster struct {
+	ID    string `json:"id"`
+	Token string `json:"token"`
+}
+
+type collection struct {
+	Resource
+	table *journal.Table[object]
+	// byCluster is the index for lists: cluster -> "namespace/name" -> object.
+	byCluster map[string]map[string]object
+}
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg         Config
+	now         func() time.Time
+	clusters    *journal.Table[cluster]
+	collections map[string]*collection // by group/version/plural
+	due         schedule.Queue         // "group/version/plural|id"
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	s := &System{cfg: cfg, now: now, clusters: journal.NewTable[cluster]("cluster"), collections: map[string]*collection{}}
+	tables := []journal.AnyTable{s.clusters}
+	for _, res := range cfg.Resources {
+		c := &collection{Resource: res, table: journal.NewTable[object](res.Kind), byCluster: map[string]map[string]object{}}
+		c.table.OnChange(func(_ string, o object, gone bool) { s.index(c, o, gone) })
+		s.collections[c.key()] = c
+		tables = append(tables, c.table)
+	}
+	store, err := journal.Open(path, tables...)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = store
+	if !cfg.PerRuntime {
+		return s, s.addNamespaces("")
+	}
+	return s, nil
+}
+
+func (c *collection) key() string { return c.Group + "/" + c.Version + "/" + c.Plural }
+
+func (c *collection) apiVersion() string {
+	return strings.TrimPrefix(c.Group+"/"+c.Version, "/")
+}
+
+func (s *System) index(c *collection, o object, gone bool) {
+	objects := c.byCluster[o.Cluster]
+	if gone {
+		delete(objects, o.Namespace+"/"+o.Name)
+		if len(objects) == 0 {
+			delete(c.byCluster, o.Cluster)
+		}
+		return
+	}
+	if objects == nil {
+		objects = map[string]object{}
+		c.byCluster[o.Cluster] = objects
+	}
+	objects[o.Namespace+"/"+o.Name] = o
+	for _, at := range []time.Time{o.ReadyAt, o.GoneAt} {
+		if !at.IsZero() {
+			s.due.Add(at, c.key()+"|"+o.id())
+		}
+	}
+}
+
+// Update settles what has come due and then changes the store.
+func (s *System) Update(change func(tx *journal.Tx) error) error {
+	if err := s.settle(); err != nil {
+		return err
+	}
+	return s.Store.Update(change)
+}
+
+// settle makes objects ready or gone whose time has come.
+func (s *System) settle() error {
+	now := s.now()
+	for more := true; more; {
+		err := s.Store.Update(func(tx *journal.Tx) error {
+			if more = s.due.Due(now); !more {
+				return nil
+			}
+			_, what := s.due.Next()
+			key, id, _ := strings.Cut(what, "|")
+			s.due.Drop()
+			c := s.collections[key]
+			o, ok := c.table.Get(id)
+			switch {
+			case !ok:
+				return nil
+			case !o.GoneAt.IsZero() && !o.GoneAt.After(now):
+				return c.table.Delete(tx, id)
+			case !o.ReadyAt.IsZero() && !o.ReadyAt.After(now):
+				o.ReadyAt = time.Time{}
+				body, err := decodeObject(o.Body)
+				if err != nil {
+					return err
+				}
+				body["status"] = map[string]any{"state": "Ready"}
+				return s.store(tx, c, o, body)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("settle %s: %w", s.cfg.Name, err)
+		}
+	}
+	return nil
+}
+
+// store stages the body as the next version of o.
+func (s *System) store(tx *journal.Tx, c *collection, o object, body map[string]any) error {
+	meta := metadata(body)
+	meta["resourceVersion"] = fmt.Sprint(tx.Next())
+	o.Labels = stringMap(meta["labels"])
+	raw, err := encodeObject(body)
+	if err != nil {
+		return err
+	}
+	o.Body = raw
+	return c.table.Put(tx, o.id(), o)
+}
+
+// Objects lists everything for the admin API: the kind of an object, and cluster/namespace/name as its id.
+func (s *System) Objects() ([]journal.Object, error) {
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	rows, err := s.Store.Objects()
+	if err != nil {
+		return nil, err
+	}
+	for i, row := range rows {
+		if row.Kind == "cluster" {
+			continue
+		}
+		var o object
+		if err := json.Unmarshal(row.Data, &o); err != nil {
+			return nil, fmt.Errorf("list %s: %w", row.Kind, err)
+		}
+		rows[i].ID = strings.Trim(row.ID, "/")
+		rows[i].Data = o.Body
+	}
+	return rows, nil
+}
+
+// AddCluster opens the API of a runtime; doing it again changes nothing.
+func (s *System) AddCluster(id, token string) error {
+	var exists bool
+	s.View(func() { _, exists = s.clusters.Get(id) })
+	if exists {
+		return nil
+	}
+	if err := s.addNamespaces(id); err != nil {
+		return err
+	}
+	return s.Update(func(tx *journal.Tx) error { return s.clusters.Put(tx, id, cluster{ID: id, Token: token}) })
+}
+
+// RemoveCluster closes the API of a runtime and drops its objects.
+func (s *System) RemoveCluster(id string) error {
+	return s.Update(func(tx *journal.Tx) error {
+		for _, c := range s.collections {
+			for _, o := range c.byCluster[id] {
+				if err := c.table.Delete(tx, o.id()); err != nil {
+					return err
+				}
+			}
+		}
+		return s.clusters.Delete(tx, id)
+	})
+}
+
+func (s *System) addNamespaces(cluster string) error {
+	for _, name := range s.cfg.Namespaces {
+		err := s.Ensure(cluster, "/v1/namespaces", map[string]any{"metadata": map[string]any{"name": name}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ensure creates the object unless one of that name is there. Resource is "group/version/plural".
+func (s *System) Ensure(clusterID, resource string, body map[string]any) error {
+	c, ok := s.collections[resource]
+	if !ok {
+		return fmt.Errorf("ensure object: resource %s is not served", resource)
+	}
+	return s.Update(func(tx *journal.Tx) error {
+		meta := metadata(body)
+		namespace, _ := meta["namespace"].(string)
+		name, _ := meta["name"].(string)
+		if _, ok := c.table.Get(object{Cluster: clusterID, Namespace: namespace, Name: name}.id()); ok {
+			return nil
+		}
+		return s.insert(tx, c, clusterID, namespace, body)
+	})
+}
+
+// Remove drops an object whatever guards it; an unknown one is no error.
+func (s *System) Remove(clusterID, resource, namespace, name string) error {
+	c, ok := s.collections[resource]
+	if !ok {
+		return fmt.Errorf("remove object: resource %s is not served", resource)
+	}
+	return s.Update(func(tx *journal.Tx) error {
+		return c.table.Delete(tx, object{Cluster: clusterID, Namespace: namespace, Name: name}.id())
+	})
+}
+
+func decodeObject(raw []byte) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // keeps 64-bit integers whole
+	var body map[string]any
+	if err := dec.Decode(&body); err != nil {
+		return nil, fmt.Errorf("decode object: %w", err)
+	}
+	return body, nil
+}
+
+func encodeObject(body map[string]any) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(body); err != nil {
+		return nil, fmt.Errorf("encode object: %w", err)
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// metadata is the object's metadata, made when it is missing.
+func metadata(body map[string]any) map[string]any {
+	meta, ok := body["metadata"].(map[string]any)
+	if !ok {
+		meta = map[string]any{}
+		body["metadata"] = meta
+	}
+	return meta
+}
+
+func stringMap(v any) map[string]string {
+	in, _ := v.(map[string]any)
+	if len(in) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(in))
+	for k, v := range in {
+		out[k], _ = v.(string)
+	}
+	return out
+}
+
+var _ http.Handler = (*System)(nil)

@@ -1,0 +1,66 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+)
+
+// apiError becomes a Status object, the only form of error that Kubernetes clients read.
+type apiError struct {
+	code    int
+	reason  string
+	message string
+	details map[string]any
+}
+
+func (e *apiError) Error() string { return e.message }
+
+func failure(code int, reason, format string, args ...any) *apiError {
+	return &apiError{code: code, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+func badRequest(format string, args ...any) *apiError {
+	return failure(http.StatusBadRequest, "BadRequest", format, args...)
+}
+
+// about is an error about one object of a collection.
+func (c *collection) about(code int, reason, name, problem string) *apiError {
+	qualified := c.Plural
+	if c.Group != "" {
+		qualified += "." + c.Group
+	}
+	e := failure(code, reason, "%s %q %s", qualified, name, problem)
+	e.details = map[string]any{"name": name, "group": c.Group, "kind": c.Plural}
+	return e
+}
+
+func (c *collection) notFound(name string) *apiError {
+	return c.about(http.StatusNotFound, "NotFound", name, "not found")
+}
+
+func (c *collection) conflict(name string) *apiError {
+	return c.about(http.StatusConflict, "Conflict", name,
+		"cannot be changed: the object has been modified; apply your changes to the latest version and try again")
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e, ok := errors.AsType[*apiError](err)
+	if !ok {
+		e = failure(http.StatusInternalServerError, "InternalError", "%v", err)
+	}
+	status := map[string]any{
+		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{},
+		"status": "Failure", "message": e.message, "reason": e.reason, "code": e.code,
+	}
+	if e.details != nil {
+		status["details"] = e.details
+	}
+	answer.JSON(w, e.code, status)
+}
+
+func writeSuccess(w http.ResponseWriter) {
+	answer.JSON(w, http.StatusOK, map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Success"})
+}

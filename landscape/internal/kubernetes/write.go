@@ -1,0 +1,306 @@
+package kubernetes
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"reflect"
+	"regexp"
+	"time"
+
+	"github.com/google/uuid"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+)
+
+var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
+// insert stages a new object with the metadata that a server fills in.
+func (s *System) insert(tx *journal.Tx, c *collection, clusterID, namespace string, body map[string]any) error {
+	if err := c.normalize(body); err != nil {
+		return err
+	}
+	meta := metadata(body)
+	name, _ := meta["name"].(string)
+	if prefix, _ := meta["generateName"].(string); name == "" && prefix != "" {
+		name = prefix + uuid.NewString()[:5]
+	}
+	if !validName.MatchString(name) {
+		return c.about(http.StatusUnprocessableEntity, "Invalid", name,
+			"is invalid: metadata.name must be lower-case letters, digits, '-' or '.', and start and end with a letter or digit")
+	}
+	meta["name"] = name
+	if namespace != "" {
+		meta["namespace"] = namespace
+	}
+	now := s.now().UTC()
+	meta["uid"] = uuid.NewString()
+	meta["creationTimestamp"] = now.Format(time.RFC3339)
+	meta["generation"] = 1
+	o := object{Cluster: clusterID, Namespace: namespace, Name: name}
+	if c.ReadyAfter > 0 {
+		o.ReadyAt = now.Add(c.ReadyAfter)
+		body["status"] = map[string]any{"state": "Processing"}
+	}
+	return s.store(tx, c, o, body)
+}
+
+// normalize fills in kind and apiVersion and does what the server does to a Secret's stringData.
+func (c *collection) normalize(body map[string]any) error {
+	for key, want := range map[string]string{"kind": c.Kind, "apiVersion": c.apiVersion()} {
+		if got, ok := body[key]; ok && got != want && got != "" {
+			return badRequest("%s is %v, but this path serves %s", key, got, want)
+		}
+		body[key] = want
+	}
+	if c.Kind != "Secret" || c.Group != "" {
+		return nil
+	}
+	data, _ := body["data"].(map[string]any)
+	if data == nil {
+		data = map[string]any{}
+	}
+	for k, v := range data {
+		text, _ := v.(string)
+		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
+			return badRequest("Secret data.%s is not base64", k)
+		}
+	}
+	if plain, ok := body["stringData"].(map[string]any); ok {
+		for k, v := range plain {
+			data[k] = base64.StdEncoding.EncodeToString([]byte(fmt.Sprint(v)))
+		}
+	}
+	delete(body, "stringData")
+	body["data"] = data
+	if body["type"] == nil {
+		body["type"] = "Opaque"
+	}
+	return nil
+}
+
+func readObject(r *http.Request) (map[string]any, error) {
+	raw, err := answer.Body(r, answer.MaxBody)
+	if err != nil {
+		return nil, badRequest("%v", err)
+	}
+	body, err := decodeObject(raw)
+	if err != nil || body == nil {
+		return nil, badRequest("the body is not a JSON object: %v", err)
+	}
+	return body, nil
+}
+
+func (s *System) create(w http.ResponseWriter, r *http.Request, t target) {
+	body, err := readObject(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	c := t.collection
+	meta := metadata(body)
+	if namespace, _ := meta["namespace"].(string); namespace != "" && namespace != t.namespace {
+		writeError(w, badRequest("the namespace of the object (%s) is not that of the request (%s)", namespace, t.namespace))
+		return
+	}
+	t.name, _ = meta["name"].(string)
+	err = s.Update(func(tx *journal.Tx) error {
+		if err := s.placeFor(t); err != nil {
+			return err
+		}
+		if _, ok := c.table.Get(t.id()); ok {
+			return c.about(http.StatusConflict, "AlreadyExists", t.name, "already exists")
+		}
+		return s.insert(tx, c, t.cluster, t.namespace, body)
+	})
+	s.answer(w, http.StatusCreated, body, err)
+}
+
+// placeFor says whether a new object's namespace is there.
+func (s *System) placeFor(t target) error {
+	if !t.collection.Namespaced {
+		return nil
+	}
+	if t.namespace == "" {
+		return badRequest("a namespace is required")
+	}
+	namespaces, ok := s.collections["/v1/namespaces"]
+	if !ok {
+		return nil
+	}
+	if _, ok := namespaces.table.Get(object{Cluster: t.cluster, Name: t.namespace}.id()); !ok {
+		return namespaces.notFound(t.namespace)
+	}
+	return nil
+}
+
+func (s *System) answer(w http.ResponseWriter, status int, body map[string]any, err error) {
+	if err == nil {
+		var raw json.RawMessage
+		if raw, err = encodeObject(body); err == nil {
+			writeObject(w, status, raw)
+			return
+		}
+	}
+	writeError(w, err)
+}
+
+func (s *System) update(w http.ResponseWriter, r *http.Request, t target) {
+	in, err := readObject(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	var out map[string]any
+	err = s.Update(func(tx *journal.Tx) error {
+		out, err = s.replace(tx, t, func(map[string]any) (map[string]any, error) { return in, nil })
+		return err
+	})
+	s.answer(w, http.StatusOK, out, err)
+}
+
+func (s *System) patch(w http.ResponseWriter, r *http.Request, t target) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		kind = r.Header.Get("Content-Type")
+	}
+	change, err := readPatch(r, kind)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	status := http.StatusOK
+	var out map[string]any
+	err = s.Update(func(tx *journal.Tx) error {
+		_, exists := t.collection.table.Get(t.id())
+		if !exists && kind == applyPatch {
+			status, out = http.StatusCreated, change
+			metadata(change)["name"] = t.name
+			if err := s.placeFor(t); err != nil {
+				return err
+			}
+			return s.insert(tx, t.collection, t.cluster, t.namespace, change)
+		}
+		out, err = s.replace(tx, t, func(old map[string]any) (map[string]any, error) {
+			merged, _ := merge(old, change).(map[string]any)
+			return merged, nil
+		})
+		return err
+	})
+	s.answer(w, status, out, err)
+}
+
+const applyPatch = "application/apply-patch+yaml"
+
+// readPatch takes merge patches; strategic and apply patches are merged the same way, so their lists replace lists.
+func readPatch(r *http.Request, kind string) (map[string]any, error) {
+	switch kind {
+	case "application/merge-patch+json", "application/strategic-merge-patch+json":
+		return readObject(r)
+	case applyPatch:
+		raw, err := answer.Body(r, answer.MaxBody)
+		if err != nil {
+			return nil, badRequest("%v", err)
+		}
+		if json.Valid(raw) {
+			return decodeObject(raw)
+		}
+		var doc map[string]any
+		if err := yaml.Unmarshal(raw, &doc); err != nil {
+			return nil, badRequest("the patch is not YAML: %v", err)
+		}
+		if raw, err = json.Marshal(doc); err != nil {
+			return nil, badRequest("the patch is not an object: %v", err)
+		}
+		return decodeObject(raw)
+	default:
+		return nil, failure(http.StatusUnsupportedMediaType, "UnsupportedMediaType",
+			"patch type %q is not served, use application/merge-patch+json or %s", kind, applyPatch)
+	}
+}
+
+// merge applies an RFC 7386 merge patch without changing old.
+func merge(old, patch any) any {
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	base, _ := old.(map[string]any)
+	out := maps.Clone(base)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, v := range changes {
+		if v == nil {
+			delete(out, k)
+			continue
+		}
+		out[k] = merge(out[k], v)
+	}
+	return out
+}
+
+// replace stages the changed object: the fields that belong to the server stay, the status changes only through the
+// status subresource, an old resourceVersion is a conflict, and a change of nothing is no new version.
+func (s *System) replace(tx *journal.Tx, t target, change func(old map[string]any) (map[string]any, error)) (map[string]any, error) {
+	c := t.collection
+	o, ok := c.table.Get(t.id())
+	if !ok {
+		return nil, c.notFound(t.name)
+	}
+	old, err := decodeObject(o.Body)
+	if err != nil {
+		return nil, err
+	}
+	body, err := change(old)
+	if err != nil {
+		return nil, err
+	}
+	oldMeta, meta := metadata(old), maps.Clone(metadata(body))
+	if name, _ := meta["name"].(string); name != "" && name != t.name {
+		return nil, badRequest("the name of the object (%s) is not that of the request (%s)", name, t.name)
+	}
+	if version, _ := meta["resourceVersion"].(string); version != "" && version != oldMeta["resourceVersion"] {
+		return nil, c.conflict(t.name)
+	}
+	if uid, _ := meta["uid"].(string); uid != "" && uid != oldMeta["uid"] {
+		return nil, c.conflict(t.name)
+	}
+	body = maps.Clone(body)
+	if t.subresource == "status" {
+		status := body["status"]
+		body = maps.Clone(old)
+		body["status"] = status
+		meta = maps.Clone(oldMeta)
+	} else if old["status"] != nil {
+		body["status"] = old["status"]
+	} else if c.Group != "" {
+		delete(body, "status")
+	}
+	for _, key := range []string{"name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp"} {
+		delete(meta, key)
+		if v, ok := oldMeta[key]; ok {
+			meta[key] = v
+		}
+	}
+	body["metadata"] = meta
+	if err := c.normalize(body); err != nil {
+		return nil, err
+	}
+	if deleting(meta) && len(finalizers(meta)) == 0 && o.GoneAt.IsZero() {
+		return body, c.table.Delete(tx, o.id())
+	}
+	if reflect.DeepEqual(old, body) {
+		return body, nil
+	}
+	if n, ok := meta["generation"].(json.Number); ok && !reflect.DeepEqual(old["spec"], body["spec"]) {
+		generation, _ := n.Int64()
+		meta["generation"] = generation + 1
+	}
+	return body, s.store(tx, c, o, body)
+}

@@ -1,0 +1,82 @@
+package provisioner
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+)
+
+const (
+	instanceLabel = "broker_instance_id"
+	anyInstance   = "*"
+)
+
+// Failure lets operations that start from now on end as Failed.
+type Failure struct {
+	InstanceID string `json:"instanceId"`          // value of the label broker_instance_id, or a runtime id, or "*" for all
+	Operation  string `json:"operation,omitempty"` // e.g. "ProvisionNoInstall"; "" for all
+	Message    string `json:"message"`
+	Reason     string `json:"reason"`
+	Component  string `json:"component"`
+}
+
+var operationTypes = map[string]bool{
+	"": true, "Provision": true, "ProvisionNoInstall": true, "Deprovision": true, "DeprovisionNoInstall": true,
+	"Upgrade": true, "UpgradeShoot": true, "Hibernate": true, "ReconnectRuntime": true,
+}
+
+// Failures serves the admin API's GET, PUT and DELETE of failures.
+func (s *System) Failures(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+		list := []Failure{}
+		s.View(func() {
+			for _, id := range s.failures.Sorted() {
+				f, _ := s.failures.Get(id)
+				list = append(list, f)
+			}
+		})
+		answer.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
+	case http.MethodPut:
+		s.setFailure(w, r)
+	default:
+		err := s.Update(func(tx *journal.Tx) error {
+			for id := range s.failures.All() {
+				if err := s.failures.Delete(tx, id); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (s *System) setFailure(w http.ResponseWriter, r *http.Request) {
+	f := Failure{Message: "failed on demand", Reason: "ERR_INFRA_QUOTA_EXCEEDED", Component: "gardener"}
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v; allowed are instanceId, operation, message, reason, component", err)
+		return
+	}
+	if f.InstanceID == "" {
+		answer.Error(w, http.StatusBadRequest, "instanceId is empty, use an instance id, a runtime id, or * for all")
+		return
+	}
+	if !operationTypes[f.Operation] {
+		answer.Error(w, http.StatusBadRequest, "operation %q is not allowed, use a Provisioner operation type such as ProvisionNoInstall, or leave it out", f.Operation)
+		return
+	}
+	if err := s.Update(func(tx *journal.Tx) error { return s.failures.Put(tx, f.InstanceID, f) }); err != nil {
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		return
+	}
+	answer.JSON(w, http.StatusOK, f)
+}

@@ -1,0 +1,286 @@
+// Package provisioner simulates the Runtime Provisioner: GraphQL calls that make and remove clusters, each an
+// asynchronous operation that ends by the clock (facts/keb.md 5.4).
+package provisioner
+
+import (
+	_ "embed"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/landscape/internal/graphql"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/schedule"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "provisioner"
+
+//go:embed schema.graphql
+var schema string
+
+// Config is how long clusters take.
+type Config struct {
+	ClusterTime time.Duration // from provisionRuntime to Succeeded; removal and upgrades take half of it
+	ExternalURL string        // of the landscape in kubeconfigs; "" takes the host of the request
+}
+
+// Deps are the systems in which a cluster shows.
+type Deps struct {
+	Director Director
+	Gardener Gardener
+	Clusters Clusters
+	Now      func() time.Time
+}
+
+// Director is told of runtimes. All its methods may be repeated.
+type Director interface {
+	Register(id, tenant, name, description string, labels map[string]any) error
+	Unregister(id string) error
+}
+
+// Gardener holds the shoots. All its methods may be repeated.
+type Gardener interface {
+	AddShoot(shoot Shoot) error
+	RemoveShoot(name string) error
+}
+
+// Clusters opens and closes the Kubernetes API of a runtime. All its methods may be repeated.
+type Clusters interface {
+	AddCluster(id, token string) error
+	RemoveCluster(id string) error
+}
+
+// Shoot is what Gardener gets to see of a cluster.
+type Shoot struct {
+	Name, RuntimeID, Tenant, SubAccount string
+	SecretBinding                       string
+	Provider, Region, KubernetesVersion string
+	LicenceType, Purpose                string
+}
+
+// Operation is an asynchronous operation. Its state follows from the clock.
+type Operation struct {
+	ID        string    `json:"id"`
+	Type      string    `json:"operation"`
+	RuntimeID string    `json:"runtimeID"`
+	StartedAt time.Time `json:"startedAt"`
+	EndsAt    time.Time `json:"endsAt"`
+	Ended     bool      `json:"ended"`           // its effects are done
+	Error     *Failure  `json:"error,omitempty"` // it ends as Failed
+}
+
+// Runtime is a cluster and what was asked for it.
+type Runtime struct {
+	ID            string         `json:"id"`
+	Tenant        string         `json:"tenant"`
+	SubAccount    string         `json:"subAccount"`
+	Name          string         `json:"name"`
+	Description   string         `json:"description"`
+	Labels        map[string]any `json:"labels"`
+	Config        map[string]any `json:"gardenerConfig"`
+	Admins        []string       `json:"administrators,omitempty"`
+	Kyma          map[string]any `json:"kymaConfig,omitempty"`
+	Token         string         `json:"token"`
+	LastOperation string         `json:"lastOperation"`
+	Ready         bool           `json:"ready"` // the cluster was made
+	Hibernated    bool           `json:"hibernated"`
+}
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg        Config
+	deps       Deps
+	runtimes   *journal.Table[Runtime]
+	operations *journal.Table[Operation]
+	failures   *journal.Table[Failure]
+	due        schedule.Queue
+	graph      *graphql.Server
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory) and brings the other systems in line with it, as a
+// kill may have come between the writes.
+func New(cfg Config, deps Deps, path string) (*System, error) {
+	s := &System{
+		cfg: cfg, deps: deps, runtimes: journal.NewTable[Runtime]("runtime"),
+		operations: journal.NewTable[Operation]("operation"), failures: journal.NewTable[Failure]("failure"),
+	}
+	s.operations.OnChange(func(id string, o Operation, gone bool) {
+		if !gone && !o.Ended {
+			s.due.Add(o.EndsAt, id)
+		}
+	})
+	var err error
+	if s.Store, err = journal.Open(path, s.runtimes, s.operations, s.failures); err != nil {
+		return nil, err
+	}
+	s.graph, err = graphql.New("/provisioner/graphql", schema, map[string]graphql.Resolver{
+		"provisionRuntime": s.provision, "deprovisionRuntime": s.deprovision, "upgradeRuntime": s.upgradeRuntime,
+		"upgradeShoot": s.upgradeShoot, "hibernateRuntime": s.hibernate, "reconnectRuntimeAgent": s.reconnect,
+		"rollBackUpgradeOperation": s.rollBack, "runtimeStatus": s.runtimeStatus, "runtimeOperationStatus": s.operationStatus,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.align()
+}
+
+// Handler serves the GraphQL endpoint; there is no auth inside the mesh.
+func (s *System) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/provisioner/graphql", func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Settle(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		s.graph.ServeHTTP(w, r)
+	})
+	return mux
+}
+
+// Objects lists what the system holds, as of now.
+func (s *System) Objects() ([]journal.Object, error) {
+	if err := s.Settle(); err != nil {
+		return nil, err
+	}
+	return s.Store.Objects()
+}
+
+func (s *System) align() error {
+	var runtimes []Runtime
+	s.View(func() {
+		for _, r := range s.runtimes.All() {
+			runtimes = append(runtimes, r)
+		}
+	})
+	for _, r := range runtimes {
+		if err := s.announce(r); err != nil {
+			return err
+		}
+		if r.Ready {
+			if err := s.deps.Clusters.AddCluster(r.ID, r.Token); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Settle()
+}
+
+// announce makes a runtime visible in Director and Gardener.
+func (s *System) announce(r Runtime) error {
+	if err := s.deps.Director.Register(r.ID, r.Tenant, r.Name, r.Description, r.Labels); err != nil {
+		return fmt.Errorf("register runtime in director: %w", err)
+	}
+	if err := s.deps.Gardener.AddShoot(r.shoot()); err != nil {
+		return fmt.Errorf("add shoot: %w", err)
+	}
+	return nil
+}
+
+func (r Runtime) shoot() Shoot {
+	text := func(key string) string { v, _ := r.Config[key].(string); return v }
+	return Shoot{
+		Name: text("name"), RuntimeID: r.ID, Tenant: r.Tenant, SubAccount: r.SubAccount, SecretBinding: text("targetSecret"),
+		Provider: text("provider"), Region: text("region"), KubernetesVersion: text("kubernetesVersion"),
+		LicenceType: text("licenceType"), Purpose: text("purpose"),
+	}
+}
+
+// Settle ends the operations whose time has come: first in the other systems, whose calls may be repeated, then here.
+func (s *System) Settle() error {
+	now := s.deps.Now()
+	for {
+		var op Operation
+		var runtime Runtime
+		var due, known bool
+		s.View(func() {
+			if due = s.due.Due(now); !due {
+				return
+			}
+			_, id := s.due.Next()
+			s.due.Drop()
+			op, _ = s.operations.Get(id)
+			runtime, known = s.runtimes.Get(op.RuntimeID)
+		})
+		if !due {
+			return nil
+		}
+		if op.Ended || !known {
+			continue
+		}
+		if err := s.end(op, runtime); err != nil {
+			s.View(func() { s.due.Add(op.EndsAt, op.ID) })
+			return fmt.Errorf("end operation %s: %w", op.ID, err)
+		}
+	}
+}
+
+func (s *System) end(op Operation, runtime Runtime) error {
+	removal := op.Type == "Deprovision" || op.Type == "DeprovisionNoInstall"
+	creation := op.Type == "Provision" || op.Type == "ProvisionNoInstall"
+	if op.Error == nil && creation {
+		if err := s.deps.Clusters.AddCluster(runtime.ID, runtime.Token); err != nil {
+			return err
+		}
+	}
+	if op.Error == nil && removal {
+		if err := s.deps.Clusters.RemoveCluster(runtime.ID); err != nil {
+			return err
+		}
+		if err := s.deps.Gardener.RemoveShoot(runtime.shoot().Name); err != nil {
+			return err
+		}
+		if err := s.deps.Director.Unregister(runtime.ID); err != nil {
+			return err
+		}
+	}
+	op.Ended = true
+	return s.Update(func(tx *journal.Tx) error {
+		if op.Error == nil && creation {
+			now, ok := s.runtimes.Get(runtime.ID)
+			if ok {
+				now.Ready = true
+				if err := s.runtimes.Put(tx, now.ID, now); err != nil {
+					return err
+				}
+			}
+		}
+		if op.Error == nil && removal {
+			if err := s.runtimes.Delete(tx, runtime.ID); err != nil {
+				return err
+			}
+		}
+		return s.operations.Put(tx, op.ID, op)
+	})
+}
+
+// State of the operation at that time: Pending, InProgress, Succeeded or Failed.
+func (o Operation) state(now time.Time) string {
+	switch {
+	case now.Before(o.StartedAt.Add(o.EndsAt.Sub(o.StartedAt) / 10)):
+		return "Pending"
+	case now.Before(o.EndsAt):
+		return "InProgress"
+	case o.Error != nil:
+		return "Failed"
+	default:
+		return "Succeeded"
+	}
+}
+
+// begin is a new operation on the runtime; it fails at its end when a Failure is set for the runtime.
+func (s *System) begin(kind string, r Runtime, takes time.Duration) Operation {
+	now := s.deps.Now()
+	op := Operation{ID: uuid.NewString(), Type: kind, RuntimeID: r.ID, StartedAt: now, EndsAt: now.Add(takes)}
+	instance, _ := r.Labels[instanceLabel].(string)
+	for _, id := range []string{instance, r.ID, anyInstance} {
+		if f, ok := s.failures.Get(id); ok && (f.Operation == "" || f.Operation == kind) {
+			op.Error = &f
+			break
+		}
+	}
+	return op
+}

@@ -1,0 +1,312 @@
+// Package reconciler simulates the Reconciler (mothership): it is told what Kyma a cluster shall have and gets there by the
+// clock (facts/keb.md 5.6).
+package reconciler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/schedule"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "reconciler"
+
+// maxBody is the body limit of the real server, in bytes.
+const maxBody = 100_000
+
+// Statuses of a cluster (facts/keb.md 5.6).
+const (
+	Pending        = "reconcile_pending"
+	Reconciling    = "reconciling"
+	ErrorRetryable = "reconcile_error_retryable"
+	Ready          = "ready"
+	Failed         = "error"
+	Disabled       = "reconcile_disabled"
+	DeletePending  = "delete_pending"
+	Deleting       = "deleting"
+	Deleted        = "deleted"
+)
+
+// Config is how long it takes.
+type Config struct {
+	ReconcileTime time.Duration // from an apply to ready; a deletion takes half of it
+	ExternalURL   string        // of the landscape in status URLs; "" takes the host of the request
+}
+
+// Change of a cluster's status. A time to come is a plan.
+type Change struct {
+	At     time.Time `json:"at"`
+	Status string    `json:"status"`
+}
+
+// Cluster is what was applied and the way it takes.
+type Cluster struct {
+	RuntimeID            string          `json:"runtimeID"`
+	RuntimeInput         json.RawMessage `json:"runtimeInput,omitempty"`
+	KymaConfig           json.RawMessage `json:"kymaConfig,omitempty"`
+	Metadata             json.RawMessage `json:"metadata,omitempty"`
+	Kubeconfig           string          `json:"kubeconfig"`
+	ClusterVersion       int64           `json:"clusterVersion"`
+	ConfigurationVersion int64           `json:"configurationVersion"`
+	Versions             []int64         `json:"versions"` // every configuration version so far
+	Changes              []Change        `json:"changes"`
+	Failures             []Problem       `json:"failures,omitempty"`
+}
+
+// Problem is why a component is not there.
+type Problem struct {
+	Component string `json:"component"`
+	Reason    string `json:"reason"`
+}
+
+var errNotFound = errors.New("cluster not found")
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg      Config
+	now      func() time.Time
+	clusters *journal.Table[Cluster]
+	failures *journal.Table[Failure]
+	due      schedule.Queue
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	s := &System{cfg: cfg, now: now, clusters: journal.NewTable[Cluster]("cluster"), failures: journal.NewTable[Failure]("failure")}
+	s.clusters.OnChange(func(id string, c Cluster, gone bool) {
+		if last := c.last(); !gone && last.Status == Deleted {
+			s.due.Add(last.At, id)
+		}
+	})
+	store, err := journal.Open(path, s.clusters, s.failures)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = store
+	return s, nil
+}
+
+// Handler serves the paths under /reconciler; there is no auth inside the mesh.
+func (s *System) Handler() http.Handler {
+	const cluster = "/reconciler/v1/clusters/{id}"
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /reconciler/v1/clusters", s.apply)
+	mux.HandleFunc("PUT /reconciler/v1/clusters", s.apply)
+	mux.HandleFunc("DELETE "+cluster, s.delete)
+	mux.HandleFunc("GET "+cluster+"/status", s.status)
+	mux.HandleFunc("PUT "+cluster+"/status", s.setStatus)
+	mux.HandleFunc("GET "+cluster+"/configs/{version}/status", s.status)
+	mux.HandleFunc("GET "+cluster+"/statusChanges", s.statusChanges)
+	for _, path := range []string{"/reconciler/health/live", "/reconciler/health/ready"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.settle(); err != nil {
+			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// Objects lists what the system holds, as of now.
+func (s *System) Objects() ([]journal.Object, error) {
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	return s.Store.Objects()
+}
+
+// settle drops the clusters whose deletion has ended.
+func (s *System) settle() error {
+	now := s.now()
+	for more := true; more; {
+		err := s.Update(func(tx *journal.Tx) error {
+			if more = s.due.Due(now); !more {
+				return nil
+			}
+			_, id := s.due.Next()
+			s.due.Drop()
+			c, ok := s.clusters.Get(id)
+			if last := c.last(); !ok || last.Status != Deleted || last.At.After(now) {
+				return nil
+			}
+			return s.clusters.Delete(tx, id)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c Cluster) last() Change {
+	if len(c.Changes) == 0 {
+		return Change{}
+	}
+	return c.Changes[len(c.Changes)-1]
+}
+
+// current is the status at that time.
+func (c Cluster) current(now time.Time) string {
+	status := ""
+	for _, change := range c.Changes {
+		if change.At.After(now) {
+			break
+		}
+		status = change.Status
+	}
+	return status
+}
+
+// past drops what was only planned.
+func (c Cluster) past(now time.Time) []Change {
+	return slices.DeleteFunc(slices.Clone(c.Changes), func(change Change) bool { return change.At.After(now) })
+}
+
+func (s *System) view(r *http.Request, c Cluster) map[string]any {
+	base := s.cfg.ExternalURL
+	if base == "" {
+		base = answer.BaseURL(r)
+	}
+	status := c.current(s.now())
+	failures := []Problem{}
+	if status != Ready && status != Pending && status != DeletePending {
+		failures = append(failures, c.Failures...)
+	}
+	return map[string]any{
+		"cluster": c.RuntimeID, "clusterVersion": c.ClusterVersion, "configurationVersion": c.ConfigurationVersion,
+		"status": status, "failures": failures,
+		"statusURL": fmt.Sprintf("%s/reconciler/v1/clusters/%s/configs/%d/status", base, c.RuntimeID, c.ConfigurationVersion),
+	}
+}
+
+func (s *System) reply(w http.ResponseWriter, r *http.Request, c Cluster, err error) {
+	switch {
+	case errors.Is(err, errNotFound):
+		answer.Error(w, http.StatusNotFound, "cluster not found")
+	case err != nil:
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+	default:
+		answer.JSON(w, http.StatusOK, s.view(r, c))
+	}
+}
+
+func (s *System) status(w http.ResponseWriter, r *http.Request) {
+	c, err := s.get(r.PathValue("id"))
+	if text := r.PathValue("version"); err == nil && text != "" {
+		version, parseErr := strconv.ParseInt(text, 10, 64)
+		if parseErr != nil {
+			answer.Error(w, http.StatusBadRequest, "configuration version %q is not a number", text)
+			return
+		}
+		if !slices.Contains(c.Versions, version) {
+			err = errNotFound
+		}
+		c.ConfigurationVersion = version
+	}
+	s.reply(w, r, c, err)
+}
+
+func (s *System) get(id string) (Cluster, error) {
+	var c Cluster
+	var ok bool
+	s.View(func() { c, ok = s.clusters.Get(id) })
+	if !ok {
+		return c, errNotFound
+	}
+	return c, nil
+}
+
+// setStatus disables or enables a cluster.
+func (s *System) setStatus(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Status string `json:"status"`
+	}
+	if err := answer.Decode(r, maxBody, &body); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	if body.Status != Disabled && body.Status != Pending {
+		answer.Error(w, http.StatusBadRequest, "status %q is not allowed, use %s or %s", body.Status, Disabled, Pending)
+		return
+	}
+	c, err := s.change(r.PathValue("id"), func(c *Cluster, now time.Time) {
+		if body.Status == Disabled {
+			c.Changes = append(c.past(now), Change{now, Disabled})
+			return
+		}
+		c.Changes = s.plan(c.past(now), now, c.Failures != nil)
+	})
+	s.reply(w, r, c, err)
+}
+
+func (s *System) change(id string, f func(*Cluster, time.Time)) (Cluster, error) {
+	var c Cluster
+	err := s.Update(func(tx *journal.Tx) error {
+		var ok bool
+		if c, ok = s.clusters.Get(id); !ok {
+			return errNotFound
+		}
+		f(&c, s.now())
+		return s.clusters.Put(tx, id, c)
+	})
+	return c, err
+}
+
+func (s *System) delete(w http.ResponseWriter, r *http.Request) {
+	c, err := s.change(r.PathValue("id"), func(c *Cluster, now time.Time) {
+		if c.last().Status == Deleted {
+			return
+		}
+		half := s.cfg.ReconcileTime / 2
+		c.Changes = append(c.past(now), Change{now, DeletePending}, Change{now.Add(half / 2), Deleting}, Change{now.Add(half), Deleted})
+	})
+	if err == nil && s.cfg.ReconcileTime == 0 {
+		// The answer shows where the deletion starts, also when it takes no time.
+		body := s.view(r, c)
+		body["status"] = DeletePending
+		answer.JSON(w, http.StatusOK, body)
+		return
+	}
+	s.reply(w, r, c, err)
+}
+
+func (s *System) statusChanges(w http.ResponseWriter, r *http.Request) {
+	since := time.Time{}
+	now := s.now()
+	if text := r.URL.Query().Get("offset"); text != "" {
+		offset, err := time.ParseDuration(text)
+		if err != nil {
+			answer.Error(w, http.StatusBadRequest, "offset %q is not a duration such as 168h", text)
+			return
+		}
+		since = now.Add(-offset)
+	}
+	c, err := s.get(r.PathValue("id"))
+	if err != nil {
+		s.reply(w, r, c, err)
+		return
+	}
+	list := []map[string]any{}
+	past := c.past(now)
+	for i, change := range past {
+		end := now
+		if i+1 < len(past) {
+			end = past[i+1].At
+		}
+		if !change.At.Before(since) {
+			list = append(list, map[string]any{"started": change.At.UTC(), "duration": int64(end.Sub(change.At)), "status": change.Status})
+		}
+	}
+	answer.JSON(w, http.StatusOK, map[string]any{"statusChanges": list})
+}

@@ -1,0 +1,173 @@
+// Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, the Runtime Provisioner, the
+// Director, the Reconciler, and the Kubernetes APIs of the control plane, of Gardener and of each runtime. They speak the
+// real contracts (facts/keb.md section 5) over HTTP and keep what they hold through a kill. An admin API shows what they
+// hold and lets them fail.
+package landscape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/admin"
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/avs"
+	"github.com/kyma-project/keb/landscape/internal/director"
+	"github.com/kyma-project/keb/landscape/internal/edp"
+	"github.com/kyma-project/keb/landscape/internal/fault"
+	"github.com/kyma-project/keb/landscape/internal/ias"
+	"github.com/kyma-project/keb/landscape/internal/kubernetes"
+	"github.com/kyma-project/keb/landscape/internal/provisioner"
+	"github.com/kyma-project/keb/landscape/internal/reconciler"
+)
+
+// Deps of the landscape; both have safe defaults.
+type Deps struct {
+	Log *slog.Logger
+	Now func() time.Time
+}
+
+// Landscape is all simulated systems. Only one may use a data folder at a time.
+type Landscape struct {
+	log     *slog.Logger
+	handler http.Handler
+	closers []io.Closer
+}
+
+// system is what each simulator is to the landscape.
+type system interface {
+	admin.System
+	io.Closer
+}
+
+// New opens the journals and puts in what is there from the start. Call Run (or Close) at the end.
+func New(cfg Config, deps Deps) (*Landscape, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("landscape config: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	l := &Landscape{log: deps.Log}
+	if err := l.build(cfg, deps); err != nil {
+		return nil, errors.Join(fmt.Errorf("landscape: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Landscape) build(cfg Config, deps Deps) error {
+	mux := http.NewServeMux()
+	var entries []admin.Entry
+	add := func(name, path string, s system, h http.Handler) {
+		gate := fault.NewGate(fault.Settings{})
+		mux.Handle(path+"/", gate.Wrap(h))
+		entries = append(entries, admin.Entry{Name: name, URL: path, System: s, Gate: gate})
+		l.closers = append(l.closers, s)
+	}
+	journal := func(name string) string {
+		if cfg.DataDir == "" {
+			return ""
+		}
+		return filepath.Join(cfg.DataDir, name+".jsonl")
+	}
+
+	avsSystem, err := avs.New(avs.Config{ClientID: cfg.AvSClientID, Username: cfg.AvSUsername, Password: cfg.AvSPassword}, journal(avs.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(avs.Name, "/avs", avsSystem, avsSystem.Handler())
+	edpSystem, err := edp.New(edp.Config{Secret: cfg.EDPSecret}, journal(edp.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(edp.Name, "/edp", edpSystem, edpSystem.Handler())
+	iasSystem, err := ias.New(ias.Config{Username: cfg.IASUsername, Password: cfg.IASPassword}, journal(ias.Name))
+	if err != nil {
+		return err
+	}
+	add(ias.Name, "/ias", iasSystem, iasSystem.Handler())
+	reconcilerSystem, err := reconciler.New(reconciler.Config{ReconcileTime: cfg.ReconcileTime, ExternalURL: cfg.ExternalURL}, journal(reconciler.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(reconciler.Name, "/reconciler", reconcilerSystem, reconcilerSystem.Handler())
+	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
+		return err
+	}
+
+	api, err := admin.New(journal("admin"), entries)
+	if err != nil {
+		return err
+	}
+	l.closers = append(l.closers, api)
+	mux.Handle("/admin/", api.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	l.handler = mux
+	return nil
+}
+
+// buildClusters adds the Provisioner and the systems in which its clusters show: those look at its clock before they answer.
+func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
+	directorSystem, err := director.New(director.Config{ClientID: cfg.DirectorClientID, Secret: cfg.DirectorSecret}, journal(director.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	l.closers = append(l.closers, directorSystem)
+	configs := kubernetesConfigs(cfg)
+	apis := map[string]*kubernetes.System{}
+	for _, k := range configs {
+		s, err := kubernetes.New(k, journal(k.Name), deps.Now)
+		if err != nil {
+			return err
+		}
+		l.closers = append(l.closers, s)
+		apis[k.Name] = s
+	}
+	if err := seed(cfg, apis[controlPlane], apis[gardener]); err != nil {
+		return err
+	}
+	p, err := provisioner.New(
+		provisioner.Config{ClusterTime: cfg.ClusterTime, ExternalURL: cfg.ExternalURL},
+		provisioner.Deps{Director: registry{directorSystem}, Gardener: shoots{apis[gardener]}, Clusters: apis[runtimes], Now: deps.Now},
+		journal(provisioner.Name))
+	if err != nil {
+		return err
+	}
+	add(provisioner.Name, "/provisioner", p, p.Handler())
+	add(director.Name, "/director", settledSystem{directorSystem, p}, settled(p, directorSystem.Handler()))
+	for _, k := range configs {
+		add(k.Name, k.Prefix, settledSystem{apis[k.Name], p}, settled(p, apis[k.Name]))
+	}
+	return nil
+}
+
+// Handler serves all systems and the admin API.
+func (l *Landscape) Handler() http.Handler { return l.handler }
+
+// Run blocks until ctx ends and then closes the journals. The simulators need no loop of their own: what time brings
+// about is worked out when somebody asks.
+func (l *Landscape) Run(ctx context.Context) error {
+	l.log.InfoContext(ctx, "landscape is up")
+	<-ctx.Done()
+	return l.Close()
+}
+
+// Close closes the journals; requests that change something fail from then on. Close may be called again.
+func (l *Landscape) Close() error {
+	var errs []error
+	for _, c := range l.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,125 @@
+package landscape
+
+import (
+	"fmt"
+
+	"github.com/kyma-project/keb/landscape/internal/kubernetes"
+)
+
+// plans for which overrides are there (facts/keb.md 2.2).
+var plans = []string{"azure", "azure_lite", "aws", "gcp", "openstack", "trial", "free", "own_cluster", "preview"}
+
+const (
+	secretResource    = "/v1/secrets"
+	configMapResource = "/v1/configmaps"
+)
+
+// seed puts in what the real systems hold before KEB does anything. What is there already stays as it is.
+func seed(cfg Config, control, garden *kubernetes.System) error {
+	if err := seedBindings(cfg, garden); err != nil {
+		return fmt.Errorf("seed gardener: %w", err)
+	}
+	if err := seedControlPlane(cfg, control); err != nil {
+		return fmt.Errorf("seed control plane: %w", err)
+	}
+	return nil
+}
+
+// seedBindings fills the account pool (facts/keb.md 5.8): for each hyperscaler unclaimed bindings, a tenth as many for EU
+// access, and three shared ones for trials.
+func seedBindings(cfg Config, garden *kubernetes.System) error {
+	add := func(name string, labels map[string]any) error {
+		meta := map[string]any{"name": name, "namespace": gardenNamespace}
+		secret := map[string]any{"metadata": meta, "stringData": map[string]any{"account": name, "secretKey": "simulated-" + name}}
+		if err := garden.Ensure("", secretResource, secret); err != nil {
+			return err
+		}
+		return garden.Ensure("", bindingResource, map[string]any{
+			"metadata":  map[string]any{"name": name, "namespace": gardenNamespace, "labels": labels},
+			"secretRef": map[string]any{"name": name, "namespace": gardenNamespace},
+			"provider":  map[string]any{"type": labels["hyperscalerType"]},
+		})
+	}
+	for _, hyperscaler := range []string{"azure", "aws", "gcp", "openstack"} {
+		for _, pool := range []struct {
+			name   string
+			count  int
+			labels map[string]any
+		}{
+			{"pool", cfg.Bindings, nil},
+			{"eu", (cfg.Bindings + 9) / 10, map[string]any{"euAccess": "true"}},
+			{"shared", 3, map[string]any{"shared": "true"}},
+		} {
+			for i := range pool.count {
+				labels := map[string]any{"hyperscalerType": hyperscaler}
+				for k, v := range pool.labels {
+					labels[k] = v
+				}
+				if err := add(fmt.Sprintf("sb-%s-%s-%03d", hyperscaler, pool.name, i+1), labels); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+const kymaTemplate = `kyma-template: |-
+  apiVersion: operator.kyma-project.io/v1beta2
+  kind: Kyma
+  metadata:
+    name: tbd
+    namespace: kyma-system
+  spec:
+    channel: regular
+    modules:
+    - name: btp-operator
+      customResourcePolicy: CreateAndDelete
+additional-components:
+- name: btp-operator
+  namespace: kyma-system
+`
+
+// seedControlPlane puts in the overrides (facts/keb.md 4.1 step 7), the Kyma template (step 3) and the version mapping (step 2).
+func seedControlPlane(cfg Config, control *kubernetes.System) error {
+	versioned := func(component string) map[string]any {
+		labels := map[string]any{"overrides-version-" + cfg.KymaVersion: "true"}
+		for _, plan := range plans {
+			labels["overrides-plan-"+plan] = "true"
+		}
+		if component != "" {
+			labels["component"] = component
+		}
+		return labels
+	}
+	type item struct {
+		resource, name string
+		labels, data   map[string]any
+	}
+	for _, i := range []item{
+		{configMapResource, "overrides-global", versioned(""), map[string]any{"global.disableLegacyConnectivity": "true", "global.domainName": "kyma.example.com"}},
+		{configMapResource, "overrides-istio", versioned("istio"), map[string]any{"global.tracing.enabled": "true", "helmValues.pilot.resources.requests.cpu": "100m"}},
+		{configMapResource, "overrides-monitoring", versioned("monitoring"), map[string]any{"prometheus.retention": "1d"}},
+		{secretResource, "overrides-secret-global", map[string]any{"runtime-override": "true"}, map[string]any{"global.registry.token": "simulated-registry-token"}},
+		{secretResource, "overrides-secret-serverless", map[string]any{"runtime-override": "true", "component": "serverless"},
+			map[string]any{"dockerRegistry.password": "simulated-docker-password"}},
+		{configMapResource, "keb-runtime-configuration", map[string]any{"keb-config": "true", "runtime-version-" + cfg.KymaVersion: "true"},
+			map[string]any{"default": kymaTemplate}},
+		{configMapResource, "kyma-versions", nil, map[string]any{}},
+	} {
+		meta := map[string]any{"name": i.name, "namespace": kcpNamespace}
+		if i.labels != nil {
+			meta["labels"] = i.labels
+		}
+		body := map[string]any{"metadata": meta}
+		if i.resource == secretResource {
+			body["stringData"] = i.data
+		} else {
+			body["data"] = i.data
+		}
+		if err := control.Ensure("", i.resource, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}

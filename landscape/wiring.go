@@ -1,0 +1,121 @@
+package landscape
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/kyma-project/keb/landscape/internal/director"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/kubernetes"
+	"github.com/kyma-project/keb/landscape/internal/provisioner"
+)
+
+// Names of the Kubernetes systems.
+const (
+	controlPlane = "control-plane"
+	gardener     = "gardener"
+	runtimes     = "runtimes"
+)
+
+const (
+	gardenNamespace = "garden-kyma"
+	kcpNamespace    = "kcp-system"
+	bindingResource = "core.gardener.cloud/v1beta1/secretbindings"
+	shootResource   = "core.gardener.cloud/v1beta1/shoots"
+)
+
+// kubernetesConfigs is the three Kubernetes systems: their paths, namespaces and resources (facts/keb.md 5.8 to 5.10).
+func kubernetesConfigs(cfg Config) []kubernetes.Config {
+	core := []kubernetes.Resource{
+		{Version: "v1", Plural: "namespaces", Kind: "Namespace"},
+		{Version: "v1", Plural: "secrets", Kind: "Secret", Namespaced: true},
+		{Version: "v1", Plural: "configmaps", Kind: "ConfigMap", Namespaced: true},
+	}
+	with := func(more ...kubernetes.Resource) []kubernetes.Resource {
+		return append(append([]kubernetes.Resource{}, core...), more...)
+	}
+	return []kubernetes.Config{
+		{
+			Name: controlPlane, Prefix: "/k8s/control-plane", Token: cfg.KubernetesToken,
+			Namespaces: []string{"default", "kube-system", kcpNamespace, "kyma-system"},
+			Resources: with(kubernetes.Resource{
+				Group: "operator.kyma-project.io", Version: "v1beta2", Plural: "kymas", Kind: "Kyma", Namespaced: true,
+				ReadyAfter: max(cfg.ReconcileTime, time.Nanosecond), GoneAfter: cfg.ReconcileTime / 2,
+			}),
+		},
+		{
+			Name: gardener, Prefix: "/k8s/gardener", Token: cfg.KubernetesToken,
+			Namespaces: []string{"default", gardenNamespace},
+			Resources: with(
+				kubernetes.Resource{Group: "core.gardener.cloud", Version: "v1beta1", Plural: "secretbindings", Kind: "SecretBinding", Namespaced: true},
+				kubernetes.Resource{Group: "core.gardener.cloud", Version: "v1beta1", Plural: "shoots", Kind: "Shoot", Namespaced: true, ConfirmDelete: true},
+			),
+		},
+		{
+			Name: runtimes, Prefix: "/k8s/runtimes", PerRuntime: true,
+			Namespaces: []string{"default", "kube-system"},
+			Resources: with(
+				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "serviceinstances", Kind: "ServiceInstance", Namespaced: true},
+				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "servicebindings", Kind: "ServiceBinding", Namespaced: true},
+			),
+		},
+	}
+}
+
+// registry lets the Provisioner write to the Director.
+type registry struct{ *director.System }
+
+func (r registry) Register(id, tenant, name, description string, labels map[string]any) error {
+	return r.System.Register(director.Runtime{ID: id, Tenant: tenant, Name: name, Description: description, Labels: labels})
+}
+
+// shoots lets the Provisioner write to Gardener.
+type shoots struct{ *kubernetes.System }
+
+func (s shoots) AddShoot(shoot provisioner.Shoot) error {
+	return s.Ensure("", shootResource, map[string]any{
+		"metadata": map[string]any{
+			"name": shoot.Name, "namespace": gardenNamespace,
+			"labels": map[string]any{"account": shoot.Tenant, "subaccount": shoot.SubAccount},
+			"annotations": map[string]any{
+				"kcp.provisioner.kyma-project.io/runtime-id":   shoot.RuntimeID,
+				"kcp.provisioner.kyma-project.io/licence-type": shoot.LicenceType,
+			},
+		},
+		"spec": map[string]any{
+			"secretBindingName": shoot.SecretBinding, "region": shoot.Region, "purpose": shoot.Purpose,
+			"seedName":    shoot.Provider + "-eu1",
+			"provider":    map[string]any{"type": shoot.Provider},
+			"kubernetes":  map[string]any{"version": shoot.KubernetesVersion},
+			"maintenance": map[string]any{"timeWindow": map[string]any{"begin": "020000+0000", "end": "060000+0000"}},
+		},
+	})
+}
+
+func (s shoots) RemoveShoot(name string) error {
+	return s.Remove("", shootResource, gardenNamespace, name)
+}
+
+// settled lets what the Provisioner's clock brings about come true before another system's answer that shows it.
+func settled(p *provisioner.System, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := p.Settle(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// settledSystem does the same for the admin API.
+type settledSystem struct {
+	system
+	provisioner *provisioner.System
+}
+
+func (s settledSystem) Objects() ([]journal.Object, error) {
+	if err := s.provisioner.Settle(); err != nil {
+		return nil, err
+	}
+	return s.system.Objects()
+}
