@@ -1,0 +1,283 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kyma-project/keb/libs/osb"
+)
+
+// Config is what an installation decides about the catalog.
+type Config struct {
+	// Plans are the names of the plans on offer, in any order.
+	Plans []string
+	// DefaultRegion is the platform region of requests without one in their path.
+	DefaultRegion string
+	// TrialProvider is the provider of plan trial for orders that name none: azure, aws or gcp.
+	TrialProvider string
+	// LandscapeURL is the address of the dashboard, without a query.
+	LandscapeURL string
+	// ShootDomainSuffix follows the shoot's name in the domain of a runtime.
+	ShootDomainSuffix string
+	// KymaVersion is the version that orders get; empty leaves the decision to the workers.
+	KymaVersion string
+	// OnDemandVersions lets an order choose kymaVersion and overridesVersion.
+	OnDemandVersions bool
+	// AdditionalParameters publishes oidc and administrators in the schemas; they are accepted in any case.
+	AdditionalParameters bool
+	// MaintenanceVersion is the semantic version in maintenance_info; empty publishes none.
+	MaintenanceVersion string
+	// MaximumPolling is how long a platform polls at most.
+	MaximumPolling time.Duration
+	// OIDC is what orders without oidc get.
+	OIDC OIDC
+}
+
+// Catalog is what can be ordered. It is read-only and safe for concurrent use.
+type Catalog struct {
+	cfg      Config
+	variants map[variantKey]*variant
+}
+
+// variantKey is what the offers of a platform region depend on.
+type variantKey struct {
+	provider string
+	eu       bool
+}
+
+type variant struct {
+	document *osb.Catalog
+	plans    map[string]*offer
+}
+
+// offer is one plan as it is offered to the platform regions of a variant.
+type offer struct {
+	spec     spec
+	provider string
+	order    *jsonschema.Schema
+}
+
+var (
+	semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	domain          = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+)
+
+// New builds the catalog and checks it; the error names everything that is wrong with the configuration.
+func New(cfg Config) (*Catalog, error) {
+	return build(cfg, specs)
+}
+
+func build(cfg Config, known []spec) (*Catalog, error) {
+	if err := errors.Join(cfg.check(known), unique(known)); err != nil {
+		return nil, fmt.Errorf("catalog: %w", err)
+	}
+	c := &Catalog{cfg: cfg, variants: make(map[variantKey]*variant)}
+	for _, provider := range []string{ProviderAWS, ProviderAzure} {
+		for _, eu := range []bool{false, true} {
+			v, err := c.buildVariant(known, provider, eu)
+			if err != nil {
+				return nil, fmt.Errorf("catalog: %w", err)
+			}
+			c.variants[variantKey{provider, eu}] = v
+		}
+	}
+	return c, nil
+}
+
+func (cfg Config) check(known []spec) error {
+	var errs []error
+	names := make([]string, len(known))
+	for i, s := range known {
+		names[i] = s.Name
+	}
+	if len(cfg.Plans) == 0 {
+		errs = append(errs, errors.New("no plan is enabled; known are "+strings.Join(names, ", ")))
+	}
+	for _, name := range cfg.Plans {
+		if !slices.Contains(names, name) {
+			errs = append(errs, fmt.Errorf("enabled plan %q is not known; known are %s", name, strings.Join(names, ", ")))
+		}
+	}
+	if !slices.Contains(trialProviders, cfg.TrialProvider) {
+		errs = append(errs, fmt.Errorf("trial provider %q must be one of %s", cfg.TrialProvider, strings.Join(trialProviders, ", ")))
+	}
+	if u, err := url.Parse(cfg.LandscapeURL); err != nil || u.Host == "" || u.RawQuery != "" {
+		errs = append(errs, fmt.Errorf("landscape URL %q must be an absolute URL without a query", cfg.LandscapeURL))
+	}
+	if !domain.MatchString(cfg.ShootDomainSuffix) {
+		errs = append(errs, fmt.Errorf("shoot domain suffix %q must be a domain name in lower case", cfg.ShootDomainSuffix))
+	}
+	if cfg.MaintenanceVersion != "" && !semanticVersion.MatchString(cfg.MaintenanceVersion) {
+		errs = append(errs, fmt.Errorf("maintenance version %q must be a semantic version", cfg.MaintenanceVersion))
+	}
+	if cfg.DefaultRegion == "" {
+		errs = append(errs, errors.New("the default platform region must not be empty"))
+	}
+	if cfg.MaximumPolling < time.Second {
+		errs = append(errs, errors.New("the maximum polling duration must be at least one second"))
+	}
+	if found := cfg.OIDC.check(); len(found) > 0 {
+		errs = append(errs, fmt.Errorf("default OIDC: %w", found))
+	}
+	return errors.Join(errs...)
+}
+
+// unique refuses plans that share an id or a name.
+func unique(known []spec) error {
+	var errs []error
+	ids, names := map[string]bool{ServiceID: true}, map[string]bool{}
+	for _, s := range known {
+		if ids[s.ID] {
+			errs = append(errs, fmt.Errorf("plan %q: id %s is used twice", s.Name, s.ID))
+		}
+		if names[s.Name] {
+			errs = append(errs, fmt.Errorf("plan name %q is used twice", s.Name))
+		}
+		ids[s.ID], names[s.Name] = true, true
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Catalog) buildVariant(known []spec, platform string, eu bool) (*variant, error) {
+	v := &variant{plans: make(map[string]*offer)}
+	service := osb.Service{
+		ID: ServiceID, Name: ServiceName, Description: "Managed Kubernetes with Kyma", Tags: []string{"SAP", "Kyma"},
+		InstancesRetrievable: true, AllowContextUpdates: true,
+		Metadata: map[string]any{
+			"displayName": "Kyma", "providerDisplayName": "SAP SE",
+			"longDescription":  "Kyma runtime: a managed Kubernetes cluster with Kyma, to extend applications with services and functions.",
+			"documentationUrl": "https://kyma-project.io", "supportUrl": "https://kyma-project.io",
+		},
+	}
+	for _, s := range known {
+		if !slices.Contains(c.cfg.Plans, s.Name) {
+			continue
+		}
+		provider := c.provider(s, platform)
+		o := &offer{spec: s, provider: provider}
+		plan, err := c.plan(s, provider, eu)
+		if err != nil {
+			return nil, err
+		}
+		if o.order, err = compile(s, orderSchema(s, provider, eu)); err != nil {
+			return nil, err
+		}
+		v.plans[s.ID] = o
+		service.Plans = append(service.Plans, plan)
+	}
+	v.document = &osb.Catalog{Services: []osb.Service{service}}
+	return v, nil
+}
+
+// provider is who runs the clusters of a plan; an order for a trial may still name another.
+func (c *Catalog) provider(s spec, platform string) string {
+	switch s.Name {
+	case Free:
+		return platform
+	case Trial:
+		return c.cfg.TrialProvider
+	}
+	return s.provider
+}
+
+func (c *Catalog) plan(s spec, provider string, eu bool) (osb.Plan, error) {
+	create, err := publish(s, createSchema(s, provider, eu, c.cfg.AdditionalParameters))
+	if err != nil {
+		return osb.Plan{}, err
+	}
+	update, err := publish(s, updateSchema(s, c.cfg.AdditionalParameters))
+	if err != nil {
+		return osb.Plan{}, err
+	}
+	p := osb.Plan{
+		ID: s.ID, Name: s.Name, Description: s.description, Free: &s.free,
+		Metadata: map[string]any{"displayName": s.display},
+		Schemas: &osb.Schemas{ServiceInstance: &osb.InstanceSchemas{
+			Create: &osb.InputSchema{Parameters: create}, Update: &osb.InputSchema{Parameters: update},
+		}},
+		MaximumPollingDuration: int(c.cfg.MaximumPolling / time.Second),
+	}
+	if c.cfg.MaintenanceVersion != "" {
+		p.MaintenanceInfo = &osb.MaintenanceInfo{Version: c.cfg.MaintenanceVersion}
+	}
+	return p, nil
+}
+
+// publish encodes a schema for the catalog once it is known to compile.
+func publish(s spec, schema object) (json.RawMessage, error) {
+	if _, err := compile(s, schema); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		return nil, fmt.Errorf("plan %s (%s): encode schema: %w", s.Name, s.ID, err)
+	}
+	return raw, nil
+}
+
+// nothing refuses to load a schema from elsewhere.
+type nothing struct{}
+
+func (nothing) Load(address string) (any, error) {
+	return nil, fmt.Errorf("reference %s leaves the schema", address)
+}
+
+func compile(s spec, schema object) (*jsonschema.Schema, error) {
+	fail := func(err error) (*jsonschema.Schema, error) {
+		return nil, fmt.Errorf("plan %s (%s): schema: %w", s.Name, s.ID, err)
+	}
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		return fail(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return fail(err)
+	}
+	const address = "keb:///parameters"
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(nothing{})
+	compiler.DefaultDraft(jsonschema.Draft4)
+	if err := compiler.AddResource(address, doc); err != nil {
+		return fail(err)
+	}
+	compiled, err := compiler.Compile(address)
+	if err != nil {
+		return fail(err)
+	}
+	return compiled, nil
+}
+
+// PlatformRegion is the platform region of a request: the one in its path, or the configured default.
+func (c *Catalog) PlatformRegion(inPath string) string {
+	if inPath == "" {
+		return c.cfg.DefaultRegion
+	}
+	return inPath
+}
+
+// Document is the catalog as a platform region sees it; the same pointer every time, and not to be changed.
+func (c *Catalog) Document(platformRegion string) *osb.Catalog {
+	return c.variant(c.PlatformRegion(platformRegion)).document
+}
+
+func (c *Catalog) variant(platformRegion string) *variant {
+	return c.variants[variantKey{platformProvider(platformRegion), EUAccess(platformRegion)}]
+}
+
+// dashboard is where the user of an instance finds it; an own cluster has no kubeconfig here to offer.
+func (cfg Config) dashboard(instanceID, plan string) string {
+	if plan == OwnCluster {
+		return cfg.LandscapeURL
+	}
+	return strings.TrimSuffix(cfg.LandscapeURL, "/") + "/?kubeconfigID=" + url.QueryEscape(instanceID)
+}

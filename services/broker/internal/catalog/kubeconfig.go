@@ -1,0 +1,60 @@
+package catalog
+
+import (
+	"encoding/base64"
+	"net/url"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// maxKubeconfig bounds a decoded kubeconfig, so that it fits into one NATS answer.
+const maxKubeconfig = 256 << 10
+
+// decodeKubeconfig decodes the kubeconfig of an own cluster (facts/keb.md 1.5). What it refuses beyond syntax is what
+// would make a worker that uses the kubeconfig run a program or read its own files on the customer's behalf.
+func decodeKubeconfig(encoded string) ([]byte, *Problem) {
+	const at = "/kubeconfig"
+	plain, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, problem(at, "must be base64-encoded (standard alphabet with padding)")
+	}
+	if len(plain) > maxKubeconfig {
+		return nil, problem(at, "must be at most %d bytes when decoded", maxKubeconfig)
+	}
+	cfg, err := clientcmd.Load(plain)
+	if err != nil {
+		// The parser's error may quote the document.
+		return nil, problem(at, "must be a kubeconfig in YAML or JSON")
+	}
+	current, ok := cfg.Contexts[cfg.CurrentContext]
+	if !ok {
+		return nil, problem(at, "must have a current-context that names one of its contexts")
+	}
+	cluster, ok := cfg.Clusters[current.Cluster]
+	if !ok {
+		return nil, problem(at, "must have the cluster that its current context names")
+	}
+	u, err := url.Parse(cluster.Server)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, problem(at, "must name the server of its cluster as an https URL")
+	}
+	user, ok := cfg.AuthInfos[current.AuthInfo]
+	if !ok {
+		return nil, problem(at, "must have the user that its current context names")
+	}
+	return plain, foreignMeans(cluster, user)
+}
+
+func foreignMeans(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) *Problem {
+	const at = "/kubeconfig"
+	switch {
+	case u.Exec != nil || u.AuthProvider != nil:
+		return problem(at, "must hold credentials itself: exec and auth-provider are not allowed")
+	case u.TokenFile != "" || u.ClientCertificate != "" || u.ClientKey != "" || c.CertificateAuthority != "":
+		return problem(at, "must hold its data itself: references to files are not allowed")
+	case u.Token == "" && len(u.ClientCertificateData) == 0 && u.Username == "":
+		return problem(at, "must hold a token, a client certificate, or a user name and password")
+	}
+	return nil
+}
