@@ -1,0 +1,119 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+func TestCredentialsComeFromTheBroker(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	asked := make(chan event.CredentialsRequest, 1)
+	stop, err := o.bus.Answer(event.AskCredentials, "broker", func(_ context.Context, data []byte) (any, error) {
+		var q event.CredentialsRequest
+		if err := json.Unmarshal(data, &q); err != nil {
+			return nil, err
+		}
+		asked <- q
+		if q.Name == event.CredentialsKubeconfig {
+			return nil, errors.New("they are gone")
+		}
+		return event.CredentialsAnswer{Credentials: json.RawMessage(`{"clientid":"id"}`)}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	o.start([]worker.Step{named("Claim", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		got := map[string]string{}
+		if err := op.ClaimCredentials(ctx, op.Credentials[0], &got); err != nil {
+			return op, 0, err
+		}
+		return op, 0, op.SaveDetails(map[string]bool{"got": got["clientid"] == "id"})
+	})})
+
+	c := command("Claim")
+	c.Operation.Credentials = []string{event.CredentialsServiceManager}
+	o.send(c)
+	if r := o.next(); r.Type != event.TypeStepSucceeded || string(r.Details) != `{"got":true}` {
+		t.Errorf("%s with details %s and error %+v", r.Type, r.Details, r.Error)
+	}
+	want := event.CredentialsRequest{
+		InstanceID: c.Operation.InstanceID, OperationID: c.Operation.ID, Name: event.CredentialsServiceManager,
+	}
+	if diff := cmp.Diff(want, receive(t, "the broker is asked", asked)); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+
+	c = command("Claim")
+	c.Operation.Credentials = []string{event.CredentialsKubeconfig}
+	o.send(c)
+	if r := o.next(); r.Type != event.TypeStepFailed || !strings.Contains(r.Error.Message, "they are gone") {
+		t.Errorf("%s with error %+v: want the broker's refusal", r.Type, r.Error)
+	}
+}
+
+func TestTheWorkerIsFoundAsAMicroService(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	w := o.start([]worker.Step{noop("B_Step"), noop("A_Step")})
+	ask := func(subject string, into any) bool {
+		m, err := o.bus.NATS().Request(subject, nil, time.Second)
+		return err == nil && json.Unmarshal(m.Data, into) == nil
+	}
+	var info micro.Info
+	infoSubject := "$SRV.INFO." + worker.ServicePrefix + workerName
+	testkit.Eventually(t, soon, "the worker answers", func() bool { return ask(infoSubject, &info) })
+	want := map[string]string{
+		worker.MetadataWorker: workerName, worker.MetadataVersion: "1.2.3", worker.MetadataSteps: "A_Step,B_Step",
+	}
+	for name, value := range want {
+		if info.Metadata[name] != value {
+			t.Errorf("metadata %s is %q, want %q", name, info.Metadata[name], value)
+		}
+	}
+	if info.Version != "1.2.3" || !slices.ContainsFunc(info.Endpoints, func(e micro.EndpointInfo) bool {
+		return e.Subject == "keb.worker.tested.ping"
+	}) {
+		t.Errorf("version %q, endpoints %+v", info.Version, info.Endpoints)
+	}
+	var pong worker.Pong
+	if !ask(worker.PingSubject(workerName), &pong) {
+		t.Error("no answer to a ping")
+	}
+	wantPong := worker.Pong{Worker: workerName, Version: "1.2.3", Steps: []string{"A_Step", "B_Step"}}
+	if diff := cmp.Diff(wantPong, pong); diff != "" {
+		t.Errorf("pong (-want +got):\n%s", diff)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, soon, "the stopped worker falls silent", func() bool { return !ask(infoSubject, &info) })
+}
+
+func TestAnyVersionCanBeAnnounced(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	for _, version := range []string{"", "v2.0.1", "main-3f2a1b"} {
+		w := o.start([]worker.Step{noop("Step")}, config(func(c *worker.Config) { c.Version = version }))
+		o.send(command("Step"))
+		if r := o.next(); r.Worker.Version != version {
+			t.Errorf("version %q in the result, want %q", r.Worker.Version, version)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}

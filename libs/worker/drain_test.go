@@ -1,0 +1,79 @@
+package worker_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+func TestAStoppedWorkerFinishesWhatRunsAndHandsOverTheRest(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	g := newGate("Step")
+	one := config(func(c *worker.Config) { c.Concurrency = 1 })
+	w := o.start([]worker.Step{g.step()}, one)
+	first := command("Step")
+	o.send(first)
+	receive(t, "the step starts", g.started)
+	rest := []event.StepExecute{command("Step"), command("Step"), command("Step")}
+	o.send(rest...)
+	w.cancel()
+	// The bus would deliver the rest after 30 s by itself.
+	o.start([]worker.Step{noop("Step")}, one)
+	for range rest {
+		if r := o.next(); r.OperationID == first.Operation.ID {
+			t.Error("the running step was handed over")
+		}
+	}
+	close(g.release)
+	if r := o.next(); r.OperationID != first.Operation.ID || r.Type != event.TypeStepSucceeded {
+		t.Errorf("%s of %s, want the success of the step that ran", r.Type, r.OperationID)
+	}
+	if err := w.stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	o.settled()
+	if n := g.runs.Load(); n != 1 {
+		t.Errorf("the stopped worker ran %d steps, want 1", n)
+	}
+}
+
+func TestAStepThatOutlastsTheDrainIsInterruptedAndHandedOver(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	started := make(chan struct{}, 1)
+	w := o.start([]worker.Step{named("Step", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		return op, 0, ctx.Err()
+	})}, config(func(c *worker.Config) { c.DrainTimeout = 20 * time.Millisecond }))
+	o.send(command("Step"))
+	receive(t, "the step starts", started)
+	if err := w.stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	o.noResult()
+	o.start([]worker.Step{noop("Step")})
+	if r := o.next(); r.Type != event.TypeStepSucceeded {
+		t.Errorf("result %s, want the success of the second worker", r.Type)
+	}
+	o.settled()
+}
+
+func TestAStepThatIgnoresItsContextIsNamedByRun(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	g := newGate("Stuck")
+	w := o.start([]worker.Step{g.step()}, config(func(c *worker.Config) { c.DrainTimeout = 20 * time.Millisecond }))
+	o.send(command("Stuck"))
+	receive(t, "the step starts", g.started)
+	err := w.stop()
+	if err == nil || !strings.Contains(err.Error(), "did not stop") || !strings.Contains(err.Error(), "Stuck") {
+		t.Errorf("stop: %v, want an error that names the step", err)
+	}
+	close(g.release)
+}

@@ -1,0 +1,192 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	boom := errors.New("boom")
+	wantError := event.Error{Component: "keb", Reason: "err_keb_internal", Message: "boom"}
+	for _, c := range []struct {
+		step  string
+		run   func(op operation) (operation, time.Duration, error)
+		want  event.Type
+		check func(t *testing.T, r result)
+	}{
+		{"Done", func(op operation) (operation, time.Duration, error) { return op, 0, nil }, event.TypeStepSucceeded, nil},
+		{
+			"Again",
+			func(op operation) (operation, time.Duration, error) {
+				return worker.Retry(op, 1500*time.Millisecond, boom)
+			},
+			event.TypeStepRetry,
+			func(t *testing.T, r result) {
+				if r.Retry.RetryAfter != 1.5 || r.Retry.Error == nil || *r.Retry.Error != wantError {
+					t.Errorf("retry after %g because of %+v", r.Retry.RetryAfter, r.Retry.Error)
+				}
+			},
+		},
+		{
+			"Waits",
+			func(op operation) (operation, time.Duration, error) { return worker.Wait(op, time.Second, "for it") },
+			event.TypeStepRetry,
+			func(t *testing.T, r result) {
+				if r.Retry.Error != nil || r.Message != "for it" {
+					t.Errorf("waits with error %+v and message %q", r.Retry.Error, r.Message)
+				}
+			},
+		},
+		{
+			"Fails",
+			func(op operation) (operation, time.Duration, error) { return op, 0, boom },
+			event.TypeStepFailed,
+			func(t *testing.T, r result) {
+				if r.Error != wantError {
+					t.Errorf("error %+v", r.Error)
+				}
+			},
+		},
+		{
+			"Panics",
+			func(operation) (operation, time.Duration, error) { panic("boom") },
+			event.TypeStepFailed,
+			func(t *testing.T, r result) {
+				if r.Error.Message != "the step panicked: boom" {
+					t.Errorf("error %+v", r.Error)
+				}
+			},
+		},
+		{
+			"Skips",
+			func(op operation) (operation, time.Duration, error) { return worker.Skip(op, "nothing to do") },
+			event.TypeStepSkipped,
+			func(t *testing.T, r result) {
+				if r.Skipped.NotCompleted || r.Message != "nothing to do" {
+					t.Errorf("skipped %+v", r.Skipped)
+				}
+			},
+		},
+		{
+			"Gives-Up",
+			func(op operation) (operation, time.Duration, error) {
+				return worker.RetryWithoutFail(op, time.Second, 0, boom)
+			},
+			event.TypeStepSkipped,
+			func(t *testing.T, r result) {
+				if !r.Skipped.NotCompleted || r.Skipped.Error == nil || *r.Skipped.Error != wantError {
+					t.Errorf("skipped %+v", r.Skipped)
+				}
+			},
+		},
+	} {
+		t.Run(c.step, func(t *testing.T) {
+			w := o.start([]worker.Step{named(c.step, func(_ context.Context, op operation) (operation, time.Duration, error) {
+				if err := op.SaveDetails(map[string]int{"id": 7}); err != nil {
+					t.Error(err)
+				}
+				return c.run(op)
+			})})
+			sent := command(c.step)
+			o.send(sent)
+			r := o.next()
+			id := event.DispatchID(sent.Operation.ID, sent.Cursor, 1)
+			type envelope struct{ Type, ID, Source, Subject, NATSSubject string }
+			got := envelope{string(r.Type), r.Event.ID(), r.Event.Source(), r.Event.Subject(), r.Subject}
+			want := envelope{string(c.want), id, "/keb/worker/tested", sent.Operation.ID, "keb.result.tested." + c.step}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("envelope (-want +got):\n%s", diff)
+			}
+			shared := r.Result
+			if shared.StartedAt.IsZero() || shared.FinishedAt.Before(shared.StartedAt) {
+				t.Errorf("ran from %s to %s", shared.StartedAt, shared.FinishedAt)
+			}
+			shared.StartedAt, shared.FinishedAt, shared.Message = time.Time{}, time.Time{}, ""
+			wantShared := event.Result{
+				OperationID: sent.Operation.ID, Cursor: sent.Cursor, Stage: sent.Stage, Step: c.step,
+				Worker: event.Worker{Name: workerName, Version: "1.2.3"}, Details: json.RawMessage(`{"id":7}`),
+			}
+			if diff := cmp.Diff(wantShared, shared); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+			if c.check != nil {
+				c.check(t, r)
+			}
+			o.settled()
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			if n := w.metric("keb_worker_steps_total", "step="+c.step, "worker=tested"); n != 1 {
+				t.Errorf("keb_worker_steps_total is %g, want 1", n)
+			}
+			if n := w.metric("keb_worker_step_duration_seconds", "step="+c.step); n != 1 {
+				t.Errorf("keb_worker_step_duration_seconds has %g observations, want 1", n)
+			}
+			if n := w.metric("keb_worker_panics_total"); (n == 1) != (c.step == "Panics") {
+				t.Errorf("keb_worker_panics_total is %g", n)
+			}
+			if n := w.metric("keb_worker_steps_running"); n != 0 {
+				t.Errorf("keb_worker_steps_running is %g after the end", n)
+			}
+		})
+	}
+}
+
+func TestAResultSurvivesARestartOfTheBus(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	started, release := make(chan struct{}, 10), make(chan struct{})
+	o.start([]worker.Step{named("Long", func(context.Context, operation) (op operation, _ time.Duration, _ error) {
+		started <- struct{}{}
+		<-release
+		return op, 0, nil
+	})})
+	o.send(command("Long"))
+	receive(t, "the step starts", started)
+	o.nats.Shutdown()
+	close(release)
+	o.nats.Restart(t)
+	if r := o.next(); r.Type != event.TypeStepSucceeded {
+		t.Errorf("result %s", r.Type)
+	}
+	o.settled()
+}
+
+func TestTheTraceOfACommandReachesTheStepAndTheResult(t *testing.T) {
+	t.Parallel()
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	o := newOrchestrator(t)
+	o.start([]worker.Step{named("Traced", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		// What the SDK's publish does with the context is what any instrumented client does.
+		e, err := bus.New(event.TypeStepRetry, "x", "/x", "", time.Now(), event.StepRetry{})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := o.bus.Publish(ctx, bus.Message{Subject: "keb.result.tested.Inner", Event: e}); err != nil {
+			t.Error(err)
+		}
+		return op, 0, nil
+	})})
+	m := o.message(command("Traced"))
+	m.Event.SetExtension(bus.TraceParent, parent)
+	if err := o.bus.Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r := o.next()
+		if got := r.Event.Extensions()[bus.TraceParent]; got != parent {
+			t.Errorf("%s has trace %v, want %s", r.Subject, got, parent)
+		}
+	}
+}
