@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// MaxDetails is the largest size, in bytes, of the saved data of an operation. A command carries it, and the bus takes
+// messages of at most 1 MiB.
+const MaxDetails = 512 << 10
+
+var errDetailsTooLarge = errors.New("the saved data of the operation would be too large")
+
+// mergeDetails merges a worker's patch into its key of the details, member by member; a null member is removed, and a
+// key without members as well. The patch must be a JSON object.
+func mergeDetails(details json.RawMessage, worker string, patch json.RawMessage) (json.RawMessage, error) {
+	if len(patch) == 0 {
+		return details, nil
+	}
+	changes := map[string]json.RawMessage{}
+	if err := json.Unmarshal(patch, &changes); err != nil {
+		return nil, fmt.Errorf("details must be a JSON object: %w", err)
+	}
+	if len(changes) == 0 {
+		return details, nil
+	}
+	all := map[string]json.RawMessage{}
+	if len(details) > 0 {
+		if err := json.Unmarshal(details, &all); err != nil {
+			return nil, fmt.Errorf("read the saved details: %w", err)
+		}
+	}
+	own := map[string]json.RawMessage{}
+	if len(all[worker]) > 0 {
+		if err := json.Unmarshal(all[worker], &own); err != nil {
+			return nil, fmt.Errorf("read the saved details of %s: %w", worker, err)
+		}
+	}
+	for name, value := range changes {
+		if bytes.Equal(bytes.TrimSpace(value), []byte("null")) {
+			delete(own, name)
+			continue
+		}
+		own[name] = value
+	}
+	delete(all, worker)
+	if len(own) > 0 {
+		merged, err := json.Marshal(own)
+		if err != nil {
+			return nil, fmt.Errorf("write the details of %s: %w", worker, err)
+		}
+		all[worker] = merged
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	merged, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("write the details: %w", err)
+	}
+	if len(merged) > MaxDetails {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", errDetailsTooLarge, len(merged), MaxDetails)
+	}
+	return merged, nil
+}
