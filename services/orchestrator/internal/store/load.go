@@ -1,0 +1,176 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+const rowColumns = `
+    o.id::text, o.arrived, o.created_at, o.state, o.version, o.cursor, o.stage, o.step, o.stage_attempt, o.step_attempt, o.dispatch,
+    o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
+    o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details,
+    r.body, r.definition, COALESCE(r.traceparent, '')`
+
+const (
+	fromRows = ` FROM orchestrator.operations o JOIN orchestrator.requests r ON r.operation_id = o.id`
+	// loadSQL goes by primary key.
+	loadSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = ANY($1::uuid[])`
+	// unfinishedSQL relies on operations_instance.
+	unfinishedSQL = `SELECT` + rowColumns + fromRows + `
+WHERE o.instance_id = $1 AND o.state IN ('pending', 'in progress') ORDER BY o.arrived FOR UPDATE OF o NOWAIT`
+)
+
+// Load returns the operations that exist, by id.
+func (s *Store) Load(ctx context.Context, ids []string) (map[string]*Row, error) {
+	return s.loadWith(ctx, s.load, ids)
+}
+
+// LoadTx is Load inside a transaction.
+func (s *Store) LoadTx(ctx context.Context, tx *sqlx.Tx, ids []string) (map[string]*Row, error) {
+	return s.loadWith(ctx, tx.StmtxContext(ctx, s.load), ids)
+}
+
+func (s *Store) loadWith(ctx context.Context, stmt *sqlx.Stmt, ids []string) (map[string]*Row, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var list array
+	for _, id := range ids {
+		list.raw(id)
+	}
+	rows, err := stmt.QueryContext(ctx, &list)
+	if err != nil {
+		return nil, fmt.Errorf("load operations: %w", err)
+	}
+	found, err := scanRows(rows)
+	if err != nil {
+		return nil, fmt.Errorf("load operations: %w", err)
+	}
+	byID := make(map[string]*Row, len(found))
+	for _, r := range found {
+		byID[r.Operation.ID] = r
+	}
+	return byID, nil
+}
+
+// UnfinishedTx locks and returns the operations of an instance that have not ended, in order of arrival. A row that another
+// transaction holds is an error that postgres.IsRetryable knows: the other may wait for the instance that the caller holds.
+func (s *Store) UnfinishedTx(ctx context.Context, tx *sqlx.Tx, instanceID string) ([]*Row, error) {
+	rows, err := tx.QueryContext(ctx, unfinishedSQL, instanceID)
+	if err != nil {
+		return nil, fmt.Errorf("load the operations of an instance: %w", err)
+	}
+	found, err := scanRows(rows)
+	if err != nil {
+		return nil, fmt.Errorf("load the operations of an instance: %w", err)
+	}
+	return found, nil
+}
+
+func scanRows(rows *sql.Rows) (found []*Row, err error) {
+	defer rows.Close() //nolint:errcheck // Err reports what matters
+	for rows.Next() {
+		r, err := scanRow(rows)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, r)
+	}
+	return found, rows.Err()
+}
+
+func scanRow(rows *sql.Rows) (*Row, error) {
+	var (
+		r                                                    Row
+		id                                                   string
+		firstTried, executeBefore, due, started, ended, dead sql.NullTime
+		tries, failure, details, body                        []byte
+		notCompleted, completed                              textList
+	)
+	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
+		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
+		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &body, &r.Definition, &r.TraceParent)
+	if err != nil {
+		return nil, err
+	}
+	r.FirstTriedAt, r.ExecuteBefore, r.DueAt = utc(firstTried), utc(executeBefore), utc(due)
+	r.StartedAt, r.FinishedAt, r.Deadline = utc(started), utc(ended), utc(dead)
+	r.CreatedAt = r.CreatedAt.UTC()
+	r.NotCompleted, r.Completed = notCompleted, completed
+	r.Details = details
+	if len(tries) > 0 {
+		if err := json.Unmarshal(tries, &r.Tries); err != nil {
+			return nil, fmt.Errorf("operation %s: decode tries: %w", id, err)
+		}
+	}
+	if len(failure) > 0 {
+		r.Error = &event.Error{}
+		if err := json.Unmarshal(failure, r.Error); err != nil {
+			return nil, fmt.Errorf("operation %s: decode error: %w", id, err)
+		}
+	}
+	if err := json.Unmarshal(body, &r.Operation); err != nil {
+		return nil, fmt.Errorf("operation %s: decode the request: %w", id, err)
+	}
+	return &r, nil
+}
+
+func utc(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+// textList scans a text[]; NULL is nil.
+type textList []string
+
+// Scan implements sql.Scanner.
+func (l *textList) Scan(src any) error {
+	*l = nil
+	if src == nil {
+		return nil
+	}
+	scanner, ok := postgres.Array((*[]string)(l)).(sql.Scanner)
+	if !ok {
+		return fmt.Errorf("scan text[]: the driver's array is no scanner")
+	}
+	return scanner.Scan(src)
+}
+
+// clean makes text fit for Postgres, which takes neither NUL nor broken UTF-8.
+func clean(s string) string {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}
+
+const lockSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = $1::uuid FOR UPDATE OF o NOWAIT`
+
+// LockTx locks and returns one operation, or ErrNotFound. A row that another transaction holds is an error that
+// postgres.IsRetryable knows.
+func (s *Store) LockTx(ctx context.Context, tx *sqlx.Tx, id string) (*Row, error) {
+	rows, err := tx.QueryContext(ctx, lockSQL, id)
+	if err != nil {
+		return nil, fmt.Errorf("lock operation: %w", err)
+	}
+	found, err := scanRows(rows)
+	if err != nil {
+		return nil, fmt.Errorf("lock operation: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, ErrNotFound
+	}
+	return found[0], nil
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	// pendingSQL relies on operations_pending; a locked instance is somebody else's business.
+	pendingSQL = `
+SELECT o.id::text, o.instance_id
+FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
+WHERE o.state = 'pending' AND o.type = $1 AND n.running IS NULL
+ORDER BY o.arrived LIMIT $2 FOR UPDATE OF n SKIP LOCKED`
+	// pendingOfSQL relies on operations_instance.
+	pendingOfSQL = `
+SELECT o.id::text, o.instance_id, o.type
+FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
+WHERE o.state = 'pending' AND n.running IS NULL AND o.instance_id = ANY($1::text[])
+ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
+	inProgressSQL   = `SELECT count(*) FROM orchestrator.operations WHERE type = $1 AND state = 'in progress'`
+	pendingTypesSQL = `
+SELECT t.type FROM unnest($1::text[]) AS t(type)
+WHERE EXISTS (SELECT 1 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
+    WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL)`
+)
+
+// Candidate is a pending operation whose instance is free, and locked.
+type Candidate struct {
+	ID, InstanceID string
+	Type           event.OperationType
+}
+
+// PendingTx returns pending operations of a type whose instances are free, in order of arrival, and locks the instances.
+func (s *Store) PendingTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType, limit int) ([]Candidate, error) {
+	rows, err := tx.QueryContext(ctx, pendingSQL, string(t), limit)
+	if err != nil {
+		return nil, fmt.Errorf("find pending operations: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err reports what matters
+	var found []Candidate
+	for rows.Next() {
+		c := Candidate{Type: t}
+		if err := rows.Scan(&c.ID, &c.InstanceID); err != nil {
+			return nil, fmt.Errorf("find pending operations: %w", err)
+		}
+		found = append(found, c)
+	}
+	return found, rows.Err()
+}
+
+// PendingOfTx is PendingTx for certain instances and every type.
+func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []string) ([]Candidate, error) {
+	var list array
+	for _, id := range instanceIDs {
+		list.text(id)
+	}
+	rows, err := tx.QueryContext(ctx, pendingOfSQL, &list)
+	if err != nil {
+		return nil, fmt.Errorf("find the pending operations of instances: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err reports what matters
+	var found []Candidate
+	for rows.Next() {
+		var c Candidate
+		if err := rows.Scan(&c.ID, &c.InstanceID, &c.Type); err != nil {
+			return nil, fmt.Errorf("find the pending operations of instances: %w", err)
+		}
+		found = append(found, c)
+	}
+	return found, rows.Err()
+}
+
+// AdmissionTx serializes the admission of a type among all orchestrators until the transaction ends, and returns how many
+// of its operations are in progress.
+func (s *Store) AdmissionTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType) (int, error) {
+	key := fnv.New64a()
+	_, _ = key.Write([]byte("keb admission " + string(t)))                                                 // a hash does not fail
+	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil { //nolint:gosec // any 64 bits do
+		return 0, fmt.Errorf("lock the admission of %s: %w", t, err)
+	}
+	var n int
+	if err := tx.GetContext(ctx, &n, inProgressSQL, string(t)); err != nil {
+		return 0, fmt.Errorf("count operations in progress: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	// lookSQL relies on operations_due, operations_in_flight and operations_pending. It is the one statement that runs when
+	// nothing happens.
+	lookSQL = `
+SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
+    (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
+    EXISTS (SELECT 1 FROM orchestrator.operations WHERE state = 'pending')`
+	dueSQL = `
+SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
+	unansweredSQL = `
+SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1
+LIMIT $2 FOR UPDATE SKIP LOCKED`
+)
+
+// Look is what the sweep finds.
+type Look struct {
+	// NextDue is when the next waiting operation is due, NextUnanswered when the next command counts as unanswered; zero
+	// when there is none.
+	NextDue, NextUnanswered time.Time
+	// Pending tells that operations wait for their turn.
+	Pending bool
+}
+
+// Look asks in one statement whether there is anything to sweep.
+func (s *Store) Look(ctx context.Context) (Look, error) {
+	var due, unanswered sql.NullTime
+	var l Look
+	if err := s.read.QueryRowContext(ctx, lookSQL).Scan(&due, &unanswered, &l.Pending); err != nil {
+		return Look{}, fmt.Errorf("look for due operations: %w", err)
+	}
+	l.NextDue, l.NextUnanswered = utc(due), utc(unanswered)
+	return l, nil
+}
+
+// DueTx locks and names operations that are due; those that another orchestrator has locked are left to it.
+func (s *Store) DueTx(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error) {
+	return ids(ctx, tx, dueSQL, now, limit)
+}
+
+// UnansweredTx locks and names operations whose command is unanswered; those that another orchestrator has locked are left
+// to it.
+func (s *Store) UnansweredTx(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error) {
+	return ids(ctx, tx, unansweredSQL, now, limit)
+}
+
+func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string, error) {
+	var found []string
+	if err := tx.SelectContext(ctx, &found, query, args...); err != nil {
+		return nil, fmt.Errorf("find due operations: %w", err)
+	}
+	return found, nil
+}
+
+// PendingTypes names those of the types that have a pending operation whose instance is free.
+func (s *Store) PendingTypes(ctx context.Context, types []event.OperationType) ([]event.OperationType, error) {
+	var list array
+	for _, t := range types {
+		list.text(string(t))
+	}
+	var found []event.OperationType
+	if err := s.read.SelectContext(ctx, &found, pendingTypesSQL, &list); err != nil {
+		return nil, fmt.Errorf("find types with pending operations: %w", err)
+	}
+	return found, nil
+}

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// writeSQL writes new states by primary key, and the history of those whose version was still the one that was read.
+const writeSQL = `
+WITH v AS (
+    SELECT * FROM unnest(
+        $1::uuid[], $2::int4[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::int4[], $10::bool[],
+        $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
+        $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bool[], $24::text[]
+    ) AS v(id, version, state, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
+        first_tried_at, execute_before, due_at, started_at, finished_at, deadline,
+        tries, not_completed, completed, cancel_reason, message, error, details_changed, details)
+), u AS (
+    UPDATE orchestrator.operations o SET
+        state = v.state, version = o.version + 1, cursor = v.cursor, stage = v.stage, step = v.step,
+        stage_attempt = v.stage_attempt, step_attempt = v.step_attempt, dispatch = v.dispatch, stage_memory = v.stage_memory,
+        first_tried_at = v.first_tried_at, execute_before = v.execute_before, due_at = v.due_at,
+        started_at = v.started_at, finished_at = v.finished_at, deadline = v.deadline,
+        tries = v.tries::jsonb, not_completed = v.not_completed::text[], completed = v.completed::text[],
+        cancel_reason = v.cancel_reason, message = v.message, error = v.error::jsonb,
+        details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
+    FROM v WHERE o.id = v.id AND o.version = v.version
+    RETURNING o.id, o.instance_id, o.details
+), h AS (
+    INSERT INTO orchestrator.history
+        (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
+    SELECT h.operation_id, h.cursor, h.stage, h.step, h.stage_attempt, h.step_attempt, h.started_at, h.finished_at, h.kind,
+        h.worker_version, h.message, h.error::jsonb
+    FROM unnest($25::uuid[], $26::int4[], $27::int4[], $28::int4[], $29::int4[], $30::int4[], $31::timestamptz[], $32::timestamptz[],
+        $33::text[], $34::text[], $35::text[], $36::text[])
+        AS h(operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
+    JOIN u ON u.id = h.operation_id
+)`
+
+// writeReleaseSQL also frees the instances of the operations that have ended ($37 ids, $38 gone, $39 completed), by primary
+// key, and returns how many operations wait for each.
+const (
+	writeOnlySQL    = writeSQL + ` SELECT id, 0 FROM u`
+	writeReleaseSQL = writeSQL + `, r AS (
+    SELECT * FROM unnest($37::uuid[], $38::bool[], $39::text[]) AS r(id, gone, completed)
+), i AS (
+    UPDATE orchestrator.instances n SET
+        running = NULLIF(n.running, u.id),
+        details = CASE WHEN r.gone THEN NULL ELSE u.details END,
+        completed = r.completed::text[]
+    FROM u JOIN r ON r.id = u.id WHERE n.instance_id = u.instance_id
+    RETURNING n.instance_id, n.waiting
+) SELECT u.id, COALESCE(i.waiting, 0) FROM u LEFT JOIN i ON i.instance_id = u.instance_id`
+)
+
+// columns are the arrays of a write statement.
+type columns struct {
+	id, version, state, cursor, stage, step, stageAttempt, stepAttempt, dispatch, stageMemory array
+	firstTriedAt, executeBefore, dueAt, startedAt, finishedAt, deadline                       array
+	tries, notCompleted, completed, cancelReason, message, failure, detailsChanged, details   array
+	hID, hCursor, hStage, hStep, hStageAttempt, hStepAttempt, hStartedAt, hFinishedAt         array
+	hKind, hWorkerVersion, hMessage, hError                                                   array
+	rID, rGone, rCompleted                                                                    array
+	releases                                                                                  int
+}
+
+func (c *columns) add(change *Change) error {
+	r := change.Row
+	c.id.raw(r.Operation.ID)
+	c.version.int(int64(r.Version))
+	c.state.text(string(r.Status))
+	c.cursor.int(r.Cursor)
+	c.stage.int(int64(r.Stage))
+	c.step.int(int64(r.Step))
+	c.stageAttempt.int(int64(r.StageAttempt))
+	c.stepAttempt.int(int64(r.StepAttempt))
+	c.dispatch.int(int64(r.Dispatch))
+	c.stageMemory.bool(r.StageMemory)
+	c.firstTriedAt.time(r.FirstTriedAt)
+	c.executeBefore.time(r.ExecuteBefore)
+	c.dueAt.time(r.DueAt)
+	c.startedAt.time(r.StartedAt)
+	c.finishedAt.time(r.FinishedAt)
+	c.deadline.time(r.Deadline)
+	if len(r.Tries) == 0 {
+		c.tries.null()
+	} else {
+		tries, err := json.Marshal(r.Tries)
+		if err != nil {
+			return fmt.Errorf("encode tries: %w", err)
+		}
+		c.tries.text(string(tries))
+	}
+	c.notCompleted.list(r.NotCompleted)
+	c.completed.list(r.Completed)
+	c.cancelReason.textOrNull(r.CancelReason)
+	c.message.textOrNull(clean(r.Message))
+	if err := c.failure.error(r.Error); err != nil {
+		return err
+	}
+	c.detailsChanged.bool(change.DetailsChanged)
+	if change.DetailsChanged {
+		c.details.textOrNull(string(r.Details))
+	} else {
+		c.details.null()
+	}
+	if change.Release != nil {
+		c.releases++
+		c.rID.raw(r.Operation.ID)
+		c.rGone.bool(change.Release.Gone)
+		c.rCompleted.list(change.Release.Completed)
+	}
+	return c.addHistory(r.Operation.ID, change.History)
+}
+
+func (c *columns) addHistory(id string, entries []engine.Entry) error {
+	for i := range entries {
+		e := &entries[i]
+		kind := string(e.Kind)
+		if e.Kind == engine.KindStep {
+			kind = string(e.Outcome)
+		}
+		c.hID.raw(id)
+		c.hCursor.int(e.Cursor)
+		c.hStage.int(int64(e.Stage))
+		c.hStep.int(int64(e.Step))
+		c.hStageAttempt.int(int64(e.StageAttempt))
+		c.hStepAttempt.int(int64(e.StepAttempt))
+		c.hStartedAt.time(e.StartedAt)
+		c.hFinishedAt.time(e.FinishedAt)
+		c.hKind.text(kind)
+		c.hWorkerVersion.textOrNull(clean(e.WorkerVersion))
+		c.hMessage.textOrNull(clean(e.Message))
+		if err := c.hError.error(e.Error); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *array) error(e *event.Error) error {
+	if e == nil {
+		a.null()
+		return nil
+	}
+	text, err := json.Marshal(event.Error{Component: clean(e.Component), Reason: clean(e.Reason), Message: clean(e.Message)})
+	if err != nil {
+		return fmt.Errorf("encode error: %w", err)
+	}
+	a.text(string(text))
+	return nil
+}
+
+func (c *columns) args() []any {
+	args := []any{
+		&c.id, &c.version, &c.state, &c.cursor, &c.stage, &c.step, &c.stageAttempt, &c.stepAttempt, &c.dispatch, &c.stageMemory,
+		&c.firstTriedAt, &c.executeBefore, &c.dueAt, &c.startedAt, &c.finishedAt, &c.deadline,
+		&c.tries, &c.notCompleted, &c.completed, &c.cancelReason, &c.message, &c.failure, &c.detailsChanged, &c.details,
+		&c.hID, &c.hCursor, &c.hStage, &c.hStep, &c.hStageAttempt, &c.hStepAttempt, &c.hStartedAt, &c.hFinishedAt,
+		&c.hKind, &c.hWorkerVersion, &c.hMessage, &c.hError,
+	}
+	if c.releases > 0 {
+		args = append(args, &c.rID, &c.rGone, &c.rCompleted)
+	}
+	return args
+}
+
+// Write commits changes and returns, for each operation whose version was still the one that was read, how many operations
+// wait for its instance (only where it was released). The versions of the written rows are raised. It is one statement and
+// one commit, whatever the number of changes; no two changes may be of one operation or release one instance.
+func (s *Store) Write(ctx context.Context, changes []*Change) (map[string]int, error) {
+	return s.writeWith(ctx, func(stmt *sqlx.Stmt) *sqlx.Stmt { return stmt }, changes)
+}
+
+// WriteTx is Write inside a transaction.
+func (s *Store) WriteTx(ctx context.Context, tx *sqlx.Tx, changes []*Change) (map[string]int, error) {
+	return s.writeWith(ctx, func(stmt *sqlx.Stmt) *sqlx.Stmt { return tx.StmtxContext(ctx, stmt) }, changes)
+}
+
+func (s *Store) writeWith(ctx context.Context, bind func(*sqlx.Stmt) *sqlx.Stmt, changes []*Change) (written map[string]int, err error) {
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	var c columns
+	for _, change := range changes {
+		if err := c.add(change); err != nil {
+			return nil, fmt.Errorf("write operation %s: %w", change.Row.Operation.ID, err)
+		}
+	}
+	stmt := s.write
+	if c.releases > 0 {
+		stmt = s.writeRelease
+	}
+	rows, err := bind(stmt).QueryContext(ctx, c.args()...)
+	if err != nil {
+		return nil, fmt.Errorf("write operations: %w", err)
+	}
+	written = make(map[string]int, len(changes))
+	if err := scanWritten(rows, written); err != nil {
+		return nil, fmt.Errorf("write operations: %w", err)
+	}
+	for _, change := range changes {
+		if _, ok := written[change.Row.Operation.ID]; ok {
+			change.Row.Version++
+		}
+	}
+	return written, nil
+}
+
+func scanWritten(rows *sql.Rows, written map[string]int) error {
+	defer rows.Close() //nolint:errcheck // Err reports what matters
+	for rows.Next() {
+		var id sql.RawBytes
+		var waiting int
+		if err := rows.Scan(&id, &waiting); err != nil {
+			return err
+		}
+		written[uuidText(id)] = waiting
+	}
+	return rows.Err()
+}
