@@ -1,0 +1,76 @@
+// Command orchestrator runs the orchestrator as a process of its own. It is configured by environment variables.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/services/orchestrator"
+)
+
+// startTimeout is how long the database and the bus may take to answer at first.
+const startTimeout = time.Minute
+
+type config struct {
+	orchestrator.Config
+	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
+	NATSUser     string `env:"KEB_NATS_USER"`
+	NATSPassword string `env:"KEB_NATS_PASSWORD"`
+	Addr         string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
+}
+
+func main() {
+	check := flag.Bool("check-config", false, "check the configuration and the process files, and end")
+	flag.Parse()
+	service.Main("orchestrator", func(ctx context.Context, log *slog.Logger) error { return run(ctx, log, *check) })
+}
+
+func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
+	var cfg config
+	if err := service.LoadEnv(&cfg); err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if check {
+		return nil
+	}
+	ln, err := service.Listen(cfg.Addr)
+	if err != nil {
+		return err
+	}
+	registry := service.Registry()
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	b, err := bus.Connect(starting, bus.Config{
+		URL: cfg.NATSURL, Name: "orchestrator", User: cfg.NATSUser, Password: cfg.NATSPassword,
+	}, bus.Deps{Log: log, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := b.EnsureStreams(starting); err != nil {
+		return fmt.Errorf("prepare the bus: %w", err)
+	}
+	// The orchestrator only empties the stage memory; it needs no key for that.
+	o, err := orchestrator.New(starting, cfg.Config, orchestrator.Deps{
+		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	group := service.NewGroup(log)
+	group.Add("orchestrator", o.Run)
+	group.Add("operator api", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, o.Handler()) })
+	return group.Run(ctx)
+}

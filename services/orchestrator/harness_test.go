@@ -1,0 +1,362 @@
+package orchestrator_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+
+const patience = 20 * time.Second
+
+// processes of the tests: small, with the shapes that matter.
+var testProcesses = fstest.MapFS{
+	"provision.yaml": {Data: []byte(`
+operation: provision
+timeout: 1h
+stages:
+  - name: start
+    steps:
+      - {name: Starting, worker: orchestrator}
+  - name: create
+    steps:
+      - {name: First, worker: alpha, retry: {every: 50ms, timeout: 10m}}
+      - {name: Second, worker: beta, retry: {every: 50ms, timeout: 10m}}
+      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m, scope: step}}
+  - name: finish
+    steps:
+      - {name: Optional, worker: alpha, when: 'plan.name != "trial"', onFailure: skip, onTimeout: skip, retry: {every: 50ms, timeout: 1s}}
+      - {name: Last, worker: beta, retry: {every: 50ms, timeout: 10m}}
+`)},
+	"deprovision.yaml": {Data: []byte(`
+operation: deprovision
+timeout: 1h
+stages:
+  - name: init_step
+    steps:
+      - {name: Init_Step, worker: orchestrator}
+  - name: remove_first
+    steps:
+      - {name: Remove_First, worker: alpha, retry: {every: 50ms, timeout: 1s}, onTimeout: skip, onFailure: skip}
+  - name: remove_second
+    steps:
+      - {name: Remove_Second, worker: beta, retry: {every: 50ms, timeout: 1s}, onTimeout: skip, onFailure: skip}
+`)},
+	"update.yaml": {Data: []byte(`
+operation: update
+timeout: 1h
+stages:
+  - name: change
+    steps:
+      - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
+`)},
+}
+
+// behaviour is what a step of a test does.
+type behaviour func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error)
+
+func done(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+	return op, 0, nil
+}
+
+// script lets a test say what the steps do, and see what they did.
+type script struct {
+	mu    sync.Mutex
+	steps map[string]behaviour
+	runs  []string
+	every map[string]int
+}
+
+func (s *script) set(step string, b behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps[step] = b
+}
+
+func (s *script) count(step string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.every[step]
+}
+
+type scripted struct {
+	name   string
+	script *script
+}
+
+func (s scripted) Name() string { return s.name }
+
+func (s scripted) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	s.script.mu.Lock()
+	b := s.script.steps[s.name]
+	s.script.runs = append(s.script.runs, op.ID+" "+s.name)
+	s.script.every[s.name]++
+	s.script.mu.Unlock()
+	if b == nil {
+		b = done
+	}
+	return b(ctx, op)
+}
+
+// system is an orchestrator with workers, on a real database and a real bus.
+type system struct {
+	t        *testing.T
+	nats     *testkit.NATSServer
+	database string
+	bus      *bus.Bus
+	db       *sqlx.DB
+	keys     *seal.Keyring
+	script   *script
+	cfg      orchestrator.Config
+	api      *httptest.Server
+
+	mu    sync.Mutex
+	facts []fact
+}
+
+type fact struct {
+	Type event.Type
+	event.StepFinished
+}
+
+// steps of the test processes, by worker.
+var workerSteps = map[string][]string{
+	"alpha": {"First", "Optional", "Remove_First", "Change"},
+	"beta":  {"Second", "Poll", "Last", "Remove_Second"},
+}
+
+// newSystem starts databases and the bus, but no orchestrator and no worker.
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	s := &system{
+		t: t, nats: testkit.NATS(t), database: testkit.Postgres(t, orchestrator.Migrate),
+		script: &script{steps: map[string]behaviour{}, every: map[string]int{}},
+	}
+	s.bus = testkit.Bus(t, s.nats.URL())
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: s.database})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s.db = db
+	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg = orchestrator.Config{
+		DatabaseURL: s.database, Processes: testProcesses, SweepEvery: 100 * time.Millisecond, AskWorkersEvery: 200 * time.Millisecond,
+	}
+	sub, err := s.bus.NATS().Subscribe("keb.fact.>", s.seeFact)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+	return s
+}
+
+func (s *system) seeFact(m *nats.Msg) {
+	e, err := bus.Decode(m.Header, m.Data)
+	if err != nil {
+		return
+	}
+	f := fact{Type: event.Type(e.Type())}
+	if json.Unmarshal(e.Data(), &f.StepFinished) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.facts = append(s.facts, f)
+}
+
+// running is something that was started; stop ends it and waits.
+type running struct{ stop func() }
+
+func start(t *testing.T, what string, run func(ctx context.Context) error) running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("%s ended: %v", what, err)
+		}
+	})
+	t.Cleanup(stop)
+	return running{stop: stop}
+}
+
+// orchestrator starts one more orchestrator.
+func (s *system) orchestrator() running {
+	s.t.Helper()
+	b := testkit.Bus(s.t, s.nats.URL())
+	o, err := orchestrator.New(s.t.Context(), s.cfg, orchestrator.Deps{
+		Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = o.Close() })
+	if s.api == nil {
+		s.api = httptest.NewServer(o.Handler())
+		s.t.Cleanup(s.api.Close)
+	}
+	return start(s.t, "orchestrator", o.Run)
+}
+
+// worker starts one more worker.
+func (s *system) worker(name string) running {
+	s.t.Helper()
+	b := testkit.Bus(s.t, s.nats.URL())
+	steps := make([]worker.Step, 0, len(workerSteps[name]))
+	for _, step := range workerSteps[name] {
+		steps = append(steps, scripted{name: step, script: s.script})
+	}
+	w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", DrainTimeout: time.Second}, worker.Deps{
+		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
+	}, steps...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return start(s.t, "worker "+name, w.Run)
+}
+
+// start starts one orchestrator and both workers.
+func (s *system) start() running {
+	s.t.Helper()
+	o := s.orchestrator()
+	s.worker("alpha")
+	s.worker("beta")
+	return o
+}
+
+func operation(t event.OperationType, instance, plan string) event.Operation {
+	return event.Operation{
+		ID: uuid.Must(uuid.NewV7()).String(), Type: t, InstanceID: instance, Plan: event.Plan{ID: plan, Name: plan},
+		Context:    event.Context{GlobalAccountID: "ga", SubaccountID: "sa"},
+		Runtime:    event.Runtime{Name: "demo", ShootName: "c-1234567", ShootDomain: "c-1234567.example.com", Provider: "azure", Region: "eastus"},
+		Parameters: json.RawMessage(`{"name":"demo"}`),
+	}
+}
+
+// request puts requests for operations on the bus.
+func (s *system) request(operations ...event.Operation) {
+	s.t.Helper()
+	messages := make([]bus.Message, len(operations))
+	for i, op := range operations {
+		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{
+			Operation: op, RequestedAt: time.Now().UTC(),
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		messages[i] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
+	}
+	if err := s.bus.Publish(s.t.Context(), messages...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// state is where an operation stands, in the database; empty when it is not there.
+func (s *system) state(id string) event.OperationState {
+	var state string
+	err := s.db.Get(&state, `SELECT COALESCE((SELECT state FROM orchestrator.operations WHERE id = $1), '')`, id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return event.OperationState(state)
+}
+
+func (s *system) await(op event.Operation, want event.OperationState) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, fmt.Sprintf("operation %s is %s", op.Type, want), func() bool { return s.state(op.ID) == want })
+}
+
+// history lists "step outcome" of an operation, or the kind of other lines.
+func (s *system) history(id string) []string {
+	s.t.Helper()
+	var d struct {
+		History []struct{ Step, Outcome string }
+	}
+	s.get("/operations/"+id, &d)
+	lines := make([]string, len(d.History))
+	for i, h := range d.History {
+		lines[i] = h.Outcome
+		if h.Step != "" {
+			lines[i] = h.Step + " " + h.Outcome
+		}
+	}
+	return lines
+}
+
+// get reads from the operator API.
+func (s *system) get(path string, into any) {
+	s.t.Helper()
+	response, err := http.Get(s.api.URL + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		s.t.Fatalf("GET %s: %s", path, response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		s.t.Fatalf("GET %s: %v", path, err)
+	}
+}
+
+// factsOf lists the facts about an operation, as "type [step outcome]".
+func (s *system) factsOf(id string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	for _, f := range s.facts {
+		if f.OperationID != id {
+			continue
+		}
+		line := string(f.Type)
+		if f.Step != "" && f.Type == event.TypeStepFinished {
+			line += " " + f.Step + " " + string(f.Outcome)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// repeats returns the lines that stand in the list more than once.
+func repeats(lines []string) []string {
+	seen := map[string]int{}
+	var twice []string
+	for _, l := range lines {
+		if seen[l]++; seen[l] == 2 {
+			twice = append(twice, l)
+		}
+	}
+	slices.Sort(twice)
+	return twice
+}
+
+var _ fs.FS = testProcesses

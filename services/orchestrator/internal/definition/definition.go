@@ -1,0 +1,65 @@
+// Package definition finds process definitions: the current ones by operation
+// type, and pinned ones by hash. An operation keeps the definition that it was
+// requested under, although the files change.
+package definition
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+)
+
+// Store keeps definitions by hash.
+type Store interface {
+	SaveDefinition(ctx context.Context, p *process.Process, now time.Time) error
+	Definition(ctx context.Context, hash string) (*process.Process, error)
+}
+
+// Definitions is safe for concurrent use.
+type Definitions struct {
+	store   Store
+	current process.Set
+
+	mu     sync.RWMutex
+	pinned map[string]*process.Process
+}
+
+// New stores the current definitions, so that operations can be pinned to them.
+func New(ctx context.Context, store Store, current process.Set, now time.Time) (*Definitions, error) {
+	d := &Definitions{store: store, current: current, pinned: map[string]*process.Process{}}
+	for t, p := range current {
+		if err := store.SaveDefinition(ctx, p, now); err != nil {
+			return nil, fmt.Errorf("pin the definition of %s: %w", t, err)
+		}
+		d.pinned[p.Hash()] = p
+	}
+	return d, nil
+}
+
+// Current is the definition for a new operation of a type; nil when there is none.
+func (d *Definitions) Current(t event.OperationType) *process.Process { return d.current[t] }
+
+// Set is the current definitions by operation type.
+func (d *Definitions) Set() process.Set { return d.current }
+
+// Pinned is the definition with a hash. Definitions are few and never change, so each is read once.
+func (d *Definitions) Pinned(ctx context.Context, hash string) (*process.Process, error) {
+	d.mu.RLock()
+	p, ok := d.pinned[hash]
+	d.mu.RUnlock()
+	if ok {
+		return p, nil
+	}
+	p, err := d.store.Definition(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pinned[hash] = p
+	return p, nil
+}

@@ -1,0 +1,85 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Act carries out what an operator asks for: engine.Cancel, engine.Retry or engine.SkipStep. The error wraps
+// store.ErrNotFound when there is no such operation, and engine.ErrNotPossible when its state does not allow it.
+func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
+	var err error
+	for range maxRounds {
+		if err = d.act(ctx, operationID, e); err == nil || !postgres.IsRetryable(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("operation %s: %w", operationID, err)
+	}
+	return nil
+}
+
+func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event) error {
+	if _, err := uuid.Parse(operationID); err != nil {
+		return store.ErrNotFound
+	}
+	found, err := d.deps.Store.Load(ctx, []string{operationID})
+	if err != nil {
+		return err
+	}
+	row, ok := found[operationID]
+	if !ok {
+		return store.ErrNotFound
+	}
+	var w *work
+	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+		instances, err := d.deps.Store.LockInstancesTx(ctx, tx, []string{row.Operation.InstanceID})
+		if err != nil {
+			return err
+		}
+		instance := instances[row.Operation.InstanceID]
+		if row, err = d.deps.Store.LockTx(ctx, tx, operationID); err != nil {
+			return err
+		}
+		if w, err = d.newWork(ctx, row, true); err != nil {
+			return err
+		}
+		before := row.Status
+		if err := w.apply(e, d.deps.Now()); err != nil {
+			return err
+		}
+		after := w.row.Status
+		switch {
+		case before == event.Pending && after != event.Pending:
+			instance.Waiting--
+		case before != event.Pending && after == event.Pending:
+			instance.Waiting++
+		case before == event.InProgress && after.Final():
+			leave(w, instance)
+		}
+		if _, err := d.deps.Store.WriteTx(ctx, tx, changesOf([]*work{w})); err != nil {
+			return err
+		}
+		return d.deps.Store.SaveInstancesTx(ctx, tx, []*store.Instance{instance})
+	})
+	d.cache.drop(operationID)
+	if err != nil {
+		return err
+	}
+	if err := d.after(ctx, []*work{w}, nil); err != nil {
+		return err
+	}
+	if w.row.Status == event.Pending || w.row.Status.Final() {
+		return d.AdmitInstances(ctx, []string{w.row.Operation.InstanceID})
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// admitBatch is how many pending operations one transaction starts at most.
+const admitBatch = 200
+
+// AdmitInstances starts, on instances that became free, the first of the operations that wait for them.
+func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
+	slices.Sort(instanceIDs)
+	var limited bool
+	err := d.admit(ctx, func(tx *sqlx.Tx) ([]store.Candidate, error) {
+		found, err := d.deps.Store.PendingOfTx(ctx, tx, instanceIDs)
+		if err != nil {
+			return nil, err
+		}
+		first := firstOfInstance(found)
+		unlimited := slices.DeleteFunc(first, func(c store.Candidate) bool {
+			_, ok := d.cfg.Admission[c.Type]
+			limited = limited || ok
+			return ok
+		})
+		return unlimited, nil
+	})
+	if err != nil {
+		return fmt.Errorf("start pending operations: %w", err)
+	}
+	if limited {
+		return d.Admit(ctx)
+	}
+	return nil
+}
+
+// Admit starts pending operations whose instances are free, of every type that has room, in order of arrival.
+func (d *Dispatcher) Admit(ctx context.Context) error {
+	types, err := d.deps.Store.PendingTypes(ctx, event.OperationTypes())
+	if err != nil {
+		return err
+	}
+	for _, t := range types {
+		if err := d.admitType(ctx, t); err != nil {
+			return fmt.Errorf("admit %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error {
+	limit, limited := d.cfg.Admission[t]
+	for {
+		started := 0
+		err := d.admit(ctx, func(tx *sqlx.Tx) ([]store.Candidate, error) {
+			room := math.MaxInt
+			if limited {
+				running, err := d.deps.Store.AdmissionTx(ctx, tx, t)
+				if err != nil {
+					return nil, err
+				}
+				room = limit - running
+			}
+			if room <= 0 {
+				return nil, errNothingToDo
+			}
+			found, err := d.deps.Store.PendingTx(ctx, tx, t, min(room, admitBatch))
+			if err != nil {
+				return nil, err
+			}
+			first := firstOfInstance(found)
+			started = len(first)
+			return first, nil
+		})
+		if err != nil {
+			return err
+		}
+		if started < admitBatch {
+			return nil
+		}
+	}
+}
+
+// admit starts the operations that pick returns; their instances are locked by it.
+func (d *Dispatcher) admit(ctx context.Context, pick func(tx *sqlx.Tx) ([]store.Candidate, error)) error {
+	var works []*work
+	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+		works = nil
+		candidates, err := pick(tx)
+		if err != nil {
+			return err
+		}
+		if len(candidates) == 0 {
+			return errNothingToDo
+		}
+		var operationIDs, instanceIDs []string
+		for _, c := range candidates {
+			operationIDs = append(operationIDs, c.ID)
+			instanceIDs = append(instanceIDs, c.InstanceID)
+		}
+		slices.Sort(instanceIDs)
+		instances, err := d.deps.Store.LockInstancesTx(ctx, tx, instanceIDs)
+		if err != nil {
+			return err
+		}
+		rows, err := d.deps.Store.LoadTx(ctx, tx, operationIDs)
+		if err != nil {
+			return err
+		}
+		var save []*store.Instance
+		for _, c := range candidates {
+			row, instance := rows[c.ID], instances[c.InstanceID]
+			if row == nil || row.Status != event.Pending || instance.Running != "" {
+				continue
+			}
+			w, err := d.newWork(ctx, row, true)
+			if err != nil {
+				return err
+			}
+			instance.Waiting--
+			if err := startOn(w, instance, d); err != nil {
+				return err
+			}
+			works = append(works, w)
+			save = append(save, instance)
+		}
+		changes := changesOf(works)
+		written, err := d.deps.Store.WriteTx(ctx, tx, changes)
+		if err != nil {
+			return err
+		}
+		if len(written) != len(changes) {
+			return store.ErrConflict
+		}
+		return d.deps.Store.SaveInstancesTx(ctx, tx, save)
+	})
+	if errors.Is(err, errNothingToDo) {
+		return nil
+	}
+	if err != nil {
+		d.forget(works)
+		return err
+	}
+	d.remember(works)
+	return d.after(ctx, works, nil)
+}
+
+// firstOfInstance keeps the first candidate of each instance.
+func firstOfInstance(candidates []store.Candidate) []store.Candidate {
+	seen := map[string]bool{}
+	var first []store.Candidate
+	for _, c := range candidates {
+		if !seen[c.InstanceID] {
+			seen[c.InstanceID] = true
+			first = append(first, c)
+		}
+	}
+	return first
+}

@@ -1,0 +1,48 @@
+package dispatch
+
+import (
+	"sync"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// cacheSize is how many rows each of the two generations of the cache holds at most.
+const cacheSize = 4096
+
+// cache keeps the rows of operations whose command is out, to spare a read when the result comes. It is only an
+// accelerator: a stale row fails the compare-and-set. Its size does not depend on the number of operations. Rows in it are
+// not modified.
+type cache struct {
+	mu         sync.Mutex
+	limit      int
+	young, old map[string]*store.Row
+}
+
+func newCache(limit int) *cache {
+	return &cache{limit: limit, young: map[string]*store.Row{}, old: map[string]*store.Row{}}
+}
+
+func (c *cache) get(id string) *store.Row {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r, ok := c.young[id]; ok {
+		return r
+	}
+	return c.old[id]
+}
+
+func (c *cache) put(r *store.Row) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.young) >= c.limit {
+		c.old, c.young = c.young, make(map[string]*store.Row, c.limit)
+	}
+	c.young[r.Operation.ID] = r
+}
+
+func (c *cache) drop(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.young, id)
+	delete(c.old, id)
+}

@@ -1,0 +1,117 @@
+package dispatch
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+const (
+	// maxText bounds the messages that are kept of a result, in bytes.
+	maxText = 4 << 10
+	// maxRetryAfter bounds what a worker may ask for; the budget of the step and the deadline of the operation bound it further.
+	maxRetryAfter = 7 * 24 * time.Hour
+)
+
+// decodeResult turns the event of a worker into the engine's terms, with the id of the operation it is about.
+func decodeResult(e cloudevents.Event) (operationID string, r engine.Result, err error) {
+	var base event.Result
+	switch event.Type(e.Type()) {
+	case event.TypeStepSucceeded:
+		var v event.StepSucceeded
+		v, err = bus.Data[event.StepSucceeded](e)
+		base, r.Outcome = v.Result, event.OutcomeSucceeded
+	case event.TypeStepRetry:
+		var v event.StepRetry
+		v, err = bus.Data[event.StepRetry](e)
+		base, r.Outcome, r.Error = v.Result, event.OutcomeRetry, v.Error
+		r.RetryAfter = seconds(v.RetryAfter)
+	case event.TypeStepFailed:
+		var v event.StepFailed
+		v, err = bus.Data[event.StepFailed](e)
+		base, r.Outcome, r.Error = v.Result, event.OutcomeFailed, &v.Error
+	case event.TypeStepSkipped:
+		var v event.StepSkipped
+		v, err = bus.Data[event.StepSkipped](e)
+		base, r.Outcome, r.Error = v.Result, event.OutcomeSkipped, v.Error
+		if v.NotCompleted {
+			r.Outcome = event.OutcomeNotCompleted
+		}
+	case event.TypeStageLost:
+		var v event.StageLost
+		v, err = bus.Data[event.StageLost](e)
+		base, r.Outcome = v.Result, event.OutcomeStageLost
+	default:
+		return "", r, fmt.Errorf("event type %q is not a step result", e.Type())
+	}
+	if err != nil {
+		return "", r, err
+	}
+	id, err := uuid.Parse(base.OperationID)
+	if err != nil {
+		return "", r, fmt.Errorf("operationId %q: must be a UUID", bound(base.OperationID))
+	}
+	r.Cursor, r.Worker, r.Message, r.StageMemory = base.Cursor, base.Worker, bound(base.Message), base.StageMemory
+	r.Details, r.StartedAt, r.FinishedAt = base.Details, base.StartedAt, base.FinishedAt
+	if r.Error != nil {
+		r.Error = &event.Error{
+			Component: bound(r.Error.Component), Reason: bound(r.Error.Reason), Message: bound(r.Error.Message),
+		}
+	}
+	if bytes.Contains(r.Details, []byte(`\u0000`)) {
+		r.Outcome, r.Details = event.OutcomeFailed, nil
+		r.Error = &event.Error{Component: r.Worker.Name, Reason: "err_keb_details", Message: "details must not contain the character U+0000"}
+	}
+	return id.String(), r, nil
+}
+
+func seconds(s float64) time.Duration {
+	if math.IsNaN(s) || s < 0 {
+		return 0
+	}
+	if s >= maxRetryAfter.Seconds() {
+		return maxRetryAfter
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
+func bound(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return string(bytes.ToValidUTF8([]byte(s[:maxText]), nil)) + "..."
+}
+
+// decodeRequest reads and checks a request.
+func decodeRequest(e cloudevents.Event) (event.OperationRequested, error) {
+	if e.Type() != string(event.TypeOperationRequested) {
+		return event.OperationRequested{}, fmt.Errorf("event type %q is not a request", e.Type())
+	}
+	r, err := bus.Data[event.OperationRequested](e)
+	if err != nil {
+		return r, err
+	}
+	id, err := uuid.Parse(r.Operation.ID)
+	if err != nil {
+		return r, fmt.Errorf("operation.id %q: must be a UUID", bound(r.Operation.ID))
+	}
+	r.Operation.ID = id.String()
+	if r.Operation.InstanceID == "" {
+		return r, fmt.Errorf("operation.instanceId: must not be empty")
+	}
+	return r, nil
+}
+
+// traceOf is the W3C trace context of an event; empty for none.
+func traceOf(e cloudevents.Event) string {
+	trace, _ := e.Extensions()[extensionTrace].(string)
+	return trace
+}

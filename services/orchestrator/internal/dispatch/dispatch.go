@@ -1,0 +1,228 @@
+// Package dispatch is the shell around the engine. It takes batches of requests
+// and results from the bus, due operations from the clock and actions from
+// operators, lets the engine decide, writes the new states in one commit,
+// publishes what follows, and only then acknowledges what caused it.
+//
+// A crash between the commit and the publication is repaired by the redelivery
+// of the message: it no longer matches the cursor, and the command that is out
+// is published once more under the same message id.
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Publisher takes messages and returns when the bus has them.
+type Publisher interface {
+	Publish(ctx context.Context, msgs ...bus.Message) error
+}
+
+// Definitions finds process definitions.
+type Definitions interface {
+	// Current is the definition for a new operation of a type; nil when there is none.
+	Current(t event.OperationType) *process.Process
+	// Pinned is the definition with a hash.
+	Pinned(ctx context.Context, hash string) (*process.Process, error)
+}
+
+// Workers tells who is alive.
+type Workers interface {
+	// Serves tells whether a live worker serves the step.
+	Serves(worker, step string) bool
+}
+
+// Memory is the stage memory.
+type Memory interface {
+	// Purge forgets what the steps of a stage have put there; an empty stage means the whole operation.
+	Purge(ctx context.Context, operationID, stage string) error
+}
+
+// Config is how a Dispatcher behaves.
+type Config struct {
+	// Admission is the greatest number of operations in progress by type; a type without an entry has no limit.
+	Admission map[event.OperationType]int
+}
+
+// Deps is what a Dispatcher works with. All but Registerer and Log are required.
+type Deps struct {
+	Store       *store.Store
+	Publisher   Publisher
+	Definitions Definitions
+	Workers     Workers
+	Purger      *Purger
+	Log         *slog.Logger
+	Registerer  prometheus.Registerer
+	// Now is the clock.
+	Now func() time.Time
+	// Wake is called when an operation has begun to wait until a time.
+	Wake func(at time.Time)
+}
+
+// Dispatcher carries out what the engine decides. It is safe for concurrent use, also by several processes on one database.
+type Dispatcher struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	cache   *cache
+}
+
+// New returns a Dispatcher.
+func New(cfg Config, deps Deps) (*Dispatcher, error) {
+	for t, n := range cfg.Admission {
+		if n < 0 {
+			return nil, fmt.Errorf("admission of %s: %d: must not be negative; 0 stops new operations of the type", t, n)
+		}
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize)}, nil
+}
+
+// work is what is done to one operation in one batch.
+type work struct {
+	row     *store.Row // as it will be, or as it is while nothing has changed
+	process *process.Process
+	change  *store.Change
+	effects engine.Effects
+	// fresh tells that row was read from the database in this batch and not from the cache.
+	fresh bool
+	// republish tells that the command that is out is to be published once more, although nothing has changed.
+	republish bool
+}
+
+func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*work, error) {
+	p, err := d.deps.Definitions.Pinned(ctx, row.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("operation %s: %w", row.Operation.ID, err)
+	}
+	return &work{row: row, process: p, fresh: fresh}, nil
+}
+
+// apply lets the engine decide on an event. It may be called repeatedly for one operation; the changes add up to one write.
+func (w *work) apply(e engine.Event, now time.Time) error {
+	state, effects, err := engine.Apply(w.process, w.row.State, e, now)
+	if err != nil {
+		return err
+	}
+	if !effects.Changed {
+		return nil
+	}
+	changed := !bytes.Equal(state.Details, w.row.Details)
+	next := *w.row
+	next.State = state
+	if w.change == nil {
+		w.change = &store.Change{}
+	}
+	w.change.Row = &next
+	w.change.History = append(w.change.History, effects.History...)
+	w.change.DetailsChanged = w.change.DetailsChanged || changed
+	w.row = &next
+	// Only the last command counts: an earlier one of the same batch was answered in it.
+	w.effects.Dispatch = effects.Dispatch
+	w.effects.Facts = append(w.effects.Facts, effects.Facts...)
+	w.effects.PurgeStages = append(w.effects.PurgeStages, effects.PurgeStages...)
+	w.effects.Finished = effects.Finished
+	return nil
+}
+
+// release prepares the release of the instance by an operation that was in progress and has ended.
+func (w *work) release() {
+	w.change.Release = store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
+}
+
+// after carries out what follows from committed works: it publishes, purges, wakes, and starts those who waited for the
+// instances that became free.
+func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[string]int) error {
+	if err := d.publish(ctx, works); err != nil {
+		return err
+	}
+	var free, gone []string
+	admit := false
+	for _, w := range works {
+		if w.change == nil {
+			continue
+		}
+		d.metrics.observe(w)
+		if w.row.Waiting() {
+			d.deps.Wake(w.row.DueAt)
+		}
+		for _, stage := range w.effects.PurgeStages {
+			d.deps.Purger.Purge(w.row.Operation.ID, stage)
+		}
+		if w.change.Release == nil {
+			continue
+		}
+		if _, limited := d.cfg.Admission[w.row.Operation.Type]; limited {
+			admit = true
+		}
+		switch {
+		case waiting[w.row.Operation.ID] > 0:
+			free = append(free, w.row.Operation.InstanceID)
+		case w.change.Release.Gone:
+			gone = append(gone, w.row.Operation.InstanceID)
+		}
+	}
+	if len(gone) > 0 {
+		if err := d.deps.Store.DropInstances(ctx, gone); err != nil {
+			d.log.Warn("instances not forgotten", "err", err)
+		}
+	}
+	if len(free) > 0 {
+		if err := d.AdmitInstances(ctx, free); err != nil {
+			// The sweep finds them.
+			d.log.Warn("pending operations not started", "err", err)
+		}
+	}
+	if admit {
+		if err := d.Admit(ctx); err != nil {
+			d.log.Warn("pending operations not admitted", "err", err)
+		}
+	}
+	return nil
+}
+
+// remember keeps rows that were just written, because their next results are on the way.
+func (d *Dispatcher) remember(works []*work) {
+	for _, w := range works {
+		if w.row.InFlight() {
+			d.cache.put(w.row)
+		} else {
+			d.cache.drop(w.row.Operation.ID)
+		}
+	}
+}
+
+func (d *Dispatcher) forget(works []*work) {
+	for _, w := range works {
+		d.cache.drop(w.row.Operation.ID)
+	}
+}
+
+// changesOf lists the changes of works; works without a change have none.
+func changesOf(works []*work) []*store.Change {
+	changes := make([]*store.Change, 0, len(works))
+	for _, w := range works {
+		if w.change != nil {
+			changes = append(changes, w.change)
+		}
+	}
+	return changes
+}
+
+// errNothingToDo ends a transaction that found that it has nothing to write.
+var errNothingToDo = errors.New("nothing to do")

@@ -1,0 +1,275 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// order is a request that waits to be taken in.
+type order struct {
+	delivery *bus.Delivery
+	request  event.OperationRequested
+	process  *process.Process
+	trace    string
+}
+
+// Requests takes in a batch of operation requests: each becomes a row, and starts if its instance is free and its type has no
+// limit. A request that is already there makes its current command published once more.
+func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error {
+	orders := make([]order, 0, len(batch))
+	for _, delivery := range batch {
+		request, err := decodeRequest(delivery.Event)
+		if err != nil {
+			d.dead(ctx, delivery, err)
+			continue
+		}
+		p := d.deps.Definitions.Current(request.Operation.Type)
+		if p == nil {
+			d.dead(ctx, delivery, fmt.Errorf("operation.type %q: there is no process for it", bound(string(request.Operation.Type))))
+			continue
+		}
+		orders = append(orders, order{delivery: delivery, request: request, process: p, trace: traceOf(delivery.Event)})
+	}
+	for len(orders) > 0 {
+		var wave []order
+		wave, orders = firstPerInstance(orders)
+		err := d.takeIn(ctx, wave)
+		if err == nil {
+			continue
+		}
+		if len(wave) > 1 {
+			d.log.Warn("batch of requests failed and is taken apart", "requests", len(wave), "err", err)
+		}
+		for i := range wave {
+			if err := d.takeIn(ctx, wave[i:i+1]); err != nil {
+				d.refuse(ctx, &wave[i], err)
+			}
+		}
+	}
+	return nil
+}
+
+// firstPerInstance splits orders into the first of each instance, and the others: one transaction takes in one request of an
+// instance.
+func firstPerInstance(orders []order) (first, others []order) {
+	seen := map[string]bool{}
+	for _, o := range orders {
+		if id := o.request.Operation.InstanceID; seen[id] {
+			others = append(others, o)
+		} else {
+			seen[id] = true
+			first = append(first, o)
+		}
+	}
+	return first, others
+}
+
+func (d *Dispatcher) refuse(ctx context.Context, o *order, cause error) {
+	if !passing(ctx, cause) {
+		d.dead(ctx, o.delivery, cause)
+		return
+	}
+	d.log.Warn("request is taken up again", "operation_id", o.request.Operation.ID, "err", cause)
+	if err := o.delivery.Nak(pauseAfterFailure); err != nil {
+		d.log.Debug("request not given back", "operation_id", o.request.Operation.ID, "err", err)
+	}
+}
+
+// intake is one transaction that takes in requests.
+type intake struct {
+	d         *Dispatcher
+	tx        *sqlx.Tx
+	instances map[string]*store.Instance
+	touched   map[string]bool
+	news      []*store.Row
+	works     []*work
+	limited   bool
+}
+
+func (d *Dispatcher) takeIn(ctx context.Context, orders []order) error {
+	if len(orders) == 0 {
+		return nil
+	}
+	in := &intake{d: d}
+	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+		*in = intake{d: d, tx: tx, touched: map[string]bool{}}
+		return in.run(ctx, orders)
+	})
+	if err != nil {
+		d.forget(in.works)
+		return fmt.Errorf("take in requests: %w", err)
+	}
+	d.remember(in.works)
+	if err := d.after(ctx, in.works, nil); err != nil {
+		return err
+	}
+	if in.limited {
+		if err := d.Admit(ctx); err != nil {
+			d.log.Warn("pending operations not admitted", "err", err)
+		}
+	}
+	for _, row := range in.news {
+		d.metrics.created.WithLabelValues(string(row.Operation.Type), row.Operation.Plan.Name).Inc()
+	}
+	for i := range orders {
+		if err := orders[i].delivery.Ack(); err != nil {
+			d.log.Debug("request not acknowledged", "operation_id", orders[i].request.Operation.ID, "err", err)
+		}
+	}
+	return nil
+}
+
+func (in *intake) run(ctx context.Context, orders []order) error {
+	operations, instances := map[string]bool{}, map[string]bool{}
+	for i := range orders {
+		operations[orders[i].request.Operation.ID] = true
+		instances[orders[i].request.Operation.InstanceID] = true
+	}
+	var err error
+	s := in.d.deps.Store
+	if in.instances, err = s.LockInstancesTx(ctx, in.tx, slices.Sorted(maps.Keys(instances))); err != nil {
+		return err
+	}
+	known, err := s.LoadTx(ctx, in.tx, slices.Sorted(maps.Keys(operations)))
+	if err != nil {
+		return err
+	}
+	for i := range orders {
+		id := orders[i].request.Operation.ID
+		if row, ok := known[id]; ok {
+			w, err := in.d.newWork(ctx, row, true)
+			if err != nil {
+				return err
+			}
+			w.republish = true
+			in.works = append(in.works, w)
+			continue
+		}
+		if err := in.add(ctx, &orders[i]); err != nil {
+			return err
+		}
+	}
+	if err := s.InsertTx(ctx, in.tx, in.news); err != nil {
+		return err
+	}
+	// What is cancelled makes room first: an instance has one operation in progress at any moment of the transaction.
+	cancelled, started := split(changesOf(in.works), func(c *store.Change) bool { return c.Row.Status.Final() })
+	for _, changes := range [][]*store.Change{cancelled, started} {
+		written, err := s.WriteTx(ctx, in.tx, changes)
+		if err != nil {
+			return err
+		}
+		if len(written) != len(changes) {
+			return fmt.Errorf("write operations: %w", store.ErrConflict)
+		}
+	}
+	save := make([]*store.Instance, 0, len(in.touched))
+	for _, id := range slices.Sorted(maps.Keys(in.touched)) {
+		save = append(save, in.instances[id])
+	}
+	return s.SaveInstancesTx(ctx, in.tx, save)
+}
+
+// add takes in one new request: it makes way for a deprovisioning, and starts the operation or lets it wait.
+func (in *intake) add(ctx context.Context, o *order) error {
+	now := in.d.deps.Now()
+	op := o.request.Operation
+	instance := in.instances[op.InstanceID]
+	in.touched[instance.ID] = true
+	if op.Type == event.Deprovision && (instance.Running != "" || instance.Waiting > 0) {
+		if err := in.preempt(ctx, instance, op.ID); err != nil {
+			return err
+		}
+	}
+	row := &store.Row{State: engine.New(op), Definition: o.process.Hash(), TraceParent: o.trace, CreatedAt: now}
+	in.news = append(in.news, row)
+	w := &work{row: row, process: o.process, fresh: true}
+	in.works = append(in.works, w)
+	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {
+		in.limited = in.limited || limited
+		instance.Waiting++
+		return nil
+	}
+	return startOn(w, instance, in.d)
+}
+
+// startOn starts a pending operation on a free instance that is locked.
+func startOn(w *work, instance *store.Instance, d *Dispatcher) error {
+	start := engine.Start{Details: instance.Details}
+	if w.row.Operation.Type == event.Deprovision {
+		start.Completed = instance.Completed
+	}
+	if err := w.apply(start, d.deps.Now()); err != nil {
+		return fmt.Errorf("start operation %s: %w", w.row.Operation.ID, err)
+	}
+	if w.row.Status == event.InProgress {
+		instance.Running = w.row.Operation.ID
+		return nil
+	}
+	leave(w, instance) // it had nothing to do
+	return nil
+}
+
+// leave puts what an ended operation leaves behind into its instance, which is locked.
+func leave(w *work, instance *store.Instance) {
+	if instance.Running == w.row.Operation.ID {
+		instance.Running = ""
+	}
+	r := store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
+	instance.Details, instance.Completed = w.row.Details, r.Completed
+	if r.Gone {
+		instance.Details = nil
+	}
+}
+
+// preempt cancels what a deprovisioning need not wait for: a provisioning, and whatever has not started.
+func (in *intake) preempt(ctx context.Context, instance *store.Instance, by string) error {
+	rows, err := in.d.deps.Store.UnfinishedTx(ctx, in.tx, instance.ID)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		pending := row.Status == event.Pending
+		if row.Operation.Type == event.Deprovision || !pending && row.Operation.Type != event.Provision {
+			continue
+		}
+		w, err := in.d.newWork(ctx, row, true)
+		if err != nil {
+			return err
+		}
+		err = w.apply(engine.Cancel{Reason: "preempted by deprovisioning " + by}, in.d.deps.Now())
+		if err != nil && !errors.Is(err, engine.ErrNotPossible) {
+			return fmt.Errorf("cancel operation %s: %w", row.Operation.ID, err)
+		}
+		in.works = append(in.works, w)
+		switch {
+		case pending:
+			instance.Waiting--
+		case w.row.Status.Final():
+			leave(w, instance)
+		}
+	}
+	return nil
+}
+
+func split(changes []*store.Change, first func(*store.Change) bool) (yes, no []*store.Change) {
+	for _, c := range changes {
+		if first(c) {
+			yes = append(yes, c)
+		} else {
+			no = append(no, c)
+		}
+	}
+	return yes, no
+}

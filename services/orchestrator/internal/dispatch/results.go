@@ -1,0 +1,206 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+const (
+	// maxRounds is how often a batch is read again for the rows that others have changed meanwhile.
+	maxRounds = 5
+	// pauseAfterFailure is when messages come again that could not be dealt with because something else is down.
+	pauseAfterFailure = time.Second
+)
+
+// item is a result that waits to be folded.
+type item struct {
+	delivery    *bus.Delivery
+	operationID string
+	result      engine.Result
+}
+
+// Results folds a batch of step results: one read for what the cache does not have, one commit, one publication, then the
+// acknowledgements. A batch that fails is taken apart; a message that fails alone for no passing reason is a dead letter.
+func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
+	items := make([]item, 0, len(batch))
+	for _, delivery := range batch {
+		id, result, err := decodeResult(delivery.Event)
+		if err != nil {
+			d.dead(ctx, delivery, err)
+			continue
+		}
+		items = append(items, item{delivery: delivery, operationID: id, result: result})
+	}
+	d.metrics.batchSize.Observe(float64(len(items)))
+	err := d.fold(ctx, items)
+	if err == nil {
+		return nil
+	}
+	if passing(ctx, err) || len(items) == 1 {
+		d.giveBack(ctx, items, err)
+		return nil
+	}
+	d.log.Warn("batch of results failed and is taken apart", "results", len(items), "err", err)
+	for i := range items {
+		if err := d.fold(ctx, items[i:i+1]); err != nil {
+			d.giveBack(ctx, items[i:i+1], err)
+		}
+	}
+	return nil
+}
+
+// passing tells an error that will pass from one that is the message's own fault.
+func passing(ctx context.Context, err error) bool {
+	var publish *bus.PublishError
+	return ctx.Err() != nil || postgres.IsConnection(err) || postgres.IsRetryable(err) || errors.Is(err, store.ErrConflict) ||
+		errors.As(err, &publish) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (d *Dispatcher) giveBack(ctx context.Context, items []item, cause error) {
+	again := passing(ctx, cause)
+	if again && ctx.Err() == nil {
+		d.log.Warn("results are taken up again", "results", len(items), "err", cause)
+	}
+	for _, it := range items {
+		if !again {
+			d.dead(ctx, it.delivery, cause)
+			continue
+		}
+		if err := it.delivery.Nak(pauseAfterFailure); err != nil {
+			d.log.Debug("result not given back", "operation_id", it.operationID, "err", err)
+		}
+	}
+}
+
+func (d *Dispatcher) dead(ctx context.Context, delivery *bus.Delivery, cause error) {
+	d.log.Error("message cannot be read", "event_id", delivery.Event.ID(), "subject", delivery.Subject, "err", cause)
+	if err := delivery.Dead(ctx, cause.Error()); err != nil {
+		d.log.Warn("dead letter not written", "event_id", delivery.Event.ID(), "err", err)
+	}
+}
+
+func (d *Dispatcher) fold(ctx context.Context, items []item) error {
+	var done []*work
+	waiting := map[string]int{}
+	todo := items
+	for round := 0; len(todo) > 0; round++ {
+		if round == maxRounds {
+			return fmt.Errorf("fold results: %w", store.ErrConflict)
+		}
+		works, again, err := d.foldRound(ctx, todo, waiting)
+		if err != nil {
+			return err
+		}
+		done = append(done, works...)
+		todo = again
+	}
+	if err := d.after(ctx, done, waiting); err != nil {
+		return err
+	}
+	for _, it := range items {
+		if err := it.delivery.Ack(); err != nil {
+			d.log.Debug("result not acknowledged", "operation_id", it.operationID, "err", err)
+		}
+	}
+	return nil
+}
+
+// foldRound folds what it can, and returns the items whose rows must be read again.
+func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[string]int) (works []*work, again []item, err error) {
+	byID, err := d.rows(ctx, items)
+	if err != nil {
+		return nil, nil, err
+	}
+	now := d.deps.Now()
+	perWork := map[*work][]item{}
+	for _, it := range items {
+		w := byID[it.operationID]
+		if w == nil {
+			d.metrics.unknown.Inc()
+			d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", it.delivery.Event.ID())
+			continue
+		}
+		switch err := w.apply(it.result, now); {
+		case err == nil:
+		case errors.Is(err, engine.ErrStale) && w.fresh:
+			d.metrics.stale.Inc()
+			w.republish = w.republish || w.change == nil
+		case errors.Is(err, engine.ErrStale) && w.change == nil:
+			d.cache.drop(it.operationID) // perhaps another orchestrator is further on
+			again = append(again, it)
+			continue
+		case errors.Is(err, engine.ErrStale):
+			d.metrics.stale.Inc()
+		default:
+			return nil, nil, fmt.Errorf("operation %s: %w", it.operationID, err)
+		}
+		perWork[w] = append(perWork[w], it)
+	}
+	all := make([]*work, 0, len(perWork))
+	for w := range perWork {
+		if w.change != nil && w.effects.Finished {
+			w.release()
+		}
+		all = append(all, w)
+	}
+	start := time.Now()
+	written, err := d.deps.Store.Write(ctx, changesOf(all))
+	if err != nil {
+		d.forget(all)
+		return nil, nil, err
+	}
+	d.metrics.commitTime.Observe(time.Since(start).Seconds())
+	for _, w := range all {
+		id := w.row.Operation.ID
+		n, ok := written[id]
+		if w.change != nil && !ok {
+			d.metrics.conflicts.Inc()
+			d.cache.drop(id)
+			again = append(again, perWork[w]...)
+			continue
+		}
+		waiting[id] = n
+		works = append(works, w)
+	}
+	d.remember(works)
+	return works, again, nil
+}
+
+// rows finds the operations that items are about, in the cache or the database.
+func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, error) {
+	byID := make(map[string]*work, len(items))
+	var missing []string
+	for _, it := range items {
+		if _, ok := byID[it.operationID]; ok {
+			continue
+		}
+		row := d.cache.get(it.operationID)
+		if row == nil {
+			byID[it.operationID] = nil
+			missing = append(missing, it.operationID)
+			continue
+		}
+		w, err := d.newWork(ctx, row, false)
+		if err != nil {
+			return nil, err
+		}
+		byID[it.operationID] = w
+	}
+	loaded, err := d.deps.Store.Load(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	for id, row := range loaded {
+		if byID[id], err = d.newWork(ctx, row, true); err != nil {
+			return nil, err
+		}
+	}
+	return byID, nil
+}

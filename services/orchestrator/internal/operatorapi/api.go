@@ -1,0 +1,346 @@
+// Package operatorapi answers operators: over HTTP what operations do, which
+// processes there are and which workers live, and over the bus where operations
+// stand. It also takes their actions.
+package operatorapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+const (
+	maxPageSize     = 1000
+	defaultPageSize = 100
+	// maxHistory bounds the lines shown of one operation, and maxAsked the operations of one question over the bus.
+	maxHistory = 2000
+	maxAsked   = 500
+	maxBody    = 64 << 10
+)
+
+// Operations reads operations.
+type Operations interface {
+	List(ctx context.Context, f store.Filter) ([]*store.Row, int, error)
+	Read(ctx context.Context, ids []string) ([]*store.Row, error)
+	Running(ctx context.Context, instanceIDs []string) (map[string]string, error)
+	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
+}
+
+// Definitions finds process definitions.
+type Definitions interface {
+	Set() process.Set
+	Pinned(ctx context.Context, hash string) (*process.Process, error)
+}
+
+// Workers knows who is alive.
+type Workers interface {
+	Serves(worker, step string) bool
+	Workers() []liveness.Worker
+}
+
+// Actor carries out what operators ask for.
+type Actor interface {
+	Act(ctx context.Context, operationID string, e engine.Event) error
+}
+
+// Deps is what the API works with. All are required.
+type Deps struct {
+	Operations  Operations
+	Definitions Definitions
+	Workers     Workers
+	Actor       Actor
+	Log         *slog.Logger
+}
+
+// API serves operators.
+type API struct{ deps Deps }
+
+// New returns an API.
+func New(deps Deps) *API { return &API{deps: deps} }
+
+// Handler serves the routes of the API.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /operations", a.list)
+	mux.HandleFunc("GET /operations/{id}", a.get)
+	mux.HandleFunc("POST /operations/{id}/cancel", a.cancel)
+	mux.HandleFunc("POST /operations/{id}/retry", a.retry)
+	mux.HandleFunc("POST /operations/{id}/skip", a.skip)
+	mux.HandleFunc("GET /processes", a.processes)
+	mux.HandleFunc("GET /workers", a.workers)
+	return mux
+}
+
+// page is a list as every list of this system looks.
+type page[T any] struct {
+	Data       []T `json:"data"`
+	Count      int `json:"count"`
+	TotalCount int `json:"totalCount"`
+}
+
+func (a *API) list(w http.ResponseWriter, r *http.Request) {
+	filter, err := parseFilter(r)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	rows, total, err := a.deps.Operations.List(r.Context(), filter)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	var instances []string
+	for _, row := range rows {
+		if row.Status == event.Pending {
+			instances = append(instances, row.Operation.InstanceID)
+		}
+	}
+	running, err := a.deps.Operations.Running(r.Context(), instances)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	out := page[operation]{Data: make([]operation, 0, len(rows)), Count: len(rows), TotalCount: total}
+	for _, row := range rows {
+		p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
+		if err != nil {
+			a.broken(w, err)
+			return
+		}
+		out.Data = append(out.Data, a.view(row, p, running[row.Operation.InstanceID]))
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func parseFilter(r *http.Request) (store.Filter, error) {
+	q := r.URL.Query()
+	f := store.Filter{
+		State: q.Get("state"), Type: q.Get("type"), Plan: q.Get("plan"), InstanceID: q.Get("instance"), Limit: defaultPageSize,
+	}
+	states := []string{"pending", "in progress", "succeeded", "failed", "cancelled"}
+	if f.State != "" && !slices.Contains(states, f.State) {
+		return f, fmt.Errorf("state %q: allowed are %s", f.State, strings.Join(states, ", "))
+	}
+	if f.Type != "" && !slices.Contains(event.OperationTypes(), event.OperationType(f.Type)) {
+		return f, fmt.Errorf("type %q: allowed are %v", f.Type, event.OperationTypes())
+	}
+	number := 1
+	for _, n := range []struct {
+		name   string
+		target *int
+		most   int
+	}{{"page_size", &f.Limit, maxPageSize}, {"page", &number, 1_000_000}} {
+		v := q.Get(n.name)
+		if v == "" {
+			continue
+		}
+		i, err := strconv.Atoi(v)
+		if err != nil || i < 1 || i > n.most {
+			return f, fmt.Errorf("%s %q: must be a number from 1 to %d", n.name, v, n.most)
+		}
+		*n.target = i
+	}
+	f.Offset = (number - 1) * f.Limit
+	return f, nil
+}
+
+func (a *API) get(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	if len(rows) == 0 {
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
+		return
+	}
+	row := rows[0]
+	p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	history, err := a.deps.Operations.History(r.Context(), row.Operation.ID, maxHistory)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	running, err := a.deps.Operations.Running(r.Context(), []string{row.Operation.InstanceID})
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	a.write(w, http.StatusOK, a.details(row, p, running[row.Operation.InstanceID], history))
+}
+
+func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
+	a.act(w, r, func(by, _ string) (engine.Event, error) { return engine.Cancel{Reason: "cancelled by " + by}, nil })
+}
+
+func (a *API) retry(w http.ResponseWriter, r *http.Request) {
+	a.act(w, r, func(by, _ string) (engine.Event, error) { return engine.Retry{By: by}, nil })
+}
+
+func (a *API) skip(w http.ResponseWriter, r *http.Request) {
+	a.act(w, r, func(by, step string) (engine.Event, error) {
+		if step == "" {
+			return nil, errors.New("step: must name the current step of the operation")
+		}
+		return engine.SkipStep{Step: step, By: by}, nil
+	})
+}
+
+// act carries out an action. The body is optional: {"by": who asks, "step": the step to skip}.
+func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step string) (engine.Event, error)) {
+	body := struct{ By, Step string }{By: "an operator"}
+	if r.ContentLength != 0 {
+		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&body); err != nil {
+			a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "by" and "step": %w`, err))
+			return
+		}
+	}
+	e, err := decide(body.By, body.Step)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	id, err := uuid.Parse(r.PathValue("id"))
+	if err != nil {
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", r.PathValue("id")))
+		return
+	}
+	switch err := a.deps.Actor.Act(r.Context(), id.String(), e); {
+	case err == nil:
+		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, store.ErrNotFound):
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
+	case errors.Is(err, engine.ErrNotPossible):
+		a.fail(w, http.StatusConflict, err)
+	default:
+		a.broken(w, err)
+	}
+}
+
+func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
+	set := a.deps.Definitions.Set()
+	out := page[json.RawMessage]{Data: []json.RawMessage{}}
+	for _, t := range event.OperationTypes() {
+		if p := set[t]; p != nil {
+			out.Data = append(out.Data, p.Canonical())
+		}
+	}
+	out.Count, out.TotalCount = len(out.Data), len(out.Data)
+	a.write(w, http.StatusOK, out)
+}
+
+// worker is a worker as the API shows it.
+type worker struct {
+	Name string `json:"name"`
+	// Version is that of the live replicas, with commas between when they differ.
+	Version  string   `json:"version"`
+	Replicas int      `json:"replicas"`
+	Steps    []string `json:"steps"`
+	// Alive tells whether a replica has answered lately.
+	Alive bool `json:"alive"`
+	// MissingSteps are those that the processes name and no live replica serves.
+	MissingSteps []string `json:"missingSteps"`
+}
+
+func (a *API) workers(w http.ResponseWriter, _ *http.Request) {
+	byName := map[string]*worker{}
+	for _, live := range a.deps.Workers.Workers() {
+		byName[live.Name] = &worker{
+			Name: live.Name, Version: strings.Join(live.Versions, ", "), Replicas: live.Replicas, Steps: live.Steps, Alive: true,
+			MissingSteps: []string{},
+		}
+	}
+	for _, p := range a.deps.Definitions.Set() {
+		for _, stage := range p.Stages {
+			for i := range stage.Steps {
+				a.want(byName, &stage.Steps[i])
+			}
+		}
+	}
+	out := page[*worker]{Data: make([]*worker, 0, len(byName)), Count: len(byName), TotalCount: len(byName)}
+	for _, entry := range byName {
+		slices.Sort(entry.MissingSteps)
+		out.Data = append(out.Data, entry)
+	}
+	slices.SortFunc(out.Data, func(a, b *worker) int { return strings.Compare(a.Name, b.Name) })
+	a.write(w, http.StatusOK, out)
+}
+
+// want notes a step of a process that nobody serves.
+func (a *API) want(byName map[string]*worker, s *process.Step) {
+	if s.BuiltIn() || a.deps.Workers.Serves(s.Worker, s.Name) {
+		return
+	}
+	entry := byName[s.Worker]
+	if entry == nil {
+		entry = &worker{Name: s.Worker, Steps: []string{}, MissingSteps: []string{}}
+		byName[s.Worker] = entry
+	}
+	if !slices.Contains(entry.MissingSteps, s.Name) {
+		entry.MissingSteps = append(entry.MissingSteps, s.Name)
+	}
+}
+
+// Answer answers event.AskOperations.
+func (a *API) Answer(ctx context.Context, data []byte) (any, error) {
+	var request event.OperationsRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, fmt.Errorf("the question must be a JSON object with ids: %w", err)
+	}
+	if len(request.IDs) > maxAsked {
+		return nil, fmt.Errorf("ids: %d are asked for, at most %d are allowed", len(request.IDs), maxAsked)
+	}
+	rows, err := a.deps.Operations.Read(ctx, request.IDs)
+	if err != nil {
+		a.deps.Log.Warn("question not answered", "err", err)
+		return nil, errors.New("the operations cannot be read now")
+	}
+	answer := event.OperationsAnswer{Operations: make([]event.OperationStatus, 0, len(rows))}
+	for _, row := range rows {
+		p, err := a.deps.Definitions.Pinned(ctx, row.Definition)
+		if err != nil {
+			return nil, errors.New("a process definition cannot be read now")
+		}
+		answer.Operations = append(answer.Operations, status(row, p))
+	}
+	return answer, nil
+}
+
+func (a *API) write(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		a.deps.Log.Debug("answer not written", "err", err)
+	}
+}
+
+func (a *API) fail(w http.ResponseWriter, code int, err error) {
+	a.write(w, code, map[string]string{"error": err.Error()})
+}
+
+func (a *API) broken(w http.ResponseWriter, err error) {
+	a.deps.Log.Error("question failed", "err", err)
+	a.fail(w, http.StatusInternalServerError, errors.New("the question cannot be answered now; the log says why"))
+}

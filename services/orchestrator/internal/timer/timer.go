@@ -1,0 +1,139 @@
+// Package timer sweeps: it takes up operations whose time has come, sends
+// unanswered commands again, and starts pending operations that a lost wake-up
+// would leave behind. It remembers one time, not one per operation.
+package timer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Looker asks in one statement whether there is anything to do.
+type Looker interface {
+	Look(ctx context.Context) (store.Look, error)
+}
+
+// Dispatcher does what is due.
+type Dispatcher interface {
+	Due(ctx context.Context) (int, error)
+	Unanswered(ctx context.Context) (int, error)
+	Admit(ctx context.Context) error
+}
+
+// Config is how often a Timer looks.
+type Config struct {
+	// Every is the longest time between two sweeps.
+	Every time.Duration
+}
+
+// Timer runs the sweeps of one orchestrator.
+type Timer struct {
+	cfg      Config
+	looker   Looker
+	dispatch Dispatcher
+	now      func() time.Time
+	log      *slog.Logger
+
+	mu   sync.Mutex
+	next time.Time
+	wake chan struct{}
+}
+
+// shortest keeps many operations that are due one after the other from making a sweep each.
+const shortest = 2 * time.Millisecond
+
+// New returns a Timer; Run starts it. The Dispatcher is given to Run because it calls Wake.
+func New(cfg Config, looker Looker, now func() time.Time, log *slog.Logger) *Timer {
+	return &Timer{cfg: cfg, looker: looker, now: now, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Wake makes sure that a sweep happens at that time or before.
+func (t *Timer) Wake(at time.Time) {
+	t.mu.Lock()
+	earlier := t.next.IsZero() || at.Before(t.next)
+	if earlier {
+		t.next = at
+	}
+	t.mu.Unlock()
+	if !earlier {
+		return
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run sweeps until ctx ends. A sweep that fails is logged and followed by the next one.
+func (t *Timer) Run(ctx context.Context, d Dispatcher) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	last := t.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wake:
+			pause.Reset(t.until(last))
+			continue
+		case <-pause.C:
+		}
+		last = t.now()
+		t.mu.Lock()
+		t.next = time.Time{}
+		t.mu.Unlock()
+		if err := t.Sweep(ctx, d); err != nil && ctx.Err() == nil {
+			t.log.Warn("sweep failed", "err", err)
+		}
+		pause.Reset(t.until(last))
+	}
+}
+
+// until is the time to the next sweep.
+func (t *Timer) until(last time.Time) time.Duration {
+	t.mu.Lock()
+	next := t.next
+	t.mu.Unlock()
+	now := t.now()
+	wait := last.Add(t.cfg.Every).Sub(now)
+	if !next.IsZero() {
+		wait = min(wait, next.Sub(now))
+	}
+	return max(wait, shortest)
+}
+
+// Sweep does once what is due now.
+func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
+	look, err := t.looker.Look(ctx)
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	now := t.now()
+	if due(look.NextDue, now) {
+		if _, err := d.Due(ctx); err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	} else if !look.NextDue.IsZero() && look.NextDue.Before(now.Add(t.cfg.Every)) {
+		t.Wake(look.NextDue)
+	}
+	if due(look.NextUnanswered, now) {
+		n, err := d.Unanswered(ctx)
+		if err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+		t.log.Info("unanswered commands taken up", "commands", n)
+	}
+	if look.Pending {
+		if err := d.Admit(ctx); err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	return nil
+}
+
+func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }

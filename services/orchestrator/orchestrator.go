@@ -1,0 +1,279 @@
+// Package orchestrator keeps the state of operations and decides what runs
+// next. It is the whole service as a library: New and Run are what the command
+// and the all-in-one process start.
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
+	"github.com/kyma-project/keb/services/orchestrator/processes"
+)
+
+const (
+	// committers is how many connections transitions have: two commit batches by turns, the others start operations, sweep
+	// and act.
+	committers = 6
+	readers    = 6
+	// handlers is how many batches of results are folded at once.
+	handlers = 2
+	maxBatch = 500
+)
+
+// Config is how an orchestrator behaves. The zero value of every field but DatabaseURL is a good one.
+type Config struct {
+	// DatabaseURL is the address of Postgres.
+	DatabaseURL string `env:"KEB_DATABASE_URL,required"`
+	// Overlays are folders with overlay files, applied in this order.
+	Overlays []string `env:"KEB_OVERLAYS"`
+	// Admission is the greatest number of operations in progress by type, for example "provision:500"; a type that is not named
+	// has no limit.
+	Admission map[event.OperationType]int `env:"KEB_ADMISSION"`
+	// Processes replaces the built-in process definitions, for tests and benchmarks.
+	Processes fs.FS `env:"-"`
+	// SweepEvery is the longest time between two sweeps; zero means one second.
+	SweepEvery time.Duration `env:"KEB_SWEEP_EVERY"`
+	// AskWorkersEvery is the time between two rounds of asking who is alive; zero means three seconds.
+	AskWorkersEvery time.Duration `env:"KEB_ASK_WORKERS_EVERY"`
+}
+
+func (c Config) withDefaults() Config {
+	if c.Processes == nil {
+		c.Processes = processes.FS
+	}
+	if c.SweepEvery == 0 {
+		c.SweepEvery = time.Second
+	}
+	if c.AskWorkersEvery == 0 {
+		c.AskWorkersEvery = 3 * time.Second
+	}
+	return c
+}
+
+// Validate reports every problem of a configuration, with the name of the field.
+func (c Config) Validate() error {
+	var problems []error
+	if u, err := url.Parse(c.DatabaseURL); err != nil || u.Host == "" {
+		problems = append(problems, errors.New("KEB_DATABASE_URL: must be a URL such as postgres://user:password@host:5432/keb"))
+	}
+	if c.SweepEvery < 0 {
+		problems = append(problems, fmt.Errorf("KEB_SWEEP_EVERY: %s: must not be negative", c.SweepEvery))
+	}
+	if c.AskWorkersEvery < 0 {
+		problems = append(problems, fmt.Errorf("KEB_ASK_WORKERS_EVERY: %s: must not be negative", c.AskWorkersEvery))
+	}
+	for t, n := range c.Admission {
+		if n < 0 {
+			problems = append(problems, fmt.Errorf("KEB_ADMISSION: %s:%d: must not be negative", t, n))
+		}
+	}
+	if _, err := c.load(); err != nil {
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+func (c Config) load() (process.Set, error) {
+	c = c.withDefaults()
+	overlays := make([]fs.FS, 0, len(c.Overlays))
+	for _, dir := range c.Overlays {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("KEB_OVERLAYS: %q is not a folder that can be read", dir)
+		}
+		overlays = append(overlays, os.DirFS(dir))
+	}
+	set, err := process.Load(c.Processes, overlays...)
+	if err != nil {
+		return nil, fmt.Errorf("load processes: %w", err)
+	}
+	return set, nil
+}
+
+// Deps is what an orchestrator works with. Log, Registerer and Now have defaults.
+type Deps struct {
+	Bus    *bus.Bus
+	Memory dispatch.Memory
+	Log    *slog.Logger
+	// Registerer takes the metrics; Gatherer, if set, is served at /metrics.
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
+	Now        func() time.Time
+}
+
+// Orchestrator is the service.
+type Orchestrator struct {
+	cfg      Config
+	deps     Deps
+	pools    []*sqlx.DB
+	store    *store.Store
+	set      process.Set
+	dispatch *dispatch.Dispatcher
+	purger   *dispatch.Purger
+	timer    *timer.Timer
+	workers  *liveness.Liveness
+	api      *operatorapi.API
+	health   *service.Health
+}
+
+// Migrate brings the database up to date. Several processes may call it at once.
+func Migrate(ctx context.Context, db *sqlx.DB) error { return store.Migrate(ctx, db) }
+
+// New loads the process definitions, opens and migrates the database, and prepares the service. Close releases it.
+func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
+	cfg = cfg.withDefaults()
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	set, err := cfg.load()
+	if err != nil {
+		return nil, err
+	}
+	o := &Orchestrator{cfg: cfg, deps: deps, set: set, health: service.NewHealth()}
+	if err := o.open(ctx); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	return o, nil
+}
+
+func (o *Orchestrator) open(ctx context.Context) error {
+	commit, err := o.pool(ctx, "keb-orchestrator", committers)
+	if err != nil {
+		return err
+	}
+	if err := Migrate(ctx, commit); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	read, err := o.pool(ctx, "keb-orchestrator-read", readers)
+	if err != nil {
+		return err
+	}
+	if o.store, err = store.New(ctx, commit, read); err != nil {
+		return err
+	}
+	definitions, err := definition.New(ctx, o.store, o.set, o.deps.Now())
+	if err != nil {
+		return err
+	}
+	o.workers = liveness.New(liveness.Config{
+		Every: o.cfg.AskWorkersEvery, Patience: o.cfg.AskWorkersEvery / 4, Grace: 3 * o.cfg.AskWorkersEvery,
+	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
+	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery}, o.store, o.deps.Now, o.deps.Log)
+	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
+	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission}, dispatch.Deps{
+		Store: o.store, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
+		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
+	})
+	if err != nil {
+		return err
+	}
+	o.api = operatorapi.New(operatorapi.Deps{
+		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Log: o.deps.Log,
+	})
+	o.health.Add("postgres", o.store.Ping)
+	o.health.Add("nats", func(context.Context) error {
+		if !o.deps.Bus.NATS().IsConnected() {
+			return errors.New("not connected")
+		}
+		return nil
+	})
+	return nil
+}
+
+func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.DB, error) {
+	db, err := postgres.Open(ctx, postgres.Config{URL: o.cfg.DatabaseURL, ApplicationName: name, MaxOpen: size})
+	if err != nil {
+		return nil, err
+	}
+	o.pools = append(o.pools, db)
+	return db, nil
+}
+
+// Handler serves the operator API, /healthz, /readyz and /metrics.
+func (o *Orchestrator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", o.api.Handler())
+	mux.Handle("/healthz", o.health.Handler())
+	mux.Handle("/readyz", o.health.Handler())
+	if o.deps.Gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(o.deps.Gatherer, promhttp.HandlerOpts{}))
+	}
+	return mux
+}
+
+// Processes are the definitions that new operations run by.
+func (o *Orchestrator) Processes() process.Set { return o.set }
+
+// Run works until ctx ends, and returns when everything that it started has ended.
+func (o *Orchestrator) Run(ctx context.Context) error {
+	for _, worker := range o.set.Workers() {
+		if err := o.deps.Bus.EnsureConsumer(ctx, event.CommandsConsumer(worker)); err != nil {
+			return fmt.Errorf("prepare the commands of worker %s: %w", worker, err)
+		}
+	}
+	stop, err := o.deps.Bus.Answer(event.AskOperations, "orchestrator", o.api.Answer)
+	if err != nil {
+		return fmt.Errorf("answer questions: %w", err)
+	}
+	defer stop()
+	// Who lives is known before commands are judged unanswered.
+	if err := o.workers.Round(ctx); err != nil {
+		return err
+	}
+	group := service.NewGroup(o.deps.Log)
+	group.Add("results", func(ctx context.Context) error {
+		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
+			Consumer: event.ResultsConsumer(), MaxBatch: maxBatch, Handlers: handlers, Prefetch: 2 * maxBatch,
+		}, func(ctx context.Context, batch []*bus.Delivery) { o.report("results", o.dispatch.Results(ctx, batch)) })
+	})
+	group.Add("requests", func(ctx context.Context) error {
+		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
+			Consumer: event.RequestsConsumer(), MaxBatch: maxBatch, Handlers: 1, Prefetch: 2 * maxBatch,
+		}, func(ctx context.Context, batch []*bus.Delivery) {
+			o.report("requests", o.dispatch.Requests(ctx, batch))
+		})
+	})
+	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
+	group.Add("workers", o.workers.Run)
+	group.Add("purger", o.purger.Run)
+	return group.Run(ctx)
+}
+
+func (o *Orchestrator) report(what string, err error) {
+	if err != nil {
+		o.deps.Log.Error("batch failed", "batch", what, "err", err)
+	}
+}
+
+// Close closes the pools. It must not be called while Run runs.
+func (o *Orchestrator) Close() error {
+	var problems []error
+	for _, db := range o.pools {
+		problems = append(problems, db.Close())
+	}
+	return errors.Join(problems...)
+}
