@@ -17,6 +17,8 @@ const (
 	// unknownDelay is the pause before a command for a step that this process does not have is offered again: a
 	// replica of another version may have it.
 	unknownDelay = time.Second
+	// slotPatience is how long commands wait in a busy process before they are offered to others.
+	slotPatience = 2 * time.Second
 	// busyDelay is the pause before a command that found every slot taken is offered again.
 	busyDelay = time.Second
 	// stopGrace is how long steps may take to notice that their context has ended.
@@ -92,7 +94,7 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	if len(admitted) == 0 {
 		return
 	}
-	patience := time.NewTimer(p.w.spec.AckWait / 3)
+	patience := time.NewTimer(min(slotPatience, p.w.spec.AckWait/3))
 	defer patience.Stop()
 	for i, t := range admitted {
 		if ctx.Err() != nil {

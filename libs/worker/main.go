@@ -1,0 +1,217 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/stagemem"
+)
+
+// environment is what Main reads. KEB_LOG_FORMAT and KEB_LOG_LEVEL are read by service.Main.
+type environment struct {
+	NATSURL          string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
+	NATSUser         string `env:"KEB_NATS_USER"`
+	NATSPassword     string `env:"KEB_NATS_PASSWORD"`
+	NATSPasswordFile string `env:"KEB_NATS_PASSWORD_FILE,file"`
+	StageKeys        string `env:"KEB_STAGE_KEYS"`
+	StageKeysFile    string `env:"KEB_STAGE_KEYS_FILE,file"`
+	MetricsAddr      string `env:"KEB_METRICS_ADDR"`
+
+	Concurrency  int           `env:"KEB_WORKER_CONCURRENCY"`
+	RateLimit    float64       `env:"KEB_WORKER_RATE_LIMIT"`
+	DrainTimeout time.Duration `env:"KEB_WORKER_DRAIN_TIMEOUT"`
+
+	keys *seal.Keyring
+}
+
+// Validate reads the keys, too.
+func (e *environment) Validate() error {
+	var problems []error
+	either := func(name, value, fromFile string) string {
+		if value != "" && fromFile != "" {
+			problems = append(problems, fmt.Errorf("%s and %s_FILE exclude each other", name, name))
+		}
+		return value + strings.TrimSpace(fromFile)
+	}
+	e.NATSPassword = either("KEB_NATS_PASSWORD", e.NATSPassword, e.NATSPasswordFile)
+	e.StageKeys = either("KEB_STAGE_KEYS", e.StageKeys, e.StageKeysFile)
+	if e.StageKeys != "" && len(problems) == 0 {
+		keys, err := seal.ParseKeyring(e.StageKeys)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("KEB_STAGE_KEYS: %w", err))
+		}
+		e.keys = keys
+	}
+	return errors.Join(problems...)
+}
+
+func (e *environment) config(name, version string) Config {
+	return Config{
+		Name: name, Version: version,
+		Concurrency: e.Concurrency, RateLimit: e.RateLimit, DrainTimeout: e.DrainTimeout,
+	}
+}
+
+// Main is the whole main function of a worker: it reads the environment, makes the steps, and executes them until the
+// process gets SIGINT or SIGTERM. It does not return. steps is called once; its error ends the process.
+//
+// The environment:
+//
+//	KEB_NATS_URL              nats://127.0.0.1:4222 by default
+//	KEB_NATS_USER, KEB_NATS_PASSWORD or KEB_NATS_PASSWORD_FILE
+//	KEB_STAGE_KEYS or KEB_STAGE_KEYS_FILE
+//	                          the keys of the stage memory, the same for all workers; only needed for steps that use it
+//	KEB_METRICS_ADDR          where to serve /metrics, /healthz and /readyz, for example ":9090"; off if empty
+//	KEB_WORKER_CONCURRENCY    how many steps run at once, 32 by default
+//	KEB_WORKER_RATE_LIMIT     how many steps are started per second; no limit by default
+//	KEB_WORKER_DRAIN_TIMEOUT  how long running steps may go on after the signal, 20s by default
+//	KEB_LOG_FORMAT            json or text
+//	KEB_LOG_LEVEL             debug, info, warn or error
+//
+// With the flag -check-config it checks all that, prints it without secrets, and ends.
+func Main(name, version string, steps func(ctx context.Context, log *slog.Logger) ([]Step, error)) {
+	service.Main(ServicePrefix+name, func(ctx context.Context, log *slog.Logger) error {
+		return runMain(ctx, log, os.Args[1:], os.Stdout, name, version, steps)
+	})
+}
+
+func runMain(
+	ctx context.Context, log *slog.Logger, args []string, stdout io.Writer, name, version string,
+	makeSteps func(ctx context.Context, log *slog.Logger) ([]Step, error),
+) error {
+	flags := flag.NewFlagSet(ServicePrefix+name, flag.ContinueOnError)
+	flags.SetOutput(stdout)
+	checkOnly := flags.Bool("check-config", false, "check the configuration, print it without secrets, and end")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("argument %q: there are only flags, see -help", flags.Arg(0))
+	}
+	var env environment
+	if err := service.LoadEnv(&env); err != nil {
+		return err
+	}
+	cfg := env.config(name, version)
+	steps, err := makeSteps(ctx, log)
+	if err != nil {
+		return fmt.Errorf("make steps: %w", err)
+	}
+	if err := check(cfg, steps); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if *checkOnly {
+		return printConfig(stdout, &env, cfg.withDefaults(), steps)
+	}
+	return serve(ctx, log, &env, cfg, steps)
+}
+
+func serve(ctx context.Context, log *slog.Logger, env *environment, cfg Config, steps []Step) error {
+	registry := service.Registry()
+	b, err := bus.Connect(ctx, bus.Config{
+		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword,
+	}, bus.Deps{Log: log, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	deps := Deps{Bus: b, Log: log, Registerer: registry}
+	if env.keys != nil {
+		deps.StageMemory = stagemem.New(b.JetStream(), env.keys)
+	}
+	w, err := New(cfg, deps, steps...)
+	if err != nil {
+		return err
+	}
+	group := service.NewGroup(log)
+	group.Add("worker", w.Run)
+	if env.MetricsAddr != "" {
+		ln, err := service.Listen(env.MetricsAddr)
+		if err != nil {
+			return fmt.Errorf("KEB_METRICS_ADDR: %w", err)
+		}
+		log.Info("serving metrics and health", "addr", ln.Addr().String())
+		handler := monitoring(registry, b.NATS())
+		group.Add("http", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, handler) })
+	}
+	return group.Run(ctx)
+}
+
+func monitoring(registry *prometheus.Registry, nc *nats.Conn) http.Handler {
+	health := service.NewHealth()
+	health.Add("nats", func(context.Context) error {
+		if !nc.IsConnected() {
+			return errors.New("not connected")
+		}
+		return nil
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/", health.Handler())
+	return mux
+}
+
+// printConfig shows what the worker would run with. Of secrets it says only whether they are set.
+func printConfig(out io.Writer, env *environment, cfg Config, steps []Step) error {
+	names := make([]string, len(steps))
+	for i, s := range steps {
+		names[i] = s.Name()
+	}
+	secret := func(value string) string {
+		if value == "" {
+			return ""
+		}
+		return "(set)"
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Worker       string   `json:"worker"`
+		Version      string   `json:"version,omitempty"`
+		Steps        []string `json:"steps"`
+		NATSURL      string   `json:"natsUrl"`
+		NATSUser     string   `json:"natsUser,omitempty"`
+		NATSPassword string   `json:"natsPassword,omitempty"`
+		StageKeys    string   `json:"stageKeys,omitempty"`
+		MetricsAddr  string   `json:"metricsAddr,omitempty"`
+		Concurrency  int      `json:"concurrency"`
+		RateLimit    float64  `json:"rateLimit,omitempty"`
+		DrainTimeout string   `json:"drainTimeout"`
+	}{
+		Worker: cfg.Name, Version: cfg.Version, Steps: names,
+		NATSURL: redactURLs(env.NATSURL), NATSUser: env.NATSUser, NATSPassword: secret(env.NATSPassword),
+		StageKeys: secret(env.StageKeys), MetricsAddr: env.MetricsAddr,
+		Concurrency: cfg.Concurrency, RateLimit: cfg.RateLimit, DrainTimeout: cfg.DrainTimeout.String(),
+	})
+}
+
+// redactURLs takes the credentials out of a list of addresses.
+func redactURLs(urls string) string {
+	parts := strings.Split(urls, ",")
+	for i, part := range parts {
+		if at := strings.LastIndex(part, "@"); at >= 0 {
+			scheme, _, _ := strings.Cut(part, "//")
+			parts[i] = scheme + "//***@" + part[at+1:]
+		}
+	}
+	return strings.Join(parts, ",")
+}

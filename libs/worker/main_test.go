@@ -1,0 +1,171 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+type hello struct{}
+
+func (hello) Name() string { return "Hello" }
+
+func (hello) Run(_ context.Context, op Operation, _ *slog.Logger) (Operation, time.Duration, error) {
+	op.Remember("token", []byte("x"))
+	return op, 0, nil
+}
+
+func hellos(context.Context, *slog.Logger) ([]Step, error) { return []Step{hello{}}, nil }
+
+const (
+	stageKey = "k1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+	canary   = "s3cret-canary"
+)
+
+func TestCheckConfigPrintsWhatWouldRunWithoutSecrets(t *testing.T) {
+	t.Setenv("KEB_NATS_URL", "nats://me:"+canary+"@nats.example:4222,nats://two:4222")
+	t.Setenv("KEB_NATS_PASSWORD", canary)
+	t.Setenv("KEB_STAGE_KEYS", stageKey)
+	t.Setenv("KEB_WORKER_CONCURRENCY", "7")
+	var out bytes.Buffer
+	if err := runMain(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out, "hello", "1.0.0", hellos); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"worker": "hello"`, `"Hello"`, `nats://***@nats.example:4222,nats://two:4222`, `"concurrency": 7`, `"drainTimeout": "20s"`, `"stageKeys": "(set)"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %s:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), canary) || strings.Contains(out.String(), stageKey) {
+		t.Errorf("output holds a secret:\n%s", out.String())
+	}
+}
+
+func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		env   map[string]string
+		args  []string
+		steps func(context.Context, *slog.Logger) ([]Step, error)
+		want  []string
+	}{
+		"number":     {env: map[string]string{"KEB_WORKER_CONCURRENCY": "many"}, want: []string{"KEB_WORKER_CONCURRENCY"}},
+		"range":      {env: map[string]string{"KEB_WORKER_RATE_LIMIT": "-2"}, want: []string{"rate limit -2"}},
+		"keys":       {env: map[string]string{"KEB_STAGE_KEYS": canary}, want: []string{"KEB_STAGE_KEYS"}},
+		"two ways":   {env: map[string]string{"KEB_NATS_PASSWORD": canary, "KEB_NATS_PASSWORD_FILE": "main_test.go"}, want: []string{"exclude each other"}},
+		"no file":    {env: map[string]string{"KEB_STAGE_KEYS_FILE": "no-such-file"}, want: []string{"KEB_STAGE_KEYS_FILE"}},
+		"argument":   {args: []string{"run"}, want: []string{`argument "run"`}},
+		"step error": {steps: func(context.Context, *slog.Logger) ([]Step, error) { return nil, errors.New("no url") }, want: []string{"make steps: no url"}},
+		"no steps":   {steps: func(context.Context, *slog.Logger) ([]Step, error) { return nil, nil }, want: []string{"no steps"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for k, v := range c.env {
+				t.Setenv(k, v)
+			}
+			steps := c.steps
+			if steps == nil {
+				steps = hellos
+			}
+			args := c.args
+			if args == nil {
+				args = []string{"-check-config"}
+			}
+			err := runMain(t.Context(), testkit.Logger(t), args, io.Discard, "hello", "1.0.0", steps)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Errorf("error holds a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestMainServesStepsMetricsAndHealth(t *testing.T) {
+	server := testkit.NATS(t)
+	ln := freeAddress(t)
+	t.Setenv("KEB_NATS_URL", server.URL())
+	t.Setenv("KEB_STAGE_KEYS", stageKey)
+	t.Setenv("KEB_METRICS_ADDR", ln)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- runMain(ctx, testkit.Logger(t), nil, io.Discard, "hello", "1.0.0", hellos) }()
+
+	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := bus.New(event.TypeStepExecute, "1/1", event.SourceOrchestrator, "1", time.Now(), event.StepExecute{
+		Operation: event.Operation{ID: "1"}, Stage: "s", Step: "Hello", Cursor: 1, Dispatch: 1, StageAttempt: 1,
+		ExecuteBefore: time.Now().Add(time.Minute),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), bus.Message{Subject: event.CommandSubject("hello", "Hello"), Event: e}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, "the result is there", func() bool {
+		s, err := b.JetStream().Stream(t.Context(), string(event.StreamResults))
+		return err == nil && s.CachedInfo().State.Msgs == 1
+	})
+	if body := fetch(t, "http://"+ln+"/metrics"); !strings.Contains(body, `keb_worker_steps_total{outcome="succeeded",step="Hello",worker="hello"} 1`) {
+		t.Errorf("metrics lack the step:\n%s", body)
+	}
+	var ready struct{ Status string }
+	if err := json.Unmarshal([]byte(fetch(t, "http://"+ln+"/readyz")), &ready); err != nil || ready.Status != "ok" {
+		t.Errorf("ready: %+v, %v", ready, err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("main: %v", err)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
