@@ -32,23 +32,29 @@ func loadEnv(into any, environment map[string]string) error {
 	var problems []error
 	parse := false
 	for _, e := range aggregate.Errors {
-		switch e := e.(type) {
-		case env.ParseError:
+		if _, ok := errors.AsType[env.ParseError](e); ok {
 			parse = true
-		case env.VarIsNotSetError:
-			problems = append(problems, fmt.Errorf("%s: is required and not set", e.Key))
-		case env.EmptyVarError:
-			problems = append(problems, fmt.Errorf("%s: must not be empty", e.Key))
-		case env.LoadFileContentError:
-			problems = append(problems, fmt.Errorf("%s: the file it names cannot be read: %w", e.Key, pathCause(e.Err)))
-		default:
-			problems = append(problems, e)
+			continue
 		}
+		problems = append(problems, problem(e))
 	}
 	if parse {
 		problems = append(problems, unreadable(into, environment)...)
 	}
 	return fmt.Errorf("configuration: %w", errors.Join(problems...))
+}
+
+func problem(err error) error {
+	if e, ok := errors.AsType[env.VarIsNotSetError](err); ok {
+		return fmt.Errorf("%s: is required and not set", e.Key)
+	}
+	if e, ok := errors.AsType[env.EmptyVarError](err); ok {
+		return fmt.Errorf("%s: must not be empty", e.Key)
+	}
+	if e, ok := errors.AsType[env.LoadFileContentError](err); ok {
+		return fmt.Errorf("%s: the file it names cannot be read: %w", e.Key, pathCause(e.Err))
+	}
+	return err
 }
 
 // unreadable finds the variables whose value does not fit. The library names the field only, so each variable is read
@@ -71,7 +77,7 @@ func unreadable(into any, environment map[string]string) []error {
 			continue
 		}
 		for _, e := range aggregate.Errors {
-			if p, ok := e.(env.ParseError); ok {
+			if p, ok := errors.AsType[env.ParseError](e); ok {
 				problems = append(problems, fmt.Errorf("%s: %s", field.Key, wanted(p.Type)))
 			}
 		}

@@ -25,10 +25,14 @@ func TestHealthAnswersAliveAndReady(t *testing.T) {
 		want healthAnswer
 	}{
 		{"/healthz", false, http.StatusOK, healthAnswer{Status: "ok"}},
-		{"/readyz", false, http.StatusServiceUnavailable,
-			healthAnswer{Status: "unavailable", Checks: map[string]string{"postgres": "ok", "nats": "not connected"}}},
-		{"/readyz", true, http.StatusOK,
-			healthAnswer{Status: "ok", Checks: map[string]string{"postgres": "ok", "nats": "ok"}}},
+		{
+			"/readyz", false, http.StatusServiceUnavailable,
+			healthAnswer{Status: "unavailable", Checks: map[string]string{"postgres": "ok", "nats": "not connected"}},
+		},
+		{
+			"/readyz", true, http.StatusOK,
+			healthAnswer{Status: "ok", Checks: map[string]string{"postgres": "ok", "nats": "ok"}},
+		},
 	}
 	for _, tt := range tests {
 		if tt.fix {

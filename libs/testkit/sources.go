@@ -98,11 +98,11 @@ func fromContainer(ctx context.Context) (_ *pgServer, err error) {
 }
 
 func fromDownload(ctx context.Context) (*pgServer, error) {
-	cache, err := os.UserCacheDir()
+	dir, err := pgfetch.DefaultDir()
 	if err != nil {
 		return nil, err
 	}
-	binDir, err := pgfetch.Binaries(ctx, pgfetch.Config{Dir: filepath.Join(cache, "keb-postgres")})
+	binDir, err := pgfetch.Binaries(ctx, pgfetch.Config{Dir: dir})
 	if err != nil {
 		return nil, err
 	}

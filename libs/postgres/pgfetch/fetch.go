@@ -27,6 +27,19 @@ type Config struct {
 	Repository string
 }
 
+// DefaultDir is a folder to keep the binaries in that survives the project's own folders: below the user's cache, or, for
+// root, where the other user that the server has to run as can reach them too.
+func DefaultDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/cache/keb-postgres", nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("download postgres: %w", err)
+	}
+	return filepath.Join(cache, "keb-postgres"), nil
+}
+
 // Binaries returns the folder with the programs postgres and initdb, and downloads them when they are not there. The error
 // is one line and says what else can be done.
 func Binaries(ctx context.Context, cfg Config) (string, error) {

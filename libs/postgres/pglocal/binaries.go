@@ -85,15 +85,18 @@ func serverBinaries(dir string) (string, bool) {
 	return filepath.Dir(server), true
 }
 
-// versionIn is the first number in a path: its major version, or 0.
+// versionIn is the major version in a folder's path, the first number of its last part that has one: 9 in
+// /usr/lib/postgresql/9.6/bin. Without a number it is 0.
 func versionIn(path string) int {
-	digits := strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' })
-	if len(digits) == 0 {
-		return 0
+	parts := strings.Split(filepath.ToSlash(path), "/")
+	for _, part := range slices.Backward(parts) {
+		digits := strings.FieldsFunc(part, func(r rune) bool { return r < '0' || r > '9' })
+		if len(digits) == 0 {
+			continue
+		}
+		if n, err := strconv.Atoi(digits[0]); err == nil {
+			return n
+		}
 	}
-	n, err := strconv.Atoi(digits[0])
-	if err != nil {
-		return 0
-	}
-	return n
+	return 0
 }

@@ -62,10 +62,10 @@ func (id identity) command(ctx context.Context, dir, program string, args ...str
 	return cmd
 }
 
-// enter finds out whether the server's user can run the program and reach the folder, and what it needs for that. Where
-// root keeps its folders to itself (a clone below /root) the server gets the capability to pass through them, if we
-// have it to give; the password then is what keeps other users of the machine from reading files through the server.
-func (id identity) enter(ctx context.Context, program, dir string) (identity, error) {
+// enter finds out whether the server's user can run the program and reach the folder, and which one of the capabilities
+// it needs for that. Where root keeps its folders to itself (a clone below /root) the server gets the capability to pass
+// through them, if we have it to give; the password then keeps other users of the machine from reading files by the server.
+func (id identity) enter(ctx context.Context, program, dir string, capabilities []uintptr) (identity, error) {
 	// A shell's cd, not the child's working folder: that is set before the capabilities take effect.
 	tryDir := func(id identity, dir string) error {
 		return id.command(ctx, "/", "/bin/sh", "-c", `cd -- "$0"`, dir).Run()
@@ -74,10 +74,13 @@ func (id identity) enter(ctx context.Context, program, dir string) (identity, er
 		return id, fmt.Errorf("user %s cannot run %s: %w", id.who(), program, err)
 	}
 	err := tryDir(id, dir)
-	if err == nil || !id.other {
-		return id, err
+	if err == nil {
+		return id, nil
 	}
-	for _, capability := range passCapabilities {
+	for _, capability := range capabilities {
+		if !id.other {
+			break
+		}
 		with := id
 		with.caps = []uintptr{capability}
 		if tryDir(with, dir) == nil {

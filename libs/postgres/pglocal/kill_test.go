@@ -191,12 +191,17 @@ func TestTheServerEndsWithItsParent(t *testing.T) {
 	dir := dataDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)
 	kill(t, owner)
+	waitUntil(t, "the end of the server", func() bool { return inspect(serverPID, dir) == processGone })
+}
+
+func waitUntil(t *testing.T, what string, ok func() bool) {
+	t.Helper()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	for ctx := testContext(t); inspect(serverPID, dir) != processGone; {
+	for ctx := testContext(t); !ok(); {
 		select {
 		case <-ctx.Done():
-			t.Fatal("the server still runs")
+			t.Fatalf("%s: did not happen", what)
 		case <-tick.C:
 		}
 	}

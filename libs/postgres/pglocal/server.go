@@ -106,7 +106,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.id, err = serverIdentity(dir); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	if s.id, err = s.id.enter(ctx, s.program("postgres"), filepath.Dir(dir)); err != nil {
+	if s.id, err = s.id.enter(ctx, s.program("postgres"), filepath.Dir(dir), passCapabilities); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 	if err := s.stopLeftover(ctx); err != nil {

@@ -1,0 +1,101 @@
+package pglocal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func fakeBinaries(t *testing.T, dir string, programs ...string) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range programs {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return real
+}
+
+func TestFindPrefersPathThenTheNewestVersion(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	v9 := fakeBinaries(t, filepath.Join(root, "pg", "9.6", "bin"), "postgres", "initdb")
+	v17 := fakeBinaries(t, filepath.Join(root, "pg", "17", "bin"), "postgres", "initdb")
+	v16 := fakeBinaries(t, filepath.Join(root, "pg", "16", "bin"), "postgres", "initdb")
+	clientOnly := fakeBinaries(t, filepath.Join(root, "client"), "psql", "postgres")
+	links := filepath.Join(root, "links")
+	if err := os.MkdirAll(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(v16, "postgres"), filepath.Join(links, "postgres")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := find("", []string{"", clientOnly, links}, []string{filepath.Join(root, "pg", "*", "bin")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{v16, v17, v9}, got); diff != "" {
+		t.Errorf("want the folder that PATH links to first, then the newest; diff (-want +got)\n%s", diff)
+	}
+
+	got, err = find(v9, []string{v17}, nil)
+	if diff := cmp.Diff([]string{v9}, got); diff != "" || err != nil {
+		t.Errorf("the folder that is asked for: %v, diff (-want +got)\n%s", err, diff)
+	}
+}
+
+func TestFindWithoutBinariesNamesTheWaysOut(t *testing.T) {
+	t.Parallel()
+	_, err := find("", []string{t.TempDir()}, []string{filepath.Join(t.TempDir(), "*")})
+	if !errors.Is(err, ErrNoBinaries) {
+		t.Fatalf("got %v, want ErrNoBinaries", err)
+	}
+	for _, want := range []string{"install", BinEnv, "address of a running server", "downloaded"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %q", want, err)
+		}
+	}
+	empty := t.TempDir()
+	if _, err := find(empty, nil, nil); err == nil || !strings.Contains(err.Error(), BinEnv+"="+empty) {
+		t.Errorf("a wrong folder in the variable: got %v", err)
+	}
+}
+
+func TestAFolderThatTheServersUserCannotEnterIsNamed(t *testing.T) {
+	t.Parallel()
+	id := identity{other: true, uid: 65534, gid: 65534, name: "nobody"}
+	if os.Geteuid() != 0 {
+		// Without root there is no other user: what is closed to us is an error at once.
+		id = identity{}
+	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	below := filepath.Join(closed, "below")
+	if err := os.MkdirAll(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
+	_, err := id.enter(testContext(t), "/bin/true", below, nil)
+	if err == nil {
+		t.Fatal("entered")
+	}
+	if id.other && !strings.Contains(err.Error(), "user nobody") {
+		t.Errorf("got %v", err)
+	}
+	if id.other && !strings.Contains(err.Error(), "chmod o+x /") {
+		t.Errorf("got %v, want the way out", err)
+	}
+}

@@ -1,0 +1,229 @@
+package pglocal
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	first := start(t, Config{DataDir: dir})
+	if err := first.EnsureDatabase(testContext(t), "keb"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, first.URL("keb")).ExecContext(t.Context(), `CREATE TABLE kept ()`); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, first)
+	stop(t, first) // harmless
+
+	second := start(t, Config{DataDir: dir})
+	if err := second.EnsureDatabase(testContext(t), "keb"); err != nil {
+		t.Fatal(err)
+	}
+	db := open(t, second.URL("keb"))
+	if _, err := db.ExecContext(t.Context(), `SELECT FROM kept`); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.CreateDatabase(testContext(t), "copy", "keb"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	s := start(t, Config{DataDir: dir})
+	_, err := postgres.Open(testContext(t), postgres.Config{
+		URL: fmt.Sprintf("postgres://postgres:wrong@127.0.0.1:%d/postgres", s.Port()),
+	})
+	if err == nil || !strings.Contains(err.Error(), "password authentication failed") {
+		t.Errorf("got %v", err)
+	}
+	db := open(t, s.URL("postgres"))
+	for _, statement := range []string{
+		`SELECT 'canary' FROM missing`, `CREATE TABLE u (t text PRIMARY KEY)`, `INSERT INTO u VALUES ('canary'), ('canary')`,
+	} {
+		_, _ = db.ExecContext(t.Context(), statement) // most of them fail, that is the point
+	}
+	log, err := os.ReadFile(filepath.Join(dir, logFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(log), "duplicate key") || strings.Contains(string(log), "canary") {
+		t.Errorf("want the error and no value in the log:\n%s", log)
+	}
+}
+
+func TestDurableAndThrowawaySettings(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		cfg  Config
+		want map[string]string
+	}{
+		"durable": {Config{Durable: true}, map[string]string{
+			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100",
+		}},
+		"throwaway": {Config{}, map[string]string{"fsync": "off", "synchronous_commit": "off"}},
+		"own settings count": {
+			Config{Durable: true, Settings: map[string]string{"work_mem": "7MB", "fsync": "off"}},
+			map[string]string{"work_mem": "7MB", "fsync": "off"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.cfg.DataDir = dataDir(t)
+			s := start(t, tt.cfg)
+			db := open(t, s.SocketURL("postgres"))
+			for setting, want := range tt.want {
+				var got string
+				if err := db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting); err != nil {
+					t.Fatal(err)
+				}
+				if got != want {
+					t.Errorf("%s is %s, want %s", setting, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAPathTooLongForASocketWorksOverTCP(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(dataDir(t), strings.Repeat("long", 25))
+	s := start(t, Config{DataDir: dir})
+	if s.SocketURL("postgres") != s.URL("postgres") {
+		t.Error("there is a socket address")
+	}
+	open(t, s.SocketURL("postgres"))
+}
+
+func TestStartRefusesAPortInUse(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	port := ln.Addr().(*net.TCPAddr).Port
+	dir := dataDir(t)
+	_, err = Start(testContext(t), Config{DataDir: dir, Port: port})
+	if !errors.Is(err, ErrPortInUse) || !strings.Contains(err.Error(), fmt.Sprintf("127.0.0.1:%d; stop", port)) {
+		t.Errorf("got %v", err)
+	}
+	start(t, Config{DataDir: dir}) // the refusal has left the folder free
+}
+
+func TestStartReportsTheServersOwnWords(t *testing.T) {
+	t.Parallel()
+	_, err := Start(testContext(t), Config{DataDir: dataDir(t), Settings: map[string]string{"no_such_setting": "1"}})
+	if err == nil || !strings.Contains(err.Error(), `unrecognized configuration parameter "no_such_setting"`) ||
+		strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStartLeavesAFolderAloneThatIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "thesis.txt")
+	if err := os.WriteFile(file, []byte("important"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(testContext(t), Config{DataDir: dir})
+	if err == nil || !strings.Contains(err.Error(), "choose another") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the file is gone: %v", err)
+	}
+}
+
+func TestStartNamesTheVersionThatMadeTheFolder(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(testContext(t), Config{DataDir: dir})
+	if err == nil || !strings.Contains(err.Error(), "was made by PostgreSQL 9") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStartClearsAHalfMadeCluster(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	if err := os.MkdirAll(filepath.Join(dir+".init", "base"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Config{DataDir: dir})
+	if _, err := os.Stat(dir + ".init"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the half made cluster is still there: %v", err)
+	}
+}
+
+func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	s := start(t, Config{DataDir: dir})
+	stop(t, s)
+	port, err := choosePort(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := s.id.command(testContext(t), "/", s.program("postgres"), "-D", dir, "-p", fmt.Sprint(port), "-k", dir)
+	if err := foreign.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func(cmd *exec.Cmd) {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}(foreign)
+	waitUntil(t, "the foreign server runs", func() bool { p, ok := readPIDFile(dir); return ok && p.ready })
+	_, err = Start(testContext(t), Config{DataDir: dir})
+	inUse, ok := errors.AsType[*InUseError](err)
+	if !ok || !inUse.Foreign || inUse.PID != foreign.Process.Pid {
+		t.Errorf("got %v, want the foreign server %d named", err, foreign.Process.Pid)
+	}
+}
+
+func TestDoneTellsOfAServerThatDied(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{DataDir: dataDir(t)})
+	select {
+	case <-s.Done():
+		t.Fatal("done while it runs")
+	default:
+	}
+	if err := endProcess(testContext(t), s.PID(), s.Done()); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Done()
+}
+
+func TestStartWithoutADataFolder(t *testing.T) {
+	t.Parallel()
+	if _, err := Start(testContext(t), Config{}); err == nil || !strings.Contains(err.Error(), "data folder is not set") {
+		t.Errorf("got %v", err)
+	}
+}
