@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	embedded "github.com/fergusstrange/embedded-postgres"
@@ -90,13 +91,15 @@ func fetch(ctx context.Context, cfg Config) error {
 		}
 		done <- err
 	}()
-	// The library takes no context; it is waited for, so that nothing writes to the folder behind our back.
-	err = <-done
-	if ctx.Err() != nil {
-		return fmt.Errorf("download postgres: %w", context.Cause(ctx))
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		// The library takes no context and may wait for a network that never answers. It is left to itself in its scratch
+		// folder; nothing reads that.
+		return fmt.Errorf("download postgres from %s: %w", repository, context.Cause(ctx))
 	}
 	if !complete(filepath.Join(work, "server", "bin")) {
-		return fmt.Errorf("download postgres from %s: %w; install PostgreSQL or give the address of a server instead", repository, err)
+		return fmt.Errorf("download postgres from %s: %w; install PostgreSQL or give the address of a server instead", repository, oneLine(err))
 	}
 	target := filepath.Join(cfg.Dir, "server")
 	if err := os.RemoveAll(target); err != nil {
@@ -106,6 +109,15 @@ func fetch(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("download postgres: %w", err)
 	}
 	return nil
+}
+
+// oneLine keeps the first line: the library adds the output of the programs it has run.
+func oneLine(err error) error {
+	if err == nil {
+		return errors.New("nothing was unpacked")
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
+	return errors.New(first)
 }
 
 func complete(bin string) bool {
