@@ -1,0 +1,364 @@
+package extclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sony/gobreaker/v2"
+	"go.opentelemetry.io/otel/propagation"
+)
+
+// Config says which system a client talks to, and how long it waits.
+type Config struct {
+	// System names the system in errors and metrics, for example "avs".
+	System string
+	// BaseURL is what every route is added to.
+	BaseURL string
+	// Timeout is the deadline of one request; default 30 s. A token and a repeated request have their own.
+	Timeout time.Duration
+	// MaxAnswer is how many bytes of an answer are read; default 8 MiB. A longer one is an AnswerError.
+	MaxAnswer int64
+	// Username and Password are for basic authentication; no Username means none.
+	Username string
+	Password string
+	// BreakAfter is how many failures in a row open the breaker; default 10.
+	BreakAfter uint32
+	// BreakFor is how long the breaker stays open before one call may try again; default 5 s.
+	BreakFor time.Duration
+}
+
+// Deps is what a client needs besides its configuration. Every field is optional.
+type Deps struct {
+	// Registerer gets the metrics keb_external_*; clients may share it.
+	Registerer prometheus.Registerer
+	// Transport is used in place of http.DefaultTransport.
+	Transport http.RoundTripper
+	// Now is used in place of time.Now.
+	Now func() time.Time
+	// Log gets a word when a breaker opens or closes.
+	Log *slog.Logger
+}
+
+func (d Deps) clock() func() time.Time {
+	if d.Now == nil {
+		return time.Now
+	}
+	return d.Now
+}
+
+// Client calls one external system. It is safe for use by several goroutines.
+type Client struct {
+	cfg     Config
+	base    string
+	http    *http.Client
+	tokens  TokenSource
+	metrics *metrics
+	breaker *gobreaker.CircuitBreaker[*answer]
+}
+
+// New builds a client. Tokens may be nil. It returns an error that names the field for a configuration that cannot
+// work.
+func New(cfg Config, tokens TokenSource, deps Deps) (*Client, error) {
+	if err := CheckURL("base URL of "+cfg.System, cfg.BaseURL); err != nil {
+		return nil, err
+	}
+	if cfg.System == "" {
+		return nil, errors.New("system is empty: want the name of the external system")
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	if cfg.MaxAnswer <= 0 {
+		cfg.MaxAnswer = 8 << 20
+	}
+	if cfg.BreakAfter == 0 {
+		cfg.BreakAfter = 10
+	}
+	if cfg.BreakFor <= 0 {
+		cfg.BreakFor = 5 * time.Second
+	}
+	m, err := newMetrics(deps.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of %s: %w", cfg.System, err)
+	}
+	log := deps.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{
+		cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), tokens: tokens, metrics: m,
+		http: &http.Client{Transport: deps.Transport, CheckRedirect: noRedirect},
+	}
+	c.breaker = gobreaker.NewCircuitBreaker[*answer](gobreaker.Settings{
+		Name: cfg.System, Timeout: cfg.BreakFor,
+		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= cfg.BreakAfter },
+		// A caller that goes away says nothing about the system.
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			open := 0.0
+			switch to {
+			case gobreaker.StateOpen:
+				open = 1
+				log.Warn("external system keeps failing, calls are paused", "system", cfg.System, "pause", cfg.BreakFor)
+			case gobreaker.StateClosed:
+				log.Info("external system works again", "system", cfg.System)
+			}
+			m.open.WithLabelValues(cfg.System).Set(open)
+		},
+	})
+	return c, nil
+}
+
+// CheckURL returns an error that names what, unless text is an absolute http or https URL.
+func CheckURL(what, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("%s: want an absolute http or https URL, got %q", what, redactURL(u, text))
+	}
+	return nil
+}
+
+func redactURL(u *url.URL, text string) string {
+	if u == nil {
+		return Sanitize(text)
+	}
+	return u.Redacted()
+}
+
+// A redirect of an API is a wrong configuration, and following it could carry credentials elsewhere.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// Request is one call.
+type Request struct {
+	Method string
+	// Route is the path below the base URL with {names} in braces; it is what errors show.
+	Route string
+	// Params fill the braces of Route in order, escaped.
+	Params []string
+	Query  url.Values
+	Header http.Header
+	// Body is sent as JSON unless nil. Form is sent instead when it is not nil.
+	Body any
+	Form url.Values
+	// Accept lists the statuses that are no error; default 200, 201, 202 and 204.
+	Accept []int
+	// Sensitive calls carry secrets: nothing the system says about a failure gets into the error.
+	Sensitive bool
+}
+
+type answer struct {
+	status int
+	body   []byte
+}
+
+// Do sends the request and decodes the JSON answer into the value that into points to, unless that is nil. An answer
+// without a body leaves into untouched.
+func (c *Client) Do(ctx context.Context, req Request, into any) error {
+	payload, contentType, err := encode(req)
+	if err != nil {
+		return &CallError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: err, permanent: true}
+	}
+	target, err := c.target(req)
+	if err != nil {
+		return &CallError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: err, permanent: true}
+	}
+	a, err := c.authorized(ctx, req, target, payload, contentType)
+	if err != nil {
+		return &CallError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: bare(err)}
+	}
+	if !accepted(req.Accept, a.status) {
+		e := &StatusError{System: c.cfg.System, Method: req.Method, Route: req.Route, Status: a.status, body: a.body}
+		if !req.Sensitive {
+			e.Message = message(a.body)
+		}
+		return e
+	}
+	if into == nil || len(bytes.TrimSpace(a.body)) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(a.body, into); err != nil {
+		return &AnswerError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: shape(err)}
+	}
+	return nil
+}
+
+// authorized sends the request, and once more with a new token when the first one is refused.
+func (c *Client) authorized(ctx context.Context, req Request, target string, payload []byte, contentType string) (*answer, error) {
+	for attempt := 0; ; attempt++ {
+		token := ""
+		if c.tokens != nil {
+			var err error
+			if token, err = c.tokens.Token(ctx); err != nil {
+				return nil, err
+			}
+		}
+		a, err := c.guarded(ctx, req, target, payload, contentType, token)
+		if err != nil || a.status != http.StatusUnauthorized || token == "" {
+			return a, err
+		}
+		c.tokens.Forget(token)
+		if attempt > 0 {
+			return a, nil
+		}
+	}
+}
+
+// errFailing makes the breaker count an answer that says that the system is failing.
+var errFailing = errors.New("failing")
+
+func (c *Client) guarded(ctx context.Context, req Request, target string, payload []byte, contentType, token string) (*answer, error) {
+	var got *answer
+	_, err := c.breaker.Execute(func() (*answer, error) {
+		a, err := c.send(ctx, req, target, payload, contentType, token)
+		if err != nil {
+			return nil, err
+		}
+		got = a
+		if a.status >= http.StatusInternalServerError {
+			return nil, errFailing
+		}
+		return a, nil
+	})
+	switch {
+	case got != nil:
+		return got, nil
+	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
+		c.metrics.requests.WithLabelValues(c.cfg.System, "open").Inc()
+		return nil, ErrOpen
+	}
+	return nil, err
+}
+
+func (c *Client) send(ctx context.Context, req Request, target string, payload []byte, contentType, token string) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	var body io.Reader
+	if payload != nil {
+		body = bytes.NewReader(payload)
+	}
+	r, err := http.NewRequestWithContext(ctx, req.Method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range req.Header {
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	r.Header.Set("Accept", "application/json")
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	switch {
+	case token != "":
+		r.Header.Set("Authorization", "Bearer "+token)
+	case c.cfg.Username != "":
+		r.SetBasicAuth(c.cfg.Username, c.cfg.Password)
+	}
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+
+	start := time.Now()
+	resp, err := c.http.Do(r)
+	if err != nil {
+		c.metrics.answered(c.cfg.System, 0, time.Since(start))
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxAnswer+1))
+	if err == nil && int64(len(data)) > c.cfg.MaxAnswer {
+		err = fmt.Errorf("answer is longer than %d bytes", c.cfg.MaxAnswer)
+	}
+	if err != nil {
+		c.metrics.answered(c.cfg.System, 0, time.Since(start))
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	c.metrics.answered(c.cfg.System, resp.StatusCode, time.Since(start))
+	return &answer{status: resp.StatusCode, body: data}, nil
+}
+
+func encode(req Request) (payload []byte, contentType string, err error) {
+	switch {
+	case req.Form != nil:
+		return []byte(req.Form.Encode()), "application/x-www-form-urlencoded", nil
+	case req.Body != nil:
+		payload, err = json.Marshal(req.Body)
+		if err != nil {
+			return nil, "", fmt.Errorf("encode body: %w", err)
+		}
+		return payload, "application/json", nil
+	}
+	return nil, "", nil
+}
+
+// target fills the route's braces. A value that would name another path ("", "." or "..") is refused.
+func (c *Client) target(req Request) (string, error) {
+	var path strings.Builder
+	rest, params := req.Route, req.Params
+	for {
+		before, after, ok := strings.Cut(rest, "{")
+		path.WriteString(before)
+		if !ok {
+			break
+		}
+		name, tail, ok := strings.Cut(after, "}")
+		if !ok || len(params) == 0 {
+			return "", errors.New("route and parameters do not fit together")
+		}
+		if params[0] == "" || params[0] == "." || params[0] == ".." {
+			return "", fmt.Errorf("%s: %q cannot be part of a path", name, params[0])
+		}
+		path.WriteString(url.PathEscape(params[0]))
+		rest, params = tail, params[1:]
+	}
+	if len(params) > 0 {
+		return "", errors.New("route and parameters do not fit together")
+	}
+	target := c.base + path.String()
+	if len(req.Query) > 0 {
+		target += "?" + req.Query.Encode()
+	}
+	return target, nil
+}
+
+func accepted(statuses []int, status int) bool {
+	if len(statuses) == 0 {
+		statuses = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent}
+	}
+	for _, s := range statuses {
+		if s == status {
+			return true
+		}
+	}
+	return false
+}
+
+// bare drops the URL that net/http puts into its errors: its query may hold a secret.
+func bare(err error) error {
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		return call.Err
+	}
+	return err
+}
+
+// shape keeps of a decoding error where it was and drops what was read there.
+func shape(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s is not of the expected type %s", fieldName(e.Field), e.Type)
+	}
+	return errors.New("not the expected JSON")
+}
+
+func fieldName(field string) string {
+	if field == "" {
+		return "the document"
+	}
+	return field
+}

@@ -1,0 +1,238 @@
+package extclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve starts a server and a client of it.
+func serve(t *testing.T, cfg extclient.Config, tokens extclient.TokenSource, deps extclient.Deps, h http.HandlerFunc) *extclient.Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	if deps.Transport == nil {
+		deps.Transport = transport
+	}
+	cfg.System = "sys"
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = server.URL + "/base"
+	}
+	c, err := extclient.New(cfg, tokens, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRequestReachesTheSystemAsAsked(t *testing.T) {
+	t.Parallel()
+	var got *http.Request
+	var body string
+	c := serve(t, extclient.Config{Username: "u", Password: "p"}, nil, extclient.Deps{}, func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		got, body = r, string(data)
+		_, _ = io.WriteString(w, `{"id":7}`)
+	})
+	var answer struct{ ID int }
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+	err := c.Do(trace.ContextWithSpanContext(t.Context(), span), extclient.Request{
+		Method: http.MethodPut, Route: "/things/{id}/x", Params: []string{"a/b?c"}, Query: url.Values{"q": {"1"}},
+		Header: http.Header{"Tenant": {"ga"}}, Body: map[string]int{"n": 1},
+	}, &answer)
+	if err != nil || answer.ID != 7 {
+		t.Fatalf("answer %+v, error %v", answer, err)
+	}
+	user, password, _ := got.BasicAuth()
+	for what, pair := range map[string][2]string{
+		"path":        {got.URL.EscapedPath(), "/base/things/a%2Fb%3Fc/x"},
+		"query":       {got.URL.RawQuery, "q=1"},
+		"tenant":      {got.Header.Get("Tenant"), "ga"},
+		"body":        {body, `{"n":1}`},
+		"type":        {got.Header.Get("Content-Type"), "application/json"},
+		"user":        {user + ":" + password, "u:p"},
+		"traceparent": {got.Header.Get("Traceparent"), "00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-00"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: %q, want %q", what, pair[0], pair[1])
+		}
+	}
+}
+
+func TestErrorsSayWhetherTheyMayPass(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name      string
+		status    int
+		body      string
+		temporary bool
+		text      string
+	}{
+		{"bad request", 400, `{"message":"no such plan"}`, false, "sys: GET /x: status 400: no such plan"},
+		{"unauthorized", 401, "", false, "sys: GET /x: status 401"},
+		{"not found", 404, `{"error":"gone"}`, false, "sys: GET /x: status 404: gone"},
+		{"timeout", 408, "", true, "sys: GET /x: status 408"},
+		{"too many", 429, "", true, "sys: GET /x: status 429"},
+		{"failure", 500, "<html>boom</html>", true, "sys: GET /x: status 500"},
+		{"unavailable", 503, "", true, "sys: GET /x: status 503"},
+		{"redirect", 302, "", false, "sys: GET /x: status 302"},
+		{"garbage", 200, "<html>", true, "sys: GET /x: unreadable answer: not the expected JSON"},
+		{"other type", 200, `{"id":"seven"}`, true, "sys: GET /x: unreadable answer: id is not of the expected type int"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, extclient.Config{}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(test.status)
+				_, _ = io.WriteString(w, test.body)
+			})
+			var into struct {
+				ID int `json:"id"`
+			}
+			err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/x"}, &into)
+			if err == nil || err.Error() != test.text {
+				t.Fatalf("error %v, want %s", err, test.text)
+			}
+			if extclient.IsTemporary(err) != test.temporary {
+				t.Errorf("temporary: %v, want %v", !test.temporary, test.temporary)
+			}
+		})
+	}
+}
+
+func TestCallWithoutAnswerIsTemporaryAndEndsInTime(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	c := serve(t, extclient.Config{Timeout: 50 * time.Millisecond}, nil, extclient.Deps{}, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	err := c.Do(t.Context(), extclient.Request{
+		Method: http.MethodGet, Route: "/x", Query: url.Values{"key": {"secret-in-query"}},
+	}, nil)
+	if !extclient.IsTemporary(err) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a call that times out: %v", err)
+	}
+	if strings.Contains(err.Error(), "secret-in-query") {
+		t.Errorf("the error shows the query: %v", err)
+	}
+}
+
+func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	var broken atomic.Bool
+	broken.Store(true)
+	registry := prometheus.NewRegistry()
+	c := serve(t, extclient.Config{BreakAfter: 3, BreakFor: 30 * time.Millisecond}, nil, extclient.Deps{Registerer: registry},
+		func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			if broken.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+	call := func() error { return c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil) }
+	for range 3 {
+		if err := call(); !extclient.IsStatus(err, http.StatusServiceUnavailable) {
+			t.Fatalf("while it is closed: %v", err)
+		}
+	}
+	err := call()
+	if !errors.Is(err, extclient.ErrOpen) || !extclient.IsTemporary(err) {
+		t.Fatalf("while it is open: %v", err)
+	}
+	if asked.Load() != 3 {
+		t.Errorf("%d calls reached the system, want 3", asked.Load())
+	}
+	if n, _ := testutil.GatherAndCount(registry, "keb_external_requests_total"); n != 2 {
+		t.Errorf("%d series of requests, want one for 503 and one for open", n)
+	}
+	broken.Store(false)
+	deadline := time.Now().Add(5 * time.Second)
+	for err := call(); err != nil; err = call() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the breaker does not close again: %v", err)
+		}
+	}
+}
+
+func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	c := serve(t, extclient.Config{BreakAfter: 2}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+	})
+	for range 5 {
+		if err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil); !extclient.IsStatus(err, http.StatusNotFound) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTooLongAnswerIsRefused(t *testing.T) {
+	t.Parallel()
+	c := serve(t, extclient.Config{MaxAnswer: 10}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("a", 11))
+	})
+	err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil)
+	if err == nil || !strings.Contains(err.Error(), "longer than 10 bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadRequestIsPermanentAndNamesTheParameter(t *testing.T) {
+	t.Parallel()
+	c := serve(t, extclient.Config{}, nil, extclient.Deps{}, func(http.ResponseWriter, *http.Request) { t.Error("the system was called") })
+	for _, value := range []string{"", ".", ".."} {
+		err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/{tenant}", Params: []string{value}}, nil)
+		if err == nil || extclient.IsTemporary(err) || !strings.Contains(err.Error(), "tenant") {
+			t.Errorf("parameter %q: %v", value, err)
+		}
+	}
+	if err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/x", Params: []string{"y"}}, nil); err == nil || extclient.IsTemporary(err) {
+		t.Errorf("a parameter too many: %v", err)
+	}
+}
+
+func TestNewRefusesAnAddressThatCannotWork(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "localhost:80", "ftp://h", "http://", "http://u:pw-secret@"} {
+		_, err := extclient.New(extclient.Config{System: "sys", BaseURL: address}, nil, extclient.Deps{})
+		if err == nil || !strings.Contains(err.Error(), "sys") || strings.Contains(err.Error(), "pw-secret") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+func TestClientsShareTheMetricsOfARegistry(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	for range 2 {
+		c := serve(t, extclient.Config{}, nil, extclient.Deps{Registerer: registry}, func(http.ResponseWriter, *http.Request) {})
+		if err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "# HELP keb_external_requests_total Calls to external systems by system and status code; code is \"error\" without an answer, \"open\" while paused.\n" +
+		"# TYPE keb_external_requests_total counter\nkeb_external_requests_total{code=\"200\",system=\"sys\"} 2\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "keb_external_requests_total"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,109 @@
+package extclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// GraphQLRequest is one GraphQL operation whose field is aliased as "result".
+type GraphQLRequest struct {
+	// Name is what errors show, for example "provisionRuntime".
+	Name      string
+	Query     string
+	Variables map[string]any
+	Header    http.Header
+	Sensitive bool
+}
+
+// GraphQLError is the first error of a GraphQL answer, with the extensions of facts/keb.md 5.4.
+type GraphQLError struct {
+	System string
+	// Name is the request's name.
+	Name string
+	// Code is error_code; 0 when the system gave none.
+	Code int
+	// Reason and Component are error_reason and error_component.
+	Reason    string
+	Component string
+	// Message is shortened and without secrets.
+	Message string
+}
+
+// ReasonNotFound is the error_reason of something that does not exist.
+const ReasonNotFound = "err_db_not_found"
+
+// Error names the operation and what the system said.
+func (e *GraphQLError) Error() string {
+	text := fmt.Sprintf("%s: %s: code %d", e.System, e.Name, e.Code)
+	if e.Reason != "" {
+		text += " (" + e.Reason + ")"
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return text
+}
+
+// NotFound reports whether the thing asked for does not exist.
+func (e *GraphQLError) NotFound() bool { return e.Reason == ReasonNotFound }
+
+// Temporary reports whether the operation may work later: everything but not found and codes 400 to 499.
+func (e *GraphQLError) Temporary() bool {
+	return !e.NotFound() && (e.Code < http.StatusBadRequest || e.Code >= http.StatusInternalServerError)
+}
+
+// IsNotFound reports whether err is an answer that says that the thing asked for does not exist. Status 404 is not:
+// on a GraphQL endpoint it means a wrong address.
+func IsNotFound(err error) bool {
+	var e interface{ NotFound() bool }
+	return errors.As(err, &e) && e.NotFound()
+}
+
+// GraphQL posts the operation to the base URL and decodes its result into the value that into points to. An
+// answer without a result and without an error is an AnswerError.
+func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) error {
+	var got struct {
+		Data struct {
+			Result json.RawMessage `json:"result"`
+		} `json:"data"`
+		Errors []struct {
+			Message    string `json:"message"`
+			Extensions struct {
+				Code      int    `json:"error_code"`
+				Reason    string `json:"error_reason"`
+				Component string `json:"error_component"`
+			} `json:"extensions"`
+		} `json:"errors"`
+	}
+	err := c.Do(ctx, Request{
+		Method: http.MethodPost, Header: req.Header, Sensitive: req.Sensitive,
+		Body: map[string]any{"query": req.Query, "variables": req.Variables}, Accept: []int{http.StatusOK},
+	}, &got)
+	if err != nil {
+		return fmt.Errorf("%s: %w", req.Name, err)
+	}
+	if len(got.Errors) > 0 {
+		first := got.Errors[0]
+		e := &GraphQLError{
+			System: c.cfg.System, Name: req.Name, Code: first.Extensions.Code,
+			Reason: Sanitize(first.Extensions.Reason), Component: Sanitize(first.Extensions.Component),
+		}
+		if !req.Sensitive {
+			e.Message = Sanitize(first.Message)
+		}
+		return e
+	}
+	if len(got.Data.Result) == 0 || string(got.Data.Result) == "null" {
+		return &AnswerError{System: c.cfg.System, Method: http.MethodPost, Route: req.Name, Err: errors.New("neither data nor errors")}
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(got.Data.Result, into); err != nil {
+		return &AnswerError{System: c.cfg.System, Method: http.MethodPost, Route: req.Name, Err: shape(err)}
+	}
+	return nil
+}

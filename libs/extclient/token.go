@@ -1,0 +1,118 @@
+package extclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+// TokenSource gives bearer tokens. It must be safe for use by several goroutines.
+type TokenSource interface {
+	// Token returns a token that is believed to be good.
+	Token(ctx context.Context) (string, error)
+	// Forget tells that a token was refused, so that Token does not return it again.
+	Forget(token string)
+}
+
+// TokenConfig says how tokens are had from an OAuth2 token endpoint.
+type TokenConfig struct {
+	// URL is the token endpoint.
+	URL          string
+	ClientID     string
+	ClientSecret string
+	// Username and Password are for the resource owner password grant.
+	Username string
+	Password string
+	Scopes   []string
+	// Timeout is the deadline of one call; default 10 s.
+	Timeout time.Duration
+}
+
+// ClientCredentials gives tokens of the OAuth2 client credentials grant, kept until shortly before they expire.
+func ClientCredentials(cfg TokenConfig, deps Deps) TokenSource {
+	grant := &clientcredentials.Config{
+		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, TokenURL: cfg.URL, Scopes: cfg.Scopes,
+		AuthStyle: oauth2.AuthStyleInHeader,
+	}
+	return newTokens(cfg, deps, grant.Token)
+}
+
+// PasswordGrant gives tokens of the OAuth2 resource owner password grant (facts/keb.md 5.1), kept until shortly before
+// they expire.
+func PasswordGrant(cfg TokenConfig, deps Deps) TokenSource {
+	grant := &oauth2.Config{
+		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Scopes: cfg.Scopes,
+		Endpoint: oauth2.Endpoint{TokenURL: cfg.URL, AuthStyle: oauth2.AuthStyleInHeader},
+	}
+	return newTokens(cfg, deps, func(ctx context.Context) (*oauth2.Token, error) {
+		return grant.PasswordCredentialsToken(ctx, cfg.Username, cfg.Password)
+	})
+}
+
+// tokens keeps one token; a mutex makes callers that need a new one wait for the same call.
+type tokens struct {
+	timeout time.Duration
+	client  *http.Client
+	now     func() time.Time
+	fetch   func(context.Context) (*oauth2.Token, error)
+
+	mu    sync.Mutex
+	token *oauth2.Token
+}
+
+// expiryMargin is how long before its end a token is no longer used.
+const expiryMargin = 20 * time.Second
+
+func newTokens(cfg TokenConfig, deps Deps, fetch func(context.Context) (*oauth2.Token, error)) *tokens {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 10 * time.Second
+	}
+	return &tokens{
+		timeout: cfg.Timeout, now: deps.clock(), fetch: fetch,
+		client: &http.Client{Transport: deps.Transport, CheckRedirect: noRedirect},
+	}
+}
+
+// Token implements TokenSource.
+func (t *tokens) Token(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.token != nil && (t.token.Expiry.IsZero() || t.now().Add(expiryMargin).Before(t.token.Expiry)) {
+		return t.token.AccessToken, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	token, err := t.fetch(context.WithValue(ctx, oauth2.HTTPClient, t.client))
+	if err != nil {
+		return "", fmt.Errorf("get token: %w", tokenError(err))
+	}
+	t.token = token
+	return token.AccessToken, nil
+}
+
+// Forget implements TokenSource.
+func (t *tokens) Forget(token string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.token != nil && t.token.AccessToken == token {
+		t.token = nil
+	}
+}
+
+// tokenError drops what the library's errors repeat of the request and the answer.
+func tokenError(err error) error {
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		return fmt.Errorf("token endpoint: status %d", refused.Response.StatusCode)
+	}
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		return call.Err
+	}
+	return errors.New("token endpoint: unreadable answer")
+}

@@ -1,0 +1,138 @@
+package extclient_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// issuer is a token endpoint that counts; its n-th token is "token-n".
+type issuer struct {
+	url    string
+	issued atomic.Int64
+	status atomic.Int64
+	form   chan string
+}
+
+func newIssuer(t *testing.T, deps *extclient.Deps) *issuer {
+	t.Helper()
+	i := &issuer{form: make(chan string, 100)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		user, password, _ := r.BasicAuth()
+		i.form <- user + ":" + password + " " + string(data)
+		if status := i.status.Load(); status != 0 {
+			w.WriteHeader(int(status))
+			_, _ = io.WriteString(w, `{"error":"invalid_grant","error_description":"`+string(data)+`"}`)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"access_token":"token-%d","token_type":"bearer","expires_in":3600}`, i.issued.Add(1))
+	}))
+	transport := &http.Transport{}
+	deps.Transport = transport
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	i.url = server.URL
+	return i
+}
+
+func TestTokenIsKeptUntilItExpires(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	now := time.Now()
+	deps := extclient.Deps{Now: func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}}
+	i := newIssuer(t, &deps)
+	source := extclient.ClientCredentials(extclient.TokenConfig{URL: i.url, ClientID: "id", ClientSecret: "s", Scopes: []string{"a", "b"}}, deps)
+	for range 3 {
+		if token, err := source.Token(t.Context()); err != nil || token != "token-1" {
+			t.Fatalf("token %q, error %v", token, err)
+		}
+	}
+	if form := <-i.form; form != "id:s grant_type=client_credentials&scope=a+b" {
+		t.Errorf("asked with %q", form)
+	}
+	mu.Lock()
+	now = now.Add(time.Hour)
+	mu.Unlock()
+	if token, err := source.Token(t.Context()); err != nil || token != "token-2" {
+		t.Errorf("after an hour: token %q, error %v", token, err)
+	}
+}
+
+func TestRefusedTokenIsReplacedOnceAndTheBodySentAgain(t *testing.T) {
+	t.Parallel()
+	deps := extclient.Deps{}
+	i := newIssuer(t, &deps)
+	source := extclient.PasswordGrant(extclient.TokenConfig{URL: i.url, ClientID: "id", Username: "u", Password: "p"}, deps)
+	var bodies []string
+	good := "Bearer token-2"
+	c := serve(t, extclient.Config{}, source, extclient.Deps{}, func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		bodies = append(bodies, string(data))
+		if r.Header.Get("Authorization") != good {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	if err := c.Do(t.Context(), extclient.Request{Method: http.MethodPost, Body: "payload"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(bodies, " "); got != `"payload" "payload"` {
+		t.Errorf("bodies %s", got)
+	}
+	if form := <-i.form; form != "id: grant_type=password&password=p&username=u" {
+		t.Errorf("asked with %q", form)
+	}
+	good = "nothing"
+	err := c.Do(t.Context(), extclient.Request{Method: http.MethodPost, Body: "payload"}, nil)
+	if !extclient.IsStatus(err, http.StatusUnauthorized) || len(bodies) != 4 {
+		t.Errorf("after %d requests: %v", len(bodies), err)
+	}
+}
+
+func TestNoTokenIsATemporaryErrorWithoutTheCredentials(t *testing.T) {
+	t.Parallel()
+	deps := extclient.Deps{}
+	i := newIssuer(t, &deps)
+	i.status.Store(http.StatusBadRequest)
+	source := extclient.PasswordGrant(extclient.TokenConfig{URL: i.url, ClientID: "id", Username: "u", Password: "pass-canary"}, deps)
+	c := serve(t, extclient.Config{}, source, extclient.Deps{}, func(http.ResponseWriter, *http.Request) { t.Error("the system was called") })
+	err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/x"}, nil)
+	if !extclient.IsTemporary(err) || !strings.Contains(err.Error(), "status 400") || strings.Contains(err.Error(), "canary") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestManyCallersShareOneToken(t *testing.T) {
+	t.Parallel()
+	deps := extclient.Deps{}
+	i := newIssuer(t, &deps)
+	source := extclient.ClientCredentials(extclient.TokenConfig{URL: i.url, ClientID: "id"}, deps)
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			if _, err := source.Token(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := i.issued.Load(); n != 1 {
+		t.Errorf("%d tokens were issued, want 1", n)
+	}
+}
