@@ -1,0 +1,31 @@
+package avs
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// createExternalEval creates the evaluation that watches the instance's public address.
+type createExternalEval struct{ *shared }
+
+// Name implements worker.Step.
+func (createExternalEval) Name() string { return "AVS_Create_External_Eval_Step" }
+
+// Run implements worker.Step.
+func (s createExternalEval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if small(op) {
+		return worker.Skip(op, "instances of plan "+op.Plan.Name+" are not watched from outside")
+	}
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if d.ExternalID != 0 {
+		return op, 0, nil
+	}
+	return s.ensure(ctx, op, external, "externalId", log)
+}

@@ -1,0 +1,67 @@
+package avs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// tags tells the internal evaluation where its cluster is.
+type tags struct{ *shared }
+
+// Name implements worker.Step.
+func (tags) Name() string { return "AVS_Tags" }
+
+// Run implements worker.Step.
+func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if !s.cfg.TagsEnabled {
+		return worker.Skip(op, "tags are not enabled")
+	}
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	switch {
+	case d.Tagged:
+		return op, 0, nil
+	case d.InternalID == 0:
+		return worker.Skip(op, "there is no internal evaluation")
+	}
+	var runtime provisioner.Details
+	if err := op.Details(provisioner.Name, &runtime); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if runtime.RuntimeID == "" {
+		return worker.Skip(op, "there is no runtime")
+	}
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, runtime.RuntimeID)
+	if err != nil {
+		return outcome.Of(op, "provisioner", s.cfg.RuntimeInterval, err)
+	}
+	have, err := s.avs.get(ctx, d.InternalID)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("read the evaluation: %w", err))
+	}
+	cluster := status.Configuration.Cluster
+	for _, t := range []tag{
+		{Content: cluster.Name, ClassID: s.cfg.ShootTagClass, ClassName: "shoot"},
+		{Content: cluster.Seed, ClassID: s.cfg.SeedTagClass, ClassName: "seed"},
+		{Content: cluster.Region, ClassID: s.cfg.RegionTagClass, ClassName: "region"},
+	} {
+		known := slices.ContainsFunc(have.Tags, func(h tag) bool { return h.ClassID == t.ClassID && h.Content == t.Content })
+		if t.Content == "" || known {
+			continue
+		}
+		if err := s.avs.addTag(ctx, d.InternalID, t); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("add the tag %s: %w", t.ClassName, err))
+		}
+	}
+	log.Info("evaluation tagged", "evaluation_id", d.InternalID)
+	return op, 0, op.SaveDetails(Details{InternalID: d.InternalID, Tagged: true})
+}

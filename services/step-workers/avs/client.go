@@ -1,0 +1,141 @@
+package avs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// evaluation is the body that creates an evaluation (facts/keb.md 5.1).
+type evaluation struct {
+	DefinitionType   string `json:"definition_type"`
+	Name             string `json:"name"`
+	Description      string `json:"description"`
+	Service          string `json:"service"`
+	URL              string `json:"url"`
+	CheckType        string `json:"check_type"`
+	Interval         int    `json:"interval"`
+	TesterAccessID   int64  `json:"tester_access_id"`
+	Timeout          int    `json:"timeout"`
+	ReadOnly         bool   `json:"read_only"`
+	ContentCheck     string `json:"content_check"`
+	ContentCheckType string `json:"content_check_type"`
+	Threshold        string `json:"threshold"`
+	GroupID          int64  `json:"group_id"`
+	Visibility       string `json:"visibility"`
+	ParentID         int64  `json:"parent_id"`
+	Tags             []tag  `json:"tags"`
+}
+
+// tag says something about an evaluation; the class says what.
+type tag struct {
+	Content   string `json:"content"`
+	ClassID   int    `json:"tag_class_id"`
+	ClassName string `json:"tag_class_name"`
+}
+
+// created is the part of an answer that the steps need.
+type created struct {
+	ID     int64  `json:"id"`
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Tags   []tag  `json:"tags"`
+}
+
+type client struct{ http *extclient.Client }
+
+func newClient(cfg Config, deps extclient.Deps) (*client, error) {
+	tokens := extclient.PasswordGrant(extclient.TokenConfig{
+		URL: cfg.TokenURL, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret,
+		Username: cfg.Username, Password: cfg.Password,
+	}, deps)
+	c, err := extclient.New(extclient.Config{System: "avs", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
+	if err != nil {
+		return nil, err
+	}
+	return &client{http: c}, nil
+}
+
+// find is the id of the evaluation of exactly that name, 0 when there is none. That the service can be asked by name
+// is an assumption: it is not among the calls that the original makes.
+func (c *client) find(ctx context.Context, name string) (int64, error) {
+	var got []created
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Query: url.Values{"name": {name}}}, &got)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range got {
+		if e.Name == name && e.Status != "DELETED" {
+			return e.ID, nil
+		}
+	}
+	return 0, nil
+}
+
+func (c *client) create(ctx context.Context, e evaluation) (int64, error) {
+	var got created
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPost, Body: e, Accept: []int{http.StatusOK, http.StatusCreated},
+	}, &got)
+	if err == nil && got.ID == 0 {
+		err = &extclient.AnswerError{System: "avs", Method: http.MethodPost, Err: errors.New("id is missing")}
+	}
+	return got.ID, err
+}
+
+func (c *client) get(ctx context.Context, id int64) (created, error) {
+	var got created
+	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id)}, &got)
+}
+
+func (c *client) addTag(ctx context.Context, id int64, t tag) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPost, Route: "/{id}/tag", Params: params(id), Body: t, Accept: []int{http.StatusOK, http.StatusCreated},
+	}, nil)
+}
+
+// remove deletes an evaluation; one that is gone is no error.
+func (c *client) remove(ctx context.Context, id int64) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodDelete, Route: "/{id}", Params: params(id),
+		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+	}, nil)
+}
+
+// detach removes an evaluation from its parent; one that is not there is no error. The service says so with a 404, or
+// with a 400 that says it in words or not at all.
+func (c *client) detach(ctx context.Context, parent, id int64) error {
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodDelete, Route: "/{parent}/child/{id}", Params: params(parent, id),
+		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+	}, nil)
+	if refused, ok := errors.AsType[*extclient.StatusError](err); ok && refused.Status == http.StatusBadRequest && notAChild(refused.Body()) {
+		return nil
+	}
+	return err
+}
+
+func notAChild(body []byte) bool {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return true
+	}
+	var said struct {
+		Message string `json:"message"`
+	}
+	return json.Unmarshal(body, &said) == nil && strings.Contains(said.Message, "does not contain subevaluation")
+}
+
+func params(ids ...int64) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = strconv.FormatInt(id, 10)
+	}
+	return texts
+}

@@ -1,0 +1,18 @@
+// Command cmd runs the avs worker.
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/avs"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+)
+
+func main() {
+	worker.Main(avs.Name, setup.Version(), func(context.Context, *slog.Logger) ([]worker.Step, error) {
+		return setup.FromEnv(avs.Steps, extclient.Deps{})
+	})
+}

@@ -1,0 +1,75 @@
+package avs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// deprovisionEvaluations removes both evaluations. What goes wrong with one does not keep it from the other.
+type deprovisionEvaluations struct{ *shared }
+
+// Name implements worker.Step.
+func (deprovisionEvaluations) Name() string { return "De-provision_AVS_Evaluations" }
+
+// Run implements worker.Step.
+func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	gone := map[string]any{"tagged": nil}
+	errInternal := s.remove(ctx, op, internal, d.InternalID)
+	if errInternal == nil {
+		gone["internalId"] = nil
+	}
+	errExternal := s.remove(ctx, op, external, d.ExternalID)
+	if errExternal == nil {
+		gone["externalId"] = nil
+	}
+	if err := op.SaveDetails(gone); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	err = errors.Join(errInternal, errExternal)
+	switch {
+	case err == nil:
+		log.Info("evaluations removed")
+		return op, 0, nil
+	case extclient.IsTemporary(errInternal), extclient.IsTemporary(errExternal), ctx.Err() != nil:
+		return outcome.Again(op, component, s.cfg.CleanUpInterval, err)
+	}
+	return worker.Fail(op, outcome.Error(component, err))
+}
+
+// remove takes one evaluation away from its parent and deletes it. Without an id it looks for one that an attempt
+// which died has left behind.
+func (s deprovisionEvaluations) remove(ctx context.Context, op worker.Operation, k kind, id int64) error {
+	if k == external && id == 0 && small(op) {
+		return nil
+	}
+	if id == 0 {
+		found, err := s.avs.find(ctx, k.name(op))
+		if err != nil {
+			return fmt.Errorf("look up the %s evaluation: %w", k, err)
+		}
+		if found == 0 {
+			return nil
+		}
+		id = found
+	}
+	if parent := k.place(s.cfg, op).ParentID; parent != 0 {
+		if err := s.avs.detach(ctx, parent, id); err != nil {
+			return fmt.Errorf("remove the %s evaluation from its parent: %w", k, err)
+		}
+	}
+	if err := s.avs.remove(ctx, id); err != nil {
+		return fmt.Errorf("delete the %s evaluation: %w", k, err)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package btp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// cleanup deletes the service bindings and then the service instances of the runtime, and waits until the BTP operator
+// has let go of them. When that takes too long it takes their finalizers away.
+type cleanup struct{ *shared }
+
+// Name implements worker.Step.
+func (cleanup) Name() string { return "BTPOperator_Cleanup" }
+
+// errGone tells that there is no runtime to clean.
+var errGone = errors.New("there is no runtime")
+
+// Run implements worker.Step.
+func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	kubeconfig, err := s.kubeconfig(ctx, op)
+	if errors.Is(err, errGone) {
+		return worker.Skip(op, err.Error())
+	}
+	if err != nil {
+		return outcome.Again(op, component, s.cfg.RetryInterval, fmt.Errorf("get the kubeconfig: %w", err))
+	}
+	runtime, err := s.open(kubeconfig)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	defer runtime.Close()
+
+	now := time.Now
+	if s.deps.Now != nil {
+		now = s.deps.Now
+	}
+	soft := now().Sub(op.FirstTriedAt) >= s.cfg.SoftDeleteAfter
+	// Bindings first: an instance that is still bound cannot be deleted.
+	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
+		left, err := s.clean(ctx, runtime, kind, soft)
+		if err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		}
+		if left > 0 {
+			return worker.Wait(op, s.cfg.RetryInterval, fmt.Sprintf("%d %s are being deleted", left, kind.Resource))
+		}
+	}
+	log.Info("service bindings and instances are gone", "soft", soft)
+	return op, 0, nil
+}
+
+// clean deletes all objects of a kind and returns how many are still there. A runtime that does not know the kind has
+// none.
+func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
+	objects, err := runtime.List(ctx, kind, "", "")
+	if kube.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(objects) == 0 {
+		return 0, nil
+	}
+	for _, o := range objects {
+		if o.GetDeletionTimestamp() == nil {
+			if err := runtime.Delete(ctx, kind, o.GetNamespace(), o.GetName()); err != nil {
+				return 0, err
+			}
+		}
+		if soft && len(o.GetFinalizers()) > 0 {
+			err := runtime.Patch(ctx, kind, o.GetNamespace(), o.GetName(), []byte(`{"metadata":{"finalizers":null}}`))
+			if err != nil && !kube.IsNotFound(err) {
+				return 0, err
+			}
+		}
+	}
+	objects, err = runtime.List(ctx, kind, "", "")
+	return len(objects), err
+}
+
+// kubeconfig asks the Runtime Provisioner: the stage memory of the provisioning is long gone.
+func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, error) {
+	if op.Plan.Name == provisioner.PlanOwnCluster {
+		var given struct {
+			Kubeconfig string `json:"kubeconfig"`
+		}
+		err := op.ClaimCredentials(ctx, event.CredentialsKubeconfig, &given)
+		if errors.Is(err, worker.ErrNoCredentials) {
+			return nil, errGone
+		}
+		return []byte(given.Kubeconfig), err
+	}
+	var d provisioner.Details
+	if err := op.Details(provisioner.Name, &d); err != nil {
+		return nil, err
+	}
+	if d.RuntimeID == "" {
+		return nil, errGone
+	}
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+	if extclient.IsNotFound(err) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	if status.Configuration.Kubeconfig == "" {
+		return nil, errGone
+	}
+	return []byte(status.Configuration.Kubeconfig), nil
+}

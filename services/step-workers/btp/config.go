@@ -1,0 +1,34 @@
+package btp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// Config is the configuration of the worker.
+type Config struct {
+	provisioner.ClientConfig
+	// RuntimeTimeout is the deadline of one call to the Kubernetes API of a runtime.
+	RuntimeTimeout time.Duration `env:"KEB_BTP_RUNTIME_TIMEOUT" envDefault:"30s"`
+	RetryInterval  time.Duration `env:"KEB_BTP_RETRY_INTERVAL" envDefault:"10s"`
+	// SoftDeleteAfter is how long BTPOperator_Cleanup waits for the BTP operator before it takes the finalizers away. It
+	// must be shorter than the step's retry.timeout in the process file.
+	SoftDeleteAfter time.Duration `env:"KEB_BTP_SOFT_DELETE_AFTER" envDefault:"3m"`
+}
+
+// Validate names every field that cannot work.
+func (c Config) Validate() error {
+	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
+	for name, d := range map[string]time.Duration{
+		"KEB_BTP_RUNTIME_TIMEOUT": c.RuntimeTimeout, "KEB_BTP_RETRY_INTERVAL": c.RetryInterval, "KEB_BTP_SOFT_DELETE_AFTER": c.SoftDeleteAfter,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}

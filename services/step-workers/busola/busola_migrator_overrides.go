@@ -1,0 +1,27 @@
+package busola
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Component is the Kyma component that gets the overrides.
+const Component = "busola-migrator"
+
+// migratorOverrides tells the dashboard of the runtime which instance and domain it belongs to.
+type migratorOverrides struct{}
+
+// Name implements worker.Step.
+func (migratorOverrides) Name() string { return "BusolaMigratorOverrides" }
+
+// Run implements worker.Step.
+func (migratorOverrides) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	op.SetOverrides(Component, []worker.Override{
+		{Key: "deployment.env.instanceID", Value: op.InstanceID},
+		{Key: "deployment.env.domain", Value: op.Runtime.ShootDomain},
+	})
+	return op, 0, nil
+}

@@ -1,0 +1,94 @@
+package edp
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// entry is one piece of metadata of a data tenant.
+type entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+type client struct {
+	http        *extclient.Client
+	namespace   string
+	environment string
+}
+
+func newClient(cfg Config, deps extclient.Deps) (*client, error) {
+	tokens := extclient.ClientCredentials(extclient.TokenConfig{
+		URL: cfg.TokenURL, ClientID: "edp-namespace;" + cfg.Namespace, ClientSecret: cfg.Secret,
+		Scopes: []string{"edp-namespace.read", "edp-namespace.update"},
+	}, deps)
+	c, err := extclient.New(extclient.Config{System: "edp", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
+	if err != nil {
+		return nil, err
+	}
+	return &client{http: c, namespace: cfg.Namespace, environment: cfg.Environment}, nil
+}
+
+// tenantName is the name of a subaccount's data tenant. Everything uses it, so that what is created is what is found
+// and removed.
+func tenantName(subaccount string) string { return strings.ToLower(subaccount) }
+
+const (
+	tenantsRoute  = "/namespaces/{namespace}/dataTenants"
+	tenantRoute   = tenantsRoute + "/{name}/{environment}"
+	metadataRoute = tenantRoute + "/metadata"
+	entryRoute    = metadataRoute + "/{key}"
+)
+
+func (c *client) params(tenant string, more ...string) []string {
+	return append([]string{c.namespace, tenant, c.environment}, more...)
+}
+
+func (c *client) createTenant(ctx context.Context, tenant string) error {
+	secret := base64.StdEncoding.EncodeToString([]byte(tenant + c.environment))
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPost, Route: tenantsRoute, Params: []string{c.namespace}, Sensitive: true,
+		Body: map[string]string{"name": tenant, "environment": c.environment, "secret": secret},
+	}, nil)
+}
+
+// deleteTenant deletes a data tenant; one that is gone is no error.
+func (c *client) deleteTenant(ctx context.Context, tenant string) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodDelete, Route: tenantRoute, Params: c.params(tenant),
+		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+	}, nil)
+}
+
+func (c *client) createEntry(ctx context.Context, tenant string, e entry) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPost, Route: metadataRoute, Params: c.params(tenant), Body: e,
+	}, nil)
+}
+
+func (c *client) entries(ctx context.Context, tenant string) ([]entry, error) {
+	var got []entry
+	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: metadataRoute, Params: c.params(tenant)}, &got)
+}
+
+// deleteEntry deletes one piece of metadata; one that is gone is no error.
+func (c *client) deleteEntry(ctx context.Context, tenant, key string) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodDelete, Route: entryRoute, Params: c.params(tenant, key),
+		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+	}, nil)
+}
+
+// remove deletes the metadata of a data tenant and then the tenant.
+func (c *client) remove(ctx context.Context, tenant string) error {
+	for _, key := range keys {
+		if err := c.deleteEntry(ctx, tenant, key); err != nil {
+			return err
+		}
+	}
+	return c.deleteTenant(ctx, tenant)
+}

@@ -1,0 +1,37 @@
+package edp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// Config is the configuration of the worker.
+type Config struct {
+	URL      string `env:"KEB_EDP_URL" envDefault:"http://127.0.0.1:8090/edp"`
+	TokenURL string `env:"KEB_EDP_TOKEN_URL" envDefault:"http://127.0.0.1:8090/edp/oauth2/token"`
+	// Namespace is the EDP namespace; the client id is "edp-namespace;<namespace>".
+	Namespace string        `env:"KEB_EDP_NAMESPACE" envDefault:"kyma"`
+	Secret    string        `env:"KEB_EDP_SECRET" envDefault:"keb"`
+	Timeout   time.Duration `env:"KEB_EDP_TIMEOUT" envDefault:"30s"`
+	// Environment is the environment of the data tenants, for example "prod".
+	Environment string `env:"KEB_EDP_ENVIRONMENT" envDefault:"dev"`
+	// Required says what a refused registration means: with true the step fails, with false it is skipped.
+	Required         bool          `env:"KEB_EDP_REQUIRED" envDefault:"true"`
+	RetryInterval    time.Duration `env:"KEB_EDP_RETRY_INTERVAL" envDefault:"10s"`
+	ConflictInterval time.Duration `env:"KEB_EDP_CONFLICT_INTERVAL" envDefault:"1s"`
+}
+
+// Validate names every field that cannot work.
+func (c Config) Validate() error {
+	errs := []error{extclient.CheckURL("KEB_EDP_URL", c.URL), extclient.CheckURL("KEB_EDP_TOKEN_URL", c.TokenURL)}
+	if c.Namespace == "" || c.Environment == "" {
+		errs = append(errs, errors.New("KEB_EDP_NAMESPACE and KEB_EDP_ENVIRONMENT must not be empty"))
+	}
+	if c.RetryInterval <= 0 || c.ConflictInterval <= 0 {
+		errs = append(errs, fmt.Errorf("KEB_EDP_RETRY_INTERVAL and KEB_EDP_CONFLICT_INTERVAL are %s and %s: want more than 0", c.RetryInterval, c.ConflictInterval))
+	}
+	return errors.Join(errs...)
+}

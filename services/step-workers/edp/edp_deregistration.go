@@ -1,0 +1,37 @@
+package edp
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// deregistration removes the subaccount's data tenant.
+type deregistration struct {
+	cfg Config
+	edp *client
+}
+
+// Name implements worker.Step.
+func (deregistration) Name() string { return "EDP_Deregistration" }
+
+// Run implements worker.Step.
+func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	var d Details
+	if err := op.Details(Name, &d); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	// A subaccount that was moved since is registered under the name that was saved.
+	tenant := d.Tenant
+	if tenant == "" {
+		tenant = tenantName(op.Context.SubaccountID)
+	}
+	if err := s.edp.remove(ctx, tenant); err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, reasoned(err))
+	}
+	log.Info("registration removed", "tenant", tenant)
+	return op, 0, op.SaveDetails(map[string]any{"registered": nil, "tenant": nil})
+}

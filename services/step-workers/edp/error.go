@@ -1,0 +1,32 @@
+package edp
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// reasoned gives a refusal the reasons of facts/keb.md 3.7. Whether it is temporary stays with the cause.
+func reasoned(err error) error {
+	refused, ok := errors.AsType[*extclient.StatusError](err)
+	if !ok {
+		return err
+	}
+	return &worker.Error{Component: component, Reason: reasonOf(refused.Status), Err: err}
+}
+
+func reasonOf(status int) string {
+	switch status {
+	case http.StatusConflict:
+		return "err_edp_internal"
+	case http.StatusNotFound:
+		return "err_edp_not_found"
+	case http.StatusBadRequest:
+		return "err_edp_bad_request"
+	case http.StatusRequestTimeout:
+		return "err_edp_timeout"
+	}
+	return "err_edp_other"
+}

@@ -1,0 +1,290 @@
+package stepworkers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		if code != 0 {
+			panic(fmt.Sprintf("tests failed with code %d", code))
+		}
+	}), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+}
+
+const (
+	// canary stands in every secret that the tests hand out.
+	canary = "CANARY-7f3b9c"
+	// takes is how long clusters and reconciliations take.
+	takes = 10 * time.Second
+)
+
+// provisioning and deprovisioning are the steps in the order of the process files.
+var (
+	provisioning = []string{
+		"Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "EDP_Registration",
+		"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
+		"Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig", "Inject_BTP_Operator_Credentials",
+		"Create_Cluster_Configuration", "Check_Cluster_Configuration", "Apply_Kyma",
+		"AVS_Create_External_Eval_Step", "AVS_Tags",
+	}
+	deprovisioning = []string{
+		"BTPOperator_Cleanup", "De-provision_AVS_Evaluations", "EDP_Deregistration", "IAS_Deregistration",
+		"Delete_Kyma_Resource", "Check_Kyma_Resource_Deleted", "Deregister_Cluster", "Check_Cluster_Deregistration",
+		"Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
+	}
+)
+
+// world is the landscape and all workers.
+type world struct {
+	t       *testing.T
+	url     string
+	steps   map[string]worker.Step
+	workers map[string]string
+	texts   []string // everything the steps have said
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t: t, now: time.Now(),
+		steps: map[string]worker.Step{}, workers: map[string]string{},
+	}
+	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: takes, Bindings: 5}, landscape.Deps{Now: w.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(l.Handler())
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		_ = l.Close()
+	})
+	w.url = server.URL
+	w.build(server.URL)
+	return w
+}
+
+// build makes the workers anew, as after a restart: no token, no open breaker.
+func (w *world) build(url string) {
+	w.t.Helper()
+	services, err := stepworkers.All(url, stepworkers.Options{Fast: true, Now: w.clock, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, s := range services {
+		for _, step := range s.Steps {
+			w.steps[step.Name()], w.workers[step.Name()] = step, s.Name
+		}
+	}
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) advance(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+// order is a provisioning of an azure instance with Service Manager credentials.
+func (w *world) order() workertest.Operation {
+	return workertest.Operation{
+		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
+		Context: event.Context{GlobalAccountID: "ga-1", SubaccountID: "SA-1", UserID: "a@example.com", PlatformRegion: "cf-eu10"},
+		Runtime: event.Runtime{Name: "demo", ShootName: "c-1a2b3c4", ShootDomain: "c-1a2b3c4.kyma.example.com", Provider: "azure", Region: "eastus"},
+		Parameters: map[string]any{
+			"name": "demo", "region": "eastus", "machineType": "Standard_D4_v3", "autoScalerMin": 3, "autoScalerMax": 5,
+		},
+		Credentials: map[string]any{event.CredentialsServiceManager: map[string]any{
+			"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",
+			"url": "https://" + canary + ".example.com", "xsappname": "x",
+		}},
+	}
+}
+
+// run runs a step once, at the world's time.
+func (w *world) run(name string, op workertest.Operation) workertest.Result {
+	w.t.Helper()
+	step, ok := w.steps[name]
+	if !ok {
+		w.t.Fatalf("no worker has the step %s", name)
+	}
+	op.Worker, op.Now = w.workers[name], w.clock()
+	r := workertest.Run(w.t, step, op)
+	details, err := json.Marshal(r.Details)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.texts = append(w.texts, string(details), r.Message)
+	if r.Error != nil {
+		w.texts = append(w.texts, r.Error.Message, r.Error.Reason, r.Error.Component)
+	}
+	return r
+}
+
+// finish runs a step until it wants nothing more, as the orchestrator does with retry.scope step, and keeps the stage
+// memory over its retries.
+func (w *world) finish(name string, op workertest.Operation) (workertest.Result, workertest.Operation) {
+	w.t.Helper()
+	for range 10 {
+		r := w.run(name, op)
+		next := r.Then()
+		if r.Outcome != event.OutcomeRetry {
+			return r, next
+		}
+		op.Details = next.Details
+		w.advance(takes)
+	}
+	w.t.Fatalf("%s does not end", name)
+	return workertest.Result{}, op
+}
+
+// all runs steps one after the other; each must succeed or have nothing to do.
+func (w *world) all(names []string, op workertest.Operation) workertest.Operation {
+	w.t.Helper()
+	for _, name := range names {
+		var r workertest.Result
+		r, op = w.finish(name, op)
+		if r.Outcome != event.OutcomeSucceeded && r.Outcome != event.OutcomeSkipped {
+			w.t.Fatalf("%s: %s, %+v", name, r.Outcome, r.Error)
+		}
+	}
+	return op
+}
+
+// deprovision is the operation that takes away what op provisioned: its details, and no stage memory.
+func deprovision(op workertest.Operation) workertest.Operation {
+	op.Type, op.Stage = event.Deprovision, "deprovision"
+	op.Overrides, op.Remembered = nil, nil
+	op.StageAttempt, op.StepAttempt, op.FirstTried = 0, 0, 0
+	return op
+}
+
+// system is a simulated system as the admin API shows it.
+type system struct {
+	Objects map[string]int64 `json:"objects"`
+	Created map[string]int64 `json:"created"`
+	Calls   []struct {
+		Method string `json:"method"`
+		Route  string `json:"route"`
+		Code   int    `json:"code"`
+		Count  int64  `json:"count"`
+	} `json:"calls"`
+}
+
+func (w *world) admin(method, path string, body any, into any) {
+	w.t.Helper()
+	var payload io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		payload = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+"/admin/systems"+path, payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if resp.StatusCode >= 300 {
+		w.t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, data)
+	}
+	if into != nil {
+		if err := json.Unmarshal(data, into); err != nil {
+			w.t.Fatalf("%s %s: %v in %s", method, path, err, data)
+		}
+	}
+}
+
+func (w *world) system(name string) system {
+	w.t.Helper()
+	var s system
+	w.admin(http.MethodGet, "/"+name, nil, &s)
+	return s
+}
+
+// systems are those of the landscape that hold objects of instances.
+var systems = []string{"avs", "edp", "ias", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"}
+
+// objects is how many objects of each kind are held, by "system/kind".
+func (w *world) objects() map[string]int64 {
+	w.t.Helper()
+	held := map[string]int64{}
+	for _, name := range systems {
+		for kind, n := range w.system(name).Objects {
+			if n > 0 {
+				held[name+"/"+kind] = n
+			}
+		}
+	}
+	return held
+}
+
+// created is how many objects of each kind there ever were, by "system/kind".
+func (w *world) created() map[string]int64 {
+	w.t.Helper()
+	ever := map[string]int64{}
+	for _, name := range systems {
+		for kind, n := range w.system(name).Created {
+			ever[name+"/"+kind] = n
+		}
+	}
+	return ever
+}
+
+// fault makes a system fail until heal.
+func (w *world) fault(name string, settings map[string]any) {
+	w.t.Helper()
+	w.admin(http.MethodPut, "/"+name, settings, nil)
+}
+
+func (w *world) heal(name string) {
+	w.t.Helper()
+	w.admin(http.MethodDelete, "/"+name+"/settings", nil, nil)
+}
+
+// noSecrets fails the test if a step has said or saved a secret.
+func (w *world) noSecrets() {
+	w.t.Helper()
+	for _, text := range w.texts {
+		if strings.Contains(text, canary) {
+			w.t.Errorf("a secret got out: %s", text)
+		}
+	}
+}

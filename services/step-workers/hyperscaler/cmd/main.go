@@ -1,0 +1,18 @@
+// Command cmd runs the hyperscaler worker.
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+)
+
+func main() {
+	worker.Main(hyperscaler.Name, setup.Version(), func(context.Context, *slog.Logger) ([]worker.Step, error) {
+		return setup.FromEnv(hyperscaler.Steps, extclient.Deps{})
+	})
+}

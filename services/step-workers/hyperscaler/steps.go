@@ -1,0 +1,64 @@
+package hyperscaler
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+)
+
+// Name is the name of the worker and of its part of the details.
+const Name = "hyperscaler"
+
+const component = "hyperscaler"
+
+// Details is what the worker saves about an instance.
+type Details struct {
+	// TargetSecret is the name of the Gardener secret of the account.
+	TargetSecret string `json:"targetSecret,omitempty"`
+}
+
+// Deps is what the steps need besides the configuration.
+type Deps = extclient.Deps
+
+// Steps builds the steps of the worker.
+func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	gardener, err := kube.Open("gardener", kube.Config{
+		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: cfg.GardenerToken, Timeout: cfg.GardenerTimeout,
+	}, deps)
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{kube: gardener, namespace: "garden-" + cfg.Project, claiming: make(chan struct{}, 1)}
+	return []worker.Step{resolveTargetSecret{cfg, p}, releaseSubscription{cfg, p}}, nil
+}
+
+// EUAccess reports whether clusters of a platform region may only be run from within the EU (facts/keb.md 2.3).
+func EUAccess(platformRegion string) bool {
+	return platformRegion == "cf-eu11" || platformRegion == "cf-ch20"
+}
+
+// labelValue is what Kubernetes allows as the value of a label. Anything else would also change the meaning of a
+// selector that it is put into.
+var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+
+// wanted is what op needs an account for.
+func wanted(op worker.Operation) (want, error) {
+	w := want{
+		provider: strings.ToLower(op.Runtime.Provider), tenant: op.Context.GlobalAccountID,
+		eu: EUAccess(op.Context.PlatformRegion), shared: op.Plan.Name == "trial",
+	}
+	if !labelValue.MatchString(w.provider) {
+		return w, fmt.Errorf("runtime.provider: %q cannot be a label, want aws, azure, gcp or openstack", op.Runtime.Provider)
+	}
+	if !w.shared && !labelValue.MatchString(w.tenant) {
+		return w, fmt.Errorf("context.globalAccountId: %q cannot be a label, want 1 to 63 letters, digits, \"-\", \"_\" or \".\"", w.tenant)
+	}
+	return w, nil
+}

@@ -1,0 +1,26 @@
+package ias
+
+import (
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Name is the name of the worker.
+const Name = "ias"
+
+const component = "ias"
+
+// Deps is what the steps need besides the configuration.
+type Deps = extclient.Deps
+
+// Steps builds the steps of the worker.
+func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := newClient(cfg, deps)
+	if err != nil {
+		return nil, err
+	}
+	return []worker.Step{deregistration{cfg, c}}, nil
+}

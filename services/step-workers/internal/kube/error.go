@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Error is a failed call. It keeps the code and the reason of the answer and drops its text, in which a server or a
+// proxy may repeat what was sent.
+type Error struct {
+	System   string
+	Verb     string
+	Resource string
+	Name     string
+	// Code is the HTTP status; 0 without an answer.
+	Code   int
+	Reason metav1.StatusReason
+	// Err is the cause of a call without an answer.
+	Err error
+}
+
+// Error names the call and what came of it.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s: %s %s", e.System, e.Verb, e.Resource)
+	if e.Name != "" {
+		text += " " + e.Name
+	}
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %v", text, e.Err)
+	}
+	return fmt.Sprintf("%s: %s (status %d)", text, e.Reason, e.Code)
+}
+
+// Unwrap returns the cause of a call without an answer.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Temporary reports whether the call may work later: no answer, a conflict, 408, 429 and everything from 500 on.
+func (e *Error) Temporary() bool {
+	switch {
+	case e.Code == 0, e.Code == http.StatusConflict, e.Code == http.StatusRequestTimeout, e.Code == http.StatusTooManyRequests:
+		return true
+	}
+	return e.Code >= http.StatusInternalServerError
+}
+
+// ErrorReason is the reason for operators (facts/keb.md 3.7).
+func (e *Error) ErrorReason() string {
+	switch {
+	case e.Err != nil && errors.Is(e.Err, context.DeadlineExceeded):
+		return "err_keb_timeout"
+	case e.Code == 0:
+		return "err_k8s_unexpected_server_error"
+	case e.Reason == "":
+		return "err_k8s_unexpected_object_error"
+	}
+	return string(e.Reason)
+}
+
+// IsNotFound reports whether the object, or its whole kind, does not exist.
+func IsNotFound(err error) bool { return hasCode(err, http.StatusNotFound) }
+
+// IsConflict reports whether somebody else has changed or created the object meanwhile.
+func IsConflict(err error) bool { return hasCode(err, http.StatusConflict) }
+
+func hasCode(err error, code int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
+}
+
+func (c *Client) wrap(verb, resource, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{System: c.system, Verb: verb, Resource: resource, Name: name}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		e.Code, e.Reason = int(status.Status().Code), status.Status().Reason
+		return e
+	}
+	e.Err = errors.New("no readable answer")
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		e.Err = call.Err
+	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		e.Err = err
+	}
+	return e
+}

@@ -1,0 +1,80 @@
+package kyma
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+)
+
+// labelComponent scopes an object to one component; without it the overrides are for all.
+const labelComponent = "component"
+
+// store reads overrides from the control plane.
+type store struct {
+	kube      *kube.Client
+	namespace string
+}
+
+// secrets are the overrides of every plan and version, by component.
+func (s *store) secrets(ctx context.Context, into map[string][]worker.Override) error {
+	list, err := s.kube.List(ctx, kube.Secrets, s.namespace, "runtime-override=true")
+	if err != nil {
+		return err
+	}
+	for _, object := range list {
+		data, err := text(object)
+		if err != nil {
+			return err
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			value, err := base64.StdEncoding.DecodeString(data[key])
+			if err != nil {
+				return fmt.Errorf("secret %s: the value of %s is not base64", object.GetName(), key)
+			}
+			add(into, object, worker.Override{Key: key, Value: string(value), Secret: true})
+		}
+	}
+	return nil
+}
+
+// configMaps are the overrides of one plan and version; the result counts those for all components.
+func (s *store) configMaps(ctx context.Context, plan, version string, into map[string][]worker.Override) (global int, err error) {
+	list, err := s.kube.List(ctx, kube.ConfigMaps, s.namespace, fmt.Sprintf("overrides-plan-%s=true,overrides-version-%s=true", plan, version))
+	if err != nil {
+		return 0, err
+	}
+	for _, object := range list {
+		data, err := text(object)
+		if err != nil {
+			return 0, err
+		}
+		if object.GetLabels()[labelComponent] == "" {
+			global++
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			add(into, object, worker.Override{Key: key, Value: data[key]})
+		}
+	}
+	return global, nil
+}
+
+func add(into map[string][]worker.Override, object unstructured.Unstructured, o worker.Override) {
+	component := object.GetLabels()[labelComponent]
+	into[component] = append(into[component], o)
+}
+
+func text(object unstructured.Unstructured) (map[string]string, error) {
+	data, _, err := unstructured.NestedStringMap(object.Object, "data")
+	if err != nil {
+		// The library's error repeats the value.
+		return nil, fmt.Errorf("%s %s: data is not a map of texts", object.GetKind(), object.GetName())
+	}
+	return data, nil
+}

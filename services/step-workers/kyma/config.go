@@ -1,0 +1,31 @@
+package kyma
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+)
+
+// Config is the configuration of the worker.
+type Config struct {
+	kube.ControlPlane
+	// Namespace is where the Secrets and ConfigMaps with overrides are.
+	Namespace string `env:"KEB_OVERRIDES_NAMESPACE" envDefault:"kcp-system"`
+	// DefaultVersion is the Kyma version of orders that name none.
+	DefaultVersion string        `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
+	RetryInterval  time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
+}
+
+// Validate names every field that cannot work.
+func (c Config) Validate() error {
+	errs := []error{c.ControlPlane.Validate()}
+	if c.Namespace == "" || c.DefaultVersion == "" {
+		errs = append(errs, errors.New("KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSION must not be empty"))
+	}
+	if c.RetryInterval <= 0 {
+		errs = append(errs, fmt.Errorf("KEB_OVERRIDES_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+package lifecyclemanager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// applyKyma creates the Kyma resource, or makes it what it should be.
+type applyKyma struct{ *shared }
+
+// Name implements worker.Step.
+func (applyKyma) Name() string { return "Apply_Kyma" }
+
+// Run implements worker.Step.
+func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	var runtime provisioner.Details
+	if err := op.Details(provisioner.Name, &runtime); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if runtime.RuntimeID == "" {
+		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no runtime id is saved: the runtime was not created"})
+	}
+	if err := s.kymas.apply(ctx, op, runtime.RuntimeID); err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	log.Info("kyma resource applied", "kyma_name", resourceName(runtime.RuntimeID))
+	return op, 0, op.SaveDetails(Details{Namespace: s.cfg.Namespace, Resource: resourceName(runtime.RuntimeID)})
+}

@@ -1,0 +1,32 @@
+package lifecyclemanager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// checkKymaResourceDeleted waits until the Kyma resource is gone, with all that the Lifecycle Manager made of it.
+type checkKymaResourceDeleted struct{ *shared }
+
+// Name implements worker.Step.
+func (checkKymaResourceDeleted) Name() string { return "Check_Kyma_Resource_Deleted" }
+
+// Run implements worker.Step.
+func (s checkKymaResourceDeleted) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	known, err := name(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	names, err := s.kymas.find(ctx, op.InstanceID, known)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.PollInterval, err)
+	}
+	if len(names) > 0 {
+		return worker.Wait(op, s.cfg.PollInterval, "the Kyma resource is being deleted")
+	}
+	return op, 0, op.SaveDetails(map[string]any{"kymaNamespace": nil, "kymaName": nil})
+}

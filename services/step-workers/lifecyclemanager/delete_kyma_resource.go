@@ -1,0 +1,38 @@
+package lifecyclemanager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// deleteKymaResource deletes the Kyma resource; Check_Kyma_Resource_Deleted waits until it is gone.
+type deleteKymaResource struct{ *shared }
+
+// Name implements worker.Step.
+func (deleteKymaResource) Name() string { return "Delete_Kyma_Resource" }
+
+// Run implements worker.Step.
+func (s deleteKymaResource) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	known, err := name(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	names, err := s.kymas.find(ctx, op.InstanceID, known)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	if len(names) == 0 {
+		return worker.Skip(op, "the instance has no Kyma resource")
+	}
+	for _, n := range names {
+		if err := s.kymas.delete(ctx, n); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		}
+	}
+	log.Info("kyma resource deleted", "kyma_name", names[0])
+	return op, 0, nil
+}

@@ -1,0 +1,40 @@
+package provisioner
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// checkRuntime waits until the runtime is created.
+type checkRuntime struct{ *shared }
+
+// Name implements worker.Step.
+func (checkRuntime) Name() string { return "Check_Runtime" }
+
+// Run implements worker.Step.
+func (s checkRuntime) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if d.OperationID == "" {
+		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was ordered: Create_Runtime_Without_Kyma has saved no operation id"})
+	}
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+	}
+	switch status.State {
+	case StateSucceeded:
+		return op, 0, nil
+	case StatePending, StateInProgress:
+		return worker.Wait(op, s.cfg.PollInterval, "the runtime is being created")
+	case StateFailed:
+		return worker.Fail(op, failed(status))
+	}
+	return worker.Fail(op, unexpected(status))
+}

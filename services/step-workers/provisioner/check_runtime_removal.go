@@ -1,0 +1,69 @@
+package provisioner
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// checkRuntimeRemoval waits until the runtime is gone. It starts the removal again when the one before has failed:
+// a deprovisioning that is repeated does not repeat Remove_Runtime, which had succeeded.
+type checkRuntimeRemoval struct{ *shared }
+
+// Name implements worker.Step.
+func (checkRuntimeRemoval) Name() string { return "Check_Runtime_Removal" }
+
+// Run implements worker.Step.
+func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if op.Plan.Name == PlanOwnCluster {
+		return worker.Skip(op, "the cluster belongs to the customer")
+	}
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if d.RemovalOperationID == "" {
+		return s.start(ctx, op, d, log)
+	}
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.RemovalOperationID)
+	if extclient.IsNotFound(err) {
+		return s.start(ctx, op, d, log)
+	}
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+	}
+	switch status.State {
+	case StateSucceeded:
+		return op, 0, forget(op)
+	case StatePending, StateInProgress:
+		return worker.Wait(op, s.cfg.RemovalPollInterval, "the runtime is being removed")
+	case StateFailed:
+		// The next deprovisioning must not look at this operation again.
+		if err := op.SaveDetails(map[string]any{"removalOperationId": nil}); err != nil {
+			return worker.Fail(op, outcome.Error(component, err))
+		}
+		return worker.Fail(op, failed(status))
+	}
+	return worker.Fail(op, unexpected(status))
+}
+
+func (s checkRuntimeRemoval) start(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	r, err := s.remove(ctx, op, &d)
+	switch {
+	case err != nil:
+		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+	case r.gone:
+		return op, 0, forget(op)
+	case r.waiting:
+		return worker.Wait(op, s.cfg.RemovalPollInterval, "another operation of the runtime must end first")
+	}
+	log.Info("runtime removal started again", "runtime_id", d.RuntimeID)
+	if err := op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	return worker.Wait(op, s.cfg.RemovalPollInterval, "the runtime is being removed")
+}

@@ -1,0 +1,170 @@
+package provisioner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// States of an operation of the Runtime Provisioner (facts/keb.md 5.4).
+const (
+	StatePending    = "Pending"
+	StateInProgress = "InProgress"
+	StateSucceeded  = "Succeeded"
+	StateFailed     = "Failed"
+)
+
+// OperationStatus is where an operation of the Runtime Provisioner stands.
+type OperationStatus struct {
+	ID        string     `json:"id"`
+	Operation string     `json:"operation"`
+	State     string     `json:"state"`
+	Message   string     `json:"message"`
+	RuntimeID string     `json:"runtimeID"`
+	LastError *LastError `json:"lastError"`
+}
+
+// LastError is why an operation failed.
+type LastError struct {
+	Message   string `json:"errMessage"`
+	Reason    string `json:"reason"`
+	Component string `json:"component"`
+}
+
+// Running reports whether the operation has not ended.
+func (s OperationStatus) Running() bool { return s.State == StatePending || s.State == StateInProgress }
+
+// Removal reports whether the operation removes the runtime.
+func (s OperationStatus) Removal() bool {
+	return s.Operation == "Deprovision" || s.Operation == "DeprovisionNoInstall"
+}
+
+// RuntimeStatus is what the Runtime Provisioner knows about a runtime.
+type RuntimeStatus struct {
+	LastOperation OperationStatus `json:"lastOperationStatus"`
+	Configuration struct {
+		Cluster struct {
+			Name     string `json:"name"`
+			Region   string `json:"region"`
+			Seed     string `json:"seed"`
+			Provider string `json:"provider"`
+		} `json:"clusterConfig"`
+		// Kubeconfig is a secret.
+		Kubeconfig string `json:"kubeconfig"`
+	} `json:"runtimeConfiguration"`
+}
+
+// Client calls the Runtime Provisioner. Every method names the global account as the tenant.
+type Client struct{ gql *extclient.Client }
+
+// NewClient builds a client; it calls nobody.
+func NewClient(cfg ClientConfig, deps extclient.Deps) (*Client, error) {
+	gql, err := extclient.New(extclient.Config{
+		System: "provisioner", BaseURL: cfg.ProvisionerURL, Timeout: cfg.ProvisionerTimeout,
+	}, nil, deps)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{gql: gql}, nil
+}
+
+const operationFields = `{ id operation state message runtimeID lastError { errMessage reason component } }`
+
+func tenant(account string) http.Header { return http.Header{"Tenant": {account}} }
+
+// ProvisionRuntime starts the creation of a runtime.
+func (c *Client) ProvisionRuntime(ctx context.Context, account, subaccount string, input RuntimeInput) (OperationStatus, error) {
+	header := tenant(account)
+	header.Set("sub-account", subaccount)
+	var got OperationStatus
+	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "provisionRuntime", Header: header, Variables: map[string]any{"config": input},
+		Query: `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) ` + operationFields + ` }`,
+	}, &got)
+	if err == nil && (got.ID == "" || got.RuntimeID == "") {
+		err = &extclient.AnswerError{System: "provisioner", Method: http.MethodPost, Route: "provisionRuntime", Err: errors.New("id or runtimeID is missing")}
+	}
+	return got, err
+}
+
+// DeprovisionRuntime starts the removal of a runtime and returns the id of that operation.
+func (c *Client) DeprovisionRuntime(ctx context.Context, account, runtimeID string) (string, error) {
+	var id string
+	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "deprovisionRuntime", Header: tenant(account), Variables: map[string]any{"id": runtimeID},
+		Query: `mutation($id: String!) { result: deprovisionRuntime(id: $id) }`,
+	}, &id)
+	if err == nil && id == "" {
+		err = &extclient.AnswerError{System: "provisioner", Method: http.MethodPost, Route: "deprovisionRuntime", Err: errors.New("the operation id is empty")}
+	}
+	return id, err
+}
+
+// OperationStatus looks an operation up.
+func (c *Client) OperationStatus(ctx context.Context, account, operationID string) (OperationStatus, error) {
+	var got OperationStatus
+	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "runtimeOperationStatus", Header: tenant(account), Variables: map[string]any{"id": operationID},
+		Query: `query($id: String!) { result: runtimeOperationStatus(id: $id) ` + operationFields + ` }`,
+	}, &got)
+	return got, err
+}
+
+// RuntimeStatus looks a runtime up. A runtime that is not there is an error for which extclient.IsNotFound is true.
+func (c *Client) RuntimeStatus(ctx context.Context, account, runtimeID string) (RuntimeStatus, error) {
+	var got RuntimeStatus
+	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "runtimeStatus", Header: tenant(account), Variables: map[string]any{"id": runtimeID}, Sensitive: true,
+		Query: `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus ` + operationFields +
+			` runtimeConfiguration { kubeconfig clusterConfig { name region seed provider } } } }`,
+	}, &got)
+	return got, err
+}
+
+// director finds the runtimes that belong to an instance (facts/keb.md 5.5).
+type director struct{ gql *extclient.Client }
+
+func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
+	tokens := extclient.ClientCredentials(extclient.TokenConfig{
+		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: cfg.DirectorClientSecret,
+		Scopes: []string{"runtime:read", "runtime:write"},
+	}, deps)
+	gql, err := extclient.New(extclient.Config{System: "director", BaseURL: cfg.DirectorURL}, tokens, deps)
+	if err != nil {
+		return nil, err
+	}
+	return &director{gql: gql}, nil
+}
+
+// labelInstance is the label that every runtime gets when it is created.
+const labelInstance = "broker_instance_id"
+
+// runtimeOf is the id of the instance's runtime, empty when there is none.
+func (d *director) runtimeOf(ctx context.Context, account, instanceID string) (string, error) {
+	// The filter's value is a JSON string inside a GraphQL string.
+	value, err := json.Marshal(instanceID)
+	if err != nil {
+		return "", fmt.Errorf("encode instance id: %w", err)
+	}
+	literal, err := json.Marshal(string(value))
+	if err != nil {
+		return "", fmt.Errorf("encode filter: %w", err)
+	}
+	var got struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	err = d.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "runtimes", Header: tenant(account),
+		Query: `query { result: runtimes(filter: {key: "` + labelInstance + `", query: ` + string(literal) + `}) { data { id } } }`,
+	}, &got)
+	if err != nil || len(got.Data) == 0 {
+		return "", err
+	}
+	return got.Data[0].ID, nil
+}

@@ -1,0 +1,60 @@
+package provisioner
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// createRuntimeWithoutKyma orders the runtime from the Runtime Provisioner, once.
+type createRuntimeWithoutKyma struct{ *shared }
+
+// Name implements worker.Step.
+func (createRuntimeWithoutKyma) Name() string { return "Create_Runtime_Without_Kyma" }
+
+// Run implements worker.Step.
+func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if d.RuntimeID != "" && d.OperationID != "" {
+		return op, 0, nil
+	}
+	if err := s.find(ctx, op, &d); err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	if d.RuntimeID != "" {
+		status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+		switch last := status.LastOperation; {
+		case extclient.IsNotFound(err), err == nil && last.Removal() && last.State == StateSucceeded:
+			// What the Director still lists is the runtime that the instance had before it was suspended.
+		case err != nil:
+			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		case last.Removal():
+			return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")
+		default:
+			log.Info("found the runtime of an earlier attempt", "runtime_id", d.RuntimeID)
+			return op, 0, op.SaveDetails(Details{RuntimeID: d.RuntimeID, OperationID: last.ID})
+		}
+	}
+	var saved hyperscaler.Details
+	if err := op.Details(hyperscaler.Name, &saved); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	input, err := newRuntimeInput(s.cfg, op, saved.TargetSecret)
+	if err != nil {
+		return worker.Fail(op, outcome.Error("keb", err))
+	}
+	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.GlobalAccountID, op.Context.SubaccountID, input)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	log.Info("runtime ordered", "runtime_id", status.RuntimeID)
+	return op, 0, op.SaveDetails(Details{RuntimeID: status.RuntimeID, OperationID: status.ID})
+}

@@ -1,0 +1,76 @@
+package provisioner
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// minKubeconfig is how short a kubeconfig can be: anything below is a placeholder.
+const minKubeconfig = 10
+
+// getKubeconfig puts the runtime's kubeconfig into the stage memory.
+type getKubeconfig struct{ *shared }
+
+// Name implements worker.Step.
+func (getKubeconfig) Name() string { return "Get_Kubeconfig" }
+
+// Run implements worker.Step.
+func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if op.Plan.Name == PlanOwnCluster {
+		return s.own(ctx, op)
+	}
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if d.RuntimeID == "" {
+		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was created: its id is not saved"})
+	}
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+	}
+	kubeconfig := status.Configuration.Kubeconfig
+	if len(kubeconfig) < minKubeconfig {
+		return worker.Wait(op, s.cfg.KubeconfigInterval, "the runtime has no kubeconfig yet")
+	}
+	log.Debug("kubeconfig received", "runtime_id", d.RuntimeID)
+	return remember(op, kubeconfig)
+}
+
+// own takes the kubeconfig that the customer gave, and makes up a runtime id that is the same in every attempt.
+func (s getKubeconfig) own(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+	var given struct {
+		Kubeconfig string `json:"kubeconfig"`
+	}
+	if err := op.ClaimCredentials(ctx, event.CredentialsKubeconfig, &given); err != nil {
+		return outcome.Again(op, "keb", s.cfg.ErrorInterval, err)
+	}
+	if err := op.SaveDetails(Details{RuntimeID: OwnRuntimeID(op.InstanceID)}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	return remember(op, given.Kubeconfig)
+}
+
+// OwnRuntimeID is the runtime id of an own_cluster instance: its UUID of version 5 in the namespace of OIDs.
+func OwnRuntimeID(instanceID string) string {
+	return uuid.NewSHA1(uuid.NameSpaceOID, []byte("keb runtime "+instanceID)).String()
+}
+
+func remember(op worker.Operation, kubeconfig string) (worker.Operation, time.Duration, error) {
+	client, err := kube.FromKubeconfig("runtime", []byte(kubeconfig), 0, Deps{})
+	if err != nil {
+		return worker.Fail(op, &worker.Error{Component: component, Reason: "err_kubeconfig", Err: err})
+	}
+	client.Close()
+	op.Remember(KubeconfigKey, []byte(kubeconfig))
+	return op, 0, nil
+}

@@ -1,0 +1,60 @@
+package provisioner
+
+import (
+	"context"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// removal is where the removal of a runtime stands.
+type removal struct {
+	// gone: there is no runtime any more.
+	gone bool
+	// waiting: another operation of the runtime has to end first.
+	waiting bool
+	// operationID is the operation that removes it, unless gone or waiting.
+	operationID string
+}
+
+// remove starts the removal of the instance's runtime, unless it is already gone or already being removed.
+func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (removal, error) {
+	if err := s.find(ctx, op, d); err != nil {
+		return removal{}, err
+	}
+	if d.RuntimeID == "" {
+		return removal{gone: true}, nil
+	}
+	account := op.Context.GlobalAccountID
+	status, err := s.runtimes.RuntimeStatus(ctx, account, d.RuntimeID)
+	if extclient.IsNotFound(err) {
+		return removal{gone: true}, nil
+	}
+	if err != nil {
+		return removal{}, err
+	}
+	switch last := status.LastOperation; {
+	case last.Removal() && last.State != StateFailed:
+		return removal{operationID: last.ID}, nil
+	case last.Running():
+		// The Runtime Provisioner runs one operation per runtime: an unfinished creation must end first.
+		return removal{waiting: true}, nil
+	}
+	id, err := s.runtimes.DeprovisionRuntime(ctx, account, d.RuntimeID)
+	if extclient.IsNotFound(err) {
+		return removal{gone: true}, nil
+	}
+	return removal{operationID: id}, err
+}
+
+// forget clears everything that was saved about the runtime.
+func forget(op worker.Operation) error {
+	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil})
+}
+
+func unexpected(status OperationStatus) *worker.Error {
+	return &worker.Error{
+		Component: component, Reason: "err_unexpected_state",
+		Message: "the runtime provisioner's operation is in the unknown state " + extclient.Sanitize(status.State),
+	}
+}

@@ -1,0 +1,92 @@
+package stepworkers_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func TestStepsProvisionAndDeprovisionAnInstance(t *testing.T) {
+	w := newWorld(t)
+	before := w.objects()
+	op := w.all(provisioning, w.order())
+	held := w.objects()
+	for kind, want := range map[string]int64{
+		"avs/evaluation": 2, "edp/dataTenant": 1, "edp/metadata": 4, "provisioner/runtime": 1, "director/runtime": 1,
+		"reconciler/cluster": 1, "control-plane/Kyma": 1, "gardener/Shoot": 1, "runtimes/Secret": 1,
+	} {
+		if held[kind] != want {
+			t.Errorf("%s: %d, want %d; all: %v", kind, held[kind], want, held)
+		}
+	}
+	w.all(deprovisioning, deprovision(op))
+	after := w.objects()
+	// The Provisioner keeps its history.
+	delete(after, "provisioner/operation")
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("something is left (-before +after):\n%s", diff)
+	}
+	w.noSecrets()
+}
+
+// Each step is killed once between its call and its result, then runs to its end, then runs once more.
+func TestObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	for _, name := range provisioning {
+		w.run(name, op)
+		once := w.created()
+		r, next := w.finish(name, op)
+		if r.Outcome != event.OutcomeSucceeded {
+			t.Fatalf("%s after a kill: %s, %+v", name, r.Outcome, r.Error)
+		}
+		if name != "Check_Runtime" {
+			if diff := cmp.Diff(once, w.created()); diff != "" {
+				t.Errorf("%s after a kill made something again:\n%s", name, diff)
+			}
+		}
+		again := w.created()
+		if r := w.run(name, next); r.Outcome != event.OutcomeSucceeded {
+			t.Errorf("%s once more: %s, %+v", name, r.Outcome, r.Error)
+		}
+		if diff := cmp.Diff(again, w.created()); diff != "" {
+			t.Errorf("%s once more made something again:\n%s", name, diff)
+		}
+		op = next
+	}
+	op = deprovision(op)
+	for _, name := range deprovisioning {
+		w.run(name, op)
+		r, next := w.finish(name, op)
+		if r.Outcome != event.OutcomeSucceeded && r.Outcome != event.OutcomeSkipped {
+			t.Fatalf("%s after a kill: %s, %+v", name, r.Outcome, r.Error)
+		}
+		if r := w.run(name, next); r.Outcome != event.OutcomeSucceeded && r.Outcome != event.OutcomeSkipped {
+			t.Errorf("%s once more: %s, %+v", name, r.Outcome, r.Error)
+		}
+		op = next
+	}
+	for kind, n := range w.objects() {
+		switch kind {
+		case "avs/evaluation", "edp/dataTenant", "provisioner/runtime", "reconciler/cluster", "control-plane/Kyma", "gardener/Shoot":
+			t.Errorf("%s: %d left", kind, n)
+		}
+	}
+}
+
+// A provisioning that was killed before anything was saved leaves nothing behind when the instance is removed.
+func TestDeprovisioningFindsWhatWasNeverSaved(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	op = w.all(provisioning, op)
+	op.Details = nil
+	w.all(deprovisioning, deprovision(op))
+	for kind, n := range w.objects() {
+		switch kind {
+		case "avs/evaluation", "edp/dataTenant", "provisioner/runtime", "control-plane/Kyma", "gardener/Shoot":
+			t.Errorf("%s: %d left", kind, n)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// checkClusterDeregistration waits until the Reconciler has let go of the runtime.
+type checkClusterDeregistration struct{ *shared }
+
+// Name implements worker.Step.
+func (checkClusterDeregistration) Name() string { return "Check_Cluster_Deregistration" }
+
+// Run implements worker.Step.
+func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(system, err))
+	}
+	if d.RuntimeID == "" {
+		return worker.Skip(op, "the reconciler was never told about a cluster")
+	}
+	if d.DeregisteredAt.IsZero() {
+		return s.start(ctx, op, d)
+	}
+	got, err := s.reconciler.latest(ctx, d.RuntimeID)
+	switch {
+	case extclient.IsStatus(err, http.StatusNotFound):
+		return op, 0, forget(op)
+	case err != nil && !extclient.IsTemporary(err) && ctx.Err() == nil:
+		return s.end(op, outcome.Error(system, err))
+	case s.now().Sub(d.DeregisteredAt) >= s.cfg.RemovalTimeout:
+		return s.end(op, &worker.Error{
+			Component: system, Reason: outcome.ReasonTimeout,
+			Message: fmt.Sprintf("the cluster was not deregistered within %s", s.cfg.RemovalTimeout),
+		})
+	case err != nil:
+		return outcome.Again(op, system, s.cfg.ErrorInterval, err)
+	}
+	switch got.Status {
+	case statusDeleted:
+		return op, 0, forget(op)
+	case statusDeletePending, statusDeleting, statusDeleteRetryable:
+		return worker.Wait(op, s.cfg.PollInterval, "the cluster is being deregistered: "+got.Status)
+	case statusDeleteError, statusError:
+		return s.end(op, problem(got))
+	}
+	return worker.Wait(op, s.cfg.ErrorInterval, "the cluster is in the status "+extclient.Sanitize(got.Status))
+}
+
+// start starts a deregistration that was given up before: a deprovisioning that is repeated does not repeat
+// Deregister_Cluster if that had succeeded.
+func (s checkClusterDeregistration) start(ctx context.Context, op worker.Operation, d Details) (worker.Operation, time.Duration, error) {
+	gone, err := s.deregister(ctx, op, d.RuntimeID)
+	switch {
+	case err != nil:
+		return outcome.Of(op, system, s.cfg.ErrorInterval, err)
+	case gone:
+		return op, 0, nil
+	}
+	return worker.Wait(op, s.cfg.PollInterval, "the cluster is being deregistered")
+}
+
+// end fails for good: what was saved is cleared, so that a later deprovisioning starts the deregistration anew.
+func (s checkClusterDeregistration) end(op worker.Operation, e *worker.Error) (worker.Operation, time.Duration, error) {
+	err := op.SaveDetails(map[string]any{"clusterConfigurationVersion": nil, "deregisteredAt": nil})
+	if err != nil {
+		return worker.Fail(op, outcome.Error(system, err))
+	}
+	return worker.Fail(op, e)
+}
