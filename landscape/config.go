@@ -21,7 +21,7 @@ type Config struct {
 	ReconcileTime time.Duration `env:"KEB_LANDSCAPE_RECONCILE_TIME" envDefault:"1s"`
 	// KymaVersion is the version for which overrides and a Kyma template are there from the start; "" means 2.20.0.
 	KymaVersion string `env:"KEB_LANDSCAPE_KYMA_VERSION"`
-	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 100.
+	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 500.
 	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
 
 	AvSClientID      string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // its secret is empty
@@ -40,7 +40,7 @@ type Config struct {
 const (
 	DefaultCredential  = "keb"
 	DefaultKymaVersion = "2.20.0"
-	DefaultBindings    = 100
+	DefaultBindings    = 500
 )
 
 func (c Config) withDefaults() Config {

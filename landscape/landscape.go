@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/admin"
@@ -37,6 +38,8 @@ type Landscape struct {
 	log     *slog.Logger
 	handler http.Handler
 	closers []io.Closer
+	closing sync.Once
+	closed  error // of Close
 }
 
 // system is what each simulator is to the landscape.
@@ -65,6 +68,13 @@ func New(cfg Config, deps Deps) (*Landscape, error) {
 }
 
 func (l *Landscape) build(cfg Config, deps Deps) error {
+	if cfg.DataDir != "" {
+		held, err := lock(cfg.DataDir)
+		if err != nil {
+			return err
+		}
+		defer func() { l.closers = append(l.closers, held) }() // the last to be closed
+	}
 	mux := http.NewServeMux()
 	var entries []admin.Entry
 	add := func(name, path string, s system, h http.Handler) {
@@ -165,9 +175,12 @@ func (l *Landscape) Run(ctx context.Context) error {
 
 // Close closes the journals; requests that change something fail from then on. Close may be called again.
 func (l *Landscape) Close() error {
-	var errs []error
-	for _, c := range l.closers {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	l.closing.Do(func() {
+		var errs []error
+		for _, c := range l.closers {
+			errs = append(errs, c.Close())
+		}
+		l.closed = errors.Join(errs...)
+	})
+	return l.closed
 }

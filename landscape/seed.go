@@ -26,14 +26,9 @@ func seed(cfg Config, control, garden *kubernetes.System) error {
 }
 
 // seedBindings fills the account pool (facts/keb.md 5.8): for each hyperscaler unclaimed bindings, a tenth as many for EU
-// access, and three shared ones for trials.
+// access, and three shared ones for trials. The secrets that they name hold accounts of hyperscalers; nothing here needs them.
 func seedBindings(cfg Config, garden *kubernetes.System) error {
 	add := func(name string, labels map[string]any) error {
-		meta := map[string]any{"name": name, "namespace": gardenNamespace}
-		secret := map[string]any{"metadata": meta, "stringData": map[string]any{"account": name, "secretKey": "simulated-" + name}}
-		if err := garden.Ensure("", secretResource, secret); err != nil {
-			return err
-		}
 		return garden.Ensure("", bindingResource, map[string]any{
 			"metadata":  map[string]any{"name": name, "namespace": gardenNamespace, "labels": labels},
 			"secretRef": map[string]any{"name": name, "namespace": gardenNamespace},

@@ -176,7 +176,7 @@ func (s *Server) run(r *http.Request, doc *ast.QueryDocument, op *ast.OperationD
 			continue
 		}
 		r.Pattern = s.route + " " + field.Name
-		value, err := resolve(r.Context(), r, field.ArgumentMap(vars))
+		value, err := resolve(r.Context(), r, s.arguments(field, vars))
 		if err == nil {
 			value, err = shape(doc, field, value)
 		}

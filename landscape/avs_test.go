@@ -1,0 +1,130 @@
+package landscape_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const evaluations = "/avs/api/v2/evaluationmetadata"
+
+func newEvaluation(name string) map[string]any {
+	return map[string]any{
+		"definition_type": "BASIC", "name": name, "description": "{}", "service": name, "url": "", "check_type": "",
+		"interval": 60, "tester_access_id": 1, "timeout": 30000, "read_only": false, "content_check": "error",
+		"content_check_type": "NOT_CONTAINS", "threshold": "30000", "group_id": 2, "visibility": "PUBLIC", "parent_id": 77, "tags": []any{},
+	}
+}
+
+func TestAvSEvaluationLivesAndDies(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.avsToken()
+
+	created := w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-1"), token)
+	if threshold, ok := at(t, created, "threshold").(float64); !ok || threshold != 30000 {
+		t.Errorf("threshold is %v, want the number 30000", created["threshold"])
+	}
+	if got := text(t, created, "status"); got != "ACTIVE" {
+		t.Errorf("status is %s, want ACTIVE", got)
+	}
+	path := fmt.Sprintf("%s/%v", evaluations, created["id"])
+
+	w.must(200, "POST", path+"/tag", map[string]any{"content": "c-1", "tag_class_id": 9, "tag_class_name": "shoot"}, token)
+	w.must(200, "PUT", path+"/lifecycle", `"MAINTENANCE"`, token)
+	got := w.must(200, "GET", path, nil, token)
+	if text(t, got, "status") != "MAINTENANCE" || text(t, got, "tags", 0, "content") != "c-1" {
+		t.Errorf("evaluation after tag and maintenance: %v", got)
+	}
+	w.must(400, "PUT", path+"/lifecycle", `"ASLEEP"`, token)
+
+	child := fmt.Sprintf("%s/77/child/%v", evaluations, created["id"])
+	w.must(200, "DELETE", child, nil, token)
+	again := w.must(400, "DELETE", child, nil, token)
+	if !strings.Contains(text(t, again, "message"), "does not contain subevaluation") {
+		t.Errorf("removing a child twice says %v", again)
+	}
+
+	w.must(200, "DELETE", path, nil, token)
+	w.must(404, "DELETE", path, nil, token)
+	w.must(404, "GET", path, nil, token)
+	if now, ever := w.held("avs", "evaluation"); now != 0 || ever != 1 {
+		t.Errorf("AvS holds %d evaluations of %d ever made, want 0 of 1", now, ever)
+	}
+}
+
+func TestAvSFindsEvaluationsByExactName(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.avsToken()
+	for _, name := range []string{"one", "one-and-more", "one"} {
+		w.must(200, "POST", evaluations, newEvaluation(name), token)
+	}
+	_, raw := w.call("GET", evaluations+"?name=one", nil, token)
+	var found []map[string]any
+	if err := json.Unmarshal(raw, &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 2 {
+		t.Errorf("found %d evaluations named one, want 2: duplicates must show", len(found))
+	}
+	w.must(400, "GET", evaluations, nil, token)
+}
+
+func TestAvSRefusesBadRequests(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.avsToken()
+	for problem, change := range map[string]func(map[string]any){
+		"name":            func(e map[string]any) { e["name"] = "" },
+		"definition_type": func(e map[string]any) { e["definition_type"] = "FANCY" },
+		"threshold":       func(e map[string]any) { e["threshold"] = "many" },
+		"description":     func(e map[string]any) { e["description"] = strings.Repeat("x", 256) },
+	} {
+		body := newEvaluation("n")
+		change(body)
+		got := w.must(400, "POST", evaluations, body, token)
+		if !strings.Contains(text(t, got, "message"), problem) {
+			t.Errorf("a bad %s is answered with %v", problem, got)
+		}
+	}
+	w.must(400, "POST", evaluations, `{"name":`, token)
+}
+
+func TestAPIsWantTheirCredentials(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	w.must(401, "POST", "/avs/oauth2/token", "grant_type=password&username=keb&password=wrong", basic("keb", ""), form)
+	w.must(401, "POST", "/avs/oauth2/token", "grant_type=password&username=keb&password=keb", basic("stranger", ""), form)
+	w.must(400, "POST", "/avs/oauth2/token", "grant_type=client_credentials", basic("keb", ""), form)
+	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials", basic("edp-namespace;kyma", "wrong"), form)
+	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials", basic("keb", "keb"), form)
+	w.must(401, "POST", "/director/oauth2/token", "grant_type=client_credentials", basic("keb", "wrong"), form)
+
+	edp := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
+	for _, c := range []struct {
+		status       int
+		method, path string
+		option       option
+	}{
+		{401, "GET", evaluations + "/1", bearer("nonsense")},
+		{401, "GET", evaluations + "/1", edp}, // of another system
+		{401, "GET", "/edp/namespaces/kyma/dataTenants/a/dev/metadata", w.avsToken()},
+		{403, "GET", "/edp/namespaces/other/dataTenants/a/dev/metadata", edp},
+		{401, "GET", "/ias/service/company/global", basic("keb", "wrong")},
+		{401, "POST", "/director/graphql", bearer("x")},
+		{401, "GET", "/k8s/control-plane/api/v1/namespaces", bearer("wrong")},
+		{401, "GET", "/k8s/gardener/api/v1/namespaces", header("X-None", "")},
+		{503, "GET", "/k8s/runtimes/none/api/v1/namespaces", bearer("keb")},
+	} {
+		w.must(c.status, c.method, c.path, nil, c.option)
+	}
+
+	token := w.avsToken()
+	w.clock.advance(2 * clusterTime)
+	w.must(404, "GET", evaluations+"/1", nil, token)
+	w.clock.advance(3600e9)
+	w.must(401, "GET", evaluations+"/1", nil, token)
+}

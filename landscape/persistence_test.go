@@ -1,0 +1,198 @@
+package landscape_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/landscape"
+)
+
+func TestEverythingIsThereAfterAReopen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	w := open(t, dir, c)
+	w.must(200, "POST", evaluations, newEvaluation("n"), w.avsToken())
+	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "x"}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
+	w.must(200, "POST", clusters, cluster("2.20.0"))
+	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
+	w.must(200, "PUT", "/admin/systems/ias", map[string]any{"outage": true})
+	before := w.state()
+	w.close()
+
+	w = open(t, dir, c)
+	if diff := cmp.Diff(before, w.state()); diff != "" {
+		t.Errorf("after the reopen (-before +after):\n%s", diff)
+	}
+	w.must(503, "GET", "/ias/service/company/global", nil, basic("keb", "keb"))
+
+	// The operation goes on by the clock although nobody was there to see it.
+	w.close()
+	c.advance(clusterTime)
+	w = open(t, dir, c)
+	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "Succeeded" {
+		t.Errorf("state after the reopen is %s", got)
+	}
+	next := w.must(200, "POST", evaluations, newEvaluation("m"), w.avsToken())
+	if next["id"] != 2.0 {
+		t.Errorf("the next evaluation has id %v, want 2", next["id"])
+	}
+}
+
+func TestOtherSystemsCatchUpWithTheProvisioner(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	w := open(t, dir, c)
+	w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
+	w.close()
+	// As after a kill between the Provisioner's write and theirs.
+	for _, name := range []string{"director", "gardener"} {
+		if err := os.Remove(filepath.Join(dir, name+".jsonl")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w = open(t, dir, c)
+	if found, shoots := w.directed("i-1"), w.shoots(); len(found) != 1 || len(shoots) != 1 {
+		t.Errorf("Director has %v, Gardener has %v", found, shoots)
+	}
+}
+
+func TestADataFolderHasOneUser(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := open(t, dir, &clock{})
+	if _, err := landscape.New(landscape.Config{DataDir: dir}, landscape.Deps{}); !errors.Is(err, landscape.ErrInUse) {
+		t.Errorf("a second user gets %v", err)
+	}
+	w.close()
+	open(t, dir, &clock{})
+}
+
+func TestBadConfigNamesTheField(t *testing.T) {
+	t.Parallel()
+	_, err := landscape.New(landscape.Config{ClusterTime: -1, ReconcileTime: -1, Bindings: -1, ExternalURL: "here"}, landscape.Deps{})
+	for _, want := range []string{"cluster time", "reconcile time", "bindings", "external URL"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not name %s", err, want)
+		}
+	}
+}
+
+// state is what the admin API shows of all systems, without the calls.
+func (w *world) state() map[string]any {
+	w.t.Helper()
+	out := map[string]any{}
+	systems := w.must(200, "GET", "/admin/systems", nil)
+	for _, s := range at(w.t, systems, "data").([]any) {
+		name := text(w.t, s, "name")
+		delete(s.(map[string]any), "calls")
+		out[name] = s
+		out[name+" objects"] = w.must(200, "GET", "/admin/systems/"+name+"/objects", nil)
+	}
+	return out
+}
+
+// runChild is the process that TestSIGKILLLosesNothingAnswered kills: it prints its URL and serves.
+func runChild(dir string) {
+	l, err := landscape.New(landscape.Config{DataDir: dir, ClusterTime: time.Hour, Bindings: 1}, landscape.Deps{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(httptest.NewServer(l.Handler()).URL)
+	select {}
+}
+
+func TestSIGKILLLosesNothingAnswered(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childEnv+"="+dir)
+	child.Stderr = os.Stderr
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, url: strings.TrimSpace(url), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}
+	defer w.http.CloseIdleConnections()
+
+	// Clients write until the process dies under them; what was answered must be there afterwards.
+	var answered sync.Map
+	enough := make(chan struct{})
+	var wg sync.WaitGroup
+	token := w.avsToken()
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				name := fmt.Sprintf("e-%d-%d", worker, i)
+				if w.try("POST", evaluations, fmt.Sprintf(`{"definition_type":"BASIC","name":%q}`, name), token) != 200 {
+					return
+				}
+				answered.Store(name, true)
+				if worker == 0 && i == 50 {
+					close(enough)
+				}
+			}
+		})
+	}
+	<-enough
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	_ = child.Wait() // says that it was killed
+
+	w = open(t, dir, &clock{now: time.Now()})
+	got := w.must(200, "GET", "/admin/systems/avs/objects", nil)
+	there := map[string]int{}
+	for _, o := range at(t, got, "data").([]any) {
+		there[text(t, o, "name")]++
+	}
+	n := 0
+	answered.Range(func(name, _ any) bool {
+		n++
+		if there[name.(string)] != 1 {
+			t.Errorf("%s was answered and is there %d times", name, there[name.(string)])
+		}
+		return true
+	})
+	if n < 50 {
+		t.Errorf("only %d requests were answered", n)
+	}
+}
+
+// try is the status of a call, 0 when it got no answer.
+func (w *world) try(method, path, body string, o option) int {
+	r, err := http.NewRequestWithContext(context.Background(), method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	o(r)
+	resp, err := w.http.Do(r)
+	if err != nil {
+		return 0
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}

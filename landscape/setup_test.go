@@ -1,0 +1,206 @@
+package landscape_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/landscape"
+)
+
+// childEnv turns the test binary into a landscape process, for tests that kill one.
+const childEnv = "LANDSCAPE_TEST_CHILD_DATA_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		runChild(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// clock is moved by hand.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// world is a landscape behind real HTTP.
+type world struct {
+	t     testing.TB
+	url   string
+	clock *clock
+	http  *http.Client
+	close func()
+}
+
+const (
+	clusterTime   = time.Minute
+	reconcileTime = 40 * time.Second
+)
+
+func setup(t testing.TB) *world {
+	t.Helper()
+	return open(t, t.TempDir(), &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+}
+
+func open(t testing.TB, dir string, c *clock) *world {
+	t.Helper()
+	l, err := landscape.New(landscape.Config{DataDir: dir, ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: 5}, landscape.Deps{Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(l.Handler())
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	w := &world{t: t, url: server.URL, clock: c, http: &http.Client{Transport: transport}}
+	w.close = sync.OnceFunc(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := l.Run(ctx); err != nil {
+			t.Errorf("run landscape: %v", err)
+		}
+	})
+	t.Cleanup(w.close)
+	return w
+}
+
+type option func(*http.Request)
+
+func bearer(token string) option {
+	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+}
+
+func header(key, value string) option {
+	return func(r *http.Request) { r.Header.Set(key, value) }
+}
+
+func basic(user, password string) option {
+	return func(r *http.Request) { r.SetBasicAuth(user, password) }
+}
+
+// call sends body (a string as it is, nil for none, anything else as JSON) and returns status and body.
+func (w *world) call(method, path string, body any, options ...option) (int, []byte) {
+	w.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		reader = bytes.NewReader(raw)
+	}
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for _, o := range options {
+		o(r)
+	}
+	resp, err := w.http.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, raw
+}
+
+// must calls, fails the test on any other status, and decodes the answer.
+func (w *world) must(status int, method, path string, body any, options ...option) map[string]any {
+	w.t.Helper()
+	got, raw := w.call(method, path, body, options...)
+	if got != status {
+		w.t.Fatalf("%s %s answered %d, want %d: %s", method, path, got, status, raw)
+	}
+	var out map[string]any
+	if len(raw) > 0 && raw[0] == '{' {
+		if err := json.Unmarshal(raw, &out); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// at walks through decoded JSON by member names and list indexes.
+func at(t testing.TB, v any, path ...any) any {
+	t.Helper()
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			m, ok := v.(map[string]any)
+			if !ok {
+				t.Fatalf("no member %q in %v", p, v)
+			}
+			v = m[p]
+		case int:
+			l, ok := v.([]any)
+			if !ok || len(l) <= p {
+				t.Fatalf("no item %d in %v", p, v)
+			}
+			v = l[p]
+		}
+	}
+	return v
+}
+
+func text(t testing.TB, v any, path ...any) string {
+	t.Helper()
+	s, ok := at(t, v, path...).(string)
+	if !ok {
+		t.Fatalf("%v of %v is no text", path, v)
+	}
+	return s
+}
+
+func (w *world) avsToken() option {
+	w.t.Helper()
+	got := w.must(200, "POST", "/avs/oauth2/token", "grant_type=password&username=keb&password=keb", basic("keb", ""), header("Content-Type", "application/x-www-form-urlencoded"))
+	return bearer(text(w.t, got, "access_token"))
+}
+
+func (w *world) clientToken(path, client string) option {
+	w.t.Helper()
+	got := w.must(200, "POST", path, "grant_type=client_credentials&scope=x", basic(client, "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
+	return bearer(text(w.t, got, "access_token"))
+}
+
+// held counts what a system holds now and has ever created of a kind.
+func (w *world) held(system, kind string) (now, ever int) {
+	w.t.Helper()
+	got := w.must(200, "GET", "/admin/systems/"+system, nil)
+	n, _ := at(w.t, got, "objects", kind).(float64)
+	e, _ := at(w.t, got, "created", kind).(float64)
+	return int(n), int(e)
+}
