@@ -2,6 +2,7 @@ package bus
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -23,6 +24,20 @@ func redact(urls string) string {
 		parts[i] = u.Redacted()
 	}
 	return strings.Join(parts, ",")
+}
+
+// checkURLs finds addresses that no waiting will make right. Its errors hold no password.
+func checkURLs(urls string) error {
+	for p := range strings.SplitSeq(urls, ",") {
+		p = strings.TrimSpace(p)
+		if !strings.Contains(p, "://") {
+			p = "nats://" + p
+		}
+		if u, err := url.Parse(p); err != nil || u.Hostname() == "" {
+			return fmt.Errorf("URL %q: want for example nats://127.0.0.1:4222", redact(p))
+		}
+	}
+	return nil
 }
 
 func isNetError(err error) bool {

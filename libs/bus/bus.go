@@ -76,6 +76,9 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 	if cfg.URL == "" && deps.InProcess == nil {
 		return nil, errors.New("connect to nats: URL is empty: want for example nats://127.0.0.1:4222")
 	}
+	if err := checkURLs(cfg.URL); err != nil && deps.InProcess == nil {
+		return nil, fmt.Errorf("connect to nats: %w", err)
+	}
 	b := &Bus{cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal()}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)

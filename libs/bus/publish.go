@@ -113,7 +113,15 @@ func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []
 			}
 		}
 		todo = again
-		if len(todo) == 0 || !b.awaitConnection(ctx) {
+		if len(todo) == 0 {
+			return
+		}
+		if !b.awaitConnection(ctx) {
+			for _, i := range todo {
+				if ctx.Err() != nil {
+					errs[i] = fmt.Errorf("%w: %w", errs[i], context.Cause(ctx))
+				}
+			}
 			return
 		}
 		if missing {

@@ -19,8 +19,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // natsServer is a real server on a loopback port that it keeps over restarts.
 type natsServer struct {
 	*server.Server
-	port int
-	dir  string
+	port           int
+	dir            string
+	user, password string
 }
 
 func startServer(t testing.TB) *natsServer {
@@ -35,6 +36,7 @@ func (s *natsServer) start(t testing.TB) {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
+		Username: s.user, Password: s.password,
 	})
 	if err != nil {
 		t.Fatalf("make nats server: %v", err)

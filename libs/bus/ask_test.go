@@ -1,0 +1,112 @@
+package bus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func answer(t testing.TB, b *bus.Bus, handle func(context.Context, []byte) (any, error)) (stop func()) {
+	t.Helper()
+	stop, err := b.Answer(event.AskOperations, "orchestrator", handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.NATS().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return stop
+}
+
+func ask(b *bus.Bus, ids ...string) (event.OperationsAnswer, error) {
+	var a event.OperationsAnswer
+	err := b.Ask(context.Background(), event.AskOperations, event.OperationsRequest{IDs: ids}, &a)
+	return a, err
+}
+
+func TestAskGetsTheAnswer(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	defer answer(t, b, func(_ context.Context, data []byte) (any, error) {
+		var r event.OperationsRequest
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, err
+		}
+		return event.OperationsAnswer{Operations: []event.OperationStatus{{OperationID: r.IDs[0], State: event.Succeeded}}}, nil
+	})()
+	got, err := ask(b, "op")
+	if err != nil || len(got.Operations) != 1 || got.Operations[0].OperationID != "op" {
+		t.Errorf("answer is %+v, %v", got, err)
+	}
+}
+
+func TestAskGetsTheRefusal(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	defer answer(t, b, func(_ context.Context, data []byte) (any, error) {
+		if string(data) == `{"ids":["panic"]}` {
+			panic("oh")
+		}
+		return nil, errors.New("ids: at most 500")
+	})()
+	for id, want := range map[string]string{"a": "ids: at most 500", "panic": "internal error: oh"} {
+		_, err := ask(b, id)
+		if refusal, ok := errors.AsType[*bus.AskError](err); !ok || refusal.Message != want {
+			t.Errorf("error is %v, want an AskError with %q", err, want)
+		}
+	}
+}
+
+func TestAskSaysThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if _, err := ask(b); !errors.Is(err, bus.ErrNoAnswer) {
+		t.Errorf("error is %v, want ErrNoAnswer", err)
+	}
+}
+
+func TestAskGivesUpAfterTheTimeout(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := connect(t, s, bus.Config{Timeout: 100 * time.Millisecond}, bus.Deps{})
+	defer answer(t, b, func(ctx context.Context, _ []byte) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})()
+	_, err := ask(b)
+	_, refused := errors.AsType[*bus.AskError](err) // both sides give up at the same time
+	if !errors.Is(err, context.DeadlineExceeded) && !refused {
+		t.Errorf("error is %v, want a deadline", err)
+	}
+}
+
+func TestStopWaitsForAnswersUnderWay(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	asked := make(chan struct{})
+	ended := false
+	stop := answer(t, b, func(ctx context.Context, _ []byte) (any, error) {
+		close(asked)
+		<-ctx.Done()
+		ended = true // the race detector sees it when stop does not wait
+		return nil, errors.New("shutting down")
+	})
+	done := make(chan error, 1)
+	go func() { _, err := ask(b); done <- err }()
+	within(t, asked, "the question arrives")
+	stop()
+	if !ended {
+		t.Error("stop did not wait for the answer under way")
+	}
+	if err := within(t, done, "the answer"); err == nil {
+		t.Error("the question was answered by a handler that gave up")
+	}
+	if _, err := ask(b); !errors.Is(err, bus.ErrNoAnswer) {
+		t.Errorf("after stop: error is %v, want ErrNoAnswer", err)
+	}
+}

@@ -1,0 +1,100 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/bus"
+)
+
+func TestConnectWaitsForTheServer(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	url := s.ClientURL()
+	s.stop()
+	type result struct {
+		b   *bus.Bus
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		b, err := bus.Connect(t.Context(), bus.Config{URL: url}, bus.Deps{})
+		done <- result{b, err}
+	}()
+	s.start(t)
+	r := within(t, done, "connect returns")
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	r.b.Close()
+	r.b.Close()
+}
+
+func TestConnectGivesUpWhenTheContextEnds(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	url := strings.Replace(s.ClientURL(), "nats://", "nats://user:canary@", 1)
+	s.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := bus.Connect(ctx, bus.Config{URL: url}, bus.Deps{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v, want a deadline", err)
+	}
+	if strings.Contains(fmt.Sprint(err), "canary") {
+		t.Errorf("error %q holds the password", err)
+	}
+}
+
+func TestConnectDoesNotWaitForWhatWillNeverDo(t *testing.T) {
+	t.Parallel()
+	s := &natsServer{port: server.RANDOM_PORT, dir: t.TempDir(), user: "keb", password: "right"}
+	s.start(t)
+	t.Cleanup(s.stop)
+	if _, err := bus.Connect(t.Context(), bus.Config{URL: s.ClientURL(), User: "keb", Password: "wrong"}, bus.Deps{}); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("wrong password: error is %v", err)
+	}
+	b, err := bus.Connect(t.Context(), bus.Config{URL: s.ClientURL(), User: "keb", Password: "right"}, bus.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	for _, cfg := range []bus.Config{{}, {URL: "nats://[::1"}, {URL: s.ClientURL(), Timeout: -1}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := bus.Connect(ctx, cfg, bus.Deps{}); err == nil || ctx.Err() != nil {
+			t.Errorf("connect with %+v succeeds", cfg)
+		}
+	}
+}
+
+func TestConnectWithoutASocket(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b, err := bus.Connect(t.Context(), bus.Config{}, bus.Deps{InProcess: s.Server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), command(t, "a")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigIsLoggedWithoutPassword(t *testing.T) {
+	t.Parallel()
+	cfg := bus.Config{URL: "nats://u:canary@h:1,nats://v:canary@h:2", Password: "canary"}
+	if got := cfg.LogValue().String(); strings.Contains(got, "canary") || !strings.Contains(got, "h:2") {
+		t.Errorf("log value is %s", got)
+	}
+}
