@@ -1,0 +1,194 @@
+package cli_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/cli"
+)
+
+// result is what a command left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+func run(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := cli.Main(t.Context(), args, cli.IO{In: strings.NewReader(stdin), Out: &out, Err: &errs})
+	return result{code: code, out: out.String(), err: errs.String()}
+}
+
+// api is a stand-in for the HTTP APIs: answers by "METHOD /path", one after the other, the last one stays.
+type api struct {
+	t       *testing.T
+	mu      sync.Mutex
+	answers map[string][]string
+	asked   []string
+}
+
+func newAPI(t *testing.T, answers map[string][]string) (*api, string) {
+	t.Helper()
+	a := &api{t: t, answers: answers}
+	srv := httptest.NewServer(a)
+	t.Cleanup(srv.Close)
+	return a, strings.TrimPrefix(srv.URL, "http://")
+}
+
+// ServeHTTP answers "<status> <body>".
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	a.asked = append(a.asked, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+	key := r.Method + " " + r.URL.Path
+	left := a.answers[key]
+	if len(left) == 0 {
+		a.t.Errorf("unexpected request %s", key)
+		w.WriteHeader(http.StatusTeapot)
+		return
+	}
+	if len(left) > 1 {
+		a.answers[key] = left[1:]
+	}
+	status, text, _ := strings.Cut(left[0], " ")
+	w.Header().Set("Content-Type", "application/json")
+	code := map[string]int{"200": 200, "202": 202, "400": 400, "401": 401, "404": 404, "410": 410, "500": 500}[status]
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, text)
+}
+
+func expect(t *testing.T, got result, code int, out, errs string) {
+	t.Helper()
+	if diff := cmp.Diff(result{code: code, out: out, err: errs}, got, cmp.AllowUnexported(result{})); diff != "" {
+		t.Errorf("result differs (-want +got):\n%s", diff)
+	}
+}
+
+// unreachable is an address where nobody listens.
+func unreachable(t *testing.T) string {
+	t.Helper()
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	return strings.TrimPrefix(srv.URL, "http://")
+}
+
+func TestWrongCallsAreOneLineAndCodeTwo(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command":    {[]string{"provison"}, `unknown command "provison" for "keb"`},
+		"unknown flag":       {[]string{"operations", "--sate", "failed"}, "unknown flag: --sate"},
+		"unknown format":     {[]string{"operations", "-o", "yaml"}, `--output "yaml" is not a format; allowed: text, json`},
+		"unknown state":      {[]string{"operations", "--state", "running"}, `--state "running" is not a state; allowed: pending, in progress, succeeded, failed, cancelled`},
+		"unknown type":       {[]string{"operations", "--type", "delete"}, `--type "delete" is not an operation type; allowed: provision, deprovision, update, upgradeKyma, upgradeCluster`},
+		"page below 1":       {[]string{"operations", "--page", "0"}, "--page 0 is not a page; they count from 1"},
+		"page size below 1":  {[]string{"operations", "--page-size", "0"}, "--page-size must be at least 1"},
+		"no id":              {[]string{"watch"}, "watch needs the id of an operation; see keb watch --help"},
+		"too many arguments": {[]string{"operation", "a", "b"}, `operation: unexpected argument "b"; see keb operation --help`},
+		"no file":            {[]string{"provision"}, "provision needs -f FILE; see examples/requests"},
+		"too often":          {[]string{"watch", "a", "--every", "1ms"}, "--every must be at least 50ms"},
+		"bad duration":       {[]string{"watch", "a", "--every", "soon"}, `invalid argument "soon" for "--every" flag: time: invalid duration "soon"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, "", tc.args...)
+			if got.code != 2 || !strings.HasPrefix(got.err, "keb: "+tc.want) || strings.Count(got.err, "\n") != 1 {
+				t.Errorf("code %d, error %q; want 2 and one line %q", got.code, got.err, tc.want)
+			}
+		})
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	addr := unreachable(t)
+	request := filepath.Join("..", "..", "..", "..", "examples", "requests", "azure.json")
+	for name, args := range map[string][]string{
+		"operations":  {"operations", "--operator-addr", addr},
+		"operation":   {"operation", "x", "--operator-addr", addr},
+		"watch":       {"watch", "x", "--operator-addr", addr},
+		"provision":   {"provision", "-f", request, "--osb-addr", addr},
+		"deprovision": {"deprovision", "x", "--osb-addr", addr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, "", args...)
+			if got.code != 1 || !strings.Contains(got.err, addr+"; is keb up running? (connection refused)") || strings.Count(got.err, "\n") != 1 {
+				t.Errorf("code %d, error %q", got.code, got.err)
+			}
+		})
+	}
+}
+
+func TestAnAddressThatIsNone(t *testing.T) {
+	t.Parallel()
+	expect(t, run(t, "", "operations", "--operator-addr", "ftp://x"), 1, "",
+		"keb: operator API: \"ftp://x\" is not an address; write host:port or a URL\n")
+}
+
+func TestEveryRequestInTheExamplesCanBeRead(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "examples", "requests", "*.json"))
+	if err != nil || len(files) < 9 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		_, addr := newAPI(t, map[string][]string{"PUT /oauth/cf-eu10/v2/service_instances/i": {`202 {"operation":"op-1"}`}})
+		expect(t, run(t, "", "provision", "-f", file, "--id", "i", "--osb-addr", addr), 0,
+			"provisioning of instance i accepted; follow it: keb watch op-1\n", "")
+	}
+}
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "request.json")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestARequestFileThatIsWrong(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ content, want string }{
+		"empty":          {"", ":1: the file is empty"},
+		"truncated":      {"{\n  \"service_id\": \"s\",\n", ":3: the JSON ends too early"},
+		"no JSON":        {"{\n  service_id: s\n}", ":2: invalid character 's' looking for beginning of object key string"},
+		"misspelt key":   {"{\n  \"service_id\": \"s\",\n  \"parametres\": {}\n}", `:3: unknown field "parametres"; allowed: instance_id, service_id, plan_id, organization_guid, space_guid, context, parameters`},
+		"wrong type":     {"{\"service_id\": 1}", ":1: service_id is a number, must be a string"},
+		"no service":     {`{"plan_id":"p"}`, `: the key "service_id" is missing`},
+		"no plan":        {`{"service_id":"s"}`, `: the key "plan_id" is missing`},
+		"more than one":  {`{"service_id":"s","plan_id":"p"} {}`, ": more than one JSON value"},
+		"a list instead": {`[]`, ":1: the file must hold a JSON object, not: array"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, tc.content)
+			expect(t, run(t, "", "provision", "-f", path), 1, "", "keb: "+path+tc.want+"\n")
+		})
+	}
+	t.Run("absent", func(t *testing.T) {
+		t.Parallel()
+		expect(t, run(t, "", "provision", "-f", "absent.json"), 1, "", "keb: read absent.json: no such file or directory\n")
+	})
+}
+
+func writeTo(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

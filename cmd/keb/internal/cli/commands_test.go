@@ -1,0 +1,282 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const operations = `200 {"data":[
+ {"id":"op-2","type":"deprovision","state":"in progress","instanceId":"inst-2","plan":"aws","stage":"edp_deregistration","step":"EDP_Deregistration",
+  "waitingFor":"retry until 10:00:00","createdAt":"2020-01-01T00:00:00Z"},
+ {"id":"op-1","type":"provision","state":"failed","instanceId":"inst-1","plan":"azure","stage":"create_runtime","step":"Check_Runtime",
+  "error":{"component":"provisioner","reason":"err_timeout","message":"gave\nup"},"createdAt":"2020-01-01T00:00:00Z"}],
+ "count":2,"totalCount":7}`
+
+// age hides how long ago something was.
+var age = regexp.MustCompile(`\d+h\d\dm`)
+
+func TestOperationsAreATable(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"GET /operations": {operations}})
+	got := run(t, "", "operations", "--operator-addr", addr, "--state", "in-progress", "--type", "provision", "--plan", "azure",
+		"--instance", "inst-1", "--page", "2", "--page-size", "2")
+	got.out = strings.Join(strings.Fields(age.ReplaceAllString(got.out, "AGE")), " ")
+	want := `OPERATION TYPE STATE PLAN INSTANCE AGE WHERE ` +
+		`op-2 deprovision in progress aws inst-2 AGE edp_deregistration/EDP_Deregistration waits for: retry until 10:00:00 ` +
+		`op-1 provision failed azure inst-1 AGE create_runtime/Check_Runtime provisioner: err_timeout: gave up ` +
+		`2 of 7 operations; see --page`
+	expect(t, got, 0, want, "")
+	asked := []string{"GET /operations?instance=inst-1&page=2&page_size=2&plan=azure&state=in+progress&type=provision"}
+	if diff := cmp.Diff(asked, api.asked); diff != "" {
+		t.Errorf("requests differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestNoOperations(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /operations": {`200 {"data":[],"count":0,"totalCount":0}`}})
+	expect(t, run(t, "", "operations", "--operator-addr", addr), 0, "no operations\n", "")
+}
+
+func TestJSONIsPassedOnAsItCame(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /operations":   {`200 {"data":[{"id":"op-1","new":1.50}],"count":1,"totalCount":1}`},
+		"GET /operations/x": {`200 {"id":"x","new":true}`},
+	})
+	for command, want := range map[string]string{
+		"operations":  `{"data":[{"id":"op-1","new":1.50}],"count":1,"totalCount":1}`,
+		"operation x": `{"id":"x","new":true}`,
+	} {
+		got := run(t, "", append(strings.Fields(command), "--operator-addr", addr, "-o", "json")...)
+		var compact strings.Builder
+		for _, c := range got.out {
+			if c != ' ' && c != '\n' {
+				compact.WriteRune(c)
+			}
+		}
+		if got.code != 0 || compact.String() != want {
+			t.Errorf("%s: code %d, %s; want %s", command, got.code, got.out, want)
+		}
+	}
+}
+
+const finished = `{"id":"op-1","type":"provision","state":"succeeded","instanceId":"inst-1","plan":"azure",
+ "createdAt":"2026-03-04T10:00:00Z","startedAt":"2026-03-04T10:00:00Z","finishedAt":"2026-03-04T10:00:07Z",
+ "stages":[{"name":"start","state":"finished","attempt":1,"steps":[{"name":"Starting","worker":"orchestrator","state":"succeeded","attempts":1,"durationMs":2}]}],
+ "history":[{"cursor":1,"stage":"start","step":"Starting","outcome":"succeeded","stageAttempt":1,"stepAttempt":1,"message":"all  well"}]}`
+
+func TestAnOperationShowsStagesStepsAndHistory(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /operations/op-1": {"200 " + finished}})
+	const text = "provision op-1  plan azure  instance inst-1\nsucceeded after 7.0s\n✓ start\n    ✓ Starting  orchestrator  succeeded, 2ms\n"
+	expect(t, run(t, "", "operation", "op-1", "--operator-addr", addr), 0, text, "")
+	expect(t, run(t, "", "operation", "op-1", "--history", "--operator-addr", addr), 0,
+		text+"\nhistory:\n  1    start/Starting  1.1  succeeded  all well\n", "")
+}
+
+func TestAnUnknownOperation(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /operations/x": {`404 {"error":"not found"}`}})
+	for _, command := range []string{"operation", "watch"} {
+		expect(t, run(t, "", command, "x", "--operator-addr", addr), 1, "",
+			"keb: there is no operation x; keb operations lists them\n")
+	}
+}
+
+func TestAnErrorOfTheOperatorAPIIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]string{
+		`500 {"error":"the database is away"}`:         "the operator API answers 500: the database is away",
+		`500 {"error":{"code":1},"message":"broken"}`:  "the operator API answers 500: broken",
+		`400 {"description":"page_size: at most 500"}`: "the operator API answers 400: page_size: at most 500",
+		`500 `:                      "the operator API answers 500 Internal Server Error",
+		`500 <html>oops</html>`:     "the operator API answers 500: <html>oops</html>",
+		`200 {"data":"not a list"}`: "does not answer like the operator API",
+	} {
+		_, addr := newAPI(t, map[string][]string{"GET /operations": {answer}})
+		got := run(t, "", "operations", "--operator-addr", addr)
+		if got.code != 1 || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%s: code %d, error %q", answer, got.code, got.err)
+		}
+	}
+}
+
+func TestWatchEndsWithTheOutcome(t *testing.T) {
+	t.Parallel()
+	failed := strings.Replace(finished, `"state":"succeeded","instanceId"`, `"state":"failed","error":{"component":"avs","message":"no"},"instanceId"`, 1)
+	_, addr := newAPI(t, map[string][]string{"GET /operations/op-1": {"200 " + finished}, "GET /operations/op-2": {"200 " + failed}})
+	if got := run(t, "", "watch", "op-1", "--operator-addr", addr); got.code != 0 || got.err != "" ||
+		!strings.HasSuffix(got.out, "succeeded after 7.0s\n") {
+		t.Errorf("succeeded: %+v", got)
+	}
+	if got := run(t, "", "watch", "op-2", "--operator-addr", addr); got.code != 1 || got.err != "keb: operation op-1 failed: avs: no\n" {
+		t.Errorf("failed: %+v", got)
+	}
+	got := run(t, "", "watch", "op-1", "--operator-addr", addr, "-o", "json")
+	if got.code != 0 || !json.Valid([]byte(got.out)) || strings.Count(got.out, "\n") != 1 {
+		t.Errorf("json: %+v", got)
+	}
+}
+
+const body = `{"instance_id":"inst-1","service_id":"s","plan_id":"p","parameters":{"name":"n"}}`
+
+const instancePath = "/oauth/cf-eu10/v2/service_instances/inst-1"
+
+func TestProvisionSendsTheFile(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"PUT " + instancePath: {`202 {"operation":"op-1","dashboard_url":"http://d"}`}})
+	expect(t, run(t, body, "provision", "-f", "-", "--osb-addr", addr), 0,
+		"provisioning of instance inst-1 accepted; follow it: keb watch op-1\n", "")
+	asked := []string{"PUT " + instancePath + `?accepts_incomplete=true {"service_id":"s","plan_id":"p","parameters":{"name":"n"}}`}
+	if diff := cmp.Diff(asked, api.asked); diff != "" {
+		t.Errorf("requests differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestProvisionTwiceHasNothingToDo(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"PUT " + instancePath: {`200 {}`}})
+	expect(t, run(t, body, "provision", "-f", "-", "--wait", "--osb-addr", addr), 0,
+		"provisioning of instance inst-1: nothing to do\n", "")
+}
+
+func TestProvisionWaits(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"PUT " + instancePath:                     {`202 {"operation":"op-1"}`},
+		"GET " + instancePath + "/last_operation": {`200 {"state":"succeeded","description":"done"}`},
+	})
+	got := run(t, body, "provision", "-f", "-", "--wait", "--osb-addr", addr, "-o", "json")
+	want := `{
+  "instanceId": "inst-1",
+  "operationId": "op-1",
+  "state": "succeeded",
+  "description": "done"
+}
+`
+	if got.code != 0 || got.out != want {
+		t.Errorf("code %d, output %s", got.code, got.out)
+	}
+	if !strings.HasPrefix(got.err, "provisioning of instance inst-1 accepted, operation op-1\n") || !strings.Contains(got.err, " succeeded: done\n") {
+		t.Errorf("progress %q", got.err)
+	}
+}
+
+func TestProvisionThatFails(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"PUT " + instancePath:                     {`202 {"operation":"op-1"}`},
+		"GET " + instancePath + "/last_operation": {`200 {"state":"failed","description":"no quota"}`},
+	})
+	got := run(t, body, "provision", "-f", "-", "--wait", "--osb-addr", addr)
+	if got.code != 1 || got.err != "keb: provisioning of instance inst-1 failed: no quota\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestProvisionThatIsRefused(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]string{
+		`400 {"description":"parameters.machineType: not one of a, b"}`: "keb: the OSB API answers 400: parameters.machineType: not one of a, b\n",
+		`401 {}`: "keb: the OSB API refuses user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD\n",
+	} {
+		_, addr := newAPI(t, map[string][]string{"PUT " + instancePath: {answer}})
+		expect(t, run(t, body, "provision", "-f", "-", "--osb-addr", addr), 1, "", want)
+	}
+}
+
+func TestDeprovisionFindsThePlanItself(t *testing.T) {
+	t.Parallel()
+	const catalog = `200 {"services":[{"id":"svc","plans":[{"id":"p-aws","name":"aws"},{"id":"p-azure","name":"azure"}]}]}`
+	for name, tc := range map[string]struct {
+		answers map[string][]string
+		args    []string
+	}{
+		"from the instance": {map[string][]string{"GET " + instancePath: {`200 {"service_id":"svc","plan_id":"p-azure"}`}}, nil},
+		"from the orchestrator, while it is being provisioned": {map[string][]string{
+			"GET " + instancePath: {`404 {}`}, "GET /operations": {`200 {"data":[{"plan":"azure"}],"count":1,"totalCount":1}`},
+			"GET /oauth/cf-eu10/v2/catalog": {catalog}}, nil},
+		"from the flag": {map[string][]string{"GET /oauth/cf-eu10/v2/catalog": {catalog}}, []string{"--plan", "azure"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.answers["DELETE "+instancePath] = []string{`202 {"operation":"op-2"}`}
+			api, addr := newAPI(t, tc.answers)
+			args := append([]string{"deprovision", "inst-1", "--osb-addr", addr, "--operator-addr", addr}, tc.args...)
+			expect(t, run(t, "", args...), 0, "deprovisioning of instance inst-1 accepted; follow it: keb watch op-2\n", "")
+			want := "DELETE " + instancePath + "?accepts_incomplete=true&plan_id=p-azure&service_id=svc"
+			if got := api.asked[len(api.asked)-1]; got != want {
+				t.Errorf("asked %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestDeprovisionOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET " + instancePath: {`404 {}`}, "GET /operations": {`200 {"data":[],"count":0,"totalCount":0}`}})
+	expect(t, run(t, "", "deprovision", "inst-1", "--osb-addr", addr, "--operator-addr", addr), 1, "",
+		"keb: there is no instance inst-1; keb operations shows the instances of all operations\n")
+	_, addr = newAPI(t, map[string][]string{"GET " + instancePath: {`200 {"service_id":"svc","plan_id":"p"}`}, "DELETE " + instancePath: {`410 {}`}})
+	expect(t, run(t, "", "deprovision", "inst-1", "--osb-addr", addr), 1, "",
+		"keb: there is no instance inst-1; it may be gone already\n")
+}
+
+func TestDeprovisionWithAnUnknownPlan(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /oauth/cf-eu10/v2/catalog": {`200 {"services":[{"id":"svc","plans":[{"id":"1","name":"aws"}]}]}`}})
+	expect(t, run(t, "", "deprovision", "inst-1", "--plan", "azur", "--osb-addr", addr), 2, "",
+		"keb: there is no plan \"azur\"; known: aws\n")
+}
+
+func TestProcessCheck(t *testing.T) {
+	t.Parallel()
+	if got := run(t, "", "process", "check", "--overlays", ""); got.code != 0 || !strings.HasPrefix(got.out, "provision: 5 stages, 17 steps, hash ") {
+		t.Errorf("%+v", got)
+	}
+	dir := filepath.Dir(write(t, ""))
+	overlay := filepath.Join(dir, "x.yaml")
+	writeTo(t, overlay, "operation: provision\nchanges:\n  - disable: Nothing_Like_It\n  - disable: AVS_Tag\n")
+	got := run(t, "", "process", "check", "--overlays", dir)
+	if got.code != 1 || !strings.HasPrefix(got.err, overlay+`:3: disable: unknown step "Nothing_Like_It"; known: Starting, `) ||
+		!strings.HasSuffix(got.err, overlay+":4: disable: unknown step \"AVS_Tag\"; did you mean AVS_Tags?\nkeb: the process definitions have problems\n") {
+		t.Errorf("%+v", got)
+	}
+	expect(t, run(t, "", "process", "check", "--overlays", "absent"), 1, "",
+		"keb: overlay folder absent does not exist; name an existing one with --overlays or KEB_OVERLAYS\n")
+}
+
+func TestUpRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"an address for others": {[]string{"--osb-addr", "0.0.0.0:8080"},
+			`keb: --osb-addr (KEB_OSB_ADDR): "0.0.0.0:8080" is not a loopback address; keb up is for one machine, write for example 127.0.0.1:8080`},
+		"no port": {[]string{"--operator-addr", "127.0.0.1"}, `keb: --operator-addr (KEB_OPERATOR_ADDR): "127.0.0.1" is not host:port`},
+		"one address for two": {[]string{"--operator-addr", "127.0.0.1:8080"},
+			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is the address of --osb-addr already"},
+		"no data folder":      {[]string{"--data-dir", ""}, "keb: --data-dir (KEB_DATA_DIR): must not be empty"},
+		"an unknown overlays": {[]string{"--overlays", "absent"}, "keb: overlay folder absent does not exist; name an existing one with --overlays or KEB_OVERLAYS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expect(t, run(t, "", append([]string{"up", "--data-dir", data}, tc.args...)...), 1, "", tc.want+"\n")
+		})
+	}
+}
+
+func TestUpNamesThePortThatIsInUse(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, nil)
+	got := run(t, "", "up", "--data-dir", t.TempDir(), "--osb-addr", addr, "--operator-addr", "127.0.0.1:0", "--landscape-addr", "127.0.0.1:0")
+	expect(t, got, 1, "", "keb: listen on "+addr+": address already in use; stop the program that listens there, or choose another address (--osb-addr, KEB_OSB_ADDR)\n")
+}

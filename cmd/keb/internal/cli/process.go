@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/processes"
+)
+
+func newProcess(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "process", Short: "Work on process definitions"}
+	var overlays []string
+	check := &cobra.Command{
+		Use:   "check",
+		Short: "Check the process definitions with overlays, without starting anything",
+		Args:  exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			return checkProcesses(o, overlays)
+		},
+	}
+	check.Flags().StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with overlay files, applied in order (KEB_OVERLAYS)")
+	cmd.AddCommand(check)
+	return cmd
+}
+
+// overlayDirs are the folders in KEB_OVERLAYS, separated by commas.
+func overlayDirs() []string {
+	var dirs []string
+	for dir := range strings.SplitSeq(os.Getenv("KEB_OVERLAYS"), ",") {
+		if dir = strings.TrimSpace(dir); dir != "" {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+type checkedProcess struct {
+	Operation event.OperationType `json:"operation"`
+	Hash      string              `json:"hash"`
+	Stages    int                 `json:"stages"`
+	Steps     int                 `json:"steps"`
+}
+
+func checkProcesses(o *options, overlays []string) error {
+	set, err := loadProcesses(overlays)
+	if _, isProblem := errors.AsType[*process.Problem](err); isProblem {
+		// One problem per line, as editors expect it.
+		if _, err := fmt.Fprintln(o.Err, err); err != nil {
+			return err
+		}
+		return errors.New("the process definitions have problems")
+	}
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Data       []checkedProcess `json:"data"`
+		Count      int              `json:"count"`
+		TotalCount int              `json:"totalCount"`
+	}{Data: []checkedProcess{}}
+	var text strings.Builder
+	for _, operation := range event.OperationTypes() {
+		p, ok := set[operation]
+		if !ok {
+			continue
+		}
+		checked := checkedProcess{Operation: operation, Hash: p.Hash(), Stages: len(p.Stages)}
+		for _, stage := range p.Stages {
+			checked.Steps += len(stage.Steps)
+		}
+		list.Data = append(list.Data, checked)
+		fmt.Fprintf(&text, "%s: %d stages, %d steps, hash %s\n", operation, checked.Stages, checked.Steps, checked.Hash)
+	}
+	list.Count, list.TotalCount = len(list.Data), len(list.Data)
+	if o.json() {
+		return printJSON(o.Out, list)
+	}
+	_, err = io.WriteString(o.Out, text.String())
+	return err
+}
+
+// loadProcesses loads the built-in processes with overlay folders.
+func loadProcesses(overlays []string) (process.Set, error) {
+	folders, err := openOverlays(overlays)
+	if err != nil {
+		return nil, err
+	}
+	return process.Load(processes.FS, folders...)
+}
+
+func openOverlays(dirs []string) ([]fs.FS, error) {
+	folders := make([]fs.FS, len(dirs))
+	for i, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("overlay folder %s does not exist; name an existing one with --overlays or KEB_OVERLAYS", dir)
+		}
+		folders[i] = process.Named(dir, os.DirFS(dir))
+	}
+	return folders, nil
+}

@@ -1,0 +1,154 @@
+// Package cli is the command line of keb.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/service"
+)
+
+// IO is where the command line reads and writes. Progress goes to Err when Out carries JSON.
+type IO struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usage is an error in how a command was called.
+type usage struct{ text string }
+
+// Error is what is wrong.
+func (u *usage) Error() string { return u.text }
+
+func usageError(format string, args ...any) error { return &usage{text: fmt.Sprintf(format, args...)} }
+
+// Main runs one command and returns the exit code: 0 done, 1 failed, 2 called wrongly. Errors are one line on Err.
+func Main(ctx context.Context, args []string, std IO) int {
+	root := newRoot(std)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return exitFailed
+	}
+	_, _ = fmt.Fprintf(std.Err, "keb: %s\n", service.OneLine(err)) // nowhere else to say it
+	if _, ok := errors.AsType[*usage](err); ok || isCobraUsage(err) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// isCobraUsage tells the errors that cobra itself makes before a command runs.
+func isCobraUsage(err error) bool {
+	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "required flag", "invalid argument", "flag needs"} {
+		if strings.HasPrefix(err.Error(), start) {
+			return true
+		}
+	}
+	return false
+}
+
+func newRoot(std IO) *cobra.Command {
+	o := &options{IO: std}
+	root := &cobra.Command{
+		Use:   "keb",
+		Short: "Run Kyma Environment Broker, order runtimes, and see where operations stand",
+		Long: `Run Kyma Environment Broker, order runtimes, and see where operations stand.
+
+"keb up" runs the whole system in one process. The other commands talk to a running system.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return o.check()
+		},
+	}
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	o.register(root)
+	root.AddCommand(
+		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o),
+	)
+	return root
+}
+
+// options are the flags that every command has.
+type options struct {
+	IO
+	osbAddr, operatorAddr, landscapeAddr string
+	dataDir                              string
+	user, password                       string
+	output                               string
+}
+
+// Formats of the output.
+const (
+	outputText = "text"
+	outputJSON = "json"
+)
+
+func (o *options) register(root *cobra.Command) {
+	flags := root.PersistentFlags()
+	flags.StringVar(&o.osbAddr, "osb-addr", env("KEB_OSB_ADDR", "127.0.0.1:8080"), "address of the OSB API (KEB_OSB_ADDR)")
+	flags.StringVar(&o.operatorAddr, "operator-addr", env("KEB_OPERATOR_ADDR", "127.0.0.1:8081"),
+		"address of the operator API (KEB_OPERATOR_ADDR)")
+	flags.StringVar(&o.landscapeAddr, "landscape-addr", env("KEB_LANDSCAPE_ADDR", "127.0.0.1:8090"),
+		"address of the landscape simulator (KEB_LANDSCAPE_ADDR)")
+	flags.StringVar(&o.dataDir, "data-dir", env("KEB_DATA_DIR", ".keb"), "data folder of keb up (KEB_DATA_DIR)")
+	flags.StringVar(&o.user, "user", env("KEB_OSB_USER", "keb"), "user of the OSB API (KEB_OSB_USER)")
+	// The password is no flag: other users of the machine would see it in the list of processes.
+	o.password = env("KEB_OSB_PASSWORD", "keb")
+	flags.StringVarP(&o.output, "output", "o", outputText, "format of the output: text or json")
+}
+
+func (o *options) check() error {
+	if o.output != outputText && o.output != outputJSON {
+		return usageError("--output %q is not a format; allowed: %s, %s", o.output, outputText, outputJSON)
+	}
+	return nil
+}
+
+func (o *options) json() bool { return o.output == outputJSON }
+
+// progress is where what happens meanwhile is told.
+func (o *options) progress() io.Writer {
+	if o.json() {
+		return o.Err
+	}
+	return o.Out
+}
+
+func env(name, fallback string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return fallback
+}
+
+// exactly is cobra.ExactArgs with a message that names what is missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usageError("%s needs %s; see keb %s --help", cmd.Name(), strings.Join(names[len(args):], " and "), cmd.Name())
+		case len(args) > len(names):
+			return usageError("%s: unexpected argument %q; see keb %s --help", cmd.Name(), args[len(names)], cmd.Name())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/up"
+)
+
+func newUp(o *options) *cobra.Command {
+	cfg := up.Config{}
+	noDemo := false
+	var overlays []string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the whole system in this process: NATS, Postgres, landscape, broker, orchestrator and workers",
+		Long: `Run the whole system in this process: NATS, Postgres, the simulated landscape, broker, orchestrator and all step workers.
+It listens on loopback addresses only, keeps everything in the data folder, provisions a sample runtime, and stays up until
+it is stopped. Killed and started again, it goes on where it was.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Checked here, so that a problem does not wait for Postgres to start.
+			if _, err := loadProcesses(overlays); err != nil {
+				return err
+			}
+			demo, err := demoFromEnv()
+			if err != nil {
+				return err
+			}
+			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
+			cfg.DataDir, cfg.User, cfg.Password = o.dataDir, o.user, o.password
+			cfg.Overlays = overlays
+			cfg.Demo = demo && !noDemo
+			return up.Run(cmd.Context(), cfg, o.Out, o.Err)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&cfg.DatabaseURL, "database-url", "", "address of a Postgres database to use instead of an own server (KEB_DATABASE_URL)")
+	flags.BoolVar(&cfg.Fast, "fast", false, "take the waits out: the cluster of the landscape is there at once, polls are short")
+	flags.BoolVar(&noDemo, "no-demo", false, "do not provision a sample runtime (DEMO=0)")
+	flags.BoolVarP(&cfg.Verbose, "verbose", "v", false, "also print the log, which is in <data folder>/keb.log")
+	flags.StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
+	// The address may hold a password, which --help must not print as a default.
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if cfg.DatabaseURL == "" {
+			cfg.DatabaseURL = os.Getenv("KEB_DATABASE_URL")
+		}
+	}
+	return cmd
+}
+
+// demoFromEnv reads DEMO: 0 or false means no sample.
+func demoFromEnv() (bool, error) {
+	value := os.Getenv("DEMO")
+	if value == "" {
+		return true, nil
+	}
+	demo, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, usageError("DEMO=%q is neither 0 nor 1", value)
+	}
+	return demo, nil
+}

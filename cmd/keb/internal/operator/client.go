@@ -1,0 +1,183 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrNotFound is returned for an operation that the orchestrator does not know.
+var ErrNotFound = errors.New("not found")
+
+// requestTimeout bounds one request, maxAnswer what is read of its answer.
+const (
+	requestTimeout = 15 * time.Second
+	maxAnswer      = 64 << 20
+)
+
+// Client asks one orchestrator. It is safe for concurrent use.
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// New returns a client for an address, "host:port" or a URL.
+func New(address string) (*Client, error) {
+	base, err := BaseURL(address)
+	if err != nil {
+		return nil, fmt.Errorf("operator API: %w", err)
+	}
+	return &Client{base: base, http: &http.Client{Timeout: requestTimeout}}, nil
+}
+
+// BaseURL makes a URL of an address, which is "host:port" or already one.
+func BaseURL(address string) (string, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", fmt.Errorf("%q is not an address; write host:port or a URL", address)
+	}
+	return strings.TrimRight(address, "/"), nil
+}
+
+// Filter selects operations; empty fields select all. Page counts from 1.
+type Filter struct {
+	State, Type, Plan, Instance string
+	Page, PageSize              int
+}
+
+func (f Filter) query() url.Values {
+	q := url.Values{}
+	for key, value := range map[string]string{"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if f.Page > 0 {
+		q.Set("page", strconv.Itoa(f.Page))
+	}
+	if f.PageSize > 0 {
+		q.Set("page_size", strconv.Itoa(f.PageSize))
+	}
+	return q
+}
+
+// Operations lists operations, and returns the answer as it came, too.
+func (c *Client) Operations(ctx context.Context, f Filter) (*Operations, json.RawMessage, error) {
+	var out Operations
+	raw, err := c.get(ctx, "/operations", f.query(), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list operations: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Operation reads one operation with its stages and history, and returns the answer as it came, too. The error is
+// ErrNotFound if there is none of this id.
+func (c *Client) Operation(ctx context.Context, id string) (*Operation, json.RawMessage, error) {
+	var out Operation
+	raw, err := c.get(ctx, "/operations/"+url.PathEscape(id), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("operation %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
+	address := c.base + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &UnreachableError{Address: c.base, Err: err}
+	}
+	defer func() { _ = response.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, &UnreachableError{Address: c.base, Err: err}
+	}
+	if response.StatusCode == http.StatusNotFound {
+		return nil, ErrNotFound
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, &StatusError{Status: response.StatusCode, Message: errorText(raw)}
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, fmt.Errorf("%s does not answer like the operator API: %w", c.base, err)
+	}
+	return raw, nil
+}
+
+// errorText takes the text out of an error answer.
+func errorText(raw []byte) string {
+	var body struct {
+		Error       json.RawMessage `json:"error"`
+		Description string          `json:"description"`
+		Message     string          `json:"message"`
+	}
+	if json.Unmarshal(raw, &body) != nil {
+		return strings.TrimSpace(string(raw[:min(len(raw), 200)]))
+	}
+	var text string
+	if json.Unmarshal(body.Error, &text) == nil && text != "" {
+		return text
+	}
+	if body.Message != "" {
+		return body.Message
+	}
+	return body.Description
+}
+
+// UnreachableError says that nobody answers at an address.
+type UnreachableError struct {
+	Address string
+	Err     error
+}
+
+// Error says what to do.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("nobody answers at %s; is keb up running? (%s)", e.Address, cause(e.Err))
+}
+
+// Unwrap is the error of the connection.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// cause is the last error of a chain, which says why a connection failed.
+func cause(err error) error {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err
+}
+
+// StatusError is an answer that is neither a success nor "not found".
+type StatusError struct {
+	Status  int
+	Message string
+}
+
+// Error is the status and the text of the answer.
+func (e *StatusError) Error() string {
+	if e.Message == "" {
+		return fmt.Sprintf("the operator API answers %d %s", e.Status, http.StatusText(e.Status))
+	}
+	return fmt.Sprintf("the operator API answers %d: %s", e.Status, e.Message)
+}

@@ -1,0 +1,73 @@
+// Package up composes the whole system into one process: NATS, Postgres, the
+// simulated landscape, broker, orchestrator and all step workers.
+package up
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Config says how the system runs. The services below read nothing from the environment.
+type Config struct {
+	// OSBAddr, OperatorAddr and LandscapeAddr are loopback addresses to listen on, "host:port".
+	OSBAddr, OperatorAddr, LandscapeAddr string
+	// DataDir holds everything that survives a restart.
+	DataDir string
+	// DatabaseURL is a Postgres database to use; empty starts an own server in the data folder.
+	DatabaseURL string
+	// User and Password are the platform's at the OSB API.
+	User, Password string
+	// Overlays are folders with process overlays, applied in order.
+	Overlays []string
+	// Demo provisions a sample runtime at the start.
+	Demo bool
+	// Fast takes the waits out of the landscape and the workers.
+	Fast bool
+	// Verbose prints the log besides writing it to the data folder.
+	Verbose bool
+}
+
+// Times of the simulated landscape, unless Fast.
+const (
+	clusterTime   = 3 * time.Second
+	reconcileTime = time.Second
+)
+
+// natsPort is the port that NATS takes if it is free.
+const natsPort = 4222
+
+// Validate names every setting that cannot be. Only loopback addresses are allowed, for user and password are known.
+func (c Config) Validate() error {
+	var problems []error
+	used := map[string]string{}
+	for _, a := range []struct{ flag, variable, addr string }{
+		{"--osb-addr", "KEB_OSB_ADDR", c.OSBAddr}, {"--operator-addr", "KEB_OPERATOR_ADDR", c.OperatorAddr},
+		{"--landscape-addr", "KEB_LANDSCAPE_ADDR", c.LandscapeAddr},
+	} {
+		name := a.flag + " (" + a.variable + ")"
+		host, port, err := net.SplitHostPort(a.addr)
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("%s: %q is not host:port", name, a.addr))
+		case !loopback(host):
+			problems = append(problems, fmt.Errorf("%s: %q is not a loopback address; keb up is for one machine, write for example 127.0.0.1:%s", name, a.addr, port))
+		case port != "0" && used[a.addr] != "":
+			problems = append(problems, fmt.Errorf("%s: %s is the address of %s already", name, a.addr, used[a.addr]))
+		}
+		used[a.addr] = a.flag
+	}
+	if c.DataDir == "" {
+		problems = append(problems, errors.New("--data-dir (KEB_DATA_DIR): must not be empty"))
+	}
+	return errors.Join(problems...)
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,71 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgfetch"
+	"github.com/kyma-project/keb/libs/postgres/pglocal"
+)
+
+const (
+	database       = "keb"
+	connectTimeout = 15 * time.Second
+	fetchTimeout   = 5 * time.Minute
+	stopTimeout    = 30 * time.Second
+)
+
+// startDatabase returns the address of the database, and the server if it is our own.
+func startDatabase(ctx context.Context, cfg Config, log *slog.Logger, tell func(format string, args ...any)) (string, *pglocal.Server, error) {
+	if cfg.DatabaseURL != "" {
+		return cfg.DatabaseURL, nil, reach(ctx, cfg.DatabaseURL)
+	}
+	local := pglocal.Config{DataDir: filepath.Join(cfg.DataDir, "postgres"), Durable: true, Log: log.With("component", "postgres")}
+	srv, err := pglocal.Start(ctx, local)
+	if errors.Is(err, pglocal.ErrNoBinaries) {
+		tell("No Postgres on this machine: downloading one, once.")
+		if local.BinDir, err = fetch(ctx, cfg.DataDir); err == nil {
+			srv, err = pglocal.Start(ctx, local)
+		}
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("%w (see %s; or give the address of a Postgres in KEB_DATABASE_URL)", err, filepath.Join(cfg.DataDir, "keb.log"))
+	}
+	if err := srv.EnsureDatabase(ctx, database); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("create the database: %w", err), stopDatabase(srv))
+	}
+	return srv.URL(database), srv, nil
+}
+
+// fetch downloads the server binaries; its error names the ways out.
+func fetch(ctx context.Context, dataDir string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	bin, err := pgfetch.Binaries(ctx, pgfetch.Config{Dir: filepath.Join(dataDir, "postgres-server")})
+	if err != nil {
+		return "", fmt.Errorf("no Postgres: install it (Debian and Ubuntu: apt-get install postgresql), or set KEB_POSTGRES_BIN, or allow the download: %w", err)
+	}
+	return bin, nil
+}
+
+// reach waits a little for a database that is not ours.
+func reach(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	db, err := postgres.Open(ctx, postgres.Config{URL: url, ApplicationName: "keb-up", MaxOpen: 1})
+	if err != nil {
+		return fmt.Errorf("the Postgres of KEB_DATABASE_URL cannot be used: %w", err)
+	}
+	return db.Close()
+}
+
+func stopDatabase(srv *pglocal.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return srv.Stop(ctx)
+}

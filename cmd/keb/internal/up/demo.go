@@ -1,0 +1,96 @@
+package up
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/cmd/keb/internal/watch"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+)
+
+// SampleInstance is the instance that the demo orders. It is always the same one, so that a second start finds it.
+const SampleInstance = "5a3c1e5e-6b1d-4c55-9d5a-0d0e5a4b1e00"
+
+//go:embed sample.json
+var sample []byte
+
+// demo orders the sample runtime as a platform would, and shows how it comes into being. Its errors are told, they do not
+// end the system.
+type demo struct {
+	osbURL, operatorURL string
+	user, password      string
+	out                 io.Writer
+}
+
+func (d *demo) run(ctx context.Context) error {
+	err := d.provision(ctx)
+	if err != nil && ctx.Err() == nil {
+		if _, err := fmt.Fprintf(d.out, "The sample was not provisioned: %s\n", err); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (d *demo) provision(ctx context.Context) error {
+	client, err := osbclient.New(osbclient.Config{
+		BaseURL: d.osbURL + "/oauth/cf-eu10", User: d.user, Password: d.password,
+		PollEvery: 100 * time.Millisecond, PollAtMost: 500 * time.Millisecond,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	var order osbclient.Provisioning
+	if err := json.Unmarshal(sample, &order); err != nil {
+		return fmt.Errorf("read the sample: %w", err)
+	}
+	began := time.Now()
+	answer, err := client.Provision(ctx, SampleInstance, order)
+	if e, ok := errors.AsType[*osb.Error](err); ok {
+		return fmt.Errorf("the OSB API answers %d: %s", e.Status, e.Description)
+	}
+	if err != nil {
+		return err
+	}
+	if !answer.Async {
+		return d.tell("The sample runtime is there already: instance %s.\n", SampleInstance)
+	}
+	if err := d.tell("Provisioning a sample runtime through the OSB API: plan azure, instance %s\n", SampleInstance); err != nil {
+		return err
+	}
+	source, err := operator.New(d.operatorURL)
+	if err != nil {
+		return err
+	}
+	op, err := watch.Follow(ctx, source, answer.Operation, &watch.Lines{Out: d.out, Prefix: "  "},
+		watch.Config{Every: 200 * time.Millisecond, Await: true})
+	if err != nil {
+		return err
+	}
+	last, err := client.Poll(ctx, SampleInstance, op.ID, nil)
+	if err != nil {
+		return err
+	}
+	if last.State != osb.StateSucceeded {
+		return errors.New(last.Description)
+	}
+	return d.tell(`The sample runtime is provisioned, after %s. In a second terminal:
+  keb operation %s
+  keb provision -f examples/requests/aws.json --wait
+  keb deprovision %s --wait
+`, view.Duration(time.Since(began)), op.ID, SampleInstance)
+}
+
+func (d *demo) tell(format string, args ...any) error {
+	_, err := fmt.Fprintf(d.out, format, args...)
+	return err
+}

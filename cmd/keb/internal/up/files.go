@@ -1,0 +1,89 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/seal"
+)
+
+// maxLog is the size at which the log of earlier runs is put aside.
+const maxLog = 64 << 20
+
+// openLog opens the log in the data folder, which nobody else may read.
+func openLog(dataDir string) (*os.File, error) {
+	path := filepath.Join(dataDir, "keb.log")
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("put the old log aside: %w", err)
+		}
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	return file, nil
+}
+
+// newLog logs JSON to the file and, if verbose, text to the screen.
+func newLog(file io.Writer, screen io.Writer, verbose bool) *slog.Logger {
+	handler := slog.Handler(slog.NewJSONHandler(file, nil))
+	if verbose {
+		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(screen, nil))
+	}
+	return slog.New(handler)
+}
+
+// sealKeys returns the keyring of this data folder, which is made at the first start. Without it the sealed credentials
+// in the database cannot be opened, so it is on the disk before it is used.
+func sealKeys(dataDir string) (string, error) {
+	path := filepath.Join(dataDir, "keys")
+	content, err := os.ReadFile(path)
+	if err == nil {
+		keys := strings.TrimSpace(string(content))
+		if _, err := seal.ParseKeyring(keys); err != nil {
+			return "", fmt.Errorf("the seal keys in %s are damaged: put the file back from a backup: %w", path, err)
+		}
+		return keys, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the seal keys: %w", err)
+	}
+	keys := "k1:" + seal.NewKey()
+	if err := writeSecret(path, keys+"\n"); err != nil {
+		return "", fmt.Errorf("write the seal keys: %w", err)
+	}
+	return keys, nil
+}
+
+// writeSecret writes a whole file or none, for the owner only.
+func writeSecret(path, content string) (err error) {
+	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := file.WriteString(content); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if err := file.Sync(); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return dir.Sync()
+}

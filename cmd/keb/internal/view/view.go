@@ -1,0 +1,209 @@
+// Package view shows an operation to a person: as a block of lines that a
+// terminal rewrites, or as one line per change.
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+)
+
+// Size is what a terminal has room for; zero values mean no limit.
+type Size struct {
+	Width, Height int
+}
+
+// Render shows where an operation stands at a time. Finished stages are folded when there is no room for all.
+func Render(op *operator.Operation, now time.Time, size Size) []string {
+	lines := render(op, now, false)
+	if size.Height > 0 && len(lines) > size.Height {
+		lines = render(op, now, true)
+	}
+	if size.Height > 0 && len(lines) > size.Height {
+		lines = lines[:size.Height]
+	}
+	if size.Width > 0 {
+		for i, line := range lines {
+			lines[i] = cut(line, size.Width)
+		}
+	}
+	return lines
+}
+
+func render(op *operator.Operation, now time.Time, fold bool) []string {
+	lines := []string{
+		fmt.Sprintf("%s %s  plan %s  instance %s", op.Type, op.ID, op.Plan, op.InstanceID),
+		headline(op, now),
+	}
+	width, workers := 0, 0
+	for _, stage := range op.Stages {
+		for _, s := range stage.Steps {
+			width, workers = max(width, len(s.Name)), max(workers, len(s.Worker))
+		}
+	}
+	for _, stage := range op.Stages {
+		lines = append(lines, stageLine(stage))
+		if fold && stage.State != operator.StageCurrent {
+			continue
+		}
+		for i := range stage.Steps {
+			lines = append(lines, stepLine(&stage.Steps[i], op, now, width, workers))
+		}
+	}
+	if len(op.NotCompleted) > 0 {
+		lines = append(lines, "not completed: "+strings.Join(op.NotCompleted, ", "))
+	}
+	if op.Error != nil && op.State == operator.StateFailed {
+		lines = append(lines, "failed: "+oneLine(op.Error.String()))
+	}
+	return lines
+}
+
+// headline says how the operation as a whole is doing.
+func headline(op *operator.Operation, now time.Time) string {
+	text := op.State
+	switch {
+	case op.Final() && op.FinishedAt != nil:
+		text += " after " + Duration(op.FinishedAt.Sub(began(op)))
+	case op.StartedAt != nil:
+		text += " for " + Duration(now.Sub(*op.StartedAt))
+	default:
+		text += " for " + Duration(now.Sub(op.CreatedAt))
+	}
+	if !op.Final() && op.WaitingFor != "" {
+		text += "; waiting for: " + oneLine(op.WaitingFor)
+	}
+	return text
+}
+
+func began(op *operator.Operation) time.Time {
+	if op.StartedAt != nil {
+		return *op.StartedAt
+	}
+	return op.CreatedAt
+}
+
+func stageLine(stage operator.Stage) string {
+	mark := " "
+	switch stage.State {
+	case operator.StageFinished:
+		mark = "✓"
+	case operator.StageCurrent:
+		mark = "▶"
+	}
+	line := mark + " " + stage.Name
+	if stage.Attempt > 1 {
+		line += fmt.Sprintf("  (attempt %d)", stage.Attempt)
+	}
+	return line
+}
+
+func stepLine(s *operator.Step, op *operator.Operation, now time.Time, width, workers int) string {
+	line := fmt.Sprintf("    %s %-*s  %-*s", mark(s.State), width, s.Name, workers, s.Worker)
+	if s.State == operator.StepWaiting {
+		return strings.TrimRight(line, " ")
+	}
+	line += "  " + s.State
+	if s.Attempts > 1 {
+		line += fmt.Sprintf(", %d tries", s.Attempts)
+	}
+	if spent := spent(s, now); spent != "" {
+		line += ", " + spent
+	}
+	if s.State == operator.StepRetrying && op.DueAt != nil && op.Step == s.Name {
+		line += ", again in " + Duration(max(0, op.DueAt.Sub(now)))
+	}
+	if text := told(s); text != "" {
+		line += ": " + text
+	}
+	return line
+}
+
+func mark(state string) string {
+	switch state {
+	case operator.StepSucceeded:
+		return "✓"
+	case operator.StepCurrent:
+		return "▶"
+	case operator.StepRetrying:
+		return "↻"
+	case operator.StepFailed:
+		return "✗"
+	case operator.StepSkipped:
+		return "–"
+	case operator.StepNotCompleted:
+		return "!"
+	}
+	return " "
+}
+
+// spent is how long a step has taken: over all its tries as long as it is not done or needed several, else the last one.
+func spent(s *operator.Step, now time.Time) string {
+	start := s.FirstTriedAt
+	if start == nil {
+		start = s.StartedAt
+	}
+	switch {
+	case s.State == operator.StepSkipped:
+		return ""
+	case s.State == operator.StepCurrent || s.State == operator.StepRetrying:
+		if start != nil {
+			return Duration(now.Sub(*start))
+		}
+	case start != nil && s.FinishedAt != nil && s.Attempts > 1:
+		return Duration(s.FinishedAt.Sub(*start))
+	case s.DurationMS > 0:
+		return Duration(time.Duration(s.DurationMS * float64(time.Millisecond)))
+	}
+	return ""
+}
+
+// told is what the step last said: its error before its message.
+func told(s *operator.Step) string {
+	if s.Error != nil && s.State != operator.StepSucceeded {
+		return oneLine(s.Error.String())
+	}
+	return oneLine(s.Message)
+}
+
+// oneLine also drops control characters: what an external system said must not steer the terminal.
+func oneLine(text string) string {
+	printable := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text)
+	return strings.Join(strings.Fields(printable), " ")
+}
+
+// Duration is short: "80ms", "4.2s", "3m05s", "2h10m".
+func Duration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0ms"
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// cut shortens a line to a number of characters, so that the terminal does not wrap it.
+func cut(line string, width int) string {
+	if utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	runes := []rune(line)
+	if width <= 1 {
+		return string(runes[:width])
+	}
+	return string(runes[:width-1]) + "…"
+}

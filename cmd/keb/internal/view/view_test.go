@@ -1,0 +1,201 @@
+package view_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var t0 = time.Date(2026, 3, 4, 10, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) *time.Time {
+	t := t0.Add(d)
+	return &t
+}
+
+// running is a provisioning whose second stage is repeated because of EDP.
+func running() *operator.Operation {
+	return &operator.Operation{
+		ID: "op-1", Type: "provision", State: "in progress", InstanceID: "inst-1", Plan: "azure",
+		Stage: "create_runtime", Step: "EDP_Registration", StageAttempt: 2, StepAttempt: 2, CreatedAt: t0, StartedAt: at(time.Second),
+		WaitingFor: "retry until 10:01:20", DueAt: at(80 * time.Second),
+		Stages: []operator.Stage{
+			{Name: "start", State: operator.StageFinished, Attempt: 1, Steps: []operator.Step{
+				{Name: "Starting", Worker: "orchestrator", State: operator.StepSucceeded, Attempts: 1},
+			}},
+			{Name: "create_runtime", State: operator.StageCurrent, Attempt: 2, Steps: []operator.Step{
+				{Name: "Resolve_Target_Secret", Worker: "hyperscaler", State: operator.StepSucceeded, Attempts: 1, DurationMS: 120,
+					FirstTriedAt: at(time.Second), FinishedAt: at(40 * time.Second)},
+				{Name: "EDP_Registration", Worker: "edp", State: operator.StepRetrying, Attempts: 2, FirstTriedAt: at(3 * time.Second),
+					Error: &operator.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"}},
+				{Name: "BTPOperatorOverrides", Worker: "btp", State: operator.StepSkipped, Message: "the condition is false"},
+				{Name: "Check_Runtime", Worker: "provisioner", State: operator.StepWaiting},
+			}},
+			{Name: "post_actions", State: operator.StageWaiting, Steps: []operator.Step{
+				{Name: "AVS_Tags", Worker: "avs", State: operator.StepWaiting},
+			}},
+		},
+	}
+}
+
+func pending() *operator.Operation {
+	return &operator.Operation{
+		ID: "op-2", Type: "update", State: "pending", InstanceID: "inst-1", Plan: "azure", CreatedAt: t0,
+		WaitingFor: "instance busy with operation op-1",
+		Stages: []operator.Stage{{Name: "cluster", State: operator.StageWaiting, Steps: []operator.Step{
+			{Name: "Upgrade_Shoot", Worker: "provisioner", State: operator.StepWaiting},
+		}}},
+	}
+}
+
+func failed() *operator.Operation {
+	op := running()
+	op.State, op.WaitingFor, op.DueAt, op.FinishedAt = "failed", "", nil, at(31*time.Minute)
+	op.Error = op.Stages[1].Steps[1].Error
+	op.Stages[1].Steps[1].State = operator.StepFailed
+	op.Stages[1].Steps[1].Attempts = 180
+	op.Stages[1].Steps[1].FinishedAt = at(31 * time.Minute)
+	return op
+}
+
+func incomplete() *operator.Operation {
+	return &operator.Operation{
+		ID: "op-3", Type: "deprovision", State: "succeeded", InstanceID: "inst-1", Plan: "aws", CreatedAt: t0, StartedAt: at(0),
+		FinishedAt: at(2*time.Hour + 5*time.Minute), NotCompleted: []string{"De-provision_AVS_Evaluations"},
+		Stages: []operator.Stage{{Name: "de_provision_avs_evaluations", State: operator.StageFinished, Attempt: 1, Steps: []operator.Step{
+			{Name: "De-provision_AVS_Evaluations", Worker: "avs", State: operator.StepNotCompleted, Attempts: 6,
+				FirstTriedAt: at(0), FinishedAt: at(65 * time.Second), Error: &operator.Error{Message: "unreachable"}},
+		}}},
+	}
+}
+
+func golden(t *testing.T, name string, lines []string) {
+	t.Helper()
+	got := strings.Join(lines, "\n") + "\n"
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got):\n%s", path, diff)
+	}
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		op   *operator.Operation
+		size view.Size
+	}{
+		"running":    {running(), view.Size{}},
+		"narrow":     {running(), view.Size{Width: 60, Height: 40}},
+		"low":        {running(), view.Size{Width: 120, Height: 9}},
+		"pending":    {pending(), view.Size{}},
+		"failed":     {failed(), view.Size{}},
+		"incomplete": {incomplete(), view.Size{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lines := view.Render(tc.op, t0.Add(time.Minute), tc.size)
+			golden(t, name, lines)
+			if tc.size.Height > 0 && len(lines) > tc.size.Height {
+				t.Errorf("%d lines, there is room for %d", len(lines), tc.size.Height)
+			}
+			for _, line := range lines {
+				if tc.size.Width > 0 && utf8.RuneCountInString(line) > tc.size.Width {
+					t.Errorf("wider than %d: %s", tc.size.Width, line)
+				}
+				if strings.ContainsAny(line, "\n\r\x1b") {
+					t.Errorf("control characters: %q", line)
+				}
+			}
+		})
+	}
+}
+
+func TestRenderFitsEvenATinyTerminal(t *testing.T) {
+	t.Parallel()
+	lines := view.Render(running(), t0.Add(time.Minute), view.Size{Width: 1, Height: 2})
+	if diff := cmp.Diff([]string{"p", "i"}, lines); diff != "" {
+		t.Errorf("lines differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestChangesTellEachThingOnce(t *testing.T) {
+	t.Parallel()
+	var c view.Changes
+	var lines []string
+	say := func(op *operator.Operation, after time.Duration) {
+		lines = append(lines, c.Next(op, t0.Add(after))...)
+	}
+	// The operation waits for its turn, starts, and its first step runs.
+	waiting := running()
+	waiting.State, waiting.WaitingFor, waiting.StartedAt = "pending", "instance busy with operation op-0", nil
+	waiting.Stages = []operator.Stage{{Name: "create_runtime", State: operator.StageWaiting, Steps: []operator.Step{
+		{Name: "Resolve_Target_Secret", State: operator.StepWaiting}, {Name: "EDP_Registration", State: operator.StepWaiting},
+	}}}
+	say(waiting, 0)
+	say(waiting, time.Second)
+	first := running()
+	first.WaitingFor, first.Stages = "", []operator.Stage{{Name: "create_runtime", State: operator.StageCurrent, Attempt: 1, Steps: []operator.Step{
+		{Name: "Resolve_Target_Secret", State: operator.StepCurrent, Attempts: 1, StartedAt: at(time.Second)},
+		{Name: "EDP_Registration", State: operator.StepWaiting},
+	}}}
+	say(first, 2*time.Second)
+	// EDP wants a retry, and the stage is repeated: what has succeeded before is no news.
+	retry := running()
+	retry.Stages = retry.Stages[1:2]
+	retry.Stages[0].Attempt, retry.Stages[0].Steps[1].Attempts = 1, 1
+	say(retry, 4*time.Second)
+	say(retry, 5*time.Second)
+	again := running()
+	again.Stages = again.Stages[1:2]
+	again.WaitingFor = ""
+	again.Stages[0].Steps[0].State = operator.StepCurrent
+	again.Stages[0].Steps[1].State = operator.StepWaiting
+	say(again, 14*time.Second)
+	say(running(), 15*time.Second)
+	// Nobody serves the next step for a while.
+	lost := running()
+	lost.WaitingFor = "no live worker for provisioner"
+	say(lost, 16*time.Second)
+	say(failed(), 17*time.Second)
+	say(failed(), 18*time.Second)
+	golden(t, "changes", lines)
+}
+
+func TestChangesTellWhatWasNotCompleted(t *testing.T) {
+	t.Parallel()
+	var c view.Changes
+	golden(t, "changes-incomplete", c.Next(incomplete(), t0))
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0ms", 0: "0ms", 999 * time.Millisecond: "999ms", 1990 * time.Millisecond: "1.9s",
+		59*time.Second + 990*time.Millisecond: "59.9s", time.Minute: "1m00s", 3*time.Minute + 5*time.Second: "3m05s",
+		2*time.Hour + 10*time.Minute: "2h10m", 30 * time.Hour: "30h00m",
+	} {
+		if got := view.Duration(d); got != want {
+			t.Errorf("%d is %q, want %q", d, got, want)
+		}
+	}
+}

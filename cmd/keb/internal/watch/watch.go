@@ -1,0 +1,178 @@
+// Package watch follows an operation until it ends.
+package watch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+)
+
+// Source tells where an operation stands.
+type Source interface {
+	Operation(ctx context.Context, id string) (*operator.Operation, json.RawMessage, error)
+}
+
+// Printer shows an answer of the source.
+type Printer interface {
+	// Show is called with every answer, also if nothing has changed. now is when it was given.
+	Show(op *operator.Operation, raw json.RawMessage, now time.Time) error
+	// Lost is called once when the source does not answer any more.
+	Lost(err error, now time.Time) error
+}
+
+// Config says how to follow.
+type Config struct {
+	// Every is the time between two questions; zero means half a second.
+	Every time.Duration
+	// Await waits for an operation that is not known yet, instead of failing.
+	Await bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Follow shows an operation until it has ended and returns how it stands then. A source that stops answering is asked
+// again until ctx ends, for it may be restarting; one that never answered is an error.
+func Follow(ctx context.Context, source Source, id string, printer Printer, cfg Config) (*operator.Operation, error) {
+	if cfg.Every <= 0 {
+		cfg.Every = 500 * time.Millisecond
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	ticker := time.NewTicker(cfg.Every)
+	defer ticker.Stop()
+	answered, lost := false, false
+	for {
+		op, raw, err := source.Operation(ctx, id)
+		switch {
+		case err == nil:
+			answered, lost = true, false
+			if err := printer.Show(op, raw, cfg.Now()); err != nil {
+				return nil, fmt.Errorf("show operation: %w", err)
+			}
+			if op.Final() {
+				return op, nil
+			}
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case answered || cfg.Await && errors.Is(err, operator.ErrNotFound):
+			if answered && !lost {
+				lost = true
+				if err := printer.Lost(err, cfg.Now()); err != nil {
+					return nil, fmt.Errorf("show operation: %w", err)
+				}
+			}
+		default:
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// Lines prints one line per change, with the time of day.
+type Lines struct {
+	Out io.Writer
+	// Prefix stands before the time of day.
+	Prefix string
+
+	changes view.Changes
+}
+
+// Show prints what has changed since the last answer.
+func (l *Lines) Show(op *operator.Operation, _ json.RawMessage, now time.Time) error {
+	var out bytes.Buffer
+	for _, line := range l.changes.Next(op, now) {
+		l.line(&out, now, line)
+	}
+	_, err := l.Out.Write(out.Bytes())
+	return err
+}
+
+// Lost prints why there is nothing to see.
+func (l *Lines) Lost(err error, now time.Time) error {
+	var out bytes.Buffer
+	l.line(&out, now, err.Error()+"; still trying")
+	_, err = l.Out.Write(out.Bytes())
+	return err
+}
+
+func (l *Lines) line(out *bytes.Buffer, now time.Time, text string) {
+	fmt.Fprintf(out, "%s%s %s\n", l.Prefix, now.Format(time.TimeOnly), text)
+}
+
+// Terminal rewrites the lines it has printed.
+type Terminal struct {
+	Out io.Writer
+	// Size is asked before each rewrite; nil means that there is no limit.
+	Size func() view.Size
+
+	printed int
+}
+
+// Show puts the block of lines over the last one.
+func (t *Terminal) Show(op *operator.Operation, _ json.RawMessage, now time.Time) error {
+	var size view.Size
+	if t.Size != nil {
+		size = t.Size()
+	}
+	// The cursor rests in the line below, which therefore is not to be used.
+	size.Height = max(0, size.Height-1)
+	return t.print(view.Render(op, now, size))
+}
+
+// Lost adds a line below the block; the next answer overwrites it.
+func (t *Terminal) Lost(err error, _ time.Time) error {
+	t.printed++
+	_, err = fmt.Fprintf(t.Out, "%s; still trying\n", err)
+	return err
+}
+
+func (t *Terminal) print(lines []string) error {
+	var out bytes.Buffer
+	if t.printed > 0 {
+		fmt.Fprintf(&out, "\x1b[%dA\r", t.printed)
+	}
+	for _, line := range lines {
+		out.WriteString(line)
+		out.WriteString("\x1b[K\n")
+	}
+	out.WriteString("\x1b[J")
+	t.printed = len(lines)
+	_, err := t.Out.Write(out.Bytes())
+	return err
+}
+
+// JSON prints each answer that differs from the one before, on a line of its own.
+type JSON struct {
+	Out io.Writer
+
+	last string
+}
+
+// Show prints the answer as it came.
+func (j *JSON) Show(_ *operator.Operation, raw json.RawMessage, _ time.Time) error {
+	var out bytes.Buffer
+	if err := json.Compact(&out, raw); err != nil {
+		return err
+	}
+	if out.String() == j.last {
+		return nil
+	}
+	j.last = out.String()
+	_, err := fmt.Fprintln(j.Out, j.last)
+	return err
+}
+
+// Lost prints nothing: there is no answer to print.
+func (j *JSON) Lost(error, time.Time) error { return nil }

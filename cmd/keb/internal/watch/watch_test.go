@@ -1,0 +1,172 @@
+package watch_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/cmd/keb/internal/watch"
+)
+
+var errAway = errors.New("nobody answers")
+
+// script answers one after the other; the last answer stays.
+type script struct {
+	answers []answer
+	asked   int
+}
+
+type answer struct {
+	op  *operator.Operation
+	err error
+}
+
+func (s *script) Operation(context.Context, string) (*operator.Operation, json.RawMessage, error) {
+	a := s.answers[min(s.asked, len(s.answers)-1)]
+	s.asked++
+	raw, err := json.Marshal(a.op)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.op, raw, a.err
+}
+
+func operation(state string) *operator.Operation {
+	started := time.Date(2026, 3, 4, 10, 0, 0, 0, time.UTC)
+	op := &operator.Operation{ID: "op-1", Type: "provision", InstanceID: "inst-1", Plan: "azure", State: state, StartedAt: &started}
+	if op.Final() {
+		op.FinishedAt = &started
+	}
+	return op
+}
+
+var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+func config() watch.Config {
+	return watch.Config{Every: time.Millisecond, Now: func() time.Time { return noon }}
+}
+
+func TestFollowEndsWithTheOperation(t *testing.T) {
+	t.Parallel()
+	source := &script{answers: []answer{{op: operation("pending")}, {op: operation("in progress")}, {op: operation("succeeded")}}}
+	var out bytes.Buffer
+	op, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &out, Prefix: "  "}, config())
+	if err != nil || op.State != "succeeded" {
+		t.Fatalf("%v, %v", op, err)
+	}
+	want := []string{
+		"  12:00:00 provision op-1 of instance inst-1, plan azure",
+		"  12:00:00 pending",
+		"  12:00:00 in progress",
+		"  12:00:00 succeeded after 0ms",
+	}
+	if diff := cmp.Diff(want, strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")); diff != "" {
+		t.Errorf("lines differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestFollowOutlastsARestart(t *testing.T) {
+	t.Parallel()
+	source := &script{answers: []answer{
+		{op: operation("in progress")}, {err: errAway}, {err: errAway}, {err: operator.ErrNotFound}, {op: operation("failed")},
+	}}
+	var out bytes.Buffer
+	op, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &out}, config())
+	if err != nil || op.State != "failed" {
+		t.Fatalf("%v, %v", op, err)
+	}
+	if n := strings.Count(out.String(), "nobody answers; still trying"); n != 1 {
+		t.Errorf("the loss is told %d times, want once:\n%s", n, &out)
+	}
+}
+
+func TestFollowFailsWhenNobodyAnswersAtFirst(t *testing.T) {
+	t.Parallel()
+	source := &script{answers: []answer{{err: errAway}}}
+	if _, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &bytes.Buffer{}}, config()); !errors.Is(err, errAway) {
+		t.Errorf("error %v, want %v", err, errAway)
+	}
+}
+
+func TestFollowWaitsForAnOperationThatIsNotKnownYetIfAskedTo(t *testing.T) {
+	t.Parallel()
+	answers := []answer{{err: operator.ErrNotFound}, {op: operation("succeeded")}}
+	cfg := config()
+	if _, err := watch.Follow(t.Context(), &script{answers: answers}, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
+		t.Errorf("error %v, want %v", err, operator.ErrNotFound)
+	}
+	cfg.Await = true
+	if _, err := watch.Follow(t.Context(), &script{answers: answers}, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFollowStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	printer := &cancelling{cancel: cancel}
+	source := &script{answers: []answer{{op: operation("in progress")}}}
+	if _, err := watch.Follow(ctx, source, "op-1", printer, config()); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+}
+
+type cancelling struct{ cancel func() }
+
+func (c *cancelling) Show(*operator.Operation, json.RawMessage, time.Time) error {
+	c.cancel()
+	return nil
+}
+func (c *cancelling) Lost(error, time.Time) error { return nil }
+
+func TestJSONPrintsEachAnswerOnce(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	printer := &watch.JSON{Out: &out}
+	for _, raw := range []string{`{"state": "pending"}`, `{"state":"pending"}`, "{\n\"state\":\"succeeded\"}"} {
+		if err := printer.Show(nil, json.RawMessage(raw), noon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "{\"state\":\"pending\"}\n{\"state\":\"succeeded\"}\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+func TestTerminalRewritesItsLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	printer := &watch.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 30, Height: 3} }}
+	op := operation("succeeded")
+	op.Stages = []operator.Stage{{Name: "start", State: operator.StageFinished}}
+	for range 2 {
+		if err := printer.Show(op, nil, noon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	block := "provision op-1  plan azure  i…\x1b[K\nsucceeded after 0ms\x1b[K\n\x1b[J"
+	if want := block + "\x1b[2A\r" + block; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+func TestTerminalOverwritesTheNoteOfALoss(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	printer := &watch.Terminal{Out: &out}
+	op := operation("succeeded")
+	if err := errors.Join(printer.Show(op, nil, noon), printer.Lost(errAway, noon), printer.Show(op, nil, noon)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "nobody answers; still trying\n\x1b[3A\r") {
+		t.Errorf("printed %q, want the note and then three lines up", out.String())
+	}
+}
