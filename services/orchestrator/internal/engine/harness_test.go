@@ -1,0 +1,211 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
+const operationID = "0193a3c5-0000-7000-8000-000000000001"
+
+// load reads a process from YAML.
+func load(t *testing.T, yaml string) *process.Process {
+	t.Helper()
+	_, rest, _ := strings.Cut(yaml, "operation: ")
+	name, _, _ := strings.Cut(rest, "\n")
+	set, err := process.Load(fstest.MapFS{name + ".yaml": {Data: []byte(yaml)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range set {
+		return p
+	}
+	t.Fatal("no process")
+	return nil
+}
+
+const provision = `
+operation: provision
+timeout: 1h
+stages:
+  - name: start
+    steps:
+      - {name: Starting, worker: orchestrator}
+  - name: create
+    steps:
+      - {name: A, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 5m}}
+      - {name: B, worker: beta, execution: 1m, retry: {every: 10s, timeout: 5m}}
+      - {name: C, worker: beta, execution: 1m, retry: {every: 30s, timeout: 10m, scope: step}}
+  - name: finish
+    steps:
+      - {name: D, worker: alpha, when: 'plan.name != "trial"', execution: 1m, onFailure: skip, onTimeout: skip, retry: {every: 10s, timeout: 1m}}
+      - {name: E, worker: beta, execution: 1m, retry: {every: 10s}}
+`
+
+const deprovision = `
+operation: deprovision
+timeout: 1h
+stages:
+  - name: init_step
+    steps: [{name: Init_Step, worker: orchestrator}]
+  - name: first
+    steps: [{name: First, worker: alpha, onFailure: skip, onTimeout: skip, retry: {every: 10s, timeout: 5m}}]
+  - name: second
+    steps: [{name: Second, worker: beta, retry: {every: 10s, timeout: 5m}}]
+  - name: third
+    steps: [{name: Third, worker: beta, retry: {every: 10s, timeout: 5m}}]
+`
+
+// run drives one operation through the engine.
+type run struct {
+	t     *testing.T
+	p     *process.Process
+	s     engine.State
+	now   time.Time
+	lines []string // the history
+	facts []string
+	last  engine.Effects
+}
+
+func newRun(t *testing.T, p *process.Process) *run {
+	t.Helper()
+	return &run{t: t, p: p, now: epoch, s: engine.New(event.Operation{
+		ID: operationID, Type: p.Operation, InstanceID: "i-1", Plan: event.Plan{ID: "azure", Name: "azure"},
+	})}
+}
+
+// started is a run whose first command is out.
+func started(t *testing.T, yaml string) *run {
+	t.Helper()
+	r := newRun(t, load(t, yaml))
+	r.must(engine.Start{})
+	return r
+}
+
+func (r *run) must(e engine.Event) {
+	r.t.Helper()
+	if err := r.apply(e); err != nil {
+		r.t.Fatalf("%T: %v", e, err)
+	}
+}
+
+// refuse applies an event that must be refused and change nothing.
+func (r *run) refuse(want error, e engine.Event) {
+	r.t.Helper()
+	before := fmt.Sprintf("%+v", r.s)
+	if err := r.apply(e); !errors.Is(err, want) {
+		r.t.Fatalf("%T: got error %v, want %v", e, err, want)
+	}
+	if after := fmt.Sprintf("%+v", r.s); after != before {
+		r.t.Fatalf("%T was refused and changed the state\nfrom %s\nto   %s", e, before, after)
+	}
+}
+
+func (r *run) apply(e engine.Event) error {
+	r.t.Helper()
+	before := fmt.Sprintf("%+v", r.s)
+	next, effects, err := engine.Apply(r.p, r.s, e, r.now)
+	if after := fmt.Sprintf("%+v", r.s); after != before {
+		r.t.Fatalf("%T has modified the state it was given\nfrom %s\nto   %s", e, before, after)
+	}
+	if err != nil {
+		return err
+	}
+	r.check(next, effects)
+	r.s, r.last = next, effects
+	for _, h := range effects.History {
+		line := string(h.Kind)
+		if h.Kind == engine.KindStep {
+			line = r.p.Stages[h.Stage].Steps[h.Step].Name + " " + string(h.Outcome)
+		}
+		r.lines = append(r.lines, line)
+	}
+	for _, f := range effects.Facts {
+		r.facts = append(r.facts, string(f.Type))
+	}
+	return nil
+}
+
+// check holds what is true of every transition.
+func (r *run) check(next engine.State, effects engine.Effects) {
+	r.t.Helper()
+	cursor := r.s.Cursor
+	for _, h := range effects.History {
+		if h.Cursor != cursor+1 {
+			r.t.Errorf("history line %s has cursor %d after %d", h.Kind, h.Cursor, cursor)
+		}
+		cursor = h.Cursor
+	}
+	if next.Cursor < cursor {
+		r.t.Errorf("cursor %d is behind its history %d", next.Cursor, cursor)
+	}
+	if next.Cursor != r.s.Cursor && !effects.Changed {
+		r.t.Error("the cursor has changed, but the state is not to be written")
+	}
+	if next.Stage < r.s.Stage {
+		r.t.Errorf("a finished stage runs again: stage %d after %d", next.Stage, r.s.Stage)
+	}
+	switch {
+	case next.Status == event.InProgress && next.InFlight() == next.Waiting():
+		r.t.Errorf("an operation in progress must either await a result or wait: %+v", next)
+	case next.Status != event.InProgress && (next.InFlight() || next.Waiting()):
+		r.t.Errorf("an operation that is %s must not wait", next.Status)
+	case effects.Dispatch && !next.InFlight():
+		r.t.Error("a command is to be sent, but none is out")
+	case effects.Finished != (next.Status.Final() && !r.s.Status.Final()):
+		r.t.Errorf("finished is %t for %s after %s", effects.Finished, next.Status, r.s.Status)
+	}
+}
+
+// result answers the command that is out.
+func (r *run) result(res engine.Result) {
+	r.t.Helper()
+	res.Cursor, res.StartedAt, res.FinishedAt = r.s.Cursor, r.now, r.now
+	r.must(res)
+}
+
+func (r *run) succeed() { r.t.Helper(); r.result(engine.Result{Outcome: event.OutcomeSucceeded}) }
+
+func (r *run) retry(after time.Duration) {
+	r.t.Helper()
+	r.result(engine.Result{Outcome: event.OutcomeRetry, RetryAfter: after, Error: &event.Error{Component: "ext", Message: "not yet"}})
+}
+
+func (r *run) fail() {
+	r.t.Helper()
+	r.result(engine.Result{Outcome: event.OutcomeFailed, Error: &event.Error{Component: "ext", Reason: "broken", Message: "it broke"}})
+}
+
+// sleep lets time pass and wakes the operation when it is due.
+func (r *run) sleep(d time.Duration) {
+	r.t.Helper()
+	r.now = r.now.Add(d)
+	r.must(engine.Due{WorkerAlive: true})
+}
+
+func (r *run) at(step string, stageAttempt, stepAttempt int) {
+	r.t.Helper()
+	at := r.s.Position(r.p)
+	if at == nil {
+		r.t.Fatalf("the operation is %s and nowhere; want step %s", r.s.Status, step)
+	}
+	if got, want := fmt.Sprint(at.Step, at.StageAttempt, at.StepAttempt), fmt.Sprint(step, stageAttempt, stepAttempt); got != want {
+		r.t.Fatalf("position is %s, want %s", got, want)
+	}
+}
+
+func (r *run) is(status event.OperationState) {
+	r.t.Helper()
+	if r.s.Status != status {
+		r.t.Fatalf("the operation is %s, want %s; error %+v", r.s.Status, status, r.s.Error)
+	}
+}
