@@ -92,8 +92,9 @@ type intake struct {
 	tx        *sqlx.Tx
 	instances map[string]*store.Instance
 	touched   map[string]bool
-	news      []*store.Row
-	works     []*work
+	news      []*work // new operations
+	works     []*work // all
+	cancelled []*store.Change
 	limited   bool
 }
 
@@ -119,8 +120,8 @@ func (d *Dispatcher) takeIn(ctx context.Context, orders []order) error {
 			d.log.Warn("pending operations not admitted", "err", err)
 		}
 	}
-	for _, row := range in.news {
-		d.metrics.created.WithLabelValues(string(row.Operation.Type), row.Operation.Plan.Name).Inc()
+	for _, w := range in.news {
+		d.metrics.created.WithLabelValues(string(w.row.Operation.Type), w.row.Operation.Plan.Name).Inc()
 	}
 	for i := range orders {
 		if err := orders[i].delivery.Ack(); err != nil {
@@ -160,19 +161,22 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 			return err
 		}
 	}
-	if err := s.InsertTx(ctx, in.tx, in.news); err != nil {
+	// What is cancelled makes room first: an instance has one operation in progress at any moment of the transaction.
+	written, err := s.WriteTx(ctx, in.tx, in.cancelled)
+	if err != nil {
 		return err
 	}
-	// What is cancelled makes room first: an instance has one operation in progress at any moment of the transaction.
-	cancelled, started := split(changesOf(in.works), func(c *store.Change) bool { return c.Row.Status.Final() })
-	for _, changes := range [][]*store.Change{cancelled, started} {
-		written, err := s.WriteTx(ctx, in.tx, changes)
-		if err != nil {
-			return err
+	if len(written) != len(in.cancelled) {
+		return fmt.Errorf("write operations: %w", store.ErrConflict)
+	}
+	news := make([]*store.Change, len(in.news))
+	for i, w := range in.news {
+		if news[i] = w.change; w.change == nil {
+			news[i] = &store.Change{Row: w.row}
 		}
-		if len(written) != len(changes) {
-			return fmt.Errorf("write operations: %w", store.ErrConflict)
-		}
+	}
+	if err := s.InsertTx(ctx, in.tx, news); err != nil {
+		return err
 	}
 	save := make([]*store.Instance, 0, len(in.touched))
 	for _, id := range slices.Sorted(maps.Keys(in.touched)) {
@@ -193,8 +197,8 @@ func (in *intake) add(ctx context.Context, o *order) error {
 		}
 	}
 	row := &store.Row{State: engine.New(op), Definition: o.process.Hash(), TraceParent: o.trace, CreatedAt: now}
-	in.news = append(in.news, row)
 	w := &work{row: row, process: o.process, fresh: true}
+	in.news = append(in.news, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {
 		in.limited = in.limited || limited
@@ -253,6 +257,7 @@ func (in *intake) preempt(ctx context.Context, instance *store.Instance, by stri
 			return fmt.Errorf("cancel operation %s: %w", row.Operation.ID, err)
 		}
 		in.works = append(in.works, w)
+		in.cancelled = append(in.cancelled, changesOf([]*work{w})...)
 		switch {
 		case pending:
 			instance.Waiting--
@@ -261,15 +266,4 @@ func (in *intake) preempt(ctx context.Context, instance *store.Instance, by stri
 		}
 	}
 	return nil
-}
-
-func split(changes []*store.Change, first func(*store.Change) bool) (yes, no []*store.Change) {
-	for _, c := range changes {
-		if first(c) {
-			yes = append(yes, c)
-		} else {
-			no = append(no, c)
-		}
-	}
-	return yes, no
 }

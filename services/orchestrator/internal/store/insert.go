@@ -8,31 +8,43 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
+// insertSQL stores new operations in the state that they have already reached, with their history ($37 to $43 are what never
+// changes).
 const insertSQL = `
-WITH v AS (
-    SELECT * FROM unnest(
-        $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::text[], $8::text[]
-    ) WITH ORDINALITY AS v(id, type, instance_id, plan, created_at, body, definition, traceparent, n)
+WITH v AS (` + valuesSQL + `
+), f AS (
+    SELECT * FROM unnest($37::text[], $38::text[], $39::text[], $40::timestamptz[], $41::text[], $42::text[], $43::text[])
+        WITH ORDINALITY AS f(type, instance_id, plan, created_at, body, definition, traceparent, n)
 ), r AS (
     INSERT INTO orchestrator.requests (operation_id, body, definition, traceparent)
-    SELECT id, body::jsonb, definition, traceparent FROM v
+    SELECT v.id, f.body::jsonb, f.definition, f.traceparent FROM v JOIN f USING (n)
+), h AS (` + historySQL + `
 )
 INSERT INTO orchestrator.operations
-    (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory)
-SELECT id, type, instance_id, plan, created_at, 'pending', 0, 0, 0, 0, 0, 0, 0, false FROM v ORDER BY n`
+    (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
+     first_tried_at, execute_before, due_at, started_at, finished_at, deadline, tries, not_completed, completed, cancel_reason, message,
+     error, details)
+SELECT v.id, f.type, f.instance_id, f.plan, f.created_at, v.state, 0, v.cursor, v.stage, v.step, v.stage_attempt, v.step_attempt,
+    v.dispatch, v.stage_memory, v.first_tried_at, v.execute_before, v.due_at, v.started_at, v.finished_at, v.deadline, v.tries::jsonb,
+    v.not_completed::text[], v.completed::text[], v.cancel_reason, v.message, v.error::jsonb, v.details::jsonb
+FROM v JOIN f USING (n) ORDER BY n`
 
-// InsertTx stores new operations as pending, in this order of arrival. Their version is 0 afterwards.
-func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, rows []*Row) error {
-	if len(rows) == 0 {
+// InsertTx stores new operations, in this order of arrival, with what has happened to them so far. Their version is 0 afterwards.
+func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, news []*Change) error {
+	if len(news) == 0 {
 		return nil
 	}
-	var id, kind, instance, plan, created, body, definition, trace array
-	for _, r := range rows {
+	var c columns
+	var kind, instance, plan, created, body, definition, trace array
+	for _, change := range news {
+		r := change.Row
 		request, err := json.Marshal(&r.Operation)
 		if err != nil {
 			return fmt.Errorf("insert operation %s: encode the request: %w", r.Operation.ID, err)
 		}
-		id.raw(r.Operation.ID)
+		if err := c.add(&Change{Row: r, History: change.History, DetailsChanged: true}); err != nil {
+			return fmt.Errorf("insert operation %s: %w", r.Operation.ID, err)
+		}
 		kind.text(string(r.Operation.Type))
 		instance.text(r.Operation.InstanceID)
 		plan.text(r.Operation.Plan.Name)
@@ -41,7 +53,8 @@ func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, rows []*Row) error {
 		definition.text(r.Definition)
 		trace.textOrNull(r.TraceParent)
 	}
-	if _, err := tx.ExecContext(ctx, insertSQL, &id, &kind, &instance, &plan, &created, &body, &definition, &trace); err != nil {
+	args := append(c.args(), &kind, &instance, &plan, &created, &body, &definition, &trace)
+	if _, err := tx.StmtxContext(ctx, s.insert).ExecContext(ctx, args...); err != nil {
 		return fmt.Errorf("insert operations: %w", err)
 	}
 	return nil

@@ -92,7 +92,7 @@ type Store struct {
 	commit *sqlx.DB
 	read   *sqlx.DB
 
-	write, writeRelease, load *sqlx.Stmt
+	write, writeRelease, insert, load *sqlx.Stmt
 }
 
 // New prepares the statements of the hot path. commit is for transitions, read for questions.
@@ -101,7 +101,7 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 	for _, p := range []struct {
 		target **sqlx.Stmt
 		query  string
-	}{{&s.write, writeOnlySQL}, {&s.writeRelease, writeReleaseSQL}, {&s.load, loadSQL}} {
+	}{{&s.write, writeOnlySQL}, {&s.writeRelease, writeReleaseSQL}, {&s.insert, insertSQL}, {&s.load, loadSQL}} {
 		stmt, err := commit.PreparexContext(ctx, p.query)
 		if err != nil {
 			return nil, fmt.Errorf("prepare statement: %w", err)

@@ -12,16 +12,29 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// writeSQL writes new states by primary key, and the history of those whose version was still the one that was read.
-const writeSQL = `
-WITH v AS (
+// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $36).
+const (
+	valuesSQL = `
     SELECT * FROM unnest(
         $1::uuid[], $2::int4[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::int4[], $10::bool[],
         $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
         $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bool[], $24::text[]
-    ) AS v(id, version, state, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
+    ) WITH ORDINALITY AS v(id, version, state, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
         first_tried_at, execute_before, due_at, started_at, finished_at, deadline,
-        tries, not_completed, completed, cancel_reason, message, error, details_changed, details)
+        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, n)`
+	historySQL = `
+    INSERT INTO orchestrator.history
+        (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
+    SELECT h.operation_id, h.cursor, h.stage, h.step, h.stage_attempt, h.step_attempt, h.started_at, h.finished_at, h.kind,
+        h.worker_version, h.message, h.error::jsonb
+    FROM unnest($25::uuid[], $26::int4[], $27::int4[], $28::int4[], $29::int4[], $30::int4[], $31::timestamptz[], $32::timestamptz[],
+        $33::text[], $34::text[], $35::text[], $36::text[])
+        AS h(operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)`
+)
+
+// writeSQL writes new states by primary key, and the history of those whose version was still the one that was read.
+const writeSQL = `
+WITH v AS (` + valuesSQL + `
 ), u AS (
     UPDATE orchestrator.operations o SET
         state = v.state, version = o.version + 1, cursor = v.cursor, stage = v.stage, step = v.step,
@@ -33,14 +46,7 @@ WITH v AS (
         details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
     FROM v WHERE o.id = v.id AND o.version = v.version
     RETURNING o.id, o.instance_id, o.details
-), h AS (
-    INSERT INTO orchestrator.history
-        (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
-    SELECT h.operation_id, h.cursor, h.stage, h.step, h.stage_attempt, h.step_attempt, h.started_at, h.finished_at, h.kind,
-        h.worker_version, h.message, h.error::jsonb
-    FROM unnest($25::uuid[], $26::int4[], $27::int4[], $28::int4[], $29::int4[], $30::int4[], $31::timestamptz[], $32::timestamptz[],
-        $33::text[], $34::text[], $35::text[], $36::text[])
-        AS h(operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
+), h AS (` + historySQL + `
     JOIN u ON u.id = h.operation_id
 )`
 

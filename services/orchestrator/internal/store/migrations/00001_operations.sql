@@ -60,8 +60,7 @@ CREATE INDEX operations_in_flight ON orchestrator.operations (id) WHERE state = 
 -- waiting for their turn, in order of arrival
 CREATE INDEX operations_pending ON orchestrator.operations (type, arrived) WHERE state = 'pending';
 -- one operation in progress per instance
-CREATE UNIQUE INDEX operations_in_progress ON orchestrator.operations (instance_id) WHERE state = 'in progress';
-CREATE INDEX operations_in_progress_type ON orchestrator.operations (type) WHERE state = 'in progress';
+CREATE UNIQUE INDEX operations_in_progress ON orchestrator.operations (instance_id) INCLUDE (type) WHERE state = 'in progress';
 CREATE INDEX operations_instance ON orchestrator.operations (instance_id, arrived);
 CREATE INDEX operations_arrived ON orchestrator.operations (arrived);
 
