@@ -204,9 +204,15 @@ func TestProvisionerRefusesBadRequests(t *testing.T) {
 	if got := post(200, `query { result: runtimeStatus(id: "x") { __typename } }`, nil); !strings.Contains(got, "tenant") {
 		t.Errorf("a missing tenant is answered with %q", got)
 	}
+	if _, failure := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")}); failure != nil {
+		t.Fatal(failure)
+	}
+	if _, failure := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-2", "c-1")}); failure == nil {
+		t.Error("two clusters have one shoot name")
+	}
 	w.must(400, "POST", "/provisioner/graphql", `{"query":`, tenant)
 	w.must(405, "GET", "/provisioner/graphql", nil, tenant)
-	if _, ever := w.held("provisioner", "runtime"); ever != 0 {
-		t.Errorf("%d runtimes were made by bad requests", ever)
+	if _, ever := w.held("provisioner", "runtime"); ever != 1 {
+		t.Errorf("%d runtimes were made, want the one good one", ever)
 	}
 }

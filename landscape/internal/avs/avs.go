@@ -80,16 +80,25 @@ type System struct {
 	now         func() time.Time
 	tokens      *token.Issuer
 	evaluations *journal.Table[Evaluation]
+	byName      journal.Index
 }
 
 // New opens the simulator's journal at path ("" keeps it in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
-	evaluations := journal.NewTable[Evaluation]("evaluation")
-	store, err := journal.Open(path, evaluations)
+	s := &System{cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Password, now), evaluations: journal.NewTable[Evaluation]("evaluation")}
+	s.evaluations.OnChange(func(id string, e Evaluation, gone bool) {
+		if gone {
+			s.byName.Set(id)
+			return
+		}
+		s.byName.Set(id, e.Name)
+	})
+	store, err := journal.Open(path, s.evaluations)
 	if err != nil {
 		return nil, err
 	}
-	return &System{Store: store, cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Password, now), evaluations: evaluations}, nil
+	s.Store = store
+	return s, nil
 }
 
 // Handler serves the paths under /avs. The look-up by name is an assumption: the real one is not public, and a client
@@ -191,10 +200,9 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 	}
 	found := []Evaluation{}
 	s.View(func() {
-		for _, e := range s.evaluations.All() {
-			if e.Name == name {
-				found = append(found, e)
-			}
+		for _, id := range s.byName.IDs(name) {
+			e, _ := s.evaluations.Get(id)
+			found = append(found, e)
 		}
 	})
 	slices.SortFunc(found, func(a, b Evaluation) int { return int(a.ID - b.ID) })

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/graphql"
@@ -43,8 +42,7 @@ type System struct {
 	cfg      Config
 	tokens   *token.Issuer
 	runtimes *journal.Table[Runtime]
-	byLabel  map[string]map[string]struct{} // "key=JSON value" -> runtime ids
-	labelled map[string][]string            // runtime id -> its keys in byLabel
+	byLabel  journal.Index // by "key=JSON value"
 	graph    *graphql.Server
 }
 
@@ -52,7 +50,6 @@ type System struct {
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
 		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now), runtimes: journal.NewTable[Runtime]("runtime"),
-		byLabel: map[string]map[string]struct{}{}, labelled: map[string][]string{},
 	}
 	s.runtimes.OnChange(s.index)
 	var err error
@@ -66,24 +63,14 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 }
 
 func (s *System) index(id string, r Runtime, gone bool) {
-	for _, key := range s.labelled[id] {
-		delete(s.byLabel[key], id)
-		if len(s.byLabel[key]) == 0 {
-			delete(s.byLabel, key)
-		}
-	}
-	delete(s.labelled, id)
-	if gone {
-		return
-	}
+	var keys []string
 	for k, v := range r.Labels {
-		key := labelKey(k, v)
-		if s.byLabel[key] == nil {
-			s.byLabel[key] = map[string]struct{}{}
-		}
-		s.byLabel[key][id] = struct{}{}
-		s.labelled[id] = append(s.labelled[id], key)
+		keys = append(keys, labelKey(k, v))
 	}
+	if gone {
+		keys = nil
+	}
+	s.byLabel.Set(id, keys...)
 }
 
 func labelKey(key string, value any) string {
@@ -208,7 +195,7 @@ func (s *System) list(_ context.Context, r *http.Request, args graphql.Arguments
 // candidates is the runtimes with the label that the first filter asks for, or all of them, in order.
 func (s *System) candidates(filter []labelFilter) []string {
 	if len(filter) > 0 && filter[0].Query != nil {
-		return slices.Sorted(maps.Keys(s.byLabel[filter[0].Key+"="+*filter[0].Query]))
+		return s.byLabel.IDs(filter[0].Key + "=" + *filter[0].Query)
 	}
 	return s.runtimes.Sorted()
 }

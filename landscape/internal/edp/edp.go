@@ -49,12 +49,20 @@ type System struct {
 	tokens   *token.Issuer
 	tenants  *journal.Table[Tenant]
 	metadata *journal.Table[Metadata]
+	byTenant journal.Index // of metadata
 }
 
 // New opens the simulator's journal at path ("" keeps it in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
 		tenants: journal.NewTable[Tenant]("dataTenant"), metadata: journal.NewTable[Metadata]("metadata")}
+	s.metadata.OnChange(func(id string, m Metadata, gone bool) {
+		if gone {
+			s.byTenant.Set(id)
+			return
+		}
+		s.byTenant.Set(id, m.Namespace+"/"+m.Name+"/"+m.Environment)
+	})
 	store, err := journal.Open(path, s.tenants, s.metadata)
 	if err != nil {
 		return nil, err
@@ -137,10 +145,7 @@ func (s *System) deleteTenant(w http.ResponseWriter, r *http.Request) {
 		if _, ok := s.tenants.Get(key); !ok {
 			return errNotFound
 		}
-		for id := range s.metadata.All() {
-			if !strings.HasPrefix(id, key+"/") {
-				continue
-			}
+		for _, id := range s.byTenant.IDs(key) {
 			if err := s.metadata.Delete(tx, id); err != nil {
 				return err
 			}
@@ -189,10 +194,9 @@ func (s *System) listMetadata(w http.ResponseWriter, r *http.Request) {
 			err = errNotFound
 			return
 		}
-		for id, m := range s.metadata.All() {
-			if strings.HasPrefix(id, tenant+"/") {
-				list = append(list, shown(m))
-			}
+		for _, id := range s.byTenant.IDs(tenant) {
+			m, _ := s.metadata.Get(id)
+			list = append(list, shown(m))
 		}
 	})
 	reply(w, err, http.StatusOK, list)

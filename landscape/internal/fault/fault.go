@@ -169,8 +169,11 @@ func (g *Gate) count(r *http.Request, code int) {
 	g.calls[Call{Method: r.Method, Route: route(r.Pattern), Code: code}]++
 }
 
-// route is a mux pattern without its method.
+// route is a mux pattern without its method. Paths that no pattern serves share one route: they are the client's to choose.
 func route(pattern string) string {
+	if pattern == "" {
+		return "(not served)"
+	}
 	for i, c := range pattern {
 		if c == '/' || c == '(' {
 			return pattern[i:]

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -97,7 +98,9 @@ type System struct {
 	runtimes   *journal.Table[Runtime]
 	operations *journal.Table[Operation]
 	failures   *journal.Table[Failure]
+	byShoot    journal.Index // of runtimes, by the shoot's name
 	due        schedule.Queue
+	settling   sync.Mutex // held while operations end, so that nobody sees one half ended
 	graph      *graphql.Server
 }
 
@@ -112,6 +115,13 @@ func New(cfg Config, deps Deps, path string) (*System, error) {
 		if !gone && !o.Ended {
 			s.due.Add(o.EndsAt, id)
 		}
+	})
+	s.runtimes.OnChange(func(id string, r Runtime, gone bool) {
+		if gone {
+			s.byShoot.Set(id)
+			return
+		}
+		s.byShoot.Set(id, r.shoot().Name)
 	})
 	var err error
 	if s.Store, err = journal.Open(path, s.runtimes, s.operations, s.failures); err != nil {
@@ -191,6 +201,8 @@ func (r Runtime) shoot() Shoot {
 
 // Settle ends the operations whose time has come: first in the other systems, whose calls may be repeated, then here.
 func (s *System) Settle() error {
+	s.settling.Lock()
+	defer s.settling.Unlock()
 	now := s.deps.Now()
 	for {
 		var op Operation

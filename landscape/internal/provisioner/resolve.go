@@ -43,6 +43,11 @@ func (s *System) status(o Operation) statusOf {
 	return out
 }
 
+// fresh is the status of an operation that was just accepted: Pending, also when clusters take no time.
+func fresh(o Operation) statusOf {
+	return statusOf{ID: o.ID, Operation: o.Type, State: "Pending", Message: "Operation started", RuntimeID: o.RuntimeID}
+}
+
 func badRequest(format string, args ...any) error {
 	return &graphql.Error{Message: fmt.Sprintf(format, args...), Extensions: map[string]any{
 		"error_code": http.StatusBadRequest, "error_reason": "err_bad_request", "error_component": "compass runtime-provisioner",
@@ -100,10 +105,8 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	}
 	var op Operation
 	err = s.Update(func(tx *journal.Tx) error {
-		for _, other := range s.runtimes.All() {
-			if other.Config["name"] == gardener["name"] {
-				return badRequest("a cluster named %v exists already", gardener["name"])
-			}
+		if name := runtime.shoot().Name; len(s.byShoot.IDs(name)) > 0 {
+			return badRequest("a cluster named %s exists already", name)
 		}
 		op = s.begin(kind, runtime, s.cfg.ClusterTime)
 		runtime.LastOperation = op.ID
@@ -118,7 +121,7 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	if err := s.announce(runtime); err != nil {
 		return nil, err
 	}
-	return s.status(op), nil
+	return fresh(op), nil
 }
 
 func given(config map[string]any) int {
@@ -213,7 +216,7 @@ func (s *System) started(r *http.Request, args graphql.Arguments, kind string, c
 	if err != nil {
 		return nil, err
 	}
-	return s.status(op), nil
+	return fresh(op), nil
 }
 
 func (s *System) reconnect(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
