@@ -54,7 +54,7 @@ func (s *HelloWorldStep) Run(ctx context.Context, op worker.Operation, log *slog
 	body, status, err := s.get(ctx)
 	switch {
 	case err != nil:
-		return worker.Retry(op, time.Second, fmt.Errorf("call the greeter: %w", err))
+		return worker.Retry(op, time.Second, &worker.Error{Component: component, Message: "call the greeter", Err: err})
 	case status >= http.StatusInternalServerError:
 		return worker.Retry(op, time.Second, httpError(status))
 	case status != http.StatusOK:

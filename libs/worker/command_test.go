@@ -2,12 +2,14 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -168,22 +170,33 @@ func TestACommandForAnUnknownStepWaitsForAWorkerThatHasIt(t *testing.T) {
 func TestAnUnreadableCommandGoesToTheDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(e *bus.Message)
-		want   string
+		command func(c *event.StepExecute)
+		event   func(e *cloudevents.Event)
+		want    string
 	}{
-		"broken JSON":      {func(m *bus.Message) { m.Event.DataEncoded = []byte(`{"step":`) }, "unexpected end"},
-		"wrong member":     {func(m *bus.Message) { m.Event.DataEncoded = []byte(`{"cursor":"x"}`) }, "cursor"},
-		"no operation":     {func(m *bus.Message) { m.Event.DataEncoded = []byte(`{}`) }, "operation.id"},
-		"no step":          {func(m *bus.Message) { m.Event.DataEncoded = []byte(`{"operation":{"id":"x"}}`) }, "step"},
-		"no executeBefore": {func(m *bus.Message) { m.Event.DataEncoded = []byte(`{"operation":{"id":"x"},"step":"Known"}`) }, "executeBefore"},
-		"another type":     {func(m *bus.Message) { m.Event.SetType("io.example.other") }, "io.example.other"},
+		"broken JSON":      {event: func(e *cloudevents.Event) { e.DataEncoded = []byte(`{"step":`) }, want: "unexpected end"},
+		"wrong member":     {event: func(e *cloudevents.Event) { e.DataEncoded = []byte(`{"cursor":"x"}`) }, want: "cursor"},
+		"another type":     {event: func(e *cloudevents.Event) { e.SetType("io.example.other") }, want: "io.example.other"},
+		"no operation":     {command: func(c *event.StepExecute) { c.Operation.ID = "" }, want: "operation.id"},
+		"no step":          {command: func(c *event.StepExecute) { c.Step = "" }, want: "step"},
+		"no executeBefore": {command: func(c *event.StepExecute) { c.ExecuteBefore = time.Time{} }, want: "executeBefore"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOrchestrator(t)
 			w := o.start([]worker.Step{noop("Known")})
-			m := o.message(command("Known"))
-			c.change(&m)
+			sent := command("Known")
+			m := o.message(sent)
+			if c.command != nil {
+				c.command(&sent)
+				var err error
+				if m.Event.DataEncoded, err = json.Marshal(sent); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.event != nil {
+				c.event(&m.Event)
+			}
 			if err := o.bus.Publish(t.Context(), m); err != nil {
 				t.Fatal(err)
 			}

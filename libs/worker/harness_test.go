@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -39,14 +40,16 @@ type orchestrator struct {
 	done    chan struct{}
 }
 
-// result is a result with its envelope.
+// result is a result of any type with its envelope.
 type result struct {
-	event.StepFailed // has every member that a test looks at
-	Retry            event.StepRetry
-	Skipped          event.StepSkipped
-	Event            cloudevents.Event
-	Type             event.Type
-	Subject          string
+	event.Result
+	RetryAfter   float64      `json:"retryAfter"`
+	NotCompleted bool         `json:"notCompleted"`
+	Error        *event.Error `json:"error"`
+
+	Event   cloudevents.Event `json:"-"`
+	Type    event.Type        `json:"-"`
+	Subject string            `json:"-"`
 }
 
 func newOrchestrator(t testing.TB) *orchestrator {
@@ -101,18 +104,8 @@ func (o *orchestrator) background(f func(ctx context.Context)) {
 
 func (o *orchestrator) read(d *bus.Delivery) result {
 	r := result{Event: d.Event, Type: event.Type(d.Event.Type()), Subject: d.Subject}
-	var errs [3]error
-	r.StepFailed, errs[0] = bus.Data[event.StepFailed](d.Event)
-	r.Retry, errs[1] = bus.Data[event.StepRetry](d.Event)
-	r.Skipped, errs[2] = bus.Data[event.StepSkipped](d.Event)
-	// Only the one that fits the type must be readable.
-	switch {
-	case r.Type == event.TypeStepRetry && errs[1] != nil:
-		o.t.Error(errs[1])
-	case r.Type == event.TypeStepFailed && errs[0] != nil:
-		o.t.Error(errs[0])
-	case r.Type == event.TypeStepSkipped && errs[2] != nil:
-		o.t.Error(errs[2])
+	if err := json.Unmarshal(d.Event.Data(), &r); err != nil {
+		o.t.Errorf("result on %s: %v", d.Subject, err)
 	}
 	return r
 }

@@ -116,7 +116,8 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := bus.New(event.TypeStepExecute, "1/1", event.SourceOrchestrator, "1", time.Now(), event.StepExecute{
-		Operation: event.Operation{ID: "1"}, Stage: "s", Step: "Hello", Cursor: 1, Dispatch: 1, StageAttempt: 1,
+		Operation: event.Operation{ID: "1", Type: event.Provision, InstanceID: "i"},
+		Stage:     "s", Step: "Hello", Cursor: 1, Dispatch: 1, StageAttempt: 1, StepAttempt: 1,
 		ExecuteBefore: time.Now().Add(time.Minute),
 	})
 	if err != nil {

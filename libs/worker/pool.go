@@ -160,18 +160,7 @@ func readCommand(d *bus.Delivery) (event.StepExecute, error) {
 	if t := d.Event.Type(); t != string(event.TypeStepExecute) {
 		return event.StepExecute{}, fmt.Errorf("type %q: want %q", t, event.TypeStepExecute)
 	}
-	c, err := bus.Data[event.StepExecute](d.Event)
-	switch {
-	case err != nil:
-		return c, err
-	case c.Operation.ID == "":
-		return c, fmt.Errorf("operation.id is missing")
-	case c.Step == "":
-		return c, fmt.Errorf("step is missing")
-	case c.ExecuteBefore.IsZero():
-		return c, fmt.Errorf("executeBefore is missing")
-	}
-	return c, nil
+	return bus.Data[event.StepExecute](d.Event)
 }
 
 // dropLate drops a command whose time is over: the orchestrator sends it again, if it still wants it.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +35,8 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 			},
 			event.TypeStepRetry,
 			func(t *testing.T, r result) {
-				if r.Retry.RetryAfter != 1.5 || r.Retry.Error == nil || *r.Retry.Error != wantError {
-					t.Errorf("retry after %g because of %+v", r.Retry.RetryAfter, r.Retry.Error)
+				if r.RetryAfter != 1.5 || r.Error == nil || *r.Error != wantError {
+					t.Errorf("retry after %g because of %+v", r.RetryAfter, r.Error)
 				}
 			},
 		},
@@ -43,8 +45,8 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 			func(op operation) (operation, time.Duration, error) { return worker.Wait(op, time.Second, "for it") },
 			event.TypeStepRetry,
 			func(t *testing.T, r result) {
-				if r.Retry.Error != nil || r.Message != "for it" {
-					t.Errorf("waits with error %+v and message %q", r.Retry.Error, r.Message)
+				if r.Error != nil || r.Message != "for it" {
+					t.Errorf("waits with error %+v and message %q", r.Error, r.Message)
 				}
 			},
 		},
@@ -53,7 +55,7 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 			func(op operation) (operation, time.Duration, error) { return op, 0, boom },
 			event.TypeStepFailed,
 			func(t *testing.T, r result) {
-				if r.Error != wantError {
+				if r.Error == nil || *r.Error != wantError {
 					t.Errorf("error %+v", r.Error)
 				}
 			},
@@ -63,7 +65,7 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 			func(operation) (operation, time.Duration, error) { panic("boom") },
 			event.TypeStepFailed,
 			func(t *testing.T, r result) {
-				if r.Error.Message != "the step panicked: boom" {
+				if r.Error == nil || r.Error.Message != "the step panicked: boom" {
 					t.Errorf("error %+v", r.Error)
 				}
 			},
@@ -73,8 +75,8 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 			func(op operation) (operation, time.Duration, error) { return worker.Skip(op, "nothing to do") },
 			event.TypeStepSkipped,
 			func(t *testing.T, r result) {
-				if r.Skipped.NotCompleted || r.Message != "nothing to do" {
-					t.Errorf("skipped %+v", r.Skipped)
+				if r.NotCompleted || r.Message != "nothing to do" {
+					t.Errorf("skipped %+v", r)
 				}
 			},
 		},
@@ -85,8 +87,8 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 			},
 			event.TypeStepSkipped,
 			func(t *testing.T, r result) {
-				if !r.Skipped.NotCompleted || r.Skipped.Error == nil || *r.Skipped.Error != wantError {
-					t.Errorf("skipped %+v", r.Skipped)
+				if !r.NotCompleted || r.Error == nil || *r.Error != wantError {
+					t.Errorf("skipped %+v", r)
 				}
 			},
 		},
@@ -169,7 +171,7 @@ func TestTheTraceOfACommandReachesTheStepAndTheResult(t *testing.T) {
 	o := newOrchestrator(t)
 	o.start([]worker.Step{named("Traced", func(ctx context.Context, op operation) (operation, time.Duration, error) {
 		// What the SDK's publish does with the context is what any instrumented client does.
-		e, err := bus.New(event.TypeStepRetry, "x", "/x", "", time.Now(), event.StepRetry{})
+		e, err := bus.New(event.TypeStepRetry, "x", "/x", "", time.Now(), map[string]string{"step": "Inner"})
 		if err != nil {
 			t.Error(err)
 		}
@@ -188,5 +190,37 @@ func TestTheTraceOfACommandReachesTheStepAndTheResult(t *testing.T) {
 		if got := r.Event.Extensions()[bus.TraceParent]; got != parent {
 			t.Errorf("%s has trace %v, want %s", r.Subject, got, parent)
 		}
+	}
+}
+
+func TestAResultThatTheBusRefusesIsMadeAgainAndCostsNoOther(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	stream, err := o.bus.JetStream().Stream(t.Context(), string(event.StreamResults))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxMsgSize = 4 << 10
+	if _, err := o.bus.JetStream().UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	var runs atomic.Int64
+	w := o.start([]worker.Step{noop("Small"), named("Large", func(_ context.Context, op operation) (operation, time.Duration, error) {
+		size := 10
+		if runs.Add(1) == 1 {
+			size = 10_000
+		}
+		return op, 0, op.SaveDetails(map[string]string{"x": strings.Repeat("y", size)})
+	})})
+	o.send(command("Small"), command("Large"), command("Small"))
+	for _, want := range []string{"Small", "Small", "Large"} {
+		if r := o.next(); r.Step != want || r.Type != event.TypeStepSucceeded {
+			t.Errorf("%s of %s, want the success of %s", r.Type, r.Step, want)
+		}
+	}
+	o.settled()
+	if n := w.metric("keb_worker_results_unpublished_total"); n != 1 || runs.Load() != 2 {
+		t.Errorf("%g results unpublished, %d runs of the step: want 1 and 2", n, runs.Load())
 	}
 }

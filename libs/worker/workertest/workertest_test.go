@@ -1,0 +1,61 @@
+package workertest_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+)
+
+// poll is a step that waits once and is done the second time.
+type poll struct {
+	t    *testing.T
+	seen []worker.Operation
+}
+
+func (*poll) Name() string { return "Poll" }
+
+func (p *poll) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	p.seen = append(p.seen, op)
+	remembered, err := op.Recall(ctx, "token")
+	p.t.Logf("attempt %d recalls %q, %v", op.StepAttempt, remembered, err)
+	if op.StepAttempt == 1 {
+		if string(remembered) != "x" {
+			p.t.Errorf("the first attempt recalls %q, %v", remembered, err)
+		}
+		return worker.Wait(op, time.Minute, "not yet")
+	}
+	if err == nil {
+		p.t.Error("a repeated stage still has the memory of the attempt before")
+	}
+	op.Remember("token", []byte("y"))
+	return op, 0, nil
+}
+
+func TestThenIsTheOperationAsItGoesOn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	step := &poll{t: t}
+	waits := workertest.Run(t, step, workertest.Operation{Now: now, Remembered: map[string][]byte{"token": []byte("x")}})
+	if waits.Outcome != event.OutcomeRetry || waits.Message != "not yet" {
+		t.Fatalf("outcome %q with message %q", waits.Outcome, waits.Message)
+	}
+	done := workertest.Run(t, step, waits.Then())
+	if done.Outcome != event.OutcomeSucceeded || string(done.Remembered["token"]) != "y" {
+		t.Errorf("outcome %q, remembered %q", done.Outcome, done.Remembered)
+	}
+	first, second := step.seen[0], step.seen[1]
+	if second.StageAttempt != 2 || second.StepAttempt != 2 || first.ID != second.ID {
+		t.Errorf("second try: stage attempt %d, step attempt %d", second.StageAttempt, second.StepAttempt)
+	}
+	if !first.FirstTriedAt.Equal(now) || !second.FirstTriedAt.Equal(now) {
+		t.Errorf("first tried at %s, then %s: want %s both times", first.FirstTriedAt, second.FirstTriedAt, now)
+	}
+	if wait := second.ExecuteBefore.Sub(first.ExecuteBefore); wait != time.Minute {
+		t.Errorf("the second try comes %s later, want a minute", wait)
+	}
+}
