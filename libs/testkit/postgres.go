@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -181,18 +180,6 @@ func withDatabase(address, name string) string {
 	}
 	u.Path = "/" + name
 	return u.String()
-}
-
-func tempDir() (string, error) {
-	dir, err := os.MkdirTemp("", "keb-test-postgres-")
-	if err != nil {
-		return "", err
-	}
-	// The server may have to run as another user.
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(dir)
 }
 
 // Tests is a test binary whose Run is the package's Run, for goleak.VerifyTestMain(testkit.Tests{M: m}): leaks are then looked

@@ -59,11 +59,11 @@ func firstOf(ctx context.Context, sources ...source) (*pgServer, error) {
 func fromMachine(ctx context.Context) (*pgServer, error) { return local(ctx, "") }
 
 func local(ctx context.Context, binDir string) (*pgServer, error) {
-	dir, err := tempDir()
+	dir, err := tempDir(os.TempDir())
 	if err != nil {
 		return nil, err
 	}
-	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, "data"), BinDir: binDir})
+	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, tempData), BinDir: binDir})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

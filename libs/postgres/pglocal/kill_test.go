@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -53,10 +54,40 @@ func open(t *testing.T, url string) *sqlx.DB {
 	return db
 }
 
-// dataDir is a folder that the server's user can reach: t.TempDir is closed to others on some systems.
+// dataDir is the path of a data folder that does not exist yet.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "pg")
+}
+
+// cluster is a data folder that was made once for all tests, to spare them the making.
+var cluster struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// readyDir is a data folder that has been started and stopped before, as for a second run.
+func readyDir(t *testing.T) string {
+	t.Helper()
+	cluster.once.Do(func() {
+		// Not t.TempDir: the folder outlives this test. TestMain removes it.
+		if cluster.dir, cluster.err = os.MkdirTemp("", "keb-pglocal-"); cluster.err != nil { //nolint:usetesting // see above
+			return
+		}
+		var s *Server
+		if s, cluster.err = Start(testContext(t), Config{DataDir: filepath.Join(cluster.dir, "pg")}); cluster.err == nil {
+			cluster.err = s.Stop(testContext(t))
+		}
+	})
+	if cluster.err != nil {
+		t.Fatal(cluster.err)
+	}
+	dir := dataDir(t)
+	if out, err := exec.CommandContext(testContext(t), "cp", "-a", filepath.Join(cluster.dir, "pg"), dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
 }
 
 // ownerProcess runs a server in a process of its own and returns once it takes connections.
@@ -112,7 +143,7 @@ func TestStartAfterTheParentWasKilledKeepsTheData(t *testing.T) {
 
 func TestStartStopsAServerThatOutlivedItsParent(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)
 	// A stopped server does not hear the kernel's signal at its parent's death; it is still there at the next start.
 	if err := syscall.Kill(serverPID, syscall.SIGSTOP); err != nil {
@@ -133,7 +164,7 @@ func TestStartStopsAServerThatOutlivedItsParent(t *testing.T) {
 
 func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
 	if err := syscall.Kill(s.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -146,7 +177,7 @@ func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
 
 func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	owner, _, _ := ownerProcess(t, dir)
 	defer kill(t, owner)
 	_, err := Start(testContext(t), Config{DataDir: dir})
@@ -159,9 +190,28 @@ func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
 	}
 }
 
+func TestStartKnowsTheFolderUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	dir := readyDir(t)
+	s := start(t, Config{DataDir: dir})
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Dir(dir), link); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(testContext(t), Config{DataDir: filepath.Join(link, filepath.Base(dir))})
+	if inUse, ok := errors.AsType[*InUseError](err); !ok || inUse.PID != os.Getpid() {
+		t.Errorf("got %v, want *InUseError of this process", err)
+	}
+	select {
+	case <-s.Done():
+		t.Error("the server was stopped")
+	default:
+	}
+}
+
 func TestStartIgnoresAPIDFileWhoseNumberBelongsToSomeoneElse(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
 	content, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
 	if err != nil {
@@ -188,7 +238,7 @@ func TestStartIgnoresAPIDFileWhoseNumberBelongsToSomeoneElse(t *testing.T) {
 
 func TestTheServerEndsWithItsParent(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)
 	kill(t, owner)
 	waitUntil(t, "the end of the server", func() bool { return inspect(serverPID, dir) == processGone })

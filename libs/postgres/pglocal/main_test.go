@@ -21,7 +21,22 @@ func TestMain(m *testing.M) {
 		ownServerUntilKilled(dir)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(tests{m})
+}
+
+// tests removes what the tests have shared once they are over.
+type tests struct{ m *testing.M }
+
+func (t tests) Run() int {
+	code := t.m.Run()
+	if cluster.dir == "" {
+		return code
+	}
+	if err := os.RemoveAll(cluster.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 func ownServerUntilKilled(dir string) {

@@ -90,6 +90,9 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return nil, fmt.Errorf("start postgres: create data folder: %w", err)
 	}
+	if dir, err = realPath(dir); err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
 	lock, err := lockFolder(dir)
 	if err != nil {
 		return nil, err
@@ -120,6 +123,16 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	log.Info("postgres started", "pid", s.pid, "port", s.port, "data_dir", dir, "binaries", s.binDir)
 	return s, nil
+}
+
+// realPath resolves links, so that one folder has one lock and one name in the server's command line. The folder itself
+// may be missing.
+func realPath(dir string) (string, error) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real, nil
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	return filepath.Join(parent, filepath.Base(dir)), err
 }
 
 func (s *Server) program(name string) string { return filepath.Join(s.binDir, name) }

@@ -44,7 +44,7 @@ func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
 
 func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
 	_, err := postgres.Open(testContext(t), postgres.Config{
 		URL: fmt.Sprintf("postgres://postgres:wrong@127.0.0.1:%d/postgres", s.Port()),
@@ -75,6 +75,7 @@ func TestDurableAndThrowawaySettings(t *testing.T) {
 	}{
 		"durable": {Config{Durable: true}, map[string]string{
 			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100",
+			"shared_buffers": "256MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min",
 		}},
 		"throwaway": {Config{}, map[string]string{"fsync": "off", "synchronous_commit": "off"}},
 		"own settings count": {
@@ -85,7 +86,7 @@ func TestDurableAndThrowawaySettings(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tt.cfg.DataDir = dataDir(t)
+			tt.cfg.DataDir = readyDir(t)
 			s := start(t, tt.cfg)
 			db := open(t, s.SocketURL("postgres"))
 			for setting, want := range tt.want {
@@ -119,7 +120,7 @@ func TestStartRefusesAPortInUse(t *testing.T) {
 	}
 	defer func() { _ = ln.Close() }()
 	port := ln.Addr().(*net.TCPAddr).Port
-	dir := dataDir(t)
+	dir := readyDir(t)
 	_, err = Start(testContext(t), Config{DataDir: dir, Port: port})
 	if !errors.Is(err, ErrPortInUse) || !strings.Contains(err.Error(), fmt.Sprintf("127.0.0.1:%d; stop", port)) {
 		t.Errorf("got %v", err)
@@ -129,7 +130,7 @@ func TestStartRefusesAPortInUse(t *testing.T) {
 
 func TestStartReportsTheServersOwnWords(t *testing.T) {
 	t.Parallel()
-	_, err := Start(testContext(t), Config{DataDir: dataDir(t), Settings: map[string]string{"no_such_setting": "1"}})
+	_, err := Start(testContext(t), Config{DataDir: readyDir(t), Settings: map[string]string{"no_such_setting": "1"}})
 	if err == nil || !strings.Contains(err.Error(), `unrecognized configuration parameter "no_such_setting"`) ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
@@ -184,7 +185,7 @@ func TestStartClearsAHalfMadeCluster(t *testing.T) {
 
 func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
 	t.Parallel()
-	dir := dataDir(t)
+	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
 	stop(t, s)
 	port, err := choosePort(0)
@@ -209,7 +210,7 @@ func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
 
 func TestDoneTellsOfAServerThatDied(t *testing.T) {
 	t.Parallel()
-	s := start(t, Config{DataDir: dataDir(t)})
+	s := start(t, Config{DataDir: readyDir(t)})
 	select {
 	case <-s.Done():
 		t.Fatal("done while it runs")
