@@ -45,7 +45,11 @@ bench: ## measure steps per second, latency and cost per step; one JSON line per
 
 .PHONY: build
 build: ## build every command into bin/
-	@mkdir -p bin && go build -trimpath -o bin/ $$(go list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' $(PACKAGES))
+	@mkdir -p bin; \
+	for package in $$(go list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' $(PACKAGES)); do \
+		folder=$${package%/cmd}; \
+		echo "bin/$${folder##*/}" && go build -trimpath -o "bin/$${folder##*/}" "$$package" || exit 1; \
+	done
 
 .PHONY: generate
 generate: ## generate what is derived from code: event schemas, AsyncAPI
