@@ -1,0 +1,180 @@
+package event_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/event/internal/contractgen"
+)
+
+const apiFolder = "../../api"
+
+func TestGeneratedFilesAreUpToDate(t *testing.T) {
+	t.Parallel()
+	files, err := contractgen.Generate(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join(apiFolder, name))
+		if err != nil {
+			t.Errorf("%v: run go generate ./event", err)
+			continue
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("api/%s is out of date, run go generate ./event (-file +generated):\n%s", name, cmp.Diff(string(got), string(want)))
+		}
+	}
+	onDisk, err := filepath.Glob(filepath.Join(apiFolder, "events", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(onDisk) != len(event.Contract()) {
+		t.Errorf("api/events holds %d files, want one for each of %d types", len(onDisk), len(event.Contract()))
+	}
+}
+
+func TestContractListsEveryTypeOnce(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "type.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if id, ok := v.Type.(*ast.Ident); ok && id.Name == "Type" {
+			declared[strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`)] = true
+		}
+		return true
+	})
+	listed := map[string]bool{}
+	for _, e := range event.Contract() {
+		if listed[string(e.Type)] {
+			t.Errorf("%s is listed twice", e.Type)
+		}
+		listed[string(e.Type)] = true
+		if got := reflect.TypeOf(e.Payload).Name(); got != e.Name {
+			t.Errorf("%s is listed as %s with payload %s", e.Type, e.Name, got)
+		}
+		if reflect.TypeOf(examples()[e.Type]) != reflect.TypeOf(e.Payload) {
+			t.Errorf("%s has no example payload", e.Type)
+		}
+		if e.Summary == "" || e.Direction == "" {
+			t.Errorf("%s lacks a summary or a direction", e.Type)
+		}
+	}
+	if diff := cmp.Diff(declared, listed); diff != "" {
+		t.Errorf("types (-declared +listed):\n%s", diff)
+	}
+}
+
+func TestSubjectsBelongToTheirStreams(t *testing.T) {
+	t.Parallel()
+	build := map[event.Stream]func(event.Type) string{
+		event.StreamRequests: func(event.Type) string { return event.RequestSubject("{operationType}") },
+		event.StreamCommands: func(event.Type) string { return event.CommandSubject("{worker}", "{step}") },
+		event.StreamResults:  func(event.Type) string { return event.ResultSubject("{worker}", "{step}") },
+		event.StreamFacts:    func(t event.Type) string { return event.FactSubject("{operationType}", t) },
+	}
+	for _, e := range event.Contract() {
+		if got := build[e.Stream](e.Type); got != e.Subject {
+			t.Errorf("%s is published on %s, the contract says %s", e.Type, got, e.Subject)
+		}
+	}
+}
+
+func schemaOf(t testing.TB, typ event.Type) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	s, err := c.Compile(filepath.Join(apiFolder, "events", contractgen.SchemaFile(typ)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func document(t testing.TB, payload any) map[string]any {
+	t.Helper()
+	b, err := json.Marshal(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.(map[string]any)
+}
+
+func TestSchemasAcceptTheExamplesAndNeedTheirRequiredMembers(t *testing.T) {
+	t.Parallel()
+	for typ, payload := range examples() {
+		t.Run(string(typ), func(t *testing.T) {
+			t.Parallel()
+			s := schemaOf(t, typ)
+			doc := document(t, payload)
+			if err := s.Validate(doc); err != nil {
+				t.Fatalf("the example is refused: %v", err)
+			}
+			doc["addedLater"] = true
+			if err := s.Validate(doc); err != nil {
+				t.Errorf("a member added later is refused: %v", err)
+			}
+			required := s.Ref.Required
+			if len(required) == 0 {
+				t.Fatal("the schema requires nothing")
+			}
+			for _, name := range required {
+				less := document(t, payload)
+				delete(less, name)
+				if err := s.Validate(less); err == nil {
+					t.Errorf("a payload without %s is accepted", name)
+				}
+			}
+		})
+	}
+}
+
+func TestSchemasKnowEveryMemberOfTheExamples(t *testing.T) {
+	t.Parallel()
+	for typ, payload := range examples() {
+		properties := schemaOf(t, typ).Ref.Properties
+		for name := range document(t, payload) {
+			if properties[name] == nil {
+				t.Errorf("the schema of %s does not have %s", typ, name)
+			}
+		}
+	}
+}
+
+func TestAsyncAPIRefersToWhatIsThere(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join(apiFolder, "asyncapi.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range event.Contract() {
+		for _, want := range []string{"name: " + string(e.Type), "address: " + e.Subject, "$ref: events/" + contractgen.SchemaFile(e.Type)} {
+			if !strings.Contains(string(b), want) {
+				t.Errorf("asyncapi.yaml lacks %q", want)
+			}
+		}
+	}
+}

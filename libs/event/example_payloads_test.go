@@ -1,0 +1,57 @@
+package event_test
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	operationID = "6f7d1f7e-0000-4000-8000-000000000001"
+	instanceID  = "6f7d1f7e-0000-4000-8000-000000000002"
+)
+
+var now = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
+// examples has a complete payload for each type.
+func examples() map[event.Type]any {
+	operation := event.Operation{
+		ID: operationID, Type: event.Provision, InstanceID: instanceID,
+		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
+		Context: event.Context{GlobalAccountID: "ga", SubaccountID: "sa", UserID: "u", PlatformRegion: "cf-eu10", Platform: "cloudfoundry"},
+		Runtime: event.Runtime{Name: "my runtime", ShootName: "c-1234567", ShootDomain: "c-1234567.example.com",
+			Provider: "azure", Region: "westeurope"},
+		Parameters: json.RawMessage(`{"name":"my runtime"}`), Credentials: []string{event.CredentialsServiceManager},
+	}
+	result := event.Result{
+		OperationID: operationID, Cursor: 7, Stage: "create_runtime", Step: "EDP_Registration",
+		Worker: event.Worker{Name: "edp", Version: "1.2.3"}, Message: "done", Details: json.RawMessage(`{"id":"1"}`),
+		StageMemory: true, StartedAt: now, FinishedAt: now.Add(time.Second),
+	}
+	problem := event.Error{Component: "edp", Reason: "err_http_status_code", Message: "500"}
+	fact := event.Fact{OperationID: operationID, OperationType: event.Provision, InstanceID: instanceID, Cursor: 7, OccurredAt: now}
+	position := event.Position{Stage: "create_runtime", Step: "EDP_Registration", StageAttempt: 1, StepAttempt: 2}
+	retryAt := now.Add(time.Minute)
+	return map[event.Type]any{
+		event.TypeOperationRequested: event.OperationRequested{Operation: operation, RequestedAt: now},
+		event.TypeStepExecute: event.StepExecute{
+			Operation: operation, Details: json.RawMessage(`{"avs":{"id":1}}`), Stage: "create_runtime", Step: "EDP_Registration",
+			Cursor: 7, Dispatch: 1, StageAttempt: 1, StepAttempt: 2, FirstTriedAt: now, ExecuteBefore: now.Add(time.Minute), StageMemory: true,
+		},
+		event.TypeStepSucceeded:    event.StepSucceeded{Result: result},
+		event.TypeStepRetry:        event.StepRetry{Result: result, RetryAfter: 1.5, Error: &problem},
+		event.TypeStepFailed:       event.StepFailed{Result: result, Error: problem},
+		event.TypeStepSkipped:      event.StepSkipped{Result: result, NotCompleted: true, Error: &problem},
+		event.TypeStageLost:        event.StageLost{Result: result},
+		event.TypeOperationStarted: event.OperationStarted{Fact: fact, Next: &position},
+		event.TypeStepFinished: event.StepFinished{
+			Fact: fact, Position: position, Worker: result.Worker, Outcome: event.OutcomeRetry, Message: "again", Error: &problem,
+			RetryAt: &retryAt, StartedAt: now, FinishedAt: now, Next: &position,
+		},
+		event.TypeStageFinished:      event.StageFinished{Fact: fact, Stage: "create_runtime", StageAttempt: 1},
+		event.TypeOperationSucceeded: event.OperationSucceeded{Fact: fact, NotCompleted: []string{"AVS_Tags"}},
+		event.TypeOperationFailed:    event.OperationFailed{Fact: fact, Stage: "create_runtime", Step: "EDP_Registration", Error: problem},
+		event.TypeOperationCancelled: event.OperationCancelled{Fact: fact, Reason: "preempted by deprovisioning"},
+	}
+}

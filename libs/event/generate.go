@@ -1,0 +1,3 @@
+package event
+
+//go:generate go run ./internal/contractgen/cmd ../../api

@@ -1,0 +1,159 @@
+package contractgen
+
+import (
+	"bytes"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// object is a mapping that keeps its order in YAML.
+type object struct{ node yaml.Node }
+
+func newObject(pairs ...any) *object {
+	o := &object{node: yaml.Node{Kind: yaml.MappingNode}}
+	for i := 0; i < len(pairs); i += 2 {
+		o.set(pairs[i].(string), pairs[i+1])
+	}
+	return o
+}
+
+func (o *object) set(key string, v any) {
+	var value yaml.Node
+	if child, ok := v.(*object); ok {
+		value = child.node
+	} else if err := value.Encode(v); err != nil {
+		panic("asyncapi: " + err.Error()) // strings, lists and numbers only: a mistake in this package
+	}
+	o.node.Content = append(o.node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, &value)
+}
+
+func ref(path string) *object { return newObject("$ref", path) }
+
+// asyncAPI writes an AsyncAPI 3.0 document: a channel per subject, an operation per channel and side, a message per type.
+func asyncAPI() ([]byte, error) {
+	channels, operations, messages := newObject(), newObject(), newObject()
+	for _, group := range bySubject(event.Contract()) {
+		id, first := channelID(group[0].Subject), group[0]
+		refs := newObject()
+		var operationRefs []map[string]string
+		for _, e := range group {
+			refs.set(e.Name, ref("#/components/messages/"+e.Name))
+			operationRefs = append(operationRefs, map[string]string{"$ref": "#/channels/" + id + "/messages/" + e.Name})
+			messages.set(e.Name, message(e))
+		}
+		channel := newObject("address", first.Subject, "description", "JetStream stream "+string(first.Stream)+", "+string(first.Direction)+".")
+		if params := parameters(first.Subject); params != nil {
+			channel.set("parameters", params)
+		}
+		channel.set("messages", refs)
+		channels.set(id, channel)
+		for _, side := range []struct{ action, prefix string }{{"send", "publish"}, {"receive", "consume"}} {
+			operations.set(side.prefix+strings.ToUpper(id[:1])+id[1:], newObject(
+				"action", side.action, "channel", ref("#/channels/"+id), "messages", operationRefs))
+		}
+	}
+	doc := newObject(
+		"asyncapi", "3.0.0",
+		"info", newObject("title", "Kyma Environment Broker events", "version", "1.0.0", "description",
+			"CloudEvents 1.0 in binary mode on NATS JetStream: attributes in ce- headers, JSON in the payload, the trace in ce-traceparent. "+
+				"Generated from libs/event; do not edit."),
+		"defaultContentType", "application/json",
+		"channels", channels,
+		"operations", operations,
+		"components", newObject("messages", messages, "messageTraits", newObject("cloudEvent", newObject("headers", headers()))),
+	)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc.node); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), enc.Close()
+}
+
+// bySubject groups entries with the same subject, in order of appearance.
+func bySubject(entries []event.Entry) [][]event.Entry {
+	var groups [][]event.Entry
+	at := map[string]int{}
+	for _, e := range entries {
+		i, ok := at[e.Subject]
+		if !ok {
+			i = len(groups)
+			at[e.Subject] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], e)
+	}
+	return groups
+}
+
+// channelID is the subject's fixed words: "keb.fact.{operationType}.step-finished" is factStepFinished.
+func channelID(subject string) string {
+	var b strings.Builder
+	for _, w := range strings.FieldsFunc(strings.TrimPrefix(subject, "keb."), func(r rune) bool { return r == '.' || r == '-' }) {
+		switch {
+		case strings.HasPrefix(w, "{"):
+		case b.Len() == 0:
+			b.WriteString(w)
+		default:
+			b.WriteString(strings.ToUpper(w[:1]) + w[1:])
+		}
+	}
+	return b.String()
+}
+
+func parameters(subject string) *object {
+	known := map[string]string{
+		"operationType": "Operation type.",
+		"worker":        "Name of the worker, which is also its durable consumer.",
+		"step":          "Name of the step.",
+	}
+	params := newObject()
+	for w := range strings.SplitSeq(subject, ".") {
+		name, ok := strings.CutPrefix(w, "{")
+		if !ok {
+			continue
+		}
+		name = strings.TrimSuffix(name, "}")
+		p := newObject("description", known[name])
+		if name == "operationType" {
+			p.set("enum", event.OperationTypes())
+		}
+		params.set(name, p)
+	}
+	if len(params.node.Content) == 0 {
+		return nil
+	}
+	return params
+}
+
+func message(e event.Entry) *object {
+	return newObject(
+		"name", string(e.Type),
+		"title", e.Name,
+		"summary", e.Summary,
+		"contentType", "application/json",
+		"traits", []map[string]string{{"$ref": "#/components/messageTraits/cloudEvent"}},
+		"payload", ref("events/"+SchemaFile(e.Type)),
+	)
+}
+
+func headers() *object {
+	text := func(description string) *object { return newObject("type", "string", "description", description) }
+	return newObject("type", "object",
+		"required", []string{"ce-specversion", "ce-id", "ce-type", "ce-source"},
+		"properties", newObject(
+			"ce-specversion", newObject("type", "string", "const", "1.0"),
+			"ce-id", text("Unique within the source; percent-encoded like every ce- header."),
+			"ce-type", text("The name of the message."),
+			"ce-source", text("Who sends it, for example /keb/orchestrator."),
+			"ce-subject", text("The operation id."),
+			"ce-time", newObject("type", "string", "format", "date-time"),
+			"ce-datacontenttype", newObject("type", "string", "const", "application/json"),
+			"ce-traceparent", text("Distributed Tracing extension."),
+			"Nats-Msg-Id", text("Lets the stream drop a second copy."),
+		))
+}

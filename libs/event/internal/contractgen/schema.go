@@ -1,0 +1,140 @@
+// Package contractgen makes api/events and api/asyncapi.yaml from package event.
+package contractgen
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	module   = "github.com/kyma-project/keb/libs/event"
+	schemaID = "https://kyma-project.io/keb/events/"
+)
+
+// Generate returns the generated files by their path below api. dir is the folder of package event's source, from
+// which the descriptions are taken.
+func Generate(dir string) (map[string][]byte, error) {
+	r, err := reflector(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := make(map[string][]byte)
+	for _, e := range event.Contract() {
+		if files["events/"+SchemaFile(e.Type)], err = schema(r, e); err != nil {
+			return nil, fmt.Errorf("schema of %s: %w", e.Type, err)
+		}
+	}
+	if files["asyncapi.yaml"], err = asyncAPI(); err != nil {
+		return nil, fmt.Errorf("asyncapi: %w", err)
+	}
+	return files, nil
+}
+
+// SchemaFile is the name of the file that holds the schema of a type.
+func SchemaFile(t event.Type) string { return string(t) + ".schema.json" }
+
+func reflector(dir string) (*jsonschema.Reflector, error) {
+	r := &jsonschema.Reflector{
+		Anonymous:                 true,
+		AllowAdditionalProperties: true, // within a version, members are added
+		Mapper:                    mapper,
+	}
+	if err := r.AddGoComments(module, dir, jsonschema.WithFullComment()); err != nil {
+		return nil, fmt.Errorf("read comments: %w", err)
+	}
+	comments := make(map[string]string, len(r.CommentMap))
+	for name, text := range r.CommentMap {
+		// The folder stands behind the module in the library's names, as "." or as a path.
+		name = module + name[strings.LastIndex(name, "/event")+len("/event"):]
+		comments[strings.Replace(name, "/.", "", 1)] = strings.Join(strings.Fields(text), " ")
+	}
+	r.CommentMap = comments
+	return r, nil
+}
+
+// mapper gives the types a schema that the library cannot know.
+func mapper(t reflect.Type) *jsonschema.Schema {
+	switch t {
+	case reflect.TypeFor[json.RawMessage]():
+		// Every raw member of the contract is an object; CredentialsAnswer is on no stream.
+		return &jsonschema.Schema{Type: "object"}
+	case reflect.TypeFor[event.OperationType]():
+		return enum(event.OperationTypes()...)
+	case reflect.TypeFor[event.Outcome]():
+		return enum(event.OutcomeSucceeded, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeSkipped,
+			event.OutcomeNotCompleted, event.OutcomeStageLost)
+	}
+	return nil
+}
+
+func enum[T ~string](values ...T) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return s
+}
+
+func schema(r *jsonschema.Reflector, e event.Entry) ([]byte, error) {
+	s := r.Reflect(e.Payload)
+	s.ID = jsonschema.ID(schemaID + SchemaFile(e.Type))
+	s.Title = e.Name
+	for name, def := range s.Definitions {
+		constrain(def)
+		if name == e.Name {
+			def.Description = e.Summary
+		}
+	}
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(b, '\n'), nil
+}
+
+// words are the members that become words of subjects, as event.FieldError has it.
+var words = []string{"operationId", "stage", "step"}
+
+// constrain adds what the Validate methods check and a Go type cannot say.
+func constrain(s *jsonschema.Schema) {
+	if s.Properties == nil {
+		return
+	}
+	for _, name := range words {
+		if p, ok := s.Properties.Get(name); ok && p.Type == "string" {
+			p.Pattern = "^[A-Za-z0-9_-]+$"
+			if !required(s, name) {
+				p.Pattern = "^[A-Za-z0-9_-]*$"
+			}
+		}
+	}
+	for _, name := range []string{"dispatch", "stageAttempt", "stepAttempt"} {
+		if p, ok := s.Properties.Get(name); ok {
+			p.Minimum = "1"
+		}
+	}
+	if p, ok := s.Properties.Get("retryAfter"); ok {
+		p.Minimum = "0"
+	}
+	if p, ok := s.Properties.Get("cursor"); ok {
+		p.Minimum = "1"
+		if _, isFact := s.Properties.Get("operationType"); isFact {
+			p.Minimum = "0"
+		}
+	}
+}
+
+func required(s *jsonschema.Schema, name string) bool {
+	for _, r := range s.Required {
+		if r == name {
+			return true
+		}
+	}
+	return false
+}

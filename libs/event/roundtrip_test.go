@@ -1,0 +1,124 @@
+package event_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// decoders has the reader of each type's payload.
+var decoders = map[event.Type]func(*bus.Delivery) (any, error){
+	event.TypeOperationRequested: decode[event.OperationRequested], event.TypeStepExecute: decode[event.StepExecute],
+	event.TypeStepSucceeded: decode[event.StepSucceeded], event.TypeStepRetry: decode[event.StepRetry],
+	event.TypeStepFailed: decode[event.StepFailed], event.TypeStepSkipped: decode[event.StepSkipped],
+	event.TypeStageLost: decode[event.StageLost], event.TypeOperationStarted: decode[event.OperationStarted],
+	event.TypeStepFinished: decode[event.StepFinished], event.TypeStageFinished: decode[event.StageFinished],
+	event.TypeOperationSucceeded: decode[event.OperationSucceeded], event.TypeOperationFailed: decode[event.OperationFailed],
+	event.TypeOperationCancelled: decode[event.OperationCancelled],
+}
+
+func decode[T any](d *bus.Delivery) (any, error) { return bus.Data[T](d.Event) }
+
+func TestEveryTypeTravelsOverItsStream(t *testing.T) {
+	t.Parallel()
+	server := testkit.NATS(t)
+	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	type arrival struct {
+		typ     event.Type
+		subject string
+		payload any
+		err     error
+	}
+	arrivals := make(chan arrival, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	consumers := []event.ConsumerSpec{
+		event.RequestsConsumer(), event.CommandsConsumer("edp"), event.ResultsConsumer(), event.FactsConsumer("test"),
+	}
+	for _, c := range consumers {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			_ = b.Consume(ctx, bus.ConsumeConfig{Consumer: c}, func(_ context.Context, batch []*bus.Delivery) {
+				for _, d := range batch {
+					p, err := decoders[event.Type(d.Event.Type())](d)
+					arrivals <- arrival{event.Type(d.Event.Type()), d.Subject, p, err}
+					_ = d.Ack()
+				}
+			})
+		}()
+	}
+	defer func() {
+		cancel()
+		for range consumers {
+			<-ended
+		}
+	}()
+
+	subject := strings.NewReplacer("{operationType}", "provision", "{worker}", "edp", "{step}", "EDP_Registration")
+	var msgs []bus.Message
+	for _, e := range event.Contract() {
+		id := event.DispatchID(operationID, 7, 1)
+		ev, err := bus.New(e.Type, id, event.WorkerSource("edp"), operationID, now, examples()[e.Type])
+		if err != nil {
+			t.Fatal(err)
+		}
+		msgs = append(msgs, bus.Message{Subject: subject.Replace(e.Subject), Event: ev})
+	}
+	if err := b.Publish(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	for range msgs {
+		select {
+		case a := <-arrivals:
+			if a.err != nil {
+				t.Errorf("%s: %v", a.typ, a.err)
+			} else if diff := cmp.Diff(examples()[a.typ], a.payload); diff != "" {
+				t.Errorf("%s (-sent +arrived):\n%s", a.typ, diff)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("not everything arrives")
+		}
+	}
+}
+
+// FuzzPayload: no payload makes a reader panic, and what is accepted can be sent on.
+func FuzzPayload(f *testing.F) {
+	for _, e := range event.Contract() {
+		ev, err := bus.New(e.Type, "1", "/s", "", now, examples()[e.Type])
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(e.Type), ev.Data())
+	}
+	f.Add(string(event.TypeStepRetry), []byte(`{"retryAfter":1e999}`))
+	f.Add(string(event.TypeStepExecute), []byte(`{"operation":null,"details":[]}`))
+	f.Fuzz(func(t *testing.T, typ string, data []byte) {
+		read, ok := decoders[event.Type(typ)]
+		if !ok {
+			return
+		}
+		ev, err := bus.New(event.Type(typ), "1", "/s", "", now, map[string]string{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev.DataEncoded = data
+		payload, err := read(&bus.Delivery{Event: ev})
+		if err != nil {
+			return
+		}
+		if _, err := bus.New(event.Type(typ), "1", "/s", "", now, payload); err != nil {
+			t.Errorf("what was read cannot be sent on: %v", err)
+		}
+	})
+}

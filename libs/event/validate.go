@@ -1,0 +1,157 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// FieldError is what the Validate methods return: a member of a payload that breaks the contract.
+type FieldError struct {
+	// Field is the path of the member in the JSON document, for example "operation.id".
+	Field string
+	// Problem says what is wrong and what is allowed.
+	Problem string
+}
+
+// Error is the field, then the problem.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// maxName bounds ids and names, which become words of subjects and keys.
+const maxName = 200
+
+// checks gathers the first problem.
+type checks struct{ err error }
+
+func (c *checks) that(ok bool, field, format string, args ...any) {
+	if c.err == nil && !ok {
+		c.err = &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	}
+}
+
+// word checks an id or a name: one word of a subject.
+func (c *checks) word(field, v string) {
+	c.that(v != "", field, "is empty")
+	c.that(len(v) <= maxName, field, "is %d bytes long: want at most %d", len(v), maxName)
+	c.that(isWord(v), field, "is %.50q: want letters, digits, hyphens and underscores", v)
+}
+
+func isWord(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *checks) positive(field string, v int64) {
+	c.that(v > 0, field, "is %s: want 1 or more", strconv.FormatInt(v, 10))
+}
+
+// object checks optional JSON: absent, or an object. Its syntax was checked when it was decoded.
+func (c *checks) object(field string, v json.RawMessage) {
+	t := bytes.TrimLeft(v, " \t\r\n")
+	c.that(len(t) == 0 || t[0] == '{', field, "want a JSON object")
+}
+
+func (c *checks) operationType(field string, t OperationType) {
+	c.that(slices.Contains(OperationTypes(), t), field, "is %.50q: want one of %q", string(t), OperationTypes())
+}
+
+func (c *checks) cause(field string, e *Error) {
+	if e != nil {
+		c.that(e.Message != "" || e.Reason != "", field, "has neither a message nor a reason")
+	}
+}
+
+// Validate checks what every reader relies on.
+func (o Operation) Validate() error {
+	var c checks
+	o.check(&c, "")
+	return c.err
+}
+
+func (o *Operation) check(c *checks, at string) {
+	c.word(at+"id", o.ID)
+	c.operationType(at+"type", o.Type)
+	c.that(o.InstanceID != "", at+"instanceId", "is empty")
+	c.object(at+"parameters", o.Parameters)
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p OperationRequested) Validate() error {
+	var c checks
+	p.Operation.check(&c, "operation.")
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p StepExecute) Validate() error {
+	var c checks
+	p.Operation.check(&c, "operation.")
+	c.object("details", p.Details)
+	c.word("stage", p.Stage)
+	c.word("step", p.Step)
+	c.positive("cursor", p.Cursor)
+	c.positive("dispatch", int64(p.Dispatch))
+	c.positive("stageAttempt", int64(p.StageAttempt))
+	c.positive("stepAttempt", int64(p.StepAttempt))
+	c.that(!p.ExecuteBefore.IsZero(), "executeBefore", "is missing")
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (r Result) Validate() error {
+	var c checks
+	r.check(&c)
+	return c.err
+}
+
+func (r *Result) check(c *checks) {
+	c.word("operationId", r.OperationID)
+	c.positive("cursor", r.Cursor)
+	c.word("stage", r.Stage)
+	c.word("step", r.Step)
+	c.word("worker.name", r.Worker.Name)
+	c.object("details", r.Details)
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p StepRetry) Validate() error {
+	var c checks
+	p.check(&c)
+	c.that(p.RetryAfter >= 0 && !math.IsInf(p.RetryAfter, 0), "retryAfter", "is %v: want seconds, 0 or more", p.RetryAfter)
+	c.cause("error", p.Error)
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p StepFailed) Validate() error {
+	var c checks
+	p.check(&c)
+	c.cause("error", &p.Error)
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p StepSkipped) Validate() error {
+	var c checks
+	p.check(&c)
+	c.cause("error", p.Error)
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (f Fact) Validate() error {
+	var c checks
+	c.word("operationId", f.OperationID)
+	c.operationType("operationType", f.OperationType)
+	c.that(f.InstanceID != "", "instanceId", "is empty")
+	c.that(f.Cursor >= 0, "cursor", "is negative")
+	return c.err
+}
