@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +33,7 @@ it is stopped. Killed and started again, it goes on where it was.`,
 			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
 			cfg.DataDir, cfg.User, cfg.Password = o.dataDir, o.user, o.password
 			cfg.Overlays = overlays
-			cfg.Demo = demo && !noDemo
+			cfg.Demo, cfg.Program = demo && !noDemo, program()
 			return up.Run(cmd.Context(), cfg, o.Out, o.Err)
 		},
 	}
@@ -62,4 +63,12 @@ func demoFromEnv() (bool, error) {
 		return false, usageError("DEMO=%q is neither 0 nor 1", value)
 	}
 	return demo, nil
+}
+
+// program is how this program was called, for hints: go run builds it somewhere that is gone afterwards.
+func program() string {
+	if strings.Contains(os.Args[0], "go-build") {
+		return "go run ./cmd/keb"
+	}
+	return os.Args[0]
 }

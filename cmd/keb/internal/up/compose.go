@@ -48,7 +48,7 @@ func (s *system) compose(ctx context.Context) error {
 	if s.cfg.Demo {
 		d := &demo{
 			osbURL: "http://" + s.osb.Addr().String(), operatorURL: "http://" + s.operator.Addr().String(),
-			user: s.cfg.User, password: s.cfg.Password, out: s.out,
+			user: s.cfg.User, password: s.cfg.Password, program: s.cfg.Program, out: s.out,
 		}
 		s.group.Add("demo", d.run)
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	Demo bool
 	// Fast takes the waits out of the landscape and the workers.
 	Fast bool
+	// Program is how keb is called, for hints.
+	Program string
 	// Verbose prints the log besides writing it to the data folder.
 	Verbose bool
 }

@@ -27,7 +27,9 @@ var sample []byte
 type demo struct {
 	osbURL, operatorURL string
 	user, password      string
-	out                 io.Writer
+	// program is how to call keb in a second terminal.
+	program string
+	out     io.Writer
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -83,11 +85,11 @@ func (d *demo) provision(ctx context.Context) error {
 	if last.State != osb.StateSucceeded {
 		return errors.New(last.Description)
 	}
-	return d.tell(`The sample runtime is provisioned, after %s. In a second terminal:
-  keb operation %s
-  keb provision -f examples/requests/aws.json --wait
-  keb deprovision %s --wait
-`, view.Duration(time.Since(began)), op.ID, SampleInstance)
+	return d.tell(`The sample runtime is provisioned, after %[1]s. In a second terminal:
+  %[2]s operation %[3]s
+  %[2]s provision -f examples/requests/aws.json --wait
+  %[2]s deprovision %[4]s --wait
+`, view.Duration(time.Since(began)), d.program, op.ID, SampleInstance)
 }
 
 func (d *demo) tell(format string, args ...any) error {
