@@ -5,13 +5,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets the test binary play a service that is sent signals.
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(helperEnv); kind != "" {
+		beAService(kind)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestMainCodeAndItsOneLine(t *testing.T) {
 	t.Parallel()
