@@ -131,7 +131,7 @@ func (f *fake) end(i *instance, op *operation) {
 		}
 		i.runs["second"]++
 		i.state, i.resources = "gone", 0
-		if f.is("D09", "O01", "O03") {
+		if f.is("D09", "O01", "O02", "O03") {
 			i.resources = 1
 		}
 		if f.exhausted && !f.is("D15") {
@@ -190,7 +190,7 @@ func (f *fake) Provision(_ context.Context, req *osb.ProvisionRequest) (osb.Prov
 	defer f.lock()()
 	if f.outage {
 		if f.is("O02") {
-			f.instances[req.InstanceID] = &instance{req: req, state: "ready", ops: []*operation{{state: osb.StateSucceeded}}, resources: 1}
+			f.order(req, parameters(req.Parameters))
 		}
 		return nil, map[bool]error{false: osb.Unavailable(errors.New("away")), true: errors.New("secret-canary")}[f.is("P28")]
 	}
