@@ -3,12 +3,13 @@ package stepworkers_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,13 +23,10 @@ import (
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
 
+// Clients of clusters of our own keep idle connections as long as they live.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		if code != 0 {
-			panic(fmt.Sprintf("tests failed with code %d", code))
-		}
-	}), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 const (
@@ -61,6 +59,7 @@ type world struct {
 	steps   map[string]worker.Step
 	workers map[string]string
 	texts   []string // everything the steps have said
+	door    *door
 
 	mu  sync.Mutex
 	now time.Time
@@ -76,7 +75,8 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(l.Handler())
+	w.door = &door{next: l.Handler()}
+	server := httptest.NewServer(w.door)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
@@ -268,17 +268,6 @@ func (w *world) created() map[string]int64 {
 	return ever
 }
 
-// fault makes a system fail until heal.
-func (w *world) fault(name string, settings map[string]any) {
-	w.t.Helper()
-	w.admin(http.MethodPut, "/"+name, settings, nil)
-}
-
-func (w *world) heal(name string) {
-	w.t.Helper()
-	w.admin(http.MethodDelete, "/"+name+"/settings", nil, nil)
-}
-
 // noSecrets fails the test if a step has said or saved a secret.
 func (w *world) noSecrets() {
 	w.t.Helper()
@@ -287,4 +276,36 @@ func (w *world) noSecrets() {
 			w.t.Errorf("a secret got out: %s", text)
 		}
 	}
+}
+
+// fault is what a system does instead of its work.
+type fault struct {
+	prefix string
+	status int
+	body   string
+	// after lets it do its work and only loses the answer.
+	after bool
+}
+
+// door stands in front of the landscape.
+type door struct {
+	next  http.Handler
+	fault atomic.Pointer[fault]
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f := d.fault.Load()
+	if f == nil || !strings.HasPrefix(r.URL.Path, f.prefix) {
+		d.next.ServeHTTP(w, r)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if f.after {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		d.next.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	// A careless system repeats what it was sent.
+	_, _ = io.WriteString(w, strings.ReplaceAll(f.body, "$BODY", strconv.Quote(string(body)+r.Header.Get("Authorization"))))
 }

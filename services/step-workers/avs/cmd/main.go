@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	worker.Main(avs.Name, setup.Version(), func(context.Context, *slog.Logger) ([]worker.Step, error) {
-		return setup.FromEnv(avs.Steps, extclient.Deps{})
+	worker.Main(avs.Name, setup.Version(), func(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
+		return setup.FromEnv(avs.Steps, extclient.Deps{Log: log})
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	worker.Main(ias.Name, setup.Version(), func(context.Context, *slog.Logger) ([]worker.Step, error) {
-		return setup.FromEnv(ias.Steps, extclient.Deps{})
+	worker.Main(ias.Name, setup.Version(), func(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
+		return setup.FromEnv(ias.Steps, extclient.Deps{Log: log})
 	})
 }

@@ -2,6 +2,7 @@
 package outcome
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -17,12 +18,28 @@ const (
 	ReasonState   = "err_unexpected_state"
 )
 
-// Error names the component at fault and why.
+// Error names the component at fault and why. An error of a call names its system; component is for all others.
 func Error(component string, err error) *worker.Error {
 	if e, ok := errors.AsType[*worker.Error](err); ok {
 		return e
 	}
-	return &worker.Error{Component: component, Reason: reason(err), Err: err}
+	return &worker.Error{Component: cmp.Or(system(err), component), Reason: reason(err), Err: err}
+}
+
+func system(err error) string {
+	if e, ok := errors.AsType[*extclient.StatusError](err); ok {
+		return e.System
+	}
+	if e, ok := errors.AsType[*extclient.CallError](err); ok {
+		return e.System
+	}
+	if e, ok := errors.AsType[*extclient.AnswerError](err); ok {
+		return e.System
+	}
+	if e, ok := errors.AsType[*extclient.GraphQLError](err); ok {
+		return e.System
+	}
+	return ""
 }
 
 func reason(err error) string {

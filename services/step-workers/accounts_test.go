@@ -1,0 +1,129 @@
+package stepworkers_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
+)
+
+const resolve = "Resolve_Target_Secret"
+
+func (w *world) account(op workertest.Operation) string {
+	w.t.Helper()
+	r, op := w.finish(resolve, op)
+	if r.Outcome != succeeded {
+		w.t.Fatalf("%s: %s, %+v", resolve, r.Outcome, r.Error)
+	}
+	return saved[hyperscaler.Details](w.t, op, hyperscaler.Name).TargetSecret
+}
+
+func TestTenantKeepsItsAccountAndSharesItWithNoOther(t *testing.T) {
+	w := newWorld(t)
+	first := w.account(w.order())
+	if again := w.account(w.order()); again != first {
+		t.Errorf("the same tenant got %s and %s", first, again)
+	}
+	op := w.order()
+	op.Context.GlobalAccountID = "ga-2"
+	if other := w.account(op); other == first {
+		t.Errorf("two tenants share %s", other)
+	}
+}
+
+func TestAccountsAreOfTheRightKind(t *testing.T) {
+	w := newWorld(t)
+	for want, change := range map[string]func(*workertest.Operation){
+		"sb-azure-eu-":     func(op *workertest.Operation) { op.Context.PlatformRegion = "cf-ch20" },
+		"sb-azure-shared-": func(op *workertest.Operation) { op.Plan.Name = "trial" },
+		"sb-gcp-pool-":     func(op *workertest.Operation) { op.Runtime.Provider = "gcp" },
+		"given":            func(op *workertest.Operation) { op.Parameters = map[string]any{"targetSecret": "given"} },
+	} {
+		op := w.order()
+		change(&op)
+		if got := w.account(op); !strings.HasPrefix(got, want) {
+			t.Errorf("got %s, want %s...", got, want)
+		}
+	}
+}
+
+func TestEmptyPoolIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	for _, tenant := range []string{"a", "b", "c", "d", "e"} {
+		op := w.order()
+		op.Context.GlobalAccountID = tenant
+		w.account(op)
+	}
+	op := w.order()
+	op.Context.GlobalAccountID = "f"
+	if r := w.run(resolve, op); r.Outcome != retry || r.Error == nil || !strings.Contains(r.Error.Message, "no free account") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestTenantThatCannotBeALabelIsRefused(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	op.Context.GlobalAccountID = "ga-1,tenantName!=x"
+	if r := w.run(resolve, op); r.Outcome != failed || !strings.Contains(r.Error.Message, "context.globalAccountId") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+// Two processes know nothing of each other's lock.
+func TestTwoProcessesClaimOneAccountForATenant(t *testing.T) {
+	w := newWorld(t)
+	first := w.steps[resolve]
+	w.build(w.url)
+	second := w.steps[resolve]
+	var group sync.WaitGroup
+	secrets := make(chan string, 20)
+	for i := range 10 {
+		step := first
+		if i%2 == 1 {
+			step = second
+		}
+		op := w.order()
+		op.Worker, op.Now = hyperscaler.Name, w.clock()
+		group.Go(func() {
+			for range 20 {
+				r := workertest.Run(t, step, op)
+				if r.Outcome != retry {
+					secrets <- saved[hyperscaler.Details](t, r.Then(), hyperscaler.Name).TargetSecret
+					return
+				}
+			}
+			t.Error("never ends")
+		})
+	}
+	group.Wait()
+	close(secrets)
+	got := map[string]int{}
+	for s := range secrets {
+		got[s]++
+	}
+	if len(got) != 1 {
+		t.Errorf("accounts %v, want one", got)
+	}
+}
+
+func TestAccountIsReleasedWithItsLastCluster(t *testing.T) {
+	w := newWorld(t)
+	other := w.order()
+	other.InstanceID, other.Runtime.ShootName = "22222222-2222-4222-8222-222222222222", "c-other"
+	for _, name := range []string{resolve, "Create_Runtime_Without_Kyma"} {
+		_, other = w.finish(name, other)
+	}
+	const release = "Release_Subscription"
+	w.all([]string{release}, deprovision(w.order()))
+	if again := w.account(w.order()); again != "sb-azure-pool-001" {
+		t.Errorf("an account in use was released: the tenant got %s", again)
+	}
+	w.advance(takes)
+	w.all([]string{"Remove_Runtime", "Check_Runtime_Removal", release}, deprovision(other))
+	if again := w.account(w.order()); again == "sb-azure-pool-001" {
+		t.Errorf("a released account was given out again before it was cleaned")
+	}
+}

@@ -1,0 +1,160 @@
+package stepworkers_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// customer puts a service instance and a binding of it into the runtime.
+func (w *world) customer(op workertest.Operation, finalizers ...any) *kube.Client {
+	w.t.Helper()
+	d := saved[provisioner.Details](w.t, op, provisioner.Name)
+	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	status, err := client.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, d.RuntimeID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	runtime, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(runtime.Close)
+	for _, o := range []struct {
+		kind string
+		in   func(*unstructured.Unstructured) error
+	}{
+		{"ServiceInstance", func(u *unstructured.Unstructured) error {
+			return runtime.Create(w.t.Context(), kube.ServiceInstances, u)
+		}},
+		{"ServiceBinding", func(u *unstructured.Unstructured) error {
+			return runtime.Create(w.t.Context(), kube.ServiceBindings, u)
+		}},
+	} {
+		meta := map[string]any{"name": "db", "namespace": "default"}
+		if len(finalizers) > 0 {
+			meta["finalizers"] = finalizers
+		}
+		if err := o.in(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "services.cloud.sap.com/v1", "kind": o.kind, "metadata": meta,
+		}}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return runtime
+}
+
+func TestServiceBindingsAndInstancesAreDeletedFromTheRuntime(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.all(provisioning, w.order()))
+	w.customer(op)
+	w.all([]string{"BTPOperator_Cleanup"}, op)
+	if held := w.objects(); held["runtimes/ServiceBinding"]+held["runtimes/ServiceInstance"] != 0 {
+		t.Errorf("left: %v", held)
+	}
+}
+
+func TestFinalizersAreTakenAwayWhenTheOperatorDoesNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.all(provisioning, w.order()))
+	w.customer(op, "services.cloud.sap.com/sap-btp-finalizer")
+	r := w.run("BTPOperator_Cleanup", op)
+	if r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "servicebindings") {
+		t.Fatalf("at first: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	if n := w.objects()["runtimes/ServiceInstance"]; n != 1 {
+		t.Fatalf("%d instances while a binding is left, want 1", n)
+	}
+	op.FirstTried = 4 * time.Minute
+	for range 5 {
+		if r = w.run("BTPOperator_Cleanup", op); r.Outcome != retry {
+			break
+		}
+	}
+	if held := w.objects(); r.Outcome != succeeded || held["runtimes/ServiceBinding"]+held["runtimes/ServiceInstance"] != 0 {
+		t.Errorf("after the time for it: %s, %+v, left %v", r.Outcome, r.Error, held)
+	}
+}
+
+func TestWrongCredentialsForTheServiceManagerNameWhatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	op.Credentials = map[string]any{"sm_operator_credentials": map[string]any{"clientid": canary, "sm_url": "x", "url": "y"}}
+	r := w.run("BTPOperatorOverrides", op)
+	if r.Outcome != failed || !strings.Contains(r.Error.Message, "clientsecret") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	w.noSecrets()
+}
+
+func TestClusterIDIsTheSameInEveryAttempt(t *testing.T) {
+	w := newWorld(t)
+	ids := map[any]bool{}
+	for range 2 {
+		ids[w.run("BTPOperatorOverrides", w.order()).Details["smClusterId"]] = true
+	}
+	op := w.all(provisioning, w.order())
+	ids[saved[map[string]any](t, op, "btp")["smClusterId"]] = true
+	if len(ids) != 1 || ids[nil] {
+		t.Errorf("cluster ids %v", ids)
+	}
+}
+
+func TestMissingKymaResourceIsNothingToDelete(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.order())
+	if r := w.run("Delete_Kyma_Resource", op); r.Outcome != skipped {
+		t.Errorf("Delete_Kyma_Resource: %s, %+v", r.Outcome, r.Error)
+	}
+	if r := w.run("Check_Kyma_Resource_Deleted", op); r.Outcome != succeeded {
+		t.Errorf("Check_Kyma_Resource_Deleted: %s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestServiceProvidersOfTheInstanceAreDeleted(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.order())
+	add := func(name string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/ias/service/sps",
+			strings.NewReader("company_id=global&sp_name="+strings.ReplaceAll(name, " ", "+")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.SetBasicAuth("keb", "keb")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode >= 300 {
+			t.Fatalf("add %s: %d", name, resp.StatusCode)
+		}
+	}
+	add("SKR Grafana (instanceID: 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20)")
+	add("SKR Dex (instanceID: 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20)")
+	add("SKR Grafana (instanceID: another)")
+	before := w.system("ias").Objects
+	r := w.run("IAS_Deregistration", op)
+	after := w.system("ias").Objects
+	total := func(held map[string]int64) (n int64) {
+		for _, v := range held {
+			n += v
+		}
+		return n
+	}
+	if r.Outcome != succeeded || total(before)-total(after) != 2 {
+		t.Errorf("%s, %+v: %v became %v", r.Outcome, r.Error, before, after)
+	}
+}

@@ -1,0 +1,137 @@
+package stepworkers_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	retry     = event.OutcomeRetry
+	failed    = event.OutcomeFailed
+	succeeded = event.OutcomeSucceeded
+	skipped   = event.OutcomeSkipped
+)
+
+// talks says whom a step talks to and what comes of it when that system refuses (400), knows nothing (404), or answers
+// with something that is no answer (200). An outage (503, 429, lost answers) always is a retry.
+var talks = []struct {
+	step, prefix              string
+	refused, missing, garbage event.Outcome
+}{
+	{"Resolve_Target_Secret", "/k8s/gardener", failed, failed, retry},
+	{"AVS_Create_Internal_Eval_Step", "/avs/api", failed, failed, retry},
+	{"AVS_Create_Internal_Eval_Step", "/avs/oauth2", retry, retry, retry},
+	{"EDP_Registration", "/edp/namespaces", failed, retry, succeeded},
+	{"EDP_Registration", "/edp/oauth2", retry, retry, retry},
+	{"Overrides_From_Secrets_And_Config_Step", "/k8s/control-plane", failed, failed, retry},
+	{"Create_Runtime_Without_Kyma", "/provisioner", failed, failed, retry},
+	{"Create_Runtime_Without_Kyma", "/director/graphql", failed, failed, retry},
+	{"Create_Runtime_Without_Kyma", "/director/oauth2", retry, retry, retry},
+	{"Check_Runtime", "/provisioner", failed, failed, retry},
+	{"Get_Kubeconfig", "/provisioner", failed, failed, retry},
+	{"Inject_BTP_Operator_Credentials", "/k8s/runtimes", retry, retry, retry},
+	{"Create_Cluster_Configuration", "/reconciler", failed, failed, retry},
+	{"Check_Cluster_Configuration", "/reconciler", failed, failed, retry},
+	{"Apply_Kyma", "/k8s/control-plane", failed, failed, retry},
+	{"AVS_Create_External_Eval_Step", "/avs/api", failed, failed, retry},
+	{"AVS_Tags", "/avs/api", failed, failed, retry},
+	{"AVS_Tags", "/provisioner", failed, failed, retry},
+	{"BTPOperator_Cleanup", "/provisioner", retry, retry, retry},
+	{"BTPOperator_Cleanup", "/k8s/runtimes", failed, succeeded, retry},
+	{"De-provision_AVS_Evaluations", "/avs/api", failed, succeeded, succeeded},
+	{"EDP_Deregistration", "/edp/namespaces", failed, succeeded, succeeded},
+	{"IAS_Deregistration", "/ias", failed, failed, retry},
+	{"Delete_Kyma_Resource", "/k8s/control-plane", failed, failed, retry},
+	{"Check_Kyma_Resource_Deleted", "/k8s/control-plane", failed, failed, retry},
+	{"Deregister_Cluster", "/reconciler", failed, skipped, succeeded},
+	{"Check_Cluster_Deregistration", "/reconciler", failed, succeeded, retry},
+	{"Remove_Runtime", "/provisioner", failed, failed, retry},
+	{"Check_Runtime_Removal", "/provisioner", failed, failed, retry},
+	{"Release_Subscription", "/k8s/gardener", failed, failed, retry},
+}
+
+func TestStepsRetryOutagesAndFailOnRefusals(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	for i, name := range slices.Concat(provisioning, deprovisioning) {
+		if i == len(provisioning) {
+			op = deprovision(op)
+		}
+		for _, talk := range talks {
+			if talk.step != name {
+				continue
+			}
+			for what, f := range map[string]struct {
+				fault
+				want event.Outcome
+			}{
+				"an outage":      {fault{status: http.StatusServiceUnavailable, body: `{"message":"down $BODY"}`}, retry},
+				"too many":       {fault{status: http.StatusTooManyRequests}, retry},
+				"a refusal":      {fault{status: http.StatusBadRequest, body: `{"status":400,"message":"bad $BODY"}`}, talk.refused},
+				"nothing there":  {fault{status: http.StatusNotFound, body: `{"error":"no $BODY"}`}, talk.missing},
+				"another answer": {fault{status: http.StatusOK, body: `<html>$BODY</html>`}, talk.garbage},
+			} {
+				f.prefix = talk.prefix
+				w.build(w.url)
+				w.door.fault.Store(&f.fault)
+				r := w.run(name, op)
+				w.door.fault.Store(nil)
+				if r.Outcome != f.want {
+					t.Errorf("%s, %s at %s: %s, want %s (%+v)", name, what, talk.prefix, r.Outcome, f.want, r.Error)
+				}
+				if r.Outcome == retry && (r.Error == nil || r.RetryAfter <= 0) {
+					t.Errorf("%s, %s at %s: retry after %s without a reason", name, what, talk.prefix, r.RetryAfter)
+				}
+				if r.Outcome == failed && r.Error.Component == "" {
+					t.Errorf("%s, %s at %s: failed without a component", name, what, talk.prefix)
+				}
+			}
+		}
+		w.build(w.url)
+		op = w.all([]string{name}, op)
+	}
+	w.noSecrets()
+}
+
+// The system does its work, and the answer is lost: each object is there once all the same.
+func TestLostAnswersMakeNothingTwice(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	for i, name := range slices.Concat(provisioning, deprovisioning) {
+		if i == len(provisioning) {
+			for kind, want := range map[string]int64{
+				"avs/evaluation": 2, "edp/dataTenant": 1, "edp/metadata": 4, "provisioner/runtime": 1,
+				"director/runtime": 1, "reconciler/cluster": 1, "control-plane/Kyma": 1, "gardener/Shoot": 1,
+			} {
+				if got := w.created()[kind]; got != want {
+					t.Errorf("%s: %d were made, want %d", kind, got, want)
+				}
+			}
+			op = deprovision(op)
+		}
+		for _, talk := range talks {
+			if talk.step != name {
+				continue
+			}
+			w.build(w.url)
+			w.door.fault.Store(&fault{prefix: talk.prefix, status: http.StatusInternalServerError, after: true})
+			r := w.run(name, op)
+			w.door.fault.Store(nil)
+			if r.Outcome != retry {
+				t.Errorf("%s, answer of %s lost: %s, want retry (%+v)", name, talk.prefix, r.Outcome, r.Error)
+			}
+			op.Details = r.Then().Details
+		}
+		w.build(w.url)
+		op = w.all([]string{name}, op)
+	}
+	for kind, n := range w.objects() {
+		switch kind {
+		case "avs/evaluation", "edp/dataTenant", "provisioner/runtime", "reconciler/cluster", "control-plane/Kyma", "gardener/Shoot":
+			t.Errorf("%s: %d left", kind, n)
+		}
+	}
+}

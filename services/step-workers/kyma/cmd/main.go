@@ -1,0 +1,18 @@
+// Command cmd runs the kyma worker.
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
+)
+
+func main() {
+	worker.Main(kyma.Name, setup.Version(), func(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
+		return setup.FromEnv(kyma.Steps, extclient.Deps{Log: log})
+	})
+}
