@@ -22,6 +22,7 @@ type TCPProxy struct {
 
 	mu      sync.Mutex
 	cut     bool
+	refused int
 	delay   time.Duration
 	conns   map[net.Conn]struct{}
 	stalled chan struct{} // non-nil while stalled; closed by Restore
@@ -90,6 +91,13 @@ func (p *TCPProxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
+// Refused is how many connections Cut has refused so far.
+func (p *TCPProxy) Refused() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
+}
+
 func (p *TCPProxy) accept() {
 	for {
 		client, err := p.ln.Accept()
@@ -109,6 +117,7 @@ func (p *TCPProxy) track(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cut {
+		p.refused++
 		return false
 	}
 	p.conns[c] = struct{}{}
