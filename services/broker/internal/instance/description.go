@@ -1,0 +1,125 @@
+package instance
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+)
+
+// maxDescription bounds what of a message goes to a platform, in bytes.
+const maxDescription = 500
+
+// LastOperation is what the platform is told about an operation (facts/osb.md 2.4). timedOut tells that the platform's
+// time for it is over.
+func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
+	no := false
+	switch {
+	case o.SupersededBy != "":
+		return osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the deletion of the instance was requested"}
+	case o.State == event.Succeeded:
+		return osb.LastOperation{State: osb.StateSucceeded, Description: title(o.Type) + " succeeded"}
+	case o.State.Final() || timedOut:
+		l := osb.LastOperation{State: osb.StateFailed, Description: o.failure(timedOut)}
+		// An instance that is half removed, or half changed, is not to be used (L15, L16).
+		switch o.Type {
+		case event.Deprovision:
+			l.InstanceUsable = &no
+		case event.Update:
+			repeatable := true
+			l.InstanceUsable, l.UpdateRepeatable = &no, &repeatable
+		}
+		return l
+	}
+	return osb.LastOperation{State: osb.StateInProgress, Description: o.progress()}
+}
+
+func (o *Operation) progress() string {
+	if o.State == event.Pending {
+		return title(o.Type) + " is waiting to start"
+	}
+	if o.Position.Step == "" {
+		return title(o.Type) + " is running"
+	}
+	text := fmt.Sprintf("%s: stage %s, step %s, attempt %d",
+		title(o.Type), o.Position.Stage, o.Position.Step, max(1, o.Position.StepAttempt))
+	if said := o.said(); said != "" {
+		text += ": " + said
+	}
+	return text
+}
+
+func (o *Operation) failure(timedOut bool) string {
+	switch {
+	case o.State == event.Cancelled:
+		return title(o.Type) + " was cancelled" + prefixed(": ", Public(o.Message))
+	case !o.State.Final() && timedOut:
+		return title(o.Type) + " took too long"
+	}
+	text := title(o.Type) + " failed"
+	if o.Position.Step != "" {
+		text += fmt.Sprintf(" in stage %s, step %s", o.Position.Stage, o.Position.Step)
+	}
+	return text + prefixed(": ", o.said())
+}
+
+// said is what the last step had to say, as far as it is for the platform.
+func (o *Operation) said() string {
+	if o.Error == nil {
+		return Public(o.Message)
+	}
+	text := Public(o.Error.Message)
+	if text == "" {
+		text = o.Error.Reason
+	}
+	if o.Error.Component != "" {
+		text = o.Error.Component + prefixed(": ", text)
+	}
+	return text
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+func title(t event.OperationType) string {
+	switch t {
+	case event.Provision:
+		return "provisioning"
+	case event.Deprovision:
+		return "deprovisioning"
+	case event.Update:
+		return "update"
+	}
+	return "upgrade"
+}
+
+// Patterns of what a platform must not see: addresses of our own systems, and anything that looks like a credential.
+var private = []*regexp.Regexp{
+	regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"']+`),
+	regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+`),
+	regexp.MustCompile(`(?i)\b(password|passwd|secret|clientsecret|token|api[_-]?key|authorization)["']?\s*[=:]\s*\S+`),
+	regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`),
+	regexp.MustCompile(`\[[0-9a-fA-F:]+\](:\d+)?`),
+	regexp.MustCompile(`(?i)\b[a-z0-9_-]+(\.[a-z0-9_-]+)*\.[a-z]{2,}\b(:\d+)?`),
+	regexp.MustCompile(`(?i)\b[a-z0-9-]+:\d{2,5}\b`),
+	regexp.MustCompile(`(?i)\blookup \S+`),
+	regexp.MustCompile(`\b[A-Za-z0-9+/_]{40,}={0,2}`),
+}
+
+// Public is a message without what is internal: hosts, addresses and whatever looks like a credential are replaced.
+func Public(message string) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(message, "")), " ")
+	for _, p := range private {
+		text = p.ReplaceAllString(text, "[...]")
+	}
+	if len(text) > maxDescription {
+		text = strings.ToValidUTF8(text[:maxDescription], "") + "..."
+	}
+	return text
+}

@@ -1,0 +1,84 @@
+package instance
+
+import (
+	"slices"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Change is what one fact, or one answer of the orchestrator, says about an operation.
+type Change struct {
+	OperationID string
+	Progress
+}
+
+// Merge folds a later Change of the same operation into c. Of two cursors the higher counts; within one, a final state
+// does, and then what came last. What is not completed is never forgotten, whatever the order.
+func (c *Change) Merge(later Change) {
+	names := union(c.NotCompleted, later.NotCompleted)
+	if later.Cursor > c.Cursor || (later.Cursor == c.Cursor && !c.State.Final()) {
+		*c = later
+	}
+	c.NotCompleted = names
+}
+
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, name := range b {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Started is the change by an OperationStarted.
+func Started(f event.OperationStarted) Change {
+	return Change{f.OperationID, Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
+}
+
+// StepFinished is the change by an event.StepFinished. What a step said is kept only while the operation is held up by it.
+func StepFinished(f event.StepFinished) Change {
+	c := Change{f.OperationID, Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
+	switch f.Outcome {
+	case event.OutcomeRetry, event.OutcomeFailed, event.OutcomeStageLost:
+		c.Message, c.Error = f.Message, f.Error
+	case event.OutcomeNotCompleted:
+		c.Message, c.Error = f.Message, f.Error
+		c.NotCompleted = []string{f.Step}
+	}
+	return c
+}
+
+// Succeeded is the change by an OperationSucceeded.
+func Succeeded(f event.OperationSucceeded) Change {
+	return Change{f.OperationID, Progress{State: event.Succeeded, Cursor: f.Cursor, NotCompleted: f.NotCompleted}}
+}
+
+// Failed is the change by an OperationFailed.
+func Failed(f event.OperationFailed) Change {
+	failure := f.Error
+	return Change{f.OperationID, Progress{
+		State: event.Failed, Cursor: f.Cursor, Position: event.Position{Stage: f.Stage, Step: f.Step}, Error: &failure,
+	}}
+}
+
+// Cancelled is the change by an OperationCancelled.
+func Cancelled(f event.OperationCancelled) Change {
+	return Change{f.OperationID, Progress{State: event.Cancelled, Cursor: f.Cursor, Message: f.Reason}}
+}
+
+// Status is the change by an answer of the orchestrator.
+func Status(s event.OperationStatus) Change {
+	return Change{s.OperationID, Progress{
+		State: s.State, Cursor: s.Cursor, Position: position(s.Position), Message: s.Message, Error: s.Error,
+		NotCompleted: s.NotCompleted,
+	}}
+}
+
+func position(p *event.Position) event.Position {
+	if p == nil {
+		return event.Position{}
+	}
+	return *p
+}

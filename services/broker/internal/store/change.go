@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+// Reserve inserts an instance unless there is one with its id, and reports whether it did. Of two transactions that
+// reserve one id at once, the second waits for the end of the first.
+func (t *Tx) Reserve(ctx context.Context, i *instance.Instance) (bool, error) {
+	origin, err := json.Marshal(i.Context)
+	if err != nil {
+		return false, fmt.Errorf("reserve instance: %w", err)
+	}
+	runtime, err := json.Marshal(i.Runtime)
+	if err != nil {
+		return false, fmt.Errorf("reserve instance: %w", err)
+	}
+	res, err := t.tx.ExecContext(ctx, `INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime,
+			parameters, effective_parameters, dashboard_url, request_hash, operation_id, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (id) DO NOTHING`,
+		i.ID, i.ServiceID, i.Plan.ID, i.Plan.Name, string(origin), string(runtime), string(i.Sent), string(i.Effective),
+		i.DashboardURL, i.RequestHash, i.OperationID, i.CreatedAt)
+	if err != nil {
+		return false, wrap("reserve instance", err)
+	}
+	n, err := res.RowsAffected()
+	return n == 1, wrap("reserve instance", err)
+}
+
+// Lock reads an instance and keeps others from changing it until the transaction ends. It returns ErrNotFound.
+func (t *Tx) Lock(ctx context.Context, id string) (*instance.Instance, error) {
+	return getInstance(ctx, t.tx, id, "FOR UPDATE")
+}
+
+// Operation reads an operation. It returns ErrNotFound.
+func (t *Tx) Operation(ctx context.Context, id string) (*instance.Operation, error) {
+	return getOperation(ctx, t.tx, operationByID, id)
+}
+
+// NewestOperation reads the newest operation on an instance, also on one that is gone. It returns ErrNotFound.
+func (t *Tx) NewestOperation(ctx context.Context, instanceID string) (*instance.Operation, error) {
+	return getOperation(ctx, t.tx, newestOperation, instanceID)
+}
+
+// Request is a new operation with the event that asks for it.
+type Request struct {
+	Operation event.Operation
+	At        time.Time
+	// Extensions are the CloudEvents extensions of the event.
+	Extensions map[string]string
+}
+
+// InsertOperation records a new, pending operation and that its request is to be published, and makes it the newest of its
+// instance.
+func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
+	payload, err := json.Marshal(event.OperationRequested{Operation: r.Operation, RequestedAt: r.At})
+	if err != nil {
+		return fmt.Errorf("insert operation: %w", err)
+	}
+	extensions, err := json.Marshal(r.Extensions)
+	if err != nil {
+		return fmt.Errorf("insert operation: %w", err)
+	}
+	_, err = t.tx.ExecContext(ctx, `INSERT INTO broker.operations
+			(id, instance_id, type, state, created_at, updated_at, heard_at, request, extensions)
+		VALUES ($1, $2, $3, $4, $5, $5, $5, $6, $7)`,
+		r.Operation.ID, r.Operation.InstanceID, string(r.Operation.Type), string(event.Pending), r.At,
+		string(payload), string(extensions))
+	if err != nil {
+		return wrap("insert operation", err)
+	}
+	_, err = t.tx.ExecContext(ctx, `UPDATE broker.instances SET operation_id = $2 WHERE id = $1 AND operation_id <> $2`,
+		r.Operation.InstanceID, r.Operation.ID)
+	return wrap("insert operation", err)
+}
+
+// Supersede marks an unfinished operation as ended by a deprovisioning.
+func (t *Tx) Supersede(ctx context.Context, operationID, by string) error {
+	_, err := t.tx.ExecContext(ctx, `UPDATE broker.operations SET superseded_by = $2
+		WHERE id = $1 AND superseded_by = '' AND state IN ('pending', 'in progress')`, operationID, by)
+	return wrap("supersede operation", err)
+}
+
+// InsertCredentials keeps sealed credentials of an instance, by name.
+func (t *Tx) InsertCredentials(ctx context.Context, instanceID string, sealed map[string]string) error {
+	for name, value := range sealed {
+		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed) VALUES ($1, $2, $3)`,
+			instanceID, name, value)
+		if err != nil {
+			return wrap("insert credentials", err)
+		}
+	}
+	return nil
+}
+
+// CredentialNames lists the names of the credentials of an instance.
+func (t *Tx) CredentialNames(ctx context.Context, instanceID string) ([]string, error) {
+	var names []string
+	err := t.tx.SelectContext(ctx, &names,
+		`SELECT name FROM broker.credentials WHERE instance_id = $1 ORDER BY name`, instanceID)
+	return names, wrap("list credentials", err)
+}
+
+// Revive forgets that an instance with this id was there before.
+func (t *Tx) Revive(ctx context.Context, instanceID string) error {
+	_, err := t.tx.ExecContext(ctx, `DELETE FROM broker.tombstones WHERE instance_id = $1`, instanceID)
+	return wrap("revive instance", err)
+}
+
+// MarkDeleted keeps an instance that the platform no longer sees, for the work that is left to do.
+func (t *Tx) MarkDeleted(ctx context.Context, instanceID string, at time.Time) error {
+	_, err := t.tx.ExecContext(ctx,
+		`UPDATE broker.instances SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL`, instanceID, at)
+	return wrap("mark instance deleted", err)
+}
+
+// Bury removes an instance with its credentials, leaves a tombstone, and blanks what its operations still hold of the
+// order and the person who placed it. The operations themselves stay for last_operation.
+func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
+	for _, statement := range []string{
+		// The credentials go with the instance (on delete cascade).
+		`DELETE FROM broker.instances WHERE id = $1 AND $2::timestamptz IS NOT NULL`,
+		`INSERT INTO broker.tombstones (instance_id, deleted_at) VALUES ($1, $2)
+			ON CONFLICT (instance_id) DO UPDATE SET deleted_at = excluded.deleted_at`,
+		// Index operations_instance. What is not published yet is still needed.
+		`UPDATE broker.operations SET request = NULL, extensions = '{}'
+			WHERE instance_id = $1 AND request IS NOT NULL AND published_at IS NOT NULL AND $2::timestamptz IS NOT NULL`,
+	} {
+		if _, err := t.tx.ExecContext(ctx, statement, instanceID, at); err != nil {
+			return wrap("bury instance", err)
+		}
+	}
+	return nil
+}
+
+// Apply folds changes into the operations, guarded by the cursor: what is older than what is known, or repeats it,
+// changes nothing but the list of steps not completed. There is at most one change per operation; those of unknown
+// operations are passed over.
+func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Time) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	n := len(changes)
+	var (
+		ids, states, stages, steps     = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		messages, failures             = make([]string, n), make([]string, n)
+		cursors, stageTries, stepTries = make([]int64, n), make([]int64, n), make([]int64, n)
+		openIDs, openNames             []string
+	)
+	for i, c := range changes {
+		ids[i], states[i], cursors[i] = c.OperationID, string(c.State), c.Cursor
+		stages[i], steps[i] = c.Position.Stage, c.Position.Step
+		stageTries[i], stepTries[i] = int64(c.Position.StageAttempt), int64(c.Position.StepAttempt)
+		messages[i] = storable(c.Message)
+		if c.Error != nil {
+			raw, err := json.Marshal(c.Error)
+			if err != nil {
+				return fmt.Errorf("apply changes: %w", err)
+			}
+			failures[i] = string(raw)
+		}
+		for _, name := range c.NotCompleted {
+			openIDs, openNames = append(openIDs, c.OperationID), append(openNames, name)
+		}
+	}
+	return s.InTx(ctx, func(ctx context.Context, t *Tx) error {
+		// Primary key. The rows are found by their ids; only what is newer is written.
+		_, err := t.tx.ExecContext(ctx, `UPDATE broker.operations o SET
+				cursor = v.cursor, state = v.state, stage = v.stage, step = v.step, stage_attempt = v.stage_attempt,
+				step_attempt = v.step_attempt, message = v.message, error = nullif(v.error, '')::json,
+				updated_at = $10, heard_at = $10
+			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[],
+				$9::text[]) AS v (id, state, cursor, stage, step, stage_attempt, step_attempt, message, error)
+			WHERE o.id = v.id AND (v.cursor > o.cursor
+				OR (v.cursor = o.cursor AND o.state IN ('pending', 'in progress')))`,
+			postgres.Array(ids), postgres.Array(states), postgres.Array(cursors), postgres.Array(stages),
+			postgres.Array(steps), postgres.Array(stageTries), postgres.Array(stepTries), postgres.Array(messages),
+			postgres.Array(failures), at)
+		if err != nil {
+			return wrap("apply changes", err)
+		}
+		if len(openIDs) == 0 {
+			return nil
+		}
+		_, err = t.tx.ExecContext(ctx, `UPDATE broker.operations o SET not_completed = ARRAY(
+				SELECT DISTINCT name FROM unnest(o.not_completed || v.names) AS name ORDER BY name)
+			FROM (SELECT id, array_agg(name) AS names FROM unnest($1::text[], $2::text[]) AS u (id, name) GROUP BY id) v
+			WHERE o.id = v.id AND NOT o.not_completed @> v.names`,
+			postgres.Array(openIDs), postgres.Array(openNames))
+		return wrap("apply changes", err)
+	})
+}

@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+// storable is s without what Postgres cannot keep in a text.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", "")
+}
+
+// Instance reads an instance. It returns ErrNotFound.
+func (s *Store) Instance(ctx context.Context, id string) (*instance.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return getInstance(ctx, s.db, id, "")
+}
+
+// Operation reads an operation. It returns ErrNotFound.
+func (s *Store) Operation(ctx context.Context, id string) (*instance.Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return getOperation(ctx, s.db, operationByID, storable(id))
+}
+
+// NewestOperation reads the newest operation on an instance, also on one that is gone. It returns ErrNotFound.
+func (s *Store) NewestOperation(ctx context.Context, instanceID string) (*instance.Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return getOperation(ctx, s.db, newestOperation, instanceID)
+}
+
+// Known tells whether an instance is there, and whether one was there before.
+func (s *Store) Known(ctx context.Context, instanceID string) (there, buried bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var row struct {
+		There  bool `db:"there"`
+		Buried bool `db:"buried"`
+	}
+	err = s.db.GetContext(ctx, &row, `SELECT EXISTS (SELECT FROM broker.instances WHERE id = $1) AS there,
+		EXISTS (SELECT FROM broker.tombstones WHERE instance_id = $1) AS buried`, instanceID)
+	return row.There, row.Buried, wrap("look up instance", err)
+}
+
+// Credentials reads the sealed credentials of an instance for one of its unfinished operations. Anything else, such as
+// an operation that has ended or belongs to another instance, is ErrNotFound.
+func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var sealed string
+	err := s.db.GetContext(ctx, &sealed, `SELECT c.sealed FROM broker.credentials c
+		JOIN broker.operations o ON o.instance_id = c.instance_id
+		WHERE c.instance_id = $1 AND o.id = $2 AND c.name = $3 AND o.state IN ('pending', 'in progress')`,
+		storable(instanceID), storable(operationID), storable(name))
+	return sealed, wrap("read credentials", err)
+}
+
+// Publication is a request that is to be published.
+type Publication struct {
+	OperationID string
+	InstanceID  string
+	Type        event.OperationType
+	// Payload is an event.OperationRequested as JSON.
+	Payload    json.RawMessage
+	Extensions map[string]string
+	At         time.Time
+}
+
+type publicationRow struct {
+	ID         string    `db:"id"`
+	InstanceID string    `db:"instance_id"`
+	Type       string    `db:"type"`
+	Request    string    `db:"request"`
+	Extensions string    `db:"extensions"`
+	CreatedAt  time.Time `db:"created_at"`
+}
+
+const publicationColumns = `id, instance_id, type, request, extensions, created_at`
+
+// UnpublishedOf lists the unpublished requests of instances in the order in which they were accepted.
+func (s *Store) UnpublishedOf(ctx context.Context, instanceIDs []string) ([]Publication, error) {
+	// Index operations_instance.
+	return s.publications(ctx, `SELECT `+publicationColumns+` FROM broker.operations
+		WHERE published_at IS NULL AND request IS NOT NULL AND instance_id = ANY ($1) ORDER BY seq`, postgres.Array(instanceIDs))
+}
+
+// Unpublished lists the oldest requests that were accepted before a time and are not published, at most limit.
+func (s *Store) Unpublished(ctx context.Context, before time.Time, limit int) ([]Publication, error) {
+	// Index operations_unpublished.
+	return s.publications(ctx, `SELECT `+publicationColumns+` FROM broker.operations
+		WHERE published_at IS NULL AND request IS NOT NULL AND created_at < $1 ORDER BY seq LIMIT $2`, before, limit)
+}
+
+func (s *Store) publications(ctx context.Context, query string, args ...any) ([]Publication, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var rows []publicationRow
+	if err := s.db.SelectContext(ctx, &rows, query, args...); err != nil {
+		return nil, wrap("list publications", err)
+	}
+	out := make([]Publication, len(rows))
+	for i, r := range rows {
+		out[i] = Publication{
+			OperationID: r.ID, InstanceID: r.InstanceID, Type: event.OperationType(r.Type),
+			Payload: json.RawMessage(r.Request), At: r.CreatedAt,
+		}
+		if err := json.Unmarshal([]byte(r.Extensions), &out[i].Extensions); err != nil {
+			return nil, fmt.Errorf("list publications: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// Published records that requests were taken by the bus.
+func (s *Store) Published(ctx context.Context, operationIDs []string, at time.Time) error {
+	return s.exec(ctx, "mark published",
+		`UPDATE broker.operations SET published_at = $2, heard_at = $2 WHERE id = ANY ($1) AND published_at IS NULL`,
+		postgres.Array(operationIDs), at)
+}
+
+// Unpublish makes requests go out again. Those of operations that are finished, or whose request is gone, stay.
+func (s *Store) Unpublish(ctx context.Context, operationIDs []string, at time.Time) error {
+	return s.exec(ctx, "publish again", `UPDATE broker.operations SET published_at = NULL, heard_at = $2
+		WHERE id = ANY ($1) AND request IS NOT NULL AND state IN ('pending', 'in progress')`, postgres.Array(operationIDs), at)
+}
+
+// Silent lists unfinished, published operations of which nothing was heard since a time, at most limit, in the order of
+// acceptance and beginning after a place in it. It returns the place to go on from: 0 when the end was reached.
+func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit int) (ids []string, next int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var rows []struct {
+		ID  string `db:"id"`
+		Seq int64  `db:"seq"`
+	}
+	// Index operations_unfinished.
+	err = s.db.SelectContext(ctx, &rows, `SELECT id, seq FROM broker.operations
+		WHERE state IN ('pending', 'in progress') AND seq > $2 AND heard_at < $1 AND published_at IS NOT NULL
+		ORDER BY seq LIMIT $3`, since, after, limit)
+	if err != nil {
+		return nil, 0, wrap("list silent operations", err)
+	}
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	if len(rows) == limit {
+		next = rows[limit-1].Seq
+	}
+	return ids, next, nil
+}
+
+// Heard records that the orchestrator was asked about operations, whatever it said.
+func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) error {
+	return s.exec(ctx, "mark heard",
+		`UPDATE broker.operations SET heard_at = $2 WHERE id = ANY ($1)`, postgres.Array(operationIDs), at)
+}
+
+// Purge removes finished operations of instances that are gone, and tombstones, both when they are old enough.
+func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error {
+	err := s.exec(ctx, "purge operations", `DELETE FROM broker.operations o
+		WHERE o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
+			AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = o.instance_id)`, operationsBefore)
+	if err != nil {
+		return err
+	}
+	return s.exec(ctx, "purge tombstones", `DELETE FROM broker.tombstones WHERE deleted_at < $1`, tombstonesBefore)
+}
+
+func (s *Store) exec(ctx context.Context, operation, statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, err := s.db.ExecContext(ctx, statement, args...)
+	return wrap(operation, err)
+}

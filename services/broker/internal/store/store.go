@@ -1,0 +1,196 @@
+// Package store keeps the broker's instances, operations and sealed credentials
+// in the schema "broker" of a Postgres database.
+//
+// The row of an instance is the one authority for what may happen to it next:
+// whoever decides holds its lock, or has just won its unique key, in the same
+// transaction that records the operation, its credentials and its publication.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+// Schema is the Postgres schema that the broker owns.
+const Schema = "broker"
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Migrate brings the schema up to date. Several processes may call it at once.
+func Migrate(ctx context.Context, db *sqlx.DB) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("migrate broker schema: %w", err)
+	}
+	return postgres.Migrate(ctx, db, Schema, files)
+}
+
+var (
+	// ErrNotFound says that there is no such row.
+	ErrNotFound = errors.New("not found")
+	// ErrUnavailable says that the database cannot be reached, or did not answer in time.
+	ErrUnavailable = errors.New("database unavailable")
+)
+
+// Store is safe for concurrent use.
+type Store struct {
+	db      *sqlx.DB
+	timeout time.Duration
+}
+
+// New makes a store whose calls take at most timeout each.
+func New(db *sqlx.DB, timeout time.Duration) *Store { return &Store{db: db, timeout: timeout} }
+
+// Ping reports whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return wrap("ping database", s.db.PingContext(ctx))
+}
+
+// Tx is what can be done within one transaction.
+type Tx struct{ tx *sqlx.Tx }
+
+// retries is how often a transaction that lost a race with another is run again.
+const retries = 5
+
+// InTx runs f in a transaction and commits it when f returns nil; f may run several times. An error of f comes back
+// as it is. A database that is away is ErrUnavailable; the transaction may then have been committed or not.
+func (s *Store) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var err error
+	for range retries {
+		err = postgres.InTx(ctx, s.db, func(tx *sqlx.Tx) error { return f(ctx, &Tx{tx}) })
+		if !postgres.IsRetryable(err) {
+			break
+		}
+	}
+	return wrap("transaction", err)
+}
+
+// wrap tells a database that is away from everything else.
+func wrap(operation string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrNoRows):
+		return ErrNotFound
+	case postgres.IsConnection(err), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}
+
+type instanceRow struct {
+	ID           string       `db:"id"`
+	ServiceID    string       `db:"service_id"`
+	PlanID       string       `db:"plan_id"`
+	PlanName     string       `db:"plan_name"`
+	Context      string       `db:"context"`
+	Runtime      string       `db:"runtime"`
+	Parameters   string       `db:"parameters"`
+	Effective    string       `db:"effective_parameters"`
+	DashboardURL string       `db:"dashboard_url"`
+	RequestHash  string       `db:"request_hash"`
+	OperationID  string       `db:"operation_id"`
+	CreatedAt    time.Time    `db:"created_at"`
+	DeletedAt    sql.NullTime `db:"deleted_at"`
+}
+
+func (r *instanceRow) instance() (*instance.Instance, error) {
+	i := &instance.Instance{
+		ID: r.ID, ServiceID: r.ServiceID, Plan: event.Plan{ID: r.PlanID, Name: r.PlanName},
+		Sent: json.RawMessage(r.Parameters), Effective: json.RawMessage(r.Effective), DashboardURL: r.DashboardURL,
+		RequestHash: r.RequestHash, OperationID: r.OperationID, CreatedAt: r.CreatedAt, DeletedAt: r.DeletedAt.Time,
+	}
+	if err := errors.Join(
+		json.Unmarshal([]byte(r.Context), &i.Context), json.Unmarshal([]byte(r.Runtime), &i.Runtime),
+	); err != nil {
+		return nil, fmt.Errorf("read instance: %w", err)
+	}
+	return i, nil
+}
+
+const instanceColumns = `id, service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters,
+	dashboard_url, request_hash, operation_id, created_at, deleted_at`
+
+type operationRow struct {
+	ID           string         `db:"id"`
+	InstanceID   string         `db:"instance_id"`
+	Type         string         `db:"type"`
+	State        string         `db:"state"`
+	Cursor       int64          `db:"cursor"`
+	Stage        string         `db:"stage"`
+	Step         string         `db:"step"`
+	StageAttempt int            `db:"stage_attempt"`
+	StepAttempt  int            `db:"step_attempt"`
+	Message      string         `db:"message"`
+	Error        sql.NullString `db:"error"`
+	NotCompleted []byte         `db:"not_completed"`
+	SupersededBy string         `db:"superseded_by"`
+	CreatedAt    time.Time      `db:"created_at"`
+	Published    bool           `db:"published"`
+}
+
+const operationColumns = `id, instance_id, type, state, cursor, stage, step, stage_attempt, step_attempt, message, error,
+	array_to_json(not_completed)::text AS not_completed, superseded_by, created_at, published_at IS NOT NULL AS published`
+
+func (r *operationRow) operation() (*instance.Operation, error) {
+	o := &instance.Operation{
+		ID: r.ID, InstanceID: r.InstanceID, Type: event.OperationType(r.Type), SupersededBy: r.SupersededBy,
+		CreatedAt: r.CreatedAt, Published: r.Published,
+		Progress: instance.Progress{
+			State: event.OperationState(r.State), Cursor: r.Cursor, Message: r.Message,
+			Position: event.Position{Stage: r.Stage, Step: r.Step, StageAttempt: r.StageAttempt, StepAttempt: r.StepAttempt},
+		},
+	}
+	if err := json.Unmarshal(r.NotCompleted, &o.NotCompleted); err != nil {
+		return nil, fmt.Errorf("read operation: %w", err)
+	}
+	if r.Error.Valid {
+		if err := json.Unmarshal([]byte(r.Error.String), &o.Error); err != nil {
+			return nil, fmt.Errorf("read operation: %w", err)
+		}
+	}
+	return o, nil
+}
+
+func getInstance(ctx context.Context, q sqlx.QueryerContext, id, lock string) (*instance.Instance, error) {
+	var row instanceRow
+	// Primary key.
+	err := sqlx.GetContext(ctx, q, &row, `SELECT `+instanceColumns+` FROM broker.instances WHERE id = $1 `+lock, id)
+	if err != nil {
+		return nil, wrap("read instance", err)
+	}
+	return row.instance()
+}
+
+func getOperation(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) (*instance.Operation, error) {
+	var row operationRow
+	err := sqlx.GetContext(ctx, q, &row, `SELECT `+operationColumns+` FROM broker.operations `+where, args...)
+	if err != nil {
+		return nil, wrap("read operation", err)
+	}
+	return row.operation()
+}
+
+const (
+	// Primary key.
+	operationByID = `WHERE id = $1`
+	// Index operations_instance.
+	newestOperation = `WHERE instance_id = $1 ORDER BY seq DESC LIMIT 1`
+)
