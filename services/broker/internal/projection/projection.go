@@ -1,0 +1,141 @@
+// Package projection keeps the broker's read model of operations up to date
+// from the facts that the orchestrator publishes, and repairs it by asking when
+// facts were missed.
+package projection
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+// Reader is the name of the broker's consumer of facts.
+const Reader = "broker"
+
+// Consumption is how facts are consumed: in batches, by one handler, since batches grow when the database is slow.
+func Consumption() bus.ConsumeConfig {
+	return bus.ConsumeConfig{Consumer: event.FactsConsumer(Reader), MaxBatch: 1000, Handlers: 1}
+}
+
+// Applier folds changes into the read model, one per operation.
+type Applier interface {
+	Apply(ctx context.Context, changes []instance.Change, at time.Time) error
+}
+
+// Projection applies facts.
+type Projection struct {
+	store Applier
+	log   *slog.Logger
+	now   func() time.Time
+}
+
+// New makes a projection.
+func New(store Applier, log *slog.Logger, now func() time.Time) *Projection {
+	return &Projection{store: store, log: log, now: now}
+}
+
+// retryAfter is when facts come again after the database did not take them.
+const retryAfter = time.Second
+
+// Handle applies a batch of facts, and acknowledges those that are applied. A fact that cannot be read goes to the dead
+// letters. A batch that fails is tried fact by fact, so that one bad fact holds up nothing.
+func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
+	var (
+		changes []instance.Change
+		at      = make(map[string]int, len(batch))
+		read    = make([]*bus.Delivery, 0, len(batch))
+		single  = make([]instance.Change, 0, len(batch))
+	)
+	for _, d := range batch {
+		c, ok, err := Read(d.Event)
+		if err != nil {
+			if err := d.Dead(ctx, err.Error()); err != nil {
+				p.log.Warn("fact could not be moved to dead letters", "event_id", d.Event.ID(), "err", err)
+			}
+			continue
+		}
+		if !ok {
+			p.ack(d)
+			continue
+		}
+		read, single = append(read, d), append(single, c)
+		if i, known := at[c.OperationID]; known {
+			changes[i].Merge(c)
+			continue
+		}
+		at[c.OperationID] = len(changes)
+		changes = append(changes, c)
+	}
+	if len(read) == 0 {
+		return
+	}
+	if err := p.store.Apply(ctx, changes, p.now()); err != nil {
+		p.log.Warn("facts not applied, trying one by one", "count", len(read), "err", err)
+		p.oneByOne(ctx, read, single)
+		return
+	}
+	for _, d := range read {
+		p.ack(d)
+	}
+}
+
+func (p *Projection) oneByOne(ctx context.Context, read []*bus.Delivery, single []instance.Change) {
+	for i, d := range read {
+		err := p.store.Apply(ctx, single[i:i+1], p.now())
+		if err == nil {
+			p.ack(d)
+			continue
+		}
+		p.log.Warn("fact not applied, it comes again", "event_id", d.Event.ID(), "err", err)
+		if err := d.Nak(retryAfter); err != nil {
+			p.log.Warn("fact not given back", "event_id", d.Event.ID(), "err", err)
+		}
+	}
+}
+
+func (p *Projection) ack(d *bus.Delivery) {
+	if err := d.Ack(); err != nil {
+		// It comes again and changes nothing.
+		p.log.Warn("fact not acknowledged", "event_id", d.Event.ID(), "err", err)
+	}
+}
+
+// Read turns a fact into the change it makes; it reports false for a fact that changes nothing, which includes facts of
+// types that are not known yet. An error says that the fact is not as its type demands.
+func Read(e cloudevents.Event) (instance.Change, bool, error) {
+	switch event.Type(e.Type()) {
+	case event.TypeOperationStarted:
+		return change(e, instance.Started)
+	case event.TypeStepFinished:
+		return change(e, instance.StepFinished)
+	case event.TypeOperationSucceeded:
+		return change(e, instance.Succeeded)
+	case event.TypeOperationFailed:
+		return change(e, instance.Failed)
+	case event.TypeOperationCancelled:
+		return change(e, instance.Cancelled)
+	}
+	return instance.Change{}, false, nil
+}
+
+func change[T any](e cloudevents.Event, of func(T) instance.Change) (instance.Change, bool, error) {
+	f, err := bus.Data[T](e)
+	if err != nil {
+		return instance.Change{}, false, fmt.Errorf("read fact: %w", err)
+	}
+	c := of(f)
+	if c.OperationID == "" {
+		return instance.Change{}, false, fmt.Errorf("read fact: operationId is empty")
+	}
+	if c.Cursor < 0 {
+		return instance.Change{}, false, fmt.Errorf("read fact: cursor %d is negative", c.Cursor)
+	}
+	return c, true, nil
+}

@@ -1,0 +1,240 @@
+// Package publication brings accepted requests onto the bus: at once after
+// their transaction, and later whatever was left behind by a crash or a bus
+// that was away. Publishing twice does no harm, since the event id and the
+// message id are the operation id.
+package publication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// Outbox is where accepted requests wait.
+type Outbox interface {
+	UnpublishedOf(ctx context.Context, instanceIDs []string) ([]store.Publication, error)
+	Unpublished(ctx context.Context, before time.Time, limit int) ([]store.Publication, error)
+	Published(ctx context.Context, operationIDs []string, at time.Time) error
+}
+
+// Publisher takes messages; it reports in a *bus.PublishError which ones it did not take.
+type Publisher interface {
+	Publish(ctx context.Context, msgs ...bus.Message) error
+}
+
+// Config are the times of the sweep.
+type Config struct {
+	// SweepEvery is how often what was left behind is looked for, and Age how old it must be.
+	SweepEvery, Age time.Duration
+	// Timeout bounds one round of publishing.
+	Timeout time.Duration
+}
+
+// Deps are what a Relay needs.
+type Deps struct {
+	Outbox    Outbox
+	Publisher Publisher
+	Log       *slog.Logger
+	Now       func() time.Time
+	// Waiting is set to the number of requests that the last sweep could not publish.
+	Waiting prometheus.Gauge
+}
+
+// sweepLimit bounds one sweep; the next one goes on.
+const sweepLimit = 500
+
+// Relay moves requests from the outbox to the bus.
+type Relay struct {
+	cfg  Config
+	deps Deps
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pending map[string]bool
+}
+
+// New makes a relay; Run makes it work.
+func New(cfg Config, deps Deps) *Relay {
+	return &Relay{cfg: cfg, deps: deps, wake: make(chan struct{}, 1), pending: make(map[string]bool)}
+}
+
+// Notify tells that a request for an instance was committed. It does not wait, and forgets what it is told when a
+// sweep has to clear up anyway.
+func (r *Relay) Notify(instanceID string) {
+	r.mu.Lock()
+	if len(r.pending) < sweepLimit {
+		r.pending[instanceID] = true
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Relay) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := make([]string, 0, len(r.pending))
+	for id := range r.pending {
+		ids = append(ids, id)
+	}
+	clear(r.pending)
+	return ids
+}
+
+// Run publishes until ctx ends.
+func (r *Relay) Run(ctx context.Context) error {
+	tick := time.NewTicker(r.cfg.SweepEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+			err = r.relay(ctx, r.take())
+		case <-tick.C:
+			err = r.Sweep(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.deps.Log.Warn("requests not published, trying again", "err", err)
+		}
+	}
+}
+
+func (r *Relay) relay(ctx context.Context, instanceIDs []string) error {
+	if len(instanceIDs) == 0 {
+		return nil
+	}
+	waiting, err := r.deps.Outbox.UnpublishedOf(ctx, instanceIDs)
+	if err != nil {
+		return err
+	}
+	_, err = r.publish(ctx, waiting)
+	return err
+}
+
+// Sweep publishes what was left behind.
+func (r *Relay) Sweep(ctx context.Context) error {
+	waiting, err := r.deps.Outbox.Unpublished(ctx, r.deps.Now().Add(-r.cfg.Age), sweepLimit)
+	if err != nil {
+		return err
+	}
+	published, err := r.publish(ctx, waiting)
+	r.deps.Waiting.Set(float64(len(waiting) - published))
+	return err
+}
+
+// publish sends requests, those of one instance in their order: a deletion that overtakes the order it ends would
+// leave a runtime behind. So each round holds one request per instance, and what failed holds back what follows it.
+func (r *Relay) publish(ctx context.Context, waiting []store.Publication) (int, error) {
+	var (
+		published int
+		errs      []error
+		blocked   = make(map[string]bool)
+	)
+	for len(waiting) > 0 && ctx.Err() == nil {
+		var round, rest []store.Publication
+		seen := make(map[string]bool)
+		for _, p := range waiting {
+			switch {
+			case blocked[p.InstanceID]:
+			case seen[p.InstanceID]:
+				rest = append(rest, p)
+			default:
+				seen[p.InstanceID] = true
+				round = append(round, p)
+			}
+		}
+		n, err := r.publishRound(ctx, round, blocked)
+		published += n
+		if err != nil {
+			errs = append(errs, err)
+		}
+		waiting = rest
+	}
+	return published, errors.Join(errs...)
+}
+
+func (r *Relay) publishRound(ctx context.Context, round []store.Publication, blocked map[string]bool) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+	var (
+		messages []bus.Message
+		taken    []store.Publication
+		errs     []error
+	)
+	for _, p := range round {
+		m, err := message(p)
+		if err != nil {
+			// One request that cannot be encoded must not hold up the others.
+			blocked[p.InstanceID] = true
+			errs = append(errs, err)
+			continue
+		}
+		messages, taken = append(messages, m), append(taken, p)
+	}
+	if len(messages) == 0 {
+		return 0, errors.Join(errs...)
+	}
+	failed := make(map[int]bool)
+	if err := r.deps.Publisher.Publish(ctx, messages...); err != nil {
+		errs = append(errs, err)
+		partial, ok := errors.AsType[*bus.PublishError](err)
+		for i := range taken {
+			failed[i] = !ok
+		}
+		if ok {
+			for _, f := range partial.Failures {
+				failed[f.Index] = true
+			}
+		}
+	}
+	ids := make([]string, 0, len(taken))
+	for i, p := range taken {
+		if failed[i] {
+			blocked[p.InstanceID] = true
+			continue
+		}
+		ids = append(ids, p.OperationID)
+		r.deps.Log.Info("operation requested", "operation_id", p.OperationID, "instance_id", p.InstanceID, "type", p.Type)
+	}
+	if len(ids) > 0 {
+		if err := r.deps.Outbox.Published(ctx, ids, r.deps.Now()); err != nil {
+			// They go out once more, which does no harm.
+			return 0, errors.Join(append(errs, err)...)
+		}
+	}
+	return len(ids), errors.Join(errs...)
+}
+
+func message(p store.Publication) (bus.Message, error) {
+	e, err := bus.New(event.TypeOperationRequested, p.OperationID, event.SourceBroker, p.OperationID, p.At, p.Payload)
+	if err != nil {
+		return bus.Message{}, fmt.Errorf("request event of operation %s: %w", p.OperationID, err)
+	}
+	if err := extend(&e, p.Extensions); err != nil {
+		return bus.Message{}, fmt.Errorf("request event of operation %s: %w", p.OperationID, err)
+	}
+	return bus.Message{Subject: event.RequestSubject(p.Type), ID: p.OperationID, Event: e}, nil
+}
+
+func extend(e *cloudevents.Event, extensions map[string]string) error {
+	for name, value := range extensions {
+		if err := e.Context.SetExtension(name, value); err != nil {
+			return fmt.Errorf("extension %s: %w", name, err)
+		}
+	}
+	return nil
+}
