@@ -36,6 +36,8 @@ type Config struct {
 	AdditionalParameters bool
 	// MaintenanceVersion is the semantic version in maintenance_info; empty publishes none.
 	MaintenanceVersion string
+	// Modified is when the configuration of the catalog last changed; zero does not say.
+	Modified time.Time
 	// MaximumPolling is how long a platform polls at most.
 	MaximumPolling time.Duration
 	// OIDC is what orders without oidc get.
@@ -174,7 +176,7 @@ func (c *Catalog) buildVariant(known []spec, platform string, eu bool) (*variant
 		v.plans[s.ID] = o
 		service.Plans = append(service.Plans, plan)
 	}
-	v.document = &osb.Catalog{Services: []osb.Service{service}}
+	v.document = &osb.Catalog{Services: []osb.Service{service}, LastModified: c.cfg.Modified}
 	return v, nil
 }
 

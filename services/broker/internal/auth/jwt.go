@@ -1,0 +1,172 @@
+// Package auth accepts bearer tokens, besides the basic credentials of package
+// osb: JSON Web Tokens of one issuer for one audience (facts/keb.md 1.2).
+package auth
+
+import (
+	"context"
+	"crypto"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/kyma-project/keb/libs/osb"
+)
+
+// Config says which tokens are accepted.
+type Config struct {
+	// Issuer and Audience are the "iss" and "aud" claims of accepted tokens. Both are required.
+	Issuer, Audience string
+	// KeySetURL is where the issuer publishes its keys; KeySetFile is a file with them (JWKS). One of the two is required.
+	KeySetURL, KeySetFile string
+	// Scope must be among the token's scopes; empty accepts any.
+	Scope string
+}
+
+// Validate names each setting that is missing or contradictory.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Issuer == "" {
+		errs = append(errs, errors.New("the issuer is missing"))
+	}
+	if c.Audience == "" {
+		errs = append(errs, errors.New("the audience is missing"))
+	}
+	if (c.KeySetURL == "") == (c.KeySetFile == "") {
+		errs = append(errs, errors.New("either the key set's URL or its file is needed"))
+	}
+	return errors.Join(errs...)
+}
+
+// fetchTimeout bounds one read of the key set from the network.
+const fetchTimeout = 5 * time.Second
+
+// algorithms leaves out every symmetric one: a public key must never serve as a shared secret.
+var algorithms = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+}
+
+// JWT is an osb.Authenticator for bearer tokens.
+type JWT struct {
+	verifier *oidc.IDTokenVerifier
+	scope    string
+}
+
+// New makes the authenticator; now is the clock that expiry is checked with. A key set file is read at once, a URL when the
+// first token comes.
+func New(ctx context.Context, cfg Config, now func() time.Time) (*JWT, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("bearer tokens: %w", err)
+	}
+	keys, err := cfg.keySet(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bearer tokens: %w", err)
+	}
+	return &JWT{
+		verifier: oidc.NewVerifier(cfg.Issuer, noting{keys}, &oidc.Config{
+			ClientID: cfg.Audience, SupportedSigningAlgs: algorithms, Now: now,
+		}),
+		scope: cfg.Scope,
+	}, nil
+}
+
+func (c Config) keySet(ctx context.Context) (oidc.KeySet, error) {
+	if c.KeySetURL != "" {
+		// The key set outlives the start; the client bounds each read.
+		client := &http.Client{Timeout: fetchTimeout}
+		return oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), client), c.KeySetURL), nil
+	}
+	raw, err := os.ReadFile(c.KeySetFile)
+	if err != nil {
+		return nil, fmt.Errorf("read key set: %w", err)
+	}
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal(raw, &set); err != nil {
+		return nil, errors.New("read key set: the file is not a JSON Web Key Set")
+	}
+	static := &oidc.StaticKeySet{}
+	for _, k := range set.Keys {
+		if !k.Valid() || !k.IsPublic() {
+			return nil, fmt.Errorf("read key set: key %q is not a valid public key", k.KeyID)
+		}
+		static.PublicKeys = append(static.PublicKeys, crypto.PublicKey(k.Key))
+	}
+	if len(static.PublicKeys) == 0 {
+		return nil, errors.New("read key set: the file holds no key")
+	}
+	return static, nil
+}
+
+// Challenge asks for a bearer token.
+func (*JWT) Challenge() string { return `Bearer realm="keb"` }
+
+// Authenticate accepts a token that is signed by the issuer, for the audience, not expired, and of the scope. Keys that cannot be
+// fetched are 503, so that a platform with a good token tries again.
+func (j *JWT) Authenticate(r *http.Request) (osb.Principal, error) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "bearer") {
+		return osb.Principal{}, osb.ErrUnauthenticated
+	}
+	var unreachable error
+	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), noteKey{}, &unreachable), fetchTimeout)
+	defer cancel()
+	verified, err := j.verifier.Verify(ctx, strings.TrimSpace(token))
+	if unreachable != nil {
+		return osb.Principal{}, osb.Unavailable(unreachable)
+	}
+	if err != nil {
+		// The verifier's error may quote the token's claims.
+		return osb.Principal{}, osb.ErrUnauthenticated
+	}
+	var claims struct {
+		Scope    scopes `json:"scope"`
+		ClientID string `json:"client_id"`
+		AZP      string `json:"azp"`
+	}
+	if err := verified.Claims(&claims); err != nil {
+		return osb.Principal{}, osb.ErrUnauthenticated
+	}
+	if j.scope != "" && !slices.Contains(claims.Scope, j.scope) {
+		return osb.Principal{}, osb.ErrUnauthenticated
+	}
+	for _, name := range []string{claims.ClientID, claims.AZP, verified.Subject} {
+		if name != "" {
+			return osb.Principal{Name: name, Scheme: "bearer"}, nil
+		}
+	}
+	return osb.Principal{Name: "unknown", Scheme: "bearer"}, nil
+}
+
+// scopes reads both forms in use: words in one string, and an array.
+type scopes []string
+
+func (s *scopes) UnmarshalJSON(raw []byte) error {
+	var words string
+	if json.Unmarshal(raw, &words) == nil {
+		*s = strings.Fields(words)
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(s))
+}
+
+type noteKey struct{}
+
+// noting tells keys that cannot be fetched from a bad signature, a difference that the verifier's error does not keep.
+type noting struct{ oidc.KeySet }
+
+func (n noting) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	payload, err := n.KeySet.VerifySignature(ctx, token)
+	if err != nil && strings.HasPrefix(err.Error(), "fetching keys") {
+		if note, ok := ctx.Value(noteKey{}).(*error); ok {
+			*note = err
+		}
+	}
+	return payload, err
+}

@@ -1,0 +1,95 @@
+// Package removal is the broker's step Remove_Instance, the last one of a
+// deprovisioning (facts/keb.md 4.2).
+package removal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// Worker is the worker name under which the broker executes steps, and StepName the step.
+const (
+	Worker   = "broker"
+	StepName = "Remove_Instance"
+)
+
+// Asker asks the orchestrator.
+type Asker interface {
+	Ask(ctx context.Context, subject string, request, answer any) error
+}
+
+// Step removes an instance from the broker's database. Running it again changes nothing.
+type Step struct {
+	store *store.Store
+	asker Asker
+	now   func() time.Time
+	// again is when the step is taken up after something that it needs was away.
+	again time.Duration
+}
+
+// New makes the step.
+func New(s *store.Store, asker Asker, now func() time.Time, again time.Duration) *Step {
+	return &Step{store: s, asker: asker, now: now, again: again}
+}
+
+// Name is the name of the step in the process files.
+func (*Step) Name() string { return StepName }
+
+var errOutdated = errors.New("the instance has a newer operation")
+
+// Run removes the instance and its credentials when every step of the deprovisioning was completed. Otherwise it only
+// marks the instance deleted: the platform sees it gone, and a later operation still finds what it needs. An instance
+// that has a newer operation is not touched.
+func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	// The facts that say so may still be on their way, so the orchestrator itself is asked.
+	open, err := s.notCompleted(ctx, op.ID)
+	if err != nil {
+		return worker.Retry(op, s.again, err)
+	}
+	err = s.store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
+		i, err := tx.Lock(ctx, op.InstanceID)
+		if err != nil {
+			return err
+		}
+		if i.OperationID != op.ID {
+			return errOutdated
+		}
+		if len(open) > 0 {
+			return tx.MarkDeleted(ctx, op.InstanceID, s.now())
+		}
+		return tx.Bury(ctx, op.InstanceID, s.now())
+	})
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return op, 0, nil
+	case errors.Is(err, errOutdated):
+		return worker.Skip(op, errOutdated.Error())
+	case errors.Is(err, store.ErrUnavailable):
+		return worker.Retry(op, s.again, &worker.Error{Component: "db - keb", Reason: "err_db_unknown", Message: "the broker's database is not available"})
+	case err != nil:
+		return worker.Retry(op, s.again, fmt.Errorf("remove instance: %w", err))
+	}
+	log.Info("instance removed", "not_completed", open)
+	return op, 0, nil
+}
+
+func (s *Step) notCompleted(ctx context.Context, operationID string) ([]string, error) {
+	var answer event.OperationsAnswer
+	err := s.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer)
+	if err != nil {
+		return nil, fmt.Errorf("ask which steps are not completed: %w", err)
+	}
+	for _, o := range answer.Operations {
+		if o.OperationID == operationID {
+			return o.NotCompleted, nil
+		}
+	}
+	return nil, errors.New("ask which steps are not completed: the orchestrator does not know the operation")
+}
