@@ -1,0 +1,174 @@
+// Package broker is the service that platforms talk to: the Open Service Broker
+// API, the instances and their sealed credentials, and a read model of the
+// operations that the orchestrator runs.
+//
+// A request is accepted (202) once its transaction is committed: the instance,
+// the operation, the credentials and the publication in one. The bus need not be
+// there at that moment; what could not be published goes out later. Without the
+// database nothing is accepted, and the answer is 503.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/broker/internal/api"
+	"github.com/kyma-project/keb/services/broker/internal/auth"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/credential"
+	"github.com/kyma-project/keb/services/broker/internal/housekeeping"
+	"github.com/kyma-project/keb/services/broker/internal/projection"
+	"github.com/kyma-project/keb/services/broker/internal/publication"
+	"github.com/kyma-project/keb/services/broker/internal/removal"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+	"github.com/kyma-project/keb/services/broker/internal/trace"
+)
+
+// Deps are what a Broker needs besides its configuration.
+type Deps struct {
+	// DB is migrated with Migrate.
+	DB  *sqlx.DB
+	Bus *bus.Bus
+	// Log, Registerer and Now are optional; Now is the clock, and time.Now if nil.
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+}
+
+// Broker is the service. Any number of them may run on one database.
+type Broker struct {
+	cfg     Config
+	deps    Deps
+	store   *store.Store
+	vault   *credential.Vault
+	relay   *publication.Relay
+	repair  *projection.Repair
+	facts   *projection.Projection
+	remover *worker.Worker
+	handler http.Handler
+}
+
+// Migrate brings the broker's database schema up to date; several processes may call it at once.
+func Migrate(ctx context.Context, db *sqlx.DB) error { return store.Migrate(ctx, db) }
+
+// New makes a broker. A configuration that cannot work, such as a catalog with two equal ids, is an error that names it.
+func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
+	if deps.DB == nil || deps.Bus == nil {
+		return nil, errors.New("new broker: Deps.DB and Deps.Bus are required")
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	keys, err := seal.ParseKeyring(cfg.SealKeys)
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	offers, err := catalog.New(cfg.catalog())
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	authenticator, err := cfg.authenticator(ctx, deps.Now)
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	m, err := newMetrics(deps.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	b := &Broker{cfg: cfg, deps: deps, store: store.New(deps.DB, cfg.StoreTimeout)}
+	if b.remover, err = worker.New(
+		worker.Config{Name: removal.Worker, Version: "1"},
+		worker.Deps{Bus: deps.Bus, Log: deps.Log, Registerer: deps.Registerer, Now: deps.Now},
+		removal.New(b.store, deps.Bus, deps.Now, cfg.StepRetry),
+	); err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	b.vault = credential.New(keys, b.store, deps.Log)
+	b.relay = publication.New(
+		publication.Config{SweepEvery: cfg.SweepEvery, Age: cfg.SweepAge, Timeout: publishTimeout},
+		publication.Deps{Outbox: b.store, Publisher: deps.Bus, Log: deps.Log, Now: deps.Now, Waiting: m.unpublished},
+	)
+	b.facts = projection.New(b.store, deps.Log, deps.Now)
+	b.repair = projection.NewRepair(
+		projection.RepairConfig{Every: cfg.RepairEvery, Silence: cfg.RepairSilence}, b.store, deps.Bus, deps.Log, deps.Now)
+	requests := api.New(api.Config{
+		EUAccounts: cfg.EUAccounts, EURejection: cfg.EURejection, RetryAfter: cfg.RetryAfter, MaximumPolling: cfg.MaximumPolling,
+	}, api.Deps{
+		Catalog: offers, Store: b.store, Sealer: b.vault, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now,
+	})
+	b.handler = trace.Handler(osb.NewHandler(requests, osb.WithAuth(authenticator), osb.WithLogger(deps.Log),
+		osb.WithObserver(m.observe), osb.WithRequireOrgSpace(cfg.RequireOrgSpace)))
+	return b, nil
+}
+
+// publishTimeout bounds one round of publishing.
+const publishTimeout = 5 * time.Second
+
+func (c Config) authenticator(ctx context.Context, now func() time.Time) (osb.Authenticator, error) {
+	var any []osb.Authenticator
+	if c.User != "" {
+		any = append(any, osb.BasicAuth("keb", map[string]string{c.User: c.Password}))
+	}
+	if c.JWTIssuer != "" {
+		j, err := auth.New(ctx, c.jwt(), now)
+		if err != nil {
+			return nil, err
+		}
+		any = append(any, j)
+	}
+	return osb.AnyOf(any...), nil
+}
+
+// Handler serves the Open Service Broker API under "/", "/oauth" and "/oauth/{region}".
+func (b *Broker) Handler() http.Handler { return b.handler }
+
+// Ready reports whether requests can be accepted: whether the database answers.
+func (b *Broker) Ready(ctx context.Context) error { return b.store.Ping(ctx) }
+
+// Run does everything besides answering requests, until ctx ends: it publishes what was accepted, applies facts, repairs,
+// hands out credentials to workers, executes Remove_Instance and cleans up.
+func (b *Broker) Run(ctx context.Context) error {
+	g := service.NewGroup(b.deps.Log)
+	g.Add("publication", b.relay.Run)
+	g.Add("facts", func(ctx context.Context) error {
+		return b.deps.Bus.Consume(ctx, projection.Consumption(), b.facts.Handle)
+	})
+	g.Add("repair", b.repair.Run)
+	g.Add("credentials", b.answerCredentials)
+	g.Add("steps", b.remover.Run)
+	g.Add("housekeeping", func(ctx context.Context) error {
+		return housekeeping.Run(ctx, housekeeping.Config{
+			Every: time.Hour, Operations: b.cfg.KeepOperations, Tombstones: b.cfg.KeepTombstones,
+		}, b.store, b.deps.Log, b.deps.Now)
+	})
+	return g.Run(ctx)
+}
+
+func (b *Broker) answerCredentials(ctx context.Context) error {
+	stop, err := b.deps.Bus.Answer(event.AskCredentials, "broker", b.vault.Answer)
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stop()
+	return nil
+}

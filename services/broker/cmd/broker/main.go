@@ -1,0 +1,101 @@
+// Command broker runs the broker: the Open Service Broker API on one address, health and metrics on another.
+// Its configuration comes from the environment; -check-config only checks it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+// config is the process around the broker.
+type config struct {
+	Broker broker.Config
+
+	Addr string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
+	// StatusAddr serves /healthz, /readyz and /metrics.
+	StatusAddr string `env:"KEB_BROKER_STATUS_ADDR" envDefault:"127.0.0.1:8071"`
+
+	DatabaseURL      string        `env:"KEB_DATABASE_URL,required,notEmpty"`
+	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
+	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
+
+	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
+	NATSUser     string `env:"KEB_NATS_USER"`
+	NATSPassword string `env:"KEB_NATS_PASSWORD"`
+}
+
+// Validate names what is wrong with the broker's part.
+func (c config) Validate() error { return c.Broker.Validate() }
+
+func main() {
+	check := flag.Bool("check-config", false, "check the configuration and end")
+	flag.Parse()
+	service.Main("broker", func(ctx context.Context, log *slog.Logger) error {
+		var cfg config
+		if err := service.LoadEnv(&cfg); err != nil {
+			return err
+		}
+		if *check {
+			_, err := fmt.Fprintln(os.Stdout, "the configuration is fine")
+			return err
+		}
+		return run(ctx, cfg, log)
+	})
+}
+
+func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
+	registry := service.Registry()
+	db, err := postgres.Open(ctx, postgres.Config{
+		URL: cfg.DatabaseURL, ApplicationName: "keb-broker", StatementTimeout: cfg.StatementTimeout, MaxOpen: cfg.MaxConnections,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := broker.Migrate(ctx, db); err != nil {
+		return err
+	}
+	b, err := bus.Connect(ctx, bus.Config{URL: cfg.NATSURL, Name: "keb-broker", User: cfg.NATSUser, Password: cfg.NATSPassword},
+		bus.Deps{Log: log, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	srv, err := broker.New(ctx, cfg.Broker, broker.Deps{DB: db, Bus: b, Log: log, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	public, err := service.Listen(cfg.Addr)
+	if err != nil {
+		return err
+	}
+	private, err := service.Listen(cfg.StatusAddr)
+	if err != nil {
+		return errors.Join(err, public.Close())
+	}
+	health := service.NewHealth()
+	health.Add("database", srv.Ready)
+	status := http.NewServeMux()
+	status.Handle("/", health.Handler())
+	status.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+
+	log.Info("broker starts", "addr", public.Addr().String(), "status_addr", private.Addr().String(), "config", cfg.Broker)
+	g := service.NewGroup(log)
+	g.Add("broker", srv.Run)
+	g.Add("osb", func(ctx context.Context) error { return service.ServeHTTP(ctx, public, srv.Handler()) })
+	g.Add("status", func(ctx context.Context) error { return service.ServeHTTP(ctx, private, status) })
+	return g.Run(ctx)
+}

@@ -1,0 +1,142 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/services/broker/internal/auth"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+)
+
+// Config is the broker's configuration, read from the environment. Start from Defaults.
+type Config struct {
+	// User and Password are the basic credentials of the platform; both or neither.
+	User     string `env:"KEB_OSB_USER"`
+	Password string `env:"KEB_OSB_PASSWORD"`
+
+	// JWTIssuer turns on bearer tokens; see package auth for the others.
+	JWTIssuer     string `env:"KEB_OSB_JWT_ISSUER"`
+	JWTAudience   string `env:"KEB_OSB_JWT_AUDIENCE"`
+	JWTKeySetURL  string `env:"KEB_OSB_JWT_KEY_SET_URL"`
+	JWTKeySetFile string `env:"KEB_OSB_JWT_KEY_SET_FILE"`
+	JWTScope      string `env:"KEB_OSB_JWT_SCOPE" envDefault:"broker:write"`
+
+	// Plans are the names of the plans on offer.
+	Plans []string `env:"KEB_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,trial,free,own_cluster,preview"`
+	// DefaultRegion is the platform region of requests without one in their path.
+	DefaultRegion string `env:"KEB_DEFAULT_PLATFORM_REGION" envDefault:"cf-eu10"`
+	// TrialProvider is the provider of trials that name none.
+	TrialProvider string `env:"KEB_TRIAL_PROVIDER" envDefault:"azure"`
+	// LandscapeURL is the address of the dashboard.
+	LandscapeURL string `env:"KEB_LANDSCAPE_DASHBOARD_URL" envDefault:"https://dashboard.kyma.local"`
+	// ShootDomainSuffix follows the shoot's name in the domain of a runtime.
+	ShootDomainSuffix string `env:"KEB_SHOOT_DOMAIN_SUFFIX" envDefault:"kyma.local"`
+	// KymaVersion is the version that orders get; OnDemandVersions lets orders choose their own.
+	KymaVersion      string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
+	OnDemandVersions bool   `env:"KEB_ON_DEMAND_VERSIONS"`
+	// AdditionalParameters publishes oidc and administrators in the plans' schemas.
+	AdditionalParameters bool `env:"KEB_ADDITIONAL_PARAMETERS" envDefault:"true"`
+	// MaintenanceVersion is the version in the plans' maintenance_info; empty publishes none.
+	MaintenanceVersion string `env:"KEB_MAINTENANCE_VERSION"`
+	// CatalogModified is the catalog's Last-Modified: move it on together with any setting that the catalog shows.
+	CatalogModified time.Time `env:"KEB_CATALOG_MODIFIED" envDefault:"2026-11-01T00:00:00Z"`
+	// RequireOrgSpace refuses orders without organization_guid and space_guid.
+	RequireOrgSpace bool `env:"KEB_REQUIRE_ORG_SPACE"`
+	// EUAccounts are the global accounts that may order in platform regions with EU access; others get EURejection.
+	EUAccounts  []string `env:"KEB_EU_ACCESS_ACCOUNTS"`
+	EURejection string   `env:"KEB_EU_ACCESS_REJECTION" envDefault:"this global account is not allowed to order in a region with EU access: contact support"`
+
+	// SealKeys is the keyring for credentials: "id1:base64key,id2:base64key", see package seal. Required.
+	SealKeys string `env:"KEB_SEAL_KEYS"`
+
+	// RetryAfter is when a platform is told to poll again.
+	RetryAfter time.Duration `env:"KEB_OSB_RETRY_AFTER" envDefault:"10s"`
+	// MaximumPolling is how long a platform polls at most: longer than any operation takes.
+	MaximumPolling time.Duration `env:"KEB_OSB_MAXIMUM_POLLING" envDefault:"25h"`
+	// StoreTimeout bounds each use of the database.
+	StoreTimeout time.Duration `env:"KEB_BROKER_STORE_TIMEOUT" envDefault:"10s"`
+	// SweepEvery is how often requests that were not published are looked for, once they are SweepAge old.
+	SweepEvery time.Duration `env:"KEB_BROKER_SWEEP_EVERY" envDefault:"2s"`
+	SweepAge   time.Duration `env:"KEB_BROKER_SWEEP_AGE" envDefault:"2s"`
+	// RepairEvery is how often the orchestrator is asked about operations that were silent for RepairSilence.
+	RepairEvery   time.Duration `env:"KEB_BROKER_REPAIR_EVERY" envDefault:"5s"`
+	RepairSilence time.Duration `env:"KEB_BROKER_REPAIR_SILENCE" envDefault:"15s"`
+	// KeepOperations and KeepTombstones are how long is remembered what was deleted.
+	KeepOperations time.Duration `env:"KEB_BROKER_KEEP_OPERATIONS" envDefault:"168h"`
+	KeepTombstones time.Duration `env:"KEB_BROKER_KEEP_TOMBSTONES" envDefault:"2160h"`
+	// StepRetry is when Remove_Instance is taken up again after something that it needs was away.
+	StepRetry time.Duration `env:"KEB_BROKER_STEP_RETRY" envDefault:"2s"`
+}
+
+// Defaults is a configuration with everything set that has a default.
+func Defaults() Config {
+	var c Config
+	// The defaults are constants of the struct's tags; a test reads them.
+	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
+	return c
+}
+
+// LogValue leaves the secrets out.
+func (c Config) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("user", c.User), slog.String("jwt_issuer", c.JWTIssuer), slog.String("jwt_audience", c.JWTAudience),
+		slog.Any("plans", c.Plans), slog.String("default_region", c.DefaultRegion),
+		slog.String("trial_provider", c.TrialProvider), slog.String("landscape_url", c.LandscapeURL),
+		slog.String("shoot_domain_suffix", c.ShootDomainSuffix), slog.String("kyma_version", c.KymaVersion),
+		slog.Bool("require_org_space", c.RequireOrgSpace), slog.Int("eu_accounts", len(c.EUAccounts)),
+		slog.Duration("maximum_polling", c.MaximumPolling),
+	)
+}
+
+// Validate names every setting that is missing or cannot be; it needs no network.
+func (c Config) Validate() error {
+	var errs []error
+	if (c.User == "") != (c.Password == "") {
+		errs = append(errs, errors.New("KEB_OSB_USER and KEB_OSB_PASSWORD: set both or neither"))
+	}
+	if c.User == "" && c.JWTIssuer == "" {
+		errs = append(errs, errors.New("nobody could log on: set KEB_OSB_USER and KEB_OSB_PASSWORD, or KEB_OSB_JWT_ISSUER"))
+	}
+	if c.JWTIssuer != "" {
+		if err := c.jwt().Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("KEB_OSB_JWT_*: %w", err))
+		}
+	}
+	if _, err := seal.ParseKeyring(c.SealKeys); err != nil {
+		errs = append(errs, fmt.Errorf("KEB_SEAL_KEYS: %w", err))
+	}
+	if _, err := catalog.New(c.catalog()); err != nil {
+		errs = append(errs, err)
+	}
+	for name, d := range map[string]time.Duration{
+		"KEB_OSB_RETRY_AFTER": c.RetryAfter, "KEB_BROKER_STORE_TIMEOUT": c.StoreTimeout, "KEB_BROKER_SWEEP_EVERY": c.SweepEvery,
+		"KEB_BROKER_REPAIR_EVERY": c.RepairEvery, "KEB_BROKER_REPAIR_SILENCE": c.RepairSilence,
+		"KEB_BROKER_KEEP_OPERATIONS": c.KeepOperations, "KEB_BROKER_KEEP_TOMBSTONES": c.KeepTombstones,
+		"KEB_BROKER_STEP_RETRY": c.StepRetry,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %s must be longer than nothing", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) jwt() auth.Config {
+	return auth.Config{
+		Issuer: c.JWTIssuer, Audience: c.JWTAudience, KeySetURL: c.JWTKeySetURL, KeySetFile: c.JWTKeySetFile, Scope: c.JWTScope,
+	}
+}
+
+func (c Config) catalog() catalog.Config {
+	return catalog.Config{
+		Plans: c.Plans, DefaultRegion: c.DefaultRegion, TrialProvider: c.TrialProvider, LandscapeURL: c.LandscapeURL,
+		ShootDomainSuffix: c.ShootDomainSuffix, KymaVersion: c.KymaVersion, OnDemandVersions: c.OnDemandVersions,
+		AdditionalParameters: c.AdditionalParameters, MaintenanceVersion: c.MaintenanceVersion,
+		Modified: c.CatalogModified, MaximumPolling: c.MaximumPolling, OIDC: catalog.DefaultOIDC(),
+	}
+}

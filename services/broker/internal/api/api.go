@@ -1,0 +1,107 @@
+// Package api decides what the platform's requests do: it is the osb.Broker of
+// this service. Every decision that depends on what exists is made in the
+// transaction that also records it.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+	"github.com/kyma-project/keb/services/broker/internal/trace"
+)
+
+// Config is what an installation decides about requests.
+type Config struct {
+	// EUAccounts are the global accounts that may order in platform regions with EU access.
+	EUAccounts []string
+	// EURejection is what others are told.
+	EURejection string
+	// RetryAfter is when a platform is told to poll again.
+	RetryAfter time.Duration
+	// MaximumPolling is after what time an unfinished operation is reported as failed.
+	MaximumPolling time.Duration
+}
+
+// Sealer encrypts the credentials of an instance, by name.
+type Sealer interface {
+	Seal(instanceID string, plain map[string]json.RawMessage) (map[string]string, error)
+}
+
+// Deps are what a Broker needs.
+type Deps struct {
+	Catalog *catalog.Catalog
+	Store   *store.Store
+	Sealer  Sealer
+	// Notify is told the instance of each committed request; it must not wait.
+	Notify func(instanceID string)
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// Broker answers the Open Service Broker API.
+type Broker struct {
+	cfg  Config
+	deps Deps
+}
+
+var _ osb.Broker = (*Broker)(nil)
+
+// New makes a broker.
+func New(cfg Config, deps Deps) *Broker { return &Broker{cfg: cfg, deps: deps} }
+
+// Catalog returns the offers for a platform region.
+func (b *Broker) Catalog(_ context.Context, region string) (*osb.Catalog, error) {
+	return b.deps.Catalog.Document(region), nil
+}
+
+// answer turns an error of the store into one for the platform: a database that is away is 503.
+func answer(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return osb.Unavailable(err)
+	}
+	return err
+}
+
+// extensions are what travels with a request besides its payload.
+func extensions(ctx context.Context, call osb.Call) map[string]string {
+	e := map[string]string{trace.Header: trace.From(ctx)}
+	if call.OriginatingIdentity != nil {
+		e["originatingidentity"] = osb.FormatOriginatingIdentity(*call.OriginatingIdentity)
+	}
+	return e
+}
+
+// audit records who asked for a change.
+func (b *Broker) audit(call osb.Call, action, instanceID, operationID string) {
+	attrs := []any{
+		"action", action, "instance_id", instanceID, "operation_id", operationID, "request_id", call.ID,
+		"principal", call.Principal.Name, "scheme", call.Principal.Scheme, "platform_region", call.Region,
+	}
+	if o := call.OriginatingIdentity; o != nil {
+		attrs = append(attrs, "originating_platform", o.Platform, "originating_identity", string(o.Value))
+	}
+	b.deps.Log.Info("audit", attrs...)
+}
+
+func (b *Broker) timedOut(o *instance.Operation) bool {
+	return b.deps.Now().Sub(o.CreatedAt) > b.cfg.MaximumPolling
+}
+
+func (b *Broker) checkEUAccess(region, globalAccount string) error {
+	if catalog.EUAccess(region) && !slices.Contains(b.cfg.EUAccounts, globalAccount) {
+		return osb.Unprocessable("%s", b.cfg.EURejection)
+	}
+	return nil
+}
+
+func newID() string { return uuid.NewString() }

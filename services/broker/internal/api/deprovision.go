@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// Deprovision accepts a deletion, also while the provisioning runs: the orchestrator then cancels that one. It is
+// accepted once it is committed, like an order.
+func (b *Broker) Deprovision(ctx context.Context, req *osb.DeprovisionRequest) (osb.DeprovisionResult, error) {
+	var (
+		operationID = newID()
+		result      osb.Accepted
+	)
+	err := b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
+		var err error
+		result, err = b.remove(ctx, tx, req, operationID)
+		return err
+	})
+	if err != nil {
+		return nil, answer(err)
+	}
+	if result.Operation == operationID {
+		b.deps.Notify(req.InstanceID)
+		b.audit(req.Call, "deprovision", req.InstanceID, operationID)
+	}
+	return result, nil
+}
+
+func (b *Broker) remove(
+	ctx context.Context, tx *store.Tx, req *osb.DeprovisionRequest, operationID string,
+) (osb.Accepted, error) {
+	i, err := tx.Lock(ctx, req.InstanceID)
+	if errors.Is(err, store.ErrNotFound) {
+		return removed(ctx, tx, req)
+	}
+	if err != nil {
+		return osb.Accepted{}, err
+	}
+	newest, err := tx.Operation(ctx, i.OperationID)
+	if err != nil {
+		return osb.Accepted{}, err
+	}
+	if newest.Type == event.Deprovision && newest.State == event.Succeeded {
+		return osb.Accepted{}, osb.Gone()
+	}
+	if !req.AcceptsIncomplete {
+		return osb.Accepted{}, osb.AsyncRequired()
+	}
+	if newest.Type == event.Deprovision && !newest.State.Final() {
+		return osb.Accepted{Operation: newest.ID}, nil
+	}
+	// An update must not be torn down half applied (D08); an upgrade is cancelled by the orchestrator.
+	if newest.Type == event.Update && !newest.State.Final() {
+		return osb.Accepted{}, osb.ConcurrencyError()
+	}
+	if i.ServiceID != req.ServiceID || i.Plan.ID != req.PlanID {
+		b.deps.Log.Warn("deprovisioning names another plan than the instance has", "instance_id", i.ID,
+			"plan_id", req.PlanID, "instance_plan_id", i.Plan.ID)
+	}
+	return b.recordRemoval(ctx, tx, req, i, newest, operationID)
+}
+
+// removed answers for an instance without a row: its deprovisioning may still have a moment to go.
+func removed(ctx context.Context, tx *store.Tx, req *osb.DeprovisionRequest) (osb.Accepted, error) {
+	newest, err := tx.NewestOperation(ctx, req.InstanceID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return osb.Accepted{}, osb.Gone()
+	case err != nil:
+		return osb.Accepted{}, err
+	case newest.State.Final():
+		return osb.Accepted{}, osb.Gone()
+	case !req.AcceptsIncomplete:
+		return osb.Accepted{}, osb.AsyncRequired()
+	}
+	return osb.Accepted{Operation: newest.ID}, nil
+}
+
+func (b *Broker) recordRemoval(
+	ctx context.Context, tx *store.Tx, req *osb.DeprovisionRequest, i *instance.Instance, newest *instance.Operation,
+	operationID string,
+) (osb.Accepted, error) {
+	names, err := tx.CredentialNames(ctx, i.ID)
+	if err != nil {
+		return osb.Accepted{}, err
+	}
+	if newest.Type == event.Provision && !newest.State.Final() {
+		if err := tx.Supersede(ctx, newest.ID, operationID); err != nil {
+			return osb.Accepted{}, err
+		}
+	}
+	err = tx.InsertOperation(ctx, store.Request{
+		Operation: i.Event(operationID, event.Deprovision, names), At: b.deps.Now(), Extensions: extensions(ctx, req.Call),
+	})
+	if err != nil {
+		return osb.Accepted{}, err
+	}
+	return osb.Accepted{Operation: operationID}, nil
+}

@@ -1,0 +1,201 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// Provision accepts an order once it is committed together with its operation, its sealed credentials and its
+// publication; whether the bus is there at that moment does not matter. Without the database the answer is 503.
+func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.ProvisionResult, error) {
+	region := b.deps.Catalog.PlatformRegion(req.Region)
+	origin, err := instance.ParseContext(req.Context, region)
+	if err != nil {
+		return nil, osb.BadRequest("%s", err)
+	}
+	resolved, err := b.deps.Catalog.Resolve(catalog.Order{
+		PlanID: req.PlanID, PlatformRegion: region, InstanceID: req.InstanceID, UserID: origin.UserID,
+		Parameters: req.Parameters, ShootID: newID(),
+	})
+	if err != nil {
+		return nil, orderError(err)
+	}
+	if err := b.checkEUAccess(region, origin.GlobalAccountID); err != nil {
+		return nil, err
+	}
+	if !req.AcceptsIncomplete {
+		return nil, osb.AsyncRequired()
+	}
+	b.warnPlatform(req, origin)
+	ordered, err := newInstance(req, origin, resolved)
+	if err != nil {
+		return nil, osb.BadRequest("parameters must be a JSON object")
+	}
+	ordered.CreatedAt = b.deps.Now()
+	plain := plainCredentials(origin, resolved)
+	sealed, err := b.deps.Sealer.Seal(ordered.ID, plain)
+	if err != nil {
+		return nil, err
+	}
+	return b.order(ctx, req, ordered, sealed)
+}
+
+func orderError(err error) error {
+	if errors.Is(err, catalog.ErrUnknownPlan) {
+		return osb.BadRequest("plan_id: %s in this platform region", err)
+	}
+	if problems, ok := errors.AsType[catalog.Problems](err); ok {
+		return osb.BadRequest("%s", problems)
+	}
+	return err
+}
+
+// warnPlatform notes a contradiction that is accepted (facts/osb.md G19).
+func (b *Broker) warnPlatform(req *osb.ProvisionRequest, origin instance.Origin) {
+	o := req.OriginatingIdentity
+	if o != nil && origin.Platform != "" && o.Platform != origin.Platform {
+		b.deps.Log.Warn("originating identity and context name different platforms", "instance_id", req.InstanceID,
+			"originating_platform", o.Platform, "context_platform", origin.Platform)
+	}
+}
+
+func newInstance(req *osb.ProvisionRequest, origin instance.Origin, r *catalog.Resolved) (*instance.Instance, error) {
+	hash, err := instance.Identity{
+		ServiceID: req.ServiceID, PlanID: req.PlanID, Parameters: req.Parameters,
+		Organization: req.OrganizationGUID, Space: req.SpaceGUID,
+		GlobalAccountID: origin.GlobalAccountID, SubaccountID: origin.SubaccountID, PlatformRegion: r.PlatformRegion,
+	}.Hash()
+	if err != nil {
+		return nil, err
+	}
+	if r.LicenseType != "" {
+		origin.LicenseType = r.LicenseType
+	}
+	return &instance.Instance{
+		ID: req.InstanceID, ServiceID: req.ServiceID, Plan: event.Plan{ID: r.Plan.ID, Name: r.Plan.Name},
+		Context: origin.Context, Runtime: r.Runtime, Sent: r.Sent, Effective: r.Effective,
+		DashboardURL: r.DashboardURL, RequestHash: hash, OperationID: newID(),
+	}, nil
+}
+
+func plainCredentials(origin instance.Origin, r *catalog.Resolved) map[string]json.RawMessage {
+	plain := make(map[string]json.RawMessage, 2)
+	if origin.ServiceManager != nil {
+		plain[event.CredentialsServiceManager] = origin.ServiceManager
+	}
+	if r.Kubeconfig != nil {
+		// A string always encodes.
+		text, _ := json.Marshal(map[string]string{"kubeconfig": string(r.Kubeconfig)})
+		plain[event.CredentialsKubeconfig] = text
+	}
+	return plain
+}
+
+// errVanished says that an instance was removed between two looks at it.
+var errVanished = errors.New("instance vanished")
+
+// order records an order, or finds what an earlier one with the same id has become.
+func (b *Broker) order(
+	ctx context.Context, req *osb.ProvisionRequest, ordered *instance.Instance, sealed map[string]string,
+) (osb.ProvisionResult, error) {
+	for {
+		var (
+			result   osb.ProvisionResult
+			accepted bool
+		)
+		err := b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+			accepted, err = tx.Reserve(ctx, ordered)
+			if err != nil {
+				return err
+			}
+			if accepted {
+				result, err = b.record(ctx, tx, req, ordered, sealed)
+				return err
+			}
+			result, err = b.repeated(ctx, tx, ordered)
+			return err
+		})
+		if errors.Is(err, errVanished) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return nil, answer(err)
+		}
+		if accepted {
+			b.deps.Notify(ordered.ID)
+			b.audit(req.Call, "provision", ordered.ID, ordered.OperationID)
+		}
+		return result, nil
+	}
+}
+
+func (b *Broker) record(
+	ctx context.Context, tx *store.Tx, req *osb.ProvisionRequest, i *instance.Instance, sealed map[string]string,
+) (osb.ProvisionResult, error) {
+	// The row of the instance is removed a moment before its deprovisioning ends.
+	newest, err := tx.NewestOperation(ctx, i.ID)
+	switch {
+	case err == nil && !newest.State.Final():
+		return nil, osb.ConcurrencyError()
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return nil, err
+	}
+	names := make([]string, 0, len(sealed))
+	for _, name := range []string{event.CredentialsServiceManager, event.CredentialsKubeconfig} {
+		if _, ok := sealed[name]; ok {
+			names = append(names, name)
+		}
+	}
+	request := store.Request{
+		Operation: i.Event(i.OperationID, event.Provision, names), At: i.CreatedAt, Extensions: extensions(ctx, req.Call),
+	}
+	if err := errors.Join(
+		tx.InsertOperation(ctx, request), tx.InsertCredentials(ctx, i.ID, sealed), tx.Revive(ctx, i.ID),
+	); err != nil {
+		return nil, err
+	}
+	return osb.Accepted{Operation: i.OperationID, DashboardURL: i.DashboardURL, Metadata: metadata(i)}, nil
+}
+
+// repeated answers an order for an instance that is there (facts/osb.md P04 to P10, P25, P26).
+func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.Instance) (osb.ProvisionResult, error) {
+	there, err := tx.Lock(ctx, ordered.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, errVanished
+	}
+	if err != nil {
+		return nil, err
+	}
+	newest, err := tx.Operation(ctx, there.OperationID)
+	if err != nil {
+		return nil, err
+	}
+	if newest.Type == event.Deprovision {
+		if !newest.State.Final() {
+			return nil, osb.ConcurrencyError()
+		}
+		return nil, osb.Conflict("an instance with this id was deleted, and not everything behind it is removed yet: use another id")
+	}
+	if newest.Type == event.Provision && newest.State.Final() && newest.State != event.Succeeded {
+		return nil, osb.Conflict("the provisioning of this instance has failed: deprovision it first")
+	}
+	if there.RequestHash != ordered.RequestHash {
+		return nil, osb.Conflict("an instance with this id exists, with another plan, other parameters or for another account")
+	}
+	if newest.Type == event.Provision && !newest.State.Final() {
+		return osb.Accepted{Operation: newest.ID, DashboardURL: there.DashboardURL, Metadata: metadata(there)}, nil
+	}
+	return osb.Exists{DashboardURL: there.DashboardURL, Metadata: metadata(there)}, nil
+}
+
+// metadata is what the platform shows of an instance (facts/keb.md 1.5).
+func metadata(i *instance.Instance) *osb.Metadata {
+	return &osb.Metadata{Labels: map[string]string{"Name": i.Runtime.Name}}
+}
