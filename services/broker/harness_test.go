@@ -1,0 +1,294 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+const (
+	serviceID = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
+	azure     = "4deee563-e5ec-4731-b9b1-53b42d855f0c"
+	aws       = "361c511f-f939-4621-b228-d0fb79a1fe15"
+	own       = "03e3cb66-a4c6-4c6a-b4b0-5d42224debea"
+	// canary must be found nowhere but in the answers to workers.
+	canary = "CANARY-7f3a-secret"
+)
+
+// bench is a broker on a real database and a real bus, with an orchestrator that stands in.
+type bench struct {
+	t testing.TB
+	// database breaks the broker's connections; db is a connection past it.
+	database *testkit.TCPProxy
+	db       *sqlx.DB
+	nats     *testkit.NATSServer
+	bus      *bus.Bus
+	orch     *orchestrator
+	cfg      broker.Config
+	url      string
+	log      *buffer
+	registry *prometheus.Registry
+	server   *httptest.Server
+
+	pool    *sqlx.DB
+	broker  *broker.Broker
+	handler atomic.Pointer[http.Handler]
+	stop    func()
+}
+
+func newBench(t testing.TB, change func(*broker.Config)) *bench {
+	t.Helper()
+	ctx := t.Context()
+	direct := testkit.Postgres(t, broker.Migrate)
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, nats: testkit.NATS(t), log: &buffer{}, database: testkit.Proxy(t, u.Host)}
+	u.Host = b.database.Addr()
+	b.url = u.String()
+	b.db = b.open(direct, 4)
+	b.pool = b.open(b.url, 16)
+	b.bus = testkit.Bus(t, b.nats.URL())
+	if err := b.bus.EnsureStreams(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg = broker.Defaults()
+	b.cfg.User, b.cfg.Password = "keb", "keb-password"
+	b.cfg.SealKeys = "k1:" + seal.NewKey()
+	b.cfg.StoreTimeout = 3 * time.Second
+	b.cfg.SweepEvery, b.cfg.SweepAge = 50*time.Millisecond, 100*time.Millisecond
+	b.cfg.RepairEvery, b.cfg.RepairSilence = 50*time.Millisecond, time.Hour
+	b.cfg.StepRetry = 10 * time.Millisecond
+	if change != nil {
+		change(&b.cfg)
+	}
+	b.orch = newOrchestrator(t, testkit.Bus(t, b.nats.URL()))
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*b.handler.Load()).ServeHTTP(w, r) }))
+	t.Cleanup(b.server.Close)
+	b.start()
+	t.Cleanup(func() { b.stop() })
+	return b
+}
+
+func (b *bench) open(address string, connections int) *sqlx.DB {
+	b.t.Helper()
+	db, err := postgres.Open(b.t.Context(), postgres.Config{URL: address, MaxOpen: connections})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// start makes a broker and runs it; restart is stop and start.
+func (b *bench) start() {
+	b.t.Helper()
+	b.prepare()
+	b.run()
+}
+
+// prepare makes a broker that answers requests, and does nothing else yet.
+func (b *bench) prepare() {
+	b.t.Helper()
+	b.registry = prometheus.NewRegistry()
+	srv, err := broker.New(b.t.Context(), b.cfg, broker.Deps{
+		DB: b.pool, Bus: b.bus, Registerer: b.registry,
+		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h := srv.Handler()
+	b.handler.Store(&h)
+	b.broker = srv
+	b.stop = func() {}
+}
+
+// run makes the prepared broker do everything else.
+func (b *bench) run() {
+	srv := b.broker
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	b.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Errorf("broker ended: %v", err)
+		}
+		b.stop = func() {}
+	}
+}
+
+func (b *bench) restart() {
+	b.stop()
+	b.start()
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any
+	raw    string
+}
+
+func (a answer) text(name string) string {
+	s, _ := a.body[name].(string)
+	return s
+}
+
+func (b *bench) send(method, path string, body any, header ...string) answer {
+	b.t.Helper()
+	a, err := b.try(method, path, body, header...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+func (b *bench) try(method, path string, body any, header ...string) (answer, error) {
+	var payload io.Reader = http.NoBody
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		payload = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, b.server.URL+path, payload)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("X-Broker-API-Version", "2.17")
+	req.SetBasicAuth(b.cfg.User, b.cfg.Password)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := b.server.Client().Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{status: res.StatusCode, header: res.Header, raw: string(raw)}
+	_ = json.Unmarshal(raw, &a.body)
+	return a, nil
+}
+
+func order(plan string) map[string]any {
+	return map[string]any{
+		"service_id": serviceID, "plan_id": plan, "context": accountContext(), "parameters": map[string]any{"name": "sample"},
+	}
+}
+
+func accountContext() map[string]any {
+	return map[string]any{
+		"globalaccount_id": "ga-1", "subaccount_id": "sa-1", "user_id": "User@example.org", "platform": "cloudfoundry",
+		"sm_operator_credentials": map[string]any{
+			"clientid": "id", "clientsecret": canary, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
+		},
+	}
+}
+
+func (b *bench) put(id string, body any) answer {
+	b.t.Helper()
+	return b.send(http.MethodPut, "/v2/service_instances/"+id+"?accepts_incomplete=true", body)
+}
+
+func (b *bench) delete(id string) answer {
+	b.t.Helper()
+	return b.send(http.MethodDelete, "/v2/service_instances/"+id+"?accepts_incomplete=true&service_id="+serviceID+"&plan_id="+azure, nil)
+}
+
+func (b *bench) last(id, operation string) answer {
+	b.t.Helper()
+	return b.send(http.MethodGet, "/v2/service_instances/"+id+"/last_operation?operation="+operation, nil)
+}
+
+// accepted is the operation of an answer that must be 202.
+func (b *bench) accepted(a answer) string {
+	b.t.Helper()
+	if a.status != http.StatusAccepted {
+		b.t.Fatalf("status %d %s, want 202", a.status, a.raw)
+	}
+	return a.text("operation")
+}
+
+func (b *bench) ended(id, operation string, want string) {
+	b.t.Helper()
+	var a answer
+	testkit.Eventually(b.t, 10*time.Second, "end of the operation", func() bool {
+		a = b.last(id, operation)
+		return a.status != http.StatusOK || a.text("state") != "in progress"
+	})
+	if a.status != http.StatusOK || a.text("state") != want {
+		b.t.Fatalf("status %d %s, want state %q", a.status, a.raw, want)
+	}
+}
+
+func (b *bench) provisioned(id string) {
+	b.t.Helper()
+	b.ended(id, b.accepted(b.put(id, order(azure))), "succeeded")
+}
+
+func (b *bench) count(query string, args ...any) int {
+	b.t.Helper()
+	var n int
+	if err := b.db.Get(&n, query, args...); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// claim asks the broker for credentials as a worker does.
+func (b *bench) claim(instanceID, operationID, name string) (event.CredentialsAnswer, error) {
+	var a event.CredentialsAnswer
+	err := b.bus.Ask(b.t.Context(), event.AskCredentials,
+		event.CredentialsRequest{InstanceID: instanceID, OperationID: operationID, Name: name}, &a)
+	return a, err
+}
+
+// buffer is a log that can be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,408 @@
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// orchestrator stands in for the real one: it takes requests off the bus, publishes facts, sends Remove_Instance to the
+// broker and answers questions. What it knows survives stop and start, as the real one's database would.
+type orchestrator struct {
+	t   testing.TB
+	bus *bus.Bus
+
+	mu         sync.Mutex
+	changed    chan struct{}
+	held       bool
+	failing    map[event.OperationType]bool
+	exhausted  bool
+	retrying   bool
+	silent     bool
+	operations map[string]*operation
+	order      []string
+	delivered  map[string]int
+	identities map[string]string
+	traces     map[string]string
+	resources  map[string]bool
+	stepRuns   map[string]map[string]int
+	results    map[string]chan event.Type
+
+	stop func()
+}
+
+type operation struct {
+	event.Operation
+	status    event.OperationStatus
+	cancelled bool
+}
+
+func newOrchestrator(t testing.TB, b *bus.Bus) *orchestrator {
+	t.Helper()
+	o := &orchestrator{
+		t: t, bus: b, changed: make(chan struct{}), failing: make(map[event.OperationType]bool),
+		operations: make(map[string]*operation), delivered: make(map[string]int), identities: make(map[string]string),
+		traces: make(map[string]string), resources: make(map[string]bool), stepRuns: make(map[string]map[string]int),
+		results: make(map[string]chan event.Type),
+	}
+	o.start()
+	t.Cleanup(func() { o.stop() })
+	return o
+}
+
+// start begins to work, and takes up what is unfinished.
+func (o *orchestrator) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	stopAnswers, err := o.bus.Answer(event.AskOperations, "orchestrator", o.answer)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	running.Go(func() {
+		_ = o.bus.Consume(ctx, bus.ConsumeConfig{Consumer: event.RequestsConsumer()}, func(_ context.Context, batch []*bus.Delivery) {
+			for _, d := range batch {
+				if op := o.accept(d); op != nil {
+					running.Go(func() { o.run(ctx, op) })
+				}
+				_ = d.Ack()
+			}
+		})
+	})
+	running.Go(func() {
+		_ = o.bus.Consume(ctx, bus.ConsumeConfig{Consumer: event.ResultsConsumer()}, o.collect)
+	})
+	o.mu.Lock()
+	for _, op := range o.operations {
+		if !op.status.State.Final() {
+			running.Go(func() { o.run(ctx, op) })
+		}
+	}
+	o.mu.Unlock()
+	o.stop = func() {
+		stopAnswers()
+		cancel()
+		running.Wait()
+	}
+}
+
+// set changes something and wakes whoever waits for it.
+func (o *orchestrator) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// until waits for a condition; it reports false when ctx ended first.
+func (o *orchestrator) until(ctx context.Context, ok func() bool) bool {
+	for {
+		o.mu.Lock()
+		done, changed := ok(), o.changed
+		o.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+func (o *orchestrator) accept(d *bus.Delivery) *operation {
+	r, err := bus.Data[event.OperationRequested](d.Event)
+	if err != nil {
+		o.t.Errorf("unreadable request: %v", err)
+		return nil
+	}
+	var op *operation
+	o.set(func() {
+		id := r.Operation.ID
+		o.delivered[id]++
+		if d.Event.ID() != id || d.Event.Subject() != id {
+			o.t.Errorf("event of operation %s has id %s and subject %s", id, d.Event.ID(), d.Event.Subject())
+		}
+		o.identities[r.Operation.InstanceID], _ = d.Event.Extensions()["originatingidentity"].(string)
+		o.traces[id], _ = d.Event.Extensions()["traceparent"].(string)
+		if o.operations[id] != nil {
+			return
+		}
+		op = &operation{Operation: r.Operation, status: event.OperationStatus{OperationID: id, State: event.Pending}}
+		o.operations[id] = op
+		o.order = append(o.order, id)
+		if op.Type == event.Deprovision {
+			for _, other := range o.operations {
+				if other.InstanceID == op.InstanceID && other.Type == event.Provision && !other.status.State.Final() {
+					other.cancelled = true
+				}
+			}
+		}
+	})
+	return op
+}
+
+func (o *orchestrator) run(ctx context.Context, op *operation) {
+	if op.Type == event.Deprovision && !o.until(ctx, func() bool { return !o.busy(op) }) {
+		return
+	}
+	step := "Check_Runtime"
+	if op.Type == event.Deprovision {
+		step = "Remove_Runtime"
+	}
+	o.step(op, func(s *event.OperationStatus) {
+		s.State, s.Position = event.InProgress, &event.Position{Stage: "stage_of_" + step, Step: step, StageAttempt: 1, StepAttempt: 1}
+		if op.Type == event.Provision {
+			o.resources[op.InstanceID] = true
+		}
+	}, func(f event.Fact, s event.OperationStatus) (event.Type, any) {
+		return event.TypeOperationStarted, event.OperationStarted{Fact: f, Next: s.Position}
+	})
+	if o.is(&o.retrying) {
+		o.step(op, func(s *event.OperationStatus) { s.Position.StepAttempt++ }, o.retried)
+	}
+	if !o.until(ctx, func() bool { return op.cancelled || (!o.held && (!o.retrying || op.Type == event.Deprovision)) }) {
+		return
+	}
+	o.mu.Lock()
+	cancelled, failing := op.cancelled, o.failing[op.Type]
+	o.mu.Unlock()
+	switch {
+	case cancelled:
+		o.step(op, func(s *event.OperationStatus) { s.State, s.Position = event.Cancelled, nil },
+			func(f event.Fact, _ event.OperationStatus) (event.Type, any) {
+				return event.TypeOperationCancelled, event.OperationCancelled{Fact: f, Reason: "preempted"}
+			})
+	case op.Type == event.Deprovision:
+		o.deprovision(ctx, op, failing)
+	case failing:
+		o.fail(op, "Check_Runtime")
+	default:
+		o.succeed(op)
+	}
+}
+
+// busy reports whether another operation on the instance is unfinished.
+func (o *orchestrator) busy(op *operation) bool {
+	for _, other := range o.operations {
+		if other != op && other.InstanceID == op.InstanceID && !other.status.State.Final() {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *orchestrator) is(flag *bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return *flag
+}
+
+func (o *orchestrator) deprovision(ctx context.Context, op *operation, failing bool) {
+	const skippable = "EDP_Deregistration"
+	switch {
+	case o.is(&o.exhausted):
+		o.step(op, func(s *event.OperationStatus) { s.NotCompleted = []string{skippable} },
+			func(f event.Fact, s event.OperationStatus) (event.Type, any) {
+				return event.TypeStepFinished, event.StepFinished{
+					Fact: f, Position: event.Position{Stage: "edp", Step: skippable}, Outcome: event.OutcomeNotCompleted, Next: s.Position,
+				}
+			})
+	default:
+		o.ran(op, skippable)
+	}
+	if failing {
+		o.fail(op, "Remove_Runtime")
+		return
+	}
+	o.ran(op, "Remove_Runtime")
+	o.set(func() { delete(o.resources, op.InstanceID) })
+	if !o.removeInstance(ctx, op) {
+		return
+	}
+	o.ran(op, "Remove_Instance")
+	o.succeed(op)
+}
+
+// ran counts a step of a deprovisioning unless an earlier operation has done it.
+func (o *orchestrator) ran(op *operation, step string) {
+	o.set(func() {
+		runs := o.stepRuns[op.InstanceID]
+		if runs == nil {
+			runs = make(map[string]int)
+			o.stepRuns[op.InstanceID] = runs
+		}
+		if runs[step] == 0 {
+			runs[step]++
+		}
+	})
+}
+
+// removeInstance sends the broker its command, again and again until it is done.
+func (o *orchestrator) removeInstance(ctx context.Context, op *operation) bool {
+	results := make(chan event.Type, 16)
+	o.set(func() { o.results[op.ID] = results })
+	for dispatch := 1; ; dispatch++ {
+		o.mu.Lock()
+		cursor := op.status.Cursor
+		o.mu.Unlock()
+		now := time.Now()
+		command := event.StepExecute{
+			Operation: op.Operation, Stage: "remove_instance", Step: "Remove_Instance", Cursor: cursor, Dispatch: dispatch,
+			StageAttempt: 1, StepAttempt: dispatch, FirstTriedAt: now, ExecuteBefore: now.Add(time.Minute),
+		}
+		e, err := bus.New(event.TypeStepExecute, event.CommandID(op.ID, cursor), event.SourceOrchestrator, op.ID, now, command)
+		if err != nil {
+			o.t.Errorf("command: %v", err)
+			return false
+		}
+		id := event.DispatchID(op.ID, cursor, dispatch)
+		if err := o.bus.Publish(ctx, bus.Message{Subject: event.CommandSubject("broker", "Remove_Instance"), ID: id, Event: e}); err != nil {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case outcome := <-results:
+			if outcome != event.TypeStepRetry {
+				return true
+			}
+		}
+	}
+}
+
+func (o *orchestrator) collect(_ context.Context, batch []*bus.Delivery) {
+	for _, d := range batch {
+		r, err := bus.Data[event.Result](d.Event)
+		if err != nil {
+			o.t.Errorf("unreadable result: %v", err)
+		}
+		o.mu.Lock()
+		results := o.results[r.OperationID]
+		o.mu.Unlock()
+		if results != nil {
+			results <- event.Type(d.Event.Type())
+		}
+		_ = d.Ack()
+	}
+}
+
+func (o *orchestrator) retried(f event.Fact, s event.OperationStatus) (event.Type, any) {
+	return event.TypeStepFinished, event.StepFinished{
+		Fact: f, Position: *s.Position, Outcome: event.OutcomeRetry, Next: s.Position,
+		Error: &event.Error{
+			Component: "provisioner", Reason: "err_http_status_code",
+			Message: `Post "http://provisioner.kcp-system.svc:3000/graphql": dial tcp 127.0.0.1:3000: refused, token=` + canary,
+		},
+	}
+}
+
+func (o *orchestrator) succeed(op *operation) {
+	o.step(op, func(s *event.OperationStatus) { s.State, s.Position = event.Succeeded, nil },
+		func(f event.Fact, s event.OperationStatus) (event.Type, any) {
+			return event.TypeOperationSucceeded, event.OperationSucceeded{Fact: f, NotCompleted: s.NotCompleted}
+		})
+}
+
+func (o *orchestrator) fail(op *operation, step string) {
+	failure := event.Error{Component: "provisioner", Reason: "err_cluster", Message: "the cluster failed"}
+	o.step(op, func(s *event.OperationStatus) { s.State, s.Position, s.Error = event.Failed, nil, &failure },
+		func(f event.Fact, _ event.OperationStatus) (event.Type, any) {
+			return event.TypeOperationFailed, event.OperationFailed{Fact: f, Stage: "create_runtime", Step: step, Error: failure}
+		})
+}
+
+// step is one transition: it moves the cursor on and publishes a fact.
+func (o *orchestrator) step(op *operation, change func(*event.OperationStatus), fact func(event.Fact, event.OperationStatus) (event.Type, any)) {
+	var (
+		status event.OperationStatus
+		silent bool
+	)
+	o.set(func() {
+		change(&op.status)
+		op.status.Cursor++
+		status, silent = op.status, o.silent
+	})
+	if silent {
+		return
+	}
+	f := event.Fact{
+		OperationID: op.ID, OperationType: op.Type, InstanceID: op.InstanceID, Cursor: status.Cursor, OccurredAt: time.Now(),
+	}
+	kind, data := fact(f, status)
+	if err := o.publish(op, kind, status.Cursor, data); err != nil && !errors.Is(err, context.Canceled) {
+		o.t.Logf("fact not published: %v", err)
+	}
+}
+
+func (o *orchestrator) publish(op *operation, kind event.Type, cursor int64, data any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	e, err := bus.New(kind, event.CommandID(op.ID, cursor)+"/"+string(kind), event.SourceOrchestrator, op.ID, time.Now(), data)
+	if err != nil {
+		return err
+	}
+	return o.bus.Publish(ctx, bus.Message{Subject: event.FactSubject(op.Type, kind), Event: e})
+}
+
+func (o *orchestrator) answer(_ context.Context, data []byte) (any, error) {
+	var q event.OperationsRequest
+	if err := json.Unmarshal(data, &q); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := event.OperationsAnswer{Operations: []event.OperationStatus{}}
+	for _, id := range q.IDs {
+		if op := o.operations[id]; op != nil {
+			a.Operations = append(a.Operations, op.status)
+		}
+	}
+	return a, nil
+}
+
+// requests counts the deliveries of requests for an instance.
+func (o *orchestrator) requests(instanceID string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := 0
+	for id, count := range o.delivered {
+		if o.operations[id].InstanceID == instanceID {
+			n += count
+		}
+	}
+	return n
+}
+
+// received lists the operations on an instance in the order of their arrival.
+func (o *orchestrator) received(instanceID string) []event.Operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []event.Operation
+	for _, id := range o.order {
+		if op := o.operations[id]; op.InstanceID == instanceID {
+			out = append(out, op.Operation)
+		}
+	}
+	return out
+}
+
+func (o *orchestrator) deliveries() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.delivered)
+}
+
+func (o *orchestrator) runs(instanceID string) map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.stepRuns[instanceID])
+}
