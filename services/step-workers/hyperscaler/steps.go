@@ -8,6 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its part of the details.
@@ -30,7 +31,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 		return nil, err
 	}
 	gardener, err := kube.Open("gardener", kube.Config{
-		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: cfg.GardenerToken, Timeout: cfg.GardenerTimeout,
+		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: setup.Secret(cfg.GardenerToken, cfg.GardenerTokenFile), Timeout: cfg.GardenerTimeout,
 	}, deps)
 	if err != nil {
 		return nil, err

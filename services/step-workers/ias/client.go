@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // serviceProvider is an application that IAS logs people in to.
@@ -24,7 +25,8 @@ type client struct{ http *extclient.Client }
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	c, err := extclient.New(extclient.Config{
-		System: "ias", BaseURL: cfg.URL, Timeout: cfg.Timeout, Username: cfg.Username, Password: cfg.Password,
+		System: "ias", BaseURL: cfg.URL, Timeout: cfg.Timeout, Username: cfg.Username,
+		Password: setup.Secret(cfg.Password, cfg.PasswordFile),
 	}, nil, deps)
 	if err != nil {
 		return nil, err

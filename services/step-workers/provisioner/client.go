@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // States of an operation of the Runtime Provisioner (facts/keb.md 5.4).
@@ -130,7 +131,7 @@ type director struct{ gql *extclient.Client }
 
 func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{
-		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: cfg.DirectorClientSecret,
+		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: setup.Secret(cfg.DirectorClientSecret, cfg.DirectorClientSecretFile),
 		Scopes: []string{"runtime:read", "runtime:write"},
 	}, deps)
 	gql, err := extclient.New(extclient.Config{System: "director", BaseURL: cfg.DirectorURL}, tokens, deps)

@@ -16,6 +16,8 @@ type Config struct {
 	DirectorTokenURL     string `env:"KEB_DIRECTOR_TOKEN_URL" envDefault:"http://127.0.0.1:8090/director/oauth2/token"`
 	DirectorClientID     string `env:"KEB_DIRECTOR_CLIENT_ID" envDefault:"keb"`
 	DirectorClientSecret string `env:"KEB_DIRECTOR_CLIENT_SECRET" envDefault:"keb"`
+	// DirectorClientSecretFile names a file with the secret, which wins.
+	DirectorClientSecretFile string `env:"KEB_DIRECTOR_CLIENT_SECRET_FILE,file"`
 
 	// KubernetesVersion, MachineImage and MachineImageVersion go into each new runtime; an empty image is Gardener's
 	// default one.

@@ -2,7 +2,9 @@
 package setup
 
 import (
+	"cmp"
 	"runtime/debug"
+	"strings"
 
 	"github.com/caarlos0/env/v11"
 
@@ -26,6 +28,11 @@ func Defaults[C any]() (C, error) {
 	// A map that is not nil keeps the library from reading the real environment.
 	err := env.ParseWithOptions(&cfg, env.Options{Environment: map[string]string{}})
 	return cfg, err
+}
+
+// Secret is a service credential: the content of its file, if one is named, else the value itself.
+func Secret(value, fromFile string) string {
+	return cmp.Or(strings.TrimSpace(fromFile), value)
 }
 
 // Version is the version of the module that was built into the binary, "devel" when it was built from a work tree.

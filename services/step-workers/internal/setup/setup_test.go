@@ -1,0 +1,58 @@
+package setup_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/avs"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+func TestWrongEnvironmentIsRefusedAllAtOnceByName(t *testing.T) {
+	t.Setenv("KEB_PROVISIONER_URL", "nowhere")
+	t.Setenv("KEB_PROVISIONER_POLL_INTERVAL", "0s")
+	t.Setenv("KEB_RUNTIME_KUBERNETES_VERSION", "")
+	_, err := setup.FromEnv(provisioner.Steps, extclient.Deps{})
+	for _, name := range []string{"KEB_PROVISIONER_URL", "KEB_PROVISIONER_POLL_INTERVAL"} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want a word about %s", err, name)
+		}
+	}
+}
+
+func TestSecretsComeFromFilesToo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KEB_AVS_PASSWORD_FILE", file)
+	t.Setenv("KEB_AVS_INTERNAL_PARENT_ID", "42")
+	var got avs.Config
+	_, err := setup.FromEnv(func(c avs.Config, _ extclient.Deps) ([]worker.Step, error) {
+		got = c
+		return nil, errors.New("enough")
+	}, extclient.Deps{})
+	if err == nil || err.Error() != "enough" {
+		t.Fatal(err)
+	}
+	if s := setup.Secret(got.Password, got.PasswordFile); s != "from-file" {
+		t.Errorf("the password is %q", s)
+	}
+	if got.Internal.ParentID != 42 || got.External.ParentID != 0 {
+		t.Errorf("places %+v, %+v", got.Internal, got.External)
+	}
+}
+
+func TestDefaultsDoNotReadTheEnvironment(t *testing.T) {
+	t.Setenv("KEB_AVS_URL", "http://elsewhere")
+	c, err := setup.Defaults[avs.Config]()
+	if err != nil || !strings.HasPrefix(c.URL, "http://127.0.0.1:8090/") {
+		t.Errorf("%q, %v", c.URL, err)
+	}
+}
