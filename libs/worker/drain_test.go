@@ -44,9 +44,50 @@ func TestAStoppedWorkerFinishesWhatRunsAndHandsOverTheRest(t *testing.T) {
 
 func TestAStepThatOutlastsTheDrainIsInterruptedAndHandedOver(t *testing.T) {
 	t.Parallel()
+	for name, end := range map[string]func(op operation, err error) (operation, time.Duration, error){
+		"error": func(op operation, err error) (operation, time.Duration, error) { return op, 0, err },
+		"retry": func(op operation, err error) (operation, time.Duration, error) {
+			return worker.Retry(op, time.Second, err)
+		},
+		"failure": func(op operation, err error) (operation, time.Duration, error) {
+			return worker.Fail(op, &worker.Error{Component: "avs", Err: err})
+		},
+		"budget spent": func(op operation, err error) (operation, time.Duration, error) {
+			return worker.RetryWithoutFail(op, time.Second, 0, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOrchestrator(t)
+			started := make(chan struct{}, 1)
+			w := o.start([]worker.Step{named("Step", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+				started <- struct{}{}
+				<-ctx.Done()
+				return end(op, ctx.Err())
+			})}, config(func(c *worker.Config) { c.DrainTimeout = 20 * time.Millisecond }))
+			o.send(command("Step"))
+			receive(t, "the step starts", started)
+			if err := w.stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+			o.noResult()
+			o.start([]worker.Step{noop("Step")})
+			if r := o.next(); r.Type != event.TypeStepSucceeded {
+				t.Errorf("result %s, want the success of the second worker", r.Type)
+			}
+			o.settled()
+		})
+	}
+}
+
+func TestAnInterruptedStepDoesNotLoseTheDetailsItSaved(t *testing.T) {
+	t.Parallel()
 	o := newOrchestrator(t)
 	started := make(chan struct{}, 1)
 	w := o.start([]worker.Step{named("Step", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		if err := op.SaveDetails(map[string]int{"id": 7}); err != nil {
+			t.Error(err)
+		}
 		started <- struct{}{}
 		<-ctx.Done()
 		return op, 0, ctx.Err()
@@ -56,10 +97,9 @@ func TestAStepThatOutlastsTheDrainIsInterruptedAndHandedOver(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	o.noResult()
-	o.start([]worker.Step{noop("Step")})
-	if r := o.next(); r.Type != event.TypeStepSucceeded {
-		t.Errorf("result %s, want the success of the second worker", r.Type)
+	r := o.next()
+	if r.Type != event.TypeStepRetry || string(r.Details) != `{"id":7}` || r.Error == nil || r.Error.Reason != worker.ReasonTimeout {
+		t.Errorf("%s with details %s and error %+v: want a retry with the details", r.Type, r.Details, r.Error)
 	}
 	o.settled()
 }

@@ -128,6 +128,10 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 		r.Error = report(fmt.Errorf("invalid result: the step wants to run again after %s, which is negative", after))
 		return
 	}
+	if errors.Is(stopped, context.Canceled) && isStop(err) {
+		r.interrupt(err)
+		return
+	}
 	if v, ok := errors.AsType[*verdict](err); ok {
 		r.Outcome, r.Message = v.outcome, cleanMessage(v.message)
 		if v.outcome == event.OutcomeRetry {
@@ -146,10 +150,17 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 	case stopped != nil && isStop(err):
 		r.Outcome, r.Error = event.OutcomeRetry, report(err)
 		r.Error.Reason = ReasonTimeout
-		r.interrupted = errors.Is(stopped, context.Canceled)
 	default:
 		r.Outcome, r.Error = event.OutcomeFailed, report(err)
 	}
+}
+
+// interrupt is for a step that could not go on because its worker stops. Its command goes to another worker, unless it
+// has saved details: those must not be lost, so they go out with a retry.
+func (r *Result) interrupt(err error) {
+	r.Outcome = event.OutcomeRetry
+	r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonTimeout, Message: cleanMessage("the worker stops: " + err.Error())}
+	r.interrupted = len(r.Details) == 0
 }
 
 // isStop tells an error that comes from the end of the context from one that the step knew for itself. Not every
@@ -158,8 +169,11 @@ func isStop(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
 	}
+	if _, decided := errors.AsType[*verdict](err); decided {
+		return false
+	}
 	_, classified := errors.AsType[*Error](err)
-	return !classified
+	return !classified && err != nil
 }
 
 // settle writes the stage memory of a step that is done, and lets the loss of that memory win over every outcome.

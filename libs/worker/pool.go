@@ -247,6 +247,7 @@ func (p *pool) olderThan(age time.Duration) []*taken {
 // drain waits for running steps, ends their context after a time, and publishes what they leave.
 func (p *pool) drain(timeout time.Duration) error {
 	idle := make(chan struct{})
+	// It outlives drain only together with a step that does not stop, which the error then names.
 	go func() {
 		p.steps.Wait()
 		close(idle)
