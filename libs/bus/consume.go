@@ -211,11 +211,14 @@ func (c *consumption) fetch(ctx context.Context) {
 // for a while.
 func (c *consumption) session(ctx context.Context, first bool) error {
 	reconnected := c.bus.reconnects.next()
-	ensure, cancel := context.WithTimeout(ctx, c.bus.cfg.Timeout)
-	consumer, err := c.bus.ensureConsumer(ensure, c.cfg.Consumer)
-	cancel()
+	consumer, err := c.ensure(ctx, reconnected)
 	if err != nil {
-		return err
+		select {
+		case <-reconnected:
+			return nil // the question went down with the old connection: ask again at once
+		default:
+			return err
+		}
 	}
 	if !first {
 		c.meter.recovered.Inc()
@@ -258,6 +261,22 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	return nil
 }
 
+// ensure gives up early when the connection was replaced: an answer on the old one will not come.
+func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.bus.cfg.Timeout)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		select {
+		case <-reconnected:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return c.bus.ensureConsumer(ctx, c.cfg.Consumer)
+}
+
 // arrive puts a message before the handlers. While they are busy it blocks, and so holds back further pulls.
 func (c *consumption) arrive(ctx context.Context, m jetstream.Msg) {
 	select {
@@ -267,8 +286,8 @@ func (c *consumption) arrive(ctx context.Context, m jetstream.Msg) {
 	}
 }
 
-// isTransient picks out what Consume deals with by itself.
+// isTransient picks out what Consume deals with by itself, and a shutdown, which a reconnect follows.
 func isTransient(err error) bool {
-	return errors.Is(err, jetstream.ErrConsumerLeadershipChanged) || errors.Is(err, nats.ErrTimeout) ||
+	return errors.Is(err, jetstream.ErrServerShutdown) || errors.Is(err, jetstream.ErrConsumerLeadershipChanged) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetstream.ErrNoMessages) || errors.Is(err, jetstream.ErrBatchCompleted)
 }
