@@ -1,0 +1,197 @@
+package kube_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const canary = "CANARY-5d1e"
+
+// serve starts an API server that answers with h, and a client of it.
+func serve(t *testing.T, h http.HandlerFunc) *kube.Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	client, err := kube.Open("cluster", kube.Config{URL: server.URL, Token: canary}, extclient.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client
+}
+
+func TestErrorsSayWhetherTheyMayPassAndNothingOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	status := func(code int, reason string) string {
+		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"%s"}`, code, reason, canary)
+	}
+	for _, test := range []struct {
+		name      string
+		code      int
+		body      string
+		temporary bool
+		reason    string
+	}{
+		{"not found", 404, status(404, "NotFound"), false, "NotFound"},
+		{"conflict", 409, status(409, "Conflict"), true, "Conflict"},
+		{"forbidden", 403, status(403, "Forbidden"), false, "Forbidden"},
+		{"invalid", 422, status(422, "Invalid"), false, "Invalid"},
+		{"too many", 429, status(429, "TooManyRequests"), true, "TooManyRequests"},
+		{"failing", 500, canary, true, "InternalError"},
+		{"unavailable", 503, canary, true, "ServiceUnavailable"},
+		{"garbage", 200, "<html>" + canary, true, "err_k8s_unexpected_server_error"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(test.code)
+				_, _ = io.WriteString(w, test.body)
+			})
+			_, err := c.Get(t.Context(), kube.Secrets, "ns", "name")
+			if err == nil || strings.Contains(err.Error(), canary) || !strings.HasPrefix(err.Error(), "cluster: get secrets name: ") {
+				t.Fatalf("error %v", err)
+			}
+			own, ok := err.(interface{ ErrorReason() string })
+			if extclient.IsTemporary(err) != test.temporary || !ok || own.ErrorReason() != test.reason {
+				t.Errorf("temporary %v, reason %s: want %v, %s", extclient.IsTemporary(err), own.ErrorReason(), test.temporary, test.reason)
+			}
+			if kube.IsNotFound(err) != (test.code == 404) || kube.IsConflict(err) != (test.code == 409) {
+				t.Errorf("not found %v, conflict %v", kube.IsNotFound(err), kube.IsConflict(err))
+			}
+		})
+	}
+}
+
+func TestUnreachableClusterIsTemporary(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	address := server.URL
+	server.Close()
+	c, err := kube.Open("cluster", kube.Config{URL: address}, extclient.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.List(t.Context(), kube.Kymas, "", ""); !extclient.IsTemporary(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestApplyWritesOnlyWhatDiffersAndKeepsWhatOthersAdded(t *testing.T) {
+	t.Parallel()
+	have := map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "c", "namespace": "ns", "resourceVersion": "7", "labels": map[string]any{"theirs": "1", "ours": "old"}},
+		"data":     map[string]any{"k": "v"},
+	}
+	var written map[string]any
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			data, _ := io.ReadAll(r.Body)
+			written = nil
+			if err := json.Unmarshal(data, &written); err != nil {
+				t.Error(err)
+			}
+			have = written
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(have)
+	})
+	want := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "c", "namespace": "ns", "labels": map[string]any{"ours": "new"}},
+		"data":     map[string]any{"k": "v"},
+	}}
+	if err := c.Apply(t.Context(), kube.ConfigMaps, want); err != nil {
+		t.Fatal(err)
+	}
+	got := unstructured.Unstructured{Object: written}
+	if labels := got.GetLabels(); labels["theirs"] != "1" || labels["ours"] != "new" || got.GetResourceVersion() != "7" {
+		t.Errorf("wrote %v", written)
+	}
+	written = nil
+	if err := c.Apply(t.Context(), kube.ConfigMaps, want); err != nil || written != nil {
+		t.Errorf("the second time it wrote %v, error %v", written, err)
+	}
+}
+
+func kubeconfig(server, more string) string {
+	return `apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "` + server + `"` + more + `}}]
+users: [{name: u, user: {token: ` + canary + `}}]
+`
+}
+
+func TestKubeconfigIsUsedWithItsTokenAndAuthority(t *testing.T) {
+	t.Parallel()
+	var authorization string
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization = r.Header.Get("Authorization")
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`)
+	})
+	secure, plain := httptest.NewTLSServer(h), httptest.NewServer(h)
+	defer secure.Close()
+	defer plain.Close()
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	for _, text := range []string{kubeconfig(secure.URL, ", certificate-authority-data: "+ca), kubeconfig(plain.URL, "")} {
+		c, err := kube.FromKubeconfig("runtime", []byte(text), 0, extclient.Deps{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Get(t.Context(), kube.Namespaces, "", "n")
+		c.Close()
+		if err != nil || authorization != "Bearer "+canary {
+			t.Errorf("authorization %q, error %v", authorization, err)
+		}
+	}
+	c, err := kube.FromKubeconfig("runtime", []byte(kubeconfig(secure.URL, "")), 0, extclient.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Get(t.Context(), kube.Namespaces, "", "n"); err == nil {
+		t.Error("a server of an unknown authority was trusted")
+	}
+}
+
+func FuzzKubeconfig(f *testing.F) {
+	f.Add("")
+	f.Add("{" + canary)
+	f.Add(kubeconfig("https://h", ""))
+	f.Add(kubeconfig("http://h", ", certificate-authority: /x"))
+	f.Add(kubeconfig("%zz", ", certificate-authority-data: !!"))
+	f.Add(strings.Replace(kubeconfig("https://h", ""), "token: ", "client-key: ", 1))
+	f.Add("users: [{name: u, user: {exec: {command: " + canary + "}}}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := kube.FromKubeconfig("runtime", []byte(text), 0, extclient.Deps{})
+		if err == nil {
+			c.Close()
+			return
+		}
+		if strings.Contains(err.Error(), canary) {
+			t.Errorf("the error repeats the kubeconfig: %v", err)
+		}
+	})
+}
