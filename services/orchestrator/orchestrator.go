@@ -230,6 +230,14 @@ func (o *Orchestrator) Processes() process.Set { return o.set }
 
 // Run works until ctx ends, and returns when everything that it started has ended.
 func (o *Orchestrator) Run(ctx context.Context) error {
+	err := o.run(ctx)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil // told to stop while it was starting
+	}
+	return err
+}
+
+func (o *Orchestrator) run(ctx context.Context) error {
 	for _, worker := range o.set.Workers() {
 		if err := o.deps.Bus.EnsureConsumer(ctx, event.CommandsConsumer(worker)); err != nil {
 			return fmt.Errorf("prepare the commands of worker %s: %w", worker, err)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// noWorkerRecheck is how long an unanswered command of a step without a live worker is left before the next look.
+	// noWorkerRecheck is how long an unanswered command of a step without a live worker is left at most before the next look.
 	noWorkerRecheck = 10 * time.Second
 	// stageLostPause keeps a stage whose memory is lost from being repeated in a hot loop.
 	stageLostPause = time.Second
@@ -296,7 +296,7 @@ func (m *machine) sendAgain(e Due) {
 		if m.s.StepAttempt == 1 {
 			m.s.FirstTriedAt = m.now
 		}
-		m.s.ExecuteBefore = earlier(m.now.Add(noWorkerRecheck), m.s.Deadline)
+		m.s.ExecuteBefore = earlier(m.now.Add(min(noWorkerRecheck, step.Execution)), m.s.Deadline)
 		return
 	}
 	m.s.Dispatch++

@@ -1,0 +1,294 @@
+package orchestrator_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
+)
+
+// withExecution copies process files and gives every step of a worker an execution limit.
+func withExecution(files fstest.MapFS, limit string) fstest.MapFS {
+	out := fstest.MapFS{}
+	for name, file := range files {
+		lines := strings.Split(string(file.Data), "\n")
+		for i, line := range lines {
+			if strings.Contains(line, "worker: ") && !strings.Contains(line, "worker: orchestrator") && strings.HasSuffix(line, "}") {
+				lines[i] = strings.TrimSuffix(line, "}") + ", execution: " + limit + "}"
+			}
+		}
+		out[name] = &fstest.MapFile{Data: []byte(strings.Join(lines, "\n")), Mode: fs.ModePerm}
+	}
+	return out
+}
+
+// post carries out an action and returns the status code and the body.
+func (s *system) post(path, body string) (int, string) {
+	s.t.Helper()
+	response, err := http.Post(s.api.URL+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(response.Body); err != nil {
+		s.t.Fatal(err)
+	}
+	return response.StatusCode, text.String()
+}
+
+func TestAStepWithoutALiveWorkerIsShownAndGoesOnWhenItReturns(t *testing.T) {
+	s := newSystem(t)
+	s.cfg.Processes = withExecution(testProcesses, "300ms")
+	s.orchestrator()
+	s.worker("beta")
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	var shown struct{ Step, WaitingFor string }
+	testkit.Eventually(t, patience, "the missing worker is shown", func() bool {
+		if s.state(op.ID) == "" {
+			return false
+		}
+		s.get("/operations/"+op.ID, &shown)
+		return strings.HasPrefix(shown.WaitingFor, "no live worker alpha for step First since ")
+	})
+	var workers struct {
+		Data []struct {
+			Name         string
+			Alive        bool
+			MissingSteps []string
+		}
+	}
+	s.get("/workers", &workers)
+	if w := workers.Data[0]; w.Name != "alpha" || w.Alive || len(w.MissingSteps) != 4 {
+		t.Errorf("workers: %+v", workers.Data)
+	}
+	// The command that is on the bus becomes late; the operation must not depend on it.
+	testkit.Eventually(t, patience, "the command has become late", func() bool {
+		var late bool
+		_ = s.db.Get(&late, `SELECT first_tried_at > created_at + interval '300 milliseconds' FROM orchestrator.operations WHERE id = $1`, op.ID)
+		return late
+	})
+	s.worker("alpha")
+	s.await(op, event.Succeeded)
+}
+
+func TestAnOperatorActsOnAnOperation(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	s.script.set("Poll", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Wait(op, time.Hour, "creating")
+	})
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.Failed)
+
+	s.script.set("Second", done)
+	if code, text := s.post("/operations/"+op.ID+"/retry", `{"by":"me"}`); code != http.StatusNoContent {
+		t.Fatalf("retry: %d %s", code, text)
+	}
+	waits := func() bool {
+		var shown struct{ Step, WaitingFor string }
+		s.get("/operations/"+op.ID, &shown)
+		return shown.Step == "Poll" && strings.HasPrefix(shown.WaitingFor, "retry at ")
+	}
+	testkit.Eventually(t, patience, "the retried operation waits in Poll", waits)
+	if code, text := s.post("/operations/"+op.ID+"/skip", `{"step":"First","by":"me"}`); code != http.StatusConflict || !strings.Contains(text, "at step Poll") {
+		t.Errorf("skip of another step: %d %s", code, text)
+	}
+	if code, text := s.post("/operations/"+op.ID+"/skip", `{"step":"Poll","by":"me"}`); code != http.StatusNoContent {
+		t.Fatalf("skip: %d %s", code, text)
+	}
+	s.await(op, event.Succeeded)
+	want := []string{
+		"operation started", "Starting succeeded", "First succeeded", "Second failed", "Second operation failed", "retried by operator",
+		"operation started", "First succeeded", "Second succeeded", "Poll retry", "Poll skipped", "Optional succeeded", "Last succeeded",
+		"operation succeeded",
+	}
+	if diff := cmp.Diff(want, s.history(op.ID)); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
+	}
+
+	cancelled := operation(event.Provision, "i-2", "azure")
+	s.request(cancelled)
+	testkit.Eventually(t, patience, "the other operation runs", func() bool { return s.state(cancelled.ID) == event.InProgress })
+	if code, text := s.post("/operations/"+cancelled.ID+"/cancel", ""); code != http.StatusNoContent {
+		t.Fatalf("cancel: %d %s", code, text)
+	}
+	s.await(cancelled, event.Cancelled)
+}
+
+func TestTheOperatorAPIRefusesWhatItCannotDo(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.Succeeded)
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"GET", "/operations?state=sleeping", "", 400, `state \"sleeping\": allowed are pending, in progress`},
+		{"GET", "/operations?type=x", "", 400, `type \"x\"`},
+		{"GET", "/operations?page_size=0", "", 400, "page_size"},
+		{"GET", "/operations?page=x", "", 400, "page"},
+		{"GET", "/operations/nonsense", "", 404, "no operation"},
+		{"GET", "/operations/00000000-0000-0000-0000-000000000000", "", 404, "no operation"},
+		{"POST", "/operations/" + op.ID + "/retry", "", 409, "only a failed one can be retried"},
+		{"POST", "/operations/" + op.ID + "/cancel", "", 409, "has ended as succeeded"},
+		{"POST", "/operations/" + op.ID + "/skip", "{}", 400, "step: must name"},
+		{"POST", "/operations/" + op.ID + "/skip", `{"stepp":"x"}`, 400, "unknown field"},
+		{"POST", "/operations/nonsense/cancel", "", 404, "no operation"},
+		{"POST", "/operations/00000000-0000-0000-0000-000000000000/cancel", "", 404, "no operation"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, s.api.URL+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		_, _ = text.ReadFrom(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != c.code || !strings.Contains(text.String(), c.want) {
+			t.Errorf("%s %s: %d %s; want %d with %q", c.method, c.path, response.StatusCode, text.String(), c.code, c.want)
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/processes"} {
+		var v map[string]any
+		s.get(path, &v)
+	}
+}
+
+func TestTheOrchestratorAnswersWhereOperationsStand(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.Succeeded)
+	var answer event.OperationsAnswer
+	request := event.OperationsRequest{IDs: []string{op.ID, "00000000-0000-0000-0000-000000000000", "nonsense"}}
+	if err := s.bus.Ask(t.Context(), event.AskOperations, request, &answer); err != nil {
+		t.Fatal(err)
+	}
+	if len(answer.Operations) != 1 || answer.Operations[0].OperationID != op.ID || answer.Operations[0].State != event.Succeeded {
+		t.Errorf("answer: %+v", answer)
+	}
+	if err := s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: make([]string, 501)}, &answer); err == nil {
+		t.Error("a question for 501 operations is answered")
+	}
+}
+
+func TestAMessageThatCannotBeReadGoesToDeadLettersAndBlocksNobody(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	dead := make(chan *nats.Msg, 10)
+	sub, err := s.bus.NATS().ChanSubscribe("keb.dead.*", dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for _, m := range []struct{ subject, body string }{
+		{"keb.result.alpha.First", `not a CloudEvent`},
+		{"keb.request.provision", `neither`},
+	} {
+		if _, err := s.bus.JetStream().Publish(t.Context(), m.subject, []byte(m.body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unknown := operation(event.UpgradeKyma, "i-1", "azure") // there is no process for it
+	s.request(unknown)
+	good := operation(event.Provision, "i-2", "azure")
+	s.request(good)
+	s.await(good, event.Succeeded)
+	seen := map[string]string{}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for range 3 {
+		select {
+		case m := <-dead:
+			seen[m.Header.Get("Keb-Dead-Subject")] = m.Header.Get("Keb-Dead-Reason")
+		case <-deadline.C:
+			t.Fatalf("dead letters: %v, want three", seen)
+		}
+	}
+	for subject, reason := range seen {
+		if reason == "" {
+			t.Errorf("dead letter from %s has no reason", subject)
+		}
+	}
+}
+
+func TestNothingButOneStatementASecondRunsWhenIdle(t *testing.T) {
+	s := newSystem(t)
+	s.cfg.SweepEvery = 0 // the default
+	s.start()
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.Succeeded)
+	if _, err := s.db.Exec(`SELECT pg_stat_reset()`); err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n int) {
+		if err := s.db.Get(&n, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	// Statistics reach the view with a delay, so several seconds are looked at together, our own readings among them.
+	start, before, readings := time.Now(), count(), 0
+	testkit.Eventually(t, patience, "five idle seconds have passed", func() bool {
+		readings++
+		return time.Since(start) > 5*time.Second
+	})
+	if n := count() - before; n > 8 {
+		t.Errorf("%d transactions in five idle seconds, want about one a second", n)
+	}
+}
+
+func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
+	overlays := t.TempDir()
+	if err := os.WriteFile(filepath.Join(overlays, "typo.yaml"), []byte("operation: provision\nchanges:\n  - add:\n      stepp: X\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		cfg  orchestrator.Config
+		want string
+	}{
+		{"no database", orchestrator.Config{}, "KEB_DATABASE_URL"},
+		{"negative sweep", orchestrator.Config{DatabaseURL: "postgres://h/db", SweepEvery: -1}, "KEB_SWEEP_EVERY"},
+		{"negative rounds", orchestrator.Config{DatabaseURL: "postgres://h/db", AskWorkersEvery: -1}, "KEB_ASK_WORKERS_EVERY"},
+		{"negative admission", orchestrator.Config{DatabaseURL: "postgres://h/db", Admission: map[event.OperationType]int{"provision": -1}}, "KEB_ADMISSION"},
+		{"missing overlay", orchestrator.Config{DatabaseURL: "postgres://h/db", Overlays: []string{overlays + "/none"}}, "KEB_OVERLAYS"},
+		{"typo in an overlay", orchestrator.Config{DatabaseURL: "postgres://h/db", Overlays: []string{overlays}}, "typo.yaml:"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.cfg.Validate()
+			if err == nil || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("error is %v, want it to name %s", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,198 @@
+package orchestrator_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// finishedStagesOnce fails the test if a step ran again after its stage had finished.
+func (s *system) finishedStagesOnce(operations []event.Operation) {
+	s.t.Helper()
+	for _, op := range operations {
+		stageOf := map[string]int{
+			"Starting": 0, "First": 1, "Second": 1, "Poll": 1, "Optional": 2, "Last": 2,
+		}
+		reached := 0
+		for _, line := range s.history(op.ID) {
+			step, _, _ := strings.Cut(line, " ")
+			stage, ok := stageOf[step]
+			if ok && stage < reached {
+				s.t.Errorf("operation %s: %q after stage %d had begun", op.ID, line, reached)
+			}
+			reached = max(reached, stage)
+		}
+	}
+}
+
+func manyOperations(n int) []event.Operation {
+	operations := make([]event.Operation, n)
+	for i := range operations {
+		operations[i] = operation(event.Provision, fmt.Sprintf("instance-%d", i), "azure")
+	}
+	return operations
+}
+
+func TestOperationsGoOnWhenTheOrchestratorIsReplaced(t *testing.T) {
+	s := newSystem(t)
+	o := s.orchestrator()
+	s.worker("alpha")
+	s.worker("beta")
+	operations := manyOperations(50)
+	s.request(operations...)
+	for range 3 {
+		testkit.Eventually(t, patience, "some steps run", func() bool { return s.script.count("First") > 0 })
+		o.stop()
+		o = s.orchestrator()
+	}
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	s.finishedStagesOnce(operations)
+}
+
+func TestNothingIsLostWithTheWholeJetStreamStore(t *testing.T) {
+	s := newSystem(t)
+	s.cfg.Processes = withExecution(testProcesses, "2s")
+	s.start()
+	// The first steps are held, so that commands, results and requests are on the bus when its store goes.
+	open := make(gate)
+	s.script.set("First", open.step)
+	operations := manyOperations(40)
+	s.request(operations...)
+	for _, op := range operations {
+		s.await(op, event.InProgress)
+	}
+	s.nats.RestartEmpty(t)
+	close(open)
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	s.finishedStagesOnce(operations)
+}
+
+func TestSeveralOrchestratorsShareTheWork(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.orchestrator()
+	s.orchestrator()
+	operations := manyOperations(100)
+	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		if op.StepAttempt < 3 {
+			return op, 20 * time.Millisecond, nil
+		}
+		return op, 0, nil
+	})
+	s.request(operations...)
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	s.finishedStagesOnce(operations)
+	for _, op := range operations {
+		var cursors []string
+		if err := s.db.Select(&cursors, `SELECT cursor::text FROM orchestrator.history WHERE operation_id = $1`, op.ID); err != nil {
+			t.Fatal(err)
+		}
+		if twice := repeats(cursors); len(twice) > 0 {
+			t.Errorf("operation %s: cursors used twice: %v", op.ID, twice)
+		}
+	}
+}
+
+func TestARetryBudgetCountsAcrossARestart(t *testing.T) {
+	s := newSystem(t)
+	o := s.orchestrator()
+	s.worker("alpha")
+	s.worker("beta")
+	s.script.set("Optional", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Retry(op, 100*time.Millisecond, fmt.Errorf("ext is down"))
+	})
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	testkit.Eventually(t, patience, "the step is retried", func() bool { return s.script.count("Optional") > 1 })
+	var before time.Time
+	if err := s.db.Get(&before, `SELECT first_tried_at FROM orchestrator.operations WHERE id = $1`, op.ID); err != nil {
+		t.Fatal(err)
+	}
+	o.stop()
+	s.orchestrator()
+	s.await(op, event.Succeeded)
+	var ended time.Time
+	if err := s.db.Get(&ended, `
+SELECT finished_at FROM orchestrator.history WHERE operation_id = $1 AND kind = 'not completed'`, op.ID); err != nil {
+		t.Fatal(err)
+	}
+	if spent := ended.Sub(before); spent < time.Second {
+		t.Errorf("the step was given up %s after its first try, want the budget of 1s", spent)
+	}
+	if lines := s.history(op.ID); !slices.Contains(lines, "Optional not completed") {
+		t.Errorf("history: %v", lines)
+	}
+}
+
+func TestARunningOperationKeepsTheDefinitionItStartedWith(t *testing.T) {
+	s := newSystem(t)
+	o := s.start()
+	open := make(gate)
+	s.script.set("First", open.step)
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.InProgress)
+	o.stop()
+	changed := withExecution(testProcesses, "1m")
+	changed["provision.yaml"].Data = []byte(`
+operation: provision
+stages:
+  - name: only
+    steps: [{name: Last, worker: beta}]
+`)
+	s.cfg.Processes = changed
+	s.orchestrator()
+	close(open)
+	later := operation(event.Provision, "i-2", "azure")
+	s.request(later)
+	s.await(op, event.Succeeded)
+	s.await(later, event.Succeeded)
+	if n := s.script.count("Second"); n != 1 {
+		t.Errorf("Second ran %d times, want once: in the operation that began before the change", n)
+	}
+}
+
+func TestTheStageMemoryIsRepeatedWhenItIsLost(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		op.Remember("token", []byte("secret"))
+		return op, 0, nil
+	})
+	open := make(gate)
+	s.script.set("Second", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		if _, _, err := open.step(ctx, op); err != nil {
+			return op, 0, err
+		}
+		if _, err := op.Recall(ctx, "token"); err != nil {
+			return op, 0, err
+		}
+		return op, 0, nil
+	})
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	testkit.Eventually(t, patience, "the second step runs", func() bool { return s.script.count("Second") > 0 })
+	s.nats.Restart(t) // streams stay, what is kept in memory goes
+	close(open)
+	s.await(op, event.Succeeded)
+	lines := s.history(op.ID)
+	if !slices.Contains(lines, "Second stage lost") {
+		t.Errorf("history: %v", lines)
+	}
+	if n := s.script.count("First"); n != 2 {
+		t.Errorf("First ran %d times, want twice", n)
+	}
+}

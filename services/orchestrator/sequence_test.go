@@ -1,0 +1,200 @@
+package orchestrator_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// gate lets a step wait until the test opens it.
+type gate chan struct{}
+
+func (g gate) step(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+	select {
+	case <-g:
+		return op, 0, nil
+	case <-ctx.Done():
+		return op, time.Second, nil
+	}
+}
+
+func TestOneOperationIsInProgressPerInstance(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	open := make(gate)
+	s.script.set("Change", open.step)
+	updates := []event.Operation{operation(event.Update, "i-1", "azure"), operation(event.Update, "i-1", "azure"), operation(event.Update, "i-1", "azure")}
+	for _, op := range updates {
+		s.request(op)
+		want := event.Pending
+		if op.ID == updates[0].ID {
+			want = event.InProgress
+		}
+		s.await(op, want)
+	}
+	var page struct {
+		Data []struct{ ID, WaitingFor string }
+	}
+	s.get("/operations?state=pending&instance=i-1", &page)
+	if len(page.Data) != 2 || page.Data[0].WaitingFor != "instance busy with operation "+updates[0].ID {
+		t.Errorf("pending operations: %+v", page.Data)
+	}
+	close(open)
+	for _, op := range updates {
+		s.await(op, event.Succeeded)
+	}
+	s.script.mu.Lock()
+	defer s.script.mu.Unlock()
+	if diff := cmp.Diff([]string{updates[0].ID + " Change", updates[1].ID + " Change", updates[2].ID + " Change"}, s.script.runs); diff != "" {
+		t.Errorf("order of arrival (-want +got):\n%s", diff)
+	}
+}
+
+func TestADeprovisioningCancelsAProvisioningAtItsNextResult(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	open := make(gate)
+	s.script.set("First", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		if err := op.SaveDetails(map[string]string{"id": "made"}); err != nil {
+			return op, 0, err
+		}
+		return open.step(ctx, op)
+	})
+	var seen map[string]string
+	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, 0, op.Details("alpha", &seen)
+	})
+	provision, update := operation(event.Provision, "i-1", "azure"), operation(event.Update, "i-1", "azure")
+	s.request(provision)
+	testkit.Eventually(t, patience, "the first step runs", func() bool { return s.script.count("First") > 0 })
+	s.request(update)
+	s.await(update, event.Pending)
+	remove := operation(event.Deprovision, "i-1", "azure")
+	s.request(remove)
+	s.await(update, event.Cancelled)
+	s.await(remove, event.Pending)
+	close(open)
+	s.await(provision, event.Cancelled)
+	s.await(remove, event.Succeeded)
+	if n := s.script.count("Second"); n != 0 {
+		t.Errorf("the cancelled provisioning went on: Second ran %d times", n)
+	}
+	if seen["id"] != "made" {
+		t.Errorf("the deprovisioning sees details %v, want what the cancelled provisioning saved", seen)
+	}
+	var left int
+	if err := s.db.Get(&left, `SELECT count(*) FROM orchestrator.instances`); err != nil || left != 0 {
+		t.Errorf("%d instances are left after the deprovisioning, error %v", left, err)
+	}
+}
+
+func TestADeprovisioningCancelsAWaitingProvisioningAtOnce(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, time.Hour, nil
+	})
+	provision, remove := operation(event.Provision, "i-1", "azure"), operation(event.Deprovision, "i-1", "azure")
+	s.request(provision)
+	testkit.Eventually(t, patience, "the provisioning waits", func() bool {
+		return slices.Contains(s.factsOf(provision.ID), string(event.TypeStepFinished)+" First retry")
+	})
+	s.request(remove)
+	s.await(provision, event.Cancelled)
+	s.await(remove, event.Succeeded)
+}
+
+func TestRequestsOfOneBatchForOneInstanceAreTakenInOneAfterTheOther(t *testing.T) {
+	s := newSystem(t)
+	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, time.Hour, nil
+	})
+	provision, remove := operation(event.Provision, "i-1", "azure"), operation(event.Deprovision, "i-1", "azure")
+	s.request(provision, provision, remove, remove)
+	s.start()
+	s.await(remove, event.Succeeded)
+	if got := s.state(provision.ID); got != event.Cancelled {
+		t.Errorf("the provisioning is %s, want cancelled", got)
+	}
+}
+
+func TestAdmissionLimitsHowManyAreInProgressAndKeepsTheOrder(t *testing.T) {
+	s := newSystem(t)
+	s.cfg.Admission = map[event.OperationType]int{event.Update: 2}
+	s.start()
+	s.orchestrator() // the limit holds for all of them
+	open := make(gate)
+	s.script.set("Change", open.step)
+	var operations []event.Operation
+	for _, instance := range []string{"a", "b", "c", "d", "e", "f"} {
+		op := operation(event.Update, instance, "azure")
+		s.request(op)
+		testkit.Eventually(t, patience, "the request is taken in", func() bool { return s.state(op.ID) != "" })
+		operations = append(operations, op)
+	}
+	for range operations {
+		testkit.Eventually(t, patience, "two are in progress, or the rest", func() bool {
+			var started, left int
+			_ = s.db.Get(&started, `SELECT count(*) FROM orchestrator.operations WHERE state = 'in progress'`)
+			_ = s.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE state IN ('in progress', 'pending')`)
+			if started > 2 {
+				t.Fatalf("%d operations are in progress, at most 2 are allowed", started)
+			}
+			return started == min(2, left)
+		})
+		var page struct {
+			Data []struct{ WaitingFor string }
+		}
+		s.get("/operations?state=pending", &page)
+		for _, p := range page.Data {
+			if p.WaitingFor != "admission" {
+				t.Errorf("a pending operation waits for %q", p.WaitingFor)
+			}
+		}
+		open <- struct{}{}
+	}
+	close(open)
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	var order []string
+	if err := s.db.Select(&order, `SELECT instance_id FROM orchestrator.operations ORDER BY started_at, arrived`); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c", "d", "e", "f"}, order); diff != "" {
+		t.Errorf("order of starts (-want +got):\n%s", diff)
+	}
+}
+
+func TestARepeatedDeprovisioningRunsOnlyWhatIsLeft(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "down", Message: "ext is down"})
+	})
+	first := operation(event.Deprovision, "i-1", "azure")
+	s.request(first)
+	s.await(first, event.Succeeded)
+	var shown struct{ NotCompleted []string }
+	s.get("/operations/"+first.ID, &shown)
+	if diff := cmp.Diff([]string{"Remove_First"}, shown.NotCompleted); diff != "" {
+		t.Errorf("not completed (-want +got):\n%s", diff)
+	}
+	s.script.set("Remove_First", done)
+	again := operation(event.Deprovision, "i-1", "azure")
+	s.request(again)
+	s.await(again, event.Succeeded)
+	if n := s.script.count("Remove_Second"); n != 1 {
+		t.Errorf("Remove_Second ran %d times, want once over both operations", n)
+	}
+	if n := s.script.count("Remove_First"); n != 2 {
+		t.Errorf("Remove_First ran %d times, want once in each operation", n)
+	}
+}
