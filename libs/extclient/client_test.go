@@ -96,6 +96,7 @@ func TestErrorsSayWhetherTheyMayPass(t *testing.T) {
 		{"too many", 429, "", true, "sys: GET /x: status 429"},
 		{"failure", 500, "<html>boom</html>", true, "sys: GET /x: status 500"},
 		{"unavailable", 503, "", true, "sys: GET /x: status 503"},
+		{"another success", 202, "", true, "sys: GET /x: status 202"},
 		{"redirect", 302, "", false, "sys: GET /x: status 302"},
 		{"garbage", 200, "<html>", true, "sys: GET /x: unreadable answer: not the expected JSON"},
 		{"other type", 200, `{"id":"seven"}`, true, "sys: GET /x: unreadable answer: id is not of the expected type int"},
@@ -109,7 +110,7 @@ func TestErrorsSayWhetherTheyMayPass(t *testing.T) {
 			var into struct {
 				ID int `json:"id"`
 			}
-			err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/x"}, &into)
+			err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/x", Accept: []int{http.StatusOK}}, &into)
 			if err == nil || err.Error() != test.text {
 				t.Fatalf("error %v, want %s", err, test.text)
 			}

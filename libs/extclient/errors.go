@@ -34,9 +34,10 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Temporary reports whether the call may work later: 408, 429 and everything from 500 on.
+// Temporary reports whether the call may work later: 408, 429 and everything from 500 on, and a 2xx that the system does
+// not use for this call, as it comes from something in between.
 func (e *StatusError) Temporary() bool {
-	return e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests ||
+	return e.Status < http.StatusMultipleChoices || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests ||
 		e.Status >= http.StatusInternalServerError
 }
 

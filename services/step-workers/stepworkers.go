@@ -76,6 +76,10 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	return b.services, errors.Join(b.errs...)
 }
 
+// callTimeout is the deadline of one call to the landscape: a system that answers nothing must show within the time a
+// step has.
+const callTimeout = 10 * time.Second
+
 type builder struct {
 	deps       extclient.Deps
 	base       string
@@ -102,24 +106,24 @@ func add[C any](b *builder, name string, steps func(C, extclient.Deps) ([]worker
 
 func (b *builder) hyperscaler(c *hyperscaler.Config) {
 	c.GardenerURL, c.GardenerToken = b.base+"/k8s/gardener", b.credential
-	c.RetryInterval = b.poll
+	c.RetryInterval, c.GardenerTimeout = b.poll, callTimeout
 }
 
 func (b *builder) avs(c *avs.Config) {
 	c.URL, c.TokenURL = b.base+"/avs/api/v2/evaluationmetadata", b.base+"/avs/oauth2/token"
 	c.ClientID, c.Username, c.Password = b.credential, b.credential, b.credential
-	c.ProvisionerURL = b.provisionerURL()
+	c.ProvisionerURL, c.ProvisionerTimeout, c.Timeout = b.provisionerURL(), callTimeout, callTimeout
 	c.RetryInterval, c.CleanUpInterval, c.RuntimeInterval = b.poll, b.poll, b.poll
 }
 
 func (b *builder) edp(c *edp.Config) {
 	c.URL, c.TokenURL, c.Secret = b.base+"/edp", b.base+"/edp/oauth2/token", b.credential
-	c.RetryInterval, c.ConflictInterval = b.poll, b.poll
+	c.RetryInterval, c.ConflictInterval, c.Timeout = b.poll, b.poll, callTimeout
 }
 
 func (b *builder) ias(c *ias.Config) {
 	c.URL, c.Username, c.Password = b.base+"/ias", b.credential, b.credential
-	c.RetryInterval = b.poll
+	c.RetryInterval, c.Timeout = b.poll, callTimeout
 }
 
 func (b *builder) kyma(c *kyma.Config) {
@@ -128,12 +132,12 @@ func (b *builder) kyma(c *kyma.Config) {
 }
 
 func (b *builder) btp(c *btp.Config) {
-	c.ProvisionerURL = b.provisionerURL()
+	c.ProvisionerURL, c.ProvisionerTimeout, c.RuntimeTimeout = b.provisionerURL(), callTimeout, callTimeout
 	c.RetryInterval = b.poll
 }
 
 func (b *builder) provisioner(c *provisioner.Config) {
-	c.ProvisionerURL = b.provisionerURL()
+	c.ProvisionerURL, c.ProvisionerTimeout, c.DirectorTimeout = b.provisionerURL(), callTimeout, callTimeout
 	c.DirectorURL, c.DirectorTokenURL = b.base+"/director/graphql", b.base+"/director/oauth2/token"
 	c.DirectorClientID, c.DirectorClientSecret = b.credential, b.credential
 	c.RetryInterval, c.ErrorInterval, c.PollInterval = b.poll, b.poll, b.poll
@@ -141,7 +145,7 @@ func (b *builder) provisioner(c *provisioner.Config) {
 }
 
 func (b *builder) reconciler(c *reconciler.Config) {
-	c.URL = b.base + "/reconciler/v1"
+	c.URL, c.Timeout = b.base+"/reconciler/v1", callTimeout
 	c.RetryInterval, c.PollInterval, c.ErrorInterval, c.ProblemInterval = b.poll, b.poll, b.poll, b.poll
 }
 
@@ -151,7 +155,7 @@ func (b *builder) lifecycleManager(c *lifecyclemanager.Config) {
 }
 
 func (b *builder) controlPlane(c kube.ControlPlane) kube.ControlPlane {
-	c.KCPURL, c.KCPToken = b.base+"/k8s/control-plane", b.credential
+	c.KCPURL, c.KCPToken, c.KCPTimeout = b.base+"/k8s/control-plane", b.credential, callTimeout
 	return c
 }
 

@@ -53,7 +53,8 @@ func (c *client) createTenant(ctx context.Context, tenant string) error {
 	secret := base64.StdEncoding.EncodeToString([]byte(tenant + c.environment))
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPost, Route: tenantsRoute, Params: []string{c.namespace}, Sensitive: true,
-		Body: map[string]string{"name": tenant, "environment": c.environment, "secret": secret},
+		Accept: []int{http.StatusCreated},
+		Body:   map[string]string{"name": tenant, "environment": c.environment, "secret": secret},
 	}, nil)
 }
 
@@ -61,26 +62,27 @@ func (c *client) createTenant(ctx context.Context, tenant string) error {
 func (c *client) deleteTenant(ctx context.Context, tenant string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: tenantRoute, Params: c.params(tenant),
-		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+		Accept: []int{http.StatusNoContent, http.StatusNotFound},
 	}, nil)
 }
 
 func (c *client) createEntry(ctx context.Context, tenant string, e entry) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPost, Route: metadataRoute, Params: c.params(tenant), Body: e,
+		Accept: []int{http.StatusCreated},
 	}, nil)
 }
 
 func (c *client) entries(ctx context.Context, tenant string) ([]entry, error) {
 	var got []entry
-	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: metadataRoute, Params: c.params(tenant)}, &got)
+	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: metadataRoute, Params: c.params(tenant), Accept: []int{http.StatusOK}}, &got)
 }
 
 // deleteEntry deletes one piece of metadata; one that is gone is no error.
 func (c *client) deleteEntry(ctx context.Context, tenant, key string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: entryRoute, Params: c.params(tenant, key),
-		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+		Accept: []int{http.StatusNoContent, http.StatusNotFound},
 	}, nil)
 }
 

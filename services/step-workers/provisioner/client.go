@@ -134,7 +134,7 @@ func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
 		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: setup.Secret(cfg.DirectorClientSecret, cfg.DirectorClientSecretFile),
 		Scopes: []string{"runtime:read", "runtime:write"},
 	}, deps)
-	gql, err := extclient.New(extclient.Config{System: "director", BaseURL: cfg.DirectorURL}, tokens, deps)
+	gql, err := extclient.New(extclient.Config{System: "director", BaseURL: cfg.DirectorURL, Timeout: cfg.DirectorTimeout}, tokens, deps)
 	if err != nil {
 		return nil, err
 	}

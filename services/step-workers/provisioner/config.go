@@ -19,6 +19,9 @@ type Config struct {
 	// DirectorClientSecretFile names a file with the secret, which wins.
 	DirectorClientSecretFile string `env:"KEB_DIRECTOR_CLIENT_SECRET_FILE,file"`
 
+	// DirectorTimeout is the deadline of one call.
+	DirectorTimeout time.Duration `env:"KEB_DIRECTOR_TIMEOUT" envDefault:"30s"`
+
 	// KubernetesVersion, MachineImage and MachineImageVersion go into each new runtime; an empty image is Gardener's
 	// default one.
 	KubernetesVersion   string `env:"KEB_RUNTIME_KUBERNETES_VERSION" envDefault:"1.33.2"`
@@ -40,8 +43,9 @@ type Config struct {
 // ClientConfig says where the Runtime Provisioner is; other workers that look at runtimes embed it too.
 type ClientConfig struct {
 	ProvisionerURL string `env:"KEB_PROVISIONER_URL" envDefault:"http://127.0.0.1:8090/provisioner/graphql"`
-	// ProvisionerTimeout is the deadline of one call.
-	ProvisionerTimeout time.Duration `env:"KEB_PROVISIONER_TIMEOUT" envDefault:"120s"`
+	// ProvisionerTimeout is the deadline of one call. It is less than the original's 120 s, as it must leave the step
+	// time to report within its execution limit in the process file.
+	ProvisionerTimeout time.Duration `env:"KEB_PROVISIONER_TIMEOUT" envDefault:"45s"`
 }
 
 // Validate names every field that cannot work.

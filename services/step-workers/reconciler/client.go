@@ -117,7 +117,8 @@ func (c *client) apply(ctx context.Context, body cluster) (state, error) {
 
 // delete starts the deregistration of a cluster and reports whether the Reconciler knows it.
 func (c *client) delete(ctx context.Context, runtimeID string) (known bool, err error) {
-	err = c.http.Do(ctx, extclient.Request{Method: http.MethodDelete, Route: "/clusters/{runtimeID}", Params: []string{runtimeID}}, nil)
+	var got state
+	err = c.http.Do(ctx, extclient.Request{Method: http.MethodDelete, Route: "/clusters/{runtimeID}", Params: []string{runtimeID}}, &got)
 	if extclient.IsStatus(err, http.StatusNotFound) {
 		return false, nil
 	}
