@@ -167,15 +167,18 @@ func historyText(op *operator.Operation) string {
 	text.WriteString("\nhistory:\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, e := range op.History {
-		finished, told := "", e.Message
+		finished, told, step, tries := "", e.Message, "", ""
+		if e.Step != "" {
+			step, tries = e.Stage+"/"+e.Step, fmt.Sprintf("%d.%d", e.StageAttempt, e.StepAttempt)
+		}
 		if e.FinishedAt != nil {
 			finished = e.FinishedAt.Local().Format("2006-01-02 15:04:05.000")
 		}
 		if e.Error != nil {
 			told = e.Error.String()
 		}
-		fmt.Fprintf(table, "  %d\t%s\t%s/%s\t%d.%d\t%s\t%s\t\n", e.Cursor, finished, e.Stage, e.Step, e.StageAttempt, e.StepAttempt,
-			e.Outcome, strings.Join(strings.Fields(told), " "))
+		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t\n", e.Cursor, finished, step, tries, e.Outcome,
+			strings.Join(strings.Fields(told), " "))
 	}
 	_ = table.Flush() // a bytes.Buffer does not fail
 	return string(trimLines(text.Bytes()))

@@ -82,7 +82,7 @@ func newRoot(std IO) *cobra.Command {
 	root.SetErr(std.Err)
 	o.register(root)
 	root.AddCommand(
-		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o),
+		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
 	)
 	return root
 }
