@@ -56,15 +56,22 @@ func PasswordGrant(cfg TokenConfig, deps Deps) TokenSource {
 	})
 }
 
-// tokens keeps one token; a mutex makes callers that need a new one wait for the same call.
+// tokens keeps one token. Callers that need a new one wait for the same call, and take its failure as theirs, so that an
+// endpoint which does not answer holds each of them up once and not one after the other.
 type tokens struct {
 	timeout time.Duration
 	client  *http.Client
 	now     func() time.Time
 	fetch   func(context.Context) (*oauth2.Token, error)
 
+	// fetching (one slot) guards a call to the endpoint; a channel, as waiting for it must end with the context.
+	fetching chan struct{}
+
 	mu    sync.Mutex
 	token *oauth2.Token
+	// calls counts the calls that have ended, and failed is why the last one failed.
+	calls  int
+	failed error
 }
 
 // expiryMargin is how long before its end a token is no longer used.
@@ -75,23 +82,57 @@ func newTokens(cfg TokenConfig, deps Deps, fetch func(context.Context) (*oauth2.
 		cfg.Timeout = 10 * time.Second
 	}
 	return &tokens{
-		timeout: cfg.Timeout, now: deps.clock(), fetch: fetch,
+		timeout: cfg.Timeout, now: deps.clock(), fetch: fetch, fetching: make(chan struct{}, 1),
 		client: &http.Client{Transport: deps.Transport, CheckRedirect: noRedirect},
 	}
 }
 
 // Token implements TokenSource.
 func (t *tokens) Token(ctx context.Context) (string, error) {
+	token, calls, _ := t.kept()
+	if token != "" {
+		return token, nil
+	}
+	select {
+	case t.fetching <- struct{}{}:
+	case <-ctx.Done():
+		return "", fmt.Errorf("get token: %w", ctx.Err())
+	}
+	defer func() { <-t.fetching }()
+	token, callsNow, failed := t.kept()
+	if token != "" || (failed != nil && callsNow > calls) {
+		return token, failed
+	}
+	return t.get(ctx)
+}
+
+// kept is the token that is still good, if there is one, and what came of the last call.
+func (t *tokens) kept() (token string, calls int, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.token != nil && (t.token.Expiry.IsZero() || t.now().Add(expiryMargin).Before(t.token.Expiry)) {
-		return t.token.AccessToken, nil
+		return t.token.AccessToken, t.calls, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	return "", t.calls, t.failed
+}
+
+func (t *tokens) get(ctx context.Context) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	token, err := t.fetch(context.WithValue(ctx, oauth2.HTTPClient, t.client))
+	token, err := t.fetch(context.WithValue(limited, oauth2.HTTPClient, t.client))
 	if err != nil {
-		return "", fmt.Errorf("get token: %w", tokenError(err))
+		err = fmt.Errorf("get token: %w", tokenError(err))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls++
+	t.failed = nil
+	if err != nil {
+		// A caller that went away says nothing about the endpoint.
+		if ctx.Err() == nil {
+			t.failed = err
+		}
+		return "", err
 	}
 	t.token = token
 	return token.AccessToken, nil

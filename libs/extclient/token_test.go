@@ -1,6 +1,8 @@
 package extclient_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
@@ -20,6 +23,7 @@ type issuer struct {
 	issued atomic.Int64
 	status atomic.Int64
 	form   chan string
+	hold   chan struct{} // each answer waits for it, unless nil
 }
 
 func newIssuer(t *testing.T, deps *extclient.Deps) *issuer {
@@ -29,6 +33,9 @@ func newIssuer(t *testing.T, deps *extclient.Deps) *issuer {
 		data, _ := io.ReadAll(r.Body)
 		user, password, _ := r.BasicAuth()
 		i.form <- user + ":" + password + " " + string(data)
+		if i.hold != nil {
+			<-i.hold
+		}
 		if status := i.status.Load(); status != 0 {
 			w.WriteHeader(int(status))
 			_, _ = io.WriteString(w, `{"error":"invalid_grant","error_description":"`+string(data)+`"}`)
@@ -135,4 +142,60 @@ func TestManyCallersShareOneToken(t *testing.T) {
 	if n := i.issued.Load(); n != 1 {
 		t.Errorf("%d tokens were issued, want 1", n)
 	}
+}
+
+// endpoint is a token endpoint without a network.
+type endpoint func() *http.Response
+
+func (e endpoint) RoundTrip(*http.Request) (*http.Response, error) { return e(), nil }
+
+func TestWaitingCallersTakeTheFailureAsTheirs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		asked := 0
+		deps := extclient.Deps{Transport: endpoint(func() *http.Response {
+			asked++
+			<-hold
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}
+		})}
+		source := extclient.ClientCredentials(extclient.TokenConfig{URL: "http://sys/token", ClientID: "id"}, deps)
+		var group sync.WaitGroup
+		for range 20 {
+			group.Go(func() {
+				if _, err := source.Token(t.Context()); err == nil {
+					t.Error("a token out of nowhere")
+				}
+			})
+		}
+		synctest.Wait()
+		close(hold)
+		group.Wait()
+		if asked != 1 {
+			t.Errorf("the endpoint was asked %d times, want once", asked)
+		}
+		if _, err := source.Token(t.Context()); err == nil || asked != 2 {
+			t.Errorf("a later caller: asked %d times, error %v", asked, err)
+		}
+	})
+}
+
+func TestWaitingForATokenEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	deps := extclient.Deps{}
+	i := newIssuer(t, &deps)
+	i.hold = make(chan struct{})
+	defer close(i.hold)
+	source := extclient.ClientCredentials(extclient.TokenConfig{URL: i.url, ClientID: "id", Timeout: time.Minute}, deps)
+	first, cancelFirst := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { _, _ = source.Token(first) })
+	<-i.form
+	waiting, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := source.Token(waiting); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	cancelFirst()
+	group.Wait()
 }
