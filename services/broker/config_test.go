@@ -1,0 +1,63 @@
+package broker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+func usable() broker.Config {
+	c := broker.Defaults()
+	c.User, c.Password, c.SealKeys = "keb", canary, "k1:"+seal.NewKey()
+	return c
+}
+
+func TestDefaultsNeedOnlyCredentialsAndKeys(t *testing.T) {
+	t.Parallel()
+	c := usable()
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	if len(c.Plans) != 9 || c.DefaultRegion != "cf-eu10" || c.RetryAfter != 10*time.Second || c.CatalogModified.IsZero() {
+		t.Errorf("defaults are %+v", c.LogValue())
+	}
+	if got := fmt.Sprint(c.LogValue()); strings.Contains(got, canary) || strings.Contains(got, c.SealKeys) {
+		t.Errorf("a secret is logged: %s", got)
+	}
+}
+
+func TestEverythingWrongWithAConfigurationIsNamedAtOnce(t *testing.T) {
+	t.Parallel()
+	c := usable()
+	c.User, c.SealKeys, c.Plans, c.RetryAfter = "", "k1:short", []string{"azur"}, 0
+	err := c.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"KEB_OSB_USER and KEB_OSB_PASSWORD", "nobody could log on", "KEB_SEAL_KEYS", `plan "azur" is not known`, "KEB_OSB_RETRY_AFTER",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), canary) {
+		t.Errorf("the error holds the password: %v", err)
+	}
+	c = usable()
+	c.JWTIssuer = "https://issuer.example.org"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "KEB_OSB_JWT_*") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestBrokerWithoutItsPartsIsRefused(t *testing.T) {
+	t.Parallel()
+	if _, err := broker.New(t.Context(), usable(), broker.Deps{}); err == nil {
+		t.Error("no error")
+	}
+}

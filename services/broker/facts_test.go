@@ -1,0 +1,167 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+func TestMissedFactsAreRepairedByAsking(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
+	b.orch.set(func() { b.orch.silent = true })
+	operation := b.accepted(b.put("i", order(azure)))
+	b.ended("i", operation, "succeeded")
+	if a := b.send("GET", "/v2/service_instances/i", nil); a.status != 200 {
+		t.Errorf("status %d %s", a.status, a.raw)
+	}
+}
+
+func TestRequestLostWithTheJetStreamStoreIsPublishedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
+	b.orch.stop() // nobody takes the request off the bus
+	operation := b.accepted(b.put("i", order(azure)))
+	testkit.Eventually(t, 5*time.Second, "publication", func() bool {
+		return b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NOT NULL`) == 1
+	})
+	b.nats.RestartEmpty(t)
+	b.orch.start()
+	b.ended("i", operation, "succeeded")
+}
+
+// fact publishes a fact as the orchestrator would.
+func (b *bench) fact(operationID string, kind event.Type, data any) {
+	b.t.Helper()
+	e, err := bus.New(kind, uuid.NewString(), event.SourceOrchestrator, operationID, time.Now(), data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.FactSubject(event.Provision, kind), Event: e}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) cursor(operationID string) int {
+	return b.count(`SELECT cursor FROM broker.operations WHERE id = $1`, operationID)
+}
+
+func TestFactsOutOfOrderNeverTakeAnOperationBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.orch.set(func() { b.orch.held = true })
+	operation := b.accepted(b.put("i", order(azure)))
+	testkit.Eventually(t, 5*time.Second, "start", func() bool { return b.cursor(operation) == 1 })
+
+	at := func(cursor int64) event.Fact {
+		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
+	}
+	finished := func(cursor int64, outcome event.Outcome, step, next string) event.StepFinished {
+		return event.StepFinished{
+			Fact: at(cursor), Position: event.Position{Stage: "s", Step: step, StepAttempt: 1}, Outcome: outcome, Message: "about " + step,
+			Next: &event.Position{Stage: "s", Step: next, StageAttempt: 1, StepAttempt: int(cursor)},
+		}
+	}
+	b.fact(operation, event.TypeStepFinished, finished(9, event.OutcomeRetry, "Later", "Later"))
+	testkit.Eventually(t, 5*time.Second, "the later fact", func() bool { return b.cursor(operation) == 9 })
+	if got := b.last("i", operation).text("description"); got != "provisioning: stage s, step Later, attempt 9: about Later" {
+		t.Errorf("description is %q", got)
+	}
+	// An old fact changes nothing but what was left undone.
+	b.fact(operation, event.TypeStepFinished, finished(5, event.OutcomeNotCompleted, "Earlier", "Next"))
+	testkit.Eventually(t, 5*time.Second, "the step not completed", func() bool {
+		return b.count(`SELECT cardinality(not_completed) FROM broker.operations WHERE id = $1`, operation) == 1
+	})
+	if got := b.last("i", operation).text("description"); !strings.Contains(got, "Later") {
+		t.Errorf("description is %q", got)
+	}
+	// The facts of one transition share a cursor: the end counts, whichever comes first.
+	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(10)})
+	b.ended("i", operation, "succeeded")
+	b.fact(operation, event.TypeStepFinished, finished(10, event.OutcomeSucceeded, "Last", ""))
+	b.fact(operation, event.TypeOperationFailed, event.OperationFailed{Fact: at(3), Error: event.Error{Message: "old"}})
+	unknown := at(1)
+	unknown.OperationID = "unknown"
+	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: unknown})
+	b.provisionedAfterRelease("marker")
+	if a := b.last("i", operation); a.text("state") != "succeeded" {
+		t.Errorf("the operation was taken back: %s", a.raw)
+	}
+}
+
+// provisionedAfterRelease provisions an instance: its facts come after all that were published before.
+func (b *bench) provisionedAfterRelease(id string) {
+	b.t.Helper()
+	b.orch.set(func() { b.orch.held = false })
+	b.provisioned(id)
+}
+
+func TestUnreadableFactGoesToTheDeadLettersAndHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, data := range []any{
+		"no object", map[string]any{"operationId": 7}, map[string]any{"cursor": 1}, map[string]any{"operationId": "x", "cursor": -1},
+	} {
+		b.fact("x", event.TypeOperationStarted, data)
+	}
+	b.provisioned("i")
+	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 5*time.Second, "dead letters", func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Msgs == 4
+	})
+}
+
+func TestStepNotCompletedKeepsTheInstanceForLaterUnseen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.exhausted = true })
+	operation := b.accepted(b.delete("i"))
+	b.ended("i", operation, "succeeded")
+	if n := b.count(`SELECT count(*) FROM broker.instances WHERE id = 'i' AND deleted_at IS NOT NULL`); n != 1 {
+		t.Error("the instance is not kept")
+	}
+	if n := b.count(`SELECT count(*) FROM broker.credentials WHERE instance_id = 'i'`); n != 1 {
+		t.Error("its credentials are not kept")
+	}
+	for what, got := range map[string][2]int{
+		"GET":    {b.send("GET", "/v2/service_instances/i", nil).status, 404},
+		"DELETE": {b.delete("i").status, 410},
+		"PUT":    {b.put("i", order(azure)).status, 409},
+		"poll":   {b.last("i", operation).status, 200},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s: status %d, want %d", what, got[0], got[1])
+		}
+	}
+}
+
+func TestCommandOfAnOldDeprovisioningDoesNotRemoveANewInstance(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	old := b.accepted(b.delete("i"))
+	b.ended("i", old, "succeeded")
+	b.provisioned("i")
+	b.orch.mu.Lock()
+	again := *b.orch.operations[old]
+	b.orch.mu.Unlock()
+	again.status.Cursor = 99 // a message id of its own
+	if !b.orch.removeInstance(t.Context(), &again) {
+		t.Fatal("no result")
+	}
+	if a := b.send("GET", "/v2/service_instances/i", nil); a.status != 200 {
+		t.Errorf("status %d %s", a.status, a.raw)
+	}
+}

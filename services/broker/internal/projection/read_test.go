@@ -1,0 +1,50 @@
+package projection_test
+
+import (
+	"testing"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/projection"
+)
+
+func fact(t testing.TB, kind event.Type, data any) cloudevents.Event {
+	t.Helper()
+	e, err := bus.New(kind, "e", event.SourceOrchestrator, "o", time.Now(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestFactsOfUnknownTypesChangeNothing(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []event.Type{event.TypeStageFinished, "io.kyma-project.keb.operation.moved.v1"} {
+		if _, changes, err := projection.Read(fact(t, kind, map[string]any{"operationId": "o"})); changes || err != nil {
+			t.Errorf("%s: %t, %v", kind, changes, err)
+		}
+	}
+}
+
+// Whatever arrives as a fact is refused with a reason or names an operation and a cursor.
+func FuzzRead(f *testing.F) {
+	types := []event.Type{
+		event.TypeOperationStarted, event.TypeStepFinished, event.TypeOperationSucceeded, event.TypeOperationFailed, event.TypeOperationCancelled,
+	}
+	for i := range types {
+		f.Add(i, []byte(`{"operationId":"o","operationType":"provision","instanceId":"i","cursor":3,"stage":"s","step":"t","outcome":"retry","error":{"message":"m"}}`))
+		f.Add(i, []byte(`{"operationId":"","cursor":-1}`))
+		f.Add(i, []byte(`[`))
+	}
+	f.Fuzz(func(t *testing.T, i int, data []byte) {
+		e := fact(t, types[uint(i)%uint(len(types))], map[string]any{})
+		e.DataEncoded = data
+		c, changes, err := projection.Read(e)
+		if err == nil && changes && (c.OperationID == "" || c.Cursor < 0 || c.State == "") {
+			t.Errorf("%q gives %+v", data, c)
+		}
+	})
+}

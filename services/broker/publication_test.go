@@ -1,0 +1,157 @@
+package broker_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker/internal/trace"
+)
+
+func TestFiftyEqualOrdersAtOnceAreOneOperationAndOneEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.orch.set(func() { b.orch.held = true })
+	answers := make([]answer, 50)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			var err error
+			if answers[i], err = b.try(http.MethodPut, "/v2/service_instances/i?accepts_incomplete=true", order(azure)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	operation := b.accepted(answers[0])
+	for _, a := range answers {
+		if got := b.accepted(a); got != operation {
+			t.Errorf("operation %s, want %s", got, operation)
+		}
+	}
+	b.orch.set(func() { b.orch.held = false })
+	b.ended("i", operation, "succeeded")
+	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 1 {
+		t.Errorf("%d operations", n)
+	}
+	if n := b.orch.requests("i"); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestOrderIsAcceptedWhileTheBusIsAwayAndPublishedLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.nats.Shutdown()
+	operation := b.accepted(b.put("i", order(azure)))
+	if a := b.last("i", operation); a.text("state") != "in progress" {
+		t.Errorf("status %d %s", a.status, a.raw)
+	}
+	b.nats.Restart(t)
+	b.ended("i", operation, "succeeded")
+}
+
+func TestOrderSurvivesACrashBetweenCommitAndPublication(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.stop()
+	b.prepare() // answers, but never publishes
+	operation := b.accepted(b.put("i", order(azure)))
+	if n := b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NULL`); n != 1 {
+		t.Fatalf("%d requests wait to be published", n)
+	}
+	b.start()
+	b.ended("i", operation, "succeeded")
+	testkit.Eventually(t, 5*time.Second, "the mark of publication", func() bool {
+		return b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NULL`) == 0
+	})
+}
+
+// A deletion that overtook the order it ends would leave a runtime behind.
+func TestDeletionDoesNotOvertakeTheOrderItEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.stop()
+	b.prepare()
+	provisioning := b.accepted(b.put("i", order(azure)))
+	deprovisioning := b.accepted(b.delete("i"))
+	if a := b.last("i", provisioning); a.text("state") != "failed" {
+		t.Errorf("the provisioning is %s", a.raw)
+	}
+	b.start()
+	b.ended("i", deprovisioning, "succeeded")
+	var got []event.OperationType
+	for _, op := range b.orch.received("i") {
+		got = append(got, op.Type)
+	}
+	if diff := cmp.Diff([]event.OperationType{event.Provision, event.Deprovision}, got); diff != "" {
+		t.Error(diff)
+	}
+	if a := b.last("i", provisioning); a.text("state") != "failed" {
+		t.Errorf("the provisioning is %s", a.raw)
+	}
+}
+
+func TestRequestSaysEverythingTheOrchestratorNeeds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	const incoming = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	a := b.send(http.MethodPut, "/oauth/cf-us10/v2/service_instances/i?accepts_incomplete=true", order(azure), trace.Header, incoming)
+	operation := b.accepted(a)
+	b.ended("i", operation, "succeeded")
+	got := b.orch.received("i")[0]
+	if got.Runtime.ShootName == "" || got.Runtime.ShootDomain != got.Runtime.ShootName+".kyma.local" {
+		t.Errorf("runtime is %+v", got.Runtime)
+	}
+	got.Runtime.ShootName, got.Runtime.ShootDomain, got.Parameters = "", "", nil
+	want := event.Operation{
+		ID: operation, Type: event.Provision, InstanceID: "i", Plan: event.Plan{ID: azure, Name: "azure"},
+		Context: event.Context{
+			GlobalAccountID: "ga-1", SubaccountID: "sa-1", UserID: "user@example.org", PlatformRegion: "cf-us10", Platform: "cloudfoundry",
+		},
+		Runtime:     event.Runtime{Name: "sample", Provider: "azure", Region: "eastus"},
+		Credentials: []string{event.CredentialsServiceManager},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	b.orch.mu.Lock()
+	parent := b.orch.traces[operation]
+	b.orch.mu.Unlock()
+	if !trace.Valid(parent) || parent[:35] != incoming[:35] || parent == incoming {
+		t.Errorf("traceparent is %q, want a child of %q", parent, incoming)
+	}
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+	removal := b.orch.received("i")[1]
+	want.ID, want.Type = removal.ID, event.Deprovision
+	removal.Runtime.ShootName, removal.Runtime.ShootDomain, removal.Parameters = "", "", nil
+	if diff := cmp.Diff(want, removal); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWithoutItsDatabaseTheBrokerIsUnavailableAndKeepsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("there")
+	b.database.Cut()
+	for _, a := range []answer{b.put("i", order(azure)), b.last("there", ""), b.delete("there"),
+		b.send(http.MethodGet, "/v2/service_instances/there", nil)} {
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+			t.Errorf("status %d %s", a.status, a.raw)
+		}
+	}
+	if err := b.broker.Ready(t.Context()); err == nil {
+		t.Error("the broker says that it is ready")
+	}
+	b.database.Restore()
+	testkit.Eventually(t, 10*time.Second, "recovery", func() bool { return b.delete("i").status == http.StatusGone })
+	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 1 {
+		t.Errorf("%d operations", n)
+	}
+}

@@ -1,0 +1,151 @@
+package broker_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "https://api.example.org"}}]
+users: [{name: u, user: {token: ` + canary + `}}]
+`
+
+func ownOrder() map[string]any {
+	o := order(own)
+	o["parameters"] = map[string]any{
+		"name": "sample", "shootName": "s-1", "shootDomain": "s-1.example.org",
+		"kubeconfig": base64.StdEncoding.EncodeToString([]byte(kubeconfig)),
+	}
+	return o
+}
+
+// dump is every row of every table of the broker as text.
+func (b *bench) dump() string {
+	b.t.Helper()
+	var out strings.Builder
+	for _, table := range []string{"instances", "operations", "credentials", "tombstones"} {
+		var rows []string
+		if err := b.db.Select(&rows, `SELECT t::text FROM broker.`+table+` t`); err != nil {
+			b.t.Fatal(err)
+		}
+		out.WriteString(strings.Join(rows, "\n"))
+	}
+	return out.String()
+}
+
+func TestNoSecretIsFoundAtRestOrInLogs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.ended("i", b.accepted(b.put("i", ownOrder())), "succeeded")
+	b.provisioned("j")
+	b.orch.set(func() { b.orch.retrying = true })
+	stuck := b.accepted(b.put("k", order(azure)))
+	encoded := base64.StdEncoding.EncodeToString([]byte(kubeconfig))
+	dump := b.dump()
+	if !strings.Contains(dump, "v1.k1.") {
+		t.Fatal("no sealed credentials in the database: the test looks in the wrong place")
+	}
+	for _, secret := range []string{canary, encoded, encoded[100:140]} {
+		if strings.Contains(dump, secret) {
+			t.Error("a secret is in the database")
+		}
+		if strings.Contains(b.log.String(), secret) {
+			t.Error("a secret is in the log")
+		}
+	}
+	if a := b.last("k", stuck); strings.Contains(a.raw, canary) {
+		t.Errorf("a secret is in the answer %s", a.raw)
+	}
+	b.orch.set(func() { b.orch.retrying = false })
+	b.ended("k", stuck, "succeeded")
+	err := filepath.WalkDir(filepath.Join(b.nats.StoreDir(), "$G", "streams", string(event.StreamRequests)),
+		func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			raw, err := os.ReadFile(path)
+			if strings.Contains(string(raw), canary) {
+				t.Errorf("a secret is in %s", entry.Name())
+			}
+			return err
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWorkerClaimsCredentialsOfARunningOperationOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("other")
+	b.orch.set(func() { b.orch.held = true })
+	operation := b.accepted(b.put("i", ownOrder()))
+
+	a, err := b.claim("i", operation, event.CredentialsServiceManager)
+	if err != nil || !strings.Contains(string(a.Credentials), canary) {
+		t.Errorf("service manager credentials: %v", err)
+	}
+	a, err = b.claim("i", operation, event.CredentialsKubeconfig)
+	var k struct{ Kubeconfig string }
+	if err != nil || json.Unmarshal(a.Credentials, &k) != nil || k.Kubeconfig != kubeconfig {
+		t.Errorf("kubeconfig: %v", err)
+	}
+	refused := func(what, instanceID, operationID, name string) {
+		t.Helper()
+		if _, err := b.claim(instanceID, operationID, name); err == nil || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("another instance", "other", operation, event.CredentialsServiceManager)
+	refused("another name", "i", operation, "password")
+	refused("unknown operation", "i", "unknown", event.CredentialsServiceManager)
+	refused("NUL", "i\x00", operation, event.CredentialsServiceManager)
+	refused("nothing", "", "", "")
+	b.orch.set(func() { b.orch.held = false })
+	b.ended("i", operation, "succeeded")
+	refused("operation that has ended", "i", operation, event.CredentialsServiceManager)
+}
+
+func TestTamperedOrMovedCredentialsAreNotOpened(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.orch.set(func() { b.orch.held = true })
+	first, second := b.accepted(b.put("i", order(azure))), b.accepted(b.put("j", order(azure)))
+	// The value of another instance in the place of one's own.
+	if _, err := b.db.Exec(`UPDATE broker.credentials SET sealed =
+		(SELECT sealed FROM broker.credentials WHERE instance_id = 'j') WHERE instance_id = 'i'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.claim("i", first, event.CredentialsServiceManager); err == nil {
+		t.Error("credentials that were moved are opened")
+	}
+	if _, err := b.db.Exec(`UPDATE broker.credentials SET sealed = overlay(sealed placing 'AAAA' from 30) WHERE instance_id = 'j'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.claim("j", second, event.CredentialsServiceManager); err == nil {
+		t.Error("credentials that were changed are opened")
+	}
+}
+
+func TestCredentialsAndPersonAreForgottenWithTheInstance(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+	if n := b.count(`SELECT count(*) FROM broker.credentials`); n != 0 {
+		t.Errorf("%d credentials are left", n)
+	}
+	if strings.Contains(b.dump(), "user@example.org") {
+		t.Error("the person who ordered is still in the database")
+	}
+}
