@@ -128,6 +128,10 @@ func (t *Terminal) Show(op *operator.Operation, _ json.RawMessage, now time.Time
 	}
 	// The cursor rests in the line below, which therefore is not to be used.
 	size.Height = max(0, size.Height-1)
+	if op.Final() {
+		// Nothing is rewritten any more, so the last block may be longer than the terminal.
+		size.Height = 0
+	}
 	return t.print(view.Render(op, now, size))
 }
 

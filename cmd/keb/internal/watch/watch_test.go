@@ -145,15 +145,18 @@ func TestTerminalRewritesItsLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	printer := &watch.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 30, Height: 3} }}
-	op := operation("succeeded")
-	op.Stages = []operator.Stage{{Name: "start", State: operator.StageFinished}}
-	for range 2 {
+	for _, state := range []string{"in progress", "in progress", "succeeded"} {
+		op := operation(state)
+		op.Stages = []operator.Stage{{Name: "start", State: operator.StageFinished}}
 		if err := printer.Show(op, nil, noon); err != nil {
 			t.Fatal(err)
 		}
 	}
-	block := "provision op-1  plan azure  i…\x1b[K\nsucceeded after 0ms\x1b[K\n\x1b[J"
-	if want := block + "\x1b[2A\r" + block; out.String() != want {
+	const first = "provision op-1  plan azure  i…\x1b[K\n"
+	const block = first + "in progress for 2h00m\x1b[K\n\x1b[J"
+	// The last block is whole, also where the terminal is too low for it.
+	const last = first + "succeeded after 0ms\x1b[K\n✓ start\x1b[K\n\x1b[J"
+	if want := block + "\x1b[2A\r" + block + "\x1b[2A\r" + last; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 }
