@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -45,10 +46,10 @@ type Resolved struct {
 var ErrUnknownPlan = errors.New("the plan is not offered")
 
 // members that the service itself decides, whatever an order says: an order could reach into another account with them.
-var serverSide = []string{"targetSecret", "licence_type", "expired"}
+var serverSide = []string{"targetSecret", "licence_type", "expired", "euAccess"}
 
 // members whose values have to be whole numbers for the workers, whichever way JSON wrote them.
-var wholeNumbers = []string{"autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable"}
+var wholeNumbers = []string{"autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable", "zonesCount"}
 
 // Resolve checks an order and fills in the defaults of its plan. It returns ErrUnknownPlan, or Problems that name each
 // bad member.
@@ -65,6 +66,9 @@ func (c *Catalog) Resolve(o Order) (*Resolved, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return nil, Problems{problem("", "must be a JSON object")}
+	}
+	if p := checkNumbers(doc, ""); p != nil {
+		return nil, Problems{p}
 	}
 	if err := offer.order.Validate(doc); err != nil {
 		return nil, schemaProblems(err)
@@ -161,9 +165,11 @@ func (r *resolution) runtime() {
 
 // size decides machines and their number.
 func (r *resolution) size() Problems {
-	sized := []string{"machineType", "autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable", "zones", "purpose"}
+	sized := []string{
+		"machineType", "autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable", "zones", "zonesCount", "purpose",
+	}
 	if r.spec.Name == OwnCluster {
-		drop(r.eff, sized...)
+		drop(r.eff, append(sized, "region")...)
 		return nil
 	}
 	n := r.spec.nodes
@@ -204,8 +210,11 @@ func defaulted(sent bool) string {
 }
 
 func (r *resolution) zones() int {
-	zones, _ := r.eff["zones"].([]any)
-	return len(zones)
+	if zones, ok := r.eff["zones"].([]any); ok {
+		return len(zones)
+	}
+	count, _ := r.eff["zonesCount"].(int64)
+	return int(count)
 }
 
 // volume is the size of a worker's disk in GB; a GCP trial has a smaller one (facts/keb.md 2.4).
@@ -274,6 +283,29 @@ func shootName(id string) string {
 		return "c-" + id
 	}
 	return id
+}
+
+// checkNumbers refuses numbers that other readers of the parameters could not take: those beyond a double.
+func checkNumbers(value any, pointer string) *Problem {
+	switch v := value.(type) {
+	case json.Number:
+		if _, err := v.Float64(); err != nil {
+			return problem(pointer, "must be a number that fits into 64 bits")
+		}
+	case map[string]any:
+		for name, member := range v {
+			if p := checkNumbers(member, pointer+pointerOf([]string{name})); p != nil {
+				return p
+			}
+		}
+	case []any:
+		for i, item := range v {
+			if p := checkNumbers(item, pointer+"/"+strconv.Itoa(i)); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 // wholeNumber reads 3, 3.0 and 3e0 alike. The schema has bounded the value before.

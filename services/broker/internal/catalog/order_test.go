@@ -108,7 +108,9 @@ func TestBadOrderNamesTheMemberAndWhatIsAllowed(t *testing.T) {
 		{Azure, `{"name":"n","autoScalerMin":2}`, "/autoScalerMin", "at least 3"},
 		{Azure, `{"name":"n","autoScalerMax":81}`, "/autoScalerMax", "at most 80"},
 		{Azure, `{"name":"n","autoScalerMin":"4"}`, "/autoScalerMin", "type integer"},
-		{Azure, `{"name":"n","autoScalerMin":1e400000}`, "/autoScalerMin", "at most 80"},
+		{Azure, `{"name":"n","autoScalerMin":1e400000}`, "/autoScalerMin", "fits into 64 bits"},
+		{Azure, `{"name":"n","x":{"y":[0,1e700]}}`, "/x/y/1", "fits into 64 bits"},
+		{Azure, `{"name":"n","zonesCount":9}`, "/zonesCount", "at most 4"},
 		{Azure, `{"name":"n","autoScalerMin":9,"autoScalerMax":5}`, "/autoScalerMin (9)", "/autoScalerMax (5)"},
 		{Azure, `{"name":"n","autoScalerMin":21}`, "/autoScalerMin (21)", "/autoScalerMax (20, the plan's default)"},
 		{Azure, `{"name":"n","oidc":{"clientID":"c"}}`, "/oidc/issuerURL", "is required"},
@@ -199,7 +201,7 @@ func TestKubeconfigThatReachesBeyondItselfIsRefused(t *testing.T) {
 
 func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
 	t.Parallel()
-	const order = `{"name":"n","targetSecret":"another account's","licence_type":"x","kymaVersion":"9.9.9","kubeconfig":"CANARY"}`
+	const order = `{"name":"n","targetSecret":"another account's","licence_type":"x","euAccess":true,"kymaVersion":"9.9.9","kubeconfig":"CANARY"}`
 	r, err := resolve(t, newCatalog(t, nil), AzureLite, "", order)
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +215,9 @@ func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
 	}
 	if strings.Contains(string(r.Sent)+string(r.Effective), "CANARY") {
 		t.Error("a kubeconfig that the plan does not know is kept")
+	}
+	if e["euAccess"] != false {
+		t.Errorf("euAccess is %v", e["euAccess"])
 	}
 	r, err = resolve(t, newCatalog(t, func(c *Config) { c.OnDemandVersions = true }), Azure, "", order)
 	if err != nil || !strings.Contains(string(r.Effective), `"kymaVersion":"9.9.9"`) {
@@ -252,7 +257,7 @@ func FuzzResolve(f *testing.F) {
 	}
 	for _, seed := range []string{
 		`{"name":"n"}`, `{"name":"n","autoScalerMin":1e99999999}`, `{"name":"n","autoScalerMin":4,"autoScalerMax":3}`,
-		`{"name":"n","oidc":{"clientID":"c","issuerURL":"https://e.org","signingAlgs":["RS256"]}}`, `[`, `null`, `{"a":{}}`,
+		`{"name":"n","oidc":{"clientID":"c","issuerURL":"https://e.org","signingAlgs":["RS256"]}}`, `{"name":"0","":1e700}`, `[`, `null`, `{"a":{}}`,
 		`{"name":"n","shootName":"s","shootDomain":"d","kubeconfig":"YTogYg=="}`, `{"name":"n","zones":["a","b","c"]}`,
 	} {
 		f.Add(seed)

@@ -132,6 +132,7 @@ func orderSchema(s spec, provider string, eu bool) object {
 		"maxUnavailable":   count,
 		"purpose":          object{"type": "string", "enum": []string{"evaluation", "testing", "development", "production"}},
 		"zones":            object{"type": "array", "minItems": 1, "items": object{"type": "string", "minLength": 1}},
+		"zonesCount":       object{"type": "integer", "minimum": 1, "maximum": 4},
 		"kymaVersion":      object{"type": "string"},
 		"overridesVersion": object{"type": "string"},
 		"provider":         object{"type": "string"},
