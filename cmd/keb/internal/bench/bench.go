@@ -1,0 +1,110 @@
+// Package bench measures the throughput of the engine with its real parts: the
+// real provisioning process, the real orchestrator, the real worker SDK with
+// steps that do nothing, an embedded NATS server with file storage and a
+// Postgres server with fsync on. In the same run it measures the floor: the
+// same messages and the same rows with none of our code in between.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kyma-project/keb/libs/postgres/pglocal"
+)
+
+// Options say what to measure.
+type Options struct {
+	// InFlight are the numbers of operations that are kept in flight, one scenario each.
+	InFlight []int
+	// Seconds is about how long each scenario is measured.
+	Seconds float64
+	// Waiting are the numbers of waiting operations at which memory is measured; empty leaves that out.
+	Waiting []int
+	// Floor tells whether the floor is measured too.
+	Floor bool
+	// Log is where the parts log.
+	Log *slog.Logger
+}
+
+// result is one line of output.
+type result struct {
+	Scenario            string  `json:"scenario"`
+	InFlight            int     `json:"inFlight"`
+	Operations          int     `json:"operations"`
+	StepsPerSecond      float64 `json:"stepsPerSecond"`
+	OperationsPerSecond float64 `json:"operationsPerSecond"`
+	P50MS               float64 `json:"p50Ms"`
+	P95MS               float64 `json:"p95Ms"`
+	P99MS               float64 `json:"p99Ms"`
+	CPUMSPerStep        float64 `json:"cpuMsPerStep"`
+	CommitsPerStep      float64 `json:"commitsPerStep"`
+	FsyncsPerStep       float64 `json:"fsyncsPerStep"`
+	WALBytesPerStep     float64 `json:"walBytesPerStep"`
+	PeakMemoryMB        float64 `json:"peakMemoryMB"`
+	// Ratio is steps per second in relation to the floor of the same run.
+	Ratio float64 `json:"ratioToFloor,omitempty"`
+}
+
+// memoryResult is one line of output about waiting operations.
+type memoryResult struct {
+	Scenario string  `json:"scenario"`
+	Waiting  int     `json:"waiting"`
+	HeapMB   float64 `json:"heapMB"`
+	// IdleStatementsPerSecond counts the transactions that all of keb starts while nothing happens.
+	IdleStatementsPerSecond float64 `json:"idleStatementsPerSecond"`
+}
+
+// Run measures and prints one JSON line per scenario.
+func Run(ctx context.Context, o Options, out io.Writer) (err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	dir, err := os.MkdirTemp("", "keb-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true, Log: o.Log})
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer func() { err = errors.Join(err, pg.Stop(context.WithoutCancel(ctx))) }()
+
+	print := json.NewEncoder(out)
+	for i, inFlight := range o.InFlight {
+		m := &machine{dir: filepath.Join(dir, fmt.Sprintf("run-%d", i)), pg: pg, log: o.Log}
+		load := load{inFlight: inFlight, warmUp: time.Second, measure: time.Duration(o.Seconds * float64(time.Second))}
+		keb, err := runKEB(ctx, m, load)
+		if err != nil {
+			return fmt.Errorf("bench with %d in flight: %w", inFlight, err)
+		}
+		if !o.Floor {
+			if err := print.Encode(keb); err != nil {
+				return err
+			}
+			continue
+		}
+		floor, err := runFloor(ctx, m, load)
+		if err != nil {
+			return fmt.Errorf("floor with %d in flight: %w", inFlight, err)
+		}
+		keb.Ratio = keb.StepsPerSecond / floor.StepsPerSecond
+		for _, r := range []result{keb, floor} {
+			if err := print.Encode(r); err != nil {
+				return err
+			}
+		}
+	}
+	if len(o.Waiting) == 0 {
+		return nil
+	}
+	m := &machine{dir: filepath.Join(dir, "waiting"), pg: pg, log: o.Log}
+	return runWaiting(ctx, m, o.Waiting, func(r memoryResult) error { return print.Encode(r) })
+}

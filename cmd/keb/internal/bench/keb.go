@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
+)
+
+// stepsPerOperation is what the provisioning process of the seeds has. Two of them run inside the orchestrator.
+const stepsPerOperation = 17
+
+// concurrency of each worker, so that the load and not the workers is the limit.
+const concurrency = 512
+
+// noOp is a step that does nothing.
+type noOp struct {
+	name  string
+	after time.Duration
+}
+
+func (s noOp) Name() string { return s.name }
+
+func (s noOp) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	if s.after > 0 {
+		return worker.Wait(op, s.after, "waiting, for the benchmark")
+	}
+	return op, 0, nil
+}
+
+// installation is keb with workers that do nothing.
+type installation struct {
+	bus     *bus.Bus
+	process *process.Process
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	mu      sync.Mutex
+	errs    []error
+	close   []func()
+}
+
+// install starts an orchestrator and all workers. retryAfter makes the first step of each operation wait.
+func install(ctx context.Context, p *parts, log *slog.Logger, retryAfter time.Duration) (_ *installation, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	i := &installation{cancel: cancel}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, i.stop())
+		}
+	}()
+	connect := func(name string) (*bus.Bus, error) {
+		b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: name}, bus.Deps{Log: log})
+		if err == nil {
+			i.close = append(i.close, b.Close)
+		}
+		return b, err
+	}
+	if i.bus, err = connect("bench"); err != nil {
+		return nil, err
+	}
+	if err := i.bus.EnsureStreams(ctx); err != nil {
+		return nil, err
+	}
+	ob, err := connect("orchestrator")
+	if err != nil {
+		return nil, err
+	}
+	keys, err := seal.ParseKeyring("bench:" + seal.NewKey())
+	if err != nil {
+		return nil, err
+	}
+	o, err := orchestrator.New(ctx, orchestrator.Config{DatabaseURL: p.databaseURL}, orchestrator.Deps{
+		Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	i.close = append(i.close, func() { _ = o.Close() })
+	if i.process = o.Processes()[event.Provision]; i.process == nil {
+		return nil, errors.New("there is no provisioning process")
+	}
+	wb, err := connect("workers")
+	if err != nil {
+		return nil, err
+	}
+	for name, steps := range stepsByWorker(i.process, retryAfter) {
+		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", Concurrency: concurrency, DrainTimeout: time.Second},
+			worker.Deps{Bus: wb, StageMemory: stagemem.New(wb.JetStream(), keys), Log: log}, steps...)
+		if err != nil {
+			return nil, err
+		}
+		i.run(ctx, w.Run)
+	}
+	i.run(ctx, o.Run)
+	return i, nil
+}
+
+func (i *installation) run(ctx context.Context, f func(context.Context) error) {
+	i.ended.Go(func() {
+		if err := f(ctx); err != nil {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			i.errs = append(i.errs, err)
+		}
+	})
+}
+
+func (i *installation) stop() error {
+	i.cancel()
+	i.ended.Wait()
+	for n := len(i.close) - 1; n >= 0; n-- {
+		i.close[n]()
+	}
+	return errors.Join(i.errs...)
+}
+
+func stepsByWorker(p *process.Process, retryAfter time.Duration) map[string][]worker.Step {
+	steps := map[string][]worker.Step{}
+	first := true
+	for _, stage := range p.Stages {
+		for i := range stage.Steps {
+			s := &stage.Steps[i]
+			if s.BuiltIn() {
+				continue
+			}
+			step := noOp{name: s.Name}
+			if first {
+				step.after = retryAfter
+			}
+			first = false
+			steps[s.Worker] = append(steps[s.Worker], step)
+		}
+	}
+	return steps
+}
+
+// newOperation is a provisioning for which every step's condition is true.
+func newOperation() event.Operation {
+	id := uuid.Must(uuid.NewV7()).String()
+	return event.Operation{
+		ID: id, Type: event.Provision, InstanceID: id,
+		Plan: event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
+		Context: event.Context{
+			GlobalAccountID: "3e64ebae-38b5-46a0-b1ed-9ccee153a0ae", SubaccountID: "39ba9a66-2c1a-4fe4-a28e-6e5db434084e",
+			UserID: "user@example.com", PlatformRegion: "cf-eu10", Platform: "cloudfoundry",
+		},
+		Runtime: event.Runtime{
+			Name: "demo", ShootName: "c-1a2b3c4", ShootDomain: "c-1a2b3c4.kyma.example.com", Provider: "azure", Region: "westeurope",
+		},
+		Parameters: json.RawMessage(
+			`{"name":"demo","region":"westeurope","machineType":"Standard_D4_v3","autoScalerMin":3,"autoScalerMax":20,"kymaVersion":"2.20.0"}`),
+		Credentials: []string{event.CredentialsServiceManager},
+	}
+}
+
+// begin puts requests for n operations straight on the bus.
+func (i *installation) begin(ctx context.Context, n int, started func(id string)) error {
+	messages := make([]bus.Message, n)
+	for k := range messages {
+		op := newOperation()
+		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(),
+			event.OperationRequested{Operation: op, RequestedAt: time.Now().UTC()})
+		if err != nil {
+			return err
+		}
+		messages[k] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
+		started(op.ID)
+	}
+	return i.bus.Publish(ctx, messages...)
+}
+
+func runKEB(ctx context.Context, m *machine, load load) (_ result, err error) {
+	p, err := m.parts(ctx, "keb")
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	i, err := install(ctx, p, m.log, 0)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, i.stop()) }()
+
+	l := newLoop(load.inFlight)
+	ended := func(msg *nats.Msg) {
+		// The event id of a fact starts with the operation id.
+		id, _, _ := strings.Cut(strings.ReplaceAll(msg.Header.Get("ce-id"), "%2F", "/"), "/")
+		l.finished(id)
+	}
+	sub, err := i.bus.NATS().Subscribe(event.FactSubject(event.Provision, event.TypeOperationSucceeded), ended)
+	if err != nil {
+		return result{}, fmt.Errorf("follow the facts: %w", err)
+	}
+	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
+	r, err := l.run(ctx, m, p.db, load, func(n int) error { return i.begin(context.WithoutCancel(ctx), n, l.begin) })
+	r.Scenario = "keb"
+	return r, err
+}
