@@ -95,6 +95,7 @@ func (w wireStep) step() Step {
 func Parse(canonical []byte) (*Process, error) {
 	var w wireProcess
 	dec := json.NewDecoder(bytes.NewReader(canonical))
+	// A setting of a newer release must not be dropped: the operation would run by another definition than its hash says.
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&w); err != nil {
 		return nil, fmt.Errorf("parse process: %w", err)

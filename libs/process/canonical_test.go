@@ -147,8 +147,10 @@ func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"bad duration":    {strings.Replace(good, "1h", "1 h", 1), `parse process: time: unknown unit " h" in duration "1 h"`},
 		"no stages":       {`{"operation":"provision"}`, `parse process "provision": no stages`},
 		"a stage is bare": {`{"operation":"provision","stages":[{"name":"s"}]}`, `parse process "provision": stage "s" has no steps`},
-		"bad condition": {strings.Replace(good, "true", "1", 1),
-			`parse process "provision": step "A": when: the result is int, not bool`},
+		"bad condition": {
+			strings.Replace(good, "true", "1", 1),
+			`parse process "provision": step "A": when: the result is int, not bool`,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

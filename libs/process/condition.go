@@ -67,9 +67,11 @@ func (c *compiler) condition(source string) (*condition, error) {
 	if issues.Err() != nil {
 		return nil, c.firstIssue(source, issues)
 	}
+	// dyn is refused as well: whether a parameter is a bool is known only when it is too late to say so nicely.
 	if got := ast.OutputType(); !got.IsExactType(cel.BoolType) {
 		return nil, fmt.Errorf("the result is %s, not bool%s", got, boolHint(source, got))
 	}
+	// Optimised: a list of plans becomes a set once, not at each evaluation.
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
 	estimate, err := c.env.EstimateCost(ast, sizes{})
 	if err != nil {

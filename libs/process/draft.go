@@ -75,6 +75,7 @@ func readProcess(root node) *draft {
 			d.stages = append(d.stages, stage)
 		}
 	}
+	// Without a stage every overlay would find its targets missing, which says nothing new.
 	d.broken = len(d.stages) == 0
 	return d
 }

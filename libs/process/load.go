@@ -40,6 +40,7 @@ func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 		case again:
 			out.add(d.at, "operation %s is already defined in %s", d.operation, first.at.file)
 		case d.operation != stem:
+			// One file per operation, found by its name, is what overlays and people rely on.
 			out.add(d.at, "operation %s must be in a file %s.yaml", d.operation, d.operation)
 			d.broken = true
 			drafts[d.operation] = d
@@ -58,6 +59,7 @@ func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 			}
 		}
 	}
+	// Rules are checked after the overlays: one may break what was right, and repair what was wrong.
 	set := Set{}
 	var compile compiler
 	for _, operation := range slices.Sorted(maps.Keys(drafts)) {

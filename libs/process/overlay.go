@@ -58,6 +58,7 @@ func applyOverlay(root node, drafts map[event.OperationType]*draft) {
 		if fields == nil || d.broken {
 			continue
 		}
+		// One change per item keeps their order plain: a mapping has none.
 		if len(item.Content) != 2 {
 			item.problem("a change has one of the keys %s", strings.Join(keys, ", "))
 			continue
@@ -99,6 +100,7 @@ func (d *draft) addStage(n node) {
 	if fields == nil {
 		return
 	}
+	// What is left without the place is a stage like any other.
 	inner := node{Node: n.without("before", "after"), file: n.file, out: n.out}
 	stage := readStage(inner)
 	if stage == nil {
@@ -143,6 +145,7 @@ func (d *draft) move(n node) {
 	if !ok {
 		return
 	}
+	// Taken out first, so that a place next to itself is an unknown step rather than a surprise.
 	step := from.steps[i]
 	from.steps = slices.Delete(from.steps, i, i+1)
 	stage, j, ok := d.place(n, fields)

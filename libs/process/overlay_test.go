@@ -32,26 +32,46 @@ func TestOverlaysChangeTheOrderOfSteps(t *testing.T) {
 		overlay string
 		want    []string
 	}{
-		"add after": {"  - add: {after: One, step: {name: Hello, worker: hello}}",
-			[]string{"start: Starting", "create: One Hello Two Three", "finish: Four"}},
-		"add before, with its stage named": {"  - add: {stage: finish, before: Four, step: {name: Hello, worker: hello}}",
-			[]string{"start: Starting", "create: One Two Three", "finish: Hello Four"}},
-		"add to the end of a stage": {"  - add: {stage: create, step: {name: Hello, worker: hello}}",
-			[]string{"start: Starting", "create: One Two Three Hello", "finish: Four"}},
-		"add a stage at the end": {"  - addStage: {name: hello, steps: [{name: Hello, worker: hello}]}",
-			[]string{"start: Starting", "create: One Two Three", "finish: Four", "hello: Hello"}},
-		"add a stage before another": {"  - addStage: {name: hello, before: finish, steps: [{name: Hello, worker: hello}]}",
-			[]string{"start: Starting", "create: One Two Three", "hello: Hello", "finish: Four"}},
-		"add a stage after another": {"  - addStage: {name: hello, after: start, steps: [{name: Hello, worker: hello}]}",
-			[]string{"start: Starting", "hello: Hello", "create: One Two Three", "finish: Four"}},
-		"move within a stage": {"  - move: {step: One, after: Three}",
-			[]string{"start: Starting", "create: Two Three One", "finish: Four"}},
-		"move to another stage, which leaves none behind": {"  - move: {step: Four, before: Two}",
-			[]string{"start: Starting", "create: One Four Two Three"}},
-		"disable": {"  - disable: Two",
-			[]string{"start: Starting", "create: One Three", "finish: Four"}},
-		"a later change sees an earlier one": {"  - add: {after: One, step: {name: Hello, worker: hello}}\n  - move: {step: Two, before: Hello}",
-			[]string{"start: Starting", "create: One Two Hello Three", "finish: Four"}},
+		"add after": {
+			"  - add: {after: One, step: {name: Hello, worker: hello}}",
+			[]string{"start: Starting", "create: One Hello Two Three", "finish: Four"},
+		},
+		"add before, with its stage named": {
+			"  - add: {stage: finish, before: Four, step: {name: Hello, worker: hello}}",
+			[]string{"start: Starting", "create: One Two Three", "finish: Hello Four"},
+		},
+		"add to the end of a stage": {
+			"  - add: {stage: create, step: {name: Hello, worker: hello}}",
+			[]string{"start: Starting", "create: One Two Three Hello", "finish: Four"},
+		},
+		"add a stage at the end": {
+			"  - addStage: {name: hello, steps: [{name: Hello, worker: hello}]}",
+			[]string{"start: Starting", "create: One Two Three", "finish: Four", "hello: Hello"},
+		},
+		"add a stage before another": {
+			"  - addStage: {name: hello, before: finish, steps: [{name: Hello, worker: hello}]}",
+			[]string{"start: Starting", "create: One Two Three", "hello: Hello", "finish: Four"},
+		},
+		"add a stage after another": {
+			"  - addStage: {name: hello, after: start, steps: [{name: Hello, worker: hello}]}",
+			[]string{"start: Starting", "hello: Hello", "create: One Two Three", "finish: Four"},
+		},
+		"move within a stage": {
+			"  - move: {step: One, after: Three}",
+			[]string{"start: Starting", "create: Two Three One", "finish: Four"},
+		},
+		"move to another stage, which leaves none behind": {
+			"  - move: {step: Four, before: Two}",
+			[]string{"start: Starting", "create: One Four Two Three"},
+		},
+		"disable": {
+			"  - disable: Two",
+			[]string{"start: Starting", "create: One Three", "finish: Four"},
+		},
+		"a later change sees an earlier one": {
+			"  - add: {after: One, step: {name: Hello, worker: hello}}\n  - move: {step: Two, before: Hello}",
+			[]string{"start: Starting", "create: One Two Hello Three", "finish: Four"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

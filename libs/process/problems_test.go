@@ -53,8 +53,7 @@ func expectProblems(t *testing.T, want []string, err error) {
 	if diff := cmp.Diff(want, got, cmpopts.SortSlices(strings.Compare)); diff != "" {
 		t.Errorf("problems differ (-want +got):\n%s", diff)
 	}
-	var problem *process.Problem
-	if !errors.As(err, &problem) {
+	if _, ok := errors.AsType[*process.Problem](err); !ok {
 		t.Errorf("%v holds no *Problem", err)
 	}
 }

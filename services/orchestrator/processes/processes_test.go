@@ -129,21 +129,27 @@ func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
 		want        []string
 	}{
 		"azure runs everything": {event.Provision, "azure", []string{sm}, nil},
-		"without Service Manager credentials nothing is done for BTP": {event.Provision, "aws", nil,
-			[]string{"BTPOperatorOverrides", "Inject_BTP_Operator_Credentials"}},
+		"without Service Manager credentials nothing is done for BTP": {
+			event.Provision, "aws", nil,
+			[]string{"BTPOperatorOverrides", "Inject_BTP_Operator_Credentials"},
+		},
 		"trial has no external evaluation": {event.Provision, "trial", []string{sm}, []string{"AVS_Create_External_Eval_Step"}},
 		"free has no external evaluation":  {event.Provision, "free", []string{sm}, []string{"AVS_Create_External_Eval_Step"}},
 		"preview has no Reconciler and no overrides": {event.Provision, "preview", []string{sm}, []string{
 			"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
-			"Create_Cluster_Configuration", "Check_Cluster_Configuration"}},
+			"Create_Cluster_Configuration", "Check_Cluster_Configuration",
+		}},
 		"an own cluster is not made by us": {event.Provision, "own_cluster", []string{sm, event.CredentialsKubeconfig}, []string{
-			"Resolve_Target_Secret", "EDP_Registration", "Create_Runtime_Without_Kyma", "Check_Runtime", "AVS_Tags"}},
+			"Resolve_Target_Secret", "EDP_Registration", "Create_Runtime_Without_Kyma", "Check_Runtime", "AVS_Tags",
+		}},
 		"deprovisioning azure runs everything": {event.Deprovision, "azure", []string{sm}, nil},
 		"an own cluster is not removed by us": {event.Deprovision, "own_cluster", []string{sm}, []string{
-			"EDP_Deregistration", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription"}},
+			"EDP_Deregistration", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
+		}},
 		"the shared subscription of trials stays": {event.Deprovision, "trial", []string{sm}, []string{"Release_Subscription"}},
 		"preview is not in Reconciler": {event.Deprovision, "preview", nil, []string{
-			"BTPOperator_Cleanup", "Deregister_Cluster", "Check_Cluster_Deregistration"}},
+			"BTPOperator_Cleanup", "Deregister_Cluster", "Check_Cluster_Deregistration",
+		}},
 	}
 	set := load(t)
 	for name, tc := range tests {

@@ -201,7 +201,8 @@ func TestDeprovisionFindsThePlanItself(t *testing.T) {
 		"from the instance": {map[string][]string{"GET " + instancePath: {`200 {"service_id":"svc","plan_id":"p-azure"}`}}, nil},
 		"from the orchestrator, while it is being provisioned": {map[string][]string{
 			"GET " + instancePath: {`404 {}`}, "GET /operations": {`200 {"data":[{"plan":"azure"}],"count":1,"totalCount":1}`},
-			"GET /oauth/cf-eu10/v2/catalog": {catalog}}, nil},
+			"GET /oauth/cf-eu10/v2/catalog": {catalog},
+		}, nil},
 		"from the flag": {map[string][]string{"GET /oauth/cf-eu10/v2/catalog": {catalog}}, []string{"--plan", "azure"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,11 +260,15 @@ func TestUpRefusesWhatCannotBe(t *testing.T) {
 		args []string
 		want string
 	}{
-		"an address for others": {[]string{"--osb-addr", "0.0.0.0:8080"},
-			`keb: --osb-addr (KEB_OSB_ADDR): "0.0.0.0:8080" is not a loopback address; keb up is for one machine, write for example 127.0.0.1:8080`},
+		"an address for others": {
+			[]string{"--osb-addr", "0.0.0.0:8080"},
+			`keb: --osb-addr (KEB_OSB_ADDR): "0.0.0.0:8080" is not a loopback address; keb up is for one machine, write for example 127.0.0.1:8080`,
+		},
 		"no port": {[]string{"--operator-addr", "127.0.0.1"}, `keb: --operator-addr (KEB_OPERATOR_ADDR): "127.0.0.1" is not host:port`},
-		"one address for two": {[]string{"--operator-addr", "127.0.0.1:8080"},
-			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is the address of --osb-addr already"},
+		"one address for two": {
+			[]string{"--operator-addr", "127.0.0.1:8080"},
+			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is the address of --osb-addr already",
+		},
 		"no data folder":      {[]string{"--data-dir", ""}, "keb: --data-dir (KEB_DATA_DIR): must not be empty"},
 		"an unknown overlays": {[]string{"--overlays", "absent"}, "keb: overlay folder absent does not exist; name an existing one with --overlays or KEB_OVERLAYS"},
 	} {

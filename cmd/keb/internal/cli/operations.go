@@ -54,10 +54,12 @@ func newOperations(o *options) *cobra.Command {
 	return cmd
 }
 
+// states lists what --state takes, in the order of an operation's life.
 func states() []string {
 	return []string{string(event.Pending), string(event.InProgress), string(event.Succeeded), string(event.Failed), string(event.Cancelled)}
 }
 
+// types lists what --type takes.
 func types() []string {
 	var names []string
 	for _, t := range event.OperationTypes() {
@@ -66,7 +68,9 @@ func types() []string {
 	return names
 }
 
+// checkFilter refuses what could only give an empty list, so that a typing error does not look like an answer.
 func checkFilter(f *operator.Filter) error {
+	// The state has a blank in it, which is a nuisance in a shell.
 	if f.State == "in-progress" || f.State == "in_progress" {
 		f.State = string(event.InProgress)
 	}
@@ -83,6 +87,7 @@ func checkFilter(f *operator.Filter) error {
 	return nil
 }
 
+// printOperations prints a table: what needs attention is in its last column.
 func printOperations(out io.Writer, list *operator.Operations, now time.Time) error {
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(out, "no operations")
@@ -162,6 +167,7 @@ func newOperation(o *options) *cobra.Command {
 	return cmd
 }
 
+// historyText lists every execution in the order of cursors, which is the order in which they counted.
 func historyText(op *operator.Operation) string {
 	var text bytes.Buffer
 	text.WriteString("\nhistory:\n")

@@ -218,6 +218,7 @@ func (o *ordering) finish(ctx context.Context, client *osbclient.Client, instanc
 	return nil
 }
 
+// print tells what was answered, for whoever does not wait.
 func (o *ordering) print(r ordered, what string) error {
 	if o.json() {
 		return printJSON(o.Out, r)

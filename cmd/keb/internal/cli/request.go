@@ -25,6 +25,7 @@ type request struct {
 	Parameters       json.RawMessage `json:"parameters"`
 }
 
+// maxRequest bounds what is read from standard input.
 const maxRequest = 4 << 20
 
 // readRequest reads a request file; "-" is standard input.
@@ -45,6 +46,7 @@ func readRequest(path string, stdin io.Reader) (*request, error) {
 	}
 	var r request
 	dec := json.NewDecoder(bytes.NewReader(content))
+	// A misspelt key would otherwise be left out of the order, silently.
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%s:%d: %s", path, lineOf(content, dec, err), jsonProblem(err))
@@ -79,6 +81,7 @@ func lineOf(content []byte, dec *json.Decoder, err error) int {
 	return 1 + bytes.Count(content[:min(int(offset), len(content))], []byte("\n"))
 }
 
+// jsonProblem says in plain words what the decoder found.
 func jsonProblem(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -110,6 +113,7 @@ func (r *request) instance(flag string) string {
 	return uuid.NewString()
 }
 
+// provisioning is what goes over the wire; what the file leaves out stays out.
 func (r *request) provisioning() osbclient.Provisioning {
 	p := osbclient.Provisioning{
 		ServiceID: r.ServiceID, PlanID: r.PlanID, OrganizationGUID: r.OrganizationGUID, SpaceGUID: r.SpaceGUID,

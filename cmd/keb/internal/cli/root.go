@@ -44,6 +44,7 @@ func Main(ctx context.Context, args []string, std IO) int {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		// Whoever pressed Ctrl-C needs no explanation.
 		return exitFailed
 	}
 	_, _ = fmt.Fprintf(std.Err, "keb: %s\n", service.OneLine(err)) // nowhere else to say it
@@ -65,6 +66,7 @@ func isCobraUsage(err error) bool {
 
 func newRoot(std IO) *cobra.Command {
 	o := &options{IO: std}
+	// Errors and usage are printed by Main, in one line; cobra would print the whole help after each mistake.
 	root := &cobra.Command{
 		Use:   "keb",
 		Short: "Run Kyma Environment Broker, order runtimes, and see where operations stand",

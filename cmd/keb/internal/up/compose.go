@@ -33,6 +33,7 @@ func (s *system) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Streams may be gone, for example because somebody has deleted the folder of the bus; what was in them is sent again.
 	if err := shared.EnsureStreams(ctx); err != nil {
 		return err
 	}
@@ -92,6 +93,7 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The orchestrator opens its own pools and migrates its own schema.
 	o, err := orchestrator.New(ctx, orchestrator.Config{DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
 		Registerer: s.registry, Gatherer: s.registry,
@@ -120,8 +122,10 @@ func (s *system) addBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Not from the environment, which the command line has read already: its flags decide.
 	cfg := broker.Defaults()
 	cfg.User, cfg.Password, cfg.SealKeys = s.cfg.User, s.cfg.Password, s.keys
+	// A runtime takes seconds here, so platforms may ask more often than the default of the service says.
 	cfg.RetryAfter = time.Second
 	srv, err := broker.New(ctx, cfg, broker.Deps{
 		DB: db, Bus: b, Log: s.log.With("component", "broker"), Registerer: s.registry,
@@ -139,6 +143,7 @@ func (s *system) addWorkers(ctx context.Context, landscapeURL string) error {
 	if err != nil {
 		return err
 	}
+	// All workers share one connection, as the replicas of one big worker would: none of them owns a database or a port.
 	memory := stagemem.New(b.JetStream(), s.keyring)
 	services, err := stepworkers.All(landscapeURL, stepworkers.Options{Fast: s.cfg.Fast, Registerer: s.registry})
 	if err != nil {

@@ -45,7 +45,8 @@ func (c Config) Validate() error {
 	var problems []error
 	used := map[string]string{}
 	for _, a := range []struct{ flag, variable, addr string }{
-		{"--osb-addr", "KEB_OSB_ADDR", c.OSBAddr}, {"--operator-addr", "KEB_OPERATOR_ADDR", c.OperatorAddr},
+		{"--osb-addr", "KEB_OSB_ADDR", c.OSBAddr},
+		{"--operator-addr", "KEB_OPERATOR_ADDR", c.OperatorAddr},
 		{"--landscape-addr", "KEB_LANDSCAPE_ADDR", c.LandscapeAddr},
 	} {
 		name := a.flag + " (" + a.variable + ")"

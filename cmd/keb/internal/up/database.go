@@ -25,8 +25,10 @@ func startDatabase(ctx context.Context, cfg Config, log *slog.Logger, tell func(
 	if cfg.DatabaseURL != "" {
 		return cfg.DatabaseURL, nil, reach(ctx, cfg.DatabaseURL)
 	}
+	// Durable: this is the truth of the system, and people pull plugs.
 	local := pglocal.Config{DataDir: filepath.Join(cfg.DataDir, "postgres"), Durable: true, Log: log.With("component", "postgres")}
 	srv, err := pglocal.Start(ctx, local)
+	// A folder in KEB_POSTGRES_BIN that holds no server is the user's mistake and not a reason to download one.
 	if errors.Is(err, pglocal.ErrNoBinaries) {
 		tell("No Postgres on this machine: downloading one, once.")
 		if local.BinDir, err = fetch(ctx, cfg.DataDir); err == nil {

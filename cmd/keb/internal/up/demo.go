@@ -63,6 +63,7 @@ func (d *demo) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// An earlier run has ended it. One that was killed meanwhile is asynchronous still, and is followed from where it is.
 	if !answer.Async {
 		return d.tell("The sample runtime is there already: instance %s.\n", SampleInstance)
 	}
@@ -73,11 +74,13 @@ func (d *demo) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The broker publishes after it has answered, so the orchestrator may not know the operation yet.
 	op, err := watch.Follow(ctx, source, answer.Operation, &watch.Lines{Out: d.out, Prefix: "  "},
 		watch.Config{Every: 200 * time.Millisecond, Await: true})
 	if err != nil {
 		return err
 	}
+	// The platform's view follows the orchestrator's by a moment; the sample is done when the platform is told so.
 	last, err := client.Poll(ctx, SampleInstance, op.ID, nil)
 	if err != nil {
 		return err

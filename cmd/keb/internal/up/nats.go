@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// The store is bounded, so that a bus that nobody reads does not fill the disk.
 const (
 	natsReady     = 30 * time.Second
 	maxStageBytes = 1 << 30
@@ -19,6 +20,7 @@ const (
 
 // startNATS starts a server with JetStream in the data folder, on its usual port if that is free.
 func startNATS(dataDir string, log *slog.Logger) (*server.Server, error) {
+	// A fixed port lets a worker in another terminal find the bus; a second keb on the machine makes do with any.
 	port := natsPort
 	if !portIsFree(port) {
 		port = server.RANDOM_PORT
@@ -38,6 +40,7 @@ func startNATS(dataDir string, log *slog.Logger) (*server.Server, error) {
 func tryNATS(dataDir string, port int, log *slog.Logger) (*server.Server, error) {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "keb", Host: "127.0.0.1", Port: port,
+		// Signals are ours, and the listener is on the loopback address, so there are no users.
 		JetStream: true, StoreDir: filepath.Join(dataDir, "nats"),
 		JetStreamMaxMemory: maxStageBytes, JetStreamMaxStore: maxStoreBytes,
 		NoSigs: true,
@@ -84,17 +87,28 @@ type natsLog struct {
 	fatal chan string
 }
 
+// Noticef logs what the server reports about itself; that is much, so it is for debugging only.
 func (l *natsLog) Noticef(format string, v ...any) {
 	l.log.Debug("nats notice", "text", fmt.Sprintf(format, v...))
 }
+
+// Warnf logs a warning.
 func (l *natsLog) Warnf(format string, v ...any) {
 	l.log.Warn("nats warning", "text", fmt.Sprintf(format, v...))
 }
+
+// Errorf logs an error.
 func (l *natsLog) Errorf(format string, v ...any) {
 	l.log.Error("nats error", "text", fmt.Sprintf(format, v...))
 }
+
+// Debugf drops the text; the server is never asked for it.
 func (l *natsLog) Debugf(string, ...any) {}
+
+// Tracef drops the text; the server is never asked for it.
 func (l *natsLog) Tracef(string, ...any) {}
+
+// Fatalf logs the text and keeps it for tryNATS; the server goes on half dead after it.
 func (l *natsLog) Fatalf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	l.log.Error("nats error", "text", text)

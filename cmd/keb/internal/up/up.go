@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,7 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
+	// From here on everything that was started is stopped again, in reverse order, whatever goes wrong.
 	s := &system{cfg: cfg, out: out, log: newLog(file, screen, cfg.Verbose), registry: service.Registry()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.start(ctx); err != nil {
@@ -63,8 +65,8 @@ func (s *system) later(f func() error) { s.closers = append(s.closers, f) }
 
 func (s *system) close() error {
 	var problems []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		problems = append(problems, s.closers[i]())
+	for _, closer := range slices.Backward(s.closers) {
+		problems = append(problems, closer())
 	}
 	return errors.Join(problems...)
 }
@@ -110,7 +112,7 @@ func (s *system) listen(addr, flag string, into *net.Listener) error {
 		return fmt.Errorf("%w (%s)", err, flag)
 	}
 	*into = ln
-	// A server closes its listener; this is for a start that fails before.
+	// A server closes its listener; this is for a start that fails before that.
 	s.later(func() error { _ = ln.Close(); return nil })
 	return nil
 }

@@ -35,10 +35,14 @@ func running() *operator.Operation {
 				{Name: "Starting", Worker: "orchestrator", State: operator.StepSucceeded, Attempts: 1},
 			}},
 			{Name: "create_runtime", State: operator.StageCurrent, Attempt: 2, Steps: []operator.Step{
-				{Name: "Resolve_Target_Secret", Worker: "hyperscaler", State: operator.StepSucceeded, Attempts: 1, DurationMS: 120,
-					FirstTriedAt: at(time.Second), FinishedAt: at(40 * time.Second)},
-				{Name: "EDP_Registration", Worker: "edp", State: operator.StepRetrying, Attempts: 2, FirstTriedAt: at(3 * time.Second),
-					Error: &operator.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"}},
+				{
+					Name: "Resolve_Target_Secret", Worker: "hyperscaler", State: operator.StepSucceeded, Attempts: 1, DurationMS: 120,
+					FirstTriedAt: at(time.Second), FinishedAt: at(40 * time.Second),
+				},
+				{
+					Name: "EDP_Registration", Worker: "edp", State: operator.StepRetrying, Attempts: 2, FirstTriedAt: at(3 * time.Second),
+					Error: &operator.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"},
+				},
 				{Name: "BTPOperatorOverrides", Worker: "btp", State: operator.StepSkipped, Message: "the condition is false"},
 				{Name: "Check_Runtime", Worker: "provisioner", State: operator.StepWaiting},
 			}},
@@ -74,8 +78,10 @@ func incomplete() *operator.Operation {
 		ID: "op-3", Type: "deprovision", State: "succeeded", InstanceID: "inst-1", Plan: "aws", CreatedAt: t0, StartedAt: at(0),
 		FinishedAt: at(2*time.Hour + 5*time.Minute), NotCompleted: []string{"De-provision_AVS_Evaluations"},
 		Stages: []operator.Stage{{Name: "de_provision_avs_evaluations", State: operator.StageFinished, Attempt: 1, Steps: []operator.Step{
-			{Name: "De-provision_AVS_Evaluations", Worker: "avs", State: operator.StepNotCompleted, Attempts: 6,
-				FirstTriedAt: at(0), FinishedAt: at(65 * time.Second), Error: &operator.Error{Message: "unreachable"}},
+			{
+				Name: "De-provision_AVS_Evaluations", Worker: "avs", State: operator.StepNotCompleted, Attempts: 6,
+				FirstTriedAt: at(0), FinishedAt: at(65 * time.Second), Error: &operator.Error{Message: "unreachable"},
+			},
 		}}},
 	}
 }
