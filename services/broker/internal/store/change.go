@@ -28,10 +28,10 @@ func (t *Tx) Reserve(ctx context.Context, i *instance.Instance) (bool, error) {
 		i.ID, i.ServiceID, i.Plan.ID, i.Plan.Name, string(origin), string(runtime), string(i.Sent), string(i.Effective),
 		i.DashboardURL, i.RequestHash, i.OperationID, i.CreatedAt)
 	if err != nil {
-		return false, wrap("reserve instance", err)
+		return false, wrap(ctx, "reserve instance", err)
 	}
 	n, err := res.RowsAffected()
-	return n == 1, wrap("reserve instance", err)
+	return n == 1, wrap(ctx, "reserve instance", err)
 }
 
 // Lock reads an instance and keeps others from changing it until the transaction ends. It returns ErrNotFound.
@@ -74,18 +74,18 @@ func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 		r.Operation.ID, r.Operation.InstanceID, string(r.Operation.Type), string(event.Pending), r.At,
 		string(payload), string(extensions))
 	if err != nil {
-		return wrap("insert operation", err)
+		return wrap(ctx, "insert operation", err)
 	}
 	_, err = t.tx.ExecContext(ctx, `UPDATE broker.instances SET operation_id = $2 WHERE id = $1 AND operation_id <> $2`,
 		r.Operation.InstanceID, r.Operation.ID)
-	return wrap("insert operation", err)
+	return wrap(ctx, "insert operation", err)
 }
 
 // Supersede marks an unfinished operation as ended by a deprovisioning.
 func (t *Tx) Supersede(ctx context.Context, operationID, by string) error {
 	_, err := t.tx.ExecContext(ctx, `UPDATE broker.operations SET superseded_by = $2
 		WHERE id = $1 AND superseded_by = '' AND state IN ('pending', 'in progress')`, operationID, by)
-	return wrap("supersede operation", err)
+	return wrap(ctx, "supersede operation", err)
 }
 
 // InsertCredentials keeps sealed credentials of an instance, by name.
@@ -94,7 +94,7 @@ func (t *Tx) InsertCredentials(ctx context.Context, instanceID string, sealed ma
 		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed) VALUES ($1, $2, $3)`,
 			instanceID, name, value)
 		if err != nil {
-			return wrap("insert credentials", err)
+			return wrap(ctx, "insert credentials", err)
 		}
 	}
 	return nil
@@ -105,20 +105,20 @@ func (t *Tx) CredentialNames(ctx context.Context, instanceID string) ([]string, 
 	var names []string
 	err := t.tx.SelectContext(ctx, &names,
 		`SELECT name FROM broker.credentials WHERE instance_id = $1 ORDER BY name`, instanceID)
-	return names, wrap("list credentials", err)
+	return names, wrap(ctx, "list credentials", err)
 }
 
 // Revive forgets that an instance with this id was there before.
 func (t *Tx) Revive(ctx context.Context, instanceID string) error {
 	_, err := t.tx.ExecContext(ctx, `DELETE FROM broker.tombstones WHERE instance_id = $1`, instanceID)
-	return wrap("revive instance", err)
+	return wrap(ctx, "revive instance", err)
 }
 
 // MarkDeleted keeps an instance that the platform no longer sees, for the work that is left to do.
 func (t *Tx) MarkDeleted(ctx context.Context, instanceID string, at time.Time) error {
 	_, err := t.tx.ExecContext(ctx,
 		`UPDATE broker.instances SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL`, instanceID, at)
-	return wrap("mark instance deleted", err)
+	return wrap(ctx, "mark instance deleted", err)
 }
 
 // Bury removes an instance with its credentials, leaves a tombstone, and blanks what its operations still hold of the
@@ -134,7 +134,7 @@ func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
 			WHERE instance_id = $1 AND request IS NOT NULL AND published_at IS NOT NULL AND $2::timestamptz IS NOT NULL`,
 	} {
 		if _, err := t.tx.ExecContext(ctx, statement, instanceID, at); err != nil {
-			return wrap("bury instance", err)
+			return wrap(ctx, "bury instance", err)
 		}
 	}
 	return nil
@@ -184,7 +184,7 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 			postgres.Array(steps), postgres.Array(stageTries), postgres.Array(stepTries), postgres.Array(messages),
 			postgres.Array(failures), at)
 		if err != nil {
-			return wrap("apply changes", err)
+			return wrap(ctx, "apply changes", err)
 		}
 		if len(openIDs) == 0 {
 			return nil
@@ -194,6 +194,6 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 			FROM (SELECT id, array_agg(name) AS names FROM unnest($1::text[], $2::text[]) AS u (id, name) GROUP BY id) v
 			WHERE o.id = v.id AND NOT o.not_completed @> v.names`,
 			postgres.Array(openIDs), postgres.Array(openNames))
-		return wrap("apply changes", err)
+		return wrap(ctx, "apply changes", err)
 	})
 }

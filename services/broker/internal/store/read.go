@@ -48,7 +48,7 @@ func (s *Store) Known(ctx context.Context, instanceID string) (there, buried boo
 	}
 	err = s.db.GetContext(ctx, &row, `SELECT EXISTS (SELECT FROM broker.instances WHERE id = $1) AS there,
 		EXISTS (SELECT FROM broker.tombstones WHERE instance_id = $1) AS buried`, instanceID)
-	return row.There, row.Buried, wrap("look up instance", err)
+	return row.There, row.Buried, wrap(ctx, "look up instance", err)
 }
 
 // Credentials reads the sealed credentials of an instance for one of its unfinished operations. Anything else, such as
@@ -61,7 +61,7 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 		JOIN broker.operations o ON o.instance_id = c.instance_id
 		WHERE c.instance_id = $1 AND o.id = $2 AND c.name = $3 AND o.state IN ('pending', 'in progress')`,
 		storable(instanceID), storable(operationID), storable(name))
-	return sealed, wrap("read credentials", err)
+	return sealed, wrap(ctx, "read credentials", err)
 }
 
 // Publication is a request that is to be published.
@@ -105,7 +105,7 @@ func (s *Store) publications(ctx context.Context, query string, args ...any) ([]
 	defer cancel()
 	var rows []publicationRow
 	if err := s.db.SelectContext(ctx, &rows, query, args...); err != nil {
-		return nil, wrap("list publications", err)
+		return nil, wrap(ctx, "list publications", err)
 	}
 	out := make([]Publication, len(rows))
 	for i, r := range rows {
@@ -147,7 +147,7 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 		WHERE state IN ('pending', 'in progress') AND seq > $2 AND heard_at < $1 AND published_at IS NOT NULL
 		ORDER BY seq LIMIT $3`, since, after, limit)
 	if err != nil {
-		return nil, 0, wrap("list silent operations", err)
+		return nil, 0, wrap(ctx, "list silent operations", err)
 	}
 	for _, r := range rows {
 		ids = append(ids, r.ID)
@@ -179,5 +179,5 @@ func (s *Store) exec(ctx context.Context, operation, statement string, args ...a
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, err := s.db.ExecContext(ctx, statement, args...)
-	return wrap(operation, err)
+	return wrap(ctx, operation, err)
 }

@@ -58,7 +58,7 @@ func New(db *sqlx.DB, timeout time.Duration) *Store { return &Store{db: db, time
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return wrap("ping database", s.db.PingContext(ctx))
+	return wrap(ctx, "ping database", s.db.PingContext(ctx))
 }
 
 // Tx is what can be done within one transaction.
@@ -79,17 +79,18 @@ func (s *Store) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) er
 			break
 		}
 	}
-	return wrap("transaction", err)
+	return wrap(ctx, "transaction", err)
 }
 
 // wrap tells a database that is away from everything else.
-func wrap(operation string, err error) error {
+func wrap(ctx context.Context, operation string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrNoRows):
 		return ErrNotFound
-	case postgres.IsConnection(err), errors.Is(err, context.DeadlineExceeded):
+	// A statement that ctx cut short may come back as an error of the server's own.
+	case postgres.IsConnection(err), errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
 		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", operation, err)
@@ -174,7 +175,7 @@ func getInstance(ctx context.Context, q sqlx.QueryerContext, id, lock string) (*
 	// Primary key.
 	err := sqlx.GetContext(ctx, q, &row, `SELECT `+instanceColumns+` FROM broker.instances WHERE id = $1 `+lock, id)
 	if err != nil {
-		return nil, wrap("read instance", err)
+		return nil, wrap(ctx, "read instance", err)
 	}
 	return row.instance()
 }
@@ -183,7 +184,7 @@ func getOperation(ctx context.Context, q sqlx.QueryerContext, where string, args
 	var row operationRow
 	err := sqlx.GetContext(ctx, q, &row, `SELECT `+operationColumns+` FROM broker.operations `+where, args...)
 	if err != nil {
-		return nil, wrap("read operation", err)
+		return nil, wrap(ctx, "read operation", err)
 	}
 	return row.operation()
 }
