@@ -187,3 +187,28 @@ func TestDeletionAuditsWhoAskedForIt(t *testing.T) {
 		return false
 	})
 }
+
+// The row of an instance is gone a moment before its deprovisioning ends.
+func TestBetweenRemovalAndEndTheDeprovisioningStillRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.lingering = true })
+	operation := b.accepted(b.delete("i"))
+	testkit.Eventually(t, 5*time.Second, "removal", func() bool { return b.count(`SELECT count(*) FROM broker.instances`) == 0 })
+	if a := b.put("i", order(azure)); a.status != 422 || a.text("error") != "ConcurrencyError" {
+		t.Errorf("PUT: status %d %s", a.status, a.raw)
+	}
+	if got := b.accepted(b.delete("i")); got != operation {
+		t.Errorf("DELETE: operation %s, want %s", got, operation)
+	}
+	if a := b.send(http.MethodGet, "/v2/service_instances/i", nil); a.status != 404 {
+		t.Errorf("GET: status %d %s", a.status, a.raw)
+	}
+	if a := b.last("i", ""); a.text("state") != "in progress" {
+		t.Errorf("poll: status %d %s", a.status, a.raw)
+	}
+	b.orch.set(func() { b.orch.lingering = false })
+	b.ended("i", operation, "succeeded")
+	b.provisioned("i")
+}

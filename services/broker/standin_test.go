@@ -26,6 +26,7 @@ type orchestrator struct {
 	exhausted  bool
 	retrying   bool
 	silent     bool
+	lingering  bool
 	operations map[string]*operation
 	order      []string
 	delivered  map[string]int
@@ -229,6 +230,9 @@ func (o *orchestrator) deprovision(ctx context.Context, op *operation, failing b
 		return
 	}
 	o.ran(op, "Remove_Instance")
+	if !o.until(ctx, func() bool { return !o.lingering }) {
+		return
+	}
 	o.succeed(op)
 }
 
