@@ -102,7 +102,7 @@ func (c Config) load() (process.Set, error) {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("KEB_OVERLAYS: %q is not a folder that can be read", dir)
 		}
-		overlays = append(overlays, os.DirFS(dir))
+		overlays = append(overlays, process.Named(dir, os.DirFS(dir)))
 	}
 	set, err := process.Load(c.Processes, overlays...)
 	if err != nil {

@@ -80,6 +80,11 @@ func TestADeprovisioningCancelsAProvisioningAtItsNextResult(t *testing.T) {
 	s.request(remove)
 	s.await(update, event.Cancelled)
 	s.await(remove, event.Pending)
+	var shown struct{ CancelRequested string }
+	s.get("/operations/"+provision.ID, &shown)
+	if want := "preempted by deprovisioning " + remove.ID; shown.CancelRequested != want {
+		t.Errorf("cancel requested: %q, want %q", shown.CancelRequested, want)
+	}
 	close(open)
 	s.await(provision, event.Cancelled)
 	s.await(remove, event.Succeeded)

@@ -27,11 +27,13 @@ type operation struct {
 	Error        *event.Error         `json:"error,omitempty"`
 	NotCompleted []string             `json:"notCompleted"`
 	// WaitingFor says why an operation that has not ended is not moving; absent while a worker executes its step.
-	WaitingFor string     `json:"waitingFor,omitempty"`
-	DueAt      *time.Time `json:"dueAt,omitempty"`
-	CreatedAt  time.Time  `json:"createdAt"`
-	StartedAt  *time.Time `json:"startedAt,omitempty"`
-	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	WaitingFor string `json:"waitingFor,omitempty"`
+	// CancelRequested is why the operation is to be cancelled; it happens with the next result of its step.
+	CancelRequested string     `json:"cancelRequested,omitempty"`
+	DueAt           *time.Time `json:"dueAt,omitempty"`
+	CreatedAt       time.Time  `json:"createdAt"`
+	StartedAt       *time.Time `json:"startedAt,omitempty"`
+	FinishedAt      *time.Time `json:"finishedAt,omitempty"`
 }
 
 // detail is an operation with its stages and history.
@@ -108,6 +110,9 @@ func (a *API) view(r *store.Row, p *process.Process, running string) operation {
 		o.Stage, o.Step = p.Stages[r.Stage].Name, p.Stages[r.Stage].Steps[r.Step].Name
 	}
 	o.WaitingFor = a.waitingFor(r, p, running)
+	if !r.Status.Final() {
+		o.CancelRequested = r.CancelReason
+	}
 	return o
 }
 
