@@ -18,6 +18,9 @@ on an embedded NATS server with file storage and a Postgres server of its own wi
 measured: the same messages and rows with none of our code in between. Run it on a quiet machine; it needs no running system.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(b.Waiting) == 1 && b.Waiting[0] == 0 {
+				b.Waiting = nil
+			}
 			for _, n := range append(slices.Clone(b.InFlight), b.Waiting...) {
 				if n < 1 {
 					return usageError("--in-flight and --waiting take numbers from 1, not %d", n)
@@ -32,7 +35,7 @@ measured: the same messages and rows with none of our code in between. Run it on
 	flags := cmd.Flags()
 	flags.IntSliceVar(&b.InFlight, "in-flight", []int{1, 50, 500, 2000}, "operations in flight, one scenario each")
 	flags.Float64Var(&b.Seconds, "seconds", 10, "how long each scenario is measured")
-	flags.IntSliceVar(&b.Waiting, "waiting", []int{1000, 50000}, "waiting operations at which memory is measured")
+	flags.IntSliceVar(&b.Waiting, "waiting", []int{1000, 50000}, "waiting operations at which memory is measured; 0 leaves that out")
 	flags.BoolVar(&b.Floor, "floor", true, "measure the floor as well")
 	return cmd
 }
