@@ -7,6 +7,8 @@ require (
 	github.com/google/uuid v1.6.0
 )
 
+require go.uber.org/goleak v1.3.0 // indirect
+
 replace github.com/kyma-project/keb/libs => ../libs
 
 replace github.com/kyma-project/keb/services/broker => ../services/broker
