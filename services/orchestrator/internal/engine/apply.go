@@ -112,10 +112,10 @@ func (m *machine) result(r Result) error {
 	switch r.Outcome {
 	case event.OutcomeSucceeded:
 		m.recordStep(r, event.OutcomeSucceeded, nil)
-		m.pass()
+		m.completed()
 	case event.OutcomeSkipped:
 		m.recordStep(r, event.OutcomeSkipped, nil)
-		m.pass()
+		m.completed()
 	case event.OutcomeNotCompleted:
 		m.passOver(r)
 	case event.OutcomeRetry:
@@ -148,6 +148,15 @@ func (m *machine) pass() {
 	_, step := m.s.current(m.p)
 	m.dropTry(step.Name)
 	m.nextStep()
+}
+
+// completed leaves the current step behind as done, although an earlier attempt of the stage may have passed over it.
+func (m *machine) completed() {
+	_, step := m.s.current(m.p)
+	if i := slices.Index(m.s.NotCompleted, step.Name); i >= 0 {
+		m.s.NotCompleted = slices.Concat(m.s.NotCompleted[:i], m.s.NotCompleted[i+1:])
+	}
+	m.pass()
 }
 
 // passOver goes on although the current step is not completed.
@@ -413,7 +422,7 @@ func (m *machine) advance() {
 		case step.Worker == process.WorkerOrchestrator:
 			m.s.StepAttempt++
 			m.recordStep(local, event.OutcomeSucceeded, nil)
-			m.pass()
+			m.completed()
 		default:
 			m.dispatch(step)
 			return
@@ -423,7 +432,7 @@ func (m *machine) advance() {
 
 func (m *machine) skipHere(r Result) {
 	m.recordStep(r, event.OutcomeSkipped, nil)
-	m.pass()
+	m.completed()
 }
 
 func (m *machine) finishStage(stage *process.Stage) {
