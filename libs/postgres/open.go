@@ -39,18 +39,19 @@ type Config struct {
 
 // Open returns a pool whose server has answered. A server that cannot be reached yet, or that is still starting, is
 // tried again until ctx ends; what repetition cannot cure (a wrong password, a missing database, a bad URL) is
-// returned at once. No error contains the password.
+// returned at once. No error contains the password. A call on the pool returns within a second after its context has ended,
+// also when the server has fallen silent.
 func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
 	dsn, err := cfg.dsn()
 	if err != nil {
 		return nil, err
 	}
-	connector, err := pq.NewConnector(dsn)
+	driverConnector, err := pq.NewConnector(dsn)
 	if err != nil {
 		// The driver's parse errors may quote the connection string.
 		return nil, errors.New("open postgres: the database URL is not understood by the driver")
 	}
-	db := sqlx.NewDb(sql.OpenDB(connector), "postgres")
+	db := sqlx.NewDb(sql.OpenDB(connector{driverConnector}), "postgres")
 	maxOpen := cfg.MaxOpen
 	if maxOpen == 0 {
 		maxOpen = defaultMaxOpen
