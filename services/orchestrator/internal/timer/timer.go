@@ -114,11 +114,22 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	now := t.now()
+	held := false
 	if due(look.NextDue, now) {
-		if _, err := d.Due(ctx); err != nil {
+		n, err := d.Due(ctx)
+		if err != nil {
 			return fmt.Errorf("sweep: %w", err)
 		}
-	} else if !look.NextDue.IsZero() && look.NextDue.Before(now.Add(t.cfg.Every)) {
+		// Only the earliest time was known; the one after it is found now, not a whole sweep later.
+		if held = n == 0; !held {
+			if look, err = t.looker.Look(ctx); err != nil {
+				return fmt.Errorf("sweep: %w", err)
+			}
+			now = t.now()
+		}
+	}
+	// What is due and was not taken up is held by another orchestrator.
+	if !held && !look.NextDue.IsZero() && look.NextDue.Before(now.Add(t.cfg.Every)) {
 		t.Wake(look.NextDue)
 	}
 	if due(look.NextUnanswered, now) {

@@ -1,0 +1,218 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
+)
+
+const every = time.Second
+
+// fakeStore holds the times of operations, as seconds and nanoseconds since the start, and is the Looker and the Dispatcher.
+type fakeStore struct {
+	start      time.Time
+	due        []time.Time
+	unanswered []time.Time
+	pending    bool
+	failing    map[string]bool
+	calls      []string
+	taken      []time.Duration // when each due operation was taken up
+	looks      int
+	held       int // how many operations another orchestrator holds
+}
+
+func (f *fakeStore) call(name string) error {
+	f.calls = append(f.calls, fmt.Sprint(name, " at ", time.Since(f.start)))
+	if f.failing[name] {
+		return errors.New(name + " is broken")
+	}
+	return nil
+}
+
+func first(times []time.Time) time.Time {
+	if len(times) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(times, time.Time.Compare)
+}
+
+func (f *fakeStore) Look(context.Context) (store.Look, error) {
+	f.looks++
+	if f.failing["look"] {
+		return store.Look{}, errors.New("look is broken")
+	}
+	return store.Look{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending}, nil
+}
+
+func (f *fakeStore) Due(context.Context) (n int, err error) {
+	if err := f.call("due"); err != nil {
+		return 0, err
+	}
+	f.due = slices.DeleteFunc(f.due, func(at time.Time) bool {
+		if at.After(time.Now()) || len(f.due)-n <= f.held {
+			return false
+		}
+		f.taken = append(f.taken, time.Since(f.start))
+		n++
+		return true
+	})
+	return n, nil
+}
+
+func (f *fakeStore) Unanswered(context.Context) (int, error) {
+	n := len(f.unanswered)
+	f.unanswered = slices.DeleteFunc(f.unanswered, func(at time.Time) bool { return !at.After(time.Now()) })
+	return n - len(f.unanswered), f.call("unanswered")
+}
+
+func (f *fakeStore) Admit(context.Context) error {
+	f.pending = false
+	return f.call("admit")
+}
+
+// in runs a timer in a bubble of fake time, for as long as the test does.
+func in(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStore{start: time.Now(), failing: map[string]bool{}}
+		tm := timer.New(timer.Config{Every: every}, f, time.Now, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- tm.Run(ctx, f) }()
+		synctest.Wait() // the first sweep
+		test(f, tm)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) // of the bubble: no time passes
+	synctest.Wait()
+}
+
+func (f *fakeStore) wait(tm *timer.Timer, after time.Duration) {
+	at := time.Now().Add(after)
+	f.due = append(f.due, at)
+	tm.Wake(at)
+}
+
+func TestAnOperationIsTakenUpWhenItIsDue(t *testing.T) {
+	in(t, func(f *fakeStore, tm *timer.Timer) {
+		pass(300 * time.Millisecond)
+		f.wait(tm, 50*time.Millisecond)
+		pass(10 * time.Second)
+		if diff := cmp.Diff([]time.Duration{350 * time.Millisecond}, f.taken); diff != "" {
+			t.Errorf("taken up (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestOneTimeIsRememberedAndEveryOperationIsTakenUpInTime(t *testing.T) {
+	in(t, func(f *fakeStore, tm *timer.Timer) {
+		for _, ms := range []time.Duration{300, 100, 700, 200, 1500, 2700} {
+			f.wait(tm, ms*time.Millisecond)
+		}
+		pass(10 * time.Second)
+		var want []time.Duration
+		for _, ms := range []time.Duration{100, 200, 300, 700, 1500, 2700} {
+			want = append(want, ms*time.Millisecond)
+		}
+		if diff := cmp.Diff(want, f.taken); diff != "" {
+			t.Errorf("taken up (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWhatNobodyHasToldIsFoundBeforeTheNextRegularSweepIsOver(t *testing.T) {
+	in(t, func(f *fakeStore, _ *timer.Timer) {
+		f.due = append(f.due, f.start.Add(2500*time.Millisecond)) // by another orchestrator
+		pass(10 * time.Second)
+		if diff := cmp.Diff([]time.Duration{2500 * time.Millisecond}, f.taken); diff != "" {
+			t.Errorf("taken up (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestASweepIsNeverLaterThanConfigured(t *testing.T) {
+	in(t, func(f *fakeStore, tm *timer.Timer) {
+		pass(500 * time.Millisecond)
+		f.unanswered, f.pending = []time.Time{time.Now()}, true
+		tm.Wake(time.Now().Add(time.Hour)) // must not put it off
+		pass(600 * time.Millisecond)
+		if diff := cmp.Diff([]string{"unanswered at 1s", "admit at 1s"}, f.calls); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAnIdleTimerLooksOnceInTheConfiguredTime(t *testing.T) {
+	in(t, func(f *fakeStore, _ *timer.Timer) {
+		f.looks = 0
+		pass(100 * every)
+		if f.looks != 100 || len(f.calls) != 0 {
+			t.Errorf("%d looks in 100 s, calls %v; want 100 and none", f.looks, f.calls)
+		}
+	})
+}
+
+func TestManyTimesThatAreDueAtOnceDoNotMakeASweepEach(t *testing.T) {
+	in(t, func(f *fakeStore, tm *timer.Timer) {
+		f.looks = 0
+		for range 1000 {
+			f.wait(tm, 0)
+		}
+		pass(100 * time.Millisecond)
+		if len(f.taken) != 1000 || f.looks > 4 {
+			t.Errorf("%d taken up with %d looks", len(f.taken), f.looks)
+		}
+	})
+}
+
+func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
+	for _, broken := range []string{"look", "due", "unanswered", "admit"} {
+		t.Run(broken, func(t *testing.T) {
+			in(t, func(f *fakeStore, tm *timer.Timer) {
+				f.failing[broken] = true
+				f.unanswered, f.pending = []time.Time{time.Now()}, true
+				f.wait(tm, 0)
+				f.looks = 0
+				pass(5 * every)
+				if f.looks < 5 || f.looks > 15 {
+					t.Errorf("%d looks in 5 s", f.looks)
+				}
+				delete(f.failing, broken)
+				pass(2 * every)
+				if len(f.taken) != 1 {
+					t.Errorf("taken up: %v", f.taken)
+				}
+			})
+		})
+	}
+}
+
+// What another orchestrator holds locked is due, and nobody here can take it up.
+func TestAnOperationThatAnotherHoldsDoesNotMakeAHotLoop(t *testing.T) {
+	in(t, func(f *fakeStore, tm *timer.Timer) {
+		f.held = 1
+		f.wait(tm, 0)
+		f.wait(tm, 0)
+		f.looks = 0
+		pass(10 * every)
+		if len(f.taken) != 1 || f.looks > 15 {
+			t.Errorf("%d taken up with %d looks in 10 s", len(f.taken), f.looks)
+		}
+	})
+}
