@@ -1,0 +1,170 @@
+package liveness_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const grace = 9 * time.Second
+
+type bundle struct {
+	t     *testing.T
+	nc    *nats.Conn
+	clock *testkit.Clock
+	l     *liveness.Liveness
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	nc, err := nats.Connect(testkit.NATS(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b := &bundle{t: t, nc: nc, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))}
+	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: 200 * time.Millisecond, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
+	return b
+}
+
+// service registers a service as the worker SDK does; metadata nil is one that is no worker.
+func (b *bundle) service(metadata map[string]string) (stop func()) {
+	b.t.Helper()
+	s, err := micro.AddService(b.nc, micro.Config{Name: "keb-worker-test", Version: "1.0.0", Metadata: metadata})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = s.Stop() })
+	return func() {
+		if err := s.Stop(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func replica(name, version, steps string) map[string]string {
+	return map[string]string{worker.MetadataWorker: name, worker.MetadataVersion: version, worker.MetadataSteps: steps}
+}
+
+func (b *bundle) round() {
+	b.t.Helper()
+	if err := b.l.Round(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestAWorkerAppearsWithItsSteps(t *testing.T) {
+	b := setup(t)
+	b.round()
+	if len(b.l.Workers()) != 0 || b.l.Serves("alpha", "First") {
+		t.Fatalf("workers before any has come: %+v", b.l.Workers())
+	}
+	b.service(replica("beta", "2.0.0", ""))
+	b.service(replica("alpha", "1.1.0", "First,Second"))
+	b.service(replica("alpha", "1.0.0", "First"))
+	b.service(nil)
+	b.round()
+	want := []liveness.Worker{
+		{Name: "alpha", Versions: []string{"1.0.0", "1.1.0"}, Replicas: 2, Steps: []string{"First", "Second"}},
+		{Name: "beta", Versions: []string{"2.0.0"}, Replicas: 1},
+	}
+	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
+		t.Errorf("workers (-want +got):\n%s", diff)
+	}
+	for _, c := range []struct {
+		worker, step string
+		want         bool
+	}{{"alpha", "First", true}, {"alpha", "Second", true}, {"alpha", "Third", false}, {"beta", "First", false}, {"gamma", "First", false}} {
+		if got := b.l.Serves(c.worker, c.step); got != c.want {
+			t.Errorf("%s serves %s: %t, want %t", c.worker, c.step, got, c.want)
+		}
+	}
+}
+
+func TestAWorkerDisappearsAfterItsGrace(t *testing.T) {
+	b := setup(t)
+	stop := b.service(replica("alpha", "1.0.0", "First"))
+	b.round()
+	stop()
+	b.clock.Advance(grace)
+	b.round()
+	if !b.l.Serves("alpha", "First") {
+		t.Error("a worker that has not answered is gone before its grace is over")
+	}
+	b.clock.Advance(time.Nanosecond)
+	b.round()
+	if b.l.Serves("alpha", "First") || len(b.l.Workers()) != 0 {
+		t.Errorf("a worker that has long been gone is still known: %+v", b.l.Workers())
+	}
+}
+
+func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
+	b := setup(t)
+	stop := b.service(replica("alpha", "1.0.0", "First"))
+	b.service(replica("alpha", "1.1.0", "First"))
+	b.round()
+	stop()
+	b.clock.Advance(2 * grace)
+	b.round()
+	want := []liveness.Worker{{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}}}
+	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
+		t.Errorf("workers (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnAnswerThatNobodyCanReadIsLeftOut(t *testing.T) {
+	b := setup(t)
+	subject, err := micro.ControlSubject(micro.InfoVerb, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := b.nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("{")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	b.service(replica("alpha", "1.0.0", "First"))
+	b.round()
+	if len(b.l.Workers()) != 1 {
+		t.Errorf("workers: %+v", b.l.Workers())
+	}
+}
+
+func TestARoundWithoutAConnectionIsAnErrorAndForgetsNobody(t *testing.T) {
+	b := setup(t)
+	b.service(replica("alpha", "1.0.0", "First"))
+	b.round()
+	b.clock.Advance(2 * grace)
+	b.nc.Close()
+	if err := b.l.Round(t.Context()); err == nil {
+		t.Error("a round without a connection is no error")
+	}
+	if !b.l.Serves("alpha", "First") {
+		t.Error("a worker is forgotten although nobody could be asked")
+	}
+}
+
+func TestRunAsksAtOnceAndEndsWithItsContext(t *testing.T) {
+	b := setup(t)
+	b.service(replica("alpha", "1.0.0", "First"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.l.Run(ctx) }()
+	testkit.Eventually(t, 10*time.Second, "the worker is known", func() bool { return b.l.Serves("alpha", "First") })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+}
