@@ -96,8 +96,10 @@ func TestDecodeAcceptsWhatOthersWrite(t *testing.T) {
 		h    nats.Header
 		data string
 	}{
-		"header names in another case": {nats.Header{"Ce-Specversion": {"1.0"}, "CE-Id": {"1"}, "Ce-Type": {"t"},
-			"Ce-Source": {"/s"}, "Ce-Datacontenttype": {"application/json"}}, `{"k":"v"}`},
+		"header names in another case": {nats.Header{
+			"Ce-Specversion": {"1.0"}, "CE-Id": {"1"}, "Ce-Type": {"t"},
+			"Ce-Source": {"/s"}, "Ce-Datacontenttype": {"application/json"},
+		}, `{"k":"v"}`},
 		"mixed case":                      {header("ce-id", "", "Ce-Id", "1", "ce-datacontenttype", "application/json"), `{"k":"v"}`},
 		"content type as in HTTP":         {header("content-type", "application/json"), `{"k":"v"}`},
 		"structured":                      {nats.Header{"content-type": {"application/cloudevents+json"}}, body},

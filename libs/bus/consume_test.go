@@ -244,7 +244,7 @@ func TestConsumeGivesBackWhatNoHandlerHasTaken(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	busy := make(chan struct{}, 10)
-	first, cancel := context.WithCancel(context.Background())
+	first, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stop := start(t, b, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 1, Prefetch: 20}, func(ctx context.Context, batch []*bus.Delivery) {
 		busy <- struct{}{}

@@ -58,7 +58,7 @@ func (p *publisher) send(ctx context.Context, out []nats.Msg, errs []error, todo
 	reply := p.prefix + strconv.FormatUint(id, 36) + "."
 	for n, i := range todo {
 		if err := p.slots.Acquire(ctx, 1); err != nil {
-			bt.giveUp(todo[n:], ctx)
+			bt.giveUp(todo[n:], context.Cause(ctx))
 			break
 		}
 		m := &out[i]
@@ -71,7 +71,7 @@ func (p *publisher) send(ctx context.Context, out []nats.Msg, errs []error, todo
 	select {
 	case <-bt.done:
 	case <-ctx.Done():
-		p.expire(bt, ctx)
+		p.fail(bt, fmt.Errorf("no acknowledgement: %w", context.Cause(ctx)))
 	}
 }
 
@@ -118,20 +118,16 @@ func (b *batch) finish(n int) {
 }
 
 // giveUp marks messages that were never sent.
-func (b *batch) giveUp(todo []int, ctx context.Context) {
+func (b *batch) giveUp(todo []int, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, i := range todo {
-		b.errs[i] = fmt.Errorf("not sent: %w", context.Cause(ctx))
+		b.errs[i] = fmt.Errorf("not sent: %w", cause)
 	}
 	b.finish(len(todo))
 }
 
-// expire marks what is still unanswered.
-func (p *publisher) expire(b *batch, ctx context.Context) {
-	p.fail(b, fmt.Errorf("no acknowledgement: %w", context.Cause(ctx)))
-}
-
+// fail marks what is still unanswered.
 func (p *publisher) fail(b *batch, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,8 +177,10 @@ func (p *publisher) answer(m *nats.Msg) {
 	}
 }
 
-var ackStart = []byte(`{"stream":`)
-var ackErrorField = []byte(`"error"`)
+var (
+	ackStart      = []byte(`{"stream":`)
+	ackErrorField = []byte(`"error"`)
+)
 
 // ackError is nil when a stream has taken the message.
 func ackError(m *nats.Msg) error {

@@ -8,7 +8,7 @@ const (
 	// AskOperations asks the orchestrator where operations stand. OperationsRequest -> OperationsAnswer.
 	AskOperations = "keb.ask.orchestrator.operations"
 	// AskCredentials asks the broker for the credentials of an instance. CredentialsRequest -> CredentialsAnswer.
-	AskCredentials = "keb.ask.broker.credentials"
+	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
 )
 
 // AskError is the answer to a question that cannot be answered.

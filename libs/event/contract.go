@@ -37,11 +37,15 @@ const (
 func Contract() []Entry {
 	return []Entry{
 		{
-			TypeOperationRequested, "OperationRequested", OperationRequested{}, StreamRequests, subjectRequest,
+			TypeOperationRequested, "OperationRequested",
+			OperationRequested{},
+			StreamRequests, subjectRequest,
 			BrokerToOrchestrator, "Asks for an operation to be run.",
 		},
 		{
-			TypeStepExecute, "StepExecute", StepExecute{}, StreamCommands, subjectCommand, OrchestratorToWorker,
+			TypeStepExecute, "StepExecute",
+			StepExecute{},
+			StreamCommands, subjectCommand, OrchestratorToWorker,
 			"Commands a worker to execute one step of an operation.",
 		},
 		result(TypeStepSucceeded, "StepSucceeded", StepSucceeded{}, "Reports that a step is done."),

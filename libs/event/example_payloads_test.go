@@ -20,8 +20,10 @@ func examples() map[event.Type]any {
 		ID: operationID, Type: event.Provision, InstanceID: instanceID,
 		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
 		Context: event.Context{GlobalAccountID: "ga", SubaccountID: "sa", UserID: "u", PlatformRegion: "cf-eu10", Platform: "cloudfoundry"},
-		Runtime: event.Runtime{Name: "my runtime", ShootName: "c-1234567", ShootDomain: "c-1234567.example.com",
-			Provider: "azure", Region: "westeurope"},
+		Runtime: event.Runtime{
+			Name: "my runtime", ShootName: "c-1234567", ShootDomain: "c-1234567.example.com",
+			Provider: "azure", Region: "westeurope",
+		},
 		Parameters: json.RawMessage(`{"name":"my runtime"}`), Credentials: []string{event.CredentialsServiceManager},
 	}
 	result := event.Result{

@@ -53,7 +53,7 @@ type Operation struct {
 // Names of sealed credentials.
 const (
 	// CredentialsServiceManager is the sm_operator_credentials object of the OSB context.
-	CredentialsServiceManager = "sm_operator_credentials"
+	CredentialsServiceManager = "sm_operator_credentials" //nolint:gosec // a name
 	// CredentialsKubeconfig is the kubeconfig of an own_cluster instance: {"kubeconfig": "<YAML>"}.
 	CredentialsKubeconfig = "kubeconfig"
 )

@@ -115,10 +115,9 @@ func (h *handler) serve(rt route) http.HandlerFunc {
 // guarded runs the checks and the route, and turns a panic into an error.
 func (x *exchange) guarded(w http.ResponseWriter) (a answer, err error) {
 	defer func() {
-		p := recover()
-		switch {
-		case p == nil:
-		case p == http.ErrAbortHandler:
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
 			panic(p)
 		default:
 			err = panicError(p)
@@ -208,8 +207,12 @@ func (h *handler) report(x *exchange, status int, code string, took time.Duratio
 			slog.Int("status", status), slog.Duration("duration", took),
 		}
 		for _, a := range [...][2]string{
-			{"code", code}, {"instance_id", x.instanceID}, {"binding_id", x.bindingID}, {"region", x.call.Region},
-			{"request_identity", x.call.RequestIdentity}, {"principal", x.call.Principal.Name},
+			{"code", code},
+			{"instance_id", x.instanceID},
+			{"binding_id", x.bindingID},
+			{"region", x.call.Region},
+			{"request_identity", x.call.RequestIdentity},
+			{"principal", x.call.Principal.Name},
 		} {
 			if a[1] != "" {
 				attrs = append(attrs, slog.String(a[0], a[1]))

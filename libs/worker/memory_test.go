@@ -37,8 +37,10 @@ func TestOverridesOfSeveralStepsAddUp(t *testing.T) {
 	want := []worker.ComponentOverrides{
 		{Component: "", Entries: []worker.Override{{Key: "global.domain", Value: "second.example.com"}}},
 		{Component: "btp-operator", Entries: []worker.Override{
-			{Key: "a.First_By_Name", Value: "1"}, {Key: "a.Second_By_Name", Value: "1"},
-			{Key: "b.First_By_Name", Value: "2", Secret: true}, {Key: "b.Second_By_Name", Value: "2", Secret: true},
+			{Key: "a.First_By_Name", Value: "1"},
+			{Key: "a.Second_By_Name", Value: "1"},
+			{Key: "b.First_By_Name", Value: "2", Secret: true},
+			{Key: "b.Second_By_Name", Value: "2", Secret: true},
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -27,7 +27,8 @@ func TestNewNamesEveryProblem(t *testing.T) {
 		"a step twice":   {good, deps, []worker.Step{noop("A"), noop("A")}, []string{`step "A" is there twice`}},
 		"bad step names": {good, deps, []worker.Step{noop("a.b"), noop("")}, []string{`step name "a.b"`, `step name ""`}},
 		"bad config": {
-			worker.Config{Name: "A vs", Concurrency: -1, RateLimit: -1, DrainTimeout: -time.Second}, deps,
+			worker.Config{Name: "A vs", Concurrency: -1, RateLimit: -1, DrainTimeout: -time.Second},
+			deps,
 			[]worker.Step{noop("A")},
 			[]string{`worker name "A vs"`, "concurrency -1", "rate limit -1", "drain timeout -1s"},
 		},

@@ -48,14 +48,14 @@ type Client struct {
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 16 << 20
 
-// New returns a client. A nil http.Client means http.DefaultClient.
+// New returns a client. A nil http.Client means one without settings; every call ends after the configured timeout anyway.
 func New(cfg Config, client *http.Client) (*Client, error) {
 	base, err := url.Parse(cfg.BaseURL)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
 		return nil, fmt.Errorf("osb client: the base URL must be like http://host:port, optionally with a path")
 	}
 	if client == nil {
-		client = http.DefaultClient
+		client = &http.Client{}
 	}
 	if cfg.Version == "" {
 		cfg.Version = osb.SpecVersion

@@ -20,7 +20,7 @@ func (c *Client) Poll(ctx context.Context, instanceID, operation string, seen fu
 		wait := c.cfg.PollEvery
 		switch {
 		case IsGone(err):
-			last, err = &osb.LastOperation{State: osb.StateSucceeded}, nil
+			last = &osb.LastOperation{State: osb.StateSucceeded}
 			if seen != nil {
 				seen(*last)
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -100,12 +101,11 @@ func reordered(value any) []byte {
 	switch v := value.(type) {
 	case map[string]any:
 		out.WriteString("{\n ")
-		names := sortedNames(v)
-		for i := len(names) - 1; i >= 0; i-- {
-			name, _ := json.Marshal(names[i])
-			out.Write(name)
+		for i, name := range slices.Backward(sortedNames(v)) {
+			quoted, _ := json.Marshal(name)
+			out.Write(quoted)
 			out.WriteString(" : ")
-			out.Write(reordered(v[names[i]]))
+			out.Write(reordered(v[name]))
 			if i > 0 {
 				out.WriteString(" ,\n\t")
 			}

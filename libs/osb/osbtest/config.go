@@ -154,7 +154,7 @@ func (c *Config) has(need string) bool {
 
 func (c *Config) setDefaults() {
 	if c.Client == nil {
-		c.Client = http.DefaultClient
+		c.Client = &http.Client{}
 	}
 	if c.BodyLimit == 0 {
 		c.BodyLimit = 1 << 20

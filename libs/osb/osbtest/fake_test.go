@@ -410,6 +410,4 @@ func (f *fake) Update(_ context.Context, req *osb.UpdateRequest) (osb.UpdateResu
 	return osb.Accepted{Operation: op.id}, nil
 }
 
-func (f *fake) warn(message, instanceID string) {
-	slog.New(slog.NewTextHandler(&f.log, nil)).Warn(message, "instance_id", instanceID)
-}
+func (f *fake) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&f.log, nil)) }

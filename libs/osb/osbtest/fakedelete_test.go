@@ -22,7 +22,7 @@ func (f *fake) Deprovision(_ context.Context, req *osb.DeprovisionRequest) (osb.
 		return nil, osb.AsyncRequired()
 	}
 	if req.PlanID != i.plan && !f.is("D12") {
-		f.warn("the plan is not the instance's", req.InstanceID)
+		f.logger().Warn("the plan is not the instance's", "instance_id", req.InstanceID)
 	}
 	switch i.state {
 	case updating:

@@ -2,6 +2,7 @@ package osbtest
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/osb"
@@ -20,9 +21,12 @@ func (s *session) allRoutes() []request {
 	return []request{
 		{method: put, path: instance, query: incomplete, body: body},
 		{method: patch, path: instance, query: incomplete, body: body},
-		{path: instance}, {method: del, path: instance, query: s.ids("accepts_incomplete", "true")},
+		{path: instance},
+		{method: del, path: instance, query: s.ids("accepts_incomplete", "true")},
 		{path: instance + "/last_operation"},
-		{method: put, path: binding, body: body}, {path: binding}, {method: del, path: binding, query: s.ids()},
+		{method: put, path: binding, body: body},
+		{path: binding},
+		{method: del, path: binding, query: s.ids()},
 		{path: binding + "/last_operation"},
 	}
 }
@@ -122,9 +126,7 @@ func generalCases() []Case {
 				422: {method: put, path: instancePath(uuid()), body: body},
 			} {
 				header := http.Header{osb.HeaderRequestIdentity: {"r-1"}}
-				for name, values := range r.header {
-					header[name] = values
-				}
+				maps.Copy(header, r.header)
 				r.header = header
 				out := s.expect(s.send(r), want)
 				s.expectEqual(out.what+": "+osb.HeaderRequestIdentity, out.header.Get(osb.HeaderRequestIdentity), "r-1")

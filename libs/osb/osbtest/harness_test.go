@@ -155,7 +155,7 @@ func (h *harness) hooks() osbtest.Hooks {
 			if h.is("L20") {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				h.fake.instances = map[string]*instance{}
+				h.instances = map[string]*instance{}
 			}
 			return nil
 		},

@@ -3,6 +3,7 @@ package osbtest_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -90,9 +91,7 @@ func (m mutant) wrap(next http.Handler) http.Handler {
 			out(recorded)
 		}
 		recorded.Header().Del("Content-Length")
-		for name, values := range recorded.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), recorded.Header())
 		w.WriteHeader(recorded.Code)
 		_, _ = w.Write(recorded.Body.Bytes())
 	})
@@ -257,7 +256,7 @@ func TestEveryCaseFailsWithABrokerThatBreaksIt(t *testing.T) {
 			m := mutants[c.ID]
 			h := newHarness(newFake(c.ID))
 			if m.catalog != nil {
-				m.catalog(h.fake.catalog)
+				m.catalog(h.catalog)
 			}
 			cfg := h.config(serve(t, m.wrap(h)))
 			cfg.Only, cfg.OperationTimeout = []string{c.ID}, cfg.OperationTimeout/10

@@ -153,6 +153,7 @@ func (r *recorder) Logf(string, ...any)      {}
 func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
+
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.Errorf(format, args...)
 	panic(stopped{})

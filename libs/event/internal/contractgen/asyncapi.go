@@ -2,6 +2,7 @@ package contractgen
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -14,8 +15,8 @@ type object struct{ node yaml.Node }
 
 func newObject(pairs ...any) *object {
 	o := &object{node: yaml.Node{Kind: yaml.MappingNode}}
-	for i := 0; i < len(pairs); i += 2 {
-		o.set(pairs[i].(string), pairs[i+1])
+	for pair := range slices.Chunk(pairs, 2) {
+		o.set(pair[0].(string), pair[1])
 	}
 	return o
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/invopop/jsonschema"
@@ -131,10 +132,5 @@ func constrain(s *jsonschema.Schema) {
 }
 
 func required(s *jsonschema.Schema, name string) bool {
-	for _, r := range s.Required {
-		if r == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.Required, name)
 }
