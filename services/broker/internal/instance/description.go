@@ -54,7 +54,7 @@ func (o *Operation) progress() string {
 func (o *Operation) failure(timedOut bool) string {
 	switch {
 	case o.State == event.Cancelled:
-		return title(o.Type) + " was cancelled" + prefixed(": ", Public(o.Message))
+		return title(o.Type) + " was cancelled" + prefixed(": ", o.Message)
 	case !o.State.Final() && timedOut:
 		return title(o.Type) + " took too long"
 	}
@@ -65,12 +65,12 @@ func (o *Operation) failure(timedOut bool) string {
 	return text + prefixed(": ", o.said())
 }
 
-// said is what the last step had to say, as far as it is for the platform.
+// said is what the last step had to say. It was made fit for the platform before it was stored.
 func (o *Operation) said() string {
 	if o.Error == nil {
-		return Public(o.Message)
+		return o.Message
 	}
-	text := Public(o.Error.Message)
+	text := o.Error.Message
 	if text == "" {
 		text = o.Error.Reason
 	}

@@ -110,10 +110,12 @@ func TestDescriptionTellsTheStageAndNothingInternal(t *testing.T) {
 		`key AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHHIIIIJJJJKKKK of avs.example.org is wrong`,
 		`provisioner:3000 says no`,
 	} {
-		o := instance.Operation{Type: event.Provision, Progress: instance.Progress{
-			State: event.InProgress, Position: event.Position{Stage: "create_runtime", Step: "Check_Runtime", StepAttempt: 3},
+		change := instance.StepFinished(event.StepFinished{
+			Outcome: event.OutcomeRetry, Message: message,
 			Error: &event.Error{Component: "provisioner", Reason: "err", Message: message},
-		}}
+			Next:  &event.Position{Stage: "create_runtime", Step: "Check_Runtime", StepAttempt: 3},
+		})
+		o := instance.Operation{Type: event.Provision, Progress: change.Progress}
 		got := o.LastOperation(false).Description
 		if !strings.HasPrefix(got, "provisioning: stage create_runtime, step Check_Runtime, attempt 3: provisioner: ") {
 			t.Errorf("description is %q", got)

@@ -42,9 +42,9 @@ func StepFinished(f event.StepFinished) Change {
 	c := Change{f.OperationID, Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
 	switch f.Outcome {
 	case event.OutcomeRetry, event.OutcomeFailed, event.OutcomeStageLost:
-		c.Message, c.Error = f.Message, f.Error
+		c.Message, c.Error = Public(f.Message), public(f.Error)
 	case event.OutcomeNotCompleted:
-		c.Message, c.Error = f.Message, f.Error
+		c.Message, c.Error = Public(f.Message), public(f.Error)
 		c.NotCompleted = []string{f.Step}
 	}
 	return c
@@ -57,23 +57,31 @@ func Succeeded(f event.OperationSucceeded) Change {
 
 // Failed is the change by an OperationFailed.
 func Failed(f event.OperationFailed) Change {
-	failure := f.Error
 	return Change{f.OperationID, Progress{
-		State: event.Failed, Cursor: f.Cursor, Position: event.Position{Stage: f.Stage, Step: f.Step}, Error: &failure,
+		State: event.Failed, Cursor: f.Cursor, Position: event.Position{Stage: f.Stage, Step: f.Step}, Error: public(&f.Error),
 	}}
 }
 
 // Cancelled is the change by an OperationCancelled.
 func Cancelled(f event.OperationCancelled) Change {
-	return Change{f.OperationID, Progress{State: event.Cancelled, Cursor: f.Cursor, Message: f.Reason}}
+	return Change{f.OperationID, Progress{State: event.Cancelled, Cursor: f.Cursor, Message: Public(f.Reason)}}
 }
 
 // Status is the change by an answer of the orchestrator.
 func Status(s event.OperationStatus) Change {
 	return Change{s.OperationID, Progress{
-		State: s.State, Cursor: s.Cursor, Position: position(s.Position), Message: s.Message, Error: s.Error,
+		State: s.State, Cursor: s.Cursor, Position: position(s.Position), Message: Public(s.Message), Error: public(s.Error),
 		NotCompleted: s.NotCompleted,
 	}}
+}
+
+// public is an error without what is internal. The broker keeps texts only to show them to platforms, so it does not store
+// what they must not see.
+func public(e *event.Error) *event.Error {
+	if e == nil {
+		return nil
+	}
+	return &event.Error{Component: e.Component, Reason: e.Reason, Message: Public(e.Message)}
 }
 
 func position(p *event.Position) event.Position {
