@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,8 +66,10 @@ func newTemplates() (t templates, err error) {
 		{&t.stepFact, event.TypeStepFinished, event.FactSubject(op.Type, event.TypeStepFinished), event.StepFinished{
 			Fact: fact, Position: at, Worker: base.Worker, Outcome: event.OutcomeSucceeded, StartedAt: now, FinishedAt: now, Next: &at,
 		}},
-		{&t.operationFact, event.TypeOperationSucceeded, event.FactSubject(op.Type, event.TypeOperationSucceeded),
-			event.OperationSucceeded{Fact: fact}},
+		{
+			&t.operationFact, event.TypeOperationSucceeded, event.FactSubject(op.Type, event.TypeOperationSucceeded),
+			event.OperationSucceeded{Fact: fact},
+		},
 	} {
 		e, err := bus.New(m.t, op.ID, event.SourceBroker, op.ID, now, m.payload)
 		if err != nil {
@@ -86,9 +89,7 @@ const headerID = "ce-id"
 // stamp copies a template with an id; deduplicated messages also carry it as their Nats-Msg-Id.
 func stamp(template *nats.Msg, id string, deduplicated bool) *nats.Msg {
 	header := make(nats.Header, len(template.Header)+1)
-	for k, v := range template.Header {
-		header[k] = v
-	}
+	maps.Copy(header, template.Header)
 	header[headerID] = []string{id}
 	if deduplicated {
 		header[jetstream.MsgIDHeader] = []string{id}

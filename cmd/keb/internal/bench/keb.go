@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,8 +124,8 @@ func (i *installation) run(ctx context.Context, f func(context.Context) error) {
 func (i *installation) stop() error {
 	i.cancel()
 	i.ended.Wait()
-	for n := len(i.close) - 1; n >= 0; n-- {
-		i.close[n]()
+	for _, end := range slices.Backward(i.close) {
+		end()
 	}
 	return errors.Join(i.errs...)
 }
