@@ -67,6 +67,8 @@ func serve(ctx context.Context, ln net.Listener, l *landscape.Landscape) error {
 	if err := server.Shutdown(grace); err != nil {
 		_ = server.Close()
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return errors.Join(err, l.Close())
+	}
 	return l.Close()
 }
