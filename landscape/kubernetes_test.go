@@ -1,6 +1,7 @@
 package landscape_test
 
 import (
+	"maps"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,9 +27,7 @@ var (
 
 func object(gvr schema.GroupVersionResource, kind, name string, content map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
-	for k, v := range content {
-		o.Object[k] = v
-	}
+	maps.Copy(o.Object, content)
 	o.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
 	o.SetName(name)
 	return o

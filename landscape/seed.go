@@ -2,6 +2,7 @@ package landscape
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 )
@@ -47,9 +48,7 @@ func seedBindings(cfg Config, garden *kubernetes.System) error {
 		} {
 			for i := range pool.count {
 				labels := map[string]any{"hyperscalerType": hyperscaler}
-				for k, v := range pool.labels {
-					labels[k] = v
-				}
+				maps.Copy(labels, pool.labels)
 				if err := add(fmt.Sprintf("sb-%s-%s-%03d", hyperscaler, pool.name, i+1), labels); err != nil {
 					return err
 				}
@@ -96,10 +95,16 @@ func seedControlPlane(cfg Config, control *kubernetes.System) error {
 		{configMapResource, "overrides-istio", versioned("istio"), map[string]any{"global.tracing.enabled": "true", "helmValues.pilot.resources.requests.cpu": "100m"}},
 		{configMapResource, "overrides-monitoring", versioned("monitoring"), map[string]any{"prometheus.retention": "1d"}},
 		{secretResource, "overrides-secret-global", map[string]any{"runtime-override": "true"}, map[string]any{"global.registry.token": "simulated-registry-token"}},
-		{secretResource, "overrides-secret-serverless", map[string]any{"runtime-override": "true", "component": "serverless"},
-			map[string]any{"dockerRegistry.password": "simulated-docker-password"}},
-		{configMapResource, "keb-runtime-configuration", map[string]any{"keb-config": "true", "runtime-version-" + cfg.KymaVersion: "true"},
-			map[string]any{"default": kymaTemplate}},
+		{
+			secretResource, "overrides-secret-serverless",
+			map[string]any{"runtime-override": "true", "component": "serverless"},
+			map[string]any{"dockerRegistry.password": "simulated-docker-password"},
+		},
+		{
+			configMapResource, "keb-runtime-configuration",
+			map[string]any{"keb-config": "true", "runtime-version-" + cfg.KymaVersion: "true"},
+			map[string]any{"default": kymaTemplate},
+		},
 		{configMapResource, "kyma-versions", nil, map[string]any{}},
 	} {
 		meta := map[string]any{"name": i.name, "namespace": kcpNamespace}

@@ -204,7 +204,10 @@ func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
 		return
 	}
 	all = slices.DeleteFunc(all, func(o journal.Object) bool {
-		return (q.Has("kind") && o.Kind != q.Get("kind")) || !(strings.Contains(o.ID, q.Get("contains")) || strings.Contains(string(o.Data), q.Get("contains")))
+		if q.Has("kind") && o.Kind != q.Get("kind") {
+			return true
+		}
+		return !strings.Contains(o.ID, q.Get("contains")) && !strings.Contains(string(o.Data), q.Get("contains"))
 	})
 	total := len(all)
 	all = all[min(bounds["offset"], total):]

@@ -54,8 +54,10 @@ type System struct {
 
 // New opens the simulator's journal at path ("" keeps it in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
-	s := &System{cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
-		tenants: journal.NewTable[Tenant]("dataTenant"), metadata: journal.NewTable[Metadata]("metadata")}
+	s := &System{
+		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
+		tenants: journal.NewTable[Tenant]("dataTenant"), metadata: journal.NewTable[Metadata]("metadata"),
+	}
 	s.metadata.OnChange(func(id string, m Metadata, gone bool) {
 		if gone {
 			s.byTenant.Set(id)

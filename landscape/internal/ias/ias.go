@@ -4,6 +4,7 @@ package ias
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -151,9 +152,7 @@ func (s *System) change(id string, settings map[string]json.RawMessage, f func(*
 		}
 		merged := map[string]json.RawMessage{}
 		for _, from := range []map[string]json.RawMessage{p.Settings, settings} {
-			for k, v := range from {
-				merged[k] = v
-			}
+			maps.Copy(merged, from)
 		}
 		p.Settings = merged
 		if f != nil {
