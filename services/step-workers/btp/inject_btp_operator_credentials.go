@@ -18,7 +18,7 @@ import (
 // The Secret that btp-manager reads (facts/keb.md 5.10).
 const (
 	secretNamespace = "kyma-system"
-	secretName      = "sap-btp-manager"
+	secretName      = "sap-btp-manager" //nolint:gosec // a name
 	broker          = "kcp-kyma-environment-broker"
 )
 

@@ -50,18 +50,21 @@ func TestClusterOfEachProviderFollowsItsDefaultsAndParameters(t *testing.T) {
 		want                         string
 	}{
 		{
-			"aws in two zones", "aws", "aws", "ca-central-1", map[string]any{"zonesCount": 2, "machineType": "m6i.2xlarge", "autoScalerMax": 9},
+			"aws in two zones", "aws", "aws", "ca-central-1",
+			map[string]any{"zonesCount": 2, "machineType": "m6i.2xlarge", "autoScalerMax": 9},
 			`{"machine":"m6i.2xlarge","scale":[3,9],"surge":2,"disk":"gp2 50","purpose":"production","licence":"","specific":{"awsConfig":{"awsZones":[
 			{"internalCidr":"10.250.48.0/20","name":"ca-central-1a","publicCidr":"10.250.32.0/20","workerCidr":"10.250.0.0/19"},
 			{"internalCidr":"10.250.112.0/20","name":"ca-central-1b","publicCidr":"10.250.96.0/20","workerCidr":"10.250.64.0/19"}],"vpcCidr":"10.250.0.0/16"}}}`,
 		},
 		{
-			"azure lite", "azure_lite", "azure", "eastus", map[string]any{"autoScalerMin": 2, "maxSurge": 4},
+			"azure lite", "azure_lite", "azure", "eastus",
+			map[string]any{"autoScalerMin": 2, "maxSurge": 4},
 			`{"machine":"Standard_D4_v3","scale":[2,20],"surge":4,"disk":"Standard_LRS 50","purpose":"production","licence":"TestDevelopmentAndDemo",
 			"specific":{"azureConfig":{"azureZones":[{"cidr":"10.250.0.0/19","name":1}],"enableNatGateway":true,"vnetCidr":"10.250.0.0/16"}}}`,
 		},
 		{
-			"gcp with zones", "gcp", "gcp", "europe-west3", map[string]any{"zones": []string{"europe-west3-b"}},
+			"gcp with zones", "gcp", "gcp", "europe-west3",
+			map[string]any{"zones": []string{"europe-west3-b"}},
 			`{"machine":"n2-standard-4","scale":[3,20],"surge":1,"disk":"pd-standard 50","purpose":"production","licence":"","specific":{"gcpConfig":{"zones":["europe-west3-b"]}}}`,
 		},
 		{

@@ -42,8 +42,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Temporary reports whether the call may work later: no answer, a conflict, 408, 429 and everything from 500 on.
 func (e *Error) Temporary() bool {
-	switch {
-	case e.Code == 0, e.Code == http.StatusConflict, e.Code == http.StatusRequestTimeout, e.Code == http.StatusTooManyRequests:
+	switch e.Code {
+	case 0, http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
 	}
 	return e.Code >= http.StatusInternalServerError
