@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -71,8 +70,11 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				orch.mu.Lock()
 				defer orch.mu.Unlock()
 				i, e := osb.ParseOriginatingIdentity(orch.identities[id])
-				if err != nil || e != nil {
-					return osbtest.Identity{}, fmt.Errorf("%w %v", err, e)
+				if err != nil {
+					return osbtest.Identity{}, err
+				}
+				if e != nil {
+					return osbtest.Identity{}, e
 				}
 				return osbtest.Identity{Platform: i.Platform, Value: i.Value}, nil
 			},

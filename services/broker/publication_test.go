@@ -140,8 +140,10 @@ func TestWithoutItsDatabaseTheBrokerIsUnavailableAndKeepsNothing(t *testing.T) {
 	b := newBench(t, nil)
 	b.provisioned("there")
 	b.database.Cut()
-	for _, a := range []answer{b.put("i", order(azure)), b.last("there", ""), b.delete("there"),
-		b.send(http.MethodGet, "/v2/service_instances/there", nil)} {
+	for _, a := range []answer{
+		b.put("i", order(azure)), b.last("there", ""), b.delete("there"),
+		b.send(http.MethodGet, "/v2/service_instances/there", nil),
+	} {
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 			t.Errorf("status %d %s", a.status, a.raw)
 		}

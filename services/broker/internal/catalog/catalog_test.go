@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestCatalogOnlyOffersEnabledPlans(t *testing.T) {
 		t.Errorf("plans are %v", got)
 	}
 	azure, _ := specPlan(Azure)
-	if _, err := c.Resolve(Order{PlanID: azure.ID}); err != ErrUnknownPlan {
+	if _, err := c.Resolve(Order{PlanID: azure.ID}); !errors.Is(err, ErrUnknownPlan) {
 		t.Errorf("order of a plan that is not enabled: %v", err)
 	}
 	if p, ok := KnownPlan(azure.ID); !ok || p.Name != Azure {

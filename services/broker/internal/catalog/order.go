@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,9 +112,7 @@ func (r *resolution) resolve() error {
 	delete(r.sent, "kubeconfig")
 
 	r.eff = make(map[string]any, len(r.sent)+12)
-	for name, value := range r.sent {
-		r.eff[name] = value
-	}
+	maps.Copy(r.eff, r.sent)
 	for _, name := range serverSide {
 		delete(r.eff, name)
 	}

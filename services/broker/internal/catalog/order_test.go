@@ -3,6 +3,7 @@ package catalog
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -37,21 +38,30 @@ func TestOrderGetsTheDefaultsOfItsPlan(t *testing.T) {
 		{Azure, "", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "eastus"}, "Standard_D4_v3", 3, 20, 50},
 		{AzureLite, "", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "eastus"}, "Standard_D4_v3", 2, 10, 50},
 		{AWS, "", `{"name":"n"}`, event.Runtime{Provider: "aws", Region: "eu-central-1"}, "m5.xlarge", 3, 20, 50},
-		{AWS, "", `{"name":"n","region":"us-east-1","machineType":"m5.2xlarge","autoScalerMin":4.0,"autoScalerMax":5,"volumeSizeGb":80}`,
-			event.Runtime{Provider: "aws", Region: "us-east-1"}, "m5.2xlarge", 4, 5, 80},
+		{
+			AWS, "", `{"name":"n","region":"us-east-1","machineType":"m5.2xlarge","autoScalerMin":4.0,"autoScalerMax":5,"volumeSizeGb":80}`,
+			event.Runtime{Provider: "aws", Region: "us-east-1"},
+			"m5.2xlarge", 4, 5, 80,
+		},
 		{GCP, "", `{"name":"n"}`, event.Runtime{Provider: "gcp", Region: "europe-west3"}, "n2-standard-4", 3, 20, 50},
 		{OpenStack, "", `{"name":"n"}`, event.Runtime{Provider: "openstack", Region: "eu-de-1"}, "g_c4_m16", 4, 8, 0},
 		{Preview, "", `{"name":"n"}`, event.Runtime{Provider: "aws", Region: "eu-central-1"}, "m5.xlarge", 3, 20, 50},
 		{Azure, "cf-ch20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "switzerlandnorth"}, "Standard_D4_v3", 3, 20, 50},
 		{AWS, "cf-eu11", `{"name":"n"}`, event.Runtime{Provider: "aws", Region: "eu-central-1"}, "m5.xlarge", 3, 20, 50},
 		{Free, "cf-us20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "westeurope"}, "Standard_D4_v3", 1, 1, 50},
-		{Free, "cf-eu10", `{"name":"n","region":"us-west-1","autoScalerMin":7}`,
-			event.Runtime{Provider: "aws", Region: "us-west-1"}, "m5.xlarge", 1, 1, 50},
+		{
+			Free, "cf-eu10", `{"name":"n","region":"us-west-1","autoScalerMin":7}`,
+			event.Runtime{Provider: "aws", Region: "us-west-1"},
+			"m5.xlarge", 1, 1, 50,
+		},
 		{Trial, "cf-eu10", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "westeurope"}, "Standard_D4_v3", 1, 1, 50},
 		{Trial, "cf-us10", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "eastus"}, "Standard_D4_v3", 1, 1, 50},
 		{Trial, "cf-apj21", `{"name":"n","provider":"AWS"}`, event.Runtime{Provider: "aws", Region: "ap-southeast-1"}, "m5.xlarge", 1, 1, 50},
-		{Trial, "cf-eu10", `{"name":"n","provider":"gcp","region":"asia","machineType":"n2-standard-48"}`,
-			event.Runtime{Provider: "gcp", Region: "asia-south1"}, "n2-standard-4", 1, 1, 30},
+		{
+			Trial, "cf-eu10", `{"name":"n","provider":"gcp","region":"asia","machineType":"n2-standard-48"}`,
+			event.Runtime{Provider: "gcp", Region: "asia-south1"},
+			"n2-standard-4", 1, 1, 30,
+		},
 	} {
 		t.Run(tc.plan+" "+tc.region+" "+tc.parameters, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +141,7 @@ func TestBadOrderNamesTheMemberAndWhatIsAllowed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tc.pointer) || !strings.Contains(err.Error(), tc.allowed) {
 			t.Errorf("%s %.80s: %v, want %q and %q", tc.plan, tc.parameters, err, tc.pointer, tc.allowed)
 		}
-		if _, ok := err.(Problems); !ok {
+		if _, ok := errors.AsType[Problems](err); !ok {
 			t.Errorf("%s %.80s: error is a %T", tc.plan, tc.parameters, err)
 		}
 	}
