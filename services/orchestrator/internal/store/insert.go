@@ -88,7 +88,7 @@ func (s *Store) LockInstancesTx(ctx context.Context, tx *sqlx.Tx, ids []string) 
 	if err != nil {
 		return nil, fmt.Errorf("lock instances: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	instances := make(map[string]*Instance, len(ids))
 	for rows.Next() {
 		var i Instance

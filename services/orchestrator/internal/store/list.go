@@ -84,7 +84,7 @@ SELECT instance_id, running::text FROM orchestrator.instances WHERE running IS N
 	if err != nil {
 		return nil, fmt.Errorf("read running operations: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	running := map[string]string{}
 	for rows.Next() {
 		var instance, operation string
@@ -120,7 +120,7 @@ SELECT * FROM (
 	if err != nil {
 		return nil, fmt.Errorf("read history: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	var lines []Line
 	for rows.Next() {
 		l, err := scanLine(rows)

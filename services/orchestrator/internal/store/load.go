@@ -78,7 +78,7 @@ func (s *Store) UnfinishedTx(ctx context.Context, tx *sqlx.Tx, instanceID string
 }
 
 func scanRows(rows *sql.Rows) (found []*Row, err error) {
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	for rows.Next() {
 		r, err := scanRow(rows)
 		if err != nil {

@@ -42,7 +42,7 @@ func (s *Store) PendingTx(ctx context.Context, tx *sqlx.Tx, t event.OperationTyp
 	if err != nil {
 		return nil, fmt.Errorf("find pending operations: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	var found []Candidate
 	for rows.Next() {
 		c := Candidate{Type: t}
@@ -64,7 +64,7 @@ func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []stri
 	if err != nil {
 		return nil, fmt.Errorf("find the pending operations of instances: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	var found []Candidate
 	for rows.Next() {
 		var c Candidate
@@ -81,7 +81,7 @@ func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []stri
 func (s *Store) AdmissionTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType) (int, error) {
 	key := fnv.New64a()
 	_, _ = key.Write([]byte("keb admission " + string(t)))                                                 // a hash does not fail
-	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil { //nolint:gosec // any 64 bits do
+	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
 		return 0, fmt.Errorf("lock the admission of %s: %w", t, err)
 	}
 	var n int

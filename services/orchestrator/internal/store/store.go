@@ -28,9 +28,9 @@ var migrations embed.FS
 const Schema = "orchestrator"
 
 var (
-	// ErrNotFound: no such row.
+	// ErrNotFound says that there is no such row.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict: the row has changed since it was read. Read it again.
+	// ErrConflict says that the row has changed since it was read. Read it again.
 	ErrConflict = errors.New("changed by another")
 )
 

@@ -221,7 +221,7 @@ func (s *Store) writeWith(ctx context.Context, bind func(*sqlx.Stmt) *sqlx.Stmt,
 }
 
 func scanWritten(rows *sql.Rows, written map[string]int) error {
-	defer rows.Close() //nolint:errcheck // Err reports what matters
+	defer rows.Close()
 	for rows.Next() {
 		var id sql.RawBytes
 		var waiting int

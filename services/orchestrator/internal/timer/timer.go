@@ -33,11 +33,10 @@ type Config struct {
 
 // Timer runs the sweeps of one orchestrator.
 type Timer struct {
-	cfg      Config
-	looker   Looker
-	dispatch Dispatcher
-	now      func() time.Time
-	log      *slog.Logger
+	cfg    Config
+	looker Looker
+	now    func() time.Time
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	next time.Time
