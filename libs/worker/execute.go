@@ -94,6 +94,7 @@ func Execute(ctx context.Context, step Step, x Execution) Result {
 		r.judge(after, err, stopped)
 	}
 	s.settle(ctx, &r)
+	s.guard(&r)
 	r.FinishedAt = s.now()
 	return r
 }
@@ -103,7 +104,7 @@ func (s *session) run(ctx context.Context, step Step, r *Result) (after time.Dur
 		if p := recover(); p != nil {
 			r.panicked = true
 			err = fmt.Errorf("the step panicked: %v", p)
-			s.x.Log.Error("step panicked", "err", err, "stack", string(debug.Stack()))
+			s.x.Log.Error("step panicked", "err", s.censored(err.Error()), "stack", s.censored(string(debug.Stack())))
 		}
 	}()
 	_, after, err = step.Run(ctx, s.operation(), s.x.Log)

@@ -93,6 +93,7 @@ func (s *session) recall(ctx context.Context, key string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recall %q: %w", key, err)
 	}
+	s.learn(value)
 	return value, nil
 }
 
@@ -112,6 +113,9 @@ func (s *session) overrides(ctx context.Context) ([]ComponentOverrides, error) {
 
 // mergeOverrides puts what this execution has set on top of what is stored.
 func (s *session) mergeOverrides(raw map[string][]byte) ([]ComponentOverrides, error) {
+	for _, value := range raw {
+		s.learnOverrides(value)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var sets []storedOverrides
@@ -149,6 +153,19 @@ func (s *session) mergeOverrides(raw map[string][]byte) ([]ComponentOverrides, e
 		all = append(all, ComponentOverrides{Component: component, Entries: entries})
 	}
 	return all, nil
+}
+
+// learnOverrides notes the secret values of stored overrides.
+func (s *session) learnOverrides(value []byte) {
+	var set storedOverrides
+	if json.Unmarshal(value, &set) != nil {
+		return // mergeOverrides says what is wrong
+	}
+	for _, e := range set.Entries {
+		if e.Secret {
+			s.learn([]byte(e.Value))
+		}
+	}
 }
 
 // checkLost tells whether the memory that earlier steps have used is gone, and notes it for the result.

@@ -30,6 +30,8 @@ type session struct {
 	values     map[string][]byte
 	components map[string][]Override
 	lost       bool
+	// secrets are texts that the step was trusted with, see learn.
+	secrets []string
 	// invalid is the first thing that the step gave us that no result can carry.
 	invalid error
 	// closed drops what a goroutine of the step still does after Run has returned.
@@ -195,6 +197,7 @@ func (s *session) claim(ctx context.Context, name string, into any) error {
 	if err != nil {
 		return fmt.Errorf("claim credentials %q: %w", name, err)
 	}
+	s.learn(raw)
 	// The decoder's own error quotes what it read, and what it read is a secret.
 	if json.Unmarshal(raw, into) != nil {
 		return fmt.Errorf("claim credentials %q: the answer does not fit %T", name, into)

@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	// minSecret is the length, in bytes, from which a text counts as a secret. Anything shorter stands in too many
+	// innocent words.
+	minSecret = 8
+	// minSecretWord is the same for a word of a longer text, such as a token in a kubeconfig.
+	minSecretWord = 24
+	redacted      = "[redacted]"
+)
+
+// learn notes the secrets in a value that this execution was trusted with, so that they do not get out with its result.
+// Addresses are no secrets: an error without them helps nobody.
+func (s *session) learn(value []byte) {
+	var found []string
+	add := func(text string, least int) {
+		isAddress := strings.Contains(text, "://") && !strings.Contains(text, "@")
+		if len(text) >= least && !isAddress && !strings.HasSuffix(text, ":") {
+			found = append(found, text)
+		}
+	}
+	var decoded any
+	if json.Unmarshal(value, &decoded) == nil {
+		for _, text := range texts(decoded, nil) {
+			add(text, minSecret)
+			addWords(text, add)
+		}
+	} else {
+		text := strings.TrimSpace(string(value))
+		add(text, minSecret)
+		addWords(text, add)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, text := range found {
+		if !slices.Contains(s.secrets, text) {
+			s.secrets = append(s.secrets, text)
+		}
+	}
+	// The longest first: a secret may stand in another one.
+	slices.SortFunc(s.secrets, func(a, b string) int { return len(b) - len(a) })
+}
+
+// addWords adds the long words of a text of several, such as a kubeconfig.
+func addWords(text string, add func(string, int)) {
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"',", r) })
+	if len(words) < 2 {
+		return
+	}
+	for _, word := range words {
+		add(word, minSecretWord)
+	}
+}
+
+// texts collects the strings of a decoded JSON value.
+func texts(v any, into []string) []string {
+	switch v := v.(type) {
+	case string:
+		into = append(into, v)
+	case []any:
+		for _, e := range v {
+			into = texts(e, into)
+		}
+	case map[string]any:
+		for _, e := range v {
+			into = texts(e, into)
+		}
+	}
+	return into
+}
+
+// guard takes the secrets that the execution was trusted with out of the texts of its result, and refuses details that
+// hold one: both are stored and shown.
+func (s *session) guard(r *Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.secrets) == 0 {
+		return
+	}
+	if name, ok := s.leakingMember(); ok && len(r.Details) > 0 {
+		r.Outcome, r.Details = event.OutcomeFailed, nil
+		r.Error = report(fmt.Errorf("invalid result: details member %q holds a secret; keep secrets in the stage memory", name))
+	}
+	r.Message = s.redact(r.Message)
+	if r.Error != nil {
+		r.Error.Component, r.Error.Reason = s.redact(r.Error.Component), s.redact(r.Error.Reason)
+		r.Error.Message = s.redact(r.Error.Message)
+	}
+}
+
+// leakingMember is a member of the details that holds a secret; the caller holds mu.
+func (s *session) leakingMember() (string, bool) {
+	for name, value := range s.patch {
+		var decoded any
+		if json.Unmarshal(value, &decoded) != nil {
+			continue
+		}
+		for _, text := range texts(decoded, nil) {
+			for _, secret := range s.secrets {
+				if strings.Contains(text, secret) {
+					return name, true
+				}
+			}
+		}
+	}
+	return "", false
+}
+
+// censored is redact for a caller that does not hold mu.
+func (s *session) censored(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redact(text)
+}
+
+// redact replaces secrets in a text, also the beginning of one where the text was cut; the caller holds mu.
+func (s *session) redact(text string) string {
+	for _, secret := range s.secrets {
+		text = strings.ReplaceAll(text, secret, redacted)
+		body, cut := strings.CutSuffix(text, "...")
+		for n := min(len(secret), len(body)); cut && n >= minSecret; n-- {
+			if strings.HasSuffix(body, secret[:n]) {
+				text = body[:len(body)-n] + redacted
+				break
+			}
+		}
+	}
+	return text
+}
