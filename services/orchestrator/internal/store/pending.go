@@ -23,11 +23,13 @@ SELECT o.id::text, o.instance_id, o.type
 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
 WHERE o.state = 'pending' AND n.running IS NULL AND o.instance_id = ANY($1::text[])
 ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
-	inProgressSQL   = `SELECT count(*) FROM orchestrator.operations WHERE type = $1 AND state = 'in progress'`
+	// inProgressSQL relies on operations_in_progress.
+	inProgressSQL = `SELECT count(*) FROM orchestrator.operations WHERE type = $1 AND state = 'in progress'`
+	// pendingTypesSQL relies on operations_pending, and stops at the first of each type.
 	pendingTypesSQL = `
 SELECT t.type FROM unnest($1::text[]) AS t(type)
-WHERE EXISTS (SELECT 1 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-    WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL)`
+WHERE (SELECT o.arrived FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
+    WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL ORDER BY o.arrived LIMIT 1) IS NOT NULL`
 )
 
 // Candidate is a pending operation whose instance is free, and locked.

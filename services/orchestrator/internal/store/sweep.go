@@ -13,11 +13,12 @@ import (
 
 const (
 	// lookSQL relies on operations_due, operations_in_flight and operations_pending. It is the one statement that runs when
-	// nothing happens.
+	// nothing happens. The order keeps the planner from looking for a pending operation in the table itself, which is a long way
+	// when there is none any more.
 	lookSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
-    EXISTS (SELECT 1 FROM orchestrator.operations WHERE state = 'pending')`
+    (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL`
 	dueSQL = `
 SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+
+var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
+// bundle is a store on a database of its own.
+type bundle struct {
+	*Store
+	t  *testing.T
+	db *sqlx.DB
+	p  *process.Process
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s, err := New(t.Context(), db, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := process.Load(fstest.MapFS{"update.yaml": {Data: []byte(`
+operation: update
+timeout: 1h
+stages:
+  - name: change
+    steps:
+      - {name: One, worker: alpha}
+      - {name: Two, worker: alpha}
+`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bundle{Store: s, t: t, db: db, p: set[event.Update]}
+	if err := s.SaveDefinition(t.Context(), b.p, epoch); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// row is a pending operation on an instance of its own.
+func (b *bundle) row(n int) *Row {
+	return &Row{
+		State: engine.New(event.Operation{
+			ID: uuid.Must(uuid.NewV7()).String(), Type: event.Update, InstanceID: fmt.Sprintf("i-%d", n),
+			Plan: event.Plan{ID: "azure", Name: "azure"}, Parameters: json.RawMessage(`{"a": 1}`),
+		}),
+		Definition: b.p.Hash(), CreatedAt: epoch,
+	}
+}
+
+// insert stores rows, with instances.
+func (b *bundle) insert(changes ...*Change) {
+	b.t.Helper()
+	err := b.InTx(b.t.Context(), func(tx *sqlx.Tx) error {
+		for _, c := range changes {
+			instances, err := b.LockInstancesTx(b.t.Context(), tx, []string{c.Row.Operation.InstanceID})
+			if err != nil {
+				return err
+			}
+			i := instances[c.Row.Operation.InstanceID]
+			switch c.Row.Status {
+			case event.Pending:
+				i.Waiting++
+			case event.InProgress:
+				i.Running = c.Row.Operation.ID
+			}
+			if err := b.SaveInstancesTx(b.t.Context(), tx, []*Instance{i}); err != nil {
+				return err
+			}
+		}
+		return b.InsertTx(b.t.Context(), tx, changes)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// apply lets the engine decide on a row, without writing it.
+func (b *bundle) apply(r *Row, e engine.Event, now time.Time) *Change {
+	b.t.Helper()
+	state, effects, err := engine.Apply(b.p, r.State, e, now)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	next := *r
+	next.State = state
+	return &Change{Row: &next, History: effects.History, DetailsChanged: string(state.Details) != string(r.Details)}
+}
+
+// started is an operation whose first command is out, stored.
+func (b *bundle) started(n int) *Row {
+	b.t.Helper()
+	c := b.apply(b.row(n), engine.Start{}, epoch)
+	b.insert(c)
+	return c.Row
+}
+
+func (b *bundle) load(id string) *Row {
+	b.t.Helper()
+	found, err := b.Load(b.t.Context(), []string{id})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if found[id] == nil {
+		b.t.Fatalf("operation %s does not exist", id)
+	}
+	return found[id]
+}
+
+func succeeded(r *Row) engine.Result {
+	return engine.Result{Outcome: event.OutcomeSucceeded, Cursor: r.Cursor, StartedAt: epoch, FinishedAt: epoch}
+}

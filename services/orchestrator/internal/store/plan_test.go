@@ -1,0 +1,165 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// finishedRows is how many operations have ended before a plan is looked at; a few are still busy.
+const finishedRows = 20000
+
+// filled is a store with many finished operations, fewer that wait for a time or for their turn, and some in flight.
+func filled(t *testing.T) *bundle {
+	t.Helper()
+	b := setup(t)
+	for i := range 30 {
+		b.started(i)
+	}
+	for _, query := range []string{`
+INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
+    dispatch, stage_memory, started_at, finished_at, deadline, due_at)
+SELECT gen_random_uuid(), 'update', CASE WHEN n % 20 > 2 THEN 'old-' || n / 3 ELSE 'busy-' || n END, 'azure', now(),
+    CASE n % 20 WHEN 0 THEN 'failed' WHEN 1 THEN 'in progress' WHEN 2 THEN 'pending' ELSE 'succeeded' END,
+    9, 20, 1, 0, 1, 0, 0, false, now(), now(), now(), CASE WHEN n % 20 = 1 THEN now() END
+FROM generate_series(1, $1) AS n`, `
+INSERT INTO orchestrator.instances (instance_id) SELECT 'old-' || n FROM generate_series(1, $1) AS n`, `
+INSERT INTO orchestrator.instances (instance_id, waiting) SELECT 'busy-' || n, 1 FROM generate_series(1, $1) AS n WHERE n % 20 = 2`, `
+INSERT INTO orchestrator.requests (operation_id, body, definition)
+SELECT o.id, '{}', 'x' FROM orchestrator.operations o WHERE o.deadline <> o.started_at + interval '1 hour' AND $1 > 0`, `
+INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind)
+SELECT o.id, n, 0, 0, 1, 1, now(), now(), 'succeeded'
+FROM orchestrator.operations o, generate_series(1, 2) AS n WHERE o.instance_id LIKE 'old-%' AND $1 > 0`} {
+		if _, err := b.db.Exec(query, finishedRows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history`); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
+	b := filled(t)
+	var inFlight array
+	var some *Row
+	for _, id := range b.ids(`SELECT id::text FROM orchestrator.operations WHERE execute_before IS NOT NULL LIMIT 20`) {
+		inFlight.raw(id)
+		some = b.load(id)
+	}
+	args := func(release bool) []any {
+		var c columns
+		change := b.apply(some, succeeded(some), epoch)
+		if release {
+			change.Release = &Release{}
+		}
+		if err := c.add(change); err != nil {
+			t.Fatal(err)
+		}
+		return c.args()
+	}
+	var types, instances array
+	types.text(string(event.Update))
+	for i := range 20 {
+		instances.text(fmt.Sprintf("busy-%d", 20*i+2))
+	}
+	for _, c := range []struct {
+		name  string
+		query string
+		args  []any
+		want  []string
+	}{
+		{"writeSQL", writeOnlySQL, args(false), []string{"operations_pkey"}},
+		{"writeReleaseSQL", writeReleaseSQL, args(true), []string{"operations_pkey", "instances_pkey"}},
+		{"loadSQL", loadSQL, []any{&inFlight}, []string{"operations_pkey", "requests_pkey"}},
+		{"lookSQL", lookSQL, nil, []string{"operations_due", "operations_in_flight", "operations_pending"}},
+		{"dueSQL", dueSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_due"}},
+		{"unansweredSQL", unansweredSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_in_flight"}},
+		{"pendingSQL", pendingSQL, []any{"update", 200}, []string{"operations_pending"}},
+		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
+		{"inProgressSQL", inProgressSQL, []any{"update"}, []string{"operations_in_progress"}},
+		{"pendingTypesSQL", pendingTypesSQL, []any{&types}, []string{"operations_pending"}},
+		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
+		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := b.explain(c.query, c.args)
+			for _, index := range c.want {
+				if !strings.Contains(plan, index) {
+					t.Errorf("the plan does not use %s:\n%s", index, plan)
+				}
+			}
+			for _, table := range []string{"operations", "requests", "instances", "history"} {
+				if strings.Contains(plan, "Seq Scan on "+table) {
+					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+				}
+			}
+		})
+	}
+}
+
+func (b *bundle) ids(query string) []string {
+	b.t.Helper()
+	var found []string
+	if err := b.db.Select(&found, query); err != nil {
+		b.t.Fatal(err)
+	}
+	return found
+}
+
+// explain is the plan of a statement for these arguments.
+func (b *bundle) explain(query string, args []any) string {
+	b.t.Helper()
+	var plan []string
+	err := b.InTx(b.t.Context(), func(tx *sqlx.Tx) error {
+		return tx.Select(&plan, "EXPLAIN "+query, args...)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
+}
+
+// The row that changes with every step must not touch an index, or the table and its indexes bloat.
+func TestTheUpdatesOfAStepAreHeapOnly(t *testing.T) {
+	b := setup(t)
+	rows := make([]*Row, 20)
+	for i := range rows {
+		rows[i] = b.started(i)
+	}
+	// A batch for every cursor: both steps, again and again.
+	const rounds = 25
+	for range rounds {
+		changes := make([]*Change, len(rows))
+		for i, r := range rows {
+			changes[i] = b.apply(r, succeeded(r), epoch)
+			if changes[i].Row.Status.Final() {
+				changes[i].Row.State = b.load(r.Operation.ID).State
+				changes[i].Row.Step, changes[i].History = 0, nil
+			}
+			rows[i] = changes[i].Row
+		}
+		written, err := b.Write(t.Context(), changes)
+		if err != nil || len(written) != len(rows) {
+			t.Fatalf("%d rows written, error %v", len(written), err)
+		}
+	}
+	var updates, hot int
+	testkit.Eventually(t, 20*time.Second, "the statistics show the updates", func() bool {
+		row := b.db.QueryRow(`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'orchestrator' AND relname = 'operations'`)
+		if err := row.Scan(&updates, &hot); err != nil {
+			t.Fatal(err)
+		}
+		return updates >= rounds*len(rows)
+	})
+	if hot < updates*9/10 {
+		t.Errorf("%d of %d updates are heap-only, want nearly all", hot, updates)
+	}
+}
