@@ -106,7 +106,7 @@ func (c *columns) add(change *Change) error {
 	}
 	c.notCompleted.list(r.NotCompleted)
 	c.completed.list(r.Completed)
-	c.cancelReason.textOrNull(r.CancelReason)
+	c.cancelReason.textOrNull(clean(r.CancelReason))
 	c.message.textOrNull(clean(r.Message))
 	if err := c.failure.error(r.Error); err != nil {
 		return err
