@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ type TCPProxy struct {
 	refused int
 	delay   time.Duration
 	conns   map[net.Conn]struct{}
+	silent  map[net.Conn]struct{} // by Silence
 	stalled chan struct{} // non-nil while stalled; closed by Restore
 }
 
@@ -35,7 +37,7 @@ func Proxy(t testing.TB, target string) *TCPProxy {
 	if err != nil {
 		t.Fatalf("start proxy: %v", err)
 	}
-	p := &TCPProxy{target: target, ln: ln, done: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	p := &TCPProxy{target: target, ln: ln, done: make(chan struct{}), conns: map[net.Conn]struct{}{}, silent: map[net.Conn]struct{}{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		close(p.done)
@@ -72,7 +74,15 @@ func (p *TCPProxy) Stall() {
 	}
 }
 
-// Restore ends Cut, Stall and Delay. Connections that were cut stay so.
+// Silence makes the connections that are open now pass nothing on for the rest of their lives, while new ones work: the
+// peer that moved elsewhere without a word.
+func (p *TCPProxy) Silence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.Copy(p.silent, p.conns)
+}
+
+// Restore ends Cut, Stall and Delay. Connections that were cut or silenced stay so.
 func (p *TCPProxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,6 +137,7 @@ func (p *TCPProxy) track(c net.Conn) bool {
 func (p *TCPProxy) untrack(c net.Conn) {
 	p.mu.Lock()
 	delete(p.conns, c)
+	delete(p.silent, c)
 	p.mu.Unlock()
 	_ = c.Close()
 }
@@ -152,7 +163,7 @@ func (p *TCPProxy) copy(to, from net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if !p.hold() {
+			if !p.hold(from) {
 				return
 			}
 			if _, err := to.Write(buf[:n]); err != nil {
@@ -172,11 +183,16 @@ func (p *TCPProxy) copy(to, from net.Conn) {
 	}
 }
 
-// hold waits as Delay and Stall ask; it answers false when the proxy ends.
-func (p *TCPProxy) hold() bool {
+// hold waits as Delay, Stall and Silence ask; it answers false when the proxy ends.
+func (p *TCPProxy) hold(from net.Conn) bool {
 	p.mu.Lock()
 	delay, stalled := p.delay, p.stalled
+	_, silent := p.silent[from]
 	p.mu.Unlock()
+	if silent {
+		<-p.done
+		return false
+	}
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -16,19 +17,20 @@ func echo(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(c, c)
-			_ = c.Close()
+			serving.Go(func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			})
 		}
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-done })
+	})
+	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
 	return ln.Addr().String()
 }
 
@@ -106,6 +108,25 @@ func TestProxyStallsWithoutBreakingTheConnection(t *testing.T) {
 	}
 	if got, err := bufio.NewReader(c).ReadString('\n'); got != "one\n" || err != nil {
 		t.Errorf("after Restore: got %q, %v, want what was held back", got, err)
+	}
+}
+
+func TestProxySilencesOnlyTheConnectionsThatAreThere(t *testing.T) {
+	t.Parallel()
+	p := Proxy(t, echo(t))
+	c := dial(t, p.Addr())
+	if got, err := say(c, "hello"); got != "hello" || err != nil {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	p.Silence()
+	if got, err := say(dial(t, p.Addr()), "a new one"); got != "a new one" || err != nil {
+		t.Errorf("a new connection: got %q, %v", got, err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := say(c, "still there?"); err == nil {
+		t.Errorf("the silenced connection passed on %q", got)
 	}
 }
 
