@@ -55,6 +55,9 @@ type Config struct {
 	Processes fs.FS `env:"-"`
 	// SweepEvery is the longest time between two sweeps; zero means one second.
 	SweepEvery time.Duration `env:"KEB_SWEEP_EVERY"`
+	// BatchTimeout bounds a batch of results, requests or due operations, with its commit and its publication; what is not done
+	// by then is taken up again. Zero means ten seconds.
+	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT"`
 	// AskWorkersEvery is the time between two rounds of asking who is alive; zero means three seconds.
 	AskWorkersEvery time.Duration `env:"KEB_ASK_WORKERS_EVERY"`
 }
@@ -65,6 +68,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SweepEvery == 0 {
 		c.SweepEvery = time.Second
+	}
+	if c.BatchTimeout == 0 {
+		c.BatchTimeout = 10 * time.Second
 	}
 	if c.AskWorkersEvery == 0 {
 		c.AskWorkersEvery = 3 * time.Second
@@ -80,6 +86,9 @@ func (c Config) Validate() error {
 	}
 	if c.SweepEvery < 0 {
 		problems = append(problems, fmt.Errorf("KEB_SWEEP_EVERY: %s: must not be negative", c.SweepEvery))
+	}
+	if c.BatchTimeout < 0 {
+		problems = append(problems, fmt.Errorf("KEB_BATCH_TIMEOUT: %s: must not be negative", c.BatchTimeout))
 	}
 	if c.AskWorkersEvery < 0 {
 		problems = append(problems, fmt.Errorf("KEB_ASK_WORKERS_EVERY: %s: must not be negative", c.AskWorkersEvery))
@@ -182,9 +191,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.workers = liveness.New(liveness.Config{
 		Every: o.cfg.AskWorkersEvery, Patience: o.cfg.AskWorkersEvery / 4, Grace: 3 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
-	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery}, o.store, o.deps.Now, o.deps.Log)
+	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Patience: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
-	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission}, dispatch.Deps{
+	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: o.store, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
 		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
 	})
@@ -216,13 +225,22 @@ func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.D
 // Handler serves the operator API, /healthz, /readyz and /metrics.
 func (o *Orchestrator) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", o.api.Handler())
+	mux.Handle("/", limited(o.api.Handler(), o.cfg.BatchTimeout))
 	mux.Handle("/healthz", o.health.Handler())
 	mux.Handle("/readyz", o.health.Handler())
 	if o.deps.Gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(o.deps.Gatherer, promhttp.HandlerOpts{}))
 	}
 	return mux
+}
+
+// limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it.
+func limited(h http.Handler, limit time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // Processes are the definitions that new operations run by.

@@ -18,7 +18,8 @@ import (
 func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
 	var err error
 	for range maxRounds {
-		if err = d.act(ctx, operationID, e); err == nil || !postgres.IsRetryable(err) {
+		err = d.limited(ctx, func(ctx context.Context) error { return d.act(ctx, operationID, e) })
+		if !postgres.IsRetryable(err) {
 			break
 		}
 	}

@@ -20,7 +20,7 @@ const admitBatch = 200
 func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
 	slices.Sort(instanceIDs)
 	var limited bool
-	err := d.admit(ctx, func(tx *sqlx.Tx) ([]store.Candidate, error) {
+	err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
 		found, err := d.deps.Store.PendingOfTx(ctx, tx, instanceIDs)
 		if err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 	limit, limited := d.cfg.Admission[t]
 	for {
 		started := 0
-		err := d.admit(ctx, func(tx *sqlx.Tx) ([]store.Candidate, error) {
+		err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
 			room := math.MaxInt
 			if limited {
 				running, err := d.deps.Store.AdmissionTx(ctx, tx, t)
@@ -90,11 +90,15 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 }
 
 // admit starts the operations that pick returns; their instances are locked by it.
-func (d *Dispatcher) admit(ctx context.Context, pick func(tx *sqlx.Tx) ([]store.Candidate, error)) error {
+func (d *Dispatcher) admit(ctx context.Context, pick func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)) error {
+	return d.limited(ctx, func(ctx context.Context) error { return d.admitAll(ctx, pick) })
+}
+
+func (d *Dispatcher) admitAll(ctx context.Context, pick func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)) error {
 	var works []*work
 	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		works = nil
-		candidates, err := pick(tx)
+		candidates, err := pick(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -54,6 +54,8 @@ type Memory interface {
 type Config struct {
 	// Admission is the greatest number of operations in progress by type; a type without an entry has no limit.
 	Admission map[event.OperationType]int
+	// BatchTimeout bounds the work on one batch; zero means no limit.
+	BatchTimeout time.Duration
 }
 
 // Deps is what a Dispatcher works with. All but Registerer and Log are required.
@@ -91,6 +93,20 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize)}, nil
+}
+
+// limited runs f within the time that a batch may take. A database that has fallen silent must not hold a handler for ever.
+func (d *Dispatcher) limited(ctx context.Context, f func(ctx context.Context) error) error {
+	if d.cfg.BatchTimeout == 0 {
+		return f(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.BatchTimeout)
+	defer cancel()
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ctx.Err(), err) // the error of a statement that was cut short does not say so
+	}
+	return err
 }
 
 // work is what is done to one operation in one batch.

@@ -43,6 +43,14 @@ func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, 
 
 // wakeBatch tells the engine about operations whose time has come, in one transaction that holds their rows.
 func (d *Dispatcher) wakeBatch(ctx context.Context, find finder) (found int, err error) {
+	err = d.limited(ctx, func(ctx context.Context) (err error) {
+		found, err = d.wakeAll(ctx, find)
+		return err
+	})
+	return found, err
+}
+
+func (d *Dispatcher) wakeAll(ctx context.Context, find finder) (found int, err error) {
 	now := d.deps.Now()
 	var works []*work
 	var waiting map[string]int

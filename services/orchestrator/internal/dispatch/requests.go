@@ -48,6 +48,13 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error 
 		if err == nil {
 			continue
 		}
+		if away(ctx, err) {
+			// One by one they would only wait one after the other.
+			for i := range wave {
+				d.refuse(ctx, &wave[i], err)
+			}
+			continue
+		}
 		if len(wave) > 1 {
 			d.log.Warn("batch of requests failed and is taken apart", "requests", len(wave), "err", err)
 		}
@@ -102,6 +109,10 @@ func (d *Dispatcher) takeIn(ctx context.Context, orders []order) error {
 	if len(orders) == 0 {
 		return nil
 	}
+	return d.limited(ctx, func(ctx context.Context) error { return d.takeInAll(ctx, orders) })
+}
+
+func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
 	in := &intake{d: d}
 	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		*in = intake{d: d, tx: tx, touched: map[string]bool{}}

@@ -59,8 +59,12 @@ func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
 // passing tells an error that will pass from one that is the message's own fault.
 func passing(ctx context.Context, err error) bool {
 	var publish *bus.PublishError
-	return ctx.Err() != nil || postgres.IsConnection(err) || postgres.IsRetryable(err) || errors.Is(err, store.ErrConflict) ||
-		errors.As(err, &publish) || errors.Is(err, context.DeadlineExceeded)
+	return away(ctx, err) || postgres.IsRetryable(err) || errors.Is(err, store.ErrConflict) || errors.As(err, &publish)
+}
+
+// away tells that the database cannot be reached or does not answer, or that ctx has ended.
+func away(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || postgres.IsConnection(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (d *Dispatcher) giveBack(ctx context.Context, items []item, cause error) {
@@ -87,6 +91,10 @@ func (d *Dispatcher) dead(ctx context.Context, delivery *bus.Delivery, cause err
 }
 
 func (d *Dispatcher) fold(ctx context.Context, items []item) error {
+	return d.limited(ctx, func(ctx context.Context) error { return d.foldAll(ctx, items) })
+}
+
+func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
 	var done []*work
 	waiting := map[string]int{}
 	todo := items

@@ -29,6 +29,8 @@ type Dispatcher interface {
 type Config struct {
 	// Every is the longest time between two sweeps.
 	Every time.Duration
+	// Patience is how long the database may take to say what there is to do; zero means no limit.
+	Patience time.Duration
 }
 
 // Timer runs the sweeps of one orchestrator.
@@ -108,7 +110,7 @@ func (t *Timer) until(last time.Time) time.Duration {
 
 // Sweep does once what is due now.
 func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
-	look, err := t.looker.Look(ctx)
+	look, err := t.look(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
@@ -121,7 +123,7 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		}
 		// Only the earliest time was known; the one after it is found now, not a whole sweep later.
 		if held = n == 0; !held {
-			if look, err = t.looker.Look(ctx); err != nil {
+			if look, err = t.look(ctx); err != nil {
 				return fmt.Errorf("sweep: %w", err)
 			}
 			now = t.now()
@@ -144,6 +146,15 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		}
 	}
 	return nil
+}
+
+func (t *Timer) look(ctx context.Context) (store.Look, error) {
+	if t.cfg.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.cfg.Patience)
+		defer cancel()
+	}
+	return t.looker.Look(ctx)
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }

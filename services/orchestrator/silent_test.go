@@ -1,0 +1,36 @@
+package orchestrator_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestOperationsGoOnWhenTheDatabaseConnectionsFallSilent(t *testing.T) {
+	s := newSystem(t)
+	direct, err := url.Parse(s.database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	database := testkit.Proxy(t, direct.Host)
+	direct.Host = database.Addr()
+	s.cfg.DatabaseURL = direct.String()
+	s.cfg.BatchTimeout = 500 * time.Millisecond
+	s.start()
+	open := make(gate)
+	s.script.set("First", open.step)
+	operations := manyOperations(10)
+	s.request(operations...)
+	for _, op := range operations {
+		s.await(op, event.InProgress)
+	}
+	database.Silence()
+	close(open)
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	s.finishedStagesOnce(operations)
+}
