@@ -75,7 +75,7 @@ func (w *world) checkShape(op *operation, before, next *engine.State, effects *e
 	switch {
 	case inProgress && next.DueAt.IsZero() == next.ExecuteBefore.IsZero():
 		w.violate("an operation in progress must wait for a result or for a time, and not for both: %+v", next)
-	case !inProgress && !(next.DueAt.IsZero() && next.ExecuteBefore.IsZero()):
+	case !inProgress && (!next.DueAt.IsZero() || !next.ExecuteBefore.IsZero()):
 		w.violate("an operation that is %s waits: %+v", next.Status, next)
 	case inProgress && !next.Deadline.Equal(next.StartedAt.Add(op.p.Timeout)):
 		w.violate("the deadline is %s for a start at %s", next.Deadline, next.StartedAt)
@@ -143,7 +143,7 @@ func (w *world) checkResult(
 		}
 		at := now.Add(after)
 		for _, limit := range []time.Time{end, next.Deadline} {
-			if limit.Before(at) && !(limit.Equal(end) && step.Retry.Timeout == 0) {
+			if limit.Before(at) && (!limit.Equal(end) || step.Retry.Timeout != 0) {
 				at = limit
 			}
 		}

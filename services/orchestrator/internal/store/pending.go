@@ -82,7 +82,7 @@ func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []stri
 // of its operations are in progress.
 func (s *Store) AdmissionTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType) (int, error) {
 	key := fnv.New64a()
-	_, _ = key.Write([]byte("keb admission " + string(t)))                                                 // a hash does not fail
+	_, _ = key.Write([]byte("keb admission " + string(t))) // a hash does not fail
 	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
 		return 0, fmt.Errorf("lock the admission of %s: %w", t, err)
 	}

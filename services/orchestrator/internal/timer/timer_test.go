@@ -99,7 +99,7 @@ func in(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
 }
 
 func pass(d time.Duration) {
-	time.Sleep(d) // of the bubble: no time passes
+	<-time.After(d) // of the bubble: no time passes
 	synctest.Wait()
 }
 
