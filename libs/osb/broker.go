@@ -5,8 +5,8 @@ import "context"
 // Broker answers the requests of a platform. The handler has authenticated, decoded and checked a request before a
 // method is called; the methods are called from many goroutines at once.
 //
-// An error that is, or wraps, an *Error is answered as that says. Any other error is logged and answered as 500 with a
-// neutral text; the end of the context's deadline as 503. A nil result without an error is a mistake of the broker: 500.
+// An error that is, or wraps, an *Error is answered as that says. The end of the context's deadline becomes 503, any other
+// error 500 without its text, which only the log has. A nil result without an error is a mistake of the broker: 500.
 //
 // The context carries the handler's deadline (WithTimeout). For the requests that change something it does not end
 // when the platform hangs up, so that work once begun is not torn in the middle.

@@ -25,6 +25,7 @@ type Error struct {
 	Extensions map[string]any
 }
 
+// Error is the message alone.
 func (e *Error) Error() string { return e.Message }
 
 // Resolver answers one root field. What it returns is shaped by its JSON form, so its JSON names are the schema's names.
