@@ -112,7 +112,7 @@ stages:
 func TestABadAddressIsRefused(t *testing.T) {
 	for _, address := range []string{"greeter", "ftp://greeter", "http://"} {
 		t.Setenv("HELLO_URL", address)
-		if _, err := steps(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "HELLO_URL") {
+		if _, err := steps(t.Context(), worker.Env{}); err == nil || !strings.Contains(err.Error(), "HELLO_URL") {
 			t.Errorf("HELLO_URL=%s: error %v", address, err)
 		}
 	}

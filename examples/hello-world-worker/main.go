@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,7 +23,7 @@ const (
 func main() { worker.Main(workerName, version, steps) }
 
 // steps makes the steps of this worker from its own settings.
-func steps(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
+func steps(_ context.Context, env worker.Env) ([]worker.Step, error) {
 	address := os.Getenv("HELLO_URL")
 	if address == "" {
 		address = defaultURL
@@ -33,6 +32,6 @@ func steps(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("HELLO_URL: want an http or https address such as %s", defaultURL)
 	}
-	log.Info("saying hello", "url", u.Redacted())
+	env.Log.Info("saying hello", "url", u.Redacted())
 	return []worker.Step{NewHelloWorldStep(&http.Client{Timeout: httpTimeout}, address)}, nil
 }

@@ -68,6 +68,14 @@ func (e *environment) config(name, version string) Config {
 	}
 }
 
+// Env is what Main lends to the function that makes a worker's steps, besides the environment of the process.
+type Env struct {
+	// Log is the worker's log.
+	Log *slog.Logger
+	// Registerer takes metrics that are to be served beside those of the SDK, at KEB_METRICS_ADDR.
+	Registerer prometheus.Registerer
+}
+
 // Main is the whole main function of a worker: it reads the environment, makes the steps, and executes them until the
 // process gets SIGINT or SIGTERM. It does not return. steps is called once; its error ends the process.
 //
@@ -85,7 +93,7 @@ func (e *environment) config(name, version string) Config {
 //	KEB_LOG_LEVEL             debug, info, warn or error
 //
 // With the flag -check-config it checks all that, prints it without secrets, and ends.
-func Main(name, version string, steps func(ctx context.Context, log *slog.Logger) ([]Step, error)) {
+func Main(name, version string, steps func(ctx context.Context, env Env) ([]Step, error)) {
 	service.Main(ServicePrefix+name, func(ctx context.Context, log *slog.Logger) error {
 		return runMain(ctx, log, os.Args[1:], os.Stdout, name, version, steps)
 	})
@@ -93,7 +101,7 @@ func Main(name, version string, steps func(ctx context.Context, log *slog.Logger
 
 func runMain(
 	ctx context.Context, log *slog.Logger, args []string, stdout io.Writer, name, version string,
-	makeSteps func(ctx context.Context, log *slog.Logger) ([]Step, error),
+	makeSteps func(ctx context.Context, env Env) ([]Step, error),
 ) error {
 	flags := flag.NewFlagSet(ServicePrefix+name, flag.ContinueOnError)
 	flags.SetOutput(stdout)
@@ -112,7 +120,8 @@ func runMain(
 		return err
 	}
 	cfg := env.config(name, version)
-	steps, err := makeSteps(ctx, log)
+	registry := service.Registry()
+	steps, err := makeSteps(ctx, Env{Log: log, Registerer: registry})
 	if err != nil {
 		return fmt.Errorf("make steps: %w", err)
 	}
@@ -122,19 +131,19 @@ func runMain(
 	if *checkOnly {
 		return printConfig(stdout, &env, cfg.withDefaults(), steps)
 	}
-	return serve(ctx, log, &env, cfg, steps)
+	return serve(ctx, Deps{Log: log, Registerer: registry}, registry, &env, cfg, steps)
 }
 
-func serve(ctx context.Context, log *slog.Logger, env *environment, cfg Config, steps []Step) error {
-	registry := service.Registry()
+func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *environment, cfg Config, steps []Step) error {
+	log := deps.Log
 	b, err := bus.Connect(ctx, bus.Config{
 		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword,
-	}, bus.Deps{Log: log, Registerer: registry})
+	}, bus.Deps{Log: log, Registerer: deps.Registerer})
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	deps := Deps{Bus: b, Log: log, Registerer: registry}
+	deps.Bus = b
 	if env.keys != nil {
 		deps.StageMemory = stagemem.New(b.JetStream(), env.keys)
 	}
@@ -150,13 +159,13 @@ func serve(ctx context.Context, log *slog.Logger, env *environment, cfg Config, 
 			return fmt.Errorf("KEB_METRICS_ADDR: %w", err)
 		}
 		log.Info("serving metrics and health", "addr", ln.Addr().String())
-		handler := monitoring(registry, b.NATS())
+		handler := monitoring(metrics, b.NATS())
 		group.Add("http", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, handler) })
 	}
 	return group.Run(ctx)
 }
 
-func monitoring(registry *prometheus.Registry, nc *nats.Conn) http.Handler {
+func monitoring(metrics prometheus.Gatherer, nc *nats.Conn) http.Handler {
 	health := service.NewHealth()
 	health.Add("nats", func(context.Context) error {
 		if !nc.IsConnected() {
@@ -165,7 +174,7 @@ func monitoring(registry *prometheus.Registry, nc *nats.Conn) http.Handler {
 		return nil
 	})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.Handle("/", health.Handler())
 	return mux
 }

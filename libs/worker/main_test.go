@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -27,7 +29,10 @@ func (hello) Run(_ context.Context, op Operation, _ *slog.Logger) (Operation, ti
 	return op, 0, nil
 }
 
-func hellos(context.Context, *slog.Logger) ([]Step, error) { return []Step{hello{}}, nil }
+func hellos(_ context.Context, env Env) ([]Step, error) {
+	greetings := prometheus.NewCounter(prometheus.CounterOpts{Name: "hello_greetings_total", Help: "Greetings."})
+	return []Step{hello{}}, env.Registerer.Register(greetings)
+}
 
 const (
 	stageKey = "k1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
@@ -57,7 +62,7 @@ func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
 	for name, c := range map[string]struct {
 		env   map[string]string
 		args  []string
-		steps func(context.Context, *slog.Logger) ([]Step, error)
+		steps func(context.Context, Env) ([]Step, error)
 		want  []string
 	}{
 		"number":     {env: map[string]string{"KEB_WORKER_CONCURRENCY": "many"}, want: []string{"KEB_WORKER_CONCURRENCY"}},
@@ -66,8 +71,8 @@ func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
 		"two ways":   {env: map[string]string{"KEB_NATS_PASSWORD": canary, "KEB_NATS_PASSWORD_FILE": "main_test.go"}, want: []string{"exclude each other"}},
 		"no file":    {env: map[string]string{"KEB_STAGE_KEYS_FILE": "no-such-file"}, want: []string{"KEB_STAGE_KEYS_FILE"}},
 		"argument":   {args: []string{"run"}, want: []string{`argument "run"`}},
-		"step error": {steps: func(context.Context, *slog.Logger) ([]Step, error) { return nil, errors.New("no url") }, want: []string{"make steps: no url"}},
-		"no steps":   {steps: func(context.Context, *slog.Logger) ([]Step, error) { return nil, nil }, want: []string{"no steps"}},
+		"step error": {steps: func(context.Context, Env) ([]Step, error) { return nil, errors.New("no url") }, want: []string{"make steps: no url"}},
+		"no steps":   {steps: func(context.Context, Env) ([]Step, error) { return nil, nil }, want: []string{"no steps"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for k, v := range c.env {
@@ -130,8 +135,11 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 		s, err := b.JetStream().Stream(t.Context(), string(event.StreamResults))
 		return err == nil && s.CachedInfo().State.Msgs == 1
 	})
-	if body := fetch(t, "http://"+ln+"/metrics"); !strings.Contains(body, `keb_worker_steps_total{outcome="succeeded",step="Hello",worker="hello"} 1`) {
-		t.Errorf("metrics lack the step:\n%s", body)
+	body := fetch(t, "http://"+ln+"/metrics")
+	for _, want := range []string{`keb_worker_steps_total{outcome="succeeded",step="Hello",worker="hello"} 1`, "hello_greetings_total 0"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %s:\n%s", want, body)
+		}
 	}
 	var ready struct{ Status string }
 	if err := json.Unmarshal([]byte(fetch(t, "http://"+ln+"/readyz")), &ready); err != nil || ready.Status != "ok" {

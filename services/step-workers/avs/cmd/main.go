@@ -2,17 +2,9 @@
 package main
 
 import (
-	"context"
-	"log/slog"
-
-	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
-func main() {
-	worker.Main(avs.Name, setup.Version(), func(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
-		return setup.FromEnv(avs.Steps, extclient.Deps{Log: log})
-	})
-}
+func main() { worker.Main(avs.Name, setup.Version(), setup.Steps(avs.Steps)) }

@@ -3,6 +3,7 @@ package setup
 
 import (
 	"cmp"
+	"context"
 	"runtime/debug"
 	"strings"
 
@@ -13,13 +14,16 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// FromEnv builds a worker's steps from the environment. Its error names every variable that is wrong.
-func FromEnv[C any](steps func(C, extclient.Deps) ([]worker.Step, error), deps extclient.Deps) ([]worker.Step, error) {
-	var cfg C
-	if err := service.LoadEnv(&cfg); err != nil {
-		return nil, err
+// Steps makes what worker.Main asks for: it builds a worker's steps from the environment, and lets the calls of their clients
+// be logged and counted. Its error names every variable that is wrong.
+func Steps[C any](steps func(C, extclient.Deps) ([]worker.Step, error)) func(context.Context, worker.Env) ([]worker.Step, error) {
+	return func(_ context.Context, env worker.Env) ([]worker.Step, error) {
+		var cfg C
+		if err := service.LoadEnv(&cfg); err != nil {
+			return nil, err
+		}
+		return steps(cfg, extclient.Deps{Log: env.Log, Registerer: env.Registerer})
 	}
-	return steps(cfg, deps)
 }
 
 // Defaults is a configuration as it is when the environment says nothing.

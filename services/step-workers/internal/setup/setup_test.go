@@ -2,10 +2,15 @@ package setup_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -18,7 +23,7 @@ func TestWrongEnvironmentIsRefusedAllAtOnceByName(t *testing.T) {
 	t.Setenv("KEB_PROVISIONER_URL", "nowhere")
 	t.Setenv("KEB_PROVISIONER_POLL_INTERVAL", "0s")
 	t.Setenv("KEB_RUNTIME_KUBERNETES_VERSION", "")
-	_, err := setup.FromEnv(provisioner.Steps, extclient.Deps{})
+	_, err := setup.Steps(provisioner.Steps)(t.Context(), worker.Env{})
 	for _, name := range []string{"KEB_PROVISIONER_URL", "KEB_PROVISIONER_POLL_INTERVAL"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want a word about %s", err, name)
@@ -34,10 +39,10 @@ func TestSecretsComeFromFilesToo(t *testing.T) {
 	t.Setenv("KEB_AVS_PASSWORD_FILE", file)
 	t.Setenv("KEB_AVS_INTERNAL_PARENT_ID", "42")
 	var got avs.Config
-	_, err := setup.FromEnv(func(c avs.Config, _ extclient.Deps) ([]worker.Step, error) {
+	_, err := setup.Steps(func(c avs.Config, _ extclient.Deps) ([]worker.Step, error) {
 		got = c
 		return nil, errors.New("enough")
-	}, extclient.Deps{})
+	})(t.Context(), worker.Env{})
 	if err == nil || err.Error() != "enough" {
 		t.Fatal(err)
 	}
@@ -46,6 +51,25 @@ func TestSecretsComeFromFilesToo(t *testing.T) {
 	}
 	if got.Internal.ParentID != 42 || got.External.ParentID != 0 {
 		t.Errorf("places %+v, %+v", got.Internal, got.External)
+	}
+}
+
+func TestCallsToExternalSystemsAreCountedWhereTheWorkerServesMetrics(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	registry := prometheus.NewRegistry()
+	call := func(_ avs.Config, deps extclient.Deps) ([]worker.Step, error) {
+		c, err := extclient.New(extclient.Config{System: "avs", BaseURL: server.URL}, nil, deps)
+		if err != nil {
+			return nil, err
+		}
+		return nil, c.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/", Accept: []int{http.StatusNotFound}}, nil)
+	}
+	if _, err := setup.Steps(call)(t.Context(), worker.Env{Registerer: registry}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := testutil.GatherAndCount(registry, "keb_external_requests_total"); n != 1 || err != nil {
+		t.Errorf("%d metrics of calls, %v; want 1", n, err)
 	}
 }
 

@@ -2,17 +2,9 @@
 package main
 
 import (
-	"context"
-	"log/slog"
-
-	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
-func main() {
-	worker.Main(kyma.Name, setup.Version(), func(_ context.Context, log *slog.Logger) ([]worker.Step, error) {
-		return setup.FromEnv(kyma.Steps, extclient.Deps{Log: log})
-	})
-}
+func main() { worker.Main(kyma.Name, setup.Version(), setup.Steps(kyma.Steps)) }
