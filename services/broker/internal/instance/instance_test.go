@@ -143,24 +143,44 @@ func TestLastOperationInTheWordsOfTheAPI(t *testing.T) {
 		timedOut bool
 		want     osb.LastOperation
 	}{
-		{"pending", operation(event.Provision, event.Pending), false,
-			osb.LastOperation{State: osb.StateInProgress, Description: "provisioning is waiting to start"}},
-		{"started", operation(event.Deprovision, event.InProgress), false,
-			osb.LastOperation{State: osb.StateInProgress, Description: "deprovisioning is running"}},
-		{"succeeded", operation(event.Provision, event.Succeeded), true,
-			osb.LastOperation{State: osb.StateSucceeded, Description: "provisioning succeeded"}},
-		{"failed", operation(event.Provision, event.Failed), false,
-			osb.LastOperation{State: osb.StateFailed, Description: "provisioning failed"}},
-		{"failed deprovisioning", operation(event.Deprovision, event.Failed), false,
-			osb.LastOperation{State: osb.StateFailed, Description: "deprovisioning failed", InstanceUsable: &no}},
-		{"failed update", operation(event.Update, event.Failed), false,
-			osb.LastOperation{State: osb.StateFailed, Description: "update failed", InstanceUsable: &no, UpdateRepeatable: &yes}},
-		{"cancelled", operation(event.Provision, event.Cancelled), false,
-			osb.LastOperation{State: osb.StateFailed, Description: "provisioning was cancelled"}},
-		{"too long", operation(event.Provision, event.InProgress), true,
-			osb.LastOperation{State: osb.StateFailed, Description: "provisioning took too long"}},
-		{"superseded", instance.Operation{Type: event.Provision, SupersededBy: "d", Progress: instance.Progress{State: event.Succeeded}}, false,
-			osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the deletion of the instance was requested"}},
+		{
+			"pending", operation(event.Provision, event.Pending), false,
+			osb.LastOperation{State: osb.StateInProgress, Description: "provisioning is waiting to start"},
+		},
+		{
+			"started", operation(event.Deprovision, event.InProgress), false,
+			osb.LastOperation{State: osb.StateInProgress, Description: "deprovisioning is running"},
+		},
+		{
+			"succeeded", operation(event.Provision, event.Succeeded), true,
+			osb.LastOperation{State: osb.StateSucceeded, Description: "provisioning succeeded"},
+		},
+		{
+			"failed", operation(event.Provision, event.Failed), false,
+			osb.LastOperation{State: osb.StateFailed, Description: "provisioning failed"},
+		},
+		{
+			"failed deprovisioning", operation(event.Deprovision, event.Failed), false,
+			osb.LastOperation{State: osb.StateFailed, Description: "deprovisioning failed", InstanceUsable: &no},
+		},
+		{
+			"failed update", operation(event.Update, event.Failed), false,
+			osb.LastOperation{State: osb.StateFailed, Description: "update failed", InstanceUsable: &no, UpdateRepeatable: &yes},
+		},
+		{
+			"cancelled", operation(event.Provision, event.Cancelled), false,
+			osb.LastOperation{State: osb.StateFailed, Description: "provisioning was cancelled"},
+		},
+		{
+			"too long", operation(event.Provision, event.InProgress), true,
+			osb.LastOperation{State: osb.StateFailed, Description: "provisioning took too long"},
+		},
+		{
+			"superseded",
+			instance.Operation{Type: event.Provision, SupersededBy: "d", Progress: instance.Progress{State: event.Succeeded}},
+			false,
+			osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the deletion of the instance was requested"},
+		},
 	} {
 		if diff := cmp.Diff(tc.want, tc.op.LastOperation(tc.timedOut)); diff != "" {
 			t.Errorf("%s: %s", tc.name, diff)
