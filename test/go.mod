@@ -5,9 +5,8 @@ go 1.26.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
+	go.uber.org/goleak v1.3.0
 )
-
-require go.uber.org/goleak v1.3.0 // indirect
 
 replace github.com/kyma-project/keb/libs => ../libs
 

@@ -1,0 +1,74 @@
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// Programs that tests run.
+const (
+	keb        = "github.com/kyma-project/keb/cmd/keb"
+	helloWorld = "github.com/kyma-project/keb/examples/hello-world-worker"
+)
+
+// The programs of this test binary, each built once, when a test first needs it.
+var (
+	programs        = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "keb-e2e-") })
+	buildKeb        = build(keb, "keb")
+	buildHelloWorld = build(helloWorld, "hello-world-worker")
+)
+
+// Tests is a test binary for goleak.VerifyTestMain: its Run removes the programs and stops the shared Postgres afterwards.
+type Tests struct{ M *testing.M }
+
+// Run runs the tests.
+func (t Tests) Run() int {
+	code := testkit.Run(t.M)
+	dir, err := programs()
+	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+		fmt.Fprintln(os.Stderr, "harness:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func build(pkg, name string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := programs()
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(dir, name)
+		args := append([]string{"build"}, buildFlags()...)
+		cmd := exec.Command("go", append(args, "-o", path, pkg)...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out.Bytes())
+		}
+		return path, nil
+	})
+}
+
+// Keb is the path of the built keb.
+func Keb(t testing.TB) string { return program(t, buildKeb) }
+
+// HelloWorldWorker is the path of the built example of a team's worker.
+func HelloWorldWorker(t testing.TB) string { return program(t, buildHelloWorld) }
+
+func program(t testing.TB, build func() (string, error)) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,94 @@
+package harness
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Object is an object of an external system, as the landscape's admin API shows it: secret values are masked.
+type Object struct {
+	System, Kind, ID string
+	Raw              string // JSON
+}
+
+// Has tells whether a text occurs in the object.
+func (o Object) Has(text string) bool { return strings.Contains(o.Raw, text) }
+
+// Into decodes the object.
+func (o Object) Into(s *System, into any) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(o.Raw), into); err != nil {
+		s.t.Fatalf("%s %s %s: %v", o.System, o.Kind, o.ID, err)
+	}
+}
+
+// Objects are those of a system, of a kind, that contain a text.
+func (s *System) Objects(system, kind, contains string) []Object {
+	s.t.Helper()
+	query := url.Values{"kind": {kind}, "contains": {contains}}
+	answer := Get[struct{ Data []json.RawMessage }](s, s.admin(system)+"/objects?"+query.Encode())
+	objects := make([]Object, 0, len(answer.Data))
+	for _, raw := range answer.Data {
+		o := Object{System: system, Raw: string(raw)}
+		o.Into(s, &o)
+		o.Raw = string(raw)
+		objects = append(objects, o)
+	}
+	return objects
+}
+
+// Created is how many objects the landscape has ever made, by "system/kind".
+func (s *System) Created() map[string]int {
+	s.t.Helper()
+	return s.count(func(v systemView) map[string]int { return v.Created })
+}
+
+// Holds is how many objects the landscape holds, by "system/kind".
+func (s *System) Holds() map[string]int {
+	s.t.Helper()
+	return s.count(func(v systemView) map[string]int { return v.Objects })
+}
+
+// Calls is how many requests each system has been asked since the last start.
+func (s *System) Calls() map[string]int {
+	s.t.Helper()
+	return s.count(func(v systemView) map[string]int {
+		n := 0
+		for _, call := range v.Calls {
+			n += call.Count
+		}
+		return map[string]int{"calls": n}
+	})
+}
+
+type systemView struct {
+	Name             string
+	Objects, Created map[string]int
+	Calls            []struct{ Count int }
+}
+
+func (s *System) count(of func(systemView) map[string]int) map[string]int {
+	s.t.Helper()
+	counts := map[string]int{}
+	for _, v := range Get[struct{ Data []systemView }](s, s.admin("")).Data {
+		for kind, n := range of(v) {
+			counts[v.Name+"/"+kind] = n
+		}
+	}
+	return counts
+}
+
+// Fault makes a system misbehave as the admin API describes it, for example {"outage": true}; {} makes it well again.
+func (s *System) Fault(system, settings string) {
+	s.t.Helper()
+	body, status, err := s.call(http.MethodPut, s.admin(system), settings)
+	if err != nil || status != http.StatusOK {
+		s.t.Fatalf("set %s to %s: status %d, %v: %s", system, settings, status, err, body)
+	}
+}
+
+func (s *System) admin(system string) string {
+	return strings.TrimSuffix("http://"+s.LandscapeAddr+"/admin/systems/"+system, "/")
+}

@@ -1,0 +1,38 @@
+package harness
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+)
+
+// Ports are taken from below the range that the system gives to clients: between a kill and the next start a connection
+// of somebody else might get one of those.
+const (
+	firstPort = 20000
+	ports     = 12000
+)
+
+var nextPort atomic.Int64
+
+// freeAddr is a loopback address that nobody listens on.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	for range ports {
+		// Test binaries that run at the same time start at different places.
+		port := firstPort + (os.Getpid()*97+int(nextPort.Add(1)))%ports
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		if err := ln.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return addr
+	}
+	t.Fatal("no free port")
+	return ""
+}

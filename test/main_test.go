@@ -1,0 +1,46 @@
+// Package test holds the end to end tests of KEB: the built keb, run as a user would.
+package test
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
+
+// limit is how long anything may take before a test gives up. It is generous: a busy machine must not fail a test.
+const limit = 90 * time.Second
+
+// operations is how many operations are in flight in the tests that kill: 60, or KEB_E2E_OPERATIONS.
+func operations(t *testing.T) int {
+	t.Helper()
+	return fromEnv(t, "KEB_E2E_OPERATIONS", 60)
+}
+
+// random is seeded by the clock, or by KEB_E2E_SEED to repeat a run as far as processes can be made to repeat one.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := fromEnv(t, "KEB_E2E_SEED", int(time.Now().UnixNano()%1_000_000))
+	t.Logf("KEB_E2E_SEED=%d", seed)
+	return rand.New(rand.NewPCG(uint64(seed), 0))
+}
+
+func fromEnv(t *testing.T, name string, fallback int) int {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q is not a number from 1", name, value)
+	}
+	return n
+}
