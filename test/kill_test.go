@@ -1,0 +1,147 @@
+package test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestOperationsSurviveFiveKills(t *testing.T) {
+	t.Parallel()
+	survive(t, func(*harness.System) {})
+}
+
+func TestOperationsSurviveFiveKillsAndTheLossOfTheBus(t *testing.T) {
+	t.Parallel()
+	survive(t, func(sys *harness.System) {
+		dir := filepath.Join(sys.DataDir, "nats")
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
+			t.Errorf("the bus has no store in %s: %v", dir, err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+const (
+	kills = 5
+	// startingKill is the kill that hits a process which is still starting; lossKill the one after which the bus may be lost.
+	lossKill, startingKill = 3, 4
+	// transitions is what the cursor of a provisioning of plan azure comes to without a retry: 17 steps, the start and the end.
+	transitions = 19
+)
+
+// survive kills keb five times while many operations are in flight, and calls meanwhile while it is down after the third.
+func survive(t *testing.T, meanwhile func(*harness.System)) {
+	t.Helper()
+	rnd := random(t)
+	sys := harness.Start(t, harness.Options{})
+	// Steps of a simulated landscape take no time at all; real ones are killed while they wait for an answer.
+	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
+		sys.Fault(system, `{"latencyMs": 40}`)
+	}
+	before := sys.Created()
+	orders := make([]*harness.Order, operations(t))
+	ids := make([]string, len(orders))
+	for i := range orders {
+		orders[i] = harness.Azure()
+		ids[i] = sys.Provision(orders[i])
+	}
+	for n := 1; n <= kills; n++ {
+		if n == startingKill {
+			pause := time.Duration(rnd.Int64N(int64(1500 * time.Millisecond)))
+			t.Logf("kill %d: %s after the start", n, pause)
+			sys.Launch()
+			wait(t, pause)
+		} else {
+			if n > 1 {
+				sys.Start()
+			}
+			awaitMoment(t, sys, rnd, n, len(orders))
+		}
+		sys.Kill()
+		if n == lossKill {
+			meanwhile(sys)
+		}
+	}
+	sys.Start()
+	for i, o := range orders {
+		sys.PollEnd(o, ids[i], osb.StateSucceeded, limit)
+	}
+	checkOnce(t, sys, orders, ids, before)
+}
+
+// awaitMoment waits for a random moment: when a random share of all transitions is made, between those of the kill before and
+// the one after, and up to 50 ms later. Some operations must still be in flight then.
+func awaitMoment(t *testing.T, sys *harness.System, rnd *rand.Rand, n, orders int) {
+	t.Helper()
+	share := (float64(n-1) + rnd.Float64()) / (kills + 1)
+	wanted := int(share * float64(orders*transitions))
+	made, running := 0, 0
+	testkit.Eventually(t, limit, "the moment of a kill", func() bool {
+		made, running = 0, 0
+		for _, op := range sys.Operations() {
+			made += op.Cursor
+			if !op.Final() {
+				running++
+			}
+		}
+		return made >= wanted
+	})
+	pause := time.Duration(rnd.Int64N(int64(50 * time.Millisecond)))
+	t.Logf("kill %d: %s after transition %d of %d, with %d operations in flight", n, pause, made, orders*transitions, running)
+	if running == 0 {
+		t.Errorf("no operation is in flight at kill %d", n)
+	}
+	wait(t, pause)
+}
+
+// wait lets a random time pass: there is no condition to wait for, the moment shall be any.
+func wait(t *testing.T, pause time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// checkOnce wants every external object exactly once, and no finished stage to have run again.
+func checkOnce(t *testing.T, sys *harness.System, orders []*harness.Order, ids []string, before map[string]int) {
+	t.Helper()
+	for i, footprint := range sys.Footprints(orders) {
+		if diff := cmp.Diff(harness.Complete(), footprint); diff != "" {
+			t.Errorf("instance %s (-want +got):\n%s", orders[i].InstanceID, diff)
+		}
+	}
+	created := map[string]int{}
+	after := sys.Created()
+	want := harness.Complete().Created(len(orders))
+	for key := range want {
+		created[key] = after[key] - before[key]
+	}
+	if diff := cmp.Diff(want, created); diff != "" {
+		t.Errorf("ever created (-want +got):\n%s", diff)
+	}
+	repeated := 0
+	for _, id := range ids {
+		op := sys.Operation(id)
+		if problems := op.RanAgain(); len(problems) > 0 {
+			t.Errorf("operation %s: %v", id, problems)
+		}
+		if op.State != "succeeded" || len(op.NotCompleted) > 0 {
+			t.Errorf("operation %s is %s, not completed: %v", id, op.State, op.NotCompleted)
+		}
+		for _, stage := range op.Stages {
+			repeated += stage.Attempt - 1
+		}
+	}
+	t.Logf("%d operations succeeded; unfinished stages were repeated %d times", len(ids), repeated)
+}
