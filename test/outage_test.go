@@ -1,0 +1,127 @@
+package test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// The budgets that testdata/short-budgets gives to the steps.
+const (
+	edpBudget = 8 * time.Second
+	outage    = `{"outage": true}`
+	healthy   = `{}`
+)
+
+func TestAStepThatSpendsItsBudgetAcrossARestartFailsTheOperation(t *testing.T) {
+	t.Parallel()
+	const step = "EDP_Registration"
+	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})
+	sys.Fault("edp", outage)
+	o := harness.Azure()
+	id := sys.Provision(o)
+	sys.Await(id, limit, "the operation", func(*harness.Operation) bool { return true })
+	watch := sys.Run("watch", id)
+
+	// A good part of the budget is spent before the kill.
+	op := sys.Await(id, limit, "retries of "+step, func(op *harness.Operation) bool {
+		s := op.At(t, step)
+		return s.Attempts >= 3 && s.Error != nil && time.Since(s.FirstTriedAt) > edpBudget/2
+	})
+	tried := op.At(t, step)
+	sys.Kill()
+	restarted := time.Now()
+	sys.Start()
+
+	op = sys.AwaitEnd(id, "failed", limit)
+	end := op.At(t, step)
+	// The API shows when the command was sent or when the worker began, a moment later.
+	if moved := end.FirstTriedAt.Sub(tried.FirstTriedAt).Abs(); moved > time.Second || end.Attempts <= tried.Attempts {
+		t.Errorf("after the restart the step was first tried at %s, %d times; before at %s, %d times",
+			end.FirstTriedAt, end.Attempts, tried.FirstTriedAt, tried.Attempts)
+	}
+	// The budget counts from the first command, a moment before the worker began.
+	if spent := op.FinishedAt.Sub(tried.FirstTriedAt); spent < edpBudget-time.Second {
+		t.Errorf("failed after %s, before the budget of %s was spent", spent, edpBudget)
+	}
+	if !op.FinishedAt.Before(restarted.Add(edpBudget)) {
+		t.Errorf("failed %s after the restart: the budget of %s has started anew", op.FinishedAt.Sub(restarted), edpBudget)
+	}
+	if op.Error == nil || op.Error.Component != "edp" || op.Error.Message == "" || op.Step != step {
+		t.Errorf("failed at %s with %+v, want the error of %s", op.Step, op.Error, step)
+	}
+	if outcomes := op.Outcomes(step); slices.Contains(outcomes, "succeeded") || slices.Contains(op.Outcomes("BTPOperatorOverrides"), "succeeded") {
+		t.Errorf("the history goes on behind the failed step: %v", op.History)
+	}
+	last := sys.PollEnd(o, id, osb.StateFailed, limit)
+	if !strings.Contains(last.Description, step) {
+		t.Errorf("the platform is told %q, which does not name the step", last.Description)
+	}
+	if code := watch.ExitCode(limit); code != 1 {
+		t.Errorf("watch ended with %d, want 1", code)
+	}
+	told := watch.Output()
+	for _, want := range []string{
+		`create_runtime/` + step + ` retrying \(try \d+\) after .*status 503`, `create_runtime starts again \(attempt \d+\)`,
+		`create_runtime/` + step + ` failed \(try \d+\)`,
+	} {
+		if !regexp.MustCompile(want).MatchString(told) {
+			t.Errorf("watch does not tell %q:\n%s", want, told)
+		}
+	}
+}
+
+func TestAnOutageThatEndsWithinTheBudgetOnlyDelays(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	sys.Fault("edp", outage)
+	o := harness.Azure()
+	id := sys.Provision(o)
+	sys.Await(id, limit, "a retry of EDP_Registration", func(op *harness.Operation) bool {
+		return op.At(t, "EDP_Registration").Attempts >= 2
+	})
+	sys.Fault("edp", healthy)
+	sys.PollEnd(o, id, osb.StateSucceeded, limit)
+	if diff := cmp.Diff([]harness.Footprint{harness.Complete()}, sys.Footprints([]*harness.Order{o})); diff != "" {
+		t.Errorf("after the outage (-want +got):\n%s", diff)
+	}
+}
+
+func TestADeprovisioningPassesOverASystemThatIsOut(t *testing.T) {
+	t.Parallel()
+	const step = "De-provision_AVS_Evaluations"
+	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})
+	orders := []*harness.Order{harness.Azure()}
+	o := orders[0]
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	sys.Fault("avs", outage)
+
+	id := sys.Deprovision(o)
+	sys.PollEnd(o, id, osb.StateSucceeded, limit)
+	op := sys.AwaitEnd(id, "succeeded", limit)
+	if diff := cmp.Diff([]string{step}, op.NotCompleted); diff != "" {
+		t.Errorf("not completed (-want +got):\n%s", diff)
+	}
+	if passed := op.At(t, step); passed.State != "not completed" || passed.Attempts < 2 || passed.Error == nil {
+		t.Errorf("the step is %+v, want it not completed after retries, with its error", passed)
+	}
+	left := harness.Removed()
+	left["avs/evaluation"] = 2
+	if diff := cmp.Diff([]harness.Footprint{left}, sys.Footprints(orders)); diff != "" {
+		t.Errorf("left after the deprovisioning (-want +got):\n%s", diff)
+	}
+	// The instance is gone for the platform; what was not completed is the business of whoever cleans up.
+	if _, err := sys.Platform().Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID); harness.StatusOf(err) != harness.Gone {
+		t.Errorf("a second deprovisioning is answered %v, want 410", err)
+	}
+	if n := sys.OperationCount(); n != 2 {
+		t.Errorf("%d operations, want 2", n)
+	}
+}

@@ -1,0 +1,166 @@
+package test
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestABadRequestIsRefusedAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	database := testkit.Postgres(t, nil)
+	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})
+	// There is something that could be changed.
+	good := harness.Azure()
+	sys.AwaitEnd(sys.Provision(good), "succeeded", limit)
+	before := traces(t, sys, database)
+
+	o := harness.Azure()
+	body := encode(t, o.Body())
+	changed := func(old, new string) string {
+		if !strings.Contains(body, old) {
+			t.Fatalf("the request has no %s", old)
+		}
+		return strings.Replace(body, old, new, 1)
+	}
+	for _, c := range []struct {
+		name, body string
+		change     func(*http.Request)
+		status     int
+		texts      []string
+	}{
+		{name: "unknown plan", body: changed(harness.PlanAzure, "00000000-0000-0000-0000-000000000000"), status: 400, texts: []string{"plan_id"}},
+		{name: "unknown service", body: changed(harness.ServiceID, "nobody"), status: 400, texts: []string{"service_id"}},
+		{name: "wrong machine type", body: changed("Standard_D4_v3", "Standard_D1"), status: 400,
+			texts: []string{"machineType", "Standard_D4_v3", "Standard_D64_v3"}},
+		{name: "autoscaler minimum over maximum", body: changed(`"autoScalerMin":3`, `"autoScalerMin":30`), status: 400,
+			texts: []string{"autoScalerMin", "30", "autoScalerMax", "10"}},
+		{name: "wrong type", body: changed(`"autoScalerMin":3`, `"autoScalerMin":"3"`), status: 400, texts: []string{"autoScalerMin"}},
+		{name: "region of another provider", body: changed("westeurope", "eu-central-1"), status: 400, texts: []string{"region", "westeurope"}},
+		{name: "no subaccount", body: changed(`"subaccount_id"`, `"sub"`), status: 400, texts: []string{"subaccount_id"}},
+		{name: "truncated JSON", body: body[:len(body)/2], status: 400, texts: []string{"JSON"}},
+		{name: "empty body", body: "", status: 400},
+		{name: "missing version header", body: body, change: func(r *http.Request) { r.Header.Del("X-Broker-API-Version") },
+			status: 412, texts: []string{"X-Broker-API-Version"}},
+		{name: "wrong password", body: body, change: func(r *http.Request) { r.SetBasicAuth("keb", "wrong") }, status: 401},
+		{name: "no credentials", body: body, change: func(r *http.Request) { r.Header.Del("Authorization") }, status: 401},
+		{name: "synchronous only", body: body, change: func(r *http.Request) { r.URL.RawQuery = "" }, status: 422, texts: []string{"asynchronous"}},
+	} {
+		status, answer := put(t, sys, o.InstanceID, c.body, c.change)
+		var problem struct{ Description string }
+		if err := json.Unmarshal([]byte(answer), &problem); err != nil || problem.Description == "" || status != c.status {
+			t.Errorf("%s: answered %d %s (%v), want %d with a description", c.name, status, answer, err, c.status)
+		}
+		for _, text := range c.texts {
+			if !strings.Contains(problem.Description, text) {
+				t.Errorf("%s: %q does not say %q", c.name, problem.Description, text)
+			}
+		}
+	}
+
+	if diff := cmp.Diff(before, traces(t, sys, database)); diff != "" {
+		t.Errorf("the bad requests have left something (-before +after):\n%s", diff)
+	}
+	if _, err := sys.Platform().GetInstance(t.Context(), o.InstanceID); harness.StatusOf(err) != 404 {
+		t.Errorf("the instance is answered %v, want 404", err)
+	}
+	// The same request without a mistake is accepted, so nothing else was wrong with it.
+	sys.AwaitEnd(sys.Provision(o), "succeeded", limit)
+	if cmp.Equal(before, traces(t, sys, database)) {
+		t.Error("a good request leaves no trace either: this test could not fail")
+	}
+}
+
+func encode(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func put(t *testing.T, sys *harness.System, instance, body string, change func(*http.Request)) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
+		sys.OSBURL()+"/v2/service_instances/"+instance+"?accepts_incomplete=true", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Broker-API-Version", "2.17")
+	request.Header.Set("Content-Type", "application/json")
+	request.SetBasicAuth("keb", "keb")
+	if change != nil {
+		change(request)
+	}
+	response, err := sys.HTTP.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(raw)
+}
+
+// traces counts what a request can leave: rows by table, messages ever published by stream, operations in the operator API,
+// objects in the landscape and requests to it.
+func traces(t *testing.T, sys *harness.System, database string) map[string]int {
+	t.Helper()
+	counts := map[string]int{"operations": sys.OperationCount()}
+	maps.Copy(counts, sys.Holds())
+	maps.Copy(counts, sys.Calls())
+	maps.Copy(counts, rows(t, database))
+	b, err := bus.Connect(t.Context(), bus.Config{URL: sys.NATS(), Name: "test"}, bus.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, stream := range event.Streams() {
+		s, err := b.JetStream().Stream(t.Context(), string(stream.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts["stream "+string(stream.Name)] = int(s.CachedInfo().State.LastSeq)
+	}
+	return counts
+}
+
+func rows(t *testing.T, database string) map[string]int {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxOpen: 1, ApplicationName: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var tables []string
+	if err := db.SelectContext(t.Context(), &tables, `SELECT quote_ident(table_schema) || '.' || quote_ident(table_name)
+		FROM information_schema.tables WHERE table_schema IN ('broker', 'orchestrator') AND table_type = 'BASE TABLE'`); err != nil {
+		t.Fatal(err)
+	}
+	if len(tables) < 4 {
+		t.Fatalf("tables %v, want those of the broker and of the orchestrator", tables)
+	}
+	counts := map[string]int{}
+	for _, table := range tables {
+		var n int
+		if err := db.GetContext(t.Context(), &n, `SELECT count(*) FROM `+table); err != nil {
+			t.Fatal(err)
+		}
+		counts["table "+table] = n
+	}
+	return counts
+}

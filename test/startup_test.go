@@ -1,0 +1,84 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// refuse wants that keb up ends at once with one line in which all of the texts occur.
+func refuse(t *testing.T, sys *harness.System, texts ...string) {
+	t.Helper()
+	p := sys.Launch()
+	if code := p.ExitCode(limit); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	out := p.Output()
+	if strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, "keb: ") {
+		t.Errorf("printed %q, want one line that begins with keb:", out)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			t.Errorf("printed %q, which does not contain %q", out, text)
+		}
+	}
+}
+
+func TestAnAddressInUseIsToldInOneLine(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--osb-addr", "--operator-addr", "--landscape-addr"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = ln.Close() })
+			sys := harness.New(t, harness.Options{})
+			into := map[string]*string{
+				"--osb-addr": &sys.OSBAddr, "--operator-addr": &sys.OperatorAddr, "--landscape-addr": &sys.LandscapeAddr,
+			}[flag]
+			*into = ln.Addr().String()
+			refuse(t, sys, *into, "in use", flag)
+			if _, err := os.Stat(filepath.Join(sys.DataDir, "postgres")); err == nil {
+				t.Error("a database was made before the problem was found")
+			}
+		})
+	}
+}
+
+func TestTheDataFolderOfARunningProcessIsRefused(t *testing.T) {
+	t.Parallel()
+	first := harness.Start(t, harness.Options{})
+	second := harness.New(t, harness.Options{})
+	second.DataDir = first.DataDir
+	refuse(t, second, first.DataDir, fmt.Sprintf("process %d", first.Process().PID()), "--data-dir")
+	// The one that runs goes on.
+	o := harness.Azure()
+	first.AwaitEnd(first.Provision(o), "succeeded", limit)
+}
+
+func TestAPostgresThatCannotStartIsToldInOneLine(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	sys.Stop()
+	dir := filepath.Join(sys.DataDir, "postgres")
+	if err := os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("7.4\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, sys, dir, "KEB_DATABASE_URL")
+}
+
+func TestAnOverlayWithATypoIsToldWithFileAndLine(t *testing.T) {
+	t.Parallel()
+	sys := harness.New(t, harness.Options{Overlays: []string{"testdata/typo"}})
+	refuse(t, sys, "testdata/typo/provision.yaml:4: ", `"EDP_Registratoin"`)
+	if _, err := os.Stat(sys.DataDir); err == nil {
+		t.Error("a data folder was made before the problem was found")
+	}
+}
