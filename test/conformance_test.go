@@ -1,0 +1,32 @@
+package test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/osb/osbtest"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// The cases of the suite that need nothing but the base URL, against the whole system.
+func TestTheRunningBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Azure()
+	order := o.Body()
+	osbtest.Run(t, osbtest.Config{
+		BaseURL: sys.OSBURL(), Client: sys.HTTP, User: "keb", Password: "keb",
+		BadTokens: map[string]string{"no token at all": "x", "unsigned": "eyJhbGciOiJub25lIn0.e30."},
+		Fixtures: osbtest.Fixtures{
+			ServiceID: harness.ServiceID, PlanA: harness.PlanAzure, PlanB: harness.PlanAWS,
+			PlanFixed: harness.PlanAzure, PlanUnbindable: harness.PlanAzure,
+			ChangedParameters: map[string]any{"name": "sample", "autoScalerMax": 30},
+			InvalidParameters: map[string]any{"name": "sample", "machineType": "huge"}, InvalidPointer: "/machineType",
+			AccountMembers: []string{"globalaccount_id", "subaccount_id"}, RequiredMembers: []string{"globalaccount_id", "subaccount_id"},
+			DisplayContext: map[string]any{"instance_name": "another name"}, LongestOperation: 24 * time.Hour,
+		},
+		Parameters:       func(string) map[string]any { return map[string]any{"name": "sample"} },
+		Context:          func(string) map[string]any { return order.Context.(map[string]any) },
+		OperationTimeout: limit, Rounds: 20,
+	})
+}
