@@ -1,0 +1,302 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+
+const patience = 20 * time.Second
+
+var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
+var processes = fstest.MapFS{"update.yaml": {Data: []byte(`
+operation: update
+timeout: 1h
+stages:
+  - name: change
+    steps:
+      - {name: One, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 10m}}
+      - {name: Two, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 10m}}
+`)}}
+
+// bundle is a bus and a database, with nobody who consumes but the test.
+type bundle struct {
+	t        *testing.T
+	bus      *bus.Bus
+	db       *sqlx.DB
+	store    *store.Store
+	set      process.Set
+	clock    *testkit.Clock
+	results  chan *bus.Delivery
+	requests chan *bus.Delivery
+
+	mu       sync.Mutex
+	commands []string // message ids, as they were published
+	dead     []string
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{
+		t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch),
+		results: make(chan *bus.Delivery, 1000), requests: make(chan *bus.Delivery, 1000),
+	}
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	b.db = db
+	if b.store, err = store.New(t.Context(), db, db); err != nil {
+		t.Fatal(err)
+	}
+	if b.set, err = process.Load(processes); err != nil {
+		t.Fatal(err)
+	}
+	b.listen("keb.command.>", func(m *nats.Msg) { b.commands = append(b.commands, m.Header.Get(nats.MsgIdHdr)) })
+	b.listen("keb.dead.*", func(m *nats.Msg) { b.dead = append(b.dead, m.Header.Get(bus.HeaderDeadReason)) })
+	b.consume(event.ResultsConsumer(), b.results)
+	b.consume(event.RequestsConsumer(), b.requests)
+	return b
+}
+
+func (b *bundle) listen(subject string, see func(m *nats.Msg)) {
+	b.t.Helper()
+	sub, err := b.bus.NATS().Subscribe(subject, func(m *nats.Msg) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		see(m)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = sub.Unsubscribe() })
+}
+
+// consume hands every delivery of a consumer to the test.
+func (b *bundle) consume(spec event.ConsumerSpec, to chan<- *bus.Delivery) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.bus.Consume(ctx, bus.ConsumeConfig{Consumer: spec}, func(_ context.Context, batch []*bus.Delivery) {
+			for _, d := range batch {
+				to <- d
+			}
+		})
+	}()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Errorf("consume %s: %v", spec.Stream, err)
+		}
+	})
+}
+
+func (b *bundle) take(from <-chan *bus.Delivery, n int) []*bus.Delivery {
+	b.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	var batch []*bus.Delivery
+	for range n {
+		select {
+		case d := <-from:
+			batch = append(batch, d)
+		case <-limit.C:
+			b.t.Fatalf("%d messages have come, want %d", len(batch), n)
+		}
+	}
+	return batch
+}
+
+// nobody is a stage memory without anything in it.
+type nobody struct{}
+
+func (nobody) Purge(context.Context, string, string) error { return nil }
+
+// workers tells that all live, or none.
+type workers bool
+
+func (w workers) Serves(string, string) bool { return bool(w) }
+
+// faulty is a bus that does not take what the test does not let through.
+type faulty struct {
+	*bus.Bus
+	mu     sync.Mutex
+	refuse func(subject string) bool // nil lets everything through
+	// after tells that the messages are refused only after the stream has taken them.
+	after bool
+}
+
+func (f *faulty) set(refuse func(subject string) bool, after bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse, f.after = refuse, after
+}
+
+func (f *faulty) Publish(ctx context.Context, msgs ...bus.Message) error {
+	f.mu.Lock()
+	refuse, after := f.refuse, f.after
+	f.mu.Unlock()
+	failed := bus.PublishError{Total: len(msgs)}
+	var good []bus.Message
+	for i, m := range msgs {
+		bad := refuse != nil && refuse(m.Subject)
+		if bad {
+			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: errors.New("refused")})
+		}
+		if !bad || after {
+			good = append(good, m)
+		}
+	}
+	if err := f.Bus.Publish(ctx, good...); err != nil {
+		return err
+	}
+	if len(failed.Failures) > 0 {
+		return &failed
+	}
+	return nil
+}
+
+func commandsOnly(subject string) bool { return strings.HasPrefix(subject, "keb.command.") }
+func factsOnly(subject string) bool    { return strings.HasPrefix(subject, "keb.fact.") }
+
+// orchestrator is one dispatcher with a bus of its own.
+type orchestrator struct {
+	*Dispatcher
+	bus *faulty
+}
+
+func (b *bundle) orchestrator() *orchestrator {
+	b.t.Helper()
+	definitions, err := definition.New(b.t.Context(), b.store, b.set, epoch)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	f := &faulty{Bus: b.bus}
+	d, err := New(Config{}, Deps{
+		Store: b.store, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(nobody{}, testkit.Logger(b.t)),
+		Log: testkit.Logger(b.t), Registerer: prometheus.NewRegistry(), Now: b.clock.Now, Wake: func(time.Time) {},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return &orchestrator{Dispatcher: d, bus: f}
+}
+
+func count(c prometheus.Counter) int { return int(testutil.ToFloat64(c)) }
+
+// request publishes requests for updates of the instances, and lets the orchestrator take them in.
+func (b *bundle) request(o *orchestrator, instances ...string) []string {
+	b.t.Helper()
+	ids := make([]string, len(instances))
+	messages := make([]bus.Message, len(instances))
+	for i, instance := range instances {
+		op := event.Operation{ID: uuid.Must(uuid.NewV7()).String(), Type: event.Update, InstanceID: instance, Plan: event.Plan{ID: "p", Name: "p"}}
+		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, epoch, event.OperationRequested{Operation: op, RequestedAt: epoch})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		ids[i], messages[i] = op.ID, bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
+	}
+	if err := b.bus.Publish(b.t.Context(), messages...); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := o.Requests(b.t.Context(), b.take(b.requests, len(instances))); err != nil {
+		b.t.Fatal(err)
+	}
+	return ids
+}
+
+// answer puts a success on the bus, for the command with this cursor; change may make something else of it.
+func (b *bundle) answer(id string, cursor int64, change func(r *event.StepSucceeded)) {
+	b.t.Helper()
+	r := event.StepSucceeded{Result: event.Result{
+		OperationID: id, Cursor: cursor, Stage: "change", Step: "One", Worker: event.Worker{Name: "alpha", Version: "1.0.0"}, StartedAt: epoch, FinishedAt: epoch,
+	}}
+	if change != nil {
+		change(&r)
+	}
+	e, err := bus.New(event.TypeStepSucceeded, event.DispatchID(id, cursor, 1), event.WorkerSource("alpha"), id, epoch, &r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	// Without a message id, so that a test can send a duplicate.
+	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject("alpha", "One"), Event: e}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// fold lets the orchestrator fold the next n results as one batch.
+func (b *bundle) fold(o *orchestrator, n int) {
+	b.t.Helper()
+	if err := o.Results(b.t.Context(), b.take(b.results, n)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bundle) row(id string) *store.Row {
+	b.t.Helper()
+	found, err := b.store.Load(b.t.Context(), []string{id})
+	if err != nil || found[id] == nil {
+		b.t.Fatalf("operation %s: %v", id, err)
+	}
+	return found[id]
+}
+
+func (b *bundle) history(id string) []string {
+	b.t.Helper()
+	var lines []string
+	if err := b.db.Select(&lines, `SELECT step || ' ' || kind FROM orchestrator.history WHERE operation_id = $1 ORDER BY cursor`, id); err != nil {
+		b.t.Fatal(err)
+	}
+	return lines
+}
+
+// published waits until a command has been published a number of times.
+func (b *bundle) published(id string, cursor int64, times int) {
+	b.t.Helper()
+	want := event.DispatchID(id, cursor, 1)
+	testkit.Eventually(b.t, patience, "command "+want+" is published", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(slices.DeleteFunc(slices.Clone(b.commands), func(c string) bool { return c != want })) == times
+	})
+}
+
+// inStream counts what the stream holds; acknowledged messages of a work queue are gone.
+func (b *bundle) inStream(s event.Stream, want uint64) {
+	b.t.Helper()
+	var n uint64
+	ok := func() bool {
+		stream, err := b.bus.JetStream().Stream(b.t.Context(), string(s))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		n = stream.CachedInfo().State.Msgs
+		return n == want
+	}
+	testkit.Eventually(b.t, patience, "stream "+string(s)+" holds what it should", ok)
+}
