@@ -20,7 +20,7 @@ const admitBatch = 200
 func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
 	slices.Sort(instanceIDs)
 	var limited bool
-	err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
+	_, err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
 		found, err := d.deps.Store.PendingOfTx(ctx, tx, instanceIDs)
 		if err != nil {
 			return nil, err
@@ -59,8 +59,7 @@ func (d *Dispatcher) Admit(ctx context.Context) error {
 func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error {
 	limit, limited := d.cfg.Admission[t]
 	for {
-		started := 0
-		err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
+		started, err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
 			room := math.MaxInt
 			if limited {
 				running, err := d.deps.Store.AdmissionTx(ctx, tx, t)
@@ -76,9 +75,7 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 			if err != nil {
 				return nil, err
 			}
-			first := firstOfInstance(found)
-			started = len(first)
-			return first, nil
+			return firstOfInstance(found), nil
 		})
 		if err != nil {
 			return err
@@ -89,14 +86,21 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 	}
 }
 
-// admit starts the operations that pick returns; their instances are locked by it.
-func (d *Dispatcher) admit(ctx context.Context, pick func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)) error {
-	return d.limited(ctx, func(ctx context.Context) error { return d.admitAll(ctx, pick) })
+// picker returns candidates whose instances it has locked.
+type picker func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)
+
+// admit starts the operations that pick returns, and returns how many there were to start.
+func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err error) {
+	err = d.limited(ctx, func(ctx context.Context) (err error) {
+		started, err = d.admitAll(ctx, pick)
+		return err
+	})
+	return started, err
 }
 
-func (d *Dispatcher) admitAll(ctx context.Context, pick func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)) error {
+func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, err error) {
 	var works []*work
-	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		works = nil
 		candidates, err := pick(ctx, tx)
 		if err != nil {
@@ -127,7 +131,11 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick func(ctx context.Context
 			}
 			w, err := d.newWork(ctx, row, true)
 			if err != nil {
-				return err
+				if passing(ctx, err) {
+					return err
+				}
+				d.leaveOut(row, err)
+				continue
 			}
 			instance.Waiting--
 			if err := startOn(w, instance, d); err != nil {
@@ -147,14 +155,14 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick func(ctx context.Context
 		return d.deps.Store.SaveInstancesTx(ctx, tx, save)
 	})
 	if errors.Is(err, errNothingToDo) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
 		d.forget(works)
-		return err
+		return 0, err
 	}
 	d.remember(works)
-	return d.after(ctx, works, nil)
+	return len(works), d.after(ctx, works, nil)
 }
 
 // firstOfInstance keeps the first candidate of each instance.

@@ -70,7 +70,12 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder) (found int, err e
 		for _, id := range ids {
 			w, err := d.newWork(ctx, rows[id], true)
 			if err != nil {
-				return err
+				if passing(ctx, err) {
+					return err
+				}
+				d.leaveOut(rows[id], err)
+				found-- // it is found again, and must not keep the sweep going
+				continue
 			}
 			if err := w.wake(d.deps.Workers, now); err != nil {
 				if errors.Is(err, engine.ErrNotPossible) {
@@ -98,6 +103,12 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder) (found int, err e
 	}
 	d.remember(works)
 	return found, d.after(ctx, works, waiting)
+}
+
+// leaveOut tells of an operation that cannot go on, for example because its definition cannot be read. The others must not wait
+// for it.
+func (d *Dispatcher) leaveOut(row *store.Row, cause error) {
+	d.log.Error("operation cannot go on", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", cause)
 }
 
 func (w *work) wake(workers Workers, now time.Time) error {

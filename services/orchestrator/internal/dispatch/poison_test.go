@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// breakDefinition lets an operation have a definition that nobody can read, as after a downgrade.
+func (b *bundle) breakDefinition(id string) {
+	b.t.Helper()
+	if _, err := b.db.Exec(`UPDATE orchestrator.requests SET definition = 'gone' WHERE operation_id = $1`, id); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestABatchWithAPoisonedRowIsTakenApart(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	ids := b.request(o, "i-1", "i-2", "i-3")
+	b.breakDefinition(ids[1])
+	o = b.orchestrator() // without a cache
+	for _, id := range ids {
+		b.answer(id, b.row(id).Cursor, nil)
+	}
+	b.fold(o, 3)
+	for i, want := range []int{1, 0, 1} {
+		if got := b.row(ids[i]).Step; got != want {
+			t.Errorf("operation %d is at step %d, want %d", i, got, want)
+		}
+	}
+	b.inStream(event.StreamResults, 0)
+	b.inStream(event.StreamDead, 1)
+	testkit.Eventually(t, patience, "the dead letter is seen", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.dead) == 1 && strings.Contains(b.dead[0], "gone")
+	})
+}
+
+func TestAPoisonedRowDoesNotStopTheSweep(t *testing.T) {
+	b := setup(t)
+	ids := b.request(b.orchestrator(), "i-1", "i-2", "i-3", "i-4")
+	// The poisoned ones come first.
+	for i, id := range ids[:2] {
+		b.breakDefinition(id)
+		if _, err := b.db.Exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, epoch.Add(time.Duration(i)*time.Second), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := b.orchestrator()
+	b.clock.Advance(time.Minute)
+	if _, err := o.Unanswered(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 1, 2, 2} {
+		if got := b.row(ids[i]).Dispatch; got != want {
+			t.Errorf("operation %d was sent %d times, want %d", i, got, want)
+		}
+	}
+	// The same for those that wait for a time.
+	if _, err := b.db.Exec(`UPDATE orchestrator.operations SET execute_before = NULL, due_at = $1`, epoch); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Due(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, true, false, false} {
+		if got := b.row(ids[i]).Waiting(); got != want {
+			t.Errorf("operation %d waits: %t, want %t", i, got, want)
+		}
+	}
+}
+
+func TestAPoisonedRowDoesNotStopTheAdmission(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	first := b.request(o, "i-1", "i-2")
+	waiting := b.request(o, "i-1", "i-2")
+	b.breakDefinition(waiting[0])
+	for _, id := range first {
+		if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Act(t.Context(), id, engine.SkipStep{Step: "Two", By: "me"}); err != nil {
+			t.Logf("the poisoned one did not start: %v", err)
+		}
+	}
+	if err := b.orchestrator().Admit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var states []string
+	for _, id := range waiting {
+		states = append(states, string(b.row(id).Status))
+	}
+	if diff := cmp.Diff([]string{"pending", "in progress"}, states); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+}
