@@ -66,10 +66,6 @@ func decodeResult(e cloudevents.Event) (operationID string, r engine.Result, err
 			Component: bound(r.Error.Component), Reason: bound(r.Error.Reason), Message: bound(r.Error.Message),
 		}
 	}
-	if bytes.Contains(r.Details, []byte(`\u0000`)) {
-		r.Outcome, r.Details = event.OutcomeFailed, nil
-		r.Error = &event.Error{Component: r.Worker.Name, Reason: "err_keb_details", Message: "details must not contain the character U+0000"}
-	}
 	return id.String(), r, nil
 }
 

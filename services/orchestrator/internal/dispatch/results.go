@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -43,17 +45,42 @@ func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
 	if err == nil {
 		return nil
 	}
-	if passing(ctx, err) || len(items) == 1 {
+	if passing(ctx, err) {
 		d.giveBack(ctx, items, err)
 		return nil
 	}
 	d.log.Warn("batch of results failed and is taken apart", "results", len(items), "err", err)
 	for i := range items {
-		if err := d.fold(ctx, items[i:i+1]); err != nil {
-			d.giveBack(ctx, items[i:i+1], err)
+		one := items[i : i+1]
+		err := d.fold(ctx, one)
+		if unfit(err) {
+			d.log.Warn("result cannot be saved and fails its step", "operation_id", one[0].operationID, "err", err)
+			one[0].result = rejected(one[0].result, err)
+			err = d.fold(ctx, one)
+		}
+		if err != nil {
+			d.giveBack(ctx, one, err)
 		}
 	}
 	return nil
+}
+
+// unfit tells that the database does not take what is to be saved (SQLSTATE class 22, data exception): JSON knows text and
+// numbers that jsonb does not.
+func unfit(err error) bool {
+	state, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	return ok && strings.HasPrefix(state.SQLState(), "22")
+}
+
+// rejected is the failure of a step whose result cannot be saved. As a dead letter it would be sent again and again.
+func rejected(r engine.Result, cause error) engine.Result {
+	return engine.Result{
+		Outcome: event.OutcomeFailed, Cursor: r.Cursor, Worker: r.Worker, StageMemory: r.StageMemory,
+		Error: &event.Error{Component: r.Worker.Name, Reason: "err_keb_details", Message: bound("the details of the result cannot be saved: " + cause.Error())},
+	}
 }
 
 // passing tells an error that will pass from one that is the message's own fault.

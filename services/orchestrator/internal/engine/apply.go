@@ -98,6 +98,12 @@ func (m *machine) result(r Result) error {
 		return ErrStale
 	}
 	stage, step := m.s.current(m.p)
+	if r.StartedAt.IsZero() {
+		r.StartedAt = m.now
+	}
+	if r.FinishedAt.IsZero() {
+		r.FinishedAt = m.now
+	}
 	m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, 0
 	m.s.StageMemory = m.s.StageMemory || r.StageMemory
 	m.s.Message, m.s.Error = r.Message, r.Error

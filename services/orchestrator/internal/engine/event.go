@@ -30,7 +30,8 @@ type Result struct {
 	Details     json.RawMessage
 	StageMemory bool
 	// RetryAfter is for the outcome retry; zero means the time that the process says.
-	RetryAfter            time.Duration
+	RetryAfter time.Duration
+	// StartedAt and FinishedAt are the worker's; zero means the time at which the result is taken.
 	StartedAt, FinishedAt time.Time
 }
 

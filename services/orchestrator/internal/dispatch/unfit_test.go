@@ -1,0 +1,73 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func TestSavedDataThatTheDatabaseDoesNotTakeFailsTheStepAndNobodyElse(t *testing.T) {
+	for _, c := range []struct{ name, details string }{
+		{"half of a surrogate pair", `{"name":"\ud800"}`},
+		{"the character U+0000", `{"name":"a\u0000b"}`},
+		{"a number without end", `{"n":1e999999}`},
+		{"broken UTF-8", "{\"name\":\"\xff\"}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := setup(t)
+			o := b.orchestrator()
+			ids := b.request(o, "i-1", "i-2")
+			b.answer(ids[0], b.row(ids[0]).Cursor, func(r *event.StepSucceeded) { r.Details = json.RawMessage(c.details) })
+			b.answer(ids[1], b.row(ids[1]).Cursor, nil)
+			b.fold(o, 2)
+			bad := b.row(ids[0])
+			if bad.Status != event.Failed || bad.Error == nil || bad.Error.Reason != "err_keb_details" || !strings.Contains(bad.Error.Message, "details") {
+				t.Errorf("the operation is %s with error %+v, want failed for its details", bad.Status, bad.Error)
+			}
+			if got := b.row(ids[1]).Step; got != 1 {
+				t.Errorf("the other operation is at step %d, want 1", got)
+			}
+			b.inStream(event.StreamResults, 0)
+		})
+	}
+}
+
+func TestTextThatOnlyLooksLikeU0000IsSaved(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Details = json.RawMessage(`{"regexp":"\\u0000"}`) })
+	b.fold(o, 1)
+	if got, want := string(b.row(id).Details), `{"alpha": {"regexp": "\\u0000"}}`; got != want {
+		t.Errorf("details are %s, want %s", got, want)
+	}
+}
+
+func TestAResultWithoutTimesCounts(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.StartedAt, r.FinishedAt = time.Time{}, time.Time{} })
+	b.fold(o, 1)
+	if got := b.row(id).Step; got != 1 {
+		t.Fatalf("the operation is at step %d, want 1", got)
+	}
+	lines, err := b.store.History(t.Context(), id, 1)
+	if err != nil || !lines[0].StartedAt.Equal(epoch) || !lines[0].FinishedAt.Equal(epoch) {
+		t.Errorf("history %+v, error %v; want the time of the result", lines, err)
+	}
+}
+
+func TestAResultWithATimeThatTheDatabaseDoesNotTakeFailsTheStep(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.StartedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) })
+	b.fold(o, 1)
+	if got := b.row(id); got.Status != event.Failed || !strings.Contains(got.Error.Message, "date/time") {
+		t.Errorf("the operation is %s with error %+v", got.Status, got.Error)
+	}
+}
