@@ -201,7 +201,9 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 			again = append(again, perWork[w]...)
 			continue
 		}
-		waiting[id] = n
+		if w.change != nil { // a stale result of the same batch must not take back what the last one has found
+			waiting[id] = n
+		}
 		works = append(works, w)
 	}
 	d.remember(works)
