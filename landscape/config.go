@@ -19,6 +19,9 @@ type Config struct {
 	ClusterTime time.Duration `env:"KEB_LANDSCAPE_CLUSTER_TIME" envDefault:"3s"`
 	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take; a deletion takes half of it. 0: no time at all.
 	ReconcileTime time.Duration `env:"KEB_LANDSCAPE_RECONCILE_TIME" envDefault:"1s"`
+	// CleanTime is how long after a secret binding was marked dirty the cleanup job frees it; it waits for shoots that still
+	// use it. 0 means one minute.
+	CleanTime time.Duration `env:"KEB_LANDSCAPE_CLEAN_TIME"`
 	// KymaVersion is the version for which overrides and a Kyma template are there from the start; "" means 2.20.0.
 	KymaVersion string `env:"KEB_LANDSCAPE_KYMA_VERSION"`
 	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 500.
@@ -41,6 +44,7 @@ const (
 	DefaultCredential  = "keb"
 	DefaultKymaVersion = "2.20.0"
 	DefaultBindings    = 500
+	DefaultCleanTime   = time.Minute
 )
 
 func (c Config) withDefaults() Config {
@@ -51,6 +55,7 @@ func (c Config) withDefaults() Config {
 		*s = cmp.Or(*s, DefaultCredential)
 	}
 	c.KymaVersion = cmp.Or(c.KymaVersion, DefaultKymaVersion)
+	c.CleanTime = cmp.Or(c.CleanTime, DefaultCleanTime)
 	c.Bindings = cmp.Or(c.Bindings, DefaultBindings)
 	return c
 }
@@ -63,6 +68,9 @@ func (c Config) Validate() error {
 	}
 	if c.ReconcileTime < 0 {
 		errs = append(errs, fmt.Errorf("reconcile time: %s is negative, use 0s or more", c.ReconcileTime))
+	}
+	if c.CleanTime < 0 {
+		errs = append(errs, fmt.Errorf("clean time: %s is negative, use 0s for a minute or more", c.CleanTime))
 	}
 	if c.Bindings < 0 {
 		errs = append(errs, fmt.Errorf("bindings: %d is negative, use 0 or more", c.Bindings))

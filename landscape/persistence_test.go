@@ -84,8 +84,8 @@ func TestADataFolderHasOneUser(t *testing.T) {
 
 func TestBadConfigNamesTheField(t *testing.T) {
 	t.Parallel()
-	_, err := landscape.New(landscape.Config{ClusterTime: -1, ReconcileTime: -1, Bindings: -1, ExternalURL: "here"}, landscape.Deps{})
-	for _, want := range []string{"cluster time", "reconcile time", "bindings", "external URL"} {
+	_, err := landscape.New(landscape.Config{ClusterTime: -1, ReconcileTime: -1, CleanTime: -1, Bindings: -1, ExternalURL: "here"}, landscape.Deps{})
+	for _, want := range []string{"cluster time", "reconcile time", "clean time", "bindings", "external URL"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)
 		}

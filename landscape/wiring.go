@@ -47,7 +47,14 @@ func kubernetesConfigs(cfg Config) []kubernetes.Config {
 			Name: gardener, Prefix: "/k8s/gardener", Token: cfg.KubernetesToken,
 			Namespaces: []string{"default", gardenNamespace},
 			Resources: with(
-				kubernetes.Resource{Group: "core.gardener.cloud", Version: "v1beta1", Plural: "secretbindings", Kind: "SecretBinding", Namespaced: true},
+				kubernetes.Resource{
+					Group: "core.gardener.cloud", Version: "v1beta1", Plural: "secretbindings", Kind: "SecretBinding", Namespaced: true,
+					// The subscription cleanup job (facts/keb.md 5.8).
+					Cleanup: &kubernetes.Cleanup{
+						Mark: "dirty", Also: []string{"tenantName"}, After: cfg.CleanTime,
+						Referrer: shootResource, Field: "secretBindingName",
+					},
+				},
 				kubernetes.Resource{Group: "core.gardener.cloud", Version: "v1beta1", Plural: "shoots", Kind: "Shoot", Namespaced: true, ConfirmDelete: true},
 			),
 		},

@@ -28,6 +28,19 @@ type Resource struct {
 	ReadyAfter time.Duration
 	// GoneAfter, when not zero, keeps a deleted object, marked as being deleted, for that long.
 	GoneAfter time.Duration
+	// Cleanup, when not nil, frees marked objects.
+	Cleanup *Cleanup
+}
+
+// Cleanup is a job that takes labels off marked objects some time after they were marked, once nothing refers to them.
+type Cleanup struct {
+	// Mark is the label whose value "true" marks an object; it is taken off with the labels in Also.
+	Mark string
+	Also []string
+	// After is how long after the mark the job looks at the object, and how long it waits to look again.
+	After time.Duration
+	// Referrer is the resource ("group/version/plural") whose spec may name an object of the same cluster and namespace in Field.
+	Referrer, Field string
 }
 
 // Config of one system.
@@ -51,6 +64,7 @@ type object struct {
 	Body      json.RawMessage   `json:"body"`
 	ReadyAt   time.Time         `json:"readyAt,omitzero"`
 	GoneAt    time.Time         `json:"goneAt,omitzero"`
+	CleanAt   time.Time         `json:"cleanAt,omitzero"`
 }
 
 func (o object) id() string { return o.Cluster + "/" + o.Namespace + "/" + o.Name }
@@ -119,7 +133,7 @@ func (s *System) index(c *collection, o object, gone bool) {
 		c.byCluster[o.Cluster] = objects
 	}
 	objects[o.Namespace+"/"+o.Name] = o
-	for _, at := range []time.Time{o.ReadyAt, o.GoneAt} {
+	for _, at := range []time.Time{o.ReadyAt, o.GoneAt, o.CleanAt} {
 		if !at.IsZero() {
 			s.due.Add(at, c.key()+"|"+o.id())
 		}
@@ -134,7 +148,7 @@ func (s *System) Update(change func(tx *journal.Tx) error) error {
 	return s.Store.Update(change)
 }
 
-// settle makes objects ready or gone whose time has come.
+// settle makes objects ready, gone or clean whose time has come.
 func (s *System) settle() error {
 	now := s.now()
 	for more := true; more; {
@@ -160,6 +174,8 @@ func (s *System) settle() error {
 				}
 				body["status"] = map[string]any{"state": "Ready"}
 				return s.store(tx, c, o, body)
+			case !o.CleanAt.IsZero() && !o.CleanAt.After(now):
+				return s.clean(tx, c, o)
 			}
 			return nil
 		})
@@ -175,6 +191,12 @@ func (s *System) store(tx *journal.Tx, c *collection, o object, body map[string]
 	meta := metadata(body)
 	meta["resourceVersion"] = fmt.Sprint(tx.Next())
 	o.Labels = stringMap(meta["labels"])
+	switch {
+	case c.Cleanup == nil || o.Labels[c.Cleanup.Mark] != "true":
+		o.CleanAt = time.Time{}
+	case o.CleanAt.IsZero():
+		o.CleanAt = s.now().UTC().Add(c.Cleanup.After)
+	}
 	raw, err := encodeObject(body)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (s *system) addLandscape(url string) error {
 		ClusterTime: clusterTime, ReconcileTime: reconcileTime,
 	}
 	if s.cfg.Fast {
-		cfg.ClusterTime, cfg.ReconcileTime = 0, 0
+		cfg.ClusterTime, cfg.ReconcileTime, cfg.CleanTime = 0, 0, time.Second
 	}
 	l, err := landscape.New(cfg, landscape.Deps{Log: s.log.With("component", "landscape")})
 	if err != nil {
