@@ -104,4 +104,9 @@ func (b *Broker) checkEUAccess(region, globalAccount string) error {
 	return nil
 }
 
-func newID() string { return uuid.NewString() }
+// newOperationID is the id of an operation. Ids grow with time, so that the primary keys of whoever stores operations grow at
+// one end.
+func newOperationID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// newShootID is what the name of a cluster is made of: its beginning must differ, so it does not say the time.
+func newShootID() string { return uuid.NewString() }

@@ -14,7 +14,7 @@ import (
 // accepted once it is committed, like an order.
 func (b *Broker) Deprovision(ctx context.Context, req *osb.DeprovisionRequest) (osb.DeprovisionResult, error) {
 	var (
-		operationID = newID()
+		operationID = newOperationID()
 		result      osb.Accepted
 	)
 	err := b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {

@@ -22,7 +22,7 @@ func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.
 	}
 	resolved, err := b.deps.Catalog.Resolve(catalog.Order{
 		PlanID: req.PlanID, PlatformRegion: region, InstanceID: req.InstanceID, UserID: origin.UserID,
-		Parameters: req.Parameters, ShootID: newID(),
+		Parameters: req.Parameters, ShootID: newShootID(),
 	})
 	if err != nil {
 		return nil, orderError(err)
@@ -81,7 +81,7 @@ func newInstance(req *osb.ProvisionRequest, origin instance.Origin, r *catalog.R
 	return &instance.Instance{
 		ID: req.InstanceID, ServiceID: req.ServiceID, Plan: event.Plan{ID: r.Plan.ID, Name: r.Plan.Name},
 		Context: origin.Context, Runtime: r.Runtime, Sent: r.Sent, Effective: r.Effective,
-		DashboardURL: r.DashboardURL, RequestHash: hash, OperationID: newID(),
+		DashboardURL: r.DashboardURL, RequestHash: hash, OperationID: newOperationID(),
 	}, nil
 }
 
