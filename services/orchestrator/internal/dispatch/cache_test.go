@@ -1,0 +1,44 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+func cached(n, version int) *store.Row {
+	return &store.Row{State: engine.New(event.Operation{ID: fmt.Sprint("op-", n)}), Version: version}
+}
+
+func TestTheCacheIsBoundedAndForgetsTheOldest(t *testing.T) {
+	c := newCache(10)
+	for n := range 1000 {
+		c.put(cached(n, 0))
+		if len(c.young) > 10 || len(c.old) > 10 {
+			t.Fatalf("%d and %d rows, at most 10 each are allowed", len(c.young), len(c.old))
+		}
+	}
+	for n, want := range map[int]bool{999: true, 990: true, 0: false, 970: false} {
+		if got := c.get(fmt.Sprint("op-", n)) != nil; got != want {
+			t.Errorf("row %d is there: %t, want %t", n, got, want)
+		}
+	}
+}
+
+func TestTheCacheGivesTheLatestRowAndDropsAllOfThem(t *testing.T) {
+	c := newCache(2)
+	c.put(cached(1, 1))
+	c.put(cached(2, 1))
+	c.put(cached(3, 1)) // the first two are old now
+	c.put(cached(1, 2))
+	if got := c.get("op-1"); got == nil || got.Version != 2 {
+		t.Errorf("row is %+v, want version 2", got)
+	}
+	c.drop("op-1")
+	if got := c.get("op-1"); got != nil {
+		t.Errorf("a dropped row is still there: version %d", got.Version)
+	}
+}
