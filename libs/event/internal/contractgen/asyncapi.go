@@ -60,7 +60,7 @@ func asyncAPI() ([]byte, error) {
 		"asyncapi", "3.0.0",
 		"info", newObject("title", "Kyma Environment Broker events", "version", "1.0.0", "description",
 			"CloudEvents 1.0 in binary mode on NATS JetStream: attributes in ce- headers, JSON in the payload, the trace in ce-traceparent. "+
-				"Generated from libs/event; do not edit."),
+				announcement+" Generated from libs/event; do not edit."),
 		"defaultContentType", "application/json",
 		"channels", channels,
 		"operations", operations,
@@ -74,6 +74,12 @@ func asyncAPI() ([]byte, error) {
 	}
 	return b.Bytes(), enc.Close()
 }
+
+// announcement is what a worker must do besides exchanging these messages, or its steps count as served by nobody.
+const announcement = "A worker announces itself as a NATS micro service (ADR-32 of NATS) named \"keb-worker-{worker}\", so it answers " +
+	"$SRV.PING and $SRV.INFO. The metadata of the service are the strings \"worker\" (its name, as in the subjects), \"version\" (any text) and " +
+	"\"steps\" (the names of the steps it executes, with commas between); the orchestrator asks $SRV.INFO every few seconds and takes " +
+	"a step that no answer names for one without a worker. An endpoint at keb.worker.{worker}.ping that answers the same as JSON is customary."
 
 // bySubject groups entries with the same subject, in order of appearance.
 func bySubject(entries []event.Entry) [][]event.Entry {
