@@ -99,7 +99,7 @@ func (s *Server) initdb(ctx context.Context, work string, durable bool) error {
 	if !durable {
 		args = append(args, "--no-sync")
 	}
-	cmd := s.id.command(ctx, "/", s.program("initdb"), args...)
+	cmd := s.id.command(ctx, s.program("initdb"), args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {

@@ -54,9 +54,9 @@ func (id identity) give(path string) error {
 }
 
 // command runs a PostgreSQL program as the server's user, without the PG* settings of our own environment.
-func (id identity) command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
+func (id identity) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = dir
+	cmd.Dir = "/" // the one folder that every user can enter
 	cmd.Env = environment()
 	cmd.SysProcAttr = id.attributes()
 	return cmd
@@ -68,9 +68,9 @@ func (id identity) command(ctx context.Context, dir, program string, args ...str
 func (id identity) enter(ctx context.Context, program, dir string, capabilities []uintptr) (identity, error) {
 	// A shell's cd, not the child's working folder: that is set before the capabilities take effect.
 	tryDir := func(id identity, dir string) error {
-		return id.command(ctx, "/", "/bin/sh", "-c", `cd -- "$0"`, dir).Run()
+		return id.command(ctx, "/bin/sh", "-c", `cd -- "$0"`, dir).Run()
 	}
-	if err := id.command(ctx, "/", program, "--version").Run(); err != nil {
+	if err := id.command(ctx, program, "--version").Run(); err != nil {
 		return id, fmt.Errorf("user %s cannot run %s: %w", id.who(), program, err)
 	}
 	err := tryDir(id, dir)

@@ -182,7 +182,7 @@ func (s *Server) run(ctx context.Context, cfg Config) error {
 	}
 	defer func() { _ = out.Close() }() // the child has its own descriptor
 	s.socket = len(s.dir) <= maxSocketPath
-	cmd := s.id.command(context.WithoutCancel(ctx), "/", s.program("postgres"), s.arguments(ctx, cfg)...)
+	cmd := s.id.command(context.WithoutCancel(ctx), s.program("postgres"), s.arguments(ctx, cfg)...)
 	cmd.Stdout, cmd.Stderr = out, out
 
 	started := make(chan error, 1)

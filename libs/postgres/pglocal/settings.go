@@ -73,7 +73,7 @@ func (s *Server) arguments(ctx context.Context, cfg Config) []string {
 
 // supports asks the server binary whether it takes a value: builds differ.
 func (s *Server) supports(ctx context.Context, name, value string) bool {
-	out, err := s.id.command(ctx, "/", s.program("postgres"), "-D", s.dir, "-c", name+"="+value, "-C", name).Output()
+	out, err := s.id.command(ctx, s.program("postgres"), "-D", s.dir, "-c", name+"="+value, "-C", name).Output()
 	return err == nil && strings.TrimSpace(string(out)) == value
 }
 

@@ -192,7 +192,7 @@ func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := s.id.command(testContext(t), "/", s.program("postgres"), "-D", dir, "-p", fmt.Sprint(port), "-k", dir)
+	foreign := s.id.command(testContext(t), s.program("postgres"), "-D", dir, "-p", fmt.Sprint(port), "-k", dir)
 	if err := foreign.Start(); err != nil {
 		t.Fatal(err)
 	}
