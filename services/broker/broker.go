@@ -124,18 +124,18 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 const publishTimeout = 5 * time.Second
 
 func (c Config) authenticator(ctx context.Context, now func() time.Time) (osb.Authenticator, error) {
-	var any []osb.Authenticator
+	var accepted []osb.Authenticator
 	if c.User != "" {
-		any = append(any, osb.BasicAuth("keb", map[string]string{c.User: c.Password}))
+		accepted = append(accepted, osb.BasicAuth("keb", map[string]string{c.User: c.Password}))
 	}
 	if c.JWTIssuer != "" {
 		j, err := auth.New(ctx, c.jwt(), now)
 		if err != nil {
 			return nil, err
 		}
-		any = append(any, j)
+		accepted = append(accepted, j)
 	}
-	return osb.AnyOf(any...), nil
+	return osb.AnyOf(accepted...), nil
 }
 
 // Handler serves the Open Service Broker API under "/", "/oauth" and "/oauth/{region}".
