@@ -15,7 +15,7 @@ import (
 )
 
 // customer puts a service instance and a binding of it into the runtime.
-func (w *world) customer(op workertest.Operation, finalizers ...any) *kube.Client {
+func (w *world) customer(op workertest.Operation, finalizers ...any) {
 	w.t.Helper()
 	d := saved[provisioner.Details](w.t, op, provisioner.Name)
 	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
@@ -52,7 +52,6 @@ func (w *world) customer(op workertest.Operation, finalizers ...any) *kube.Clien
 			w.t.Fatal(err)
 		}
 	}
-	return runtime
 }
 
 func TestServiceBindingsAndInstancesAreDeletedFromTheRuntime(t *testing.T) {

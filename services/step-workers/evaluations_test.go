@@ -47,7 +47,7 @@ func TestTrialIsNotWatchedFromOutside(t *testing.T) {
 	if n := w.objects()["avs/evaluation"]; n != 1 {
 		t.Errorf("%d evaluations, want 1", n)
 	}
-	op = w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
+	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
 	if n := w.objects()["avs/evaluation"]; n != 0 {
 		t.Errorf("%d evaluations are left", n)
 	}

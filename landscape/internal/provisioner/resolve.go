@@ -168,13 +168,13 @@ func (s *System) start(r *http.Request, id, kind string, takes time.Duration, ch
 	return op, err
 }
 
-func text(args graphql.Arguments, key string) string {
-	v, _ := args[key].(string)
+func idOf(args graphql.Arguments) string {
+	v, _ := args["id"].(string)
 	return v
 }
 
 func (s *System) deprovision(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	op, err := s.start(r, text(args, "id"), "Deprovision", s.cfg.ClusterTime/2, nil)
+	op, err := s.start(r, idOf(args), "Deprovision", s.cfg.ClusterTime/2, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (s *System) hibernate(_ context.Context, r *http.Request, args graphql.Argu
 }
 
 func (s *System) started(r *http.Request, args graphql.Arguments, kind string, change func(*Runtime)) (any, error) {
-	op, err := s.start(r, text(args, "id"), kind, s.cfg.ClusterTime/2, change)
+	op, err := s.start(r, idOf(args), kind, s.cfg.ClusterTime/2, change)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (s *System) started(r *http.Request, args graphql.Arguments, kind string, c
 }
 
 func (s *System) reconnect(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	op, err := s.start(r, text(args, "id"), "ReconnectRuntime", s.cfg.ClusterTime/2, nil)
+	op, err := s.start(r, idOf(args), "ReconnectRuntime", s.cfg.ClusterTime/2, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (s *System) operationStatus(_ context.Context, r *http.Request, args graphq
 	if _, err := tenantOf(r); err != nil {
 		return nil, err
 	}
-	id := text(args, "id")
+	id := idOf(args)
 	var op Operation
 	var ok bool
 	s.View(func() { op, ok = s.operations.Get(id) })
@@ -250,7 +250,7 @@ func (s *System) runtimeStatus(_ context.Context, r *http.Request, args graphql.
 	if err != nil {
 		return nil, err
 	}
-	id := text(args, "id")
+	id := idOf(args)
 	var runtime Runtime
 	var op Operation
 	var ok bool
