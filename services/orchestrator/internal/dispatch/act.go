@@ -80,7 +80,10 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		return err
 	}
 	if w.row.Status == event.Pending || w.row.Status.Final() {
-		return d.AdmitInstances(ctx, []string{w.row.Operation.InstanceID})
+		if err := d.AdmitInstances(ctx, []string{w.row.Operation.InstanceID}); err != nil {
+			// The action is done; the sweep finds those who wait.
+			d.log.Warn("pending operations not started", "err", err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,50 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+func TestAnActionIsDoneAlthoughTheNextOperationCannotStart(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	first, next := b.request(o, "i-1")[0], b.request(o, "i-1")[0]
+	for _, step := range []string{"One", "Two"} {
+		if step == "Two" {
+			o.bus.set(commandsOnly, false) // of the next operation
+		}
+		if err := o.Act(t.Context(), first, engine.SkipStep{Step: step, By: "me"}); err != nil {
+			t.Errorf("skip %s: %v", step, err)
+		}
+	}
+	if got := b.row(first).Status; got != event.Succeeded {
+		t.Errorf("the operation is %s", got)
+	}
+	if got := b.row(next); got.Status != event.InProgress || !got.InFlight() {
+		t.Errorf("the next operation is %s", got.Status)
+	}
+}
+
+func TestAnActionOnNothingIsRefused(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	for _, id := range []string{"", "nonsense", uuid.NewString()} {
+		if err := o.Act(t.Context(), id, engine.Cancel{Reason: "me"}); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("operation %q: error is %v, want not found", id, err)
+		}
+	}
+	id := b.request(o, "i-1")[0]
+	before := b.row(id).Version
+	if err := o.Act(t.Context(), id, engine.SkipStep{Step: "Two", By: "me"}); !errors.Is(err, engine.ErrNotPossible) {
+		t.Errorf("skip of another step: %v", err)
+	}
+	if got := b.row(id).Version; got != before {
+		t.Errorf("a refused action has changed the row to version %d", got)
+	}
+}
