@@ -63,7 +63,7 @@ func (id identity) command(ctx context.Context, program string, args ...string) 
 }
 
 // enter finds out whether the server's user can run the program and reach the folder, and which one of the capabilities
-// it needs for that. Where root keeps its folders to itself (a clone below /root) the server gets the capability to pass
+// it needs for that. Where root keeps its folders to itself (a clone in root's home) the server gets the capability to pass
 // through them, if we have it to give; the password then keeps other users of the machine from reading files by the server.
 func (id identity) enter(ctx context.Context, program, dir string, capabilities []uintptr) (identity, error) {
 	// A shell's cd, not the child's working folder: that is set before the capabilities take effect.
