@@ -29,7 +29,7 @@ func Stopping(requestContext context.Context) <-chan struct{} {
 }
 
 // ServeHTTP serves on ln until ctx ends, lets requests in progress finish for ten seconds, and returns nil; it returns an
-// error only when serving fails. It closes ln. Reading a request is limited to 30 seconds; writing an answer is not, it is
+// error only when serving fails. It closes ln. Connections without a request do not hold it up. Reading a request is limited to 30 seconds; writing an answer is not, it is
 // up to the handler.
 func ServeHTTP(ctx context.Context, ln net.Listener, h http.Handler) error {
 	return serveHTTP(ctx, ln, h, shutdownGrace)
@@ -37,14 +37,17 @@ func ServeHTTP(ctx context.Context, ln net.Listener, h http.Handler) error {
 
 func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, grace time.Duration) error {
 	base := context.WithValue(context.WithoutCancel(ctx), stoppingKey{}, ctx.Done())
+	unused := newUnused()
 	srv := &http.Server{
 		Handler:           h,
+		ConnState:         unused.watch,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return base },
 	}
+	srv.RegisterOnShutdown(unused.close)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {
