@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ const every = time.Second
 
 // fakeStore holds the times of operations, as seconds and nanoseconds since the start, and is the Looker and the Dispatcher.
 type fakeStore struct {
+	mu         sync.Mutex
 	start      time.Time
 	due        []time.Time
 	unanswered []time.Time
@@ -47,6 +49,8 @@ func first(times []time.Time) time.Time {
 }
 
 func (f *fakeStore) Look(context.Context) (store.Look, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.looks++
 	if f.failing["look"] {
 		return store.Look{}, errors.New("look is broken")
@@ -55,6 +59,8 @@ func (f *fakeStore) Look(context.Context) (store.Look, error) {
 }
 
 func (f *fakeStore) Due(context.Context) (n int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := f.call("due"); err != nil {
 		return 0, err
 	}
@@ -70,12 +76,16 @@ func (f *fakeStore) Due(context.Context) (n int, err error) {
 }
 
 func (f *fakeStore) Unanswered(context.Context) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n := len(f.unanswered)
 	f.unanswered = slices.DeleteFunc(f.unanswered, func(at time.Time) bool { return !at.After(time.Now()) })
 	return n - len(f.unanswered), f.call("unanswered")
 }
 
 func (f *fakeStore) Admit(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.pending = false
 	return f.call("admit")
 }
@@ -103,9 +113,16 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// change changes what the timer will find.
+func (f *fakeStore) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
 func (f *fakeStore) wait(tm *timer.Timer, after time.Duration) {
 	at := time.Now().Add(after)
-	f.due = append(f.due, at)
+	f.change(func() { f.due = append(f.due, at) })
 	tm.Wake(at)
 }
 
@@ -138,7 +155,7 @@ func TestOneTimeIsRememberedAndEveryOperationIsTakenUpInTime(t *testing.T) {
 
 func TestWhatNobodyHasToldIsFoundBeforeTheNextRegularSweepIsOver(t *testing.T) {
 	in(t, func(f *fakeStore, _ *timer.Timer) {
-		f.due = append(f.due, f.start.Add(2500*time.Millisecond)) // by another orchestrator
+		f.change(func() { f.due = append(f.due, f.start.Add(2500*time.Millisecond)) }) // by another orchestrator
 		pass(10 * time.Second)
 		if diff := cmp.Diff([]time.Duration{2500 * time.Millisecond}, f.taken); diff != "" {
 			t.Errorf("taken up (-want +got):\n%s", diff)
@@ -149,7 +166,7 @@ func TestWhatNobodyHasToldIsFoundBeforeTheNextRegularSweepIsOver(t *testing.T) {
 func TestASweepIsNeverLaterThanConfigured(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		pass(500 * time.Millisecond)
-		f.unanswered, f.pending = []time.Time{time.Now()}, true
+		f.change(func() { f.unanswered, f.pending = []time.Time{time.Now()}, true })
 		tm.Wake(time.Now().Add(time.Hour)) // must not put it off
 		pass(600 * time.Millisecond)
 		if diff := cmp.Diff([]string{"unanswered at 1s", "admit at 1s"}, f.calls); diff != "" {
@@ -160,7 +177,7 @@ func TestASweepIsNeverLaterThanConfigured(t *testing.T) {
 
 func TestAnIdleTimerLooksOnceInTheConfiguredTime(t *testing.T) {
 	in(t, func(f *fakeStore, _ *timer.Timer) {
-		f.looks = 0
+		f.change(func() { f.looks = 0 })
 		pass(100 * every)
 		if f.looks != 100 || len(f.calls) != 0 {
 			t.Errorf("%d looks in 100 s, calls %v; want 100 and none", f.looks, f.calls)
@@ -170,7 +187,7 @@ func TestAnIdleTimerLooksOnceInTheConfiguredTime(t *testing.T) {
 
 func TestManyTimesThatAreDueAtOnceDoNotMakeASweepEach(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
-		f.looks = 0
+		f.change(func() { f.looks = 0 })
 		for range 1000 {
 			f.wait(tm, 0)
 		}
@@ -185,15 +202,16 @@ func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
 	for _, broken := range []string{"look", "due", "unanswered", "admit"} {
 		t.Run(broken, func(t *testing.T) {
 			in(t, func(f *fakeStore, tm *timer.Timer) {
-				f.failing[broken] = true
-				f.unanswered, f.pending = []time.Time{time.Now()}, true
+				f.change(func() {
+					f.failing[broken], f.looks = true, 0
+					f.unanswered, f.pending = []time.Time{time.Now()}, true
+				})
 				f.wait(tm, 0)
-				f.looks = 0
 				pass(5 * every)
 				if f.looks < 5 || f.looks > 15 {
 					t.Errorf("%d looks in 5 s", f.looks)
 				}
-				delete(f.failing, broken)
+				f.change(func() { delete(f.failing, broken) })
 				pass(2 * every)
 				if len(f.taken) != 1 {
 					t.Errorf("taken up: %v", f.taken)
@@ -206,10 +224,9 @@ func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
 // What another orchestrator holds locked is due, and nobody here can take it up.
 func TestAnOperationThatAnotherHoldsDoesNotMakeAHotLoop(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
-		f.held = 1
+		f.change(func() { f.held, f.looks = 1, 0 })
 		f.wait(tm, 0)
 		f.wait(tm, 0)
-		f.looks = 0
 		pass(10 * every)
 		if len(f.taken) != 1 || f.looks > 15 {
 			t.Errorf("%d taken up with %d looks in 10 s", len(f.taken), f.looks)
