@@ -1,0 +1,87 @@
+package definition_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
+)
+
+var errGone = errors.New("gone")
+
+// fakeStore keeps definitions as text, and counts how often they are read.
+type fakeStore struct {
+	saved map[string][]byte
+	reads int
+}
+
+func (f *fakeStore) SaveDefinition(_ context.Context, p *process.Process, _ time.Time) error {
+	f.saved[p.Hash()] = p.Canonical()
+	return nil
+}
+
+func (f *fakeStore) Definition(_ context.Context, hash string) (*process.Process, error) {
+	f.reads++
+	if _, ok := f.saved[hash]; !ok {
+		return nil, errGone
+	}
+	return process.Parse(f.saved[hash])
+}
+
+func load(t *testing.T, step string) process.Set {
+	t.Helper()
+	set, err := process.Load(fstest.MapFS{"update.yaml": {Data: []byte(`
+operation: update
+stages:
+  - name: change
+    steps: [{name: ` + step + `, worker: alpha}]
+`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestADefinitionIsFoundByItsHashAfterTheFilesHaveChanged(t *testing.T) {
+	f := &fakeStore{saved: map[string][]byte{}}
+	before, after := load(t, "Before"), load(t, "After")
+	for _, set := range []process.Set{before, after} {
+		d, err := definition.New(t.Context(), f, set, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Current(event.Update).Hash(); got != set[event.Update].Hash() || d.Current(event.Provision) != nil {
+			t.Errorf("the current definition is %s", got)
+		}
+		for range 3 {
+			p, err := d.Pinned(t.Context(), before[event.Update].Hash())
+			if err != nil || p.Stages[0].Steps[0].Name != "Before" {
+				t.Fatalf("the pinned definition is %+v, error %v", p, err)
+			}
+		}
+	}
+	if f.reads != 1 {
+		t.Errorf("%d reads, want one: of the old definition, by the second process", f.reads)
+	}
+}
+
+func TestADefinitionThatIsMissingIsAskedForAgain(t *testing.T) {
+	f := &fakeStore{saved: map[string][]byte{}}
+	d, err := definition.New(t.Context(), f, load(t, "Before"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := load(t, "Other")[event.Update]
+	if _, err := d.Pinned(t.Context(), other.Hash()); !errors.Is(err, errGone) {
+		t.Errorf("error is %v, want that of the store", err)
+	}
+	f.saved[other.Hash()] = other.Canonical() // by an orchestrator of another version
+	if p, err := d.Pinned(t.Context(), other.Hash()); err != nil || p.Hash() != other.Hash() {
+		t.Errorf("definition %v, error %v", p, err)
+	}
+}
