@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -42,7 +43,7 @@ func TestServeHTTPDoesNotWaitForAConnectionThatNobodyHasUsed(t *testing.T) {
 	if err := unused.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := unused.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := unused.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("the unused connection: %d bytes, %v; want its end", n, err)
 	}
 }

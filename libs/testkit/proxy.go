@@ -27,7 +27,7 @@ type TCPProxy struct {
 	delay   time.Duration
 	conns   map[net.Conn]struct{}
 	silent  map[net.Conn]struct{} // by Silence
-	stalled chan struct{} // non-nil while stalled; closed by Restore
+	stalled chan struct{}         // non-nil while stalled; closed by Restore
 }
 
 // Proxy starts a proxy to target ("host:port") on a loopback port of its own, and stops it when the test ends.
