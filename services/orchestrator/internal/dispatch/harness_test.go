@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
 
 const patience = 20 * time.Second
 
