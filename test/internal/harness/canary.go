@@ -6,7 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -88,29 +88,24 @@ func (c Canaries) In(content []byte) []string {
 func (c Canaries) Under(t testing.TB, dir string, except ...string) (found map[string][]string, read int) {
 	t.Helper()
 	found = map[string][]string{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	files := os.DirFS(dir)
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a Postgres that was left behind may still be about to end
 		}
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
 		if entry.IsDir() {
-			for _, left := range except {
-				if name == left {
-					return filepath.SkipDir
-				}
+			if slices.Contains(except, name) {
+				return fs.SkipDir
 			}
 			return nil
 		}
 		if !entry.Type().IsRegular() {
 			return nil
 		}
-		content, err := os.ReadFile(path)
+		content, err := fs.ReadFile(files, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

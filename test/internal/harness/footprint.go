@@ -1,5 +1,7 @@
 package harness
 
+import "slices"
+
 // Footprint is what a runtime leaves in the external systems, by "system/kind".
 type Footprint map[string]int
 
@@ -61,12 +63,7 @@ func (s *System) Footprints(orders []*Order) []Footprint {
 }
 
 func hasAny(o Object, marks []string) bool {
-	for _, mark := range marks {
-		if o.Has(mark) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(marks, o.Has)
 }
 
 func split(key string) (system, kind string) {
