@@ -209,7 +209,29 @@ func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[strin
 			d.log.Warn("pending operations not admitted", "err", err)
 		}
 	}
+	d.forgetUsers(ctx, works) // last: nobody waits for it
 	return nil
+}
+
+// forgetUsers removes personal data once an instance is gone for good. It is also done when the result of the last step comes
+// again, since a crash may have come in between.
+func (d *Dispatcher) forgetUsers(ctx context.Context, works []*work) {
+	var ended []string
+	for _, w := range works {
+		if w.change == nil && !w.republish {
+			continue
+		}
+		s := &w.row.State
+		if s.Operation.Type == event.Deprovision && s.Status == event.Succeeded && len(s.NotCompleted) == 0 {
+			ended = append(ended, s.Operation.ID)
+		}
+	}
+	if len(ended) == 0 {
+		return
+	}
+	if err := d.deps.Store.ForgetUsers(ctx, ended); err != nil {
+		d.log.Warn("users not forgotten", "err", err)
+	}
 }
 
 // remember keeps rows that were just written, because their next results are on the way.

@@ -72,6 +72,11 @@ FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[]) AS v(ins
 WHERE n.instance_id = v.instance_id`
 	dropInstancesSQL = `
 DELETE FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) AND running IS NULL AND waiting = 0`
+	// forgetUsersSQL relies on operations_instance. What came after the deprovisioning is of another instance with the same id.
+	forgetUsersSQL = `
+UPDATE orchestrator.requests r SET body = r.body #- '{context,userId}'
+FROM orchestrator.operations d JOIN orchestrator.operations o ON o.instance_id = d.instance_id AND o.arrived <= d.arrived
+WHERE d.id = ANY($1::uuid[]) AND r.operation_id = o.id AND r.body -> 'context' ? 'userId'`
 )
 
 // LockInstancesTx creates the instances that are missing, locks all of them in one order, and returns them by id. Ids must be
@@ -132,6 +137,19 @@ func (s *Store) DropInstances(ctx context.Context, ids []string) error {
 	}
 	if _, err := s.commit.ExecContext(ctx, dropInstancesSQL, &list); err != nil {
 		return fmt.Errorf("drop instances: %w", err)
+	}
+	return nil
+}
+
+// ForgetUsers removes the user from the requests of the instances that these deprovisionings, given by id, have removed
+// (facts/keb.md, feature 51). It may be repeated.
+func (s *Store) ForgetUsers(ctx context.Context, deprovisionings []string) error {
+	var list array
+	for _, id := range deprovisionings {
+		list.raw(id)
+	}
+	if _, err := s.commit.ExecContext(ctx, forgetUsersSQL, &list); err != nil {
+		return fmt.Errorf("forget users: %w", err)
 	}
 	return nil
 }
