@@ -2,9 +2,12 @@ package broker_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -40,4 +43,26 @@ func TestAnOrderIsTakenOnceTheSilentConnectionsAreGivenUp(t *testing.T) {
 		}
 	}
 	b.ended("i", b.accepted(a), "succeeded")
+}
+
+func TestFactsAreGivenBackTogetherWhileTheDatabaseIsSilent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.StoreTimeout = time.Second })
+	b.orch.set(func() { b.orch.held = true })
+	operation := b.accepted(b.put("i", order(azure)))
+	testkit.Eventually(t, 5*time.Second, "start", func() bool { return b.cursor(operation) == 1 })
+	b.database.Stall()
+	const facts = 40
+	for cursor := int64(2); cursor < 2+facts; cursor++ {
+		b.fact(operation, event.TypeStepFinished, event.StepFinished{
+			Fact:    event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor},
+			Outcome: event.OutcomeRetry, Next: &event.Position{Stage: "s", Step: "Step", StageAttempt: 1, StepAttempt: 1},
+		})
+	}
+	testkit.Eventually(t, 10*time.Second, "a batch that is given back", func() bool {
+		return strings.Contains(b.log.String(), "facts not applied, they come again")
+	})
+	b.database.Restore()
+	// One after the other they would hold the consumer for a store timeout each.
+	testkit.Eventually(t, facts*b.cfg.StoreTimeout/2, "the last fact", func() bool { return b.cursor(operation) == 1+facts })
 }

@@ -5,6 +5,7 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
 // Reader is the name of the broker's consumer of facts.
@@ -76,7 +78,16 @@ func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
 	if len(read) == 0 {
 		return
 	}
-	if err := p.store.Apply(ctx, changes, p.now()); err != nil {
+	err := p.store.Apply(ctx, changes, p.now())
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		// Each alone would wait as long as all together.
+		p.log.Warn("facts not applied, they come again", "count", len(read), "err", err)
+		for _, d := range read {
+			p.giveBack(d)
+		}
+		return
+	case err != nil:
 		p.log.Warn("facts not applied, trying one by one", "count", len(read), "err", err)
 		p.oneByOne(ctx, read, single)
 		return
@@ -94,9 +105,13 @@ func (p *Projection) oneByOne(ctx context.Context, read []*bus.Delivery, single 
 			continue
 		}
 		p.log.Warn("fact not applied, it comes again", "event_id", d.Event.ID(), "err", err)
-		if err := d.Nak(retryAfter); err != nil {
-			p.log.Warn("fact not given back", "event_id", d.Event.ID(), "err", err)
-		}
+		p.giveBack(d)
+	}
+}
+
+func (p *Projection) giveBack(d *bus.Delivery) {
+	if err := d.Nak(retryAfter); err != nil {
+		p.log.Warn("fact not given back", "event_id", d.Event.ID(), "err", err)
 	}
 }
 
