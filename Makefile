@@ -39,6 +39,10 @@ test: ## run all tests with the race detector, against real PostgreSQL and NATS
 	gotestsum=$(call tool,gotestsum) && \
 	"$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
 
+.PHONY: soak
+soak: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
+	@cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./...
+
 .PHONY: bench
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
 	@go run ./cmd/keb bench
