@@ -8,9 +8,11 @@ import (
 	"syscall"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/cli"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 func main() {
+	service.TuneGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal a second one ends the process at once.
 	context.AfterFunc(ctx, stop)

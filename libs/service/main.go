@@ -23,6 +23,7 @@ type logConfig struct {
 // ends the process: with 0 when run returns nil or was told to stop, else with 1 and the error in one line. A second signal ends
 // it at once.
 func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
+	TuneGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// With the first signal the default behaviour returns, for a second one.
 	release := context.AfterFunc(ctx, stop)
