@@ -51,10 +51,13 @@ func (e *PublishError) Unwrap() []error {
 	return errs
 }
 
+// errUnanswered is why an attempt to publish ended: no stream has said anything.
+var errUnanswered = errors.New("no stream has answered")
+
 // Publish sends a batch and returns when a stream has taken every message. Messages without a trace of their own get
-// that of ctx. What fails because a stream is missing or the connection broke is repeated, after the streams have been
-// ensured once, until ctx ends or Config.Timeout has passed; so a message may arrive twice, and an ID lets the stream
-// drop the second. When messages are left over the error is a *PublishError.
+// that of ctx. What fails because a stream is missing, nobody answers or the connection broke is repeated, after the
+// streams have been ensured once, until ctx ends or Config.Timeout has passed; so a message may arrive twice, and an ID
+// lets the stream drop the second. When messages are left over the error is a *PublishError.
 func (b *Bus) Publish(ctx context.Context, msgs ...Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -100,7 +103,10 @@ func encodeMessage(out *nats.Msg, m *Message, trace string) error {
 func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []int) {
 	ensured := false
 	for len(todo) > 0 {
-		b.pub.send(ctx, out, errs, todo)
+		// A stream that is being deleted takes a message without a word.
+		attempt, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout*2/5, errUnanswered)
+		b.pub.send(attempt, out, errs, todo)
+		cancel()
 		missing, again := false, todo[:0]
 		for _, i := range todo {
 			switch {
@@ -108,7 +114,7 @@ func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []
 			case isStreamMissing(errs[i]) && !ensured:
 				missing = true
 				again = append(again, i)
-			case isDisconnected(errs[i]):
+			case isDisconnected(errs[i]), errors.Is(errs[i], errUnanswered) && ctx.Err() == nil:
 				again = append(again, i)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -99,6 +100,35 @@ func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
 	}
 	if _, err := b.JetStream().KeyValue(t.Context(), event.StageBucket); err != nil {
 		t.Errorf("stage bucket: %v", err)
+	}
+}
+
+func TestPublishRepeatsWhatNobodyHasAnswered(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
+		t.Fatal(err)
+	}
+	// Somebody listens and never answers, as a stream does that is being deleted.
+	heard := make(chan struct{}, 10)
+	sub, err := b.NATS().Subscribe("keb.command.>", func(*nats.Msg) { heard <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := make(chan error, 1)
+	go func() { published <- b.Publish(context.WithoutCancel(t.Context()), command(t, "op/1/1")) }()
+	<-heard
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-published; err != nil {
+		t.Fatal(err)
+	}
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
+		t.Errorf("stream holds %d messages, want 1", got)
 	}
 }
 
