@@ -61,7 +61,8 @@ type ConsumerSpec struct {
 }
 
 const (
-	ackWait       = 30 * time.Second
+	// ackWait is also how long the work of a killed process stands still. Whoever works longer sends progress.
+	ackWait       = 10 * time.Second
 	maxAckPending = 20_000
 )
 
