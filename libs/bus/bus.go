@@ -59,6 +59,7 @@ type Bus struct {
 	js      jetstream.JetStream
 	pub     *publisher
 	metrics *metrics
+	streams seen
 	closed  chan struct{}
 
 	reconnects *signal

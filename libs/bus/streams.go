@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,8 +16,9 @@ import (
 // EnsureStreams creates the streams of the contract and the stage bucket where they are missing, and brings what
 // differs in line with the contract. What an operator has set besides (replicas, placement, limits) stays.
 func (b *Bus) EnsureStreams(ctx context.Context) error {
+	settled := false
 	for _, spec := range event.Streams() {
-		if err := b.ensureStream(ctx, spec); err != nil {
+		if err := b.ensureStream(ctx, spec, &settled); err != nil {
 			return fmt.Errorf("ensure stream %s: %w", spec.Name, err)
 		}
 	}
@@ -25,8 +28,17 @@ func (b *Bus) EnsureStreams(ctx context.Context) error {
 	return nil
 }
 
-func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec) error {
+// ensureStream lets a stream that has vanished settle, once for all streams.
+func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *bool) error {
 	s, err := b.js.Stream(ctx, string(spec.Name))
+	if errors.Is(err, jetstream.ErrStreamNotFound) && b.streams.has(spec.Name) && !*settled {
+		if err := settle(ctx); err != nil {
+			return err
+		}
+		*settled = true
+		s, err = b.js.Stream(ctx, string(spec.Name))
+	}
+	b.streams.add(spec.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas}
 		apply(&cfg, spec)
@@ -45,6 +57,42 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec) error {
 	}
 	_, err = b.js.UpdateStream(ctx, cfg)
 	return err
+}
+
+// settleTime is how long a stream that was there before stays away before it is made again. The server forgets a
+// stream first and removes its files later; a new one made in between loses its files and never answers.
+const settleTime = time.Second
+
+func settle(ctx context.Context) error {
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// seen is the streams that this connection knows to have existed.
+type seen struct {
+	mu    sync.Mutex
+	names map[event.Stream]bool
+}
+
+func (s *seen) has(name event.Stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name]
+}
+
+func (s *seen) add(name event.Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = map[event.Stream]bool{}
+	}
+	s.names[name] = true
 }
 
 // apply puts the contract into cfg and reports whether that changed anything.
