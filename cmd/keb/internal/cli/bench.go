@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -10,6 +14,7 @@ import (
 
 func newBench(o *options) *cobra.Command {
 	var b bench.Options
+	var profile string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure throughput, latency and cost per step, and the floor; one JSON line per scenario",
@@ -29,7 +34,7 @@ measured: the same messages and rows with none of our code in between. Run it on
 			if b.Seconds < 1 {
 				return usageError("--seconds takes a number from 1, not %g", b.Seconds)
 			}
-			return bench.Run(cmd.Context(), b, o.Out)
+			return profiled(profile, func() error { return bench.Run(cmd.Context(), b, o.Out) })
 		},
 	}
 	flags := cmd.Flags()
@@ -37,5 +42,23 @@ measured: the same messages and rows with none of our code in between. Run it on
 	flags.Float64Var(&b.Seconds, "seconds", 10, "how long each scenario is measured")
 	flags.IntSliceVar(&b.Waiting, "waiting", []int{1000, 50000}, "waiting operations at which memory is measured; 0 leaves that out")
 	flags.BoolVar(&b.Floor, "floor", true, "measure the floor as well")
+	flags.StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof and for cmd/keb/default.pgo")
 	return cmd
+}
+
+// profiled runs f and writes its CPU profile to a file; an empty name means none.
+func profiled(name string, f func() error) (err error) {
+	if name == "" {
+		return f()
+	}
+	file, err := os.Create(name) //nolint:gosec // the user names the file
+	if err != nil {
+		return fmt.Errorf("--cpuprofile: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return fmt.Errorf("--cpuprofile: %w", err)
+	}
+	defer pprof.StopCPUProfile()
+	return f()
 }
