@@ -1,11 +1,11 @@
 package reconciler
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/ondemand"
 )
 
 // Failure lets reconciliations that start from now on end in Status.
@@ -27,41 +27,12 @@ func (s *System) failureFor(ids ...string) (Failure, bool) {
 
 // Failures serves the admin API's GET, PUT and DELETE of failures.
 func (s *System) Failures(w http.ResponseWriter, r *http.Request) {
-	switch r.Method {
-	case http.MethodGet:
-		list := []Failure{}
-		s.View(func() {
-			for _, id := range s.failures.Sorted() {
-				f, _ := s.failures.Get(id)
-				list = append(list, f)
-			}
-		})
-		answer.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
-	case http.MethodPut:
-		s.setFailure(w, r)
-	default:
-		err := s.Update(func(tx *journal.Tx) error {
-			for id := range s.failures.All() {
-				if err := s.failures.Delete(tx, id); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			answer.Error(w, http.StatusInternalServerError, "%v", err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}
+	ondemand.Serve(w, r, s.Store, s.failures, s.setFailure)
 }
 
 func (s *System) setFailure(w http.ResponseWriter, r *http.Request) {
 	f := Failure{Status: Failed, Component: "istio", Reason: "failed on demand"}
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v; allowed are instanceId, status, component, reason", err)
+	if !ondemand.Decode(w, r, &f, "instanceId, status, component, reason") {
 		return
 	}
 	if f.InstanceID == "" {

@@ -1,0 +1,57 @@
+// Package ondemand serves what the admin API lets a system do wrong: failures
+// of single instances, kept with the system's own data.
+package ondemand
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+)
+
+// Serve answers GET with the rows of a table as a list, DELETE by emptying it, and hands a PUT to put.
+func Serve[T any](w http.ResponseWriter, r *http.Request, store *journal.Store, table *journal.Table[T], put http.HandlerFunc) {
+	switch r.Method {
+	case http.MethodGet:
+		list := []T{}
+		store.View(func() {
+			for _, id := range table.Sorted() {
+				row, _ := table.Get(id)
+				list = append(list, row)
+			}
+		})
+		answer.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
+	case http.MethodPut:
+		put(w, r)
+	default:
+		empty(w, store, table)
+	}
+}
+
+func empty[T any](w http.ResponseWriter, store *journal.Store, table *journal.Table[T]) {
+	err := store.Update(func(tx *journal.Tx) error {
+		for id := range table.All() {
+			if err := table.Delete(tx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Decode reads a failure into f, which holds the defaults, and tells on a problem which members are allowed.
+func Decode(w http.ResponseWriter, r *http.Request, f any, allowed string) bool {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(f); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v; allowed are %s", err, allowed)
+		return false
+	}
+	return true
+}
