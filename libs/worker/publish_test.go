@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -200,6 +201,11 @@ func TestAResultThatTheBusRefusesIsMadeAgainAndCostsNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The server itself races when a consumer is made while its stream is changed.
+	testkit.Eventually(t, 5*time.Second, "the consumer of results", func() bool {
+		_, err := stream.Consumer(t.Context(), event.ResultsConsumer().Name)
+		return err == nil
+	})
 	cfg := stream.CachedInfo().Config
 	cfg.MaxMsgSize = 4 << 10
 	if _, err := o.bus.JetStream().UpdateStream(t.Context(), cfg); err != nil {
