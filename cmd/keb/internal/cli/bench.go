@@ -51,7 +51,7 @@ func profiled(name string, f func() error) (err error) {
 	if name == "" {
 		return f()
 	}
-	file, err := os.Create(name) //nolint:gosec // the user names the file
+	file, err := os.Create(name)
 	if err != nil {
 		return fmt.Errorf("--cpuprofile: %w", err)
 	}
