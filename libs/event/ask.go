@@ -1,6 +1,9 @@
 package event
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Subjects of NATS request/reply: a question that needs an answer now. Requests and answers are JSON, are stored
 // nowhere, and carry no CloudEvents attributes. An answer to a question that cannot be answered is an AskError.
@@ -9,6 +12,19 @@ const (
 	AskOperations = "keb.ask.orchestrator.operations"
 	// AskCredentials asks the broker for the credentials of an instance. CredentialsRequest -> CredentialsAnswer.
 	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
+	// AskInstances asks the broker which instances there are. InstancesRequest -> InstancesAnswer.
+	AskInstances = "keb.ask.broker.instances"
+	// AskUpgrade asks the broker to record upgrades of instances and to publish their requests. UpgradeRequest -> UpgradeAnswer.
+	AskUpgrade = "keb.ask.broker.upgrade"
+	// AskMaintenanceWindows asks the worker hyperscaler for the maintenance windows of shoots.
+	// MaintenanceWindowsRequest -> MaintenanceWindowsAnswer.
+	AskMaintenanceWindows = "keb.ask.hyperscaler.maintenance-windows"
+	// AskCluster asks the worker runtime how a runtime is reached. RuntimeAccess -> ClusterAnswer.
+	AskCluster = "keb.ask.runtime.cluster"
+	// AskBind and AskUnbind ask the worker runtime to make, or to remove, the access of a binding. BindRequest -> BindAnswer,
+	// UnbindRequest -> UnbindAnswer.
+	AskBind   = "keb.ask.runtime.bind"
+	AskUnbind = "keb.ask.runtime.unbind"
 )
 
 // AskError is the answer to a question that cannot be answered.
@@ -38,6 +54,8 @@ type OperationStatus struct {
 	Message      string   `json:"message,omitempty"`
 	Error        *Error   `json:"error,omitempty"`
 	NotCompleted []string `json:"notCompleted,omitempty"`
+	// Details is the saved data of an operation that has ended, see OperationSucceeded.
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // CredentialsRequest claims one kind of sealed credentials of an instance, for a step of a running operation.
@@ -52,3 +70,133 @@ type CredentialsRequest struct {
 type CredentialsAnswer struct {
 	Credentials json.RawMessage `json:"credentials"`
 }
+
+// InstanceState is where an instance stands, derived from its newest operation.
+type InstanceState string
+
+// The states of an instance.
+const (
+	InstanceProvisioning   InstanceState = "provisioning"
+	InstanceProvisioned    InstanceState = "provisioned"
+	InstanceFailed         InstanceState = "failed"
+	InstanceSuspended      InstanceState = "suspended"
+	InstanceDeprovisioning InstanceState = "deprovisioning"
+	// InstanceDeleted: the platform no longer sees it, and not everything behind it is removed.
+	InstanceDeleted InstanceState = "deleted"
+)
+
+// InstancesRequest asks for instances in the order of their ids.
+type InstancesRequest struct {
+	// IDs selects instances, at most 1000; empty means all.
+	IDs []string `json:"ids,omitempty"`
+	// After is the id to go on behind; empty for the first page.
+	After string `json:"after,omitempty"`
+	// Limit is the size of a page, 1 to 1000.
+	Limit int `json:"limit"`
+}
+
+// InstancesAnswer is a page of instances.
+type InstancesAnswer struct {
+	Instances []InstanceSummary `json:"instances"`
+	// Next is what After is for the next page; empty after the last one.
+	Next string `json:"next,omitempty"`
+}
+
+// InstanceSummary is what others need to know of an instance to choose it.
+type InstanceSummary struct {
+	InstanceID      string        `json:"instanceId"`
+	Plan            Plan          `json:"plan"`
+	GlobalAccountID string        `json:"globalAccountId"`
+	SubaccountID    string        `json:"subaccountId"`
+	Runtime         Runtime       `json:"runtime"`
+	RuntimeID       string        `json:"runtimeId,omitempty"`
+	State           InstanceState `json:"state"`
+}
+
+// UpgradeRequest asks for upgrades, at most 100 at once.
+type UpgradeRequest struct {
+	Upgrades []UpgradeOrder `json:"upgrades"`
+}
+
+// UpgradeOrder asks for the upgrade of one instance.
+type UpgradeOrder struct {
+	// OperationID is a UUID that the asker has chosen: asking twice records once.
+	OperationID string `json:"operationId"`
+	InstanceID  string `json:"instanceId"`
+	// Type is UpgradeKyma or UpgradeCluster.
+	Type    OperationType `json:"type"`
+	Upgrade Upgrade       `json:"upgrade"`
+}
+
+// UpgradeAnswer holds an answer for each order, in their order.
+type UpgradeAnswer struct {
+	Upgrades []UpgradeRecorded `json:"upgrades"`
+}
+
+// UpgradeRecorded tells what became of an order.
+type UpgradeRecorded struct {
+	OperationID string `json:"operationId"`
+	// Refused is why there will be no such operation, for people; empty when it is recorded.
+	Refused string `json:"refused,omitempty"`
+}
+
+// MaintenanceWindowsRequest asks for the maintenance windows of shoots, at most 1000.
+type MaintenanceWindowsRequest struct {
+	ShootNames []string `json:"shootNames"`
+}
+
+// MaintenanceWindowsAnswer holds the windows of those shoots that exist and have one.
+type MaintenanceWindowsAnswer struct {
+	Windows []MaintenanceWindow `json:"windows"`
+}
+
+// MaintenanceWindow is the daily time in which a shoot may be disturbed. Begin and End are times of day with their zone in
+// the form "150405-0700" (facts/keb.md 5.8); a window that ends before it begins goes over midnight.
+type MaintenanceWindow struct {
+	ShootName string `json:"shootName"`
+	Begin     string `json:"begin"`
+	End       string `json:"end"`
+}
+
+// RuntimeAccess says which runtime is meant, and how it is found.
+type RuntimeAccess struct {
+	InstanceID string `json:"instanceId"`
+	// Subscription and RuntimeID find it in the Runtime Provisioner.
+	Subscription string `json:"subscription,omitempty"`
+	RuntimeID    string `json:"runtimeId,omitempty"`
+	// Kubeconfig is given for an own cluster instead, in the clear: it is on no stream.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+}
+
+// ClusterAnswer says how a runtime is reached, without credentials.
+type ClusterAnswer struct {
+	// Server is the URL of the Kubernetes API.
+	Server string `json:"server"`
+	// CAData is the certificate authority in base64, as in a kubeconfig; empty for a public one.
+	CAData string `json:"caData,omitempty"`
+}
+
+// BindRequest asks for the access of a binding to a runtime. Asking twice makes one access, with a new token.
+type BindRequest struct {
+	Runtime   RuntimeAccess `json:"runtime"`
+	BindingID string        `json:"bindingId"`
+	// ExpirationSeconds is how long the token lives.
+	ExpirationSeconds int64 `json:"expirationSeconds"`
+}
+
+// BindAnswer holds the access in the clear.
+type BindAnswer struct {
+	// Kubeconfig is YAML with a token.
+	Kubeconfig string `json:"kubeconfig"`
+	// ExpiresAt is when the token ends.
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// UnbindRequest asks to remove the access of a binding. What is not there is removed.
+type UnbindRequest struct {
+	Runtime   RuntimeAccess `json:"runtime"`
+	BindingID string        `json:"bindingId"`
+}
+
+// UnbindAnswer says that the access is removed.
+type UnbindAnswer struct{}

@@ -19,12 +19,21 @@ func examples() map[event.Type]any {
 	operation := event.Operation{
 		ID: operationID, Type: event.Provision, InstanceID: instanceID,
 		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
-		Context: event.Context{GlobalAccountID: "ga", SubaccountID: "sa", UserID: "u", PlatformRegion: "cf-eu10", Platform: "cloudfoundry"},
+		Context: event.Context{GlobalAccountID: "ga", SubaccountID: "sa", UserID: "u", PlatformRegion: "cf-eu10", Platform: "cloudfoundry", SubscriptionGlobalAccountID: "ga-0"},
 		Runtime: event.Runtime{
 			Name: "my runtime", ShootName: "c-1234567", ShootDomain: "c-1234567.example.com",
 			Provider: "azure", Region: "westeurope",
 		},
 		Parameters: json.RawMessage(`{"name":"my runtime"}`), Credentials: []string{event.CredentialsServiceManager},
+		Temporary: true, UserAgent: "accountcleanup-job",
+		Update: &event.Changes{
+			Parameters: json.RawMessage(`{"machineType":"m5.xlarge"}`), Credentials: []string{event.CredentialsServiceManager},
+			LicenseType: true, Plan: true,
+		},
+		Upgrade: &event.Upgrade{
+			OrchestrationID: operationID, KymaVersion: "2.4.0", KubernetesVersion: "1.30.1", MachineImage: "gardenlinux",
+			MachineImageVersion: "1.2.3", DryRun: true, Notification: true, MaintenanceWindowBegin: &now, MaintenanceWindowEnd: &now,
+		},
 	}
 	result := event.Result{
 		OperationID: operationID, Cursor: 7, Stage: "create_runtime", Step: "EDP_Registration",
@@ -52,8 +61,8 @@ func examples() map[event.Type]any {
 			RetryAt: &retryAt, StartedAt: now, FinishedAt: now, Next: &position,
 		},
 		event.TypeStageFinished:      event.StageFinished{Fact: fact, Stage: "create_runtime", StageAttempt: 1},
-		event.TypeOperationSucceeded: event.OperationSucceeded{Fact: fact, NotCompleted: []string{"AVS_Tags"}},
-		event.TypeOperationFailed:    event.OperationFailed{Fact: fact, Stage: "create_runtime", Step: "EDP_Registration", Error: problem},
-		event.TypeOperationCancelled: event.OperationCancelled{Fact: fact, Reason: "preempted by deprovisioning"},
+		event.TypeOperationSucceeded: event.OperationSucceeded{Fact: fact, NotCompleted: []string{"AVS_Tags"}, Details: json.RawMessage(`{"avs":{"id":1}}`)},
+		event.TypeOperationFailed:    event.OperationFailed{Fact: fact, Stage: "create_runtime", Step: "EDP_Registration", Error: problem, Details: json.RawMessage(`{"avs":{"id":1}}`)},
+		event.TypeOperationCancelled: event.OperationCancelled{Fact: fact, Reason: "preempted by deprovisioning", Details: json.RawMessage(`{"avs":{"id":1}}`)},
 	}
 }

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -21,6 +22,14 @@ type Context struct {
 	// Platform is the kind of platform, for example "cloudfoundry" or "kubernetes".
 	Platform    string `json:"platform,omitempty"`
 	LicenseType string `json:"licenseType,omitempty"`
+	// SubscriptionGlobalAccountID is the global account that the instance was ordered in, after its subaccount was moved to
+	// another one; empty before. The hyperscaler account stays with it.
+	SubscriptionGlobalAccountID string `json:"subscriptionGlobalAccountId,omitempty"`
+}
+
+// Subscription is the global account that the hyperscaler account of the instance belongs to.
+func (c Context) Subscription() string {
+	return cmp.Or(c.SubscriptionGlobalAccountID, c.GlobalAccountID)
 }
 
 // Runtime holds what is fixed for the runtime of an instance when it is ordered.
@@ -48,6 +57,45 @@ type Operation struct {
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 	// Credentials names the instance's sealed credentials that a worker may claim from the broker, see CredentialsRequest.
 	Credentials []string `json:"credentials,omitempty"`
+	// Temporary marks a deprovisioning that suspends the instance: its runtime goes, the instance stays.
+	Temporary bool `json:"temporary,omitempty"`
+	// UserAgent is that of the client that asked for a deprovisioning; empty for other operations.
+	UserAgent string `json:"userAgent,omitempty"`
+	// Update is what an update changes; absent for other operations.
+	Update *Changes `json:"update,omitempty"`
+	// Upgrade is what an upgrade brings; absent for other operations.
+	Upgrade *Upgrade `json:"upgrade,omitempty"`
+}
+
+// Changes is what an update changes. The operation holds the instance as it is to be afterwards.
+type Changes struct {
+	// Parameters is a JSON object with the effective parameters that change, and their new values; absent when none does.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+	// Credentials names the credentials that the request has replaced.
+	Credentials []string `json:"credentials,omitempty"`
+	// LicenseType tells that the license type of the context changes.
+	LicenseType bool `json:"licenseType,omitempty"`
+	// Plan tells that the plan changes.
+	Plan bool `json:"plan,omitempty"`
+}
+
+// Upgrade is what an upgrade brings to a runtime, as its orchestration demands. An empty version means the configured one.
+type Upgrade struct {
+	// OrchestrationID is a UUID.
+	OrchestrationID string `json:"orchestrationId"`
+	// KymaVersion is for an upgrade of Kyma.
+	KymaVersion string `json:"kymaVersion,omitempty"`
+	// KubernetesVersion, MachineImage and MachineImageVersion are for an upgrade of the cluster.
+	KubernetesVersion   string `json:"kubernetesVersion,omitempty"`
+	MachineImage        string `json:"machineImage,omitempty"`
+	MachineImageVersion string `json:"machineImageVersion,omitempty"`
+	// DryRun tells that nothing is to be changed in the runtime.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Notification tells that customers are told through SPC.
+	Notification bool `json:"notification,omitempty"`
+	// MaintenanceWindowBegin and MaintenanceWindowEnd are when the upgrade was planned for; absent when it was not.
+	MaintenanceWindowBegin *time.Time `json:"maintenanceWindowBegin,omitempty"`
+	MaintenanceWindowEnd   *time.Time `json:"maintenanceWindowEnd,omitempty"`
 }
 
 // Names of sealed credentials.
@@ -209,6 +257,8 @@ type OperationSucceeded struct {
 	Fact
 	// NotCompleted names the steps that the operation went on without.
 	NotCompleted []string `json:"notCompleted,omitempty"`
+	// Details is the saved data of the operation at its end, a JSON object with one key per worker; absent when there is none.
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // OperationFailed is the payload of TypeOperationFailed.
@@ -218,6 +268,8 @@ type OperationFailed struct {
 	Stage string `json:"stage,omitempty"`
 	Step  string `json:"step,omitempty"`
 	Error Error  `json:"error"`
+	// Details is the saved data of the operation at its end, a JSON object with one key per worker; absent when there is none.
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // OperationCancelled is the payload of TypeOperationCancelled.
@@ -225,4 +277,6 @@ type OperationCancelled struct {
 	Fact
 	// Reason is for people, for example "preempted by deprovisioning <operation id>".
 	Reason string `json:"reason"`
+	// Details is the saved data of the operation at its end, a JSON object with one key per worker; absent when there is none.
+	Details json.RawMessage `json:"details,omitempty"`
 }

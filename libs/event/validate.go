@@ -81,6 +81,12 @@ func (o *Operation) check(c *checks, at string) {
 	c.operationType(at+"type", o.Type)
 	c.that(o.InstanceID != "", at+"instanceId", "is empty")
 	c.object(at+"parameters", o.Parameters)
+	if o.Update != nil {
+		c.object(at+"update.parameters", o.Update.Parameters)
+	}
+	if o.Upgrade != nil {
+		c.word(at+"upgrade.orchestrationId", o.Upgrade.OrchestrationID)
+	}
 }
 
 // Validate names the first member that breaks the contract; the error is a *FieldError.
@@ -153,5 +159,23 @@ func (f Fact) Validate() error {
 	c.operationType("operationType", f.OperationType)
 	c.that(f.InstanceID != "", "instanceId", "is empty")
 	c.that(f.Cursor >= 0, "cursor", "is negative")
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p OperationSucceeded) Validate() error { return withDetails(p.Fact, p.Details) }
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p OperationFailed) Validate() error { return withDetails(p.Fact, p.Details) }
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
+func (p OperationCancelled) Validate() error { return withDetails(p.Fact, p.Details) }
+
+func withDetails(f Fact, details json.RawMessage) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	var c checks
+	c.object("details", details)
 	return c.err
 }

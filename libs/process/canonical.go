@@ -22,8 +22,9 @@ type (
 		Stages    []wireStage         `json:"stages"`
 	}
 	wireStage struct {
-		Name  string     `json:"name"`
-		Steps []wireStep `json:"steps"`
+		Name    string     `json:"name"`
+		Steps   []wireStep `json:"steps"`
+		Finally bool       `json:"finally,omitzero"`
 	}
 	wireStep struct {
 		Name      string       `json:"name"`
@@ -59,7 +60,7 @@ func (d *wireDuration) UnmarshalText(text []byte) error {
 func (p *Process) seal() error {
 	w := wireProcess{Operation: p.Operation, Timeout: wireDuration(p.Timeout), Stages: make([]wireStage, len(p.Stages))}
 	for i, stage := range p.Stages {
-		w.Stages[i] = wireStage{Name: stage.Name, Steps: make([]wireStep, len(stage.Steps))}
+		w.Stages[i] = wireStage{Name: stage.Name, Steps: make([]wireStep, len(stage.Steps)), Finally: stage.Finally}
 		for j := range stage.Steps {
 			w.Stages[i].Steps[j] = wireOf(&stage.Steps[j])
 		}
@@ -112,7 +113,7 @@ func Parse(canonical []byte) (*Process, error) {
 		if len(ws.Steps) == 0 {
 			return nil, fmt.Errorf("parse process %q: stage %q has no steps", w.Operation, ws.Name)
 		}
-		stage := Stage{Name: ws.Name}
+		stage := Stage{Name: ws.Name, Finally: ws.Finally}
 		for _, wst := range ws.Steps {
 			step := wst.step()
 			c, err := compile.condition(step.When)

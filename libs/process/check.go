@@ -19,14 +19,14 @@ func (d *draft) check(compile *compiler, out *problems) *Process {
 			continue
 		}
 		stages[ds.name] = ds.at
-		stage := Stage{Name: ds.name}
+		stage := Stage{Name: ds.name, Finally: ds.name == StageFinally}
 		for _, step := range ds.steps {
 			if first, again := steps[step.Name]; again {
 				out.add(step.at, "step %q is already defined at %s", step.Name, first)
 				continue
 			}
 			steps[step.Name] = step.at
-			d.checkStep(step, out)
+			d.checkStep(step, stage.Finally, out)
 			c, err := compile.condition(step.When)
 			if err != nil {
 				out.add(step.where(keyWhen), "step %q: when: %s", step.Name, err)
@@ -39,16 +39,19 @@ func (d *draft) check(compile *compiler, out *problems) *Process {
 			p.Stages = append(p.Stages, stage)
 		}
 	}
-	if len(p.Stages) == 0 {
+	if len(p.Stages) == 0 || p.Stages[0].Finally {
 		out.add(d.at, "no step is left in the process %s", d.operation)
 	}
 	return p
 }
 
-func (d *draft) checkStep(s *draftStep, out *problems) {
+func (d *draft) checkStep(s *draftStep, finally bool, out *problems) {
 	if s.Worker == WorkerOrchestrator {
 		s.checkBuiltIn(out)
 		return
+	}
+	if finally {
+		s.checkFinally(out)
 	}
 	s.fill()
 	if s.Retry.Timeout > d.timeout {
@@ -67,6 +70,26 @@ func (d *draft) checkStep(s *draftStep, out *problems) {
 	} else if d.operation == event.Deprovision && s.Retry.Timeout > MaxSkipBudget {
 		out.add(s.where(keyRetryTimeout),
 			"step %q: retry.timeout %s is too long; a deprovisioning step with onTimeout: skip gives up after at most %s",
+			s.Name, s.Retry.Timeout, MaxSkipBudget)
+	}
+}
+
+// checkFinally holds a step to what the finally stage is for: it is tried for a while, and never decides how the operation
+// ends.
+func (s *draftStep) checkFinally(out *problems) {
+	orElse(&s.OnTimeout, Skip)
+	orElse(&s.OnFailure, Skip)
+	orElse(&s.Retry.Timeout, MaxSkipBudget)
+	for _, p := range []struct {
+		key    string
+		policy Policy
+	}{{keyOnTimeout, s.OnTimeout}, {keyOnFailure, s.OnFailure}} {
+		if p.policy != Skip {
+			out.add(s.where(p.key), "step %q: %s: %s cannot be in the finally stage; only skip is allowed", s.Name, p.key, p.policy)
+		}
+	}
+	if s.Retry.Timeout > MaxSkipBudget {
+		out.add(s.where(keyRetryTimeout), "step %q: retry.timeout %s is too long; a step of the finally stage gives up after at most %s",
 			s.Name, s.Retry.Timeout, MaxSkipBudget)
 	}
 }

@@ -108,6 +108,8 @@ func newEnv() (*cel.Env, error) {
 		cel.Variable(varPlan, cel.ObjectType(varPlan)),
 		cel.Variable(varContext, cel.ObjectType(varContext)),
 		cel.Variable(varRuntime, cel.ObjectType(varRuntime)),
+		cel.Variable(varUpdate, cel.ObjectType(varUpdate)),
+		cel.Variable(varUpgrade, cel.ObjectType(varUpgrade)),
 		cel.Variable(varParameters, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(varDetails, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(varCredentials, cel.ListType(cel.StringType)),

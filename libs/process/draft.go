@@ -51,7 +51,7 @@ const (
 // readProcess reads a process file. The draft is never nil.
 func readProcess(root node) *draft {
 	d := &draft{at: root.at(), timeoutAt: root.at(), timeout: DefaultTimeout}
-	fields := root.object("operation", "timeout", "stages")
+	fields := root.object("operation", "timeout", "stages", StageFinally)
 	if fields == nil {
 		d.broken = true
 		return d
@@ -74,6 +74,15 @@ func readProcess(root node) *draft {
 		if stage := readStage(item); stage != nil {
 			d.stages = append(d.stages, stage)
 		}
+	}
+	if finally, ok := fields[StageFinally]; ok {
+		stage := &draftStage{name: StageFinally, at: finally.at()}
+		for _, item := range finally.list() {
+			if step := readStep(item); step != nil {
+				stage.steps = append(stage.steps, step)
+			}
+		}
+		d.stages = append(d.stages, stage)
 	}
 	// Without a stage every overlay would find its targets missing, which says nothing new.
 	d.broken = len(d.stages) == 0
@@ -108,6 +117,10 @@ func readStage(n node) *draftStage {
 		return nil
 	}
 	if stage.name, ok = name.name(); !ok {
+		return nil
+	}
+	if stage.name == StageFinally {
+		name.problem("%s is kept for the steps under the key %s of the process", StageFinally, StageFinally)
 		return nil
 	}
 	steps, ok := fields["steps"]

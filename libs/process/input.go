@@ -43,6 +43,16 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return &a.Operation.Runtime, true
 	case varCredentials:
 		return a.Operation.Credentials, true
+	case varUpdate:
+		if a.Operation.Update == nil {
+			return &event.Changes{}, true
+		}
+		return a.Operation.Update, true
+	case varUpgrade:
+		if a.Operation.Upgrade == nil {
+			return &event.Upgrade{}, true
+		}
+		return a.Operation.Upgrade, true
 	case varParameters:
 		return decoded(&a.parameters, name, a.Operation.Parameters), true
 	case varDetails:

@@ -107,6 +107,9 @@ func (d *draft) addStage(n node) {
 		return
 	}
 	at := len(d.stages)
+	if i := d.stage(StageFinally); i >= 0 {
+		at = i
+	}
 	before, isBefore := fields["before"]
 	after, isAfter := fields["after"]
 	if isBefore && isAfter {
@@ -130,7 +133,10 @@ func (d *draft) addStage(n node) {
 			target.problem("unknown stage %q; %s", name, hint(name, d.stageNames()))
 			return
 		}
-		at = i + target.shift
+		if at = i + target.shift; name == StageFinally && target.shift > 0 {
+			target.problem("the stage %s is the last one", StageFinally)
+			return
+		}
 	}
 	d.stages = slices.Insert(d.stages, at, stage)
 }
@@ -233,6 +239,10 @@ func (d *draft) place(n node, fields map[string]node) (*draftStage, int, bool) {
 			return nil, 0, false
 		}
 		i := d.stage(name)
+		if i < 0 && name == StageFinally {
+			i = len(d.stages)
+			d.stages = append(d.stages, &draftStage{name: StageFinally, at: named.at()})
+		}
 		if i < 0 {
 			named.problem("unknown stage %q; %s", name, hint(name, d.stageNames()))
 			return nil, 0, false

@@ -7,6 +7,9 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
+// StageFinally is the name of the finally stage.
+const StageFinally = "finally"
+
 // WorkerOrchestrator is the worker of the built-in steps, which the orchestrator runs itself inside a transition.
 const WorkerOrchestrator = "orchestrator"
 
@@ -18,6 +21,8 @@ const (
 	DefaultExecution = time.Minute
 	// DefaultEvery is the time to the next try.
 	DefaultEvery = 10 * time.Second
+	// MaxFinally is how long the finally stage may take beside the operation's own timeout.
+	MaxFinally = 15 * time.Minute
 	// MaxSkipBudget is the longest retry budget of a deprovisioning step that may be passed over (facts/keb.md 3.8).
 	MaxSkipBudget = 5 * time.Minute
 )
@@ -49,7 +54,7 @@ type Process struct {
 	Operation event.OperationType
 	// Timeout runs from the start of the operation.
 	Timeout time.Duration
-	// Stages run in order; none is empty.
+	// Stages run in order; none is empty. Only the last one may be a finally stage.
 	Stages []Stage
 
 	canonical []byte
@@ -62,6 +67,9 @@ type Stage struct {
 	Name string
 	// Steps run in order; there is at least one.
 	Steps []Step
+	// Finally marks the stage that runs however the operation ends: after the last stage, or when it fails, times out or is
+	// cancelled. Its steps are passed over when they do not succeed, and change nothing about how the operation ends.
+	Finally bool
 }
 
 // Step is one piece of work, executed by a worker.
@@ -122,6 +130,14 @@ func (p *Process) Find(step string) (stageIndex, stepIndex int, ok bool) {
 	return 0, 0, false
 }
 
+// Finally is the index of the finally stage, or -1.
+func (p *Process) Finally() int {
+	if last := len(p.Stages) - 1; last >= 0 && p.Stages[last].Finally {
+		return last
+	}
+	return -1
+}
+
 // Set holds the definitions by operation type.
 type Set map[event.OperationType]*Process
 
@@ -142,4 +158,8 @@ func (s Set) Workers() []string {
 }
 
 // BuiltInSteps names the steps that the orchestrator runs itself, sorted.
-func BuiltInSteps() []string { return []string{"Init_Step", "Provision_Initialization", "Starting"} }
+func BuiltInSteps() []string {
+	return []string{
+		"Init_Step", "Starting", "Update_Kyma_Initialization", "Upgrade_Cluster_Initialisation", "Upgrade_Kyma_Initialisation",
+	}
+}

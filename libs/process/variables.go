@@ -18,11 +18,15 @@ const (
 	varParameters  = "parameters"
 	varDetails     = "details"
 	varCredentials = "credentials"
+	varUpdate      = "update"
+	varUpgrade     = "upgrade"
 )
 
 var (
-	variables   = []string{varContext, varCredentials, varDetails, varOperation, varParameters, varPlan, varRuntime}
-	structNames = []string{varContext, varOperation, varPlan, varRuntime}
+	variables = []string{
+		varContext, varCredentials, varDetails, varOperation, varParameters, varPlan, varRuntime, varUpdate, varUpgrade,
+	}
+	structNames = []string{varContext, varOperation, varPlan, varRuntime, varUpdate, varUpgrade}
 )
 
 // provider knows the fields of the struct variables, so that a misspelt field is found when the process is loaded and
@@ -42,6 +46,8 @@ func newProvider() (*provider, error) {
 	add(p, varOperation, "id", func(o *event.Operation) string { return o.ID })
 	add(p, varOperation, "type", func(o *event.Operation) string { return string(o.Type) })
 	add(p, varOperation, "instanceId", func(o *event.Operation) string { return o.InstanceID })
+	add(p, varOperation, "userAgent", func(o *event.Operation) string { return o.UserAgent })
+	addBool(p, varOperation, "temporary", func(o *event.Operation) bool { return o.Temporary })
 	add(p, varPlan, "id", func(v *event.Plan) string { return v.ID })
 	add(p, varPlan, "name", func(v *event.Plan) string { return v.Name })
 	add(p, varContext, "globalAccountId", func(c *event.Context) string { return c.GlobalAccountID })
@@ -55,19 +61,39 @@ func newProvider() (*provider, error) {
 	add(p, varRuntime, "shootDomain", func(r *event.Runtime) string { return r.ShootDomain })
 	add(p, varRuntime, "provider", func(r *event.Runtime) string { return r.Provider })
 	add(p, varRuntime, "region", func(r *event.Runtime) string { return r.Region })
+	addBool(p, varUpdate, "parameters", func(u *event.Changes) bool { return len(u.Parameters) > 0 })
+	addBool(p, varUpdate, "licenseType", func(u *event.Changes) bool { return u.LicenseType })
+	addBool(p, varUpdate, "plan", func(u *event.Changes) bool { return u.Plan })
+	addField(p, varUpdate, "credentials", types.NewListType(types.StringType),
+		func(u *event.Changes) []string { return u.Credentials }, func(names []string) bool { return len(names) > 0 })
+	add(p, varUpgrade, "orchestrationId", func(u *event.Upgrade) string { return u.OrchestrationID })
+	add(p, varUpgrade, "kymaVersion", func(u *event.Upgrade) string { return u.KymaVersion })
+	add(p, varUpgrade, "kubernetesVersion", func(u *event.Upgrade) string { return u.KubernetesVersion })
+	add(p, varUpgrade, "machineImage", func(u *event.Upgrade) string { return u.MachineImage })
+	add(p, varUpgrade, "machineImageVersion", func(u *event.Upgrade) string { return u.MachineImageVersion })
+	addBool(p, varUpgrade, "dryRun", func(u *event.Upgrade) bool { return u.DryRun })
+	addBool(p, varUpgrade, "notification", func(u *event.Upgrade) bool { return u.Notification })
 	return p, nil
 }
 
-// add declares a string field; has() on it asks whether it is set.
 func add[T any](p *provider, structName, field string, get func(T) string) {
+	addField(p, structName, field, types.StringType, get, func(v string) bool { return v != "" })
+}
+
+func addBool[T any](p *provider, structName, field string, get func(T) bool) {
+	addField(p, structName, field, types.BoolType, get, func(v bool) bool { return v })
+}
+
+// addField declares a field; has() on it asks whether it is set.
+func addField[T, V any](p *provider, structName, field string, kind *types.Type, get func(T) V, set func(V) bool) {
 	if p.fields[structName] == nil {
 		p.fields[structName] = map[string]*types.FieldType{}
 	}
 	p.fields[structName][field] = &types.FieldType{
-		Type: types.StringType,
+		Type: kind,
 		IsSet: func(target any) bool {
 			v, ok := target.(T)
-			return ok && get(v) != ""
+			return ok && set(get(v))
 		},
 		GetFrom: func(target any) (any, error) {
 			v, ok := target.(T)

@@ -74,6 +74,15 @@ type Env struct {
 	Log *slog.Logger
 	// Registerer takes metrics that are to be served beside those of the SDK, at KEB_METRICS_ADDR.
 	Registerer prometheus.Registerer
+
+	questions *[]Question
+}
+
+// Answer makes the worker answer questions besides executing its steps.
+func (e Env) Answer(questions ...Question) {
+	if e.questions != nil { // an Env made by a test answers nobody
+		*e.questions = append(*e.questions, questions...)
+	}
 }
 
 // Main is the whole main function of a worker: it reads the environment, makes the steps, and executes them until the
@@ -121,7 +130,7 @@ func runMain(
 	}
 	cfg := env.config(name, version)
 	registry := service.Registry()
-	steps, err := makeSteps(ctx, Env{Log: log, Registerer: registry})
+	steps, err := makeSteps(ctx, Env{Log: log, Registerer: registry, questions: &cfg.Questions})
 	if err != nil {
 		return fmt.Errorf("make steps: %w", err)
 	}

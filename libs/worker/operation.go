@@ -22,6 +22,11 @@ type Operation struct {
 	Runtime    event.Runtime
 	// Credentials names what ClaimCredentials can get.
 	Credentials []string
+	// Temporary, UserAgent, Update and Upgrade are those of event.Operation. The last two are nil for other operations.
+	Temporary bool
+	UserAgent string
+	Update    *event.Changes
+	Upgrade   *event.Upgrade
 
 	Stage string
 	Step  string

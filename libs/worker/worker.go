@@ -36,6 +36,8 @@ type Config struct {
 	RateLimit float64
 	// DrainTimeout is how long running steps may go on after the worker was told to stop; 0 means 20 s.
 	DrainTimeout time.Duration
+	// Questions are what the worker answers besides its steps; a worker with questions may have no steps.
+	Questions []Question
 }
 
 // Validate names each field that cannot be used.
@@ -54,6 +56,7 @@ func (c Config) Validate() error {
 	if c.DrainTimeout < 0 {
 		bad("drain timeout %s: use a positive time, or 0 for %s", c.DrainTimeout, DefaultDrainTimeout)
 	}
+	problems = append(problems, checkQuestions(c.Questions))
 	return errors.Join(problems...)
 }
 
@@ -91,7 +94,7 @@ type Worker struct {
 	spec    event.ConsumerSpec
 }
 
-// New makes a worker of at least one step. Bad or duplicate names are errors, all of them at once.
+// New makes a worker of at least one step or question. Bad or duplicate names are errors, all of them at once.
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, steps: make(map[string]Step, len(steps)),
@@ -126,7 +129,7 @@ func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 
 func check(cfg Config, steps []Step) error {
 	problems := []error{cfg.Validate()}
-	if len(steps) == 0 {
+	if len(steps) == 0 && len(cfg.Questions) == 0 {
 		problems = append(problems, errors.New("it has no steps"))
 	}
 	seen := map[string]bool{}
@@ -152,9 +155,19 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
 	}
 	defer stop()
+	stopAnswers, err := w.answerQuestions()
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
+	}
+	defer stopAnswers()
+	w.log.Info("worker started", "worker", w.cfg.Name, "version", w.cfg.Version, "steps", strings.Join(w.names, ","))
+	if len(w.names) == 0 {
+		<-ctx.Done()
+		w.log.Info("worker stopped", "worker", w.cfg.Name)
+		return nil
+	}
 
 	p := w.startPool(ctx)
-	w.log.Info("worker started", "worker", w.cfg.Name, "version", w.cfg.Version, "steps", strings.Join(w.names, ","))
 	consumeErr := w.deps.Bus.Consume(ctx, bus.ConsumeConfig{
 		Consumer: w.spec,
 		MaxBatch: w.cfg.Concurrency,

@@ -37,6 +37,11 @@ type Operation struct {
 	Details    map[string]any
 	// Credentials is what ClaimCredentials gets, by name.
 	Credentials map[string]any
+	// Temporary, UserAgent, Update and Upgrade are those of event.Operation.
+	Temporary bool
+	UserAgent string
+	Update    *event.Changes
+	Upgrade   *event.Upgrade
 
 	// Worker is the name of the worker that runs the step; "test" if empty. SaveDetails saves under it.
 	Worker string
@@ -178,6 +183,7 @@ func (op Operation) command(step string, used bool) (event.StepExecute, error) {
 		Operation: event.Operation{
 			ID: op.ID, Type: op.Type, InstanceID: op.InstanceID, Plan: op.Plan, Context: op.Context,
 			Runtime: op.Runtime, Credentials: slices.Sorted(maps.Keys(op.Credentials)),
+			Temporary: op.Temporary, UserAgent: op.UserAgent, Update: op.Update, Upgrade: op.Upgrade,
 		},
 		Stage: op.Stage, Step: step, Cursor: op.cursor + 1, Dispatch: 1,
 		StageAttempt: op.StageAttempt, StepAttempt: op.StepAttempt,

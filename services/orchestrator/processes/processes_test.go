@@ -35,7 +35,7 @@ func TestProvisioningHasTheSeedsStepsInOrder(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"start/Starting/orchestrator",
-		"create_runtime/Provision_Initialization/orchestrator",
+		"create_runtime/Provision_Initialization/kyma",
 		"create_runtime/Resolve_Target_Secret/hyperscaler",
 		"create_runtime/AVS_Create_Internal_Eval_Step/avs",
 		"create_runtime/EDP_Registration/edp",
