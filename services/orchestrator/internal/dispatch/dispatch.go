@@ -222,7 +222,8 @@ func (d *Dispatcher) forgetUsers(ctx context.Context, works []*work) {
 			continue
 		}
 		s := &w.row.State
-		if s.Operation.Type == event.Deprovision && s.Status == event.Succeeded && len(s.NotCompleted) == 0 {
+		removed := s.Operation.Type == event.Deprovision && !s.Operation.Temporary
+		if removed && s.Status == event.Succeeded && len(s.NotCompleted) == 0 {
 			ended = append(ended, s.Operation.ID)
 		}
 	}

@@ -321,6 +321,10 @@ func (m *machine) sendAgain(e Due) {
 
 func (m *machine) timeOut() {
 	stage, step := m.s.current(m.p)
+	if stage.Finally {
+		m.giveUpFinally(step)
+		return
+	}
 	message := fmt.Sprintf("the operation has reached its time limit of %s in step %s of stage %s", m.p.Timeout, step.Name, stage.Name)
 	if m.s.Error != nil {
 		message += ": " + m.s.Error.Message
@@ -328,9 +332,24 @@ func (m *machine) timeOut() {
 	m.fail(event.Error{Component: component, Reason: reasonTimeout, Message: message})
 }
 
+// giveUpFinally ends an operation whose finally stage has used up its time.
+func (m *machine) giveUpFinally(step *process.Step) {
+	r := Result{StartedAt: m.now, FinishedAt: m.now, Error: &event.Error{
+		Component: component, Reason: reasonTimeout, Message: fmt.Sprintf("the stage %s has used up its time", process.StageFinally),
+	}}
+	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.recordStep(r, event.OutcomeNotCompleted, nil)
+	m.notCompleted(step)
+	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = m.s.Stage+1, 0, 0, time.Time{}
+	m.advance()
+}
+
 func (m *machine) cancel(e Cancel) error {
 	if m.s.Status.Final() {
 		return fmt.Errorf("%w: the operation has ended as %s", ErrNotPossible, m.s.Status)
+	}
+	if m.inFinally() {
+		return fmt.Errorf("%w: the operation is ending, only its stage %s still runs", ErrNotPossible, process.StageFinally)
 	}
 	if m.s.CancelReason == "" {
 		m.s.CancelReason = e.Reason
@@ -343,17 +362,12 @@ func (m *machine) cancel(e Cancel) error {
 	return nil
 }
 
-// cancelled ends the operation if its cancellation was asked for.
+// cancelled ends the operation if its cancellation was asked for. In the finally stage there is nothing left to cancel.
 func (m *machine) cancelled() bool {
-	if m.s.CancelReason == "" {
+	if m.s.CancelReason == "" || m.s.Ending != nil {
 		return false
 	}
-	m.end(event.Cancelled)
-	m.s.Error = &event.Error{Component: component, Reason: reasonCancelled, Message: m.s.CancelReason}
-	m.record(Entry{
-		Kind: KindCancelled, Stage: -1, Step: -1, Message: m.s.CancelReason, StartedAt: m.now, FinishedAt: m.now,
-	})
-	m.fact(event.TypeOperationCancelled, &event.OperationCancelled{Fact: m.newFact(), Reason: m.s.CancelReason})
+	m.conclude(event.Cancelled, event.Error{Component: component, Reason: reasonCancelled, Message: m.s.CancelReason})
 	return true
 }
 
@@ -398,7 +412,7 @@ func (m *machine) advance() {
 	for {
 		stage, step := m.s.current(m.p)
 		if stage == nil {
-			m.succeed()
+			m.concluded()
 			return
 		}
 		if step == nil {
@@ -447,6 +461,9 @@ func (m *machine) finishStage(stage *process.Stage) {
 		m.out.PurgeStages = append(m.out.PurgeStages, stage.Name)
 	}
 	m.s.Stage++
+	if m.s.Stage == m.p.Finally() {
+		m.grantFinally()
+	}
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageAttempt = 1
 	m.s.StageMemory = false
@@ -492,19 +509,73 @@ func (m *machine) dropTry(step string) {
 	m.s.Tries = tries
 }
 
-func (m *machine) succeed() {
-	m.end(event.Succeeded)
-	m.record(Entry{Kind: KindSucceeded, Stage: -1, Step: -1, StartedAt: m.now, FinishedAt: m.now})
-	m.fact(event.TypeOperationSucceeded, &event.OperationSucceeded{Fact: m.newFact(), NotCompleted: m.s.NotCompleted})
+// inFinally tells that the finally stage runs, or is over.
+func (m *machine) inFinally() bool {
+	f := m.p.Finally()
+	return m.s.Status == event.InProgress && f >= 0 && m.s.Stage >= f
 }
 
-func (m *machine) fail(reason event.Error) {
-	failed := event.OperationFailed{Error: reason}
-	if stage, step := m.s.current(m.p); step != nil {
+// conclude ends the operation, after its finally stage if there is one.
+func (m *machine) conclude(status event.OperationState, reason event.Error) {
+	f := m.p.Finally()
+	if f < 0 || m.s.Status != event.InProgress {
+		m.finish(status, reason)
+		return
+	}
+	m.s.Ending = &Ending{Status: status, Error: reason, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt}
+	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	if m.s.StageMemory || m.s.StageAttempt > 1 {
+		m.out.PurgeStages = append(m.out.PurgeStages, m.p.Stages[m.s.Stage].Name)
+	}
+	// The attempt stays, so that the finally stage of an operation that is retried does not meet its own earlier memory.
+	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
+	m.s.StageMemory, m.s.Tries = false, nil
+	m.grantFinally()
+	m.advance()
+}
+
+// grantFinally gives the finally stage its time, whatever the operation has used up.
+func (m *machine) grantFinally() {
+	if until := m.now.Add(process.MaxFinally); m.s.Deadline.Before(until) {
+		m.s.Deadline = until
+	}
+}
+
+// concluded ends the operation when no stage is left.
+func (m *machine) concluded() {
+	if e := m.s.Ending; e != nil {
+		m.s.Stage, m.s.Step, m.s.StageAttempt = e.Stage, e.Step, e.StageAttempt
+		m.s.Ending = nil
+		m.finish(e.Status, e.Error)
+		return
+	}
+	m.end(event.Succeeded)
+	m.record(Entry{Kind: KindSucceeded, Stage: -1, Step: -1, StartedAt: m.now, FinishedAt: m.now})
+	m.fact(event.TypeOperationSucceeded, &event.OperationSucceeded{
+		Fact: m.newFact(), NotCompleted: m.s.NotCompleted, Details: m.s.Details,
+	})
+}
+
+func (m *machine) fail(reason event.Error) { m.conclude(event.Failed, reason) }
+
+// finish makes the operation failed or cancelled.
+func (m *machine) finish(status event.OperationState, reason event.Error) {
+	stage, step := m.s.current(m.p)
+	m.end(status)
+	m.s.Error = &reason
+	if status == event.Cancelled {
+		m.record(Entry{
+			Kind: KindCancelled, Stage: -1, Step: -1, Message: reason.Message, StartedAt: m.now, FinishedAt: m.now,
+		})
+		m.fact(event.TypeOperationCancelled, &event.OperationCancelled{
+			Fact: m.newFact(), Reason: reason.Message, Details: m.s.Details,
+		})
+		return
+	}
+	failed := event.OperationFailed{Error: reason, Details: m.s.Details}
+	if step != nil {
 		failed.Stage, failed.Step = stage.Name, step.Name
 	}
-	m.end(event.Failed)
-	m.s.Error = &reason
 	m.record(Entry{Kind: KindFailed, Stage: m.s.Stage, Step: m.s.Step, Error: &reason, StartedAt: m.now, FinishedAt: m.now})
 	failed.Fact = m.newFact()
 	m.fact(event.TypeOperationFailed, &failed)

@@ -31,7 +31,7 @@ type State struct {
 	DueAt time.Time
 
 	StartedAt, FinishedAt time.Time
-	// Deadline is when the operation times out, counted from its start.
+	// Deadline is when the operation times out, counted from its start; the finally stage has at least process.MaxFinally.
 	Deadline time.Time
 
 	// StageMemory tells that a step of this stage attempt has put something into the stage memory.
@@ -50,6 +50,18 @@ type State struct {
 	Error   *event.Error
 	// CancelReason is set once cancellation was asked for, and takes effect with the next result.
 	CancelReason string
+	// Ending is set while the finally stage runs before an operation that has failed or was cancelled ends.
+	Ending *Ending
+}
+
+// Ending is how an operation ends once its finally stage is over, and where it stood.
+type Ending struct {
+	// Status is event.Failed or event.Cancelled.
+	Status       event.OperationState `json:"status"`
+	Error        event.Error          `json:"error"`
+	Stage        int                  `json:"stage"`
+	Step         int                  `json:"step"`
+	StageAttempt int                  `json:"stageAttempt"`
 }
 
 // Try is the retry budget of one step.

@@ -104,6 +104,9 @@ func (a *API) view(r *store.Row, p *process.Process, running string) operation {
 	if o.NotCompleted == nil {
 		o.NotCompleted = []string{}
 	}
+	if r.Ending != nil {
+		o.Error = &r.Ending.Error // why it ends, not what the finally stage makes of it
+	}
 	if at := r.Position(p); at != nil {
 		o.Stage, o.Step, o.StageAttempt, o.StepAttempt = at.Stage, at.Step, at.StageAttempt, at.StepAttempt
 	} else if r.Status == event.Failed && r.Stage < len(p.Stages) && r.Step < len(p.Stages[r.Stage].Steps) {
@@ -154,6 +157,9 @@ func (a *API) details(r *store.Row, p *process.Process, running string, history 
 			if h.Kind != string(engine.KindFailed) {
 				d.Stages[h.Stage].Attempt = h.StageAttempt
 				s.see(h)
+				if r.Status.Final() && h.Stage == p.Finally() {
+					d.Stages[h.Stage].State = stateFinished
+				}
 			}
 		}
 		d.History = append(d.History, l)
@@ -194,6 +200,17 @@ func (s *step) see(h *store.Line) {
 }
 
 func stageState(r *store.Row, i int) string {
+	if e := r.Ending; e != nil && i < r.Stage {
+		// The stages between the one that failed and the finally stage did not run.
+		switch {
+		case i > e.Stage:
+			return stateWaiting
+		case i == e.Stage && e.Status == event.Failed:
+			return stateFailed
+		case i == e.Stage:
+			return string(event.Cancelled)
+		}
+	}
 	switch {
 	case i < r.Stage || r.Status == event.Succeeded:
 		return stateFinished
@@ -210,8 +227,12 @@ func stageState(r *store.Row, i int) string {
 
 // status is the answer to a question over the bus.
 func status(r *store.Row, p *process.Process) event.OperationStatus {
-	return event.OperationStatus{
+	s := event.OperationStatus{
 		OperationID: r.Operation.ID, State: r.Status, Cursor: r.Cursor, Position: r.Position(p),
 		Message: r.Message, Error: r.Error, NotCompleted: slices.Clone(r.NotCompleted),
 	}
+	if r.Status.Final() {
+		s.Details = r.Details
+	}
+	return s
 }

@@ -18,7 +18,7 @@ import (
 const rowColumns = `
     o.id::text, o.arrived, o.created_at, o.state, o.version, o.cursor, o.stage, o.step, o.stage_attempt, o.step_attempt, o.dispatch,
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
-    o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details,
+    o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
 const (
@@ -94,12 +94,13 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		r                                                    Row
 		id                                                   string
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
-		tries, failure, details, body                        []byte
+		tries, failure, details, ending, body                []byte
 		notCompleted, completed                              textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
-		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &body, &r.Definition, &r.TraceParent)
+		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending,
+		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +118,11 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		r.Error = &event.Error{}
 		if err := json.Unmarshal(failure, r.Error); err != nil {
 			return nil, fmt.Errorf("operation %s: decode error: %w", id, err)
+		}
+	}
+	if len(ending) > 0 {
+		if err := json.Unmarshal(ending, &r.Ending); err != nil {
+			return nil, fmt.Errorf("operation %s: decode ending: %w", id, err)
 		}
 	}
 	if err := json.Unmarshal(body, &r.Operation); err != nil {

@@ -70,7 +70,7 @@ type Change struct {
 
 // Release is what an ended operation leaves to its instance.
 type Release struct {
-	// Gone tells that the instance is deprovisioned, and its saved data can go.
+	// Gone tells that nothing is left behind the instance, and its saved data can go.
 	Gone bool
 	// Completed names the steps of an unfinished deprovisioning that need not run again.
 	Completed []string
@@ -129,6 +129,9 @@ func NewRelease(s *engine.State, completed func() []string) *Release {
 		r.Gone = true
 		return r
 	}
-	r.Completed = completed()
+	// What a suspension has completed says nothing to the deprovisioning after it, which also removes the instance.
+	if !s.Operation.Temporary {
+		r.Completed = completed()
+	}
 	return r
 }

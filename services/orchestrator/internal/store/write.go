@@ -12,16 +12,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $36).
+// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $37).
 const (
 	valuesSQL = `
     SELECT * FROM unnest(
         $1::uuid[], $2::int4[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::int4[], $10::bool[],
         $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
-        $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bool[], $24::text[]
+        $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bool[], $24::text[],
+        $37::text[]
     ) WITH ORDINALITY AS v(id, version, state, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
         first_tried_at, execute_before, due_at, started_at, finished_at, deadline,
-        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, n)`
+        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, ending, n)`
 	historySQL = `
     INSERT INTO orchestrator.history
         (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
@@ -42,7 +43,7 @@ WITH v AS (` + valuesSQL + `
         first_tried_at = v.first_tried_at, execute_before = v.execute_before, due_at = v.due_at,
         started_at = v.started_at, finished_at = v.finished_at, deadline = v.deadline,
         tries = v.tries::jsonb, not_completed = v.not_completed::text[], completed = v.completed::text[],
-        cancel_reason = v.cancel_reason, message = v.message, error = v.error::jsonb,
+        cancel_reason = v.cancel_reason, message = v.message, error = v.error::jsonb, ending = v.ending::jsonb,
         details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
     FROM v WHERE o.id = v.id AND o.version = v.version
     RETURNING o.id, o.instance_id, o.details
@@ -50,12 +51,12 @@ WITH v AS (` + valuesSQL + `
     JOIN u ON u.id = h.operation_id
 )`
 
-// writeReleaseSQL also frees the instances of the operations that have ended ($37 ids, $38 gone, $39 completed), by primary
+// writeReleaseSQL also frees the instances of the operations that have ended ($38 ids, $39 gone, $40 completed), by primary
 // key, and returns how many operations wait for each.
 const (
 	writeOnlySQL    = writeSQL + ` SELECT id, 0 FROM u`
 	writeReleaseSQL = writeSQL + `, r AS (
-    SELECT * FROM unnest($37::uuid[], $38::bool[], $39::text[]) AS r(id, gone, completed)
+    SELECT * FROM unnest($38::uuid[], $39::bool[], $40::text[]) AS r(id, gone, completed)
 ), i AS (
     UPDATE orchestrator.instances n SET
         running = NULLIF(n.running, u.id),
@@ -72,7 +73,7 @@ type columns struct {
 	firstTriedAt, executeBefore, dueAt, startedAt, finishedAt, deadline                       array
 	tries, notCompleted, completed, cancelReason, message, failure, detailsChanged, details   array
 	hID, hCursor, hStage, hStep, hStageAttempt, hStepAttempt, hStartedAt, hFinishedAt         array
-	hKind, hWorkerVersion, hMessage, hError                                                   array
+	hKind, hWorkerVersion, hMessage, hError, ending                                           array
 	rID, rGone, rCompleted                                                                    array
 	releases                                                                                  int
 }
@@ -110,6 +111,15 @@ func (c *columns) add(change *Change) error {
 	c.message.textOrNull(clean(r.Message))
 	if err := c.failure.error(r.Error); err != nil {
 		return err
+	}
+	if r.Ending == nil {
+		c.ending.null()
+	} else {
+		ending, err := json.Marshal(r.Ending)
+		if err != nil {
+			return fmt.Errorf("encode ending: %w", err)
+		}
+		c.ending.text(clean(string(ending)))
 	}
 	c.detailsChanged.bool(change.DetailsChanged)
 	if change.DetailsChanged {
@@ -170,7 +180,7 @@ func (c *columns) args() []any {
 		&c.firstTriedAt, &c.executeBefore, &c.dueAt, &c.startedAt, &c.finishedAt, &c.deadline,
 		&c.tries, &c.notCompleted, &c.completed, &c.cancelReason, &c.message, &c.failure, &c.detailsChanged, &c.details,
 		&c.hID, &c.hCursor, &c.hStage, &c.hStep, &c.hStageAttempt, &c.hStepAttempt, &c.hStartedAt, &c.hFinishedAt,
-		&c.hKind, &c.hWorkerVersion, &c.hMessage, &c.hError,
+		&c.hKind, &c.hWorkerVersion, &c.hMessage, &c.hError, &c.ending,
 	}
 	if c.releases > 0 {
 		args = append(args, &c.rID, &c.rGone, &c.rCompleted)
