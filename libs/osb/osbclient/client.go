@@ -28,6 +28,8 @@ type Config struct {
 	Token    string
 	// Version is the X-Broker-API-Version; empty means osb.SpecVersion.
 	Version string
+	// UserAgent is sent with every request; empty means the one of Go's HTTP client. A broker may store that of a deprovisioning.
+	UserAgent string
 	// OriginatingIdentity is sent with every request unless nil.
 	OriginatingIdentity *osb.OriginatingIdentity
 	// Timeout bounds one request; zero means 30 seconds.
@@ -214,6 +216,9 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 func (c *Client) setHeaders(request *http.Request, hasBody bool) {
 	request.Header.Set(osb.HeaderVersion, c.cfg.Version)
 	request.Header.Set("Accept", "application/json")
+	if c.cfg.UserAgent != "" {
+		request.Header.Set("User-Agent", c.cfg.UserAgent)
+	}
 	if hasBody {
 		request.Header.Set("Content-Type", "application/json")
 	}

@@ -68,7 +68,7 @@ func setup(t *testing.T, cfg osbclient.Config, answers ...scripted) (*osbclient.
 func TestProvisionSendsTheRequestAndReadsTheAnswer(t *testing.T) {
 	t.Parallel()
 	identity := &osb.OriginatingIdentity{Platform: "cloudfoundry", Value: json.RawMessage(`{"user_id":"u"}`)}
-	c, s := setup(t, osbclient.Config{User: "u", Password: "p", OriginatingIdentity: identity},
+	c, s := setup(t, osbclient.Config{User: "u", Password: "p", OriginatingIdentity: identity, UserAgent: "agent/1"},
 		scripted{status: 202, body: `{"operation":"op","dashboard_url":"http://d"}`})
 	got, err := c.Provision(t.Context(), "a/b c", osbclient.Provisioning{
 		ServiceID: "s", PlanID: "p", Parameters: map[string]any{"name": "n"},
@@ -87,7 +87,7 @@ func TestProvisionSendsTheRequestAndReadsTheAnswer(t *testing.T) {
 		t.Error(diff)
 	}
 	for name, want := range map[string]string{
-		"Authorization": "Basic dTpw", osb.HeaderVersion: "2.17", "Content-Type": "application/json",
+		"Authorization": "Basic dTpw", osb.HeaderVersion: "2.17", "Content-Type": "application/json", "User-Agent": "agent/1",
 		osb.HeaderOriginatingIdentity: osb.FormatOriginatingIdentity(*identity),
 	} {
 		if got := s.headers[0].Get(name); got != want {
