@@ -35,6 +35,8 @@ type Config struct {
 	IASPassword      string `env:"KEB_LANDSCAPE_IAS_PASSWORD"`
 	DirectorClientID string `env:"KEB_LANDSCAPE_DIRECTOR_CLIENT_ID"`
 	DirectorSecret   string `env:"KEB_LANDSCAPE_DIRECTOR_SECRET"`
+	CISClientID      string `env:"KEB_LANDSCAPE_CIS_CLIENT_ID"`
+	CISSecret        string `env:"KEB_LANDSCAPE_CIS_SECRET"`
 	// KubernetesToken is the bearer token of the control plane and of Gardener; runtimes have their own in the kubeconfig.
 	KubernetesToken string `env:"KEB_LANDSCAPE_KUBERNETES_TOKEN"`
 }
@@ -50,7 +52,7 @@ const (
 func (c Config) withDefaults() Config {
 	for _, s := range []*string{
 		&c.AvSClientID, &c.AvSUsername, &c.AvSPassword, &c.EDPSecret, &c.IASUsername, &c.IASPassword,
-		&c.DirectorClientID, &c.DirectorSecret, &c.KubernetesToken,
+		&c.DirectorClientID, &c.DirectorSecret, &c.CISClientID, &c.CISSecret, &c.KubernetesToken,
 	} {
 		*s = cmp.Or(*s, DefaultCredential)
 	}

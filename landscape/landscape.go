@@ -1,5 +1,5 @@
 // Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, the Runtime Provisioner, the
-// Director, the Reconciler, and the Kubernetes APIs of the control plane, of Gardener and of each runtime. They speak the
+// Director, the Reconciler, CIS, and the Kubernetes APIs of the control plane, of Gardener and of each runtime. They speak the
 // real contracts (facts/keb.md section 5) over HTTP and keep what they hold through a kill. An admin API shows what they
 // hold and lets them fail.
 package landscape
@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/admin"
 	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/avs"
+	"github.com/kyma-project/keb/landscape/internal/cis"
 	"github.com/kyma-project/keb/landscape/internal/director"
 	"github.com/kyma-project/keb/landscape/internal/edp"
 	"github.com/kyma-project/keb/landscape/internal/fault"
@@ -110,6 +111,11 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return err
 	}
 	add(reconciler.Name, "/reconciler", reconcilerSystem, reconcilerSystem.Handler())
+	cisSystem, err := cis.New(cis.Config{ClientID: cfg.CISClientID, Secret: cfg.CISSecret}, journal(cis.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(cis.Name, "/cis", cisSystem, cisSystem.Handler())
 	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
 		return err
 	}

@@ -26,6 +26,12 @@ type Failing interface {
 	Failures(w http.ResponseWriter, r *http.Request)
 }
 
+// Telling is a system that tells events, which somebody must bring about.
+type Telling interface {
+	// Events serves GET (list), POST (add one) and DELETE (drop all).
+	Events(w http.ResponseWriter, r *http.Request)
+}
+
 // Entry is one system behind its gate.
 type Entry struct {
 	Name   string
@@ -69,6 +75,9 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("GET /admin/systems/{name}/objects", a.named(a.objects))
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		mux.HandleFunc(method+" /admin/systems/{name}/failures", a.named(a.failures))
+	}
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		mux.HandleFunc(method+" /admin/systems/{name}/events", a.named(a.events))
 	}
 	return mux
 }
@@ -177,6 +186,15 @@ func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
 		return
 	}
 	failing.Failures(w, r)
+}
+
+func (a *API) events(w http.ResponseWriter, r *http.Request, e Entry) {
+	telling, ok := e.System.(Telling)
+	if !ok {
+		answer.Error(w, http.StatusBadRequest, "system %s tells no events, use cis", e.Name)
+		return
+	}
+	telling.Events(w, r)
 }
 
 // objects lists what a system holds: filtered by kind and by a text that must occur, paged by limit and offset.

@@ -1,0 +1,94 @@
+package landscape_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const centralEvents = "/cis/events/v1/events/central"
+
+// delete tells the inventory that sub-accounts were deleted, a second apart.
+func (w *world) delete(subaccounts ...string) {
+	w.t.Helper()
+	for i, id := range subaccounts {
+		w.must(201, "POST", "/admin/systems/cis/events", map[string]any{"subaccountId": id, "creationTime": 1000 * (i + 1)})
+	}
+}
+
+func TestCISTellsDeletedSubaccountsPageByPage(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.clientToken("/cis/oauth/token", "keb")
+	var names []string
+	for i := range 5 {
+		names = append(names, fmt.Sprintf("sub-%d", i))
+	}
+	w.delete(names...)
+	w.must(201, "POST", "/admin/systems/cis/events", map[string]any{"subaccountId": "moved", "eventType": "Subaccount_Update"})
+
+	var told []string
+	var pages []any
+	for n := range 4 {
+		got := w.must(200, "GET", fmt.Sprintf("%s?eventType=Subaccount_Deletion&pageSize=2&pageNum=%d&sortField=creationTime&sortOrder=ASC", centralEvents, n), nil, token)
+		if at(t, got, "total") != 5.0 || at(t, got, "totalPages") != 3.0 {
+			t.Errorf("page %d says %v of %v", n, got["total"], got["totalPages"])
+		}
+		pages = append(pages, got["pageNum"])
+		for _, e := range at(t, got, "events").([]any) {
+			told = append(told, text(t, e, "entityId"))
+		}
+	}
+	if diff := cmp.Diff(names, told); diff != "" {
+		t.Errorf("sub-accounts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]any{0.0, 1.0, 2.0, 3.0}, pages); diff != "" {
+		t.Errorf("numbers of the pages (-want +got):\n%s", diff)
+	}
+	newest := w.must(200, "GET", centralEvents+"?eventType=Subaccount_Deletion&pageSize=1&sortOrder=DESC", nil, token)
+	if name := text(t, newest, "events", 0, "entityId"); name != "sub-4" {
+		t.Errorf("the newest is %s", name)
+	}
+	if now, ever := w.held("cis", "event"); now != 6 || ever != 6 {
+		t.Errorf("CIS holds %d events of %d ever made, want 6 of 6", now, ever)
+	}
+	w.must(204, "DELETE", "/admin/systems/cis/events", nil)
+	if got := w.must(200, "GET", "/admin/systems/cis/events", nil); at(t, got, "totalCount") != 0.0 {
+		t.Errorf("after all were dropped there is %v", got)
+	}
+}
+
+func TestCISRefusesStrangersAndBadRequests(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	w.must(401, "POST", "/cis/oauth/token", "grant_type=client_credentials", basic("keb", "wrong"), form)
+	w.must(400, "POST", "/cis/oauth/token", "grant_type=password", basic("keb", "keb"), form)
+	w.must(401, "GET", centralEvents, nil)
+	w.must(401, "GET", centralEvents, nil, w.clientToken("/director/oauth2/token", "keb"))
+	token := w.clientToken("/cis/oauth/token", "keb")
+	for query, want := range map[string]string{
+		"pageSize=0": "1 to 150", "pageSize=151": "1 to 150", "pageNum=-1": "pageNum", "pageNum=x": "pageNum",
+		"sortField=entityId": "creationTime", "sortOrder=up": "ASC or DESC",
+	} {
+		got := w.must(400, "GET", centralEvents+"?"+query, nil, token)
+		if !strings.Contains(text(t, got, "error"), want) {
+			t.Errorf("%s is answered with %v, want it to say %q", query, got, want)
+		}
+	}
+	for body, want := range map[string]string{
+		`{}`: "subaccountId", `{"subaccount":"s"}`: "allowed are subaccountId", `{"subaccountId":"s","creationTime":-1}`: "epoch milliseconds",
+		`{"subaccountId":"s","eventType":""}`: "eventType",
+	} {
+		got := w.must(400, "POST", "/admin/systems/cis/events", body)
+		if !strings.Contains(text(t, got, "error"), want) {
+			t.Errorf("%s is answered with %v, want it to say %q", body, got, want)
+		}
+	}
+	w.must(400, "GET", "/admin/systems/avs/events", nil)
+	if now, _ := w.held("cis", "event"); now != 0 {
+		t.Errorf("bad events left %d", now)
+	}
+}
