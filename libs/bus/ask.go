@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,16 +30,31 @@ func (e *AskError) Error() string { return fmt.Sprintf("ask %s: %s", e.Subject, 
 // maxAnswers bounds the questions on one subject that are answered at the same time.
 const maxAnswers = 64
 
+// headerWait tells, in milliseconds, how long the asker waits for the answer.
+const headerWait = "Keb-Wait"
+
+// maxWait bounds the wait of AskWithin, and with it the time that an answer may take.
+const maxWait = time.Minute
+
 // Ask sends request as JSON and reads the answer into answer. It waits until ctx ends, but no longer than
 // Config.Timeout. The error is an *AskError when the other side refused, and wraps ErrNoAnswer when there is none.
 func (b *Bus) Ask(ctx context.Context, subject string, request, answer any) error {
+	return b.AskWithin(ctx, b.cfg.Timeout, subject, request, answer)
+}
+
+// AskWithin is Ask for a question whose answer takes longer than Config.Timeout: it waits for so long, at most a minute.
+func (b *Bus) AskWithin(ctx context.Context, wait time.Duration, subject string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	wait = min(wait, maxWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, subject, body)
+	question := nats.NewMsg(subject)
+	question.Data = body
+	question.Header.Set(headerWait, strconv.FormatInt(wait.Milliseconds(), 10))
+	m, err := b.nc.RequestMsgWithContext(ctx, question)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("ask %s: %w", subject, ErrNoAnswer)
 	}
@@ -56,7 +73,8 @@ func (b *Bus) Ask(ctx context.Context, subject string, request, answer any) erro
 
 // Answer answers the questions on a subject, sharing them with everybody who answers in the same queue. An error of
 // handle is sent back as event.AskError, so its text must hold no secret. Up to 64 questions are answered at the same
-// time; ctx ends after Config.Timeout, or when stop is called. stop waits for the answers under way.
+// time; ctx ends when the asker no longer waits, for one who does not say after Config.Timeout, or when stop is called.
+// stop waits for the answers under way.
 func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, data []byte) (any, error)) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -94,7 +112,7 @@ func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, dat
 }
 
 func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) (any, error)) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.waitOf(m))
 	defer cancel()
 	v, err := guarded(ctx, m.Data, handle)
 	if err != nil {
@@ -108,6 +126,15 @@ func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Conte
 	if err := m.Respond(body); err != nil {
 		b.log.Warn("answer could not be sent", "subject", m.Subject, "err", err)
 	}
+}
+
+// waitOf is how long the asker of a question waits.
+func (b *Bus) waitOf(m *nats.Msg) time.Duration {
+	ms, err := strconv.ParseInt(m.Header.Get(headerWait), 10, 64)
+	if err != nil || ms <= 0 {
+		return b.cfg.Timeout
+	}
+	return time.Duration(min(ms, maxWait.Milliseconds())) * time.Millisecond
 }
 
 // guarded turns a panic into an error: one bad question must not end the service.

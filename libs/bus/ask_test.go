@@ -110,3 +110,24 @@ func TestStopWaitsForAnswersUnderWay(t *testing.T) {
 		t.Errorf("after stop: error is %v, want ErrNoAnswer", err)
 	}
 }
+
+func TestTheAnswererHasAsLongAsTheAskerWaits(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	left := make(chan time.Duration, 2)
+	defer answer(t, b, func(ctx context.Context, _ []byte) (any, error) {
+		deadline, _ := ctx.Deadline()
+		left <- time.Until(deadline)
+		return event.OperationsAnswer{}, nil
+	})()
+	for _, wait := range []time.Duration{20 * time.Second, time.Hour} {
+		var a event.OperationsAnswer
+		if err := b.AskWithin(t.Context(), wait, event.AskOperations, event.OperationsRequest{}, &a); err != nil {
+			t.Fatal(err)
+		}
+		got, limit := <-left, min(wait, time.Minute)
+		if got > limit || got < limit-5*time.Second {
+			t.Errorf("an asker that waits %s leaves %s for the answer, want about %s", wait, got, limit)
+		}
+	}
+}
