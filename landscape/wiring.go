@@ -64,6 +64,9 @@ func kubernetesConfigs(cfg Config) []kubernetes.Config {
 			Resources: with(
 				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "serviceinstances", Kind: "ServiceInstance", Namespaced: true},
 				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "servicebindings", Kind: "ServiceBinding", Namespaced: true},
+				kubernetes.Resource{Version: "v1", Plural: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true, Tokens: true},
+				kubernetes.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Plural: "clusterroles", Kind: "ClusterRole"},
+				kubernetes.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Plural: "clusterrolebindings", Kind: "ClusterRoleBinding"},
 			),
 		},
 	}
@@ -97,6 +100,12 @@ func (s shoots) AddShoot(shoot provisioner.Shoot) error {
 			"maintenance": map[string]any{"timeWindow": map[string]any{"begin": "020000+0000", "end": "060000+0000"}},
 		},
 	})
+}
+
+func (s shoots) UpdateShoot(shoot provisioner.Shoot) error {
+	return s.Merge("", shootResource, gardenNamespace, shoot.Name, map[string]any{"spec": map[string]any{
+		"kubernetes": map[string]any{"version": shoot.KubernetesVersion},
+	}})
 }
 
 func (s shoots) RemoveShoot(name string) error {

@@ -30,6 +30,8 @@ type Resource struct {
 	GoneAfter time.Duration
 	// Cleanup, when not nil, frees marked objects.
 	Cleanup *Cleanup
+	// Tokens serves the subresource token, which makes tokens that the API takes until they expire.
+	Tokens bool
 }
 
 // Cleanup is a job that takes labels off marked objects some time after they were marked, once nothing refers to them.

@@ -31,7 +31,8 @@ func (s *System) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		route += "/{id}"
 	}
 	r.Pattern = route + "/" + rest
-	if err := s.admit(r, clusterID); err != nil {
+	who, err := s.admit(r, clusterID)
+	if err != nil {
 		r.Pattern = route
 		writeError(w, err)
 		return
@@ -50,26 +51,34 @@ func (s *System) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	if err := s.authorize(who, r, t); err != nil {
+		writeError(w, err)
+		return
+	}
 	s.dispatch(w, r, t)
 }
 
-// admit checks the bearer token. A runtime that is gone answers 503: its API server is not there any more, which must
-// not look like an object that is not found.
-func (s *System) admit(r *http.Request, clusterID string) error {
+// admit checks the bearer token and says whose it is: nil for the administrator. A runtime that is gone answers 503: its
+// API server is not there any more, which must not look like an object that is not found.
+func (s *System) admit(r *http.Request, clusterID string) (*account, error) {
 	want := s.cfg.Token
 	if s.cfg.PerRuntime {
 		var c cluster
 		var ok bool
 		s.View(func() { c, ok = s.clusters.Get(clusterID) })
 		if !ok {
-			return failure(http.StatusServiceUnavailable, "ServiceUnavailable", "no cluster answers here")
+			return nil, failure(http.StatusServiceUnavailable, "ServiceUnavailable", "no cluster answers here")
 		}
 		want = c.Token
 	}
-	if !token.Equal(answer.Bearer(r), want) {
-		return failure(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	if token.Equal(answer.Bearer(r), want) {
+		return nil, nil
 	}
-	return nil
+	who := s.tokenOwner(clusterID, want, answer.Bearer(r))
+	if who == nil {
+		return nil, failure(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	}
+	return who, nil
 }
 
 // resolve understands /api/v1/... and /apis/{group}/{version}/..., with or without namespaces/{namespace}.
@@ -101,10 +110,10 @@ func (s *System) resolve(clusterID string, parts []string) (target, string, erro
 	}
 	if len(parts) > 2 {
 		t.subresource = parts[2]
-		if t.subresource != "status" {
+		if t.subresource != "status" && (t.subresource != "token" || !c.Tokens) {
 			return target{}, "/(other)", missing
 		}
-		pattern += "/status"
+		pattern += "/" + t.subresource
 	}
 	if t.name != "" && c.Namespaced && t.namespace == "" {
 		return target{}, pattern, missing
@@ -115,6 +124,10 @@ func (s *System) resolve(clusterID string, parts []string) (target, string, erro
 func (s *System) dispatch(w http.ResponseWriter, r *http.Request, t target) {
 	named := t.name != ""
 	switch {
+	case t.subresource == "token" && r.Method == http.MethodPost:
+		s.createToken(w, r, t)
+	case t.subresource == "token":
+		writeError(w, failure(http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
 	case r.Method == http.MethodGet && named:
 		s.get(w, t)
 	case r.Method == http.MethodGet:
