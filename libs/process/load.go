@@ -12,9 +12,9 @@ import (
 )
 
 // Load reads every process file (*.yaml, *.yml) at the top of processes, one per operation type and named after it,
-// applies the overlay files of each overlay in the order given and by file name, and checks the outcome. The error
-// joins a *Problem with file and line for everything that is wrong; without an error the set is complete. Use Named
-// to tell folders apart in errors.
+// applies the overlay files of each overlay in the order given and by file name, and checks the outcome. An overlay file
+// has one YAML document per operation that it changes. The error joins a *Problem with file and line for everything that
+// is wrong; without an error the set is complete. Use Named to tell folders apart in errors.
 func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 	var out problems
 	drafts := map[event.OperationType]*draft{}
@@ -54,7 +54,8 @@ func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 			return nil, fmt.Errorf("load overlay: %w", err)
 		}
 		for _, f := range files {
-			if root, ok := parseYAML(f.name, f.content, &out); ok {
+			roots, _ := parseDocuments(f.name, f.content, &out)
+			for _, root := range roots {
 				applyOverlay(root, drafts)
 			}
 		}

@@ -150,3 +150,21 @@ func TestAnOverlayOfOneOperationLeavesTheOthersAlone(t *testing.T) {
 		t.Error("the deprovisioning has changed")
 	}
 }
+
+func TestOneOverlayFileChangesSeveralOperations(t *testing.T) {
+	t.Parallel()
+	set := load(t, `operation: provision
+changes:
+  - disable: Two
+---
+operation: deprovision
+changes:
+  - retime: {timeout: 30h}
+`)
+	if diff := cmp.Diff([]string{"start: Starting", "create: One Three", "finish: Four"}, outline(set)); diff != "" {
+		t.Errorf("provisioning differs (-want +got):\n%s", diff)
+	}
+	if got := set[event.Deprovision].Timeout; got != 30*time.Hour {
+		t.Errorf("the deprovisioning's timeout is %s, want 30h", got)
+	}
+}

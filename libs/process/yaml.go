@@ -39,32 +39,45 @@ var yamlErrorLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 
 // parseYAML returns the root of a file with exactly one document; problems are reported.
 func parseYAML(file string, content []byte, out *problems) (node, bool) {
+	roots, ok := parseDocuments(file, content, out)
+	if len(roots) > 1 {
+		out.add(position{file: file}, "more than one YAML document; one file holds one")
+		return node{}, false
+	}
+	if !ok {
+		return node{}, false
+	}
+	return roots[0], true
+}
+
+// parseDocuments returns the roots of all documents of a file, at least one; problems are reported.
+func parseDocuments(file string, content []byte, out *problems) ([]node, bool) {
 	whole := position{file: file}
 	if len(content) > maxFileSize {
 		out.add(whole, "larger than %d bytes", maxFileSize)
-		return node{}, false
+		return nil, false
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(content))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); err != nil {
+	var roots []node
+	for dec := yaml.NewDecoder(bytes.NewReader(content)); ; {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
 		if errors.Is(err, io.EOF) {
-			out.add(whole, "the file is empty")
-			return node{}, false
+			break
 		}
-		line, message := yamlError(err)
-		out.add(position{file: file, line: line}, "not YAML: %s", message)
-		return node{}, false
+		if err != nil {
+			line, message := yamlError(err)
+			out.add(position{file: file, line: line}, "not YAML: %s", message)
+			return nil, false
+		}
+		if doc.Kind == yaml.DocumentNode && len(doc.Content) == 1 {
+			roots = append(roots, node{Node: doc.Content[0], file: file, out: out})
+		}
 	}
-	var more yaml.Node
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		out.add(whole, "more than one YAML document; one file holds one")
-		return node{}, false
-	}
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+	if len(roots) == 0 {
 		out.add(whole, "the file is empty")
-		return node{}, false
+		return nil, false
 	}
-	return node{Node: doc.Content[0], file: file, out: out}, true
+	return roots, true
 }
 
 // yamlError takes line and message out of an error of the YAML library. The library counts the lines of its parser's
