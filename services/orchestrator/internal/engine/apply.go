@@ -524,6 +524,8 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	}
 	m.s.Ending = &Ending{Status: status, Error: reason, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt}
 	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	// It has a cursor of its own: a result of the command that was out must not be taken for one of the finally stage.
+	m.record(Entry{Kind: KindEnding, Stage: -1, Step: -1, Error: &reason, StartedAt: m.now, FinishedAt: m.now})
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, m.p.Stages[m.s.Stage].Name)
 	}

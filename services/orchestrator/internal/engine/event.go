@@ -104,6 +104,8 @@ const (
 	KindFailed    Kind = "operation failed"
 	KindCancelled Kind = "operation cancelled"
 	KindRetried   Kind = "retried by operator"
+	// KindEnding: the operation has failed or was cancelled, and its finally stage begins.
+	KindEnding Kind = "operation ending"
 )
 
 // Entry is one line of the history of an operation.

@@ -51,6 +51,13 @@ stages:
       - {name: E, worker: beta, execution: 1m, retry: {every: 10s}}
 `
 
+// finally is appended to a process.
+const finally = `
+finally:
+  - {name: Restore, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 2m}}
+  - {name: Tell, worker: beta, when: 'plan.name != "trial"', execution: 1m, retry: {every: 10s, timeout: 1m, scope: step}}
+`
+
 const deprovision = `
 operation: deprovision
 timeout: 1h
@@ -151,7 +158,7 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 	if next.Cursor != r.s.Cursor && !effects.Changed {
 		r.t.Error("the cursor has changed, but the state is not to be written")
 	}
-	if next.Stage < r.s.Stage {
+	if next.Stage < r.s.Stage && r.s.Ending == nil {
 		r.t.Errorf("a finished stage runs again: stage %d after %d", next.Stage, r.s.Stage)
 	}
 	switch {

@@ -12,14 +12,16 @@ import (
 // before tells the model of an event that is about to be recorded.
 func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now time.Time) {
 	switch e := e.(type) {
+	case engine.Start:
+		m.deadline = now.Add(p.Timeout)
 	case engine.Cancel:
 		m.cancel = true
 	case engine.Retry:
-		m.cancel = false
+		m.cancel, m.ending = false, false
 		m.startStage()
 		m.first, m.attempts = map[string]time.Time{}, map[string]int{}
 	case engine.Due:
-		late := m.cancel || !now.Before(s.StartedAt.Add(p.Timeout))
+		late := m.cancel && !m.ending || !now.Before(m.deadline)
 		switch {
 		case late:
 		case m.restart && s.Waiting():
@@ -35,21 +37,80 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 func (m *model) startStage() { m.step, m.restart, m.memory = 0, false, false }
 
 // rollOver goes on to the next stage when the current one is finished.
-func (m *model) rollOver(p *process.Process) {
+func (m *model) rollOver(p *process.Process, now time.Time) {
 	for m.stage < len(p.Stages) && m.step == len(p.Stages[m.stage].Steps) {
-		m.stage++
-		m.startStage()
-		m.first, m.attempts = map[string]time.Time{}, map[string]int{}
+		m.enter(p, m.stage+1, now)
+	}
+}
+
+func (m *model) enter(p *process.Process, stage int, now time.Time) {
+	m.stage = stage
+	m.startStage()
+	m.first, m.attempts = map[string]time.Time{}, map[string]int{}
+	if stage == p.Finally() {
+		m.ending = true
+		m.stoodAt = stage
+		if until := now.Add(process.MaxFinally); m.deadline.Before(until) {
+			m.deadline = until
+		}
+	}
+}
+
+// conclude goes to the finally stage before the others are finished.
+func (m *model) conclude(p *process.Process, now time.Time) {
+	at := m.stage
+	m.enter(p, p.Finally(), now)
+	m.stoodAt = at
+}
+
+// checkEnding: an operation that fails or is cancelled ends after its finally stage, as it would have ended without one.
+func (w *world) checkEnding(op *operation, before, next *engine.State, now time.Time) {
+	m, f := op.model, op.p.Finally()
+	if f < 0 || before.Status != event.InProgress {
+		return
+	}
+	if m.rollOver(op.p, now); next.Ending != nil && !m.ending {
+		m.conclude(op.p, now)
+	}
+	switch {
+	case before.Ending != nil && next.Status.Final() && next.Status != before.Ending.Status:
+		w.violate("an operation that was to end as %s is %s", before.Ending.Status, next.Status)
+	case before.Ending != nil && next.Status.Final() && next.Error.Message != before.Ending.Error.Message:
+		w.violate("the reason %q has become %q", before.Ending.Error.Message, next.Error.Message)
+	case before.Ending != nil && !next.Status.Final() && next.Ending == nil:
+		w.violate("how the operation ends is forgotten")
+	}
+	if !next.Status.Final() {
+		return
+	}
+	if m.stage != len(op.p.Stages) && now.Before(m.deadline) {
+		w.violate("the operation is %s at stage %d, step %d, without its finally stage", next.Status, m.stage, m.step)
+	}
+	if next.Status != event.Succeeded {
+		m.stage, m.step = next.Stage, next.Step
+		at := next.Stage
+		if at < f && next.Step == len(op.p.Stages[at].Steps) {
+			at++ // the last step of a stage is the end of the stage
+		}
+		if at != m.stoodAt {
+			w.violate("the operation has ended in stage %d, and stands at %d", m.stoodAt, at)
+		}
 	}
 }
 
 // checkEntry: steps come in the order of the process, and each is passed for a reason.
-func (w *world) checkEntry(op *operation, e engine.Event, h *engine.Entry) {
+func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, h *engine.Entry, now time.Time) {
 	m := op.model
+	f := op.p.Finally()
+	if f >= 0 && h.Stage == f && m.stage < f && before.Status == event.InProgress {
+		if m.rollOver(op.p, now); m.stage < f {
+			m.conclude(op.p, now)
+		}
+	}
 	switch h.Kind {
 	case engine.KindSucceeded:
-		m.rollOver(op.p)
-		if m.stage != len(op.p.Stages) {
+		m.rollOver(op.p, now)
+		if m.stage != len(op.p.Stages) && (!m.ending || now.Before(m.deadline)) {
 			w.violate("the operation has succeeded at stage %d, step %d", m.stage, m.step)
 		}
 		return
@@ -57,7 +118,7 @@ func (w *world) checkEntry(op *operation, e engine.Event, h *engine.Entry) {
 	default:
 		return
 	}
-	m.rollOver(op.p)
+	m.rollOver(op.p, now)
 	if h.Stage != m.stage || h.Step != m.step {
 		w.violate("step %d/%d is recorded, want %d/%d", h.Stage, h.Step, m.stage, m.step)
 	}
@@ -70,7 +131,7 @@ func (w *world) checkEntry(op *operation, e engine.Event, h *engine.Entry) {
 	case event.OutcomeSkipped:
 		m.pass(step.Name, !byOperator)
 	case event.OutcomeNotCompleted:
-		w.checkNotCompleted(e, step)
+		w.checkNotCompleted(m, e, step, now)
 		m.pass(step.Name, false)
 	case event.OutcomeRetry:
 		m.restart = step.Retry.Scope != process.ScopeStep
@@ -98,9 +159,10 @@ func (m *model) pass(step string, completed bool) {
 }
 
 // checkNotCompleted: only a worker or the process may let a step go.
-func (w *world) checkNotCompleted(e engine.Event, step *process.Step) {
+func (w *world) checkNotCompleted(m *model, e engine.Event, step *process.Step, now time.Time) {
 	r, ok := e.(engine.Result)
 	switch {
+	case m.ending && !now.Before(m.deadline):
 	case ok && r.Outcome == event.OutcomeNotCompleted:
 	case ok && r.Outcome == event.OutcomeFailed && step.OnFailure == process.Skip:
 	case ok && r.Outcome == event.OutcomeRetry && step.OnTimeout == process.Skip:

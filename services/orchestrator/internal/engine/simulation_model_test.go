@@ -23,6 +23,10 @@ type model struct {
 	memory       bool // a step of this stage attempt has used the stage memory
 	cancel       bool
 	ends         int
+	deadline     time.Time
+	// ending tells that the finally stage runs, and where the operation stood when it began before all stages were finished.
+	ending  bool
+	stoodAt int
 }
 
 func newModel() *model {
@@ -38,13 +42,14 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 		w.violate("%T: a transition that is not to be written", e)
 	}
 	w.checkCursor(before, e, next, effects)
-	w.checkShape(op, before, next, effects)
 	op.model.before(op.p, before, e, at)
 	w.checkResult(op, before, e, next, effects, at)
 	w.checkDue(op, before, e, next, at)
 	for i := range effects.History {
-		w.checkEntry(op, e, &effects.History[i])
+		w.checkEntry(op, before, e, &effects.History[i], at)
 	}
+	w.checkEnding(op, before, next, at)
+	w.checkShape(op, before, next, effects)
 	w.checkState(op, before, next, effects, at)
 }
 
@@ -52,7 +57,7 @@ func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.S
 	grows := true
 	switch e.(type) {
 	case engine.Cancel, engine.Due:
-		grows = !before.InFlight() || next.Status.Final() // otherwise the command that is out stays
+		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command that is out stays
 	}
 	if grows && next.Cursor <= before.Cursor || !grows && next.Cursor != before.Cursor {
 		w.violate("%T: cursor %d after %d", e, next.Cursor, before.Cursor)
@@ -77,15 +82,15 @@ func (w *world) checkShape(op *operation, before, next *engine.State, effects *e
 		w.violate("an operation in progress must wait for a result or for a time, and not for both: %+v", next)
 	case !inProgress && (!next.DueAt.IsZero() || !next.ExecuteBefore.IsZero()):
 		w.violate("an operation that is %s waits: %+v", next.Status, next)
-	case inProgress && !next.Deadline.Equal(next.StartedAt.Add(op.p.Timeout)):
-		w.violate("the deadline is %s for a start at %s", next.Deadline, next.StartedAt)
+	case inProgress && !next.Deadline.Equal(op.model.deadline):
+		w.violate("the deadline is %s for a start at %s, want %s", next.Deadline, next.StartedAt, op.model.deadline)
 	case inProgress && (next.DueAt.After(next.Deadline) || next.ExecuteBefore.After(next.Deadline)):
 		w.violate("the operation waits beyond its deadline: %+v", next)
 	case before.Status == event.InProgress && inProgress && !next.StartedAt.Equal(before.StartedAt):
 		w.violate("the start has moved from %s to %s", before.StartedAt, next.StartedAt)
 	case next.Status.Final() == next.FinishedAt.IsZero():
 		w.violate("finished at %s as %s", next.FinishedAt, next.Status)
-	case next.Stage < before.Stage:
+	case next.Stage < before.Stage && before.Ending == nil:
 		w.violate("stage %d runs again after stage %d", next.Stage, before.Stage)
 	case before.Status.Final() && (before.Status != event.Failed || next.Status != event.Pending):
 		w.violate("an operation that is %s becomes %s", before.Status, next.Status)
@@ -132,11 +137,11 @@ func (w *world) checkResult(
 		w.violate("%s answers %s: history %+v, want %s", step.Name, r.Outcome, effects.History, want)
 	}
 	switch {
-	case ends && next.Status != event.Failed:
+	case ends && outcomeOf(next) != event.Failed:
 		w.violate("%s has failed and the operation is %s", step.Name, next.Status)
-	case !ends && m.cancel && next.Status != event.Cancelled:
+	case !ends && m.cancel && !m.ending && outcomeOf(next) != event.Cancelled:
 		w.violate("the operation is %s although it was cancelled", next.Status)
-	case want == event.OutcomeRetry && !m.cancel:
+	case want == event.OutcomeRetry && (!m.cancel || m.ending):
 		after := r.RetryAfter
 		if after == 0 {
 			after = step.Retry.Every
@@ -153,6 +158,14 @@ func (w *world) checkResult(
 	}
 }
 
+// outcomeOf is how the operation ends, or where it is if that is open.
+func outcomeOf(s *engine.State) event.OperationState {
+	if s.Ending != nil {
+		return s.Ending.Status
+	}
+	return s.Status
+}
+
 func policy(p process.Policy) (want event.Outcome, ends bool) {
 	if p == process.Skip {
 		return event.OutcomeNotCompleted, false
@@ -165,12 +178,16 @@ func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, ne
 	due, ok := e.(engine.Due)
 	switch {
 	case !ok:
-	case op.model.cancel:
-		if next.Status != event.Cancelled {
+	case op.model.cancel && !op.model.ending:
+		if outcomeOf(next) != event.Cancelled {
 			w.violate("the operation is %s although it was cancelled", next.Status)
 		}
-	case !now.Before(before.StartedAt.Add(op.p.Timeout)):
-		if next.Status != event.Failed {
+	case !now.Before(op.model.deadline) && op.model.ending:
+		if !next.Status.Final() {
+			w.violate("the operation is %s after the deadline of its finally stage", next.Status)
+		}
+	case !now.Before(op.model.deadline):
+		if outcomeOf(next) != event.Failed {
 			w.violate("the operation is %s after its deadline", next.Status)
 		}
 	case before.InFlight() && next.InFlight() && (next.Dispatch > before.Dispatch) != due.WorkerAlive:
@@ -199,7 +216,7 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 	if !next.InFlight() || next.Cursor == before.Cursor {
 		return
 	}
-	m.rollOver(p)
+	m.rollOver(p, now)
 	if next.Stage != m.stage || next.Step != m.step {
 		w.violate("the command is for step %d/%d, want %d/%d", next.Stage, next.Step, m.stage, m.step)
 	}

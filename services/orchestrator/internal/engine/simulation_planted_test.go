@@ -25,13 +25,14 @@ type transition struct {
 // without one.
 func TestTheSimulationFindsPlantedBugs(t *testing.T) {
 	t.Parallel()
-	provision, deprovision := load(t, provision), load(t, deprovision)
+	plain, withFinally, deprovision := load(t, provision), load(t, provision+finally), load(t, deprovision)
 	for _, bug := range []struct {
 		name string
 		// told may change what the engine is told, and decided what it decides; one of them is nil.
 		told    func(s *engine.State, e engine.Event) engine.Event
 		decided func(t *transition)
 		want    string // the invariant that finds it
+		finally bool   // the process has a finally stage
 	}{
 		{name: "a result with an old cursor is taken", want: "counts at cursor", told: func(s *engine.State, e engine.Event) engine.Event {
 			if r, ok := e.(engine.Result); ok && s.InFlight() && r.Cursor < s.Cursor {
@@ -131,7 +132,39 @@ func TestTheSimulationFindsPlantedBugs(t *testing.T) {
 			}
 			return e
 		}},
+		{name: "the finally stage is left out", finally: true, want: "without its finally stage", decided: func(t *transition) {
+			if e := t.next.Ending; e != nil && t.before.Ending == nil {
+				t.next.Status, t.next.Error, t.next.Stage, t.next.Step = e.Status, &e.Error, e.Stage, e.Step
+				t.next.Ending, t.next.FinishedAt = nil, t.now
+				t.next.DueAt, t.next.ExecuteBefore, t.next.Dispatch = time.Time{}, time.Time{}, 0
+				t.out.Dispatch, t.out.Finished = false, true
+			}
+		}},
+		{name: "how the operation ends is forgotten", finally: true, want: "is forgotten", decided: func(t *transition) {
+			if t.before.Ending != nil && t.next.Status == event.InProgress {
+				t.next.Ending = nil
+			}
+		}},
+		{name: "the finally stage shares a cursor with what was out", finally: true, want: "cursor", decided: func(t *transition) {
+			if t.next.Ending != nil && t.before.Ending == nil && t.before.InFlight() {
+				t.next.Cursor = t.before.Cursor
+			}
+		}},
+		{name: "the finally stage has no time", finally: true, want: "the deadline is", decided: func(t *transition) {
+			if t.next.Status == event.InProgress {
+				t.next.Deadline = t.next.StartedAt.Add(t.p.Timeout)
+			}
+		}},
+		{name: "the reason is replaced by what the finally stage says", finally: true, want: "has become", decided: func(t *transition) {
+			if t.before.Ending != nil && t.next.Status.Final() {
+				t.next.Error = &event.Error{Message: "the finally stage is done"}
+			}
+		}},
 	} {
+		provision := plain
+		if bug.finally {
+			provision = withFinally
+		}
 		t.Run(bug.name, func(t *testing.T) {
 			t.Parallel()
 			apply := func(p *process.Process, s engine.State, e engine.Event, now time.Time) (engine.State, engine.Effects, error) {

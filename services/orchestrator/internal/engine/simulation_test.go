@@ -32,7 +32,16 @@ func schedules() uint64 {
 
 func TestTheInvariantsHoldUnderEverySchedule(t *testing.T) {
 	t.Parallel()
-	provision, deprovision := load(t, provision), load(t, deprovision)
+	everySchedule(t, load(t, provision), load(t, deprovision))
+}
+
+func TestTheInvariantsHoldWithAFinallyStage(t *testing.T) {
+	t.Parallel()
+	everySchedule(t, load(t, provision+finally), load(t, deprovision))
+}
+
+func everySchedule(t *testing.T, provision, deprovision *process.Process) {
+	t.Helper()
 	const parts = 4
 	for part := range uint64(parts) {
 		t.Run(fmt.Sprint("part ", part), func(t *testing.T) {
@@ -123,8 +132,9 @@ func (w *world) chaos(deprovision *process.Process) {
 func (w *world) cancelSome() {
 	i := w.rng.IntN(len(w.operations))
 	op := w.operations[i]
-	final := op.state.Status.Final()
-	if done := w.act(i, engine.Cancel{Reason: "not wanted"}); done == final {
+	f := op.p.Finally()
+	over := op.state.Status.Final() || op.state.Status == event.InProgress && f >= 0 && op.state.Stage >= f
+	if done := w.act(i, engine.Cancel{Reason: "not wanted"}); done == over {
 		w.violate("an operation that is %s has let itself be cancelled: %t", op.state.Status, done)
 	}
 }

@@ -1,0 +1,112 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// atC is an operation with a finally stage that stands at its third step.
+func atC(t *testing.T) *run {
+	t.Helper()
+	r := started(t, provision+finally)
+	r.succeed()
+	r.succeed()
+	r.at("C", 1, 1)
+	return r
+}
+
+func TestTheFinallyStageRunsHoweverAnOperationEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(r *run)
+		want event.OperationState
+	}{
+		{"when all stages are finished", func(r *run) { r.succeed(); r.succeed(); r.succeed() }, event.Succeeded},
+		{"when a step fails", func(r *run) { r.fail() }, event.Failed},
+		{"when a budget is spent", func(r *run) { r.now = r.now.Add(10 * time.Minute); r.retry(0) }, event.Failed},
+		{"when the operation times out", func(r *run) { r.now = r.s.Deadline; r.sleep(0) }, event.Failed},
+		{"when it is cancelled while a command is out", func(r *run) { r.must(engine.Cancel{Reason: "not wanted"}); r.succeed() }, event.Cancelled},
+		{"when it is cancelled while it waits", func(r *run) { r.retry(0); r.must(engine.Cancel{Reason: "not wanted"}) }, event.Cancelled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := atC(t)
+			c.end(r)
+			at := r.s.Position(r.p)
+			if at == nil || at.Stage != process.StageFinally || at.Step != "Restore" || r.last.Finished {
+				t.Fatalf("the operation is %s at %+v", r.s.Status, at)
+			}
+			r.succeed()
+			r.succeed()
+			r.is(c.want)
+			if !r.last.Finished || r.s.Ending != nil {
+				t.Errorf("finished %t, ending %+v", r.last.Finished, r.s.Ending)
+			}
+			if r.s.Error != nil && r.s.Error.Message == "" {
+				t.Error("nobody knows why")
+			}
+		})
+	}
+}
+
+func TestAFailureKeepsItsPlaceAndItsReason(t *testing.T) {
+	r := atC(t)
+	r.fail()
+	r.result(engine.Result{Outcome: event.OutcomeFailed, Error: &event.Error{Message: "another problem"}}) // Restore: passed over
+	r.succeed()
+	r.is(event.Failed)
+	failed := r.last.Facts[len(r.last.Facts)-1].Payload.(*event.OperationFailed)
+	if failed.Step != "C" || failed.Error.Message != "it broke" || r.s.Error.Message != "it broke" {
+		t.Errorf("failed at %s: %+v", failed.Step, failed.Error)
+	}
+	if diff := cmp.Diff([]string{"Restore"}, r.s.NotCompleted); diff != "" {
+		t.Errorf("not completed (-want +got):\n%s", diff)
+	}
+	want := []string{"C failed", "operation ending", "Restore not completed", "Tell succeeded", "operation failed"}
+	if got := r.lines[len(r.lines)-5:]; !slices.Equal(got, want) {
+		t.Errorf("history %v, want %v", got, want)
+	}
+	r.must(engine.Retry{By: "me"})
+	r.must(engine.Start{})
+	r.at("A", 2, 1)
+}
+
+func TestAFinallyStageThatTakesTooLongIsGivenUp(t *testing.T) {
+	r := atC(t)
+	r.now = r.s.Deadline
+	r.sleep(0)
+	if want := r.now.Add(process.MaxFinally); !r.s.Deadline.Equal(want) {
+		t.Fatalf("the finally stage has until %s, want %s", r.s.Deadline, want)
+	}
+	for r.s.Status == event.InProgress && r.now.Before(epoch.Add(3*time.Hour)) {
+		r.now = r.s.ExecuteBefore
+		r.must(engine.Due{WorkerAlive: false})
+	}
+	r.is(event.Failed)
+	if want := epoch.Add(time.Hour + process.MaxFinally); !r.now.Equal(want) {
+		t.Errorf("given up at %s, want %s", r.now, want)
+	}
+}
+
+func TestWhatIsEndingCannotBeCancelled(t *testing.T) {
+	r := atC(t)
+	r.succeed()
+	r.succeed()
+	r.succeed()
+	r.refuse(engine.ErrNotPossible, engine.Cancel{Reason: "too late"})
+	r.succeed()
+	r.succeed()
+	r.is(event.Succeeded)
+}
+
+func TestAPendingOperationIsCancelledWithoutItsFinallyStage(t *testing.T) {
+	r := newRun(t, load(t, provision+finally))
+	r.must(engine.Cancel{Reason: "not wanted"})
+	r.is(event.Cancelled)
+}
