@@ -7,7 +7,7 @@
 //	return op, 10 * time.Second, nil // again after 10 s
 //	return op, 0, err              // failed: the operation fails (or passes over the step, if its process says so)
 //
-// [Wait], [Retry], [RetryWithoutFail], [Fail] and [Skip] make the return values of these and two more outcomes, with
+// [Wait], [Retry], [RetryWithoutFail], [NotCompleted], [Fail] and [Skip] make the return values of these and two more outcomes, with
 // a reason that people can read in the API, the facts and the console.
 //
 // # What a step may rely on

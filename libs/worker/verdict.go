@@ -51,6 +51,12 @@ func RetryWithoutFail(op Operation, after, budget time.Duration, cause error) (O
 	if cause == nil {
 		cause = errors.New("not done within " + budget.String())
 	}
+	return NotCompleted(op, cause)
+}
+
+// NotCompleted gives up on the work of the step because of cause, which must not be nil: the operation goes on without it,
+// records it, and a later operation may do the work.
+func NotCompleted(op Operation, cause error) (Operation, time.Duration, error) {
 	return op, 0, &verdict{outcome: event.OutcomeNotCompleted, cause: cause}
 }
 

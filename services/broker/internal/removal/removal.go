@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -76,7 +77,11 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 	case err != nil:
 		return worker.Retry(op, s.again, fmt.Errorf("remove instance: %w", err))
 	}
-	log.Info("instance removed", "not_completed", open)
+	if len(open) > 0 {
+		// Not completed itself, so that the deprovisioning that does the rest runs it again.
+		return worker.NotCompleted(op, fmt.Errorf("the instance is kept until these steps are completed: %s", strings.Join(open, ", ")))
+	}
+	log.Info("instance removed")
 	return op, 0, nil
 }
 
