@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,12 +154,18 @@ type Request struct {
 	Form url.Values
 	// Accept lists the statuses that are no error; default 200, 201, 202 and 204.
 	Accept []int
+	// Link is an absolute URL that an earlier answer of the system has named, called in place of base URL, route and query;
+	// Route then only names the call. Another scheme or host than the base URL's is an error: credentials would go there.
+	Link string
+	// Answered gets the status and the header of an accepted answer; nil when nobody wants them.
+	Answered func(status int, header http.Header)
 	// Sensitive calls carry secrets: nothing the system says about a failure gets into the error.
 	Sensitive bool
 }
 
 type answer struct {
 	status int
+	header http.Header
 	body   []byte
 }
 
@@ -178,11 +185,16 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 		return &CallError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: bare(err)}
 	}
 	if !accepted(req.Accept, a.status) {
-		e := &StatusError{System: c.cfg.System, Method: req.Method, Route: req.Route, Status: a.status, body: a.body}
+		e := &StatusError{
+			System: c.cfg.System, Method: req.Method, Route: req.Route, Status: a.status, RetryAfter: RetryAfter(a.header), body: a.body,
+		}
 		if !req.Sensitive {
 			e.Message = message(a.body)
 		}
 		return e
+	}
+	if req.Answered != nil {
+		req.Answered(a.status, a.header)
 	}
 	if into == nil || len(bytes.TrimSpace(a.body)) == 0 {
 		return nil
@@ -282,7 +294,7 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 		return nil, fmt.Errorf("read answer: %w", err)
 	}
 	c.metrics.answered(c.cfg.System, resp.StatusCode, time.Since(start))
-	return &answer{status: resp.StatusCode, body: data}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, body: data}, nil
 }
 
 func encode(req Request) (payload []byte, contentType string, err error) {
@@ -301,6 +313,9 @@ func encode(req Request) (payload []byte, contentType string, err error) {
 
 // target fills the route's braces. A value that would name another path ("", "." or "..") is refused.
 func (c *Client) target(req Request) (string, error) {
+	if req.Link != "" {
+		return c.linked(req.Link)
+	}
 	var path strings.Builder
 	rest, params := req.Route, req.Params
 	for {
@@ -327,6 +342,28 @@ func (c *Client) target(req Request) (string, error) {
 		target += "?" + req.Query.Encode()
 	}
 	return target, nil
+}
+
+// linked is a URL that the system has named, if it is the system's own.
+func (c *Client) linked(link string) (string, error) {
+	base, err := url.Parse(c.base)
+	if err != nil {
+		return "", errors.New("the base URL is none")
+	}
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host || u.User != nil {
+		return "", errors.New("the system has named a URL that is not its own")
+	}
+	return u.String(), nil
+}
+
+// RetryAfter is the time that the header of that name asks for in seconds; 0 when it is missing or anything else.
+func RetryAfter(header http.Header) time.Duration {
+	seconds, err := strconv.Atoi(strings.TrimSpace(header.Get("Retry-After")))
+	if err != nil || seconds < 0 || seconds > 24*60*60 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 func accepted(statuses []int, status int) bool {

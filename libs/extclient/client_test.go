@@ -237,3 +237,48 @@ func TestClientsShareTheMetricsOfARegistry(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnswerTellsItsHeader(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]time.Duration{"7": 7 * time.Second, "": 0, "-1": 0, "soon": 0, "999999999": 0} {
+		status := http.StatusAccepted
+		c := serve(t, extclient.Config{}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", value)
+			w.WriteHeader(status)
+		})
+		var got time.Duration
+		req := extclient.Request{Method: http.MethodDelete, Route: "/thing", Answered: func(code int, header http.Header) {
+			if code != status {
+				t.Errorf("status %d, want %d", code, status)
+			}
+			got = extclient.RetryAfter(header)
+		}}
+		if err := c.Do(t.Context(), req, nil); err != nil || got != want {
+			t.Errorf("%q: %s, error %v, want %s", value, got, err, want)
+		}
+		status = http.StatusTooManyRequests
+		err := c.Do(t.Context(), req, nil)
+		if refused, ok := errors.AsType[*extclient.StatusError](err); !ok || refused.RetryAfter != want {
+			t.Errorf("%q, refused: %v, want one that asks for %s", value, err, want)
+		}
+	}
+}
+
+func TestLinksAreFollowedOnlyWithinTheSystem(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked.Store(r.URL.String()) }))
+	defer server.Close()
+	c := serve(t, extclient.Config{BaseURL: server.URL + "/base"}, nil, extclient.Deps{}, nil)
+	req := extclient.Request{Method: http.MethodGet, Route: "/callback", Link: server.URL + "/elsewhere/7?x=1"}
+	if err := c.Do(t.Context(), req, nil); err != nil || asked.Load() != "/elsewhere/7?x=1" {
+		t.Errorf("asked %v, error %v", asked.Load(), err)
+	}
+	for _, link := range []string{"http://elsewhere.example/x", "/relative", "https" + strings.TrimPrefix(server.URL, "http"), "://", strings.Replace(server.URL, "//", "//u:p@", 1)} {
+		req.Link = link
+		err := c.Do(t.Context(), req, nil)
+		if err == nil || extclient.IsTemporary(err) || strings.Contains(err.Error(), "elsewhere.example") {
+			t.Errorf("%s: %v, want a permanent error without the address", link, err)
+		}
+	}
+}

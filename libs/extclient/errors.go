@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ErrOpen is the cause of a CallError while the circuit breaker of a system is open. It is temporary.
@@ -21,6 +22,8 @@ type StatusError struct {
 	Status int
 	// Message is what the system said, shortened and without secrets; often empty.
 	Message string
+	// RetryAfter is how long the system wants to be left alone; 0 when it does not say.
+	RetryAfter time.Duration
 
 	body []byte
 }
