@@ -26,6 +26,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 	"github.com/kyma-project/keb/landscape/internal/provisioner"
 	"github.com/kyma-project/keb/landscape/internal/reconciler"
+	"github.com/kyma-project/keb/landscape/internal/spc"
 )
 
 // Deps of the landscape; both have safe defaults.
@@ -111,6 +112,11 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return err
 	}
 	add(reconciler.Name, "/reconciler", reconcilerSystem, reconcilerSystem.Handler())
+	spcSystem, err := spc.New(journal(spc.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(spc.Name, "/spc", spcSystem, spcSystem.Handler())
 	cisSystem, err := cis.New(cis.Config{ClientID: cfg.CISClientID, Secret: cfg.CISSecret}, journal(cis.Name), deps.Now)
 	if err != nil {
 		return err

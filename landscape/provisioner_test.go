@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 const provisionQuery = `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) { ...op } }
@@ -136,21 +137,73 @@ func TestRuntimeFromCradleToGrave(t *testing.T) {
 	}
 }
 
-func TestShootUpgradeKeepsWhatItDoesNotName(t *testing.T) {
+const (
+	upgradeQuery = `mutation($id: String!, $config: UpgradeShootInput!) { result: upgradeShoot(id: $id, config: $config) { id operation state } }`
+	configQuery  = `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus { id }
+  runtimeConfiguration { clusterConfig { autoScalerMin autoScalerMax kubernetesVersion } } } }`
+)
+
+func TestShootUpgradeTakesTimeAndKeepsWhatItDoesNotName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := open(t, dir, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
+	w.clock.advance(clusterTime)
+	id := map[string]any{"id": text(t, op, "runtimeID")}
+	upgrade := map[string]any{"id": id["id"], "config": map[string]any{
+		"gardenerConfig": map[string]any{"autoScalerMax": 9, "kubernetesVersion": "1.27.1"}, "administrators": []string{"bob@example.com"},
+	}}
+	op, failure := w.ask(upgradeQuery, upgrade)
+	if failure != nil || text(t, op, "state") != "Pending" || text(t, op, "operation") != "UpgradeShoot" {
+		t.Fatalf("an upgrade is answered with %v, %v", op, failure)
+	}
+	if _, busy := w.ask(upgradeQuery, upgrade); busy == nil || at(t, busy, "extensions", "error_code") != 400.0 {
+		t.Errorf("a second upgrade at the same time is answered with %v", busy)
+	}
+	got, _ := w.ask(configQuery, id)
+	if at(t, got, "lastOperationStatus", "id") != text(t, op, "id") {
+		t.Errorf("the last operation of the runtime is %v", got)
+	}
+	if config := at(t, got, "runtimeConfiguration", "clusterConfig"); at(t, config, "autoScalerMax") != 20.0 {
+		t.Errorf("cluster before the upgrade has ended: %v", config)
+	}
+
+	// It goes on by the clock although nobody was there to see it.
+	w.close()
+	w.clock.advance(clusterTime / 2)
+	w = open(t, dir, w.clock)
+	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "Succeeded" {
+		t.Errorf("state at the end is %s", got)
+	}
+	got, _ = w.ask(configQuery, id)
+	config := at(t, got, "runtimeConfiguration", "clusterConfig")
+	if at(t, config, "autoScalerMax") != 9.0 || at(t, config, "autoScalerMin") != 3.0 || at(t, config, "kubernetesVersion") != "1.27.1" {
+		t.Errorf("cluster after the upgrade: %v", config)
+	}
+	if shoots := w.shoots(); text(t, shoots, 0, "spec", "kubernetes", "version") != "1.27.1" {
+		t.Errorf("Gardener has %v", shoots)
+	}
+	held := w.must(200, "GET", "/admin/systems/provisioner/objects?kind=runtime", nil)
+	if got := at(t, held, "data", 0, "administrators", 0); got != "bob@example.com" {
+		t.Errorf("the administrator is %v", got)
+	}
+}
+
+func TestFailedShootUpgradeLeavesTheClusterAsItWas(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
 	w.clock.advance(clusterTime)
-	id := text(t, op, "runtimeID")
-	_, failure := w.ask(`mutation($id: String!, $config: UpgradeShootInput!) { result: upgradeShoot(id: $id, config: $config) { state } }`,
-		map[string]any{"id": id, "config": map[string]any{"gardenerConfig": map[string]any{"autoScalerMax": 9}}})
-	if failure != nil {
-		t.Fatal(failure)
+	id := map[string]any{"id": text(t, op, "runtimeID")}
+	w.must(200, "PUT", "/admin/systems/provisioner/failures", map[string]any{"instanceId": "i-1", "operation": "UpgradeShoot", "message": "no quota"})
+	op, _ = w.ask(upgradeQuery, map[string]any{"id": id["id"], "config": map[string]any{"gardenerConfig": map[string]any{"autoScalerMax": 9}}})
+	w.clock.advance(clusterTime)
+	if got := w.operation(text(t, op, "id")); text(t, got, "state") != "Failed" || text(t, got, "lastError", "errMessage") != "no quota" {
+		t.Errorf("the upgrade is %v", got)
 	}
-	got, _ := w.ask(`query($id: String!) { result: runtimeStatus(id: $id) { runtimeConfiguration { clusterConfig { autoScalerMin max: autoScalerMax } } } }`, map[string]any{"id": id})
-	config := at(t, got, "runtimeConfiguration", "clusterConfig")
-	if at(t, config, "max") != 9.0 || at(t, config, "autoScalerMin") != 3.0 {
-		t.Errorf("cluster after the upgrade: %v", config)
+	got, _ := w.ask(configQuery, id)
+	if at(t, got, "runtimeConfiguration", "clusterConfig", "autoScalerMax") != 20.0 {
+		t.Errorf("cluster after the failed upgrade: %v", got)
 	}
 }
 

@@ -63,6 +63,27 @@ func TestReconcilerGetsReadyByTheClock(t *testing.T) {
 	}
 }
 
+func TestReconcilerKnowsEachConfigurationVersion(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	first := w.must(200, "POST", clusters, cluster("2.20.0"))["configurationVersion"]
+	w.clock.advance(reconcileTime)
+	second := w.must(200, "POST", clusters, cluster("2.21.0"))["configurationVersion"]
+	if got := w.reconciled(first); got != "ready" {
+		t.Errorf("the first version is %s, it was ready before the second one came", got)
+	}
+	if got := w.reconciled(second); got != "reconcile_pending" {
+		t.Errorf("the second version is %s", got)
+	}
+	w.clock.advance(reconcileTime)
+	if got := w.reconciled(second); got != "ready" {
+		t.Errorf("at the end the second version is %s", got)
+	}
+	if got := text(t, w.must(200, "GET", clusters+"/r-1/status", nil), "status"); got != "ready" {
+		t.Errorf("at the end the cluster is %s", got)
+	}
+}
+
 func TestReconcilerForgetsADeletedCluster(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -5,6 +5,7 @@ package provisioner
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type Director interface {
 // Gardener holds the shoots. All its methods may be repeated.
 type Gardener interface {
 	AddShoot(shoot Shoot) error
+	UpdateShoot(shoot Shoot) error
 	RemoveShoot(name string) error
 }
 
@@ -71,6 +73,9 @@ type Operation struct {
 	EndsAt    time.Time `json:"endsAt"`
 	Ended     bool      `json:"ended"`           // its effects are done
 	Error     *Failure  `json:"error,omitempty"` // it ends as Failed
+	// Config and Admins are what an UpgradeShoot brings to the runtime when it ends well.
+	Config map[string]any `json:"gardenerConfig,omitempty"`
+	Admins []string       `json:"administrators,omitempty"`
 }
 
 // Runtime is a cluster and what was asked for it.
@@ -238,6 +243,12 @@ func (s *System) end(op Operation, runtime Runtime) error {
 			return err
 		}
 	}
+	upgraded, upgrade := op.upgraded(runtime)
+	if upgrade {
+		if err := s.deps.Gardener.UpdateShoot(upgraded.shoot()); err != nil {
+			return err
+		}
+	}
 	if op.Error == nil && removal {
 		if err := s.deps.Clusters.RemoveCluster(runtime.ID); err != nil {
 			return err
@@ -260,6 +271,12 @@ func (s *System) end(op Operation, runtime Runtime) error {
 				}
 			}
 		}
+		if now, ok := s.runtimes.Get(runtime.ID); ok && upgrade {
+			now, _ = op.upgraded(now)
+			if err := s.runtimes.Put(tx, now.ID, now); err != nil {
+				return err
+			}
+		}
 		if op.Error == nil && removal {
 			if err := s.runtimes.Delete(tx, runtime.ID); err != nil {
 				return err
@@ -267,6 +284,23 @@ func (s *System) end(op Operation, runtime Runtime) error {
 		}
 		return s.operations.Put(tx, op.ID, op)
 	})
+}
+
+// upgraded is the runtime with what the operation brings to it; false when it brings nothing. What it does not name stays.
+func (o Operation) upgraded(r Runtime) (Runtime, bool) {
+	if o.Error != nil || (o.Config == nil && o.Admins == nil) {
+		return r, false
+	}
+	r.Config = maps.Clone(r.Config)
+	for k, v := range o.Config {
+		if v != nil {
+			r.Config[k] = v
+		}
+	}
+	if o.Admins != nil {
+		r.Admins = o.Admins
+	}
+	return r, true
 }
 
 // State of the operation at that time: Pending, InProgress, Succeeded or Failed.

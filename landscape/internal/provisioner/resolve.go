@@ -134,8 +134,8 @@ func given(config map[string]any) int {
 	return n
 }
 
-// start begins an operation on an existing runtime, unless one is running there; change stages what it does to the runtime.
-func (s *System) start(r *http.Request, id, kind string, takes time.Duration, change func(*Runtime)) (Operation, error) {
+// start begins an operation on an existing runtime, unless one is running there; change says what it does to the runtime.
+func (s *System) start(r *http.Request, id, kind string, takes time.Duration, change func(*Runtime, *Operation)) (Operation, error) {
 	tenant, err := tenantOf(r)
 	if err != nil {
 		return Operation{}, err
@@ -158,7 +158,7 @@ func (s *System) start(r *http.Request, id, kind string, takes time.Duration, ch
 		op = s.begin(kind, runtime, takes)
 		runtime.LastOperation = op.ID
 		if change != nil {
-			change(&runtime)
+			change(&runtime, &op)
 		}
 		if err := s.runtimes.Put(tx, id, runtime); err != nil {
 			return err
@@ -184,34 +184,30 @@ func (s *System) deprovision(_ context.Context, r *http.Request, args graphql.Ar
 func (s *System) upgradeRuntime(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
 	config, _ := args["config"].(map[string]any)
 	kyma, _ := config["kymaConfig"].(map[string]any)
-	return s.started(r, args, "Upgrade", func(runtime *Runtime) { runtime.Kyma = kyma })
+	return s.started(r, args, "Upgrade", func(runtime *Runtime, _ *Operation) { runtime.Kyma = kyma })
 }
 
+// upgradeShoot starts the change of a cluster; the cluster has it when the operation ends well.
 func (s *System) upgradeShoot(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	config, _ := args["config"].(map[string]any)
-	changes, _ := config["gardenerConfig"].(map[string]any)
-	return s.started(r, args, "UpgradeShoot", func(runtime *Runtime) {
-		merged := maps.Clone(runtime.Config)
-		for k, v := range changes {
-			if v != nil {
-				merged[k] = v
-			}
-		}
-		runtime.Config = merged
-		if admins, ok := config["administrators"].([]any); ok {
-			runtime.Admins = nil
-			for _, admin := range admins {
-				runtime.Admins = append(runtime.Admins, fmt.Sprint(admin))
-			}
-		}
+	var in struct {
+		Config struct {
+			GardenerConfig map[string]any `json:"gardenerConfig"`
+			Administrators []string       `json:"administrators"`
+		} `json:"config"`
+	}
+	if err := args.Into(&in); err != nil {
+		return nil, badRequest("%v", err)
+	}
+	return s.started(r, args, "UpgradeShoot", func(_ *Runtime, op *Operation) {
+		op.Config, op.Admins = in.Config.GardenerConfig, in.Config.Administrators
 	})
 }
 
 func (s *System) hibernate(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	return s.started(r, args, "Hibernate", func(runtime *Runtime) { runtime.Hibernated = true })
+	return s.started(r, args, "Hibernate", func(runtime *Runtime, _ *Operation) { runtime.Hibernated = true })
 }
 
-func (s *System) started(r *http.Request, args graphql.Arguments, kind string, change func(*Runtime)) (any, error) {
+func (s *System) started(r *http.Request, args graphql.Arguments, kind string, change func(*Runtime, *Operation)) (any, error) {
 	op, err := s.start(r, idOf(args), kind, s.cfg.ClusterTime/2, change)
 	if err != nil {
 		return nil, err

@@ -88,20 +88,23 @@ func (s *System) next(tx *journal.Tx, old Cluster, exists bool, in Cluster, inst
 	if fails {
 		c.Failures = []Problem{{Component: failure.Component, Reason: failure.Reason}}
 	}
-	c.Changes = s.plan(old.past(now), now, fails)
+	c.Changes = s.plan(c, old.past(now), now, fails)
 	if fails {
 		c.Changes[len(c.Changes)-1].Status = failure.Status
 	}
 	return c
 }
 
-// plan adds the way from pending to ready (or to an error) to what has happened.
-func (s *System) plan(past []Change, now time.Time, fails bool) []Change {
+// plan adds the way of the cluster's configuration version from pending to ready (or to an error) to what has happened.
+func (s *System) plan(c Cluster, past []Change, now time.Time, fails bool) []Change {
 	end := Ready
 	if fails {
 		end = Failed
 	}
-	return append(past, Change{now, Pending}, Change{now.Add(s.cfg.ReconcileTime / 4), Reconciling}, Change{now.Add(s.cfg.ReconcileTime), end})
+	at := func(after time.Duration, status string) Change {
+		return Change{At: now.Add(after), Status: status, Version: c.ConfigurationVersion}
+	}
+	return append(past, at(0, Pending), at(s.cfg.ReconcileTime/4, Reconciling), at(s.cfg.ReconcileTime, end))
 }
 
 // same compares two JSON documents by what they say.

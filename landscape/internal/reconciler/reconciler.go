@@ -45,6 +45,8 @@ type Config struct {
 type Change struct {
 	At     time.Time `json:"at"`
 	Status string    `json:"status"`
+	// Version is the configuration version that it is about; 0 means every one.
+	Version int64 `json:"version,omitempty"`
 }
 
 // Cluster is what was applied and the way it takes.
@@ -156,14 +158,16 @@ func (c Cluster) last() Change {
 	return c.Changes[len(c.Changes)-1]
 }
 
-// current is the status at that time.
+// current is the status of the cluster's configuration version at that time.
 func (c Cluster) current(now time.Time) string {
 	status := ""
 	for _, change := range c.Changes {
 		if change.At.After(now) {
 			break
 		}
-		status = change.Status
+		if change.Version == 0 || change.Version == c.ConfigurationVersion {
+			status = change.Status
+		}
 	}
 	return status
 }
@@ -242,10 +246,10 @@ func (s *System) setStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	c, err := s.change(r.PathValue("id"), func(c *Cluster, now time.Time) {
 		if body.Status == Disabled {
-			c.Changes = append(c.past(now), Change{now, Disabled})
+			c.Changes = append(c.past(now), Change{At: now, Status: Disabled})
 			return
 		}
-		c.Changes = s.plan(c.past(now), now, c.Failures != nil)
+		c.Changes = s.plan(*c, c.past(now), now, c.Failures != nil)
 	})
 	s.reply(w, r, c, err)
 }
@@ -269,7 +273,8 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		half := s.cfg.ReconcileTime / 2
-		c.Changes = append(c.past(now), Change{now, DeletePending}, Change{now.Add(half / 2), Deleting}, Change{now.Add(half), Deleted})
+		c.Changes = append(c.past(now), Change{At: now, Status: DeletePending},
+			Change{At: now.Add(half / 2), Status: Deleting}, Change{At: now.Add(half), Status: Deleted})
 	})
 	if err == nil && s.cfg.ReconcileTime == 0 {
 		// The answer shows where the deletion starts, also when it takes no time.
