@@ -21,8 +21,8 @@ const (
 	maxRetryAfter = 7 * 24 * time.Hour
 )
 
-// decodeResult turns the event of a worker into the engine's terms, with the id of the operation it is about.
-func decodeResult(e cloudevents.Event) (operationID string, r engine.Result, err error) {
+// DecodeResult turns the event of a worker into the engine's terms, with the id of the operation it is about.
+func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err error) {
 	var base event.Result
 	switch event.Type(e.Type()) {
 	case event.TypeStepSucceeded:

@@ -47,7 +47,7 @@ func TestResultsAreReadInTheTermsOfTheEngine(t *testing.T) {
 		{event.TypeStepSkipped, `,"notCompleted":true,` + failure, engine.Result{Outcome: event.OutcomeNotCompleted, Error: problem}},
 		{event.TypeStageLost, ``, engine.Result{Outcome: event.OutcomeStageLost}},
 	} {
-		id, got, err := decodeResult(cloudEvent(t, c.kind, "{"+base+c.extra+"}"))
+		id, got, err := DecodeResult(cloudEvent(t, c.kind, "{"+base+c.extra+"}"))
 		if err != nil || id != someID {
 			t.Errorf("%s: id %q, error %v", c.kind, id, err)
 		}
@@ -72,7 +72,7 @@ func TestWhatIsNoResultIsRefusedWithTheField(t *testing.T) {
 		{"an operation id that is no UUID", `{"operationId":"x",` + rest + `}`, `operationId "x": must be a UUID`, event.TypeStepSucceeded},
 		{"a negative time", `{"operationId":"` + someID + `","retryAfter":-1,` + rest + `}`, "retryAfter", event.TypeStepRetry},
 	} {
-		_, _, err := decodeResult(cloudEvent(t, c.kind, c.data))
+		_, _, err := DecodeResult(cloudEvent(t, c.kind, c.data))
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > maxText+200 {
 			t.Errorf("%s: error is %v, want it to name %q", c.name, err, c.want)
 		}
@@ -128,7 +128,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("request %+v", r)
 			}
 		}
-		id, r, err := decodeResult(e)
+		id, r, err := DecodeResult(e)
 		if err != nil {
 			return
 		}

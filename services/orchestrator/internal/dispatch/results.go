@@ -33,7 +33,7 @@ type item struct {
 func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
 	items := make([]item, 0, len(batch))
 	for _, delivery := range batch {
-		id, result, err := decodeResult(delivery.Event)
+		id, result, err := DecodeResult(delivery.Event)
 		if err != nil {
 			d.dead(ctx, delivery, err)
 			continue
