@@ -22,11 +22,15 @@ type Instance struct {
 	DashboardURL    string
 	// RequestHash is the Identity of the order.
 	RequestHash string
-	// OperationID is the newest operation; it decides what the platform sees of the instance.
+	// OperationID is the newest operation that is no upgrade; it decides what the platform sees of the instance.
 	OperationID string
-	CreatedAt   time.Time
+	// MaintenanceVersion is the version of maintenance_info that the instance has; empty when it has none.
+	MaintenanceVersion string
+	CreatedAt          time.Time
 	// DeletedAt is when the instance was deleted with work left to do; zero as long as it is there.
 	DeletedAt time.Time
+	// ExpiredAt is when a trial or a free instance was declared to be over, which nothing undoes; zero before.
+	ExpiredAt time.Time
 }
 
 // Operation is where an operation on an instance stands, as far as the broker has heard.
@@ -37,8 +41,11 @@ type Operation struct {
 	Progress
 	// SupersededBy is the deprovisioning that ended this operation early; empty for most.
 	SupersededBy string
-	CreatedAt    time.Time
-	Published    bool
+	// Suspension tells of a deprovisioning that it leaves the instance in place, and of a provisioning that it brings the
+	// runtime of a suspended instance back.
+	Suspension bool
+	CreatedAt  time.Time
+	Published  bool
 }
 
 // Progress is the part of an operation that facts change.

@@ -1,6 +1,8 @@
 package instance
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -10,6 +12,8 @@ import (
 type Change struct {
 	OperationID string
 	Progress
+	// Details is the saved data of an operation that has ended: a JSON object, or nil when it has none.
+	Details json.RawMessage
 }
 
 // Merge folds a later Change of the same operation into c. Of two cursors the higher counts; within one, a final state
@@ -34,12 +38,12 @@ func union(a, b []string) []string {
 
 // Started is the change by an OperationStarted.
 func Started(f event.OperationStarted) Change {
-	return Change{f.OperationID, Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
+	return Change{OperationID: f.OperationID, Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
 }
 
 // StepFinished is the change by an event.StepFinished. What a step said is kept only while the operation is held up by it.
 func StepFinished(f event.StepFinished) Change {
-	c := Change{f.OperationID, Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
+	c := Change{OperationID: f.OperationID, Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
 	switch f.Outcome {
 	case event.OutcomeRetry, event.OutcomeFailed, event.OutcomeStageLost:
 		c.Message, c.Error = Public(f.Message), public(f.Error)
@@ -52,24 +56,30 @@ func StepFinished(f event.StepFinished) Change {
 
 // Succeeded is the change by an OperationSucceeded.
 func Succeeded(f event.OperationSucceeded) Change {
-	return Change{f.OperationID, Progress{State: event.Succeeded, Cursor: f.Cursor, NotCompleted: f.NotCompleted}}
+	return Change{
+		OperationID: f.OperationID, Details: object(f.Details),
+		Progress: Progress{State: event.Succeeded, Cursor: f.Cursor, NotCompleted: f.NotCompleted},
+	}
 }
 
 // Failed is the change by an OperationFailed.
 func Failed(f event.OperationFailed) Change {
-	return Change{f.OperationID, Progress{
+	return Change{OperationID: f.OperationID, Details: object(f.Details), Progress: Progress{
 		State: event.Failed, Cursor: f.Cursor, Position: event.Position{Stage: f.Stage, Step: f.Step}, Error: public(&f.Error),
 	}}
 }
 
 // Cancelled is the change by an OperationCancelled.
 func Cancelled(f event.OperationCancelled) Change {
-	return Change{f.OperationID, Progress{State: event.Cancelled, Cursor: f.Cursor, Message: Public(f.Reason)}}
+	return Change{
+		OperationID: f.OperationID, Details: object(f.Details),
+		Progress: Progress{State: event.Cancelled, Cursor: f.Cursor, Message: Public(f.Reason)},
+	}
 }
 
 // Status is the change by an answer of the orchestrator.
 func Status(s event.OperationStatus) Change {
-	return Change{s.OperationID, Progress{
+	return Change{OperationID: s.OperationID, Details: object(s.Details), Progress: Progress{
 		State: s.State, Cursor: s.Cursor, Position: position(s.Position), Message: Public(s.Message), Error: public(s.Error),
 		NotCompleted: s.NotCompleted,
 	}}
@@ -82,6 +92,14 @@ func public(e *event.Error) *event.Error {
 		return nil
 	}
 	return &event.Error{Component: e.Component, Reason: e.Reason, Message: Public(e.Message)}
+}
+
+// object is details, or nil when they are no JSON object: an operation that has ended has ended whatever it saved.
+func object(details json.RawMessage) json.RawMessage {
+	if trimmed := bytes.TrimSpace(details); len(trimmed) == 0 || trimmed[0] != '{' {
+		return nil
+	}
+	return details
 }
 
 func position(p *event.Position) event.Position {

@@ -23,13 +23,14 @@ func (t *Tx) Reserve(ctx context.Context, i *instance.Instance) (bool, error) {
 		return false, fmt.Errorf("reserve instance: %w", err)
 	}
 	res, err := t.tx.ExecContext(ctx, `INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime,
-			parameters, effective_parameters, dashboard_url, request_hash, operation_id, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (id) DO NOTHING`,
+			parameters, effective_parameters, dashboard_url, request_hash, operation_id, created_at, maintenance_version)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING`,
 		i.ID, i.ServiceID, i.Plan.ID, i.Plan.Name, string(origin), string(runtime), string(i.Sent), string(i.Effective),
-		i.DashboardURL, i.RequestHash, i.OperationID, i.CreatedAt)
+		i.DashboardURL, i.RequestHash, i.OperationID, i.CreatedAt, i.MaintenanceVersion)
 	if err != nil {
 		return false, wrap(ctx, "reserve instance", err)
 	}
+	t.touch(i.ID)
 	n, err := res.RowsAffected()
 	return n == 1, wrap(ctx, "reserve instance", err)
 }
@@ -55,6 +56,8 @@ type Request struct {
 	At        time.Time
 	// Extensions are the CloudEvents extensions of the event.
 	Extensions map[string]string
+	// Suspension is that of instance.Operation.
+	Suspension bool
 }
 
 // InsertOperation records a new, pending operation and that its request is to be published, and makes it the newest of its
@@ -69,13 +72,15 @@ func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 		return fmt.Errorf("insert operation: %w", err)
 	}
 	_, err = t.tx.ExecContext(ctx, `INSERT INTO broker.operations
-			(id, instance_id, type, state, created_at, updated_at, heard_at, request, extensions)
-		VALUES ($1, $2, $3, $4, $5, $5, $5, $6, $7)`,
+			(id, instance_id, type, state, created_at, updated_at, heard_at, request, extensions, runtime_version,
+				suspension)
+		VALUES ($1, $2, $3, $4, $5, $5, $5, $6, $7, $8, $9)`,
 		r.Operation.ID, r.Operation.InstanceID, string(r.Operation.Type), string(event.Pending), r.At,
-		string(payload), string(extensions))
+		string(payload), string(extensions), runtimeVersion(r.Operation), r.Suspension)
 	if err != nil {
 		return wrap(ctx, "insert operation", err)
 	}
+	t.touch(r.Operation.InstanceID)
 	_, err = t.tx.ExecContext(ctx, `UPDATE broker.instances SET operation_id = $2 WHERE id = $1 AND operation_id <> $2`,
 		r.Operation.InstanceID, r.Operation.ID)
 	return wrap(ctx, "insert operation", err)
@@ -118,6 +123,7 @@ func (t *Tx) Revive(ctx context.Context, instanceID string) error {
 func (t *Tx) MarkDeleted(ctx context.Context, instanceID string, at time.Time) error {
 	_, err := t.tx.ExecContext(ctx,
 		`UPDATE broker.instances SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL`, instanceID, at)
+	t.touch(instanceID)
 	return wrap(ctx, "mark instance deleted", err)
 }
 
@@ -137,6 +143,7 @@ func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
 			return wrap(ctx, "bury instance", err)
 		}
 	}
+	t.touch(instanceID)
 	return nil
 }
 
@@ -171,20 +178,35 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 		}
 	}
 	return s.InTx(ctx, func(ctx context.Context, t *Tx) error {
-		// Primary key. The rows are found by their ids; only what is newer is written.
-		_, err := t.tx.ExecContext(ctx, `UPDATE broker.operations o SET
+		if err := t.lockEnding(ctx, changes); err != nil {
+			return err
+		}
+		var touched []string
+		// Primary key. The rows are found by their ids; only what is newer is written. The list of runtimes is brought up
+		// to date when an operation has moved to another state or has ended, so not for every step.
+		err := t.tx.SelectContext(ctx, &touched, `WITH applied AS (UPDATE broker.operations o SET
 				cursor = v.cursor, state = v.state, stage = v.stage, step = v.step, stage_attempt = v.stage_attempt,
 				step_attempt = v.step_attempt, message = v.message, error = nullif(v.error, '')::json,
 				updated_at = $10, heard_at = $10
 			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[],
 				$9::text[]) AS v (id, state, cursor, stage, step, stage_attempt, step_attempt, message, error)
+			JOIN broker.operations b ON b.id = v.id
 			WHERE o.id = v.id AND (v.cursor > o.cursor
-				OR (v.cursor = o.cursor AND o.state IN ('pending', 'in progress')))`,
+				OR (v.cursor = o.cursor AND o.state IN ('pending', 'in progress')))
+			RETURNING o.instance_id, o.state, b.state AS before)
+			SELECT DISTINCT instance_id FROM applied WHERE state <> before OR state NOT IN ('pending', 'in progress')`,
 			postgres.Array(ids), postgres.Array(states), postgres.Array(cursors), postgres.Array(stages),
 			postgres.Array(steps), postgres.Array(stageTries), postgres.Array(stepTries), postgres.Array(messages),
 			postgres.Array(failures), at)
 		if err != nil {
 			return wrap(ctx, "apply changes", err)
+		}
+		t.touch(touched...)
+		if err := t.finishUpdates(ctx, changes); err != nil {
+			return err
+		}
+		if err := t.applyDetails(ctx, changes); err != nil {
+			return err
 		}
 		if len(openIDs) == 0 {
 			return nil

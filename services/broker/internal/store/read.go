@@ -57,9 +57,12 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var sealed string
-	err := s.db.GetContext(ctx, &sealed, `SELECT c.sealed FROM broker.credentials c
-		JOIN broker.operations o ON o.instance_id = c.instance_id
-		WHERE c.instance_id = $1 AND o.id = $2 AND c.name = $3 AND o.state IN ('pending', 'in progress')`,
+	// An update brings its own, which are the instance's only once it has succeeded.
+	err := s.db.GetContext(ctx, &sealed, `SELECT coalesce(u.credentials ->> $3, c.sealed) FROM broker.operations o
+		LEFT JOIN broker.updates u ON u.operation_id = o.id
+		LEFT JOIN broker.credentials c ON c.instance_id = o.instance_id AND c.name = $3
+		WHERE o.instance_id = $1 AND o.id = $2 AND o.state IN ('pending', 'in progress')
+			AND coalesce(u.credentials ->> $3, c.sealed) IS NOT NULL`,
 		storable(instanceID), storable(operationID), storable(name))
 	return sealed, wrap(ctx, "read credentials", err)
 }

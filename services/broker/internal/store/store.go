@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -62,7 +64,32 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Tx is what can be done within one transaction.
-type Tx struct{ tx *sqlx.Tx }
+type Tx struct {
+	tx *sqlx.Tx
+	// touched are the instances whose row in the list of runtimes may have changed.
+	touched map[string]struct{}
+}
+
+// touch makes the transaction bring the list of runtimes up to date before it commits. Whoever changes an instance, or adds
+// an operation that it shows, calls it.
+func (t *Tx) touch(instanceIDs ...string) {
+	for _, id := range instanceIDs {
+		t.touched[id] = struct{}{}
+	}
+}
+
+// refresh is the last statement of a transaction, see broker.refresh_runtimes.
+func (t *Tx) refresh(ctx context.Context) error {
+	if len(t.touched) == 0 {
+		return nil
+	}
+	_, err := t.tx.ExecContext(ctx, `SELECT broker.refresh_runtimes($1)`,
+		postgres.Array(slices.Sorted(maps.Keys(t.touched))))
+	if err != nil {
+		return fmt.Errorf("refresh list of runtimes: %w", err)
+	}
+	return nil
+}
 
 // retries is how often a transaction that lost a race with another is run again.
 const retries = 5
@@ -74,7 +101,13 @@ func (s *Store) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) er
 	defer cancel()
 	var err error
 	for range retries {
-		err = postgres.InTx(ctx, s.db, func(tx *sqlx.Tx) error { return f(ctx, &Tx{tx}) })
+		err = postgres.InTx(ctx, s.db, func(tx *sqlx.Tx) error {
+			t := &Tx{tx: tx, touched: make(map[string]struct{})}
+			if err := f(ctx, t); err != nil {
+				return err
+			}
+			return t.refresh(ctx)
+		})
 		if !postgres.IsRetryable(err) {
 			break
 		}
@@ -110,6 +143,8 @@ type instanceRow struct {
 	OperationID  string       `db:"operation_id"`
 	CreatedAt    time.Time    `db:"created_at"`
 	DeletedAt    sql.NullTime `db:"deleted_at"`
+	ExpiredAt    sql.NullTime `db:"expired_at"`
+	Maintenance  string       `db:"maintenance_version"`
 }
 
 func (r *instanceRow) instance() (*instance.Instance, error) {
@@ -117,6 +152,7 @@ func (r *instanceRow) instance() (*instance.Instance, error) {
 		ID: r.ID, ServiceID: r.ServiceID, Plan: event.Plan{ID: r.PlanID, Name: r.PlanName},
 		Sent: json.RawMessage(r.Parameters), Effective: json.RawMessage(r.Effective), DashboardURL: r.DashboardURL,
 		RequestHash: r.RequestHash, OperationID: r.OperationID, CreatedAt: r.CreatedAt, DeletedAt: r.DeletedAt.Time,
+		ExpiredAt: r.ExpiredAt.Time, MaintenanceVersion: r.Maintenance,
 	}
 	if err := errors.Join(
 		json.Unmarshal([]byte(r.Context), &i.Context), json.Unmarshal([]byte(r.Runtime), &i.Runtime),
@@ -127,7 +163,7 @@ func (r *instanceRow) instance() (*instance.Instance, error) {
 }
 
 const instanceColumns = `id, service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters,
-	dashboard_url, request_hash, operation_id, created_at, deleted_at`
+	dashboard_url, request_hash, operation_id, created_at, deleted_at, expired_at, maintenance_version`
 
 type operationRow struct {
 	ID           string         `db:"id"`
@@ -143,17 +179,19 @@ type operationRow struct {
 	Error        sql.NullString `db:"error"`
 	NotCompleted []byte         `db:"not_completed"`
 	SupersededBy string         `db:"superseded_by"`
+	Suspension   bool           `db:"suspension"`
 	CreatedAt    time.Time      `db:"created_at"`
 	Published    bool           `db:"published"`
 }
 
 const operationColumns = `id, instance_id, type, state, cursor, stage, step, stage_attempt, step_attempt, message, error,
-	array_to_json(not_completed)::text AS not_completed, superseded_by, created_at, published_at IS NOT NULL AS published`
+	array_to_json(not_completed)::text AS not_completed, superseded_by, suspension, created_at,
+	published_at IS NOT NULL AS published`
 
 func (r *operationRow) operation() (*instance.Operation, error) {
 	o := &instance.Operation{
 		ID: r.ID, InstanceID: r.InstanceID, Type: event.OperationType(r.Type), SupersededBy: r.SupersededBy,
-		CreatedAt: r.CreatedAt, Published: r.Published,
+		Suspension: r.Suspension, CreatedAt: r.CreatedAt, Published: r.Published,
 		Progress: instance.Progress{
 			State: event.OperationState(r.State), Cursor: r.Cursor, Message: r.Message,
 			Position: event.Position{Stage: r.Stage, Step: r.Step, StageAttempt: r.StageAttempt, StepAttempt: r.StepAttempt},
@@ -192,6 +230,6 @@ func getOperation(ctx context.Context, q sqlx.QueryerContext, where string, args
 const (
 	// Primary key.
 	operationByID = `WHERE id = $1`
-	// Index operations_instance.
-	newestOperation = `WHERE instance_id = $1 ORDER BY seq DESC LIMIT 1`
+	// Index operations_instance. The platform has asked for no upgrade, and is told of none.
+	newestOperation = `WHERE instance_id = $1 AND type NOT IN ('upgradeKyma', 'upgradeCluster') ORDER BY seq DESC LIMIT 1`
 )

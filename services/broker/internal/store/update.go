@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+// Update is what an accepted update makes of its instance.
+type Update struct {
+	OperationID string
+	// RequestHash is equal for two requests that mean the same.
+	RequestHash string
+	// Instance is as it is to be afterwards.
+	Instance *instance.Instance
+	// Sealed are the credentials that the update replaces, by name.
+	Sealed map[string]string
+}
+
+// InsertUpdate keeps what an update makes of its instance until its operation succeeds. An earlier update of the instance
+// that did not succeed is forgotten.
+func (t *Tx) InsertUpdate(ctx context.Context, u Update) error {
+	origin, err := json.Marshal(u.Instance.Context)
+	if err != nil {
+		return fmt.Errorf("insert update: %w", err)
+	}
+	if u.Sealed == nil {
+		u.Sealed = map[string]string{}
+	}
+	sealed, err := json.Marshal(u.Sealed)
+	if err != nil {
+		return fmt.Errorf("insert update: %w", err)
+	}
+	i := u.Instance
+	_, err = t.tx.ExecContext(ctx, `INSERT INTO broker.updates (instance_id, operation_id, request_hash, plan_id, plan_name,
+			context, parameters, effective_parameters, maintenance_version, credentials)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+		ON CONFLICT (instance_id) DO UPDATE SET operation_id = excluded.operation_id, request_hash = excluded.request_hash,
+			plan_id = excluded.plan_id, plan_name = excluded.plan_name, context = excluded.context,
+			parameters = excluded.parameters, effective_parameters = excluded.effective_parameters,
+			maintenance_version = excluded.maintenance_version, credentials = excluded.credentials`,
+		i.ID, u.OperationID, u.RequestHash, i.Plan.ID, i.Plan.Name, string(origin), string(i.Sent), string(i.Effective),
+		i.MaintenanceVersion, string(sealed))
+	return wrap(ctx, "insert update", err)
+}
+
+// UpdateHash reads the hash of the request of an update that has not succeeded yet. It returns ErrNotFound.
+func (t *Tx) UpdateHash(ctx context.Context, operationID string) (string, error) {
+	var hash string
+	err := t.tx.GetContext(ctx, &hash, `SELECT request_hash FROM broker.updates WHERE operation_id = $1`, operationID)
+	return hash, wrap(ctx, "read update", err)
+}
+
+// Change makes an instance as it is given, with these sealed credentials besides those that it has.
+func (t *Tx) Change(ctx context.Context, i *instance.Instance, sealed map[string]string) error {
+	origin, err := json.Marshal(i.Context)
+	if err != nil {
+		return fmt.Errorf("change instance: %w", err)
+	}
+	_, err = t.tx.ExecContext(ctx, `UPDATE broker.instances SET plan_id = $2, plan_name = $3, context = $4, parameters = $5,
+			effective_parameters = $6, maintenance_version = $7 WHERE id = $1`,
+		i.ID, i.Plan.ID, i.Plan.Name, string(origin), string(i.Sent), string(i.Effective), i.MaintenanceVersion)
+	if err != nil {
+		return wrap(ctx, "change instance", err)
+	}
+	t.touch(i.ID)
+	for name, value := range sealed {
+		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed) VALUES ($1, $2, $3)
+			ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed`, i.ID, name, value)
+		if err != nil {
+			return wrap(ctx, "change instance", err)
+		}
+	}
+	return nil
+}
+
+// SealedCredentials reads the sealed credentials of an instance, by name.
+func (t *Tx) SealedCredentials(ctx context.Context, instanceID string) (map[string]string, error) {
+	var rows []struct {
+		Name   string `db:"name"`
+		Sealed string `db:"sealed"`
+	}
+	err := t.tx.SelectContext(ctx, &rows, `SELECT name, sealed FROM broker.credentials WHERE instance_id = $1`, instanceID)
+	if err != nil {
+		return nil, wrap(ctx, "read credentials", err)
+	}
+	sealed := make(map[string]string, len(rows))
+	for _, r := range rows {
+		sealed[r.Name] = r.Sealed
+	}
+	return sealed, nil
+}
+
+// Expire records when an instance expired; the first time counts.
+func (t *Tx) Expire(ctx context.Context, instanceID string, at time.Time) error {
+	t.touch(instanceID)
+	_, err := t.tx.ExecContext(ctx,
+		`UPDATE broker.instances SET expired_at = $2 WHERE id = $1 AND expired_at IS NULL`, instanceID, at)
+	return wrap(ctx, "expire instance", err)
+}
+
+// OtherTrial reports whether a global account has another instance of plan trial than this one that the platform sees. Of
+// two transactions that ask for one account, the second waits for the end of the first.
+func (t *Tx) OtherTrial(ctx context.Context, globalAccountID, instanceID string) (bool, error) {
+	_, err := t.tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "keb trial "+globalAccountID)
+	if err != nil {
+		return false, wrap(ctx, "count trials", err)
+	}
+	var found bool
+	// Index instances_trials.
+	err = t.tx.GetContext(ctx, &found, `SELECT EXISTS (SELECT FROM broker.instances
+		WHERE plan_name = 'trial' AND context ->> 'globalAccountId' = $1 AND id <> $2 AND deleted_at IS NULL)`,
+		globalAccountID, instanceID)
+	return found, wrap(ctx, "count trials", err)
+}
+
+// finishUpdates puts the new values of those updates into their instances that have succeeded by these changes. It is part
+// of the transaction in which the success is learnt, so whoever sees the one sees the other.
+func (t *Tx) finishUpdates(ctx context.Context, changes []instance.Change) error {
+	var ids []string
+	for _, c := range changes {
+		if c.State == event.Succeeded {
+			ids = append(ids, c.OperationID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	// Unique key of updates.operation_id.
+	_, err := t.tx.ExecContext(ctx, `WITH done AS (
+			DELETE FROM broker.updates u USING broker.operations o
+			WHERE u.operation_id = ANY ($1) AND o.id = u.operation_id AND o.state = 'succeeded'
+			RETURNING u.*
+		), changed AS (
+			UPDATE broker.instances i SET plan_id = d.plan_id, plan_name = d.plan_name, context = d.context,
+				parameters = d.parameters, effective_parameters = d.effective_parameters,
+				maintenance_version = d.maintenance_version
+			FROM done d WHERE i.id = d.instance_id
+		)
+		INSERT INTO broker.credentials (instance_id, name, sealed)
+		SELECT d.instance_id, c.key, c.value FROM done d, json_each_text(d.credentials) c
+		ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed`, postgres.Array(ids))
+	return wrap(ctx, "finish updates", err)
+}
