@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,18 +26,24 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/lifecyclemanager"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
+	"github.com/kyma-project/keb/services/step-workers/runtimeaccess"
 )
 
-// Service is one worker: its name and its steps.
+// Service is one worker: its name, its steps and the questions that it answers.
 type Service struct {
-	Name  string
-	Steps []worker.Step
+	Name      string
+	Steps     []worker.Step
+	Questions []worker.Question
 }
 
 // Options say how the workers of one process behave. The zero value looks at the landscape about once a second.
 type Options struct {
 	// Fast takes the waits out: 100 ms between two looks.
 	Fast bool
+	// Poll is the time between two looks at something, and after an error; it counts before Fast. Zero means about a second.
+	Poll time.Duration
+	// CallTimeout is the deadline of one call to the landscape; zero means 10 s.
+	CallTimeout time.Duration
 	// Credential is the user, client id, password, secret and token that the landscape takes; default "keb".
 	Credential string
 	// Registerer gets the metrics keb_external_*; nil means none.
@@ -63,6 +70,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	if opts.Fast {
 		b.poll = 100 * time.Millisecond
 	}
+	b.poll = cmp.Or(opts.Poll, b.poll)
 	add(&b, hyperscaler.Name, hyperscaler.Steps, b.hyperscaler)
 	add(&b, avs.Name, avs.Steps, b.avs)
 	add(&b, edp.Name, edp.Steps, b.edp)
@@ -73,6 +81,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	add(&b, reconciler.Name, reconciler.Steps, b.reconciler)
 	add(&b, lifecyclemanager.Name, lifecyclemanager.Steps, b.lifecycleManager)
 	add(&b, ias.Name, ias.Steps, b.ias)
+	answers(&b, runtimeaccess.Name, runtimeaccess.Questions, b.runtimeAccess)
 	return b.services, errors.Join(b.errs...)
 }
 
@@ -98,6 +107,24 @@ func add[C any](b *builder, name string, steps func(C, extclient.Deps) ([]worker
 		var built []worker.Step
 		if built, err = steps(cfg, b.deps); err == nil {
 			b.services = append(b.services, Service{Name: name, Steps: built})
+			return
+		}
+	}
+	b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
+}
+
+// answers adds the questions that a worker answers, to its steps if it has some.
+func answers[C any](b *builder, name string, questions func(C, extclient.Deps) ([]worker.Question, error), adapt func(*C)) {
+	cfg, err := setup.Defaults[C]()
+	if err == nil {
+		adapt(&cfg)
+		var built []worker.Question
+		if built, err = questions(cfg, b.deps); err == nil {
+			at := slices.IndexFunc(b.services, func(s Service) bool { return s.Name == name })
+			if at < 0 {
+				at, b.services = len(b.services), append(b.services, Service{Name: name})
+			}
+			b.services[at].Questions = append(b.services[at].Questions, built...)
 			return
 		}
 	}
@@ -147,6 +174,10 @@ func (b *builder) provisioner(c *provisioner.Config) {
 func (b *builder) reconciler(c *reconciler.Config) {
 	c.URL, c.Timeout = b.base+"/reconciler/v1", callTimeout
 	c.RetryInterval, c.PollInterval, c.ErrorInterval, c.ProblemInterval = b.poll, b.poll, b.poll, b.poll
+}
+
+func (b *builder) runtimeAccess(c *runtimeaccess.Config) {
+	c.ProvisionerURL, c.ProvisionerTimeout, c.RuntimeTimeout = b.provisionerURL(), callTimeout, callTimeout
 }
 
 func (b *builder) lifecycleManager(c *lifecyclemanager.Config) {

@@ -150,7 +150,7 @@ func (s *system) addWorkers(ctx context.Context, landscapeURL string) error {
 		return err
 	}
 	for _, sv := range services {
-		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0"}, worker.Deps{
+		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions}, worker.Deps{
 			Bus: b, StageMemory: memory, Log: s.log.With("component", "worker-"+sv.Name), Registerer: s.registry,
 		}, sv.Steps...)
 		if err != nil {

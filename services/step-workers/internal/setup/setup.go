@@ -26,6 +26,21 @@ func Steps[C any](steps func(C, extclient.Deps) ([]worker.Step, error)) func(con
 	}
 }
 
+// Questions is Steps for a worker that has no steps and only answers questions.
+func Questions[C any](
+	questions func(C, extclient.Deps) ([]worker.Question, error),
+) func(context.Context, worker.Env) ([]worker.Step, error) {
+	return func(_ context.Context, env worker.Env) ([]worker.Step, error) {
+		var cfg C
+		if err := service.LoadEnv(&cfg); err != nil {
+			return nil, err
+		}
+		answered, err := questions(cfg, extclient.Deps{Log: env.Log, Registerer: env.Registerer})
+		env.Answer(answered...)
+		return nil, err
+	}
+}
+
 // Defaults is a configuration as it is when the environment says nothing.
 func Defaults[C any]() (C, error) {
 	var cfg C

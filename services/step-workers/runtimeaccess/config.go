@@ -1,0 +1,30 @@
+package runtimeaccess
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// Config is the configuration of the worker.
+type Config struct {
+	provisioner.ClientConfig
+	// RuntimeTimeout is the deadline of one call to the Kubernetes API of a runtime.
+	RuntimeTimeout time.Duration `env:"KEB_RUNTIME_ACCESS_TIMEOUT" envDefault:"5s"`
+}
+
+// Validate names every field that cannot work.
+func (c Config) Validate() error {
+	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
+	for name, d := range map[string]time.Duration{
+		"KEB_PROVISIONER_TIMEOUT": c.ProvisionerTimeout, "KEB_RUNTIME_ACCESS_TIMEOUT": c.RuntimeTimeout,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}

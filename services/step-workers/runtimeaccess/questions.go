@@ -1,0 +1,188 @@
+package runtimeaccess
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// Name is the name of the worker.
+const Name = "runtime"
+
+// component is the Component of errors that no other system has caused.
+const component = "runtime"
+
+// Deps is what the worker needs besides the configuration.
+type Deps = extclient.Deps
+
+// runtimes tells how a runtime is reached.
+type runtimes interface {
+	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
+}
+
+// shared is what the answers have in common.
+type shared struct {
+	cfg      Config
+	deps     Deps
+	log      *slog.Logger
+	runtimes runtimes
+}
+
+// Questions are what the worker answers: event.AskCluster, event.AskBind and event.AskUnbind. An answer that cannot be given
+// names component and reason, and no secret.
+func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	p, err := provisioner.NewClient(cfg.ClientConfig, deps)
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{cfg: cfg, deps: deps, log: deps.Log, runtimes: p}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return []worker.Question{
+		{Subject: event.AskCluster, Answer: answer(s, s.cluster)},
+		{Subject: event.AskBind, Answer: answer(s, s.bind)},
+		{Subject: event.AskUnbind, Answer: answer(s, s.unbind)},
+	}, nil
+}
+
+// answer reads a question and turns an error into what the asker may see.
+func answer[Q, A any](s *shared, give func(context.Context, Q) (A, error)) func(context.Context, []byte) (any, error) {
+	return func(ctx context.Context, question []byte) (any, error) {
+		var q Q
+		if err := json.Unmarshal(question, &q); err != nil {
+			// The decoder may repeat the question in its error, and that may hold a kubeconfig.
+			return nil, errors.New("the question is not the JSON object that the contract says")
+		}
+		a, err := give(ctx, q)
+		if err != nil {
+			e := outcome.Error(component, err)
+			refusal := fmt.Errorf("%s (%s): %w", e.Component, e.Reason, e)
+			s.log.Warn("question not answered", "err", refusal)
+			return nil, refusal
+		}
+		return a, nil
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return &worker.Error{Component: component, Reason: "err_bad_request", Message: fmt.Sprintf(format, args...)}
+}
+
+// errNoRuntime says that the runtime is not there, or not there yet.
+var errNoRuntime = &worker.Error{Component: component, Reason: "err_runtime_not_found", Message: "there is no such runtime"}
+
+// kubeconfig is how the administrator of the runtime reaches it.
+func (s *shared) kubeconfig(ctx context.Context, at event.RuntimeAccess) ([]byte, error) {
+	if at.Kubeconfig != "" {
+		return []byte(at.Kubeconfig), nil
+	}
+	if at.RuntimeID == "" || at.Subscription == "" {
+		return nil, invalid("runtimeId and subscription, or kubeconfig, must not be empty")
+	}
+	status, err := s.runtimes.RuntimeStatus(ctx, at.Subscription, at.RuntimeID)
+	switch {
+	case extclient.IsNotFound(err):
+		return nil, errNoRuntime
+	case err != nil:
+		return nil, err
+	case status.Configuration.Kubeconfig == "":
+		return nil, &worker.Error{Component: "provisioner", Reason: outcome.ReasonState, Message: "the runtime has no kubeconfig"}
+	}
+	return []byte(status.Configuration.Kubeconfig), nil
+}
+
+func (s *shared) cluster(ctx context.Context, at event.RuntimeAccess) (event.ClusterAnswer, error) {
+	admin, err := s.kubeconfig(ctx, at)
+	if err != nil {
+		return event.ClusterAnswer{}, err
+	}
+	c, err := kube.ClusterOf(admin)
+	if err != nil {
+		return event.ClusterAnswer{}, broken(err)
+	}
+	return event.ClusterAnswer{Server: c.Server, CAData: base64.StdEncoding.EncodeToString(c.CA)}, nil
+}
+
+func (s *shared) bind(ctx context.Context, q event.BindRequest) (event.BindAnswer, error) {
+	if q.BindingID == "" || q.ExpirationSeconds <= 0 {
+		return event.BindAnswer{}, invalid("bindingId must not be empty, and expirationSeconds must be more than 0")
+	}
+	admin, err := s.kubeconfig(ctx, q.Runtime)
+	if err != nil {
+		return event.BindAnswer{}, err
+	}
+	c, err := kube.ClusterOf(admin)
+	if err != nil {
+		return event.BindAnswer{}, broken(err)
+	}
+	client, err := s.open(admin)
+	if err != nil {
+		return event.BindAnswer{}, err
+	}
+	defer client.Close()
+	access := newAccess(q.Runtime.InstanceID, q.BindingID)
+	if err := access.create(ctx, client); err != nil {
+		return event.BindAnswer{}, err
+	}
+	token, ends, err := client.Token(ctx, namespace, access.name, time.Duration(q.ExpirationSeconds)*time.Second)
+	if err != nil {
+		return event.BindAnswer{}, err
+	}
+	kubeconfig, err := access.kubeconfig(c, token)
+	if err != nil {
+		return event.BindAnswer{}, err
+	}
+	s.log.Info("access to a runtime made", "instance_id", q.Runtime.InstanceID, "binding_id", q.BindingID, "expires_at", ends)
+	return event.BindAnswer{Kubeconfig: kubeconfig, ExpiresAt: ends}, nil
+}
+
+func (s *shared) unbind(ctx context.Context, q event.UnbindRequest) (event.UnbindAnswer, error) {
+	if q.BindingID == "" {
+		return event.UnbindAnswer{}, invalid("bindingId must not be empty")
+	}
+	admin, err := s.kubeconfig(ctx, q.Runtime)
+	if errors.Is(err, errNoRuntime) {
+		// With the runtime everything in it is gone.
+		return event.UnbindAnswer{}, nil
+	}
+	if err != nil {
+		return event.UnbindAnswer{}, err
+	}
+	client, err := s.open(admin)
+	if err != nil {
+		return event.UnbindAnswer{}, err
+	}
+	defer client.Close()
+	if err := newAccess(q.Runtime.InstanceID, q.BindingID).remove(ctx, client); err != nil {
+		return event.UnbindAnswer{}, err
+	}
+	s.log.Info("access to a runtime removed", "instance_id", q.Runtime.InstanceID, "binding_id", q.BindingID)
+	return event.UnbindAnswer{}, nil
+}
+
+func (s *shared) open(admin []byte) (*kube.Client, error) {
+	client, err := kube.FromKubeconfig("runtime", admin, s.cfg.RuntimeTimeout, s.deps)
+	if err != nil {
+		return nil, broken(err)
+	}
+	return client, nil
+}
+
+func broken(err error) error {
+	return &worker.Error{Component: component, Reason: "err_kubeconfig", Err: err}
+}

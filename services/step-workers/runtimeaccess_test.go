@@ -1,0 +1,245 @@
+package stepworkers_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+	"github.com/kyma-project/keb/services/step-workers/runtimeaccess"
+)
+
+// asker asks the worker runtime, as it stands behind the bus.
+type asker struct {
+	*world
+	answers map[string]func([]byte) (any, error)
+}
+
+func newAsker(w *world) asker {
+	w.t.Helper()
+	services, err := stepworkers.All(w.url, stepworkers.Options{Fast: true, Now: w.clock})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := asker{world: w, answers: map[string]func([]byte) (any, error){}}
+	for _, s := range services {
+		if s.Name != runtimeaccess.Name {
+			continue
+		}
+		for _, q := range s.Questions {
+			a.answers[q.Subject] = func(question []byte) (any, error) { return q.Answer(w.t.Context(), question) }
+		}
+	}
+	return a
+}
+
+func put[A any](a asker, subject string, question any) (A, error) {
+	a.t.Helper()
+	raw, err := json.Marshal(question)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	given, err := a.answers[subject](raw)
+	out, _ := given.(A)
+	return out, err
+}
+
+func (a asker) bind(at event.RuntimeAccess, binding string, seconds int64) (event.BindAnswer, error) {
+	return put[event.BindAnswer](a, event.AskBind, event.BindRequest{Runtime: at, BindingID: binding, ExpirationSeconds: seconds})
+}
+
+func (a asker) unbind(at event.RuntimeAccess, binding string) error {
+	_, err := put[event.UnbindAnswer](a, event.AskUnbind, event.UnbindRequest{Runtime: at, BindingID: binding})
+	return err
+}
+
+// provisioned is a runtime, and where it is found.
+func (w *world) provisioned() (event.RuntimeAccess, workertest.Operation) {
+	w.t.Helper()
+	op := w.all(provisioning, w.order())
+	return event.RuntimeAccess{
+		InstanceID: op.InstanceID, Subscription: op.Context.Subscription(),
+		RuntimeID: saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID,
+	}, op
+}
+
+// reach uses a kubeconfig; nil means that it may read secrets everywhere.
+func (w *world) reach(kubeconfig string) error {
+	w.t.Helper()
+	c, err := kube.FromKubeconfig("runtime", []byte(kubeconfig), 0, extclient.Deps{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.List(w.t.Context(), kube.Secrets, "", "")
+	return err
+}
+
+func (w *world) access() int64 {
+	held := w.objects()
+	return held["runtimes/ServiceAccount"] + held["runtimes/ClusterRole"] + held["runtimes/ClusterRoleBinding"]
+}
+
+func TestAccessOfABindingWorksUntilItExpiresOrIsRemoved(t *testing.T) {
+	w := newWorld(t)
+	at, _ := w.provisioned()
+	a := newAsker(w)
+	short, err := a.bind(at, "b-short", 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := a.bind(at, "b-long", 7200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := long.ExpiresAt.Sub(w.clock()); got < 7190*time.Second || got > 7200*time.Second {
+		t.Errorf("the token ends in %s, want 2 h", got)
+	}
+	config, err := clientcmd.Load([]byte(short.Kubeconfig))
+	if err != nil || config.CurrentContext != "kyma-binding-b-short" {
+		t.Errorf("kubeconfig with the context %v: %v", config.CurrentContext, err)
+	}
+	for name, k := range map[string]string{"short": short.Kubeconfig, "long": long.Kubeconfig} {
+		if err := w.reach(k); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := w.access(); n != 6 {
+		t.Errorf("%d objects for two bindings, want 6", n)
+	}
+	w.advance(601 * time.Second)
+	if err := w.reach(short.Kubeconfig); err == nil {
+		t.Error("an expired token is taken")
+	}
+	if err := w.reach(long.Kubeconfig); err != nil {
+		t.Errorf("the other binding: %v", err)
+	}
+	for range 2 {
+		if err := a.unbind(at, "b-long"); err != nil {
+			t.Errorf("unbind: %v", err)
+		}
+	}
+	if err := w.reach(long.Kubeconfig); err == nil {
+		t.Error("the token of a removed binding is taken")
+	}
+	if n := w.access(); n != 3 {
+		t.Errorf("%d objects are left of one binding, want 3", n)
+	}
+}
+
+func TestAccessIsMadeOnceHoweverOftenItIsAskedFor(t *testing.T) {
+	w := newWorld(t)
+	at, _ := w.provisioned()
+	a := newAsker(w)
+	var asked sync.WaitGroup
+	for range 8 {
+		asked.Go(func() {
+			if _, err := a.bind(at, "Any text / at all", 600); err != nil {
+				t.Errorf("bind: %v", err)
+			}
+		})
+	}
+	asked.Wait()
+	created := w.created()
+	for _, kind := range []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} {
+		if n := created["runtimes/"+kind]; n != 1 {
+			t.Errorf("%d objects of the kind %s were made, want 1", n, kind)
+		}
+	}
+	if err := a.unbind(at, "Any text / at all"); err != nil || w.access() != 0 {
+		t.Errorf("unbind: %v, and %d objects are left", err, w.access())
+	}
+}
+
+func TestAccessIsFinishedAfterAFailure(t *testing.T) {
+	w := newWorld(t)
+	at, _ := w.provisioned()
+	a := newAsker(w)
+	// The role is made, and its answer is lost.
+	w.door.fault.Store(&fault{
+		prefix: "/k8s/runtimes/" + at.RuntimeID + "/apis/rbac.authorization.k8s.io/v1/clusterroles", status: 500, after: true,
+		body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":$BODY}`,
+	})
+	_, err := a.bind(at, "b", 600)
+	if err == nil || strings.Contains(err.Error(), "Bearer") || !strings.HasPrefix(err.Error(), "runtime (") {
+		t.Errorf("the error is %v, want one with component and reason and without the token", err)
+	}
+	w.door.fault.Store(nil)
+	got, err := a.bind(at, "b", 600)
+	if err != nil || w.reach(got.Kubeconfig) != nil || w.access() != 3 {
+		t.Errorf("again: %v, and %d objects", err, w.access())
+	}
+}
+
+func TestClusterIsToldWithoutCredentials(t *testing.T) {
+	w := newWorld(t)
+	at, _ := w.provisioned()
+	a := newAsker(w)
+	got, err := put[event.ClusterAnswer](a, event.AskCluster, at)
+	if err != nil || got.Server != w.url+"/k8s/runtimes/"+at.RuntimeID {
+		t.Errorf("the cluster is at %q: %v", got.Server, err)
+	}
+	own := event.RuntimeAccess{InstanceID: "i", Kubeconfig: `
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "https://own.example.com", certificate-authority-data: Q0E=}}]
+users: [{name: u, user: {token: ` + canary + `}}]
+`}
+	got, err = put[event.ClusterAnswer](a, event.AskCluster, own)
+	if err != nil || got != (event.ClusterAnswer{Server: "https://own.example.com", CAData: "Q0E="}) {
+		t.Errorf("an own cluster is %+v: %v", got, err)
+	}
+}
+
+func TestQuestionsThatCannotBeAnswered(t *testing.T) {
+	w := newWorld(t)
+	a := newAsker(w)
+	at := event.RuntimeAccess{InstanceID: "i", Subscription: "ga-1", RuntimeID: "unknown"}
+	for name, c := range map[string]struct {
+		question any
+		want     string
+	}{
+		"no runtime":         {event.BindRequest{Runtime: at, BindingID: "b", ExpirationSeconds: 600}, "runtime (err_runtime_not_found)"},
+		"no binding":         {event.BindRequest{Runtime: at, ExpirationSeconds: 600}, "bindingId must not be empty"},
+		"no expiration":      {event.BindRequest{Runtime: at, BindingID: "b"}, "expirationSeconds must be more than 0"},
+		"nothing to find by": {event.BindRequest{BindingID: "b", ExpirationSeconds: 600}, "runtimeId and subscription"},
+		"no JSON":            {"text " + canary, "not the JSON object"},
+		"no kubeconfig": {
+			event.BindRequest{Runtime: event.RuntimeAccess{Kubeconfig: canary}, BindingID: "b", ExpirationSeconds: 600},
+			"runtime (err_kubeconfig)",
+		},
+		"a kubeconfig that runs programs": {
+			event.BindRequest{BindingID: "b", ExpirationSeconds: 600, Runtime: event.RuntimeAccess{Kubeconfig: `
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "https://own.example.com"}}]
+users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: ` + canary + `}}}]
+`}}, "exec",
+		},
+	} {
+		_, err := put[event.BindAnswer](a, event.AskBind, c.question)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: the error is %v, want one with %q and without the secret", name, err, c.want)
+		}
+	}
+	// With the runtime its objects are gone.
+	if err := a.unbind(at, "b"); err != nil {
+		t.Errorf("unbind in a runtime that is not there: %v", err)
+	}
+	w.door.fault.Store(&fault{prefix: "/provisioner", status: http.StatusBadGateway, body: "$BODY"})
+	if err := a.unbind(at, "b"); err == nil || !strings.HasPrefix(err.Error(), "provisioner (") {
+		t.Errorf("unbind without the Provisioner: %v", err)
+	}
+}
