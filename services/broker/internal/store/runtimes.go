@@ -1,0 +1,392 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+// RuntimeState is where a runtime stands for operators (facts/keb.md 1.9), see broker.runtime_state.
+type RuntimeState string
+
+// The states of a runtime.
+const (
+	RuntimeProvisioning   RuntimeState = "provisioning"
+	RuntimeSucceeded      RuntimeState = "succeeded"
+	RuntimeUpdating       RuntimeState = "updating"
+	RuntimeUpgrading      RuntimeState = "upgrading"
+	RuntimeFailed         RuntimeState = "failed"
+	RuntimeError          RuntimeState = "error"
+	RuntimeDeprovisioning RuntimeState = "deprovisioning"
+	RuntimeSuspended      RuntimeState = "suspended"
+	// RuntimeIncomplete is deprovisioned with steps that were not completed.
+	RuntimeIncomplete    RuntimeState = "deprovisionincomplete"
+	RuntimeDeprovisioned RuntimeState = "deprovisioned"
+)
+
+// RuntimeFilter selects runtimes: of each list that is not empty, the runtime must have one of the values.
+type RuntimeFilter struct {
+	Accounts, Subaccounts, InstanceIDs, RuntimeIDs, Regions, Shoots, Plans []string
+	// States are those wanted, and Without those that are not.
+	States, Without []RuntimeState
+	// Expired selects those that have expired.
+	Expired bool
+	// Limit is the size of a page, at least 1, and Offset how many runtimes are before it.
+	Limit, Offset int
+	// LastOperation limits Operations to the newest one that is neither pending nor cancelled.
+	LastOperation bool
+}
+
+// Runtime is a runtime as operators see it.
+type Runtime struct {
+	InstanceID string
+	// RuntimeID is empty when there is no runtime, or its provisioning has not ended yet.
+	RuntimeID string
+	State     RuntimeState
+	ServiceID string
+	Plan      event.Plan
+	// SubscriptionAccountID is event.Context.Subscription.
+	GlobalAccountID, SubscriptionAccountID, SubaccountID string
+	PlatformRegion, Region, Provider, ShootName          string
+	CreatedAt                                            time.Time
+	// ExpiredAt and DeletedAt are zero for most.
+	ExpiredAt, DeletedAt time.Time
+	// UserID, Runtime, Effective and Details are empty of an instance that is gone.
+	UserID             string
+	Runtime            event.Runtime
+	Effective, Details json.RawMessage
+	// Operations are by kind, and within a kind the newest first.
+	Operations []RuntimeOperation
+}
+
+// OperationKind tells operations apart that have one type.
+type OperationKind string
+
+// The kinds of operations; the others are called like their type.
+const (
+	KindSuspension   OperationKind = "suspension"
+	KindUnsuspension OperationKind = "unsuspension"
+)
+
+// RuntimeOperation is an operation as operators see it.
+type RuntimeOperation struct {
+	instance.Operation
+	Kind OperationKind
+	// Total is how many operations of this kind there are.
+	Total           int
+	UpdatedAt       time.Time
+	OrchestrationID string
+	// RuntimeVersion is the Kyma version that the operation brings or keeps; empty when nothing says.
+	RuntimeVersion string
+}
+
+// where is the condition of a filter with its arguments.
+func (f *RuntimeFilter) where() (string, []any) {
+	var (
+		conditions []string
+		args       []any
+	)
+	in := func(column string, values []string) {
+		switch len(values) {
+		case 0:
+			return
+		case 1:
+			// An index that ends with the order of the list gives it without sorting.
+			args = append(args, values[0])
+			conditions = append(conditions, column+" = $"+strconv.Itoa(len(args)))
+		default:
+			args = append(args, postgres.Array(values))
+			conditions = append(conditions, column+" = ANY ($"+strconv.Itoa(len(args))+")")
+		}
+	}
+	in("r.global_account_id", f.Accounts)
+	in("r.subaccount_id", f.Subaccounts)
+	in("r.instance_id", f.InstanceIDs)
+	in("r.runtime_id", f.RuntimeIDs)
+	if len(f.RuntimeIDs) > 0 {
+		conditions = append(conditions, "r.runtime_id <> ''") // the predicate of index runtimes_runtime
+	}
+	in("r.region", f.Regions)
+	in("r.shoot_name", f.Shoots)
+	in("r.plan_name", f.Plans)
+	in("r.state", texts(f.States))
+	if len(f.Without) > 0 {
+		args = append(args, postgres.Array(texts(f.Without)))
+		conditions = append(conditions, "r.state <> ALL ($"+strconv.Itoa(len(args))+")")
+	}
+	if f.Expired {
+		conditions = append(conditions, "r.expired_at IS NOT NULL")
+	}
+	if len(conditions) == 0 {
+		return "", args
+	}
+	return " WHERE " + strings.Join(conditions, " AND "), args
+}
+
+func texts(states []RuntimeState) []string {
+	out := make([]string, len(states))
+	for i, s := range states {
+		out[i] = string(s)
+	}
+	return out
+}
+
+// count and page are the statements of a filter. Indexes runtimes_*; without a filter the index runtimes_created alone.
+func (f *RuntimeFilter) count() (string, []any) {
+	where, args := f.where()
+	return `SELECT count(*) FROM broker.runtimes r` + where, args
+}
+
+func (f *RuntimeFilter) page() (string, []any) {
+	where, args := f.where()
+	args = append(args, f.Limit, f.Offset)
+	return `SELECT r.instance_id FROM broker.runtimes r` + where + ` ORDER BY r.created_at, r.instance_id LIMIT $` +
+		strconv.Itoa(len(args)-1) + ` OFFSET $` + strconv.Itoa(len(args)), args
+}
+
+// Runtimes lists the runtimes of a filter, the oldest first, and how many there are on all pages.
+func (s *Store) Runtimes(ctx context.Context, f RuntimeFilter) ([]Runtime, int, error) {
+	var (
+		out   []Runtime
+		total int
+	)
+	err := s.snapshot(ctx, "list runtimes", func(ctx context.Context, tx *sqlx.Tx) error {
+		statement, args := f.count()
+		if err := tx.GetContext(ctx, &total, statement, args...); err != nil {
+			return err
+		}
+		if f.Offset >= total {
+			return nil
+		}
+		var ids []string
+		statement, args = f.page()
+		if err := tx.SelectContext(ctx, &ids, statement, args...); err != nil {
+			return err
+		}
+		var err error
+		out, err = runtimes(ctx, tx, ids, f.LastOperation)
+		return err
+	})
+	return out, total, err
+}
+
+// RuntimesAfter lists at most limit runtimes that are not gone, the oldest first, behind one of which the creation and the
+// instance id are given. It is how all of them are read in pages without counting them.
+func (s *Store) RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]Runtime, error) {
+	var out []Runtime
+	err := s.snapshot(ctx, "list runtimes", func(ctx context.Context, tx *sqlx.Tx) error {
+		var ids []string
+		// Index runtimes_created.
+		err := tx.SelectContext(ctx, &ids, `SELECT r.instance_id FROM broker.runtimes r
+			WHERE (r.created_at, r.instance_id) > ($1, $2) AND r.state <> $3 ORDER BY r.created_at, r.instance_id LIMIT $4`,
+			createdAt, instanceID, string(RuntimeDeprovisioned), limit)
+		if err != nil {
+			return err
+		}
+		out, err = runtimes(ctx, tx, ids, false)
+		return err
+	})
+	return out, err
+}
+
+// snapshot runs f in a transaction in which every statement sees the same.
+func (s *Store) snapshot(ctx context.Context, operation string, f func(ctx context.Context, tx *sqlx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	tx, err := s.db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return wrap(ctx, operation, err)
+	}
+	// Nothing was written, so there is nothing to commit.
+	defer func() { _ = tx.Rollback() }()
+	return wrap(ctx, operation, f(ctx, tx))
+}
+
+type runtimeRow struct {
+	InstanceID     string         `db:"instance_id"`
+	RuntimeID      string         `db:"runtime_id"`
+	State          string         `db:"state"`
+	ServiceID      string         `db:"service_id"`
+	PlanID         string         `db:"plan_id"`
+	PlanName       string         `db:"plan_name"`
+	Account        string         `db:"global_account_id"`
+	Subscription   string         `db:"subscription_account_id"`
+	Subaccount     string         `db:"subaccount_id"`
+	PlatformRegion string         `db:"platform_region"`
+	Region         string         `db:"region"`
+	Provider       string         `db:"provider"`
+	ShootName      string         `db:"shoot_name"`
+	ExpiredAt      sql.NullTime   `db:"expired_at"`
+	CreatedAt      time.Time      `db:"created_at"`
+	DeletedAt      sql.NullTime   `db:"deleted_at"`
+	Context        sql.NullString `db:"context"`
+	Runtime        sql.NullString `db:"runtime"`
+	Effective      sql.NullString `db:"effective_parameters"`
+	Details        sql.NullString `db:"details"`
+}
+
+func (r *runtimeRow) view() (Runtime, error) {
+	out := Runtime{
+		InstanceID: r.InstanceID, RuntimeID: r.RuntimeID, State: RuntimeState(r.State), ServiceID: r.ServiceID,
+		Plan: event.Plan{ID: r.PlanID, Name: r.PlanName}, GlobalAccountID: r.Account,
+		SubscriptionAccountID: r.Subscription, SubaccountID: r.Subaccount, PlatformRegion: r.PlatformRegion,
+		Region: r.Region, Provider: r.Provider, ShootName: r.ShootName, CreatedAt: r.CreatedAt, ExpiredAt: r.ExpiredAt.Time,
+		DeletedAt: r.DeletedAt.Time, Effective: json.RawMessage(r.Effective.String), Details: json.RawMessage(r.Details.String),
+	}
+	if !r.Context.Valid {
+		return out, nil
+	}
+	var c event.Context
+	if err := errors.Join(
+		json.Unmarshal([]byte(r.Context.String), &c), json.Unmarshal([]byte(r.Runtime.String), &out.Runtime),
+	); err != nil {
+		return out, fmt.Errorf("instance %s: %w", r.InstanceID, err)
+	}
+	out.UserID = c.UserID
+	return out, nil
+}
+
+// runtimes reads runtimes with their operations, in the order of the list.
+func runtimes(ctx context.Context, tx *sqlx.Tx, ids []string, last bool) ([]Runtime, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var rows []runtimeRow
+	// Primary keys.
+	err := tx.SelectContext(ctx, &rows, `SELECT r.instance_id, r.runtime_id, r.state, r.service_id, r.plan_id, r.plan_name,
+			r.global_account_id, r.subscription_account_id, r.subaccount_id, r.platform_region, r.region, r.provider,
+			r.shoot_name, r.expired_at, r.created_at, coalesce(i.deleted_at, t.deleted_at) AS deleted_at, i.context, i.runtime,
+			i.effective_parameters, i.details
+		FROM broker.runtimes r LEFT JOIN broker.instances i ON i.id = r.instance_id
+		LEFT JOIN broker.tombstones t ON t.instance_id = r.instance_id
+		WHERE r.instance_id = ANY ($1) ORDER BY r.created_at, r.instance_id`, postgres.Array(ids))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Runtime, len(rows))
+	at := make(map[string]*Runtime, len(rows))
+	for i := range rows {
+		if out[i], err = rows[i].view(); err != nil {
+			return nil, err
+		}
+		at[rows[i].InstanceID] = &out[i]
+	}
+	operations, err := runtimeOperations(ctx, tx, ids, last)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range operations {
+		r := at[o.InstanceID]
+		r.Operations = append(r.Operations, o)
+	}
+	return out, nil
+}
+
+type runtimeOperationRow struct {
+	operationRow
+	Kind            string    `db:"kind"`
+	Total           int       `db:"total"`
+	UpdatedAt       time.Time `db:"updated_at"`
+	OrchestrationID string    `db:"orchestration_id"`
+	RuntimeVersion  string    `db:"runtime_version"`
+}
+
+const (
+	// runtimeOperationKind splits what has one type.
+	runtimeOperationKind = `CASE WHEN NOT suspension THEN type WHEN type = 'provision' THEN 'unsuspension' ELSE 'suspension' END`
+	// Updates and upgrades are cut to the newest two (facts/keb.md 1.9), and of the provisioning and the deprovisioning of
+	// an instance that was there before only the newest is shown. Index operations_instance.
+	allOperations = `SELECT ` + operationColumns + `, kind, total, updated_at, orchestration_id, runtime_version FROM (
+			SELECT *, row_number() OVER newest AS rank, count(*) OVER (PARTITION BY instance_id, kind) AS total
+			FROM (SELECT *, ` + runtimeOperationKind + ` AS kind FROM broker.operations WHERE instance_id = ANY ($1)) AS o
+			WINDOW newest AS (PARTITION BY instance_id, kind ORDER BY seq DESC)) AS ranked
+		WHERE rank <= CASE WHEN kind IN ('provision', 'deprovision') THEN 1
+			WHEN kind IN ('suspension', 'unsuspension') THEN 100 ELSE 2 END
+		ORDER BY instance_id, kind, seq DESC`
+	// Index operations_instance.
+	lastOperations = `SELECT DISTINCT ON (instance_id) ` + operationColumns + `, ` + runtimeOperationKind + ` AS kind, 1 AS total,
+			updated_at, orchestration_id, runtime_version
+		FROM broker.operations WHERE instance_id = ANY ($1)
+		ORDER BY instance_id, state IN ('pending', 'cancelled'), seq DESC`
+)
+
+func runtimeOperations(ctx context.Context, tx *sqlx.Tx, ids []string, last bool) ([]RuntimeOperation, error) {
+	statement := allOperations
+	if last {
+		statement = lastOperations
+	}
+	var rows []runtimeOperationRow
+	if err := tx.SelectContext(ctx, &rows, statement, postgres.Array(ids)); err != nil {
+		return nil, err
+	}
+	out := make([]RuntimeOperation, len(rows))
+	for i := range rows {
+		o, err := rows[i].operation()
+		if err != nil {
+			return nil, err
+		}
+		out[i] = RuntimeOperation{
+			Operation: *o, Kind: OperationKind(rows[i].Kind), Total: rows[i].Total, UpdatedAt: rows[i].UpdatedAt,
+			OrchestrationID: rows[i].OrchestrationID, RuntimeVersion: rows[i].RuntimeVersion,
+		}
+	}
+	return out, nil
+}
+
+// Summary is an instance that is not gone, with the id and the state of its runtime.
+type Summary struct {
+	Instance  instance.Instance
+	RuntimeID string
+	State     RuntimeState
+}
+
+// Summaries lists at most limit instances in the order of their ids, behind one of them; of ids when they are given.
+func (s *Store) Summaries(ctx context.Context, ids []string, after string, limit int) ([]Summary, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var rows []struct {
+		instanceRow
+		RuntimeID string `db:"runtime_id"`
+		State     string `db:"state"`
+	}
+	statement := `SELECT ` + qualified(instanceColumns) + `, i.runtime_id, r.state
+		FROM broker.instances i JOIN broker.runtimes r ON r.instance_id = i.id WHERE i.id > $1`
+	args := []any{storable(after), limit}
+	if len(ids) > 0 {
+		statement += ` AND i.id = ANY ($3)`
+		args = append(args, postgres.Array(ids))
+	}
+	// Primary keys.
+	if err := s.db.SelectContext(ctx, &rows, statement+` ORDER BY i.id LIMIT $2`, args...); err != nil {
+		return nil, wrap(ctx, "list instances", err)
+	}
+	out := make([]Summary, len(rows))
+	for n := range rows {
+		i, err := rows[n].instance()
+		if err != nil {
+			return nil, err
+		}
+		out[n] = Summary{Instance: *i, RuntimeID: rows[n].RuntimeID, State: RuntimeState(rows[n].State)}
+	}
+	return out, nil
+}
+
+// qualified puts the alias of an instance before each of some columns.
+func qualified(columns string) string {
+	names := strings.Split(columns, ",")
+	for i, name := range names {
+		names[i] = "i." + strings.TrimSpace(name)
+	}
+	return strings.Join(names, ", ")
+}

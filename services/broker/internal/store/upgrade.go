@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+// Upgradable is a locked instance with what decides whether it can be upgraded.
+type Upgradable struct {
+	Summary
+	Credentials []string
+}
+
+// LockAll locks instances in the order of their ids, so that two who lock several do not wait for each other, and reads
+// them with the state of their runtimes. Instances that are not there are missing.
+func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable, error) {
+	var rows []instanceRow
+	// Primary key.
+	err := t.tx.SelectContext(ctx, &rows, `SELECT `+instanceColumns+` FROM broker.instances
+		WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, postgres.Array(ids))
+	if err != nil {
+		return nil, wrap(ctx, "lock instances", err)
+	}
+	out := make(map[string]*Upgradable, len(rows))
+	for n := range rows {
+		i, err := rows[n].instance()
+		if err != nil {
+			return nil, err
+		}
+		out[i.ID] = &Upgradable{Summary: Summary{Instance: *i}}
+	}
+	// A statement of its own: it sees what those have changed who had the locks before.
+	var states []struct {
+		ID    string `db:"instance_id"`
+		State string `db:"state"`
+	}
+	err = t.tx.SelectContext(ctx, &states,
+		`SELECT instance_id, state FROM broker.runtimes WHERE instance_id = ANY ($1)`, postgres.Array(ids))
+	if err != nil {
+		return nil, wrap(ctx, "read states", err)
+	}
+	for _, s := range states {
+		if u := out[s.ID]; u != nil {
+			u.State = RuntimeState(s.State)
+		}
+	}
+	var credentials []struct {
+		ID   string `db:"instance_id"`
+		Name string `db:"name"`
+	}
+	err = t.tx.SelectContext(ctx, &credentials,
+		`SELECT instance_id, name FROM broker.credentials WHERE instance_id = ANY ($1) ORDER BY instance_id, name`,
+		postgres.Array(ids))
+	if err != nil {
+		return nil, wrap(ctx, "list credentials", err)
+	}
+	for _, c := range credentials {
+		if u := out[c.ID]; u != nil {
+			u.Credentials = append(u.Credentials, c.Name)
+		}
+	}
+	return out, nil
+}
+
+// Recorded is an operation that is there, as far as it tells one order from another.
+type Recorded struct {
+	OperationID string `db:"id"`
+	InstanceID  string `db:"instance_id"`
+	Type        string `db:"type"`
+}
+
+// Recorded finds those operations that are there, by their ids.
+func (t *Tx) Recorded(ctx context.Context, operationIDs []string) (map[string]Recorded, error) {
+	var rows []Recorded
+	// Primary key.
+	err := t.tx.SelectContext(ctx, &rows,
+		`SELECT id, instance_id, type FROM broker.operations WHERE id = ANY ($1)`, postgres.Array(operationIDs))
+	if err != nil {
+		return nil, wrap(ctx, "find operations", err)
+	}
+	out := make(map[string]Recorded, len(rows))
+	for _, r := range rows {
+		out[r.OperationID] = r
+	}
+	return out, nil
+}
+
+// InsertUpgrades records new, pending upgrades and that their requests are to be published. Unlike InsertOperation it does
+// not make them the newest operations of their instances: the platform did not ask for them, and sees none of them.
+func (t *Tx) InsertUpgrades(ctx context.Context, requests []Request) error {
+	if len(requests) == 0 {
+		return nil
+	}
+	n := len(requests)
+	ids, instances, types, payloads := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	extensions, orchestrations, versions := make([]string, n), make([]string, n), make([]string, n)
+	for i, r := range requests {
+		payload, err := json.Marshal(event.OperationRequested{Operation: r.Operation, RequestedAt: r.At})
+		if err != nil {
+			return fmt.Errorf("insert upgrades: %w", err)
+		}
+		extension, err := json.Marshal(r.Extensions)
+		if err != nil {
+			return fmt.Errorf("insert upgrades: %w", err)
+		}
+		ids[i], instances[i], types[i] = r.Operation.ID, r.Operation.InstanceID, string(r.Operation.Type)
+		payloads[i], extensions[i] = string(payload), string(extension)
+		orchestrations[i], versions[i] = r.Operation.Upgrade.OrchestrationID, runtimeVersion(r.Operation)
+	}
+	_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at,
+			heard_at, request, extensions, orchestration_id, runtime_version)
+		SELECT id, instance_id, type, $8, $9, $9, $9, request::json, extensions::json, orchestration_id, runtime_version
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) WITH ORDINALITY
+			AS v (id, instance_id, type, request, extensions, orchestration_id, runtime_version, place) ORDER BY place`,
+		postgres.Array(ids), postgres.Array(instances), postgres.Array(types), postgres.Array(payloads),
+		postgres.Array(extensions), postgres.Array(orchestrations), postgres.Array(versions), string(event.Pending),
+		requests[0].At)
+	return wrap(ctx, "insert upgrades", err)
+}
