@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -41,13 +42,23 @@ type Config struct {
 	// MaximumPolling is how long a platform polls at most.
 	MaximumPolling time.Duration
 	// OIDC is what orders without oidc get.
-	OIDC OIDC
+	OIDC     OIDC
+	Bindings Bindings
+	// PlanChanges are the names of the plans that the instances of a plan may change to, by its name. They have the same
+	// provider; a free instance may change to a plan of the provider that it has.
+	PlanChanges map[string][]string
 }
 
 // Catalog is what can be ordered. It is read-only and safe for concurrent use.
 type Catalog struct {
 	cfg      Config
+	known    []spec
 	variants map[variantKey]*variant
+	// updates are the schemas of updates by the id of the plan, also of plans that are not enabled: an instance outlives the
+	// enabling of its plan.
+	updates map[string]*jsonschema.Schema
+	// binding is the schema of the parameters of bindings, the same for all plans.
+	binding *jsonschema.Schema
 }
 
 // variantKey is what the offers of a platform region depend on.
@@ -82,7 +93,18 @@ func build(cfg Config, known []spec) (*Catalog, error) {
 	if err := errors.Join(cfg.check(known), unique(known)); err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
-	c := &Catalog{cfg: cfg, variants: make(map[variantKey]*variant)}
+	c := &Catalog{cfg: cfg, known: known, variants: make(map[variantKey]*variant), updates: make(map[string]*jsonschema.Schema)}
+	for _, s := range known {
+		update, err := compile(s, changeSchema(s))
+		if err != nil {
+			return nil, fmt.Errorf("catalog: %w", err)
+		}
+		c.updates[s.ID] = update
+	}
+	var err error
+	if c.binding, err = compile(spec{}, cfg.Bindings.schema()); err != nil {
+		return nil, fmt.Errorf("catalog: %w", err)
+	}
 	for _, provider := range []string{ProviderAWS, ProviderAzure} {
 		for _, eu := range []bool{false, true} {
 			v, err := c.buildVariant(known, provider, eu)
@@ -121,6 +143,8 @@ func (cfg Config) check(known []spec) error {
 	if cfg.MaintenanceVersion != "" && !semanticVersion.MatchString(cfg.MaintenanceVersion) {
 		errs = append(errs, fmt.Errorf("maintenance version %q must be a semantic version", cfg.MaintenanceVersion))
 	}
+	errs = append(errs, cfg.checkPlanChanges(known)...)
+	errs = append(errs, cfg.Bindings.check(known))
 	if cfg.DefaultRegion == "" {
 		errs = append(errs, errors.New("the default platform region must not be empty"))
 	}
@@ -131,6 +155,37 @@ func (cfg Config) check(known []spec) error {
 		errs = append(errs, fmt.Errorf("default OIDC: %w", found))
 	}
 	return errors.Join(errs...)
+}
+
+// checkPlanChanges refuses changes that no runtime could follow: its provider stays, and so does the size of a small plan.
+func (cfg Config) checkPlanChanges(known []spec) (errs []error) {
+	byName := make(map[string]spec, len(known))
+	for _, s := range known {
+		byName[s.Name] = s
+	}
+	for _, from := range slices.Sorted(maps.Keys(cfg.PlanChanges)) {
+		before, ok := byName[from]
+		if !ok {
+			errs = append(errs, fmt.Errorf("plan changes: plan %q is not known", from))
+			continue
+		}
+		for _, to := range cfg.PlanChanges[from] {
+			after, ok := byName[to]
+			switch {
+			case !ok:
+				errs = append(errs, fmt.Errorf("plan changes: plan %q is not known", to))
+			case from == to:
+				errs = append(errs, fmt.Errorf("plan changes: plan %q changes to itself", from))
+			case !slices.Contains(cfg.Plans, to):
+				errs = append(errs, fmt.Errorf("plan changes: plan %q is not enabled", to))
+			case after.nodes.fixed || after.Name == OwnCluster || before.Name == OwnCluster:
+				errs = append(errs, fmt.Errorf("plan changes: no instance of plan %q can become one of plan %q", from, to))
+			case before.provider != "" && before.provider != after.provider:
+				errs = append(errs, fmt.Errorf("plan changes: plans %q and %q have different providers", from, to))
+			}
+		}
+	}
+	return errs
 }
 
 // unique refuses plans that share an id or a name.
@@ -154,6 +209,7 @@ func (c *Catalog) buildVariant(known []spec, platform string, eu bool) (*variant
 	service := osb.Service{
 		ID: ServiceID, Name: ServiceName, Description: "Managed Kubernetes with Kyma", Tags: []string{"SAP", "Kyma"},
 		InstancesRetrievable: true, AllowContextUpdates: true,
+		Bindable: len(c.cfg.Bindings.Plans) > 0, BindingsRetrievable: len(c.cfg.Bindings.Plans) > 0,
 		Metadata: map[string]any{
 			"displayName": "Kyma", "providerDisplayName": "SAP SE",
 			"longDescription":  "Kyma runtime: a managed Kubernetes cluster with Kyma, to extend applications with services and functions.",
@@ -207,6 +263,13 @@ func (c *Catalog) plan(s spec, provider string, eu bool) (osb.Plan, error) {
 			Create: &osb.InputSchema{Parameters: create}, Update: &osb.InputSchema{Parameters: update},
 		}},
 		MaximumPollingDuration: int(c.cfg.MaximumPolling / time.Second),
+	}
+	if len(c.cfg.PlanChanges[s.Name]) > 0 {
+		updateable := true
+		p.PlanUpdateable = &updateable
+	}
+	if err := c.offerBindings(s, &p); err != nil {
+		return osb.Plan{}, err
 	}
 	if c.cfg.MaintenanceVersion != "" {
 		p.MaintenanceInfo = &osb.MaintenanceInfo{Version: c.cfg.MaintenanceVersion}

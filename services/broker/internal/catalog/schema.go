@@ -51,7 +51,7 @@ func updateSchema(s spec, additional bool) object {
 	switch s.Name {
 	case Trial, Free:
 	case OwnCluster:
-		ownClusterProperties(p)
+		p["kubeconfig"] = kubeconfigSchema()
 	default:
 		p["machineType"] = machineSchema(s.updateMachines)
 		for _, name := range []string{"autoScalerMin", "autoScalerMax"} {
@@ -60,8 +60,23 @@ func updateSchema(s spec, additional bool) object {
 	}
 	if additional {
 		additionalProperties(p)
+		// What an update leaves out stays.
+		oidc, _ := p["oidc"].(object)
+		delete(oidc, "required")
+		administrators, _ := p["administrators"].(object)
+		administrators["minItems"] = 1
 	}
 	return schema(p, nil)
+}
+
+// changeSchema is what an update is checked against: the published schema and the members that are accepted besides.
+func changeSchema(s spec) object {
+	o := updateSchema(s, true)
+	p, _ := o["properties"].(object)
+	for _, name := range []string{"maxSurge", "maxUnavailable"} {
+		p[name] = countSchema()
+	}
+	return o
 }
 
 func schema(properties object, required []string) object {
@@ -108,6 +123,12 @@ func ownClusterProperties(p object) {
 	p["shootDomain"] = object{"type": "string", "title": "Shoot domain", "pattern": `^[a-zA-Z0-9-\.]*$`, "minLength": 1}
 }
 
+func kubeconfigSchema() object {
+	return object{"type": "string", "title": "Kubeconfig, base64-encoded", "minLength": 1}
+}
+
+func countSchema() object { return object{"type": "integer", "minimum": 0, "maximum": 1000} }
+
 func additionalProperties(p object) {
 	text := object{"type": "string"}
 	p["oidc"] = object{
@@ -125,11 +146,10 @@ func additionalProperties(p object) {
 func orderSchema(s spec, provider string, eu bool) object {
 	o := createSchema(s, provider, eu, true)
 	p, _ := o["properties"].(object)
-	count := object{"type": "integer", "minimum": 0, "maximum": 1000}
 	hidden := object{
 		"volumeSizeGb":     object{"type": "integer", "minimum": 1, "maximum": 65536},
-		"maxSurge":         count,
-		"maxUnavailable":   count,
+		"maxSurge":         countSchema(),
+		"maxUnavailable":   countSchema(),
 		"purpose":          object{"type": "string", "enum": []string{"evaluation", "testing", "development", "production"}},
 		"zones":            object{"type": "array", "minItems": 1, "items": object{"type": "string", "minLength": 1}},
 		"zonesCount":       object{"type": "integer", "minimum": 1, "maximum": 4},

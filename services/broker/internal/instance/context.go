@@ -34,47 +34,122 @@ func ParseContext(raw json.RawMessage, platformRegion string) (Origin, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return Origin{}, errors.New("context is required: an object with globalaccount_id, subaccount_id and user_id")
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
-		return Origin{}, errors.New("context must be a JSON object")
-	}
-	var errs []error
-	read := func(name string, required bool) string {
-		value, ok := members[name]
-		if !ok || string(value) == "null" {
-			if required {
-				errs = append(errs, fmt.Errorf("context/%s is required", name))
-			}
-			return ""
-		}
-		var s string
-		switch err := json.Unmarshal(value, &s); {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("context/%s must be a string", name))
-		case required && strings.TrimSpace(s) == "":
-			errs = append(errs, fmt.Errorf("context/%s must not be empty", name))
-		case len(s) > maxMember:
-			errs = append(errs, fmt.Errorf("context/%s must be at most %d bytes", name, maxMember))
-		case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }):
-			errs = append(errs, fmt.Errorf("context/%s must not hold control characters", name))
-		}
-		return s
+	m, err := readContext(raw)
+	if err != nil {
+		return Origin{}, err
 	}
 	o := Origin{Context: event.Context{
-		GlobalAccountID: read("globalaccount_id", true),
-		SubaccountID:    read("subaccount_id", true),
-		UserID:          strings.ToLower(read("user_id", true)),
-		Platform:        read("platform", false),
-		LicenseType:     read("license_type", false),
+		GlobalAccountID: m.text("globalaccount_id", true),
+		SubaccountID:    m.text("subaccount_id", true),
+		UserID:          strings.ToLower(m.text("user_id", true)),
+		Platform:        m.text("platform", false),
+		LicenseType:     m.text("license_type", false),
 		PlatformRegion:  platformRegion,
 	}}
-	if sm, ok := members["sm_operator_credentials"]; ok && string(sm) != "null" {
-		if err := checkServiceManager(sm); err != nil {
-			errs = append(errs, err)
-		}
-		o.ServiceManager = sm
+	o.ServiceManager = m.serviceManager()
+	return o, joined(m.errs)
+}
+
+// ContextChange is the context of an update (facts/keb.md 1.7). What is not in it stays as it is, and so does whatever
+// else a platform sends: who has ordered the instance, in which subaccount and on which platform is settled by the order.
+type ContextChange struct {
+	// GlobalAccountID and LicenseType are empty when they were not sent.
+	GlobalAccountID, LicenseType string
+	// Active is whether a trial is to have its runtime; nil when it was not sent.
+	Active *bool
+	// ServiceManager is as in Origin.
+	ServiceManager json.RawMessage
+}
+
+// ParseContextChange reads the context of an update, which may be absent. The error is as that of ParseContext.
+func ParseContextChange(raw json.RawMessage) (ContextChange, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return ContextChange{}, nil
 	}
-	return o, joined(errs)
+	m, err := readContext(raw)
+	if err != nil {
+		return ContextChange{}, err
+	}
+	c := ContextChange{
+		GlobalAccountID: strings.TrimSpace(m.text("globalaccount_id", false)), LicenseType: m.text("license_type", false),
+		Active: m.flag("active"), ServiceManager: m.serviceManager(),
+	}
+	return c, joined(m.errs)
+}
+
+// contextMembers reads the members of a context, and collects what is wrong with them.
+type contextMembers struct {
+	raw  map[string]json.RawMessage
+	errs []error
+}
+
+func readContext(raw json.RawMessage) (*contextMembers, error) {
+	var m contextMembers
+	if err := json.Unmarshal(raw, &m.raw); err != nil || m.raw == nil {
+		return nil, errors.New("context must be a JSON object")
+	}
+	return &m, nil
+}
+
+func (m *contextMembers) wrong(name, format string, args ...any) {
+	m.errs = append(m.errs, fmt.Errorf("context/%s "+format, append([]any{name}, args...)...))
+}
+
+// member is a member that was sent; null was not.
+func (m *contextMembers) member(name string) (json.RawMessage, bool) {
+	value, ok := m.raw[name]
+	return value, ok && string(value) != "null"
+}
+
+func (m *contextMembers) text(name string, required bool) string {
+	value, ok := m.member(name)
+	if !ok {
+		if required {
+			m.wrong(name, "is required")
+		}
+		return ""
+	}
+	var s string
+	switch err := json.Unmarshal(value, &s); {
+	case err != nil:
+		m.wrong(name, "must be a string")
+	case required && strings.TrimSpace(s) == "":
+		m.wrong(name, "must not be empty")
+	case len(s) > maxMember:
+		m.wrong(name, "must be at most %d bytes", maxMember)
+	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }):
+		m.wrong(name, "must not hold control characters")
+	}
+	return s
+}
+
+func (m *contextMembers) flag(name string) *bool {
+	value, ok := m.member(name)
+	if !ok {
+		return nil
+	}
+	var b bool
+	if json.Unmarshal(value, &b) != nil {
+		m.wrong(name, "must be true or false")
+	}
+	return &b
+}
+
+func (m *contextMembers) serviceManager() json.RawMessage {
+	value, ok := m.member("sm_operator_credentials")
+	if !ok {
+		return nil
+	}
+	if err := checkServiceManager(value); err != nil {
+		m.errs = append(m.errs, err)
+	}
+	return value
+}
+
+// SameServiceManager tells whether two sm_operator_credentials objects hold the same credentials.
+func SameServiceManager(a, b json.RawMessage) bool {
+	var x, y ServiceManagerCredentials
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && x == y
 }
 
 func checkServiceManager(raw json.RawMessage) error {

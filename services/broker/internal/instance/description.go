@@ -18,9 +18,13 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 	no := false
 	switch {
 	case o.SupersededBy != "":
-		return osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the deletion of the instance was requested"}
+		removed := "deletion of the instance"
+		if o.Suspension {
+			removed = "removal of the runtime"
+		}
+		return osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the " + removed + " was requested"}
 	case o.State == event.Succeeded:
-		return osb.LastOperation{State: osb.StateSucceeded, Description: title(o.Type) + " succeeded"}
+		return osb.LastOperation{State: osb.StateSucceeded, Description: o.title() + " succeeded"}
 	case o.State.Final() || timedOut:
 		l := osb.LastOperation{State: osb.StateFailed, Description: o.failure(timedOut)}
 		// An instance that is half removed, or half changed, is not to be used (L15, L16).
@@ -38,13 +42,13 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 
 func (o *Operation) progress() string {
 	if o.State == event.Pending {
-		return title(o.Type) + " is waiting to start"
+		return o.title() + " is waiting to start"
 	}
 	if o.Position.Step == "" {
-		return title(o.Type) + " is running"
+		return o.title() + " is running"
 	}
 	text := fmt.Sprintf("%s: stage %s, step %s, attempt %d",
-		title(o.Type), o.Position.Stage, o.Position.Step, max(1, o.Position.StepAttempt))
+		o.title(), o.Position.Stage, o.Position.Step, max(1, o.Position.StepAttempt))
 	if said := o.said(); said != "" {
 		text += ": " + said
 	}
@@ -54,11 +58,11 @@ func (o *Operation) progress() string {
 func (o *Operation) failure(timedOut bool) string {
 	switch {
 	case o.State == event.Cancelled:
-		return title(o.Type) + " was cancelled" + prefixed(": ", o.Message)
+		return o.title() + " was cancelled" + prefixed(": ", o.Message)
 	case !o.State.Final() && timedOut:
-		return title(o.Type) + " took too long"
+		return o.title() + " took too long"
 	}
-	text := title(o.Type) + " failed"
+	text := o.title() + " failed"
 	if o.Position.Step != "" {
 		text += fmt.Sprintf(" in stage %s, step %s", o.Position.Stage, o.Position.Step)
 	}
@@ -87,11 +91,17 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-func title(t event.OperationType) string {
-	switch t {
+func (o *Operation) title() string {
+	switch o.Type {
 	case event.Provision:
+		if o.Suspension {
+			return "unsuspension"
+		}
 		return "provisioning"
 	case event.Deprovision:
+		if o.Suspension {
+			return "suspension"
+		}
 		return "deprovisioning"
 	case event.Update:
 		return "update"

@@ -1,0 +1,342 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Update is what a platform wants changed about an instance, and the instance as it is.
+type Update struct {
+	// PlanID is the instance's plan, and NewPlanID the one that it is to have; empty means the same.
+	PlanID, NewPlanID string
+	Runtime           event.Runtime
+	// Sent and Effective are those of Resolved, as the instance has them.
+	Sent, Effective json.RawMessage
+	// Parameters is a JSON object with what is to change, or empty.
+	Parameters json.RawMessage
+}
+
+// Changed is an instance as an update makes it.
+type Changed struct {
+	Plan Plan
+	// Sent and Effective are as in Resolved.
+	Sent, Effective json.RawMessage
+	// Parameters is a JSON object with the effective parameters that change and their new values; nil when none does.
+	Parameters json.RawMessage
+	// Kubeconfig is the decoded kubeconfig that replaces that of an own cluster, a secret; nil when none was sent.
+	Kubeconfig []byte
+	// LicenseType is as in Resolved, and OldLicenseType is the one of the plan before.
+	LicenseType, OldLicenseType string
+}
+
+// ErrPlanChange says that the plan of an instance cannot change to the one that is wanted.
+var ErrPlanChange = errors.New("the plan of this service instance cannot be changed to that one")
+
+// members of an order that an update can change; for an own cluster only the last three and its kubeconfig.
+var changeable = []string{
+	"machineType", "autoScalerMin", "autoScalerMax", "maxSurge", "maxUnavailable", "oidc", "administrators", "kubeconfig",
+}
+
+// members that are settled by the order.
+var settled = []string{
+	"name", "region", "provider", "shootName", "shootDomain", "volumeSizeGb", "purpose", "zones", "zonesCount", "kymaVersion",
+	"overridesVersion",
+}
+
+// members that decide the size of a runtime.
+var scaled = []string{"machineType", "autoScalerMin", "autoScalerMax", "maxSurge", "maxUnavailable"}
+
+// ResolveUpdate checks an update and works out what it makes of the instance: what it does not name stays
+// (facts/keb.md 2.5). A member that is settled by the order may be repeated but not changed; one that the service decides, or
+// does not know, is passed over. It returns ErrUnknownPlan, ErrPlanChange, or Problems that name each bad member.
+func (c *Catalog) ResolveUpdate(u Update) (*Changed, error) {
+	from, known := findSpec(c.known, u.PlanID)
+	if !known {
+		return nil, ErrUnknownPlan
+	}
+	to, err := c.target(from, u)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := c.patch(to, u.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	sent, err := members(u.Sent)
+	if err != nil {
+		return nil, fmt.Errorf("parameters of the instance: %w", err)
+	}
+	before, err := members(u.Effective)
+	if err != nil {
+		return nil, fmt.Errorf("effective parameters of the instance: %w", err)
+	}
+	r := revision{
+		Changed: Changed{Plan: to.Plan, LicenseType: to.licence, OldLicenseType: from.licence},
+		c:       c, to: to, moved: to.ID != from.ID, runtime: u.Runtime, patch: patch, sent: sent, before: before, eff: maps.Clone(before),
+	}
+	if err := r.revise(); err != nil {
+		return nil, err
+	}
+	return &r.Changed, nil
+}
+
+func findSpec(known []spec, id string) (spec, bool) {
+	i := slices.IndexFunc(known, func(s spec) bool { return s.ID == id })
+	if i < 0 {
+		return spec{}, false
+	}
+	return known[i], true
+}
+
+// target finds the plan that an instance is to have.
+func (c *Catalog) target(from spec, u Update) (spec, error) {
+	if u.NewPlanID == "" || u.NewPlanID == u.PlanID {
+		return from, nil
+	}
+	to, known := findSpec(c.known, u.NewPlanID)
+	if !known {
+		return spec{}, ErrUnknownPlan
+	}
+	// The provider of a free runtime is known by the runtime only.
+	if !slices.Contains(c.cfg.PlanChanges[from.Name], to.Name) || to.provider != u.Runtime.Provider {
+		return spec{}, ErrPlanChange
+	}
+	return to, nil
+}
+
+// patch checks the parameters of an update by the schema of its plan.
+func (c *Catalog) patch(to spec, raw json.RawMessage) (map[string]any, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, Problems{problem("", "must be a JSON object")}
+	}
+	if p := checkNumbers(doc, ""); p != nil {
+		return nil, Problems{p}
+	}
+	if err := c.updates[to.ID].Validate(doc); err != nil {
+		return nil, schemaProblems(err)
+	}
+	patch, ok := doc.(map[string]any)
+	if !ok {
+		return nil, Problems{problem("", "must be a JSON object")}
+	}
+	return patch, nil
+}
+
+// members reads an object with its numbers as they are written.
+func members(raw json.RawMessage) (map[string]any, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	m, ok := doc.(map[string]any)
+	if !ok {
+		return nil, errors.New("not a JSON object")
+	}
+	return m, nil
+}
+
+// revision is one run of ResolveUpdate.
+type revision struct {
+	Changed
+	c       *Catalog
+	to      spec
+	moved   bool
+	runtime event.Runtime
+	patch   map[string]any
+	// sent and eff become the new parameters; before is the effective ones as they were.
+	sent, eff, before map[string]any
+}
+
+func (r *revision) revise() error {
+	found := r.untouched()
+	if encoded, ok := r.patch["kubeconfig"].(string); ok && r.to.Name == OwnCluster {
+		plain, p := decodeKubeconfig(encoded)
+		if p != nil {
+			found = append(found, p)
+		}
+		r.Kubeconfig = plain
+	}
+	delete(r.patch, "kubeconfig")
+	if r.to.Name == OwnCluster || r.to.nodes.fixed {
+		// As in an order: such a plan takes no part of it about its size.
+		drop(r.patch, scaled...)
+	}
+	for name, value := range r.patch {
+		if name == "oidc" || !slices.Contains(changeable, name) {
+			continue
+		}
+		if n, ok := value.(json.Number); ok {
+			whole, err := wholeNumber(n)
+			if err != nil {
+				found = append(found, problem("/"+name, "must be a whole number"))
+				continue
+			}
+			value = json.Number(fmt.Sprint(whole))
+		}
+		r.sent[name], r.eff[name] = value, value
+	}
+	found = append(append(found, r.logon()...), r.size()...)
+	if len(found) > 0 {
+		slices.SortStableFunc(found, func(a, b *Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
+		return found
+	}
+	if r.moved {
+		delete(r.eff, "licence_type")
+		if r.to.licence != "" {
+			r.eff["licence_type"] = r.to.licence
+		}
+	}
+	return r.encode()
+}
+
+// untouched refuses other values for what is settled by the order.
+func (r *revision) untouched() (found Problems) {
+	for _, name := range settled {
+		value, ok := r.patch[name]
+		if !ok || reflect.DeepEqual(value, r.sent[name]) || reflect.DeepEqual(value, r.before[name]) {
+			continue
+		}
+		found = append(found, problem("/"+name, "is settled when the instance is ordered, and cannot be changed by an update"))
+	}
+	return found
+}
+
+// logon merges oidc: an empty or missing member keeps what is there.
+func (r *revision) logon() Problems {
+	patch, ok := r.patch["oidc"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	merge := func(from any) map[string]any {
+		merged, _ := from.(map[string]any)
+		merged = maps.Clone(merged)
+		if merged == nil {
+			merged = make(map[string]any, len(patch))
+		}
+		for name, value := range patch {
+			list, isList := value.([]any)
+			if value != "" && (!isList || len(list) > 0) {
+				merged[name] = value
+			}
+		}
+		return merged
+	}
+	raw, err := json.Marshal(merge(r.eff["oidc"]))
+	if err != nil {
+		return Problems{problem("/oidc", "must be an object")}
+	}
+	var oidc OIDC
+	if err := json.Unmarshal(raw, &oidc); err != nil {
+		return Problems{problem("/oidc", "must be an object of strings, with signingAlgs an array of strings")}
+	}
+	oidc = oidc.withDefaults(r.c.cfg.OIDC)
+	if found := oidc.check(); len(found) > 0 {
+		return found
+	}
+	r.sent["oidc"], r.eff["oidc"] = merge(r.sent["oidc"]), oidc
+	return nil
+}
+
+// size checks machines and their number, with what the instance has.
+func (r *revision) size() Problems {
+	if r.to.Name == OwnCluster || r.to.nodes.fixed {
+		return nil
+	}
+	if found := r.movedSize(); len(found) > 0 {
+		return found
+	}
+	lowest, lowestKnown := number(r.eff["autoScalerMin"])
+	highest, highestKnown := number(r.eff["autoScalerMax"])
+	if !lowestKnown || !highestKnown || lowest <= highest {
+		return nil
+	}
+	stored := func(name string) string {
+		if _, ok := r.patch[name]; ok {
+			return ""
+		}
+		return ", as it is"
+	}
+	return Problems{problem("/autoScalerMin", "(%d%s) must not be greater than /autoScalerMax (%d%s)",
+		lowest, stored("autoScalerMin"), highest, stored("autoScalerMax"))}
+}
+
+// movedSize fits the size of an instance to its new plan: what nobody has ever chosen becomes the plan's default, what was
+// chosen must be allowed there.
+func (r *revision) movedSize() Problems {
+	if !r.moved {
+		return nil
+	}
+	preset := map[string]int{"autoScalerMin": r.to.nodes.defaultMin, "autoScalerMax": r.to.nodes.defaultMax}
+	kept := make(map[string]any)
+	for _, name := range []string{"machineType", "autoScalerMin", "autoScalerMax"} {
+		if value, chosen := r.sent[name]; chosen {
+			kept[name] = value
+		} else if n, ok := preset[name]; ok {
+			r.eff[name] = json.Number(fmt.Sprint(n))
+		} else {
+			kept[name] = r.eff[name]
+		}
+	}
+	// Numbers of the instance are json.Number too, as the schema wants them.
+	if err := r.c.updates[r.to.ID].Validate(kept); err != nil {
+		if found, ok := errors.AsType[Problems](schemaProblems(err)); ok {
+			return found
+		}
+		return Problems{problem("", "do not fit the new plan")}
+	}
+	return nil
+}
+
+func number(value any) (int64, bool) {
+	n, ok := value.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	whole, err := wholeNumber(n)
+	return whole, err == nil
+}
+
+func (r *revision) encode() (err error) {
+	if r.Sent, err = json.Marshal(r.sent); err != nil {
+		return fmt.Errorf("encode parameters: %w", err)
+	}
+	if r.Effective, err = json.Marshal(r.eff); err != nil {
+		return fmt.Errorf("encode parameters: %w", err)
+	}
+	if len(r.Effective) > maxParameters {
+		return Problems{problem("", "must be at most %d bytes", maxParameters)}
+	}
+	// Compared as they are stored: oidc is a struct here, and an object there.
+	after, err := members(r.Effective)
+	if err != nil {
+		return fmt.Errorf("encode parameters: %w", err)
+	}
+	changed := make(map[string]any)
+	for name, value := range after {
+		if !reflect.DeepEqual(value, r.before[name]) {
+			changed[name] = value
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	if r.Parameters, err = json.Marshal(changed); err != nil {
+		return fmt.Errorf("encode parameters: %w", err)
+	}
+	return nil
+}
