@@ -1,16 +1,14 @@
-package catalog_test
+package catalog
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/kyma-project/keb/services/broker/internal/catalog"
 )
 
-func bindings(plans ...string) catalog.Bindings {
-	return catalog.Bindings{
+func bindings(plans ...string) Bindings {
+	return Bindings{
 		Plans: plans, Expiration: 10 * time.Minute, MinExpiration: 10 * time.Minute, MaxExpiration: 2 * time.Hour,
 	}
 }
@@ -20,7 +18,7 @@ func TestCatalogOffersBindingsOfSomePlans(t *testing.T) {
 	cfg := config()
 	cfg.Bindings = bindings("azure", "aws")
 	cfg.Bindings.Rotatable = []string{"azure"}
-	c, err := catalog.New(cfg)
+	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +42,7 @@ func TestExpirationOfABinding(t *testing.T) {
 	t.Parallel()
 	cfg := config()
 	cfg.Bindings = bindings("azure")
-	c, err := catalog.New(cfg)
+	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,17 +78,17 @@ func TestExpirationOfABinding(t *testing.T) {
 
 func TestBindingsThatCannotBe(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(*catalog.Bindings){
-		`bindable plan "azur" is not known`:       func(b *catalog.Bindings) { b.Plans = []string{"azur"} },
-		`plan "gcp" with rotatable bindings`:      func(b *catalog.Bindings) { b.Rotatable = []string{"gcp"} },
-		"the shortest of Kubernetes":              func(b *catalog.Bindings) { b.MinExpiration = 5 * time.Minute },
-		"not a whole number of seconds":           func(b *catalog.Bindings) { b.MaxExpiration += time.Millisecond },
-		"the default 3h0m0s must be from the min": func(b *catalog.Bindings) { b.Expiration = 3 * time.Hour },
+	for want, change := range map[string]func(*Bindings){
+		`bindable plan "azur" is not known`:       func(b *Bindings) { b.Plans = []string{"azur"} },
+		`plan "gcp" with rotatable bindings`:      func(b *Bindings) { b.Rotatable = []string{"gcp"} },
+		"the shortest of Kubernetes":              func(b *Bindings) { b.MinExpiration = 5 * time.Minute },
+		"not a whole number of seconds":           func(b *Bindings) { b.MaxExpiration += time.Millisecond },
+		"the default 3h0m0s must be from the min": func(b *Bindings) { b.Expiration = 3 * time.Hour },
 	} {
 		cfg := config()
 		cfg.Bindings = bindings("azure")
 		change(&cfg.Bindings)
-		if _, err := catalog.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want %q", err, want)
 		}
 	}
