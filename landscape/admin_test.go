@@ -104,7 +104,7 @@ func TestAdminRefusesBadSettings(t *testing.T) {
 			t.Errorf("%s is answered with %v, want it to say %q", body, got, want)
 		}
 	}
-	got := w.must(400, "PUT", "/admin/systems/lms", `{}`)
+	got := w.must(400, "PUT", "/admin/systems/nobody", `{}`)
 	for _, name := range []string{"avs", "edp", "ias", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		if !strings.Contains(text(t, got, "error"), name) {
 			t.Errorf("an unknown system is answered with %v, which does not name %s", got, name)

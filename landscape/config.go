@@ -17,7 +17,8 @@ type Config struct {
 	ExternalURL string `env:"KEB_LANDSCAPE_EXTERNAL_URL"`
 	// ClusterTime is how long a cluster takes; its removal and upgrades take half of it. 0: no time at all.
 	ClusterTime time.Duration `env:"KEB_LANDSCAPE_CLUSTER_TIME" envDefault:"3s"`
-	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take; a deletion takes half of it. 0: no time at all.
+	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take, a tenant of LMS, and an Event Hubs namespace of
+	// Azure; a deletion and a certificate take half of it. 0: no time at all.
 	ReconcileTime time.Duration `env:"KEB_LANDSCAPE_RECONCILE_TIME" envDefault:"1s"`
 	// CleanTime is how long after a secret binding was marked dirty the cleanup job frees it; it waits for shoots that still
 	// use it. 0 means one minute.
@@ -37,6 +38,9 @@ type Config struct {
 	DirectorSecret   string `env:"KEB_LANDSCAPE_DIRECTOR_SECRET"`
 	CISClientID      string `env:"KEB_LANDSCAPE_CIS_CLIENT_ID"`
 	CISSecret        string `env:"KEB_LANDSCAPE_CIS_SECRET"`
+	LMSToken         string `env:"KEB_LANDSCAPE_LMS_TOKEN"`
+	AzureClientID    string `env:"KEB_LANDSCAPE_AZURE_CLIENT_ID"`
+	AzureSecret      string `env:"KEB_LANDSCAPE_AZURE_SECRET"`
 	// KubernetesToken is the bearer token of the control plane and of Gardener; runtimes have their own in the kubeconfig.
 	KubernetesToken string `env:"KEB_LANDSCAPE_KUBERNETES_TOKEN"`
 }
@@ -52,7 +56,8 @@ const (
 func (c Config) withDefaults() Config {
 	for _, s := range []*string{
 		&c.AvSClientID, &c.AvSUsername, &c.AvSPassword, &c.EDPSecret, &c.IASUsername, &c.IASPassword,
-		&c.DirectorClientID, &c.DirectorSecret, &c.CISClientID, &c.CISSecret, &c.KubernetesToken,
+		&c.DirectorClientID, &c.DirectorSecret, &c.CISClientID, &c.CISSecret, &c.LMSToken, &c.AzureClientID, &c.AzureSecret,
+		&c.KubernetesToken,
 	} {
 		*s = cmp.Or(*s, DefaultCredential)
 	}

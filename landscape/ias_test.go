@@ -17,7 +17,15 @@ func TestIASServiceProvider(t *testing.T) {
 	w.must(204, "PUT", "/ias/service/sps/"+id, map[string]any{"ssoType": "openIdConnect"}, user)
 	w.must(204, "PUT", "/ias/service/sps/"+id+"/rba", map[string]any{"rba_config": "{}"}, user)
 	secret := w.must(200, "PUT", "/ias/service/sps", map[string]any{"id": id, "rest_api_client_secret": map[string]any{}}, user)
-	w.must(200, "DELETE", "/ias/service/sps/clientSecret", map[string]any{"clientId": text(t, secret, "clientId"), "clientSecretsIds": []string{"x"}}, user)
+	client := text(t, secret, "clientId")
+	w.must(200, "DELETE", "/ias/service/sps/clientSecret", map[string]any{"clientId": client, "clientSecretsIds": []string{"x"}}, user)
+	company = w.must(200, "GET", "/ias/service/company/global", nil, user)
+	kept := text(t, company, "service_providers", 0, "clientSecrets", 0, "clientSecretId")
+	w.must(200, "DELETE", "/ias/service/sps/clientSecret", map[string]any{"clientId": client, "clientSecretsIds": []string{kept}}, user)
+	company = w.must(200, "GET", "/ias/service/company/global", nil, user)
+	if left := at(t, company, "service_providers", 0, "clientSecrets").([]any); len(left) != 0 {
+		t.Errorf("secrets %v are left", left)
+	}
 
 	w.must(200, "PUT", "/ias/service/sps/delete?sp_id="+id, nil, user)
 	w.must(404, "PUT", "/ias/service/sps/delete?sp_id="+id, nil, user)

@@ -1,4 +1,4 @@
-// Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, the Runtime Provisioner, the
+// Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, LMS, Azure, the Runtime Provisioner, the
 // Director, the Reconciler, CIS, and the Kubernetes APIs of the control plane, of Gardener and of each runtime. They speak the
 // real contracts (facts/keb.md section 5) over HTTP and keep what they hold through a kill. An admin API shows what they
 // hold and lets them fail.
@@ -18,12 +18,14 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/admin"
 	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/avs"
+	"github.com/kyma-project/keb/landscape/internal/azure"
 	"github.com/kyma-project/keb/landscape/internal/cis"
 	"github.com/kyma-project/keb/landscape/internal/director"
 	"github.com/kyma-project/keb/landscape/internal/edp"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/ias"
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
+	"github.com/kyma-project/keb/landscape/internal/lms"
 	"github.com/kyma-project/keb/landscape/internal/provisioner"
 	"github.com/kyma-project/keb/landscape/internal/reconciler"
 	"github.com/kyma-project/keb/landscape/internal/spc"
@@ -122,6 +124,9 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return err
 	}
 	add(cis.Name, "/cis", cisSystem, cisSystem.Handler())
+	if err := buildKyma1(cfg, deps, journal, add); err != nil {
+		return err
+	}
 	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
 		return err
 	}
@@ -136,6 +141,25 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		answer.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	l.handler = mux
+	return nil
+}
+
+// buildKyma1 adds the systems that only Kyma 1 needs.
+func buildKyma1(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
+	lmsSystem, err := lms.New(lms.Config{
+		Token: cfg.LMSToken, ReadyTime: cfg.ReconcileTime, SignTime: cfg.ReconcileTime / 2, ExternalURL: cfg.ExternalURL,
+	}, journal(lms.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(lms.Name, "/lms", lmsSystem, lmsSystem.Handler())
+	azureSystem, err := azure.New(azure.Config{
+		ClientID: cfg.AzureClientID, Secret: cfg.AzureSecret, CreateTime: cfg.ReconcileTime, DeleteTime: cfg.ReconcileTime / 2,
+	}, journal(azure.Name), deps.Now)
+	if err != nil {
+		return err
+	}
+	add(azure.Name, "/azure", azureSystem, azureSystem.Handler())
 	return nil
 }
 

@@ -28,6 +28,9 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	w.must(200, "POST", evaluations, newEvaluation("n"), w.avsToken())
 	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "x"}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
 	w.must(200, "POST", clusters, cluster("2.20.0"))
+	w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken)
+	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope"}, w.azureToken())
+	w.must(202, "DELETE", azureGroups+"/k1"+version, nil, w.azureToken())
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
 	w.must(200, "PUT", "/admin/systems/ias", map[string]any{"outage": true})
 	before := w.state()
@@ -45,6 +48,9 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	w = open(t, dir, c)
 	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "Succeeded" {
 		t.Errorf("state after the reopen is %s", got)
+	}
+	if now, ever := w.held("azure", "resourceGroup"); now != 0 || ever != 1 {
+		t.Errorf("Azure holds %d of %d resource groups after the reopen, want 0 of 1", now, ever)
 	}
 	next := w.must(200, "POST", evaluations, newEvaluation("m"), w.avsToken())
 	if next["id"] != 2.0 {

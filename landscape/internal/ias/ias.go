@@ -88,7 +88,13 @@ func (s *System) company(w http.ResponseWriter, _ *http.Request) {
 	s.View(func() {
 		for _, id := range s.providers.Sorted() {
 			p, _ := s.providers.Get(id)
-			list = append(list, map[string]any{"id": p.ID, "name": p.Name, "company_id": p.CompanyID, "user_for_rest_api": p.RESTAPIUser})
+			secrets := []map[string]string{}
+			for _, secret := range p.Secrets {
+				secrets = append(secrets, map[string]string{"clientSecretId": secret.ID})
+			}
+			list = append(list, map[string]any{
+				"id": p.ID, "name": p.Name, "company_id": p.CompanyID, "user_for_rest_api": p.RESTAPIUser, "clientSecrets": secrets,
+			})
 		}
 	})
 	identity := []map[string]string{{"id": "sap-id", "name": "SAP", "issuer": "accounts.sap.example"}}

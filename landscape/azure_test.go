@@ -1,0 +1,123 @@
+package landscape_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+const (
+	azureGroups = "/azure/subscriptions/sub-1/resourceGroups"
+	version     = "?api-version=2021-04-01"
+)
+
+func (w *world) azureToken() option {
+	w.t.Helper()
+	got := w.must(200, "POST", "/azure/tenant-1/oauth2/v2.0/token", "grant_type=client_credentials&scope=x", basic("keb", "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
+	return bearer(text(w.t, got, "access_token"))
+}
+
+// tagged lists the names of the resource groups with a tag.
+func (w *world) tagged(name, value string, token option) []any {
+	w.t.Helper()
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	filter := url.QueryEscape("tagName eq " + quote(name) + " and tagValue eq " + quote(value))
+	return at(w.t, w.must(200, "GET", azureGroups+version+"&$filter="+filter, nil, token), "value").([]any)
+}
+
+func TestAzureEventHubsLiveAndDieWithTheirGroup(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.azureToken()
+	const (
+		group     = azureGroups + "/kgroup1"
+		namespace = group + "/providers/Microsoft.EventHub/namespaces/kgroup1"
+		keys      = namespace + "/authorizationRules/RootManageSharedAccessKey/listKeys" + version
+	)
+	body := map[string]any{"location": "westeurope", "tags": map[string]any{"InstanceID": "it's 1"}}
+	w.must(404, "PUT", namespace+version, body, token)
+	w.must(201, "PUT", group+version, body, token)
+	w.must(200, "PUT", group+version, body, token)
+	w.must(409, "PUT", group+version, map[string]any{"location": "eastus"}, token)
+	if found := w.tagged("InstanceID", "it's 1", token); len(found) != 1 || text(t, found[0], "name") != "kgroup1" {
+		t.Errorf("by tag: %v", found)
+	}
+	for name, value := range map[string]string{"InstanceID": "other", "Other": "it's 1"} {
+		if found := w.tagged(name, value, token); len(found) != 0 {
+			t.Errorf("tag %s=%s finds %v", name, value, found)
+		}
+	}
+
+	w.must(201, "PUT", namespace+version, body, token)
+	if got := w.must(200, "GET", namespace+version, nil, token); text(t, got, "properties", "provisioningState") != "Creating" {
+		t.Errorf("a new namespace is %v", got)
+	}
+	w.must(409, "POST", keys, nil, token)
+	w.clock.advance(reconcileTime)
+	if got := w.must(200, "GET", namespace+version, nil, token); text(t, got, "properties", "provisioningState") != "Succeeded" {
+		t.Errorf("a namespace that is due is %v", got)
+	}
+	first := text(t, w.must(200, "POST", keys, nil, token), "primaryConnectionString")
+	if !strings.HasPrefix(first, "Endpoint=sb://kgroup1.servicebus.example.com/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=") {
+		t.Errorf("connection string %s", first)
+	}
+	w.must(200, "PUT", namespace+version, body, token)
+	if again := text(t, w.must(200, "POST", keys, nil, token), "primaryConnectionString"); again != first {
+		t.Error("a repeated PUT changes the keys")
+	}
+	if objects := w.must(200, "GET", "/admin/systems/azure/objects?kind=namespace", nil); strings.Contains(text(t, objects, "data", 0, "sharedAccessSecretKey"), "-") {
+		t.Error("the admin API shows the key")
+	}
+
+	resp := w.removal(group+version, token)
+	if resp.StatusCode != 202 || resp.Header.Get("Retry-After") != "20" || !strings.HasPrefix(resp.Header.Get("Location"), w.url) {
+		t.Errorf("deletion: %d, %v", resp.StatusCode, resp.Header)
+	}
+	result := strings.TrimPrefix(resp.Header.Get("Location"), w.url)
+	w.must(202, "GET", result, nil, token)
+	w.must(409, "PUT", group+version, body, token)
+	if found := w.tagged("InstanceID", "it's 1", token); text(t, found, 0, "properties", "provisioningState") != "Deleting" {
+		t.Errorf("while it is deleted: %v", found)
+	}
+	w.clock.advance(reconcileTime / 2)
+	w.must(200, "GET", result, nil, token)
+	w.must(404, "GET", group+version, nil, token)
+	w.must(404, "DELETE", group+version, nil, token)
+	for _, kind := range []string{"resourceGroup", "namespace"} {
+		if now, ever := w.held("azure", kind); now != 0 || ever != 1 {
+			t.Errorf("Azure holds %d of %d %s, want 0 of 1", now, ever, kind)
+		}
+	}
+}
+
+// removal is the whole answer to a DELETE.
+func (w *world) removal(path string, o option) *http.Response {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, w.url+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o(r)
+	resp, err := w.http.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp
+}
+
+func TestAzureRefusesBadRequests(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.azureToken()
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	w.must(401, "POST", "/azure/t/oauth2/v2.0/token", "grant_type=client_credentials&scope=x", basic("keb", "wrong"), form)
+	w.must(400, "POST", "/azure/t/oauth2/v2.0/token", "grant_type=client_credentials", basic("keb", "keb"), form)
+	w.must(401, "GET", azureGroups+version, nil, w.avsToken())
+	w.must(400, "GET", azureGroups, nil, token)
+	w.must(400, "GET", azureGroups+version+"&$filter=name", nil, token)
+	w.must(400, "PUT", azureGroups+"/k1"+version, map[string]any{}, token)
+	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope"}, token)
+	w.must(400, "PUT", azureGroups+"/k1/providers/Microsoft.EventHub/namespaces/1k"+version, map[string]any{"location": "westeurope"}, token)
+}

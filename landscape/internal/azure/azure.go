@@ -1,0 +1,424 @@
+// Package azure simulates the part of the Azure Resource Manager that Kyma 1 needs: resource groups, and in them Event Hubs
+// namespaces with their keys (facts/keb.md 5.13).
+package azure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/schedule"
+	"github.com/kyma-project/keb/landscape/internal/token"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "azure"
+
+// Config is who may ask, and how long things take.
+type Config struct {
+	ClientID string
+	Secret   string
+	// CreateTime is how long a namespace takes, DeleteTime a resource group with all that is in it. 0: no time at all.
+	CreateTime time.Duration
+	DeleteTime time.Duration
+}
+
+// Group is a resource group. It is gone at GoneAt, unless that is nil.
+type Group struct {
+	Subscription string            `json:"subscription"`
+	Name         string            `json:"name"`
+	Location     string            `json:"location"`
+	Tags         map[string]string `json:"tags,omitempty"`
+	GoneAt       *time.Time        `json:"goneAt,omitempty"`
+}
+
+// Namespace is an Event Hubs namespace.
+type Namespace struct {
+	Group    string            `json:"group"` // subscription/name
+	Name     string            `json:"name"`
+	Location string            `json:"location"`
+	SKU      map[string]any    `json:"sku,omitempty"`
+	Tags     map[string]string `json:"tags,omitempty"`
+	ReadyAt  time.Time         `json:"readyAt"`
+	// Key is that of the rule RootManageSharedAccessKey.
+	Key string `json:"sharedAccessSecretKey"`
+}
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg        Config
+	now        func() time.Time
+	tokens     *token.Issuer
+	groups     *journal.Table[Group]
+	namespaces *journal.Table[Namespace]
+	byGroup    journal.Index // of namespaces
+	due        schedule.Queue
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	s := &System{
+		cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Secret, now),
+		groups: journal.NewTable[Group]("resourceGroup"), namespaces: journal.NewTable[Namespace]("namespace"),
+	}
+	s.groups.OnChange(func(id string, g Group, gone bool) {
+		if !gone && g.GoneAt != nil {
+			s.due.Add(*g.GoneAt, id)
+		}
+	})
+	s.namespaces.OnChange(func(id string, n Namespace, gone bool) {
+		if gone {
+			s.byGroup.Set(id)
+			return
+		}
+		s.byGroup.Set(id, n.Group)
+	})
+	var err error
+	if s.Store, err = journal.Open(path, s.groups, s.namespaces); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Handler serves the paths under /azure: the login and the management API.
+func (s *System) Handler() http.Handler {
+	const (
+		groups     = "/azure/subscriptions/{subscription}/resourceGroups"
+		namespaces = groups + "/{group}/providers/Microsoft.EventHub/namespaces/{namespace}"
+	)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /azure/{tenant}/oauth2/v2.0/token", s.token)
+	mux.HandleFunc("GET "+groups, s.authorized(s.list))
+	mux.HandleFunc("GET "+groups+"/{group}", s.authorized(s.getGroup))
+	mux.HandleFunc("PUT "+groups+"/{group}", s.authorized(s.putGroup))
+	mux.HandleFunc("DELETE "+groups+"/{group}", s.authorized(s.deleteGroup))
+	mux.HandleFunc("GET /azure/subscriptions/{subscription}/operationresults/{group}", s.authorized(s.operationResult))
+	mux.HandleFunc("GET "+namespaces, s.authorized(s.getNamespace))
+	mux.HandleFunc("PUT "+namespaces, s.authorized(s.putNamespace))
+	mux.HandleFunc("POST "+namespaces+"/authorizationRules/{rule}/listKeys", s.authorized(s.keys))
+	return mux
+}
+
+// Objects lists what the system holds, as of now.
+func (s *System) Objects() ([]journal.Object, error) {
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	return s.Store.Objects()
+}
+
+// settle takes away the resource groups whose deletion has ended.
+func (s *System) settle() error {
+	now := s.now()
+	var ended []string
+	err := s.Update(func(tx *journal.Tx) error {
+		for ; s.due.Due(now); s.due.Drop() {
+			_, id := s.due.Next()
+			ended = append(ended, id)
+		}
+		for _, id := range ended {
+			if g, ok := s.groups.Get(id); !ok || g.GoneAt == nil || g.GoneAt.After(now) {
+				continue
+			}
+			for _, n := range s.byGroup.IDs(id) {
+				if err := s.namespaces.Delete(tx, n); err != nil {
+					return err
+				}
+			}
+			if err := s.groups.Delete(tx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.View(func() {
+			for _, id := range ended {
+				s.due.Add(now, id)
+			}
+		})
+	}
+	return err
+}
+
+// problem is an error of the Resource Manager.
+type problem struct {
+	status        int
+	code, message string
+}
+
+func (p *problem) Error() string { return p.code + ": " + p.message }
+
+func notFound(what, name string) error {
+	return &problem{http.StatusNotFound, what + "NotFound", what + " '" + name + "' could not be found."}
+}
+
+func badRequest(format string, args ...any) error {
+	return &problem{http.StatusBadRequest, "InvalidRequest", fmt.Sprintf(format, args...)}
+}
+
+func fail(w http.ResponseWriter, err error) {
+	p, ok := errors.AsType[*problem](err)
+	if !ok {
+		p = &problem{http.StatusInternalServerError, "InternalServerError", err.Error()}
+	}
+	answer.JSON(w, p.status, map[string]any{"error": map[string]string{"code": p.code, "message": p.message}})
+}
+
+func (s *System) token(w http.ResponseWriter, r *http.Request) {
+	client, secret, _ := token.Client(r)
+	switch {
+	case r.PostFormValue("grant_type") != "client_credentials":
+		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+	case r.PostFormValue("scope") == "":
+		token.Refuse(w, http.StatusBadRequest, "invalid_scope", "scope is missing")
+	case client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret):
+		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client or wrong secret")
+	default:
+		s.tokens.Write(w, client, "")
+	}
+}
+
+func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := s.tokens.Subject(r); !ok {
+			fail(w, &problem{http.StatusUnauthorized, "AuthenticationFailed", "missing, wrong or expired token"})
+			return
+		}
+		if r.URL.Query().Get("api-version") == "" {
+			fail(w, &problem{http.StatusBadRequest, "MissingApiVersionParameter", "the query parameter api-version is missing"})
+			return
+		}
+		if err := s.settle(); err != nil {
+			fail(w, err)
+			return
+		}
+		next(w, r)
+	}
+}
+
+func groupID(r *http.Request) string {
+	return r.PathValue("subscription") + "/" + strings.ToLower(r.PathValue("group"))
+}
+
+func (g Group) shown() map[string]any {
+	state := "Succeeded"
+	if g.GoneAt != nil {
+		state = "Deleting"
+	}
+	return map[string]any{
+		"id": "/subscriptions/" + g.Subscription + "/resourceGroups/" + g.Name, "name": g.Name, "type": "Microsoft.Resources/resourceGroups",
+		"location": g.Location, "tags": g.Tags, "properties": map[string]string{"provisioningState": state},
+	}
+}
+
+var tagFilter = regexp.MustCompile(`^tagName eq '((?:[^']|'')*)' and tagValue eq '((?:[^']|'')*)'$`)
+
+func (s *System) list(w http.ResponseWriter, r *http.Request) {
+	var tag, value string
+	if filter := r.URL.Query().Get("$filter"); filter != "" {
+		match := tagFilter.FindStringSubmatch(filter)
+		if match == nil {
+			fail(w, badRequest("$filter must be: tagName eq '...' and tagValue eq '...'"))
+			return
+		}
+		tag, value = strings.ReplaceAll(match[1], "''", "'"), strings.ReplaceAll(match[2], "''", "'")
+	}
+	found := []map[string]any{}
+	s.View(func() {
+		for _, id := range s.groups.Sorted() {
+			g, _ := s.groups.Get(id)
+			if has, ok := g.Tags[tag]; g.Subscription == r.PathValue("subscription") && (tag == "" || ok && has == value) {
+				found = append(found, g.shown())
+			}
+		}
+	})
+	answer.JSON(w, http.StatusOK, map[string]any{"value": found})
+}
+
+func (s *System) getGroup(w http.ResponseWriter, r *http.Request) {
+	var g Group
+	var ok bool
+	s.View(func() { g, ok = s.groups.Get(groupID(r)) })
+	if !ok {
+		fail(w, notFound("ResourceGroup", r.PathValue("group")))
+		return
+	}
+	answer.JSON(w, http.StatusOK, g.shown())
+}
+
+var groupNames = regexp.MustCompile(`^[A-Za-z0-9_()-][A-Za-z0-9_().-]{0,88}[A-Za-z0-9_()-]$`)
+
+func (s *System) putGroup(w http.ResponseWriter, r *http.Request) {
+	g := Group{}
+	if err := answer.Decode(r, answer.MaxBody, &g); err != nil {
+		fail(w, badRequest("%v", err))
+		return
+	}
+	g.Subscription, g.Name, g.GoneAt = r.PathValue("subscription"), r.PathValue("group"), nil
+	if !groupNames.MatchString(g.Name) || g.Location == "" {
+		fail(w, badRequest("the name must have 2 to 90 letters, digits, _, -, (, ) and ., and location must not be empty"))
+		return
+	}
+	status := http.StatusCreated
+	err := s.Update(func(tx *journal.Tx) error {
+		if old, ok := s.groups.Get(groupID(r)); ok {
+			if status = http.StatusOK; old.GoneAt != nil {
+				return &problem{http.StatusConflict, "ResourceGroupBeingDeleted", "the resource group is being deleted"}
+			}
+			if old.Location != g.Location {
+				return &problem{http.StatusConflict, "InvalidResourceGroupLocation", "the resource group is in " + old.Location}
+			}
+		}
+		return s.groups.Put(tx, groupID(r), g)
+	})
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer.JSON(w, status, g.shown())
+}
+
+func (s *System) deleteGroup(w http.ResponseWriter, r *http.Request) {
+	var left time.Duration
+	err := s.Update(func(tx *journal.Tx) error {
+		g, ok := s.groups.Get(groupID(r))
+		if !ok {
+			return notFound("ResourceGroup", r.PathValue("group"))
+		}
+		if g.GoneAt == nil {
+			g.GoneAt = new(s.now().Add(s.cfg.DeleteTime))
+		}
+		left = g.GoneAt.Sub(s.now())
+		return s.groups.Put(tx, groupID(r), g)
+	})
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.later(w, r, left)
+}
+
+// later answers that a deletion goes on, and where and when to ask again.
+func (s *System) later(w http.ResponseWriter, r *http.Request, left time.Duration) {
+	if left <= 0 {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	query := r.URL.Query()
+	w.Header().Set("Location", answer.BaseURL(r)+"/azure/subscriptions/"+r.PathValue("subscription")+"/operationresults/"+
+		r.PathValue("group")+"?api-version="+query.Get("api-version"))
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(left.Seconds()))))
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (s *System) operationResult(w http.ResponseWriter, r *http.Request) {
+	var left time.Duration
+	s.View(func() {
+		if g, ok := s.groups.Get(groupID(r)); ok && g.GoneAt != nil {
+			left = g.GoneAt.Sub(s.now())
+		}
+	})
+	s.later(w, r, left)
+}
+
+func namespaceID(r *http.Request) string {
+	return groupID(r) + "/" + strings.ToLower(r.PathValue("namespace"))
+}
+
+func (s *System) shown(n Namespace) map[string]any {
+	state := "Succeeded"
+	if s.now().Before(n.ReadyAt) {
+		state = "Creating"
+	}
+	return map[string]any{
+		"name": n.Name, "type": "Microsoft.EventHub/Namespaces", "location": n.Location, "sku": n.SKU, "tags": n.Tags,
+		"properties": map[string]any{
+			"provisioningState": state, "kafkaEnabled": true, "serviceBusEndpoint": "https://" + n.host() + ":443/",
+		},
+	}
+}
+
+func (n Namespace) host() string { return n.Name + ".servicebus.example.com" }
+
+func (s *System) namespace(r *http.Request) (Namespace, error) {
+	var n Namespace
+	var ok bool
+	s.View(func() { n, ok = s.namespaces.Get(namespaceID(r)) })
+	if !ok {
+		return n, notFound("Resource", r.PathValue("namespace"))
+	}
+	return n, nil
+}
+
+func (s *System) getNamespace(w http.ResponseWriter, r *http.Request) {
+	n, err := s.namespace(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer.JSON(w, http.StatusOK, s.shown(n))
+}
+
+var namespaceNames = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{4,48}[A-Za-z0-9]$`)
+
+func (s *System) putNamespace(w http.ResponseWriter, r *http.Request) {
+	var n Namespace
+	if err := answer.Decode(r, answer.MaxBody, &n); err != nil {
+		fail(w, badRequest("%v", err))
+		return
+	}
+	n.Name, n.Group = r.PathValue("namespace"), groupID(r)
+	if !namespaceNames.MatchString(n.Name) || n.Location == "" {
+		fail(w, badRequest("the name must have 6 to 50 letters, digits and -, begin with a letter, and location must not be empty"))
+		return
+	}
+	status := http.StatusCreated
+	err := s.Update(func(tx *journal.Tx) error {
+		g, ok := s.groups.Get(groupID(r))
+		if !ok {
+			return notFound("ResourceGroup", r.PathValue("group"))
+		}
+		if g.GoneAt != nil {
+			return &problem{http.StatusConflict, "ResourceGroupBeingDeleted", "the resource group is being deleted"}
+		}
+		n.ReadyAt, n.Key = s.now().Add(s.cfg.CreateTime), uuid.NewString()
+		if old, ok := s.namespaces.Get(namespaceID(r)); ok {
+			status, n.ReadyAt, n.Key = http.StatusOK, old.ReadyAt, old.Key
+		}
+		return s.namespaces.Put(tx, namespaceID(r), n)
+	})
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer.JSON(w, status, s.shown(n))
+}
+
+func (s *System) keys(w http.ResponseWriter, r *http.Request) {
+	n, err := s.namespace(r)
+	rule := r.PathValue("rule")
+	switch {
+	case err != nil:
+		fail(w, err)
+	case rule != "RootManageSharedAccessKey":
+		fail(w, notFound("Resource", rule))
+	case s.now().Before(n.ReadyAt):
+		fail(w, &problem{http.StatusConflict, "NamespaceNotReady", "the namespace is being created"})
+	default:
+		answer.JSON(w, http.StatusOK, map[string]string{
+			"keyName": rule, "primaryKey": n.Key,
+			"primaryConnectionString": "Endpoint=sb://" + n.host() + "/;SharedAccessKeyName=" + rule + ";SharedAccessKey=" + n.Key,
+		})
+	}
+}

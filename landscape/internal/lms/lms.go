@@ -1,0 +1,273 @@
+// Package lms simulates the Logging as a Service of Kyma 1: tenants, and the certificates that let Fluent Bit of a runtime
+// send to them (facts/keb.md 5.12).
+package lms
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+	"github.com/kyma-project/keb/landscape/internal/token"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "lms"
+
+// Config is who may ask, and how long things take.
+type Config struct {
+	Token string // of the header X-LMS-Token
+	// ReadyTime is how long a tenant takes to be ready, SignTime a certificate to be signed.
+	ReadyTime time.Duration
+	SignTime  time.Duration
+	// ExternalURL is the base URL of the landscape in callback URLs; "" takes the host of the request.
+	ExternalURL string
+}
+
+// Tenant is what runtimes of one global account in one region share.
+type Tenant struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Region      string    `json:"region"`
+	SAMLGroups  []string  `json:"samlGroups,omitempty"`
+	ClusterType string    `json:"clusterType"`
+	DataCenter  string    `json:"datacenter"`
+	Environment string    `json:"environment"`
+	Project     string    `json:"project"`
+	SAMLTenant  string    `json:"samlTenant,omitempty"`
+	DNS         string    `json:"dns"`
+	CreatedAt   time.Time `json:"createdAt"`
+}
+
+// Certificate is what was asked for with a CSR, and is there at SignedAt.
+type Certificate struct {
+	ID         string    `json:"id"`
+	Tenant     string    `json:"tenant"`
+	CommonName string    `json:"commonName"`
+	SignedAt   time.Time `json:"signedAt"`
+	PEM        string    `json:"cert"`
+}
+
+var (
+	regions      = map[string]bool{"eu": true, "us": true, "aus": true}
+	clusterTypes = map[string]bool{"ha": true, "single-node": true}
+)
+
+var errNotFound = errors.New("not found")
+
+// System is the simulator.
+type System struct {
+	*journal.Store
+	cfg          Config
+	now          func() time.Time
+	signer       signer
+	tenants      *journal.Table[Tenant]
+	certificates *journal.Table[Certificate]
+	byName       journal.Index // of tenants, by name and region
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory).
+func New(cfg Config, path string, now func() time.Time) (*System, error) {
+	s := &System{
+		cfg: cfg, now: now, tenants: journal.NewTable[Tenant]("tenant"), certificates: journal.NewTable[Certificate]("certificate"),
+	}
+	s.tenants.OnChange(func(id string, t Tenant, gone bool) {
+		if gone {
+			s.byName.Set(id)
+			return
+		}
+		s.byName.Set(id, key(t))
+	})
+	var err error
+	if s.signer, err = newSigner(); err != nil {
+		return nil, err
+	}
+	if s.Store, err = journal.Open(path, s.tenants, s.certificates); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func key(t Tenant) string { return t.Name + "/" + t.Region }
+
+// Handler serves the paths under /lms.
+func (s *System) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /lms/tenants", s.authorized(s.create))
+	mux.HandleFunc("GET /lms/tenants/{id}", s.authorized(s.get))
+	mux.HandleFunc("GET /lms/tenants/{id}/status", s.authorized(s.status))
+	mux.HandleFunc("POST /lms/tenants/{id}/certs", s.authorized(s.sign))
+	mux.HandleFunc("GET /lms/tenants/{id}/certs/ca", s.authorized(s.ca))
+	mux.HandleFunc("GET /lms/certs/{id}", s.authorized(s.callback))
+	return mux
+}
+
+// fail answers in the form of facts/keb.md 5.12.
+func fail(w http.ResponseWriter, status int, message string) {
+	answer.JSON(w, status, map[string]string{"message": message, "error": http.StatusText(status)})
+}
+
+func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !token.Equal(r.Header.Get("X-LMS-Token"), s.cfg.Token) {
+			fail(w, http.StatusUnauthorized, "missing or wrong X-LMS-Token")
+			return
+		}
+		next(w, r)
+	}
+}
+
+// create answers with the id of the tenant of that name and region, which it makes when there is none. That a repeated
+// POST answers the same id is an assumption: the API has no list, and a client that died before it saved the id needs some
+// way to come by it again.
+func (s *System) create(w http.ResponseWriter, r *http.Request) {
+	var t Tenant
+	if err := answer.Decode(r, answer.MaxBody, &t); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	switch {
+	case !name(t.Name):
+		fail(w, http.StatusBadRequest, "name must have 1 to 50 letters and digits")
+		return
+	case !regions[t.Region]:
+		fail(w, http.StatusBadRequest, "region must be eu, us or aus")
+		return
+	case !clusterTypes[t.ClusterType]:
+		fail(w, http.StatusBadRequest, "clusterType must be ha or single-node")
+		return
+	}
+	err := s.Update(func(tx *journal.Tx) error {
+		if ids := s.byName.IDs(key(t)); len(ids) > 0 {
+			t.ID = ids[0]
+			return nil
+		}
+		t.ID, t.CreatedAt = uuid.NewString(), s.now()
+		t.DNS = "t" + strconv.FormatInt(tx.Next(), 10) + "." + t.Region + ".lms.example.com"
+		return s.tenants.Put(tx, t.ID, t)
+	})
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer.JSON(w, http.StatusOK, map[string]string{"id": t.ID})
+}
+
+func name(s string) bool {
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 50
+}
+
+// tenant is the tenant of the path; without one it has answered.
+func (s *System) tenant(w http.ResponseWriter, r *http.Request) (Tenant, bool) {
+	var t Tenant
+	var ok bool
+	s.View(func() { t, ok = s.tenants.Get(r.PathValue("id")) })
+	if !ok {
+		fail(w, http.StatusNotFound, "tenant not found")
+	}
+	return t, ok
+}
+
+func (s *System) get(w http.ResponseWriter, r *http.Request) {
+	if t, ok := s.tenant(w, r); ok {
+		answer.JSON(w, http.StatusOK, map[string]string{"id": t.ID, "dns": t.DNS})
+	}
+}
+
+func (s *System) ready(t Tenant) bool { return !s.now().Before(t.CreatedAt.Add(s.cfg.ReadyTime)) }
+
+func (s *System) status(w http.ResponseWriter, r *http.Request) {
+	t, ok := s.tenant(w, r)
+	if !ok {
+		return
+	}
+	ready, state := s.ready(t), "yellow"
+	if ready {
+		state = "green"
+	}
+	answer.JSON(w, http.StatusOK, map[string]any{"kibanaDNSResolves": ready, "elasticsearchDNSResolves": ready, "kibanaState": state})
+}
+
+func (s *System) sign(w http.ResponseWriter, r *http.Request) {
+	t, ok := s.tenant(w, r)
+	if !ok {
+		return
+	}
+	var body struct {
+		CSR string `json:"csr"`
+	}
+	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if !s.ready(t) {
+		fail(w, http.StatusConflict, "the tenant is not ready")
+		return
+	}
+	c, err := s.signer.sign(body.CSR, s.now())
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	c.ID, c.Tenant, c.SignedAt = uuid.NewString(), t.ID, s.now().Add(s.cfg.SignTime)
+	if err := s.Update(func(tx *journal.Tx) error { return s.certificates.Put(tx, c.ID, c) }); err != nil {
+		fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	base := s.cfg.ExternalURL
+	if base == "" {
+		base = answer.BaseURL(r)
+	}
+	answer.JSON(w, http.StatusOK, map[string]string{"callbackUrl": base + "/lms/certs/" + c.ID})
+}
+
+func (s *System) callback(w http.ResponseWriter, r *http.Request) {
+	var c Certificate
+	var ok bool
+	s.View(func() { c, ok = s.certificates.Get(r.PathValue("id")) })
+	if !ok || s.now().Before(c.SignedAt) {
+		fail(w, http.StatusNotFound, errNotFound.Error())
+		return
+	}
+	answer.JSON(w, http.StatusOK, map[string]string{"cert": c.PEM})
+}
+
+func (s *System) ca(w http.ResponseWriter, r *http.Request) {
+	if _, ok := s.tenant(w, r); ok {
+		answer.JSON(w, http.StatusOK, map[string]string{"cert": s.signer.ca})
+	}
+}
+
+func encode(der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// request decodes a CSR and checks that its sender has the key.
+func request(text string) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, errors.New("csr must be a PEM block CERTIFICATE REQUEST")
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, errors.New("csr cannot be read")
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, errors.New("csr is not signed with its key")
+	}
+	if csr.Subject.CommonName == "" {
+		return nil, errors.New("csr has no common name")
+	}
+	return csr, nil
+}
