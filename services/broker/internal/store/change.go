@@ -61,7 +61,7 @@ type Request struct {
 }
 
 // InsertOperation records a new, pending operation and that its request is to be published, and makes it the newest of its
-// instance.
+// instance. A deprovisioning, also one that suspends, revokes the bindings of the instance.
 func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 	payload, err := json.Marshal(event.OperationRequested{Operation: r.Operation, RequestedAt: r.At})
 	if err != nil {
@@ -83,7 +83,10 @@ func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 	t.touch(r.Operation.InstanceID)
 	_, err = t.tx.ExecContext(ctx, `UPDATE broker.instances SET operation_id = $2 WHERE id = $1 AND operation_id <> $2`,
 		r.Operation.InstanceID, r.Operation.ID)
-	return wrap(ctx, "insert operation", err)
+	if err != nil || r.Operation.Type != event.Deprovision {
+		return wrap(ctx, "insert operation", err)
+	}
+	return t.RevokeBindings(ctx, r.Operation.InstanceID, r.At)
 }
 
 // Supersede marks an unfinished operation as ended by a deprovisioning.

@@ -1,0 +1,220 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// Order asks for a binding.
+type Order struct {
+	InstanceID, BindingID string
+	// ServiceID and PlanID are empty for a rotation that does not say.
+	ServiceID, PlanID string
+	// Expiration is how long it is to last; Given tells that the order says so.
+	Expiration time.Duration
+	Given      bool
+	// Predecessor is the binding that this one is to replace; empty when it is no rotation.
+	Predecessor string
+}
+
+// Bind makes a binding, or returns the one that is there already; existed tells which. Errors for the platform are
+// *osb.Error, others are those of the store. After any error the same order may come again.
+func (s *Service) Bind(ctx context.Context, o Order) (made *Made, existed bool, err error) {
+	var b *store.Binding
+	err = s.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
+		var err error
+		b, existed, err = s.reserve(ctx, tx, o)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if !existed {
+		if err := s.make(ctx, b); err != nil {
+			return nil, false, err
+		}
+	}
+	made, err = s.open(b)
+	return made, existed, err
+}
+
+// reserve claims the row of a new binding, or finds the binding.
+func (s *Service) reserve(ctx context.Context, tx *store.Tx, o Order) (b *store.Binding, existed bool, err error) {
+	now := s.deps.Now()
+	i, err := tx.Lock(ctx, o.InstanceID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && !i.DeletedAt.IsZero() {
+		return nil, false, osb.NotFound("there is no such service instance")
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if err := s.bindable(ctx, tx, i, o); err != nil {
+		return nil, false, err
+	}
+	b, err = tx.Binding(ctx, o.InstanceID, o.BindingID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		return nil, false, err
+	default:
+		if existed, err = existing(b, o, now); existed || err != nil {
+			return b, existed, err
+		}
+	}
+	if err := s.predecessor(ctx, tx, &o, now); err != nil {
+		return nil, false, err
+	}
+	others, err := tx.OtherBindings(ctx, i.ID, o.BindingID, now)
+	if err != nil {
+		return nil, false, err
+	}
+	if others >= s.cfg.Limit {
+		return nil, false, osb.Unprocessable("the instance has %d bindings that have not expired, and may have no more: "+
+			"unbind one, or wait until one expires", others)
+	}
+	b = &store.Binding{
+		InstanceID: i.ID, ID: o.BindingID, Subscription: i.Context.Subscription(), Expiration: o.Expiration,
+		Predecessor: o.Predecessor, CreatedAt: now, ExpiresAt: now.Add(o.Expiration),
+	}
+	if b.RuntimeID, err = tx.RuntimeID(ctx, i.ID); err != nil {
+		return nil, false, err
+	}
+	s.claim(b, uuid.NewString(), now)
+	return b, false, tx.ReserveBinding(ctx, b)
+}
+
+// bindable refuses an order for an instance that has no runtime at present, or not of such a plan.
+func (s *Service) bindable(ctx context.Context, tx *store.Tx, i *instance.Instance, o Order) error {
+	newest, err := tx.Operation(ctx, i.OperationID)
+	if err != nil {
+		return err
+	}
+	if o.ServiceID != "" && (i.ServiceID != o.ServiceID || i.Plan.ID != o.PlanID) {
+		return osb.BadRequest("service_id and plan_id must be those of the service instance")
+	}
+	if !s.deps.Offers.IsBindable(i.Plan.ID) {
+		return osb.BadRequest("plan %q is not bindable", i.Plan.Name)
+	}
+	if o.Predecessor != "" && !s.deps.Offers.IsBindingRotatable(i.Plan.ID) {
+		return osb.BadRequest("bindings of plan %q cannot be rotated: leave out predecessor_binding_id", i.Plan.Name)
+	}
+	if err := busy(newest); err != nil {
+		return err
+	}
+	switch {
+	case newest.Type == event.Deprovision && newest.State == event.Succeeded && !newest.Suspension:
+		return osb.NotFound("the service instance is deleted")
+	case newest.Type == event.Deprovision && newest.Suspension:
+		return osb.BadRequest("the service instance is suspended: it has no runtime")
+	case newest.Type == event.Deprovision, newest.Type == event.Provision && newest.State != event.Succeeded:
+		return osb.BadRequest("the service instance is not provisioned")
+	}
+	return nil
+}
+
+// busy refuses while the runtime of an instance comes, goes or changes (facts/osb.md B21). An upgrade leaves it usable.
+func busy(newest *instance.Operation) error {
+	switch newest.Type {
+	case event.Provision, event.Update, event.Deprovision:
+		if !newest.State.Final() {
+			return osb.ConcurrencyError()
+		}
+	}
+	return nil
+}
+
+// existing decides about an order for a binding that has a row; false means that the order may take the row over.
+func existing(b *store.Binding, o Order, now time.Time) (bool, error) {
+	same := b.Predecessor == o.Predecessor && (b.Expiration == o.Expiration || o.Predecessor != "" && !o.Given)
+	switch {
+	case b.Usable(now) && same:
+		return true, nil
+	case b.Usable(now):
+		return false, osb.Conflict("a binding with this id exists, with other parameters")
+	case !b.MadeAt.IsZero() && !now.Before(b.ExpiresAt):
+		return false, osb.BadRequest("a binding with this id has expired and is not removed yet: use another id")
+	case !b.MadeAt.IsZero():
+		return false, errBusy("the binding with this id is being removed: try again later, or use another id")
+	case b.Claimed(now) && !same && b.RevokedAt.IsZero():
+		return false, osb.Conflict("a binding with this id is being made, with other parameters")
+	case b.Claimed(now):
+		return false, errBusy("another request for the binding with this id is in progress: try again when it has ended")
+	}
+	return false, nil
+}
+
+// errBusy is osb.ConcurrencyError about a binding.
+func errBusy(description string) *osb.Error {
+	e := osb.ConcurrencyError()
+	e.Description = description
+	return e
+}
+
+// predecessor gives a rotation the parameters of the binding that it replaces.
+func (s *Service) predecessor(ctx context.Context, tx *store.Tx, o *Order, now time.Time) error {
+	if o.Predecessor == "" {
+		return nil
+	}
+	p, err := tx.Binding(ctx, o.InstanceID, o.Predecessor)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if err != nil || !p.Usable(now) {
+		return osb.BadRequest("predecessor_binding_id must name a binding of this service instance that has not expired")
+	}
+	if o.Given && o.Expiration != p.Expiration {
+		return osb.BadRequest("parameters must be left out, or be those of the binding that predecessor_binding_id names")
+	}
+	o.Expiration = p.Expiration
+	return nil
+}
+
+// make lets the worker runtime make the access of a reserved binding, and keeps it.
+func (s *Service) make(ctx context.Context, b *store.Binding) error {
+	a, err := s.ask(ctx, b)
+	if err == nil {
+		b.MadeAt, b.ExpiresAt = s.deps.Now(), a.ExpiresAt
+		err = s.seal(b, a.Kubeconfig)
+	}
+	if err != nil {
+		s.release(ctx, b, s.deps.Now().Add(s.cfg.Grace))
+		if errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+		return osb.Unavailable(err)
+	}
+	// Even if the platform has hung up: what is made is worth keeping.
+	wanted, err := s.deps.Store.FinishBinding(context.WithoutCancel(ctx), b)
+	if err != nil {
+		return err
+	}
+	if !wanted {
+		// The instance is being deprovisioned.
+		s.release(ctx, b, s.deps.Now())
+		return osb.ConcurrencyError()
+	}
+	return nil
+}
+
+func (s *Service) ask(ctx context.Context, b *store.Binding) (event.BindAnswer, error) {
+	var a event.BindAnswer
+	at, err := s.access(ctx, b)
+	if err != nil {
+		return a, err
+	}
+	err = s.deps.Asker.AskWithin(ctx, s.cfg.Timeout, event.AskBind, event.BindRequest{
+		Runtime: at, BindingID: b.ID, ExpirationSeconds: int64(b.Expiration / time.Second),
+	}, &a)
+	if err == nil && (a.Kubeconfig == "" || !a.ExpiresAt.After(s.deps.Now())) {
+		err = errors.New("the worker runtime has answered without a kubeconfig that works")
+	}
+	return a, err
+}

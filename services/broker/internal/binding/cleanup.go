@@ -1,0 +1,67 @@
+package binding
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// batch is how many bindings are removed at the same time.
+const batch = 8
+
+// Run removes the bindings that have expired, were revoked, or were never finished, until ctx ends. What fails is tried again.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.deps.Log.Warn("clean-up of bindings failed, trying again", "err", err)
+		}
+	}
+}
+
+func (s *Service) sweep(ctx context.Context) error {
+	for ctx.Err() == nil {
+		now := s.deps.Now()
+		var claimed store.Binding
+		s.claim(&claimed, uuid.NewString(), now)
+		due, err := s.deps.Store.ClaimDueBindings(ctx, claimed.Claim, now, claimed.ClaimedUntil, claimed.DueAt, batch)
+		if err != nil {
+			return err
+		}
+		var removals sync.WaitGroup
+		for _, b := range due {
+			removals.Go(func() { s.cleanUp(ctx, b) })
+		}
+		removals.Wait()
+		if len(due) < batch {
+			break
+		}
+	}
+	return s.deps.Store.PurgeRemovedBindings(ctx, s.deps.Now().Add(-s.cfg.Keep))
+}
+
+func (s *Service) cleanUp(ctx context.Context, b *store.Binding) {
+	log := s.deps.Log.With("instance_id", b.InstanceID, "binding_id", b.ID)
+	if err := s.remove(ctx, b); err != nil {
+		if ctx.Err() == nil {
+			log.Warn("access of a binding not removed, trying again", "err", err)
+		}
+		s.release(ctx, b, s.deps.Now().Add(s.cfg.Every))
+		return
+	}
+	if _, err := s.deps.Store.RemoveBinding(ctx, b, s.deps.Now()); err != nil {
+		log.Warn("binding not removed, trying again", "err", err)
+		return
+	}
+	log.Info("binding removed", "finished", !b.MadeAt.IsZero(), "expires_at", b.ExpiresAt)
+}

@@ -1,0 +1,32 @@
+-- +goose Up
+-- Service bindings. A row is reserved before the access in the runtime is made, and removed after that is: whatever there
+-- is in a runtime has a row here. Whoever works on the access holds the claim until claimed_until. due_at is when the
+-- clean-up looks at the row: when the binding expires, is revoked, or was never finished.
+CREATE TABLE broker.bindings (
+    instance_id        text NOT NULL REFERENCES broker.instances (id) ON DELETE CASCADE,
+    id                 text NOT NULL,
+    subscription       text NOT NULL,
+    runtime_id         text NOT NULL,
+    expiration_seconds integer NOT NULL,
+    predecessor        text NOT NULL DEFAULT '',
+    created_at         timestamptz NOT NULL,
+    expires_at         timestamptz NOT NULL,
+    -- made_at is null until the access was made; sealed is its kubeconfig, empty before and once it is revoked.
+    made_at            timestamptz,
+    sealed             text NOT NULL DEFAULT '',
+    revoked_at         timestamptz,
+    claim              text NOT NULL DEFAULT '',
+    claimed_until      timestamptz NOT NULL,
+    due_at             timestamptz NOT NULL,
+    PRIMARY KEY (instance_id, id)
+);
+CREATE INDEX bindings_due ON broker.bindings (due_at);
+
+-- What was bound once: a platform that asks again learns that it is gone.
+CREATE TABLE broker.removed_bindings (
+    instance_id text NOT NULL REFERENCES broker.instances (id) ON DELETE CASCADE,
+    id          text NOT NULL,
+    removed_at  timestamptz NOT NULL,
+    PRIMARY KEY (instance_id, id)
+);
+CREATE INDEX removed_bindings_removed ON broker.removed_bindings (removed_at);
