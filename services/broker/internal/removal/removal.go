@@ -47,8 +47,12 @@ var errOutdated = errors.New("the instance has a newer operation")
 
 // Run removes the instance and its credentials when every step of the deprovisioning was completed. Otherwise it only
 // marks the instance deleted: the platform sees it gone, and a later operation still finds what it needs. An instance
-// that has a newer operation is not touched.
+// that has a newer operation is not touched, nor is one that is only suspended.
 func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if op.Temporary {
+		log.Info("instance stays: it is suspended")
+		return op, 0, nil
+	}
 	// The facts that say so may still be on their way, so the orchestrator itself is asked.
 	open, err := s.notCompleted(ctx, op.ID)
 	if err != nil {
@@ -97,4 +101,12 @@ func (s *Step) notCompleted(ctx context.Context, operationID string) ([]string, 
 		}
 	}
 	return nil, errors.New("ask which steps are not completed: the orchestrator does not know the operation")
+}
+
+// Describe says what the step does.
+func Describe() worker.Description {
+	return worker.Description{
+		Summary: "Removes the instance and its credentials from the broker's database. It keeps an instance that is only suspended, " +
+			"and marks one deleted whose deprovisioning has left steps not completed.",
+	}
 }

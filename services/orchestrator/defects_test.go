@@ -1,0 +1,115 @@
+package orchestrator_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// These are defects of the original (facts/keb.md section 11), by their numbers there, as its users would have seen them.
+
+// 12.
+func TestASuccessIsStoredBeforeAnybodyIsTold(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	var mu sync.Mutex
+	states := map[string]event.OperationState{}
+	sub, err := s.bus.NATS().Subscribe("keb.fact.*.operation-succeeded", func(m *nats.Msg) {
+		e, err := bus.Decode(m.Header, m.Data)
+		if err != nil {
+			return
+		}
+		told, err := bus.Data[event.OperationSucceeded](e)
+		if err != nil {
+			return
+		}
+		var state string
+		if err := s.db.Get(&state, `SELECT state FROM orchestrator.operations WHERE id = $1`, told.OperationID); err != nil {
+			state = err.Error()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		states[told.OperationID] = event.OperationState(state)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+	const n = 20
+	var operations []event.Operation
+	for i := range n {
+		operations = append(operations, operation(event.Provision, "i-"+string(rune('a'+i)), "azure"))
+	}
+	s.request(operations...)
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	testkit.Eventually(t, patience, "every success is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(states) == n
+	})
+	for id, state := range states {
+		if state != event.Succeeded {
+			t.Errorf("operation %s was told to have succeeded, and was %s", id, state)
+		}
+	}
+}
+
+// 18.
+func TestAnOperationThatWaitsItsTurnUsesUpNoTimeAndHoldsNobodyUp(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	open := make(gate)
+	s.script.set("Change", open.step)
+	first, second := operation(event.Update, "busy", "azure"), operation(event.Update, "busy", "azure")
+	s.request(first)
+	s.await(first, event.InProgress)
+	s.request(second)
+	s.await(second, event.Pending)
+	s.run(operation(event.Provision, "other", "azure"))
+	close(open)
+	s.await(second, event.Succeeded)
+	var times struct {
+		Created  time.Time `db:"created_at"`
+		Started  time.Time `db:"started_at"`
+		Deadline time.Time `db:"deadline"`
+	}
+	if err := s.db.Get(&times, `SELECT created_at, started_at, deadline FROM orchestrator.operations WHERE id = $1`, second.ID); err != nil {
+		t.Fatal(err)
+	}
+	if !times.Started.After(times.Created) || !times.Deadline.Equal(times.Started.Add(time.Hour)) {
+		t.Errorf("created %s, started %s, deadline %s: the time runs from the start", times.Created, times.Started, times.Deadline)
+	}
+}
+
+// 15.
+func TestOrchestratorsThatCollideDoNotMakeAnOperationWait(t *testing.T) {
+	s := newSystem(t)
+	s.orchestrator()
+	s.orchestrator()
+	s.start()
+	began := time.Now()
+	var operations []event.Operation
+	for i := range 60 {
+		operations = append(operations, operation(event.Provision, "i-"+string(rune('A'+i)), "azure"))
+	}
+	s.request(operations...)
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	var longest float64
+	if err := s.db.Get(&longest, `SELECT max(extract(epoch FROM finished_at - started_at)) FROM orchestrator.operations`); err != nil {
+		t.Fatal(err)
+	}
+	// The original waited a minute after the second conflict.
+	if longest > 30 {
+		t.Errorf("an operation took %.0f s of %s", longest, time.Since(began))
+	}
+}

@@ -1,0 +1,63 @@
+package orchestrator_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+func suspension(instance string) event.Operation {
+	op := by("me@example.org", operation(event.Deprovision, instance, "trial"))
+	op.Temporary = true
+	return op
+}
+
+// saving lets a step of the provisioning save what it has made.
+func saving(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+	var own map[string]any
+	if err := op.Details("alpha", &own); err != nil {
+		return op, 0, err
+	}
+	if own["id"] != nil {
+		return worker.Skip(op, "it is there already")
+	}
+	return op, 0, op.SaveDetails(map[string]any{"id": op.ID})
+}
+
+func TestASuspendedInstanceComesBackWithEverythingMadeAnew(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("First", saving)
+	s.run(by("me@example.org", operation(event.Provision, "i", "trial")))
+	s.run(suspension("i"))
+	if n := s.users("i"); n != 2 {
+		t.Errorf("%d requests name a user, want 2: the instance is only suspended", n)
+	}
+	back := operation(event.Provision, "i", "trial")
+	s.run(back)
+	for _, line := range s.history(back.ID) {
+		if line == "First skipped" {
+			t.Error("the provisioning takes what the suspension has removed for there")
+		}
+	}
+}
+
+func TestADeprovisioningAfterASuspensionWithLeftoversRunsEveryStep(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.run(operation(event.Provision, "i", "trial"))
+	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "down", Message: "ext is down"})
+	})
+	s.run(suspension("i"))
+	s.script.set("Remove_First", done)
+	s.run(operation(event.Deprovision, "i", "trial"))
+	for _, step := range []string{"Remove_First", "Remove_Second"} {
+		if n := s.script.count(step); n != 2 {
+			t.Errorf("%s ran %d times, want once in each operation", step, n)
+		}
+	}
+}
