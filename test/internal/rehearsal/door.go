@@ -1,0 +1,203 @@
+package rehearsal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Fault is what the external systems do while a step runs.
+type Fault struct {
+	// Status answers every call with it, and an empty body.
+	Status int
+	// Garbage answers every call with 200 and a page that is no answer.
+	Garbage bool
+	// Silent answers no call.
+	Silent bool
+	// KillAfter lets the systems do as many calls, and then the process of the worker is gone: the answer of the last one is
+	// not read, and the result is lost. 0 means never.
+	KillAfter int
+}
+
+// door stands in front of the landscape, between it and the workers: it notes their calls and can spoil them.
+type door struct {
+	next http.Handler
+
+	mu    sync.Mutex
+	fault *Fault
+	kill  context.CancelFunc
+	calls []worker.Call
+	// refused is a path that is answered with 500.
+	refused string
+}
+
+// arm begins the execution of a step, disarm ends it and returns its calls.
+func (d *door) arm(f *Fault, kill context.CancelFunc) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault, d.kill, d.calls = f, kill, nil
+}
+
+func (d *door) disarm() []worker.Call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault, d.kill = nil, nil
+	return d.calls
+}
+
+// note counts a call and returns what is to happen to it.
+func (d *door) note(c worker.Call) (f Fault, nth int, kill context.CancelFunc) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, c)
+	if d.fault == nil {
+		return Fault{}, len(d.calls), nil
+	}
+	return *d.fault, len(d.calls), d.kill
+}
+
+// ServeHTTP implements http.Handler.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/admin/") {
+		d.next.ServeHTTP(w, r)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	call, ok := callOf(r, body)
+	if !ok { // tokens are the client's business
+		d.next.ServeHTTP(w, r)
+		return
+	}
+	f, nth, kill := d.note(call)
+	switch {
+	case d.refuses(r.URL.Path):
+		w.WriteHeader(http.StatusInternalServerError)
+	case f.Status != 0:
+		w.WriteHeader(f.Status)
+	case f.Garbage:
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<html><body>Welcome to the proxy</body></html>")
+	case f.Silent:
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	case f.KillAfter > 0 && nth > f.KillAfter:
+		panic(http.ErrAbortHandler)
+	case f.KillAfter > 0 && nth == f.KillAfter:
+		d.next.ServeHTTP(httptest.NewRecorder(), r)
+		kill()
+		panic(http.ErrAbortHandler)
+	default:
+		d.next.ServeHTTP(w, r)
+	}
+}
+
+func (d *door) refuse(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused = path
+}
+
+func (d *door) refuses(path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refused != "" && path == d.refused
+}
+
+// graphQLField is the field of a query or mutation, behind its alias.
+var graphQLField = regexp.MustCompile(`\bresult\s*:\s*([A-Za-z]+)|^[^{]*\{\s*([A-Za-z]+)`)
+
+// callOf names a call as the steps describe theirs; false for a request for a token.
+func callOf(r *http.Request, body []byte) (worker.Call, bool) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	system := parts[0]
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/token") && strings.Contains(r.URL.Path, "/oauth2/"):
+		return worker.Call{}, false
+	case strings.HasSuffix(r.URL.Path, "/graphql"):
+		var q struct {
+			Query string `json:"query"`
+		}
+		_ = json.Unmarshal(body, &q) // what is no query has no name
+		m := graphQLField.FindStringSubmatch(q.Query)
+		if m == nil {
+			return worker.Call{System: system, Operation: "(no query)"}, true
+		}
+		return worker.Call{System: system, Operation: m[1] + m[2]}, true
+	case system == "k8s":
+		return kubernetesCall(r.Method, parts), true
+	}
+	return worker.Call{System: system, Operation: r.Method + " /" + strings.Join(parts[1:], "/")}, true
+}
+
+// kubernetesCall turns /k8s/<cluster>/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name> into "get <resource>".
+func kubernetesCall(method string, parts []string) worker.Call {
+	c := worker.Call{System: parts[1]}
+	rest := parts[2:]
+	if parts[1] == "runtimes" {
+		c.System, rest = "runtime", parts[3:]
+	}
+	if len(rest) > 0 && rest[0] == "api" {
+		rest = rest[2:]
+	} else {
+		rest = rest[min(3, len(rest)):]
+	}
+	if len(rest) > 2 && rest[0] == "namespaces" {
+		rest = rest[2:]
+	}
+	resource := ""
+	if len(rest) > 0 {
+		resource = rest[0]
+	}
+	named := len(rest) > 1
+	if len(rest) > 2 {
+		resource += "/" + rest[2]
+	}
+	verb := map[string]string{
+		http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	}[method]
+	if method == http.MethodGet {
+		if verb = "list"; named {
+			verb = "get"
+		}
+	}
+	c.Operation = verb + " " + resource
+	return c
+}
+
+// Matches tells whether an observed call is of a described kind: "{...}" in the description stands for one word of the path.
+func Matches(described, observed worker.Call) bool {
+	if described.System != observed.System {
+		return false
+	}
+	want, got := strings.Split(described.Operation, "/"), strings.Split(observed.Operation, "/")
+	if len(want) > len(got) {
+		return false
+	}
+	// A described route is relative to the base URL of the system, so the observed path may have more in front.
+	if method, _, _ := strings.Cut(want[0], " "); !strings.HasPrefix(got[0], method) {
+		return false
+	}
+	if len(want) == 1 {
+		return described.Operation == observed.Operation
+	}
+	got = got[len(got)-len(want)+1:]
+	for i, w := range want[1:] {
+		w, _, _ = strings.Cut(w, "?")
+		if !strings.HasPrefix(w, "{") && w != "" && w != got[i] {
+			return false
+		}
+	}
+	return true
+}

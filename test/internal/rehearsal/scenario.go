@@ -1,0 +1,128 @@
+package rehearsal
+
+import (
+	"encoding/json"
+	"io/fs"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/processes"
+)
+
+// Scenario is an operation and what has to be there before it.
+type Scenario struct {
+	Name string
+	// Overlays are applied to the built-in processes.
+	Overlays []fs.FS
+	// Before are run first, without faults, and must succeed.
+	Before []event.Operation
+	Tested event.Operation
+}
+
+const canary = "CANARY-7f3b9c"
+
+// Credentials are what the workers may claim.
+func Credentials() map[string]any {
+	return map[string]any{event.CredentialsServiceManager: map[string]any{
+		"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",
+		"url": "https://" + canary + ".example.com", "xsappname": "x",
+	}}
+}
+
+// Processes are the built-in processes with overlays.
+func Processes(t testing.TB, overlays ...fs.FS) process.Set {
+	t.Helper()
+	set, err := process.Load(processes.FS, overlays...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// Operation is an operation of a type on the sample instance, which has plan azure and Service Manager credentials.
+func Operation(kind event.OperationType) event.Operation {
+	op := event.Operation{
+		ID: uuid.NewString(), Type: kind, InstanceID: "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20",
+		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
+		Context: event.Context{GlobalAccountID: "ga-1", SubaccountID: "sa-1", UserID: "a@example.com", PlatformRegion: "cf-eu10"},
+		Runtime: event.Runtime{Name: "demo", ShootName: "c-1a2b3c4", ShootDomain: "c-1a2b3c4.kyma.example.com", Provider: "azure", Region: "eastus"},
+		Parameters: json.RawMessage(`{"name":"demo","region":"eastus","machineType":"Standard_D4_v3","autoScalerMin":3,"autoScalerMax":5,
+			"maxSurge":1,"maxUnavailable":0,"volumeSizeGb":50,"administrators":["a@example.com"],
+			"oidc":{"clientID":"c","issuerURL":"https://issuer.example.com","groupsClaim":"groups","signingAlgs":["RS256"],"usernameClaim":"sub","usernamePrefix":"-"}}`),
+		Credentials: []string{event.CredentialsServiceManager},
+	}
+	switch kind {
+	case event.Update:
+		op.Parameters = json.RawMessage(`{"name":"demo","region":"eastus","machineType":"Standard_D8_v3","autoScalerMin":3,"autoScalerMax":9,
+			"maxSurge":1,"maxUnavailable":0,"volumeSizeGb":50,"administrators":["b@example.com"]}`)
+		op.Context.LicenseType = "CUSTOMER"
+		op.Update = &event.Changes{
+			Parameters:  json.RawMessage(`{"machineType":"Standard_D8_v3","autoScalerMax":9,"administrators":["b@example.com"]}`),
+			Credentials: []string{event.CredentialsServiceManager}, LicenseType: true,
+		}
+	case event.UpgradeKyma:
+		op.Upgrade = &event.Upgrade{OrchestrationID: uuid.NewString(), Notification: true}
+	case event.UpgradeCluster:
+		op.Upgrade = &event.Upgrade{OrchestrationID: uuid.NewString(), KubernetesVersion: "1.31.2", Notification: true}
+	}
+	return op
+}
+
+// Scenarios are the operations that together run every step.
+func Scenarios() []Scenario {
+	provision := Operation(event.Provision)
+	return []Scenario{
+		{Name: "provision", Tested: provision},
+		{Name: "update", Before: []event.Operation{provision}, Tested: Operation(event.Update)},
+		{Name: "upgradeKyma", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeKyma)},
+		{Name: "upgradeCluster", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeCluster)},
+		{Name: "deprovision", Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
+	}
+}
+
+// Play runs a scenario in a world of its own, with a hook for the tested operation.
+func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
+	t.Helper()
+	w := NewWorld(t)
+	set := Processes(t, s.Overlays...)
+	var left Left
+	for _, op := range s.Before {
+		run := w.Do(set[op.Type], op, left, Credentials(), nil)
+		if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+			t.Fatalf("%s before it: %+v %+v", op.Type, status, status.Error)
+		}
+		left = run.Left()
+	}
+	return w, w.Do(set[s.Tested.Type], s.Tested, left, Credentials(), hook)
+}
+
+// Variants are operations on other plans, and on instances in other states, for the paths that Scenarios do not take.
+func Variants() []Scenario {
+	plan := func(op event.Operation, id, name, provider, region string) event.Operation {
+		op.Plan, op.Runtime.Provider, op.Runtime.Region = event.Plan{ID: id, Name: name}, provider, region
+		return op
+	}
+	trial := func(kind event.OperationType) event.Operation {
+		return plan(Operation(kind), "7d55d31d-35ae-4438-bf13-6ffdfa107d9f", "trial", "azure", "westeurope")
+	}
+	suspend := trial(event.Deprovision)
+	suspend.Temporary = true
+	preview := plan(Operation(event.Provision), "5cb3d976-b85c-42ea-a636-79cadda109a9", "preview", "aws", "eu-central-1")
+	cleanup := Operation(event.Deprovision)
+	cleanup.UserAgent = "accountcleanup-job"
+	dryKyma, dryCluster := Operation(event.UpgradeKyma), Operation(event.UpgradeCluster)
+	dryKyma.Upgrade.DryRun, dryCluster.Upgrade.DryRun = true, true
+	provision := Operation(event.Provision)
+	return []Scenario{
+		{Name: "provision trial", Tested: trial(event.Provision)},
+		{Name: "suspend trial", Before: []event.Operation{trial(event.Provision)}, Tested: suspend},
+		{Name: "unsuspend trial", Before: []event.Operation{trial(event.Provision), suspend}, Tested: trial(event.Provision)},
+		{Name: "provision preview", Tested: preview},
+		{Name: "clean up an account", Before: []event.Operation{provision}, Tested: cleanup},
+		{Name: "dry run of an upgrade of Kyma", Before: []event.Operation{provision}, Tested: dryKyma},
+		{Name: "dry run of an upgrade of the cluster", Before: []event.Operation{provision}, Tested: dryCluster},
+	}
+}

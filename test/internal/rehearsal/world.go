@@ -1,0 +1,426 @@
+// Package rehearsal runs operations through the real engine, the real process definitions, all steps of the step workers and the
+// simulated landscape in one goroutine: without a bus and a database, and with a clock that jumps to whatever is due next. A
+// provisioning with its hours of waiting takes milliseconds, and every call and every result can be spoilt.
+package rehearsal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+)
+
+const (
+	// takes is how long clusters and reconciliations take.
+	takes = 10 * time.Minute
+	// poll is the time between two looks of a step.
+	poll = time.Minute
+	// rounds bounds an operation that goes round and round.
+	rounds = 20_000
+)
+
+// Execution is one execution of a step, as it was seen from outside.
+type Execution struct {
+	Worker  string
+	Command event.StepExecute
+	Calls   []worker.Call
+	// Details names the members that the step has saved, StageMemory what it has put into the stage memory.
+	Details     []string
+	StageMemory []string
+	// Lost tells that the result did not arrive.
+	Lost bool
+}
+
+// Hook decides before each execution what the external systems do; nil for nothing special. lose drops the result, as if the
+// process had been killed after the step was done.
+type Hook func(worker string, c event.StepExecute) (f *Fault, lose bool)
+
+// World is the landscape, all workers and a clock.
+type World struct {
+	t     testing.TB
+	url   string
+	door  *door
+	steps map[string]map[string]worker.Step
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewWorld starts a landscape of its own.
+func NewWorld(t testing.TB) *World {
+	t.Helper()
+	w := &World{t: t, now: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), steps: map[string]map[string]worker.Step{}}
+	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: takes, Bindings: 3}, landscape.Deps{Now: w.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.door = &door{next: l.Handler()}
+	server := httptest.NewServer(w.door)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		_ = l.Close()
+	})
+	w.url = server.URL
+	services, err := stepworkers.All(w.url, stepworkers.Options{Poll: poll, Now: w.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		w.steps[s.Name] = map[string]worker.Step{}
+		for _, step := range s.Steps {
+			w.steps[s.Name][step.Name()] = step
+		}
+	}
+	return w
+}
+
+// Now is the time in this world.
+func (w *World) Now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *World) advance(to time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if to.After(w.now) {
+		w.now = to
+	}
+}
+
+// Step is a step of a worker; nil if the worker is not one of ours, such as the broker.
+func (w *World) Step(workerName, step string) worker.Step { return w.steps[workerName][step] }
+
+// Run is one operation from its start to its end.
+type Run struct {
+	*orchestrator.Rehearsal
+	Operation  event.Operation
+	Executions []Execution
+	Credential map[string]any
+}
+
+// Left is what an operation leaves to the next one on the instance.
+type Left struct {
+	Details   json.RawMessage
+	Completed []string
+}
+
+// Left is what the operation leaves to the next one.
+func (r *Run) Left() Left {
+	s := r.Status()
+	left := Left{Details: s.Details}
+	if r.Operation.Type != event.Deprovision {
+		return left
+	}
+	if s.State == event.Succeeded && len(s.NotCompleted) == 0 {
+		return Left{}
+	}
+	if !r.Operation.Temporary {
+		left.Completed = r.Completed()
+	}
+	return left
+}
+
+// Do runs an operation to its end.
+func (w *World) Do(p *process.Process, op event.Operation, before Left, credentials map[string]any, hook Hook) *Run {
+	w.t.Helper()
+	run := &Run{Rehearsal: orchestrator.NewRehearsal(p, op), Operation: op, Credential: credentials}
+	if err := run.Start(before.Details, before.Completed, w.Now()); err != nil {
+		w.t.Fatal(err)
+	}
+	memory := &memory{values: map[string][]byte{}}
+	attempt := ""
+	for range rounds {
+		name, command, ok := run.Command()
+		if !ok {
+			due := run.Due()
+			if due.IsZero() {
+				return run
+			}
+			w.advance(due)
+			if err := run.Wake(w.Now()); err != nil {
+				w.t.Fatal(err)
+			}
+			continue
+		}
+		if now := fmt.Sprint(command.Stage, command.StageAttempt); now != attempt {
+			attempt, memory = now, newMemory()
+		}
+		result, lost := w.execute(run, name, command, memory, hook)
+		if lost {
+			// Nobody answers, so the command is sent again when its time is over.
+			w.advance(run.Due())
+			if err := run.Wake(w.Now()); err != nil {
+				w.t.Fatal(err)
+			}
+			continue
+		}
+		kind, payload := result.Payload()
+		e, err := bus.New(kind, event.DispatchID(op.ID, command.Cursor, command.Dispatch), event.WorkerSource(name), op.ID, w.Now(), payload)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := run.Answer(e, w.Now()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.t.Fatalf("the operation does not end: %+v", run.Status())
+	return nil
+}
+
+// silence is how long a step waits for a system that does not answer.
+const silence = 150 * time.Millisecond
+
+func (w *World) execute(run *Run, name string, c event.StepExecute, m *memory, hook Hook) (result worker.Result, lost bool) {
+	w.t.Helper()
+	step := w.Step(name, c.Step)
+	if step == nil {
+		if name != "broker" {
+			w.t.Fatalf("nobody serves step %s of worker %s", c.Step, name)
+		}
+		step = done(c.Step)
+	}
+	var f *Fault
+	if hook != nil {
+		f, lost = hook(name, c)
+	}
+	before := maps.Clone(m.values)
+	ctx, kill := context.WithCancel(context.Background())
+	defer kill()
+	executed := c
+	if f != nil && f.Silent {
+		executed.ExecuteBefore = w.Now().Add(silence)
+	}
+	w.door.arm(f, kill)
+	result = worker.Execute(ctx, step, worker.Execution{
+		Command: executed, Worker: event.Worker{Name: name, Version: "test"}, Memory: m, Now: w.Now,
+		Claim: func(_ context.Context, q event.CredentialsRequest) (json.RawMessage, error) {
+			return json.Marshal(run.Credential[q.Name])
+		},
+	})
+	x := Execution{Worker: name, Command: c, Calls: w.door.disarm(), Lost: lost}
+	if f != nil && f.KillAfter > 0 && len(x.Calls) >= f.KillAfter {
+		x.Lost = true
+	}
+	if x.Lost { // what a killed worker has not written is gone, and what it has written is there
+		run.Executions = append(run.Executions, x)
+		return result, true
+	}
+	x.Details, x.StageMemory = saved(w.t, result.Details), m.added(before)
+	run.Executions = append(run.Executions, x)
+	return result, false
+}
+
+// done is a step that has nothing to do.
+type done string
+
+// Name implements worker.Step.
+func (d done) Name() string { return string(d) }
+
+// Run implements worker.Step.
+func (done) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	return op, 0, nil
+}
+
+func saved(t testing.TB, details json.RawMessage) []string {
+	t.Helper()
+	if len(details) == 0 {
+		return nil
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(details, &members); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(members))
+}
+
+// Held is what the external systems hold, by "system/kind".
+func (w *World) Held() map[string]int64 {
+	w.t.Helper()
+	var systems struct {
+		Data []struct {
+			Name    string           `json:"name"`
+			Objects map[string]int64 `json:"objects"`
+		} `json:"data"`
+	}
+	w.Admin(http.MethodGet, "/admin/systems", nil, &systems)
+	held := map[string]int64{}
+	for _, s := range systems.Data {
+		for kind, n := range s.Objects {
+			if n > 0 {
+				held[s.Name+"/"+kind] = n
+			}
+		}
+	}
+	return held
+}
+
+// Refuse answers every call of a path with 500 from now on.
+func (w *World) Refuse(path string) { w.door.refuse(path) }
+
+// NotServed are the calls that no simulated system knows.
+func (w *World) NotServed() []worker.Call {
+	w.t.Helper()
+	var systems struct {
+		Data []struct {
+			Name  string `json:"name"`
+			Calls []struct{ Method, Route string }
+		} `json:"data"`
+	}
+	w.Admin(http.MethodGet, "/admin/systems", nil, &systems)
+	var calls []worker.Call
+	for _, s := range systems.Data {
+		for _, c := range s.Calls {
+			if c.Route == "(not served)" {
+				calls = append(calls, worker.Call{System: s.Name, Operation: c.Method + " " + c.Route})
+			}
+		}
+	}
+	return calls
+}
+
+// Object is an object of a simulated system.
+type Object struct {
+	Kind string          `json:"kind"`
+	ID   string          `json:"id"`
+	Data json.RawMessage `json:"data"`
+}
+
+// Objects are the objects that a system holds.
+func (w *World) Objects(system string) []Object {
+	w.t.Helper()
+	var page struct {
+		Data []Object `json:"data"`
+	}
+	w.Admin(http.MethodGet, "/admin/systems/"+system+"/objects", nil, &page)
+	return page.Data
+}
+
+// Admin asks the landscape's admin API.
+func (w *World) Admin(method, path string, body, into any) {
+	w.t.Helper()
+	var payload io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		payload = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		w.t.Fatalf("%s %s: %d %s %v", method, path, resp.StatusCode, data, err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(data, into); err != nil {
+			w.t.Fatalf("%s %s: %v in %s", method, path, err, data)
+		}
+	}
+}
+
+// memory is the stage memory of one attempt of a stage.
+type memory struct {
+	mu     sync.Mutex
+	values map[string][]byte
+}
+
+func newMemory() *memory { return &memory{values: map[string][]byte{}} }
+
+// Put implements worker.Memory.
+func (m *memory) Put(_ context.Context, key string, value []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values[key] = bytes.Clone(value)
+	return nil
+}
+
+// Get implements worker.Memory.
+func (m *memory) Get(_ context.Context, key string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.values[key]
+	if !ok {
+		return nil, worker.ErrNotRemembered
+	}
+	return v, nil
+}
+
+// List implements worker.Memory.
+func (m *memory) List(_ context.Context, prefix string) (map[string][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := map[string][]byte{}
+	for key, v := range m.values {
+		if strings.HasPrefix(key, prefix) {
+			found[key] = v
+		}
+	}
+	return found, nil
+}
+
+// Check implements worker.Memory.
+func (m *memory) Check(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.values) == 0 {
+		return worker.ErrStageLost
+	}
+	return nil
+}
+
+// added names what was not there before.
+func (m *memory) added(before map[string][]byte) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for key, v := range m.values {
+		if was, ok := before[key]; !ok || !bytes.Equal(was, v) {
+			names = append(names, memoryName(key, v))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// memoryName is an entry of the stage memory as the steps describe theirs.
+func memoryName(key string, value []byte) string {
+	if name, ok := strings.CutPrefix(key, "value."); ok {
+		return name
+	}
+	var set struct {
+		Component string `json:"component"`
+	}
+	if json.Unmarshal(value, &set) != nil {
+		return key
+	}
+	return "overrides:" + set.Component
+}

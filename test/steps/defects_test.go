@@ -1,0 +1,273 @@
+package steps_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/test/internal/rehearsal"
+)
+
+// These are defects of the original (facts/keb.md section 11), by their numbers there, as its users would have seen them. Those
+// of the broker and of the orchestrator have their tests beside these services.
+
+// scenario finds one by name.
+func scenario(t *testing.T, name string) rehearsal.Scenario {
+	t.Helper()
+	for _, s := range append(rehearsal.Scenarios(), rehearsal.Variants()...) {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no scenario %s", name)
+	return rehearsal.Scenario{}
+}
+
+// spoil answers every execution of a step with a fault.
+func spoil(step string, f rehearsal.Fault) rehearsal.Hook {
+	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+		if c.Step == step {
+			return &f, false
+		}
+		return nil, false
+	}
+}
+
+// after is the first execution behind the last one of a step; nil when nothing ran after it.
+func after(run *rehearsal.Run, step string) *rehearsal.Execution {
+	last := -1
+	for i, x := range run.Executions {
+		if x.Command.Step == step {
+			last = i
+		}
+	}
+	if last < 0 || last+1 == len(run.Executions) {
+		return nil
+	}
+	return &run.Executions[last+1]
+}
+
+// 1 and 3.
+func TestAStepThatFailedIsNotPassedOverAndItsOwnErrorIsShown(t *testing.T) {
+	t.Parallel()
+	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("EDP_Registration", rehearsal.Fault{Status: http.StatusBadRequest}))
+	status := run.Status()
+	if status.State != event.Failed || status.Error == nil || status.Error.Component != "edp" || !strings.Contains(status.Error.Message, "400") {
+		t.Errorf("the operation is %s: %+v", status.State, status.Error)
+	}
+	if x := after(run, "EDP_Registration"); x != nil {
+		t.Errorf("%s ran after a step that failed", x.Command.Step)
+	}
+}
+
+// 2 and 4b: other steps of the stage save at every round, and the budget is longer than the ten minutes after which the original
+// started its clock anew.
+func TestAnOutageEndsTheOperationWhenTheBudgetOfTheStepIsSpent(t *testing.T) {
+	t.Parallel()
+	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("EDP_Registration", rehearsal.Fault{Status: http.StatusServiceUnavailable}))
+	status := run.Status()
+	if status.State != event.Failed || status.Error == nil || status.Error.Reason != "err_keb_timeout" || !strings.Contains(status.Error.Message, "503") {
+		t.Fatalf("the operation is %s: %+v", status.State, status.Error)
+	}
+	var first, last time.Time
+	for _, f := range run.Steps() {
+		if f.Step == "EDP_Registration" {
+			if first.IsZero() {
+				first = f.StartedAt
+			}
+			last = f.FinishedAt
+		}
+	}
+	if took := last.Sub(first); took != 30*time.Minute {
+		t.Errorf("given up after %s, the budget is 30m", took)
+	}
+}
+
+// 4.
+func TestACrashAfterACreationMakesNoSecondObject(t *testing.T) {
+	t.Parallel()
+	for step, object := range map[string]string{
+		"AVS_Create_Internal_Eval_Step": "avs/evaluation", "AVS_Create_External_Eval_Step": "avs/evaluation",
+		"Create_Runtime_Without_Kyma": "provisioner/runtime",
+	} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s := scenario(t, "provision")
+			plain, _ := rehearsal.Play(t, s, nil)
+			killed := 0
+			w, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+				lose := c.Step == step && killed < 3
+				if lose {
+					killed++
+				}
+				return nil, lose
+			})
+			if got, want := w.Held()[object], plain.Held()[object]; got != want || run.Status().State != event.Succeeded {
+				t.Errorf("after %d kills there are %d of %s, want %d; the operation is %s", killed, got, object, want, run.Status().State)
+			}
+			var details struct {
+				Provisioner struct {
+					RuntimeID string `json:"runtimeId"`
+				} `json:"provisioner"`
+			}
+			if err := json.Unmarshal(run.Status().Details, &details); err != nil || details.Provisioner.RuntimeID == "" {
+				t.Errorf("the runtime id is lost: %s %v", run.Status().Details, err)
+			}
+		})
+	}
+}
+
+// 4b.
+func TestARuntimeThatIsGoneAlreadyDoesNotFailItsDeprovisioning(t *testing.T) {
+	t.Parallel()
+	s := scenario(t, "deprovision")
+	_, run := rehearsal.Play(t, s, nil)
+	// The same deprovisioning again, with what the provisioning had saved.
+	w := rehearsal.NewWorld(t)
+	set := rehearsal.Processes(t)
+	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
+	left := provisioned.Left()
+	first := w.Do(set[event.Deprovision], s.Tested, left, rehearsal.Credentials(), nil)
+	again := w.Do(set[event.Deprovision], rehearsal.Operation(event.Deprovision), left, rehearsal.Credentials(), nil)
+	for _, r := range []*rehearsal.Run{run, first, again} {
+		if status := r.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+			t.Errorf("the deprovisioning is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
+		}
+	}
+}
+
+// 4b.
+func TestTheExternalEvaluationIsRemovedAlthoughTheInternalOneResists(t *testing.T) {
+	t.Parallel()
+	s := scenario(t, "deprovision")
+	w := rehearsal.NewWorld(t)
+	set := rehearsal.Processes(t)
+	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
+	var details struct {
+		AvS struct {
+			InternalID json.Number `json:"internalId"`
+		} `json:"avs"`
+	}
+	if err := json.Unmarshal(provisioned.Status().Details, &details); err != nil || details.AvS.InternalID == "" {
+		t.Fatalf("%s: %v", provisioned.Status().Details, err)
+	}
+	w.Refuse("/avs/api/v2/evaluationmetadata/" + details.AvS.InternalID.String())
+	run := w.Do(set[event.Deprovision], s.Tested, provisioned.Left(), rehearsal.Credentials(), nil)
+	if !slices.Contains(run.Status().NotCompleted, "De-provision_AVS_Evaluations") {
+		t.Errorf("not completed %v, want De-provision_AVS_Evaluations", run.Status().NotCompleted)
+	}
+	if n := w.Held()["avs/evaluation"]; n != 1 {
+		t.Errorf("%d evaluations are left, want the one that resists", n)
+	}
+}
+
+// 5.
+func TestTheClusterIDStaysTheSameHoweverOftenAStepRuns(t *testing.T) {
+	t.Parallel()
+	ids := map[string]bool{}
+	collect := func(run *rehearsal.Run) {
+		var details struct {
+			BTP struct {
+				ClusterID string `json:"smClusterId"`
+			} `json:"btp"`
+		}
+		if err := json.Unmarshal(run.Status().Details, &details); err != nil {
+			t.Fatal(err)
+		}
+		ids[details.BTP.ClusterID] = true
+	}
+	w := rehearsal.NewWorld(t)
+	set := rehearsal.Processes(t)
+	lost := 0
+	run := w.Do(set[event.Provision], rehearsal.Operation(event.Provision), rehearsal.Left{}, rehearsal.Credentials(),
+		func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+			lose := (c.Step == "BTPOperatorOverrides" || c.Step == "Inject_BTP_Operator_Credentials") && lost < 4
+			if lose {
+				lost++
+			}
+			return nil, lose
+		})
+	collect(run)
+	collect(w.Do(set[event.Update], rehearsal.Operation(event.Update), run.Left(), rehearsal.Credentials(), nil))
+	if len(ids) != 1 || ids[""] {
+		t.Errorf("cluster ids: %v", ids)
+	}
+}
+
+// 6.
+func TestAnAccountIsRegisteredAnewWhateverTheCaseOfItsName(t *testing.T) {
+	t.Parallel()
+	s := scenario(t, "provision")
+	s.Tested.Context.SubaccountID = "SA-Upper"
+	w := rehearsal.NewWorld(t)
+	set := rehearsal.Processes(t)
+	if run := w.Do(set[event.Provision], s.Tested, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
+		t.Fatalf("%+v", run.Status())
+	}
+	// Another instance of the account meets what the first one has left.
+	second := s.Tested
+	second.InstanceID, second.Runtime.ShootName = "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a21", "c-9999999"
+	if run := w.Do(set[event.Provision], second, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
+		t.Errorf("%+v", run.Status().Error)
+	}
+	if n := w.Held()["edp/dataTenant"]; n != 1 {
+		t.Errorf("%d tenants of one account", n)
+	}
+}
+
+// 7.
+func TestTheExternalEvaluationHasACleanAddressAndTagsEndNothing(t *testing.T) {
+	t.Parallel()
+	w, run := rehearsal.Play(t, scenario(t, "provision"), nil)
+	found := false
+	for _, o := range w.Objects("avs") {
+		var e struct {
+			URL string `json:"url"`
+		}
+		if err := json.Unmarshal(o.Data, &e); err == nil && e.URL != "" {
+			found = true
+			if e.URL != strings.TrimSpace(e.URL) || !strings.HasSuffix(e.URL, "/healthz/ready") {
+				t.Errorf("the address is %q", e.URL)
+			}
+		}
+	}
+	if !found {
+		t.Error("no evaluation has an address")
+	}
+	if status := run.Status(); status.State != event.Succeeded || len(status.Details) == 0 {
+		t.Errorf("after the tags the operation is %s with the details %s", status.State, status.Details)
+	}
+}
+
+// 8.
+func TestAnUpdateGoesOnAfterARestartInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for _, f := range []rehearsal.Fault{{}, {KillAfter: 1}} {
+		spoilt := false
+		_, run := rehearsal.Play(t, scenario(t, "update"), func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+			if c.Step != "Upgrade_Shoot" || spoilt {
+				return nil, false
+			}
+			spoilt = true
+			return &f, true
+		})
+		if status := run.Status(); status.State != event.Succeeded {
+			t.Errorf("%+v: the update is %s: %+v", f, status.State, status.Error)
+		}
+	}
+}
+
+// 17: a route that only one side knows shows as a call that no simulator serves.
+func TestEveryCallIsServed(t *testing.T) {
+	t.Parallel()
+	for _, s := range rehearsal.Scenarios() {
+		w, _ := rehearsal.Play(t, s, nil)
+		for _, c := range w.NotServed() {
+			t.Errorf("%s: %s %q is served by nobody", s.Name, c.System, c.Operation)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+// Package steps_test holds every step of every process against faults of the external systems and kills of its worker. A new
+// step needs a row in the table of answers, and nothing else.
+package steps_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/test/internal/rehearsal"
+)
+
+// meaning is what an answer means to a step.
+type meaning int
+
+const (
+	// again: the step is tried again, and the operation ends as if nothing had happened.
+	again meaning = iota + 1
+	// broken: the step fails, and the process says what becomes of the operation.
+	broken
+	// fine: the step takes it for an answer, for example that what is to be deleted is not there.
+	fine
+)
+
+// answers says what it means to a step when every call of one execution is answered with 404, or with something that is no
+// answer. What 500, silence and a kill mean is the same for all steps: again.
+var answers = map[string]struct{ notFound, garbage meaning }{}
+
+// clean is how a scenario ends without any fault.
+type clean struct {
+	run *rehearsal.Run
+	// before and after are what the external systems hold.
+	before, after map[string]int64
+	process       *process.Process
+}
+
+func play(t *testing.T, s rehearsal.Scenario) *clean {
+	t.Helper()
+	c := &clean{process: rehearsal.Processes(t, s.Overlays...)[s.Tested.Type]}
+	prelude := s
+	if n := len(s.Before); n > 0 {
+		prelude.Before, prelude.Tested = s.Before[:n-1], s.Before[n-1]
+		w, _ := rehearsal.Play(t, prelude, nil)
+		c.before = w.Held()
+	} else {
+		c.before = rehearsal.NewWorld(t).Held()
+	}
+	w, run := rehearsal.Play(t, s, nil)
+	c.run, c.after = run, w.Held()
+	if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+		t.Fatalf("without faults it is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
+	}
+	return c
+}
+
+// calling are the steps of the tested operation that call external systems, with the number of calls of their first execution.
+func (c *clean) calling() map[string]int {
+	calls := map[string]int{}
+	for _, x := range c.run.Executions {
+		if _, seen := calls[x.Command.Step]; !seen && len(x.Calls) > 0 {
+			calls[x.Command.Step] = len(x.Calls)
+		}
+	}
+	return calls
+}
+
+func TestEveryStepBearsFaultsOfItsSystems(t *testing.T) {
+	t.Parallel()
+	for _, s := range rehearsal.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			c := play(t, s)
+			calling := c.calling()
+			for _, step := range slices.Sorted(maps.Keys(calling)) {
+				t.Run(step, func(t *testing.T) {
+					t.Parallel()
+					row, ok := answers[step]
+					if !ok {
+						t.Fatalf("the step %s has no row in the table of answers", step)
+					}
+					c.once(t, s, step, "500", rehearsal.Fault{Status: http.StatusInternalServerError}, again)
+					c.once(t, s, step, "silence", rehearsal.Fault{Silent: true}, again)
+					c.once(t, s, step, "404", rehearsal.Fault{Status: http.StatusNotFound}, row.notFound)
+					c.once(t, s, step, "garbage", rehearsal.Fault{Garbage: true}, row.garbage)
+					for n := range calling[step] {
+						c.once(t, s, step, fmt.Sprint("kill after call ", n+1), rehearsal.Fault{KillAfter: n + 1}, again)
+					}
+					c.lost(t, s, step)
+					c.forever(t, s, step)
+				})
+			}
+		})
+	}
+}
+
+// once spoils the first execution of a step.
+func (c *clean) once(t *testing.T, s rehearsal.Scenario, step, name string, f rehearsal.Fault, want meaning) {
+	t.Helper()
+	spoilt := false
+	w, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+		if spoilt || cmd.Step != step {
+			return nil, false
+		}
+		spoilt = true
+		return &f, false
+	})
+	c.check(t, w, run, step, name, want)
+}
+
+// lost kills the worker after the first execution of a step, before its result is out.
+func (c *clean) lost(t *testing.T, s rehearsal.Scenario, step string) {
+	t.Helper()
+	spoilt := false
+	w, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+		lose := !spoilt && cmd.Step == step
+		spoilt = spoilt || lose
+		return nil, lose
+	})
+	c.check(t, w, run, step, "kill before the result", again)
+}
+
+// forever answers every call of a step with 500.
+func (c *clean) forever(t *testing.T, s rehearsal.Scenario, step string) {
+	t.Helper()
+	var first time.Time
+	_, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+		if cmd.Step != step {
+			return nil, false
+		}
+		if first.IsZero() {
+			first = cmd.FirstTriedAt
+		}
+		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
+	})
+	const name = "500 for ever"
+	definition := c.definition(t, step)
+	c.ended(t, run, step, name, definition.OnTimeout)
+	budget := definition.Retry.Timeout
+	if budget == 0 {
+		budget = c.process.Timeout
+	}
+	for _, f := range run.Steps() {
+		over := f.Outcome == event.OutcomeFailed || f.Outcome == event.OutcomeNotCompleted
+		if took := f.FinishedAt.Sub(first); f.Step == step && over && took > budget+time.Minute {
+			t.Errorf("%s: given up after %s, the budget is %s", name, took, budget)
+		}
+	}
+}
+
+func (c *clean) definition(t *testing.T, step string) process.Step {
+	t.Helper()
+	i, j, ok := c.process.Find(step)
+	if !ok {
+		t.Fatalf("the process has no step %s", step)
+	}
+	return c.process.Stages[i].Steps[j]
+}
+
+func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step, name string, want meaning) {
+	t.Helper()
+	status := run.Status()
+	switch want {
+	case again:
+		if status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+			t.Errorf("%s: the operation is %s, not completed %v: %+v", name, status.State, status.NotCompleted, status.Error)
+		}
+		if diff := cmp.Diff(c.after, w.Held()); diff != "" {
+			t.Errorf("%s: the external systems hold (-without the fault +with it):\n%s", name, diff)
+		}
+	case broken:
+		c.ended(t, run, step, name, c.definition(t, step).OnFailure)
+	case fine:
+		if status.State != event.Succeeded {
+			t.Errorf("%s: the operation is %s: %+v", name, status.State, status.Error)
+		}
+	}
+	for kind, n := range w.Held() {
+		if limit := max(c.before[kind], c.after[kind]); n > limit {
+			t.Errorf("%s: %d of %s, at most %d are expected", name, n, kind, limit)
+		}
+	}
+}
+
+// ended wants the operation to have ended because of a step as its policy says.
+func (c *clean) ended(t *testing.T, run *rehearsal.Run, step, name string, policy process.Policy) {
+	t.Helper()
+	status := run.Status()
+	if policy == process.Skip {
+		if status.State != event.Succeeded || !slices.Contains(status.NotCompleted, step) {
+			t.Errorf("%s: the operation is %s, not completed %v, want succeeded without %s", name, status.State, status.NotCompleted, step)
+		}
+		return
+	}
+	failedAt := ""
+	for _, f := range run.Steps() {
+		if f.Outcome == event.OutcomeFailed {
+			failedAt = f.Step
+		}
+	}
+	if status.State != event.Failed || failedAt != step || status.Error == nil || status.Error.Message == "" {
+		t.Errorf("%s: the operation is %s, the failed step is %q, want failed at %s: %+v", name, status.State, failedAt, step, status.Error)
+	}
+}
