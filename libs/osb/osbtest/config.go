@@ -62,6 +62,8 @@ type Fixtures struct {
 	OtherPlan string
 	// Parameters that differ from the valid ones in what counts.
 	ChangedParameters map[string]any
+	// CreateOnlyParameters are other values for members that only an order may set; a broker without such members has none.
+	CreateOnlyParameters map[string]any
 	// InvalidParameters break the schema of PlanA, at the JSON pointer InvalidPointer.
 	InvalidParameters map[string]any
 	InvalidPointer    string
@@ -94,6 +96,8 @@ type Hooks struct {
 	Restart func(ctx context.Context) error
 	// ChangeCatalog does the same with the description of one plan changed.
 	ChangeCatalog func(ctx context.Context) (restore func(), err error)
+	// RaiseMaintenance gives PlanMaintained a newer version in its maintenance_info.
+	RaiseMaintenance func(ctx context.Context) (restore func(), err error)
 	// StartBroken starts another broker with a faulty catalog and returns why it did not start; no error means that it did.
 	StartBroken func(ctx context.Context, fault CatalogFault) (offendingID string, refusal error)
 	// Outage takes away what the broker depends on.

@@ -392,7 +392,8 @@ func (f *fake) Update(_ context.Context, req *osb.UpdateRequest) (osb.UpdateResu
 	if f.is("U15") && req.Context != nil {
 		params = map[string]any{}
 	}
-	if plan == i.plan && fmt.Sprint(params) == fmt.Sprint(i.params) && !f.is("U08") {
+	maintained := req.MaintenanceInfo != nil && !f.is("U16")
+	if plan == i.plan && fmt.Sprint(params) == fmt.Sprint(i.params) && !maintained && !f.is("U08") {
 		return osb.Updated{}, nil
 	}
 	if f.is("U04") {

@@ -125,6 +125,13 @@ func (h *harness) hooks() osbtest.Hooks {
 			h.restart()
 			return func() { h.setCatalog(fakeCatalog("plan A")) }, nil
 		},
+		RaiseMaintenance: func(context.Context) (func(), error) {
+			raised := fakeCatalog("plan A")
+			raised.Services[0].Plans[4].MaintenanceInfo.Version = "1.3.0"
+			h.setCatalog(raised)
+			h.restart()
+			return func() { h.setCatalog(fakeCatalog("plan A")) }, nil
+		},
 		StartBroken: func(_ context.Context, fault osbtest.CatalogFault) (string, error) {
 			c := fakeCatalog("plan A")
 			if fault == osbtest.DuplicatePlanID {

@@ -96,10 +96,13 @@ func updateCases() []Case {
 			r := s.refusedUpdate(422, id, set("plan_id", s.cfg.Fixtures.PlanB))
 			s.expectEqual("update_repeatable", r.body["update_repeatable"], any(false))
 		}},
-		{ID: "U11", Name: "an unknown plan", Needs: updates("OtherPlan"), run: func(s *session) {
+		{ID: "U11", Name: "an unknown plan", Needs: updates(), run: func(s *session) {
 			id, _ := s.provisioned()
 			s.refusedUpdate(400, id, set("plan_id", "unknown"))
-			s.refusedUpdate(400, id, set("plan_id", s.cfg.Fixtures.OtherPlan))
+			// A broker with one offering has no plan of another.
+			if other := s.cfg.Fixtures.OtherPlan; other != "" {
+				s.refusedUpdate(400, id, set("plan_id", other))
+			}
 		}},
 		{ID: "U12", Name: "no plan_id", Needs: updates(), run: func(s *session) {
 			id, _ := s.provisioned()
@@ -129,6 +132,15 @@ func updateCases() []Case {
 			s.expectEqual("plan_id", after.text("plan_id"), before.text("plan_id"))
 			s.expectEqual("parameters", after.body["parameters"], before.body["parameters"])
 		}},
+		{ID: "U16", Name: "a newer maintenance version", Needs: updates("PlanMaintained", "RaiseMaintenance"), run: func(s *session) {
+			id, _ := s.provisioned(set("plan_id", s.cfg.Fixtures.PlanMaintained))
+			s.use(s.cfg.Hooks.RaiseMaintenance)
+			version := s.maintenanceVersion()
+			s.ended(id, s.patch(id, set("maintenance_info", map[string]any{"version": version})), osb.StateSucceeded)
+			if info, ok := s.must(s.get(id), 200).body["maintenance_info"].(map[string]any); ok {
+				s.expectEqual("maintenance_info.version", info["version"], any(version))
+			}
+		}},
 		{ID: "U17", Name: "another maintenance version", Needs: updates(), run: func(s *session) {
 			id, _ := s.provisioned()
 			r := s.refusedUpdate(422, id, set("maintenance_info", map[string]any{"version": "99.98.97"}))
@@ -137,6 +149,10 @@ func updateCases() []Case {
 		{ID: "U18", Name: "parameters break the schema", Needs: updates("InvalidParameters"), run: func(s *session) {
 			id, _ := s.provisioned()
 			s.refusedUpdate(400, id, set("parameters", s.cfg.Fixtures.InvalidParameters))
+			for name, value := range s.cfg.Fixtures.CreateOnlyParameters {
+				r := s.refusedUpdate(400, id, set("parameters", map[string]any{name: value}))
+				s.expectContains("the description", r.text("description"), name)
+			}
 		}},
 		{ID: "U19", Name: "previous values that are wrong", Needs: updates(), run: func(s *session) {
 			id, _ := s.provisioned()
