@@ -18,7 +18,8 @@ import (
 type Bindings struct {
 	// Plans are the names of the plans whose instances can be bound, enabled or not; none by default.
 	Plans []string
-	// Rotatable are those of them whose bindings can be replaced by a new one with the same parameters.
+	// Rotatable are the names of the plans whose bindings, if they are bindable, can be replaced by a new one with the same
+	// parameters.
 	Rotatable []string
 	// Expiration is how long a binding lasts whose request does not say, and MinExpiration and MaxExpiration what a request
 	// may say; whole seconds.
@@ -30,14 +31,11 @@ const shortestToken = 10 * time.Minute
 
 func (b Bindings) check(known []spec) error {
 	var errs []error
-	for _, name := range b.Plans {
-		if !slices.ContainsFunc(known, func(s spec) bool { return s.Name == name }) {
-			errs = append(errs, fmt.Errorf("bindable plan %q is not known; known are %s", name, strings.Join(PlanNames(), ", ")))
-		}
-	}
-	for _, name := range b.Rotatable {
-		if !slices.Contains(b.Plans, name) {
-			errs = append(errs, fmt.Errorf("plan %q with rotatable bindings is not bindable", name))
+	for what, names := range map[string][]string{"bindable plan": b.Plans, "plan with rotatable bindings": b.Rotatable} {
+		for _, name := range names {
+			if !slices.ContainsFunc(known, func(s spec) bool { return s.Name == name }) {
+				errs = append(errs, fmt.Errorf("%s: %q is not known; known are %s", what, name, strings.Join(PlanNames(), ", ")))
+			}
 		}
 	}
 	if len(b.Plans) == 0 {
@@ -100,7 +98,7 @@ func (c *Catalog) IsBindable(planID string) bool {
 // IsBindingRotatable tells whether the bindings of instances of the plan with an id can be rotated.
 func (c *Catalog) IsBindingRotatable(planID string) bool {
 	p, ok := KnownPlan(planID)
-	return ok && slices.Contains(c.cfg.Bindings.Rotatable, p.Name)
+	return ok && slices.Contains(c.cfg.Bindings.Plans, p.Name) && slices.Contains(c.cfg.Bindings.Rotatable, p.Name)
 }
 
 // BindingExpiration reads the parameters of a binding: how long it is to last, and whether they say so; if not, it is the

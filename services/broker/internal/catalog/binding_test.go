@@ -17,7 +17,7 @@ func TestCatalogOffersBindingsOfSomePlans(t *testing.T) {
 	t.Parallel()
 	cfg := config()
 	cfg.Bindings = bindings("azure", "aws")
-	cfg.Bindings.Rotatable = []string{"azure"}
+	cfg.Bindings.Rotatable = []string{"azure", "gcp"}
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -79,8 +79,8 @@ func TestExpirationOfABinding(t *testing.T) {
 func TestBindingsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Bindings){
-		`bindable plan "azur" is not known`:       func(b *Bindings) { b.Plans = []string{"azur"} },
-		`plan "gcp" with rotatable bindings`:      func(b *Bindings) { b.Rotatable = []string{"gcp"} },
+		`bindable plan: "azur" is not known`:      func(b *Bindings) { b.Plans = []string{"azur"} },
+		`rotatable bindings: "gc" is not known`:   func(b *Bindings) { b.Rotatable = []string{"gc"} },
 		"the shortest of Kubernetes":              func(b *Bindings) { b.MinExpiration = 5 * time.Minute },
 		"not a whole number of seconds":           func(b *Bindings) { b.MaxExpiration += time.Millisecond },
 		"the default 3h0m0s must be from the min": func(b *Bindings) { b.Expiration = 3 * time.Hour },
