@@ -145,7 +145,7 @@ type fact struct {
 
 // steps of the test processes, by worker.
 var workerSteps = map[string][]string{
-	"alpha": {"First", "Optional", "Remove_First", "Change"},
+	"alpha": {"First", "Optional", "Remove_First", "Change", "Upgrade"},
 	"beta":  {"Second", "Poll", "Last", "Remove_Second"},
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -25,8 +26,10 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
@@ -37,6 +40,8 @@ const (
 	// and act.
 	committers = 6
 	readers    = 6
+	// drivers is how many connections the rounds of orchestrations have, two each, and the requests for them.
+	drivers = 8
 	// handlers is how many batches of results are folded at once.
 	handlers = 2
 	maxBatch = 500
@@ -60,6 +65,12 @@ type Config struct {
 	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT"`
 	// AskWorkersEvery is the time between two rounds of asking who is alive; zero means three seconds.
 	AskWorkersEvery time.Duration `env:"KEB_ASK_WORKERS_EVERY"`
+	// OrchestrationsEvery is the longest time between two looks at an orchestration with operations in progress; zero means one
+	// second.
+	OrchestrationsEvery time.Duration `env:"KEB_ORCHESTRATIONS_EVERY"`
+	// MaintenancePolicy is a JSON file that says when runtimes may be upgraded (docs/operator.md); empty leaves it to the
+	// maintenance windows of their shoots.
+	MaintenancePolicy string `env:"KEB_MAINTENANCE_POLICY"`
 }
 
 func (c Config) withDefaults() Config {
@@ -74,6 +85,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.AskWorkersEvery == 0 {
 		c.AskWorkersEvery = 3 * time.Second
+	}
+	if c.OrchestrationsEvery == 0 {
+		c.OrchestrationsEvery = time.Second
 	}
 	return c
 }
@@ -92,6 +106,12 @@ func (c Config) Validate() error {
 	}
 	if c.AskWorkersEvery < 0 {
 		problems = append(problems, fmt.Errorf("KEB_ASK_WORKERS_EVERY: %s: must not be negative", c.AskWorkersEvery))
+	}
+	if c.OrchestrationsEvery < 0 {
+		problems = append(problems, fmt.Errorf("KEB_ORCHESTRATIONS_EVERY: %s: must not be negative", c.OrchestrationsEvery))
+	}
+	if _, err := c.policy(); err != nil {
+		problems = append(problems, err)
 	}
 	for t, n := range c.Admission {
 		if n < 0 {
@@ -120,6 +140,22 @@ func (c Config) load() (process.Set, error) {
 	return set, nil
 }
 
+// policy is nil without a file.
+func (c Config) policy() (*orchestration.Policy, error) {
+	if c.MaintenancePolicy == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.MaintenancePolicy)
+	if err != nil {
+		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
+	}
+	p, err := orchestration.ParsePolicy(text)
+	if err != nil {
+		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %s: %w", c.MaintenancePolicy, err)
+	}
+	return p, nil
+}
+
 // Deps is what an orchestrator works with. Log, Registerer and Now have defaults.
 type Deps struct {
 	Bus    *bus.Bus
@@ -142,6 +178,7 @@ type Orchestrator struct {
 	purger   *dispatch.Purger
 	timer    *timer.Timer
 	workers  *liveness.Liveness
+	fleet    *orchestration.Controller
 	api      *operatorapi.API
 	health   *service.Health
 }
@@ -200,8 +237,13 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	orchestrations, err := o.openFleet(ctx, read)
+	if err != nil {
+		return err
+	}
 	o.api = operatorapi.New(operatorapi.Deps{
-		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Log: o.deps.Log,
+		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
+		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
 	})
 	o.health.Add("postgres", o.store.Ping)
 	o.health.Add("nats", func(context.Context) error {
@@ -211,6 +253,58 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return nil
 	})
 	return nil
+}
+
+// openFleet prepares the controller of orchestrations. It has a pool of its own, for a round holds a connection while others
+// are asked.
+func (o *Orchestrator) openFleet(ctx context.Context, read *sqlx.DB) (*store.Orchestrations, error) {
+	policy, err := o.cfg.policy()
+	if err != nil {
+		return nil, err
+	}
+	write, err := o.pool(ctx, "keb-orchestrator-fleet", drivers)
+	if err != nil {
+		return nil, err
+	}
+	orchestrations := store.NewOrchestrations(write, read)
+	o.fleet, err = orchestration.NewController(orchestration.Config{
+		Every: o.cfg.OrchestrationsEvery, Patience: o.cfg.BatchTimeout, Policy: policy,
+	}, orchestration.Deps{
+		Store: orchestrations, Asker: o.deps.Bus, Cancel: o.cancelPending, Now: o.deps.Now, Log: o.deps.Log, Registerer: o.deps.Registerer,
+	})
+	return orchestrations, err
+}
+
+// cancelPending cancels an operation, unless it has ended.
+func (o *Orchestrator) cancelPending(ctx context.Context, operationID, reason string) error {
+	err := o.dispatch.Act(ctx, operationID, engine.Cancel{Reason: reason})
+	if errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// wakeFleet tells the controller of orchestrations when an upgrade ends. What is lost is seen at its next look.
+func (o *Orchestrator) wakeFleet() (stop func(), err error) {
+	var subs []*nats.Subscription
+	stop = func() {
+		for _, sub := range subs {
+			if err := sub.Unsubscribe(); err != nil {
+				o.deps.Log.Debug("unsubscribe failed", "subject", sub.Subject, "err", err)
+			}
+		}
+	}
+	for _, operation := range []event.OperationType{event.UpgradeKyma, event.UpgradeCluster} {
+		for _, t := range []event.Type{event.TypeOperationSucceeded, event.TypeOperationFailed, event.TypeOperationCancelled} {
+			sub, err := o.deps.Bus.NATS().Subscribe(event.FactSubject(operation, t), func(*nats.Msg) { o.fleet.Wake() })
+			if err != nil {
+				stop()
+				return nil, fmt.Errorf("listen for the ends of upgrades: %w", err)
+			}
+			subs = append(subs, sub)
+		}
+	}
+	return stop, nil
 }
 
 func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.DB, error) {
@@ -266,6 +360,11 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return fmt.Errorf("answer questions: %w", err)
 	}
 	defer stop()
+	deaf, err := o.wakeFleet()
+	if err != nil {
+		return err
+	}
+	defer deaf()
 	// Who lives is known before commands are judged unanswered.
 	if err := o.workers.Round(ctx); err != nil {
 		return err
@@ -286,6 +385,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
 	group.Add("workers", o.workers.Run)
 	group.Add("purger", o.purger.Run)
+	group.Add("orchestrations", o.fleet.Run)
 	return group.Run(ctx)
 }
 

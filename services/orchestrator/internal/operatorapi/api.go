@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -63,7 +65,11 @@ type Deps struct {
 	Definitions Definitions
 	Workers     Workers
 	Actor       Actor
-	Log         *slog.Logger
+	// Orchestrations keeps orchestrations; Wake is called when there is something to do for them.
+	Orchestrations Orchestrations
+	Wake           func()
+	Now            func() time.Time
+	Log            *slog.Logger
 }
 
 // API serves operators.
@@ -82,6 +88,7 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("POST /operations/{id}/skip", a.skip)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
+	a.orchestrationRoutes(mux)
 	return mux
 }
 
@@ -129,7 +136,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 func parseFilter(r *http.Request) (store.Filter, error) {
 	q := r.URL.Query()
 	f := store.Filter{
-		State: q.Get("state"), Type: q.Get("type"), Plan: q.Get("plan"), InstanceID: q.Get("instance"), Limit: defaultPageSize,
+		State: q.Get("state"), Type: q.Get("type"), Plan: q.Get("plan"), InstanceID: q.Get("instance"),
 	}
 	states := []string{"pending", "in progress", "succeeded", "failed", "cancelled"}
 	if f.State != "" && !slices.Contains(states, f.State) {
@@ -138,24 +145,31 @@ func parseFilter(r *http.Request) (store.Filter, error) {
 	if f.Type != "" && !slices.Contains(event.OperationTypes(), event.OperationType(f.Type)) {
 		return f, fmt.Errorf("type %q: allowed are %v", f.Type, event.OperationTypes())
 	}
+	var err error
+	f.Limit, f.Offset, err = parsePage(q)
+	return f, err
+}
+
+// parsePage reads which page of a list is asked for.
+func parsePage(q url.Values) (limit, offset int, err error) {
+	limit = defaultPageSize
 	number := 1
 	for _, n := range []struct {
 		name   string
 		target *int
 		most   int
-	}{{"page_size", &f.Limit, maxPageSize}, {"page", &number, 1_000_000}} {
+	}{{"page_size", &limit, maxPageSize}, {"page", &number, 1_000_000}} {
 		v := q.Get(n.name)
 		if v == "" {
 			continue
 		}
 		i, err := strconv.Atoi(v)
 		if err != nil || i < 1 || i > n.most {
-			return f, fmt.Errorf("%s %q: must be a number from 1 to %d", n.name, v, n.most)
+			return 0, 0, fmt.Errorf("%s %q: must be a number from 1 to %d", n.name, v, n.most)
 		}
 		*n.target = i
 	}
-	f.Offset = (number - 1) * f.Limit
-	return f, nil
+	return limit, (number - 1) * limit, nil
 }
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {

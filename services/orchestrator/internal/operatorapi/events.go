@@ -1,0 +1,100 @@
+package operatorapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+const (
+	// maxEventIDs bounds the ids of a question for events, maxEvents its answer: the newest ones.
+	maxEventIDs = 100
+	maxEvents   = 5000
+)
+
+// eventView is a line of a history as a contract older than this API shows it (facts/keb.md 1.11).
+type eventView struct {
+	ID          string
+	Level       string
+	InstanceID  string
+	OperationID string
+	Message     string
+	CreatedAt   time.Time
+}
+
+// events lists what happened to operations and on instances. As the contract has it, a failure is a 503 in plain text.
+func (a *API) events(w http.ResponseWriter, r *http.Request) {
+	operations, instances, err := parseEvents(r)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	events, err := a.deps.Orchestrations.Events(r.Context(), operations, instances, maxEvents)
+	out := make([]eventView, 0, len(events))
+	for i := range events {
+		var p *process.Process
+		if p, err = a.deps.Definitions.Pinned(r.Context(), events[i].Definition); err != nil {
+			break
+		}
+		out = append(out, viewEvent(&events[i], p))
+	}
+	if err != nil {
+		a.deps.Log.Error("question failed", "err", err)
+		http.Error(w, "the events cannot be read now; the log says why", http.StatusServiceUnavailable)
+		return
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func parseEvents(r *http.Request) (operations, instances []string, err error) {
+	q := r.URL.Query()
+	for name := range q {
+		switch name {
+		case "operation_ids":
+			operations = splitIDs(q[name])
+		case "instance_ids":
+			instances = splitIDs(q[name])
+		default:
+			return nil, nil, fmt.Errorf("%.50q is no parameter; allowed are operation_ids, instance_ids", name)
+		}
+	}
+	if n := len(operations) + len(instances); n == 0 || n > maxEventIDs {
+		return nil, nil, fmt.Errorf("operation_ids, instance_ids: %d ids are given, must be from 1 to %d, separated by commas", n, maxEventIDs)
+	}
+	return operations, instances, nil
+}
+
+func splitIDs(values []string) []string {
+	var ids []string
+	for _, value := range values {
+		for id := range strings.SplitSeq(value, ",") {
+			if id = strings.TrimSpace(id); id != "" {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+func viewEvent(e *store.Event, p *process.Process) eventView {
+	v := eventView{
+		ID: event.CommandID(e.OperationID, e.Cursor), Level: "info", InstanceID: e.InstanceID, OperationID: e.OperationID,
+		Message: e.Kind, CreatedAt: e.FinishedAt,
+	}
+	if e.Stage >= 0 && e.Stage < len(p.Stages) && e.Step >= 0 && e.Step < len(p.Stages[e.Stage].Steps) {
+		v.Message = p.Stages[e.Stage].Name + "/" + p.Stages[e.Stage].Steps[e.Step].Name + " " + e.Kind
+	}
+	told := e.Message
+	if e.Error != nil {
+		v.Level, told = "error", e.Error.Message
+	}
+	if told != "" {
+		v.Message += ": " + told
+	}
+	return v
+}

@@ -1,0 +1,348 @@
+package operatorapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// maxOrder bounds the body of a request for an orchestration or for a retry.
+const maxOrder = 1 << 20
+
+// Orchestrations keeps orchestrations.
+type Orchestrations interface {
+	Create(ctx context.Context, o *orchestration.Orchestration) error
+	List(ctx context.Context, f store.OrchestrationFilter) ([]*orchestration.Orchestration, int, error)
+	Get(ctx context.Context, id string) (*orchestration.Orchestration, error)
+	Stats(ctx context.Context, id string) (orchestration.Stats, error)
+	Members(ctx context.Context, id string, f store.MemberFilter) ([]*orchestration.Member, int, error)
+	Member(ctx context.Context, id, operationID string) (*orchestration.Member, error)
+	Cancel(ctx context.Context, id string, now time.Time) error
+	Retry(ctx context.Context, id string, operations []string, immediate bool, now time.Time) (orchestration.Retries, error)
+	Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]store.Event, error)
+}
+
+// orchestrationView is an orchestration as the API shows it (facts/keb.md 8.1).
+type orchestrationView struct {
+	OrchestrationID string                   `json:"orchestrationID"`
+	Type            event.OperationType      `json:"type"`
+	State           orchestration.State      `json:"state"`
+	Description     string                   `json:"description"`
+	CreatedAt       time.Time                `json:"createdAt"`
+	UpdatedAt       time.Time                `json:"updatedAt"`
+	Parameters      orchestration.Parameters `json:"parameters"`
+	OperationStats  orchestration.Stats      `json:"operationStats,omitempty"`
+}
+
+func viewOrchestration(o *orchestration.Orchestration) orchestrationView {
+	return orchestrationView{
+		OrchestrationID: o.ID, Type: o.Type, State: o.State, Description: o.Description,
+		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt, Parameters: o.Parameters,
+	}
+}
+
+// memberView is an operation of an orchestration as the API shows it (facts/keb.md 8.1). Besides what the contract names it
+// has the instance, and the operation that repeats a failed one.
+type memberView struct {
+	OperationID            string              `json:"operationID"`
+	InstanceID             string              `json:"instanceID"`
+	RuntimeID              string              `json:"runtimeID"`
+	GlobalAccountID        string              `json:"globalAccountID"`
+	SubAccountID           string              `json:"subAccountID"`
+	OrchestrationID        string              `json:"orchestrationID"`
+	ServicePlanID          string              `json:"servicePlanID"`
+	ServicePlanName        string              `json:"servicePlanName"`
+	DryRun                 bool                `json:"dryRun"`
+	ShootName              string              `json:"shootName"`
+	MaintenanceWindowBegin *time.Time          `json:"maintenanceWindowBegin,omitempty"`
+	MaintenanceWindowEnd   *time.Time          `json:"maintenanceWindowEnd,omitempty"`
+	State                  orchestration.State `json:"state"`
+	Description            string              `json:"description"`
+	RetriedAs              string              `json:"retriedAs,omitempty"`
+	// KymaConfig and ClusterConfig are what the operation upgrades to, for one operation only.
+	KymaConfig    *orchestration.Kyma       `json:"kymaConfig,omitempty"`
+	ClusterConfig *orchestration.Kubernetes `json:"clusterConfig,omitempty"`
+}
+
+func viewMember(o *orchestration.Orchestration, m *orchestration.Member) memberView {
+	return memberView{
+		OperationID: m.OperationID, InstanceID: m.InstanceID, RuntimeID: m.RuntimeID, GlobalAccountID: m.GlobalAccountID,
+		SubAccountID: m.SubaccountID, OrchestrationID: m.OrchestrationID, ServicePlanID: m.Plan.ID, ServicePlanName: m.Plan.Name,
+		DryRun: o.Parameters.DryRun, ShootName: m.ShootName, MaintenanceWindowBegin: optional(m.WindowBegin),
+		MaintenanceWindowEnd: optional(m.WindowEnd), State: m.State, Description: m.Description, RetriedAs: m.RetriedAs,
+	}
+}
+
+func (a *API) orchestrationRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /upgrade/kyma", a.upgrade(event.UpgradeKyma))
+	mux.HandleFunc("POST /upgrade/cluster", a.upgrade(event.UpgradeCluster))
+	mux.HandleFunc("GET /orchestrations", a.listOrchestrations)
+	mux.HandleFunc("GET /orchestrations/{id}", a.getOrchestration)
+	mux.HandleFunc("GET /orchestrations/{id}/operations", a.listMembers)
+	mux.HandleFunc("GET /orchestrations/{id}/operations/{operation}", a.getMember)
+	mux.HandleFunc("PUT /orchestrations/{id}/cancel", a.cancelOrchestration)
+	mux.HandleFunc("POST /orchestrations/{id}/retry", a.retryOrchestration)
+	mux.HandleFunc("GET /events", a.events)
+}
+
+// upgrade takes in an orchestration. Who its members are is found out after the answer.
+func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, ok := a.body(w, r)
+		if !ok {
+			return
+		}
+		parameters, err := orchestration.ParseParameters(t, body)
+		if err != nil {
+			a.fail(w, http.StatusBadRequest, err)
+			return
+		}
+		o := orchestration.New(t, parameters, a.deps.Now().UTC())
+		if err := a.deps.Orchestrations.Create(r.Context(), o); err != nil {
+			a.broken(w, err)
+			return
+		}
+		a.deps.Log.Info("orchestration created", "orchestration_id", o.ID, "type", string(t))
+		a.deps.Wake()
+		a.write(w, http.StatusAccepted, map[string]string{"orchestrationID": o.ID})
+	}
+}
+
+// body reads a bounded body; ok is false when the answer is given already.
+func (a *API) body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		a.fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: is larger than %d bytes", maxOrder))
+		return nil, false
+	}
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf("body: %w", err))
+		return nil, false
+	}
+	return body, true
+}
+
+func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
+	var f store.OrchestrationFilter
+	var err error
+	if f.State, err = parseState(r.URL.Query(), orchestration.States()); err == nil {
+		f.Limit, f.Offset, err = parsePage(r.URL.Query())
+	}
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	list, total, err := a.deps.Orchestrations.List(r.Context(), f)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	out := page[orchestrationView]{Data: make([]orchestrationView, 0, len(list)), Count: len(list), TotalCount: total}
+	for _, o := range list {
+		out.Data = append(out.Data, viewOrchestration(o))
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func parseState(q url.Values, allowed []orchestration.State) (orchestration.State, error) {
+	state := orchestration.State(q.Get("state"))
+	if state == "" || slices.Contains(allowed, state) {
+		return state, nil
+	}
+	names := make([]string, len(allowed))
+	for i, s := range allowed {
+		names[i] = string(s)
+	}
+	return "", fmt.Errorf("state %.50q: allowed are %s", string(state), strings.Join(names, ", "))
+}
+
+// found reads an orchestration; ok is false when the answer is given already.
+func (a *API) found(w http.ResponseWriter, r *http.Request) (o *orchestration.Orchestration, ok bool) {
+	o, err := a.deps.Orchestrations.Get(r.Context(), r.PathValue("id"))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		a.noOrchestration(w, r)
+	case err != nil:
+		a.broken(w, err)
+	}
+	return o, err == nil
+}
+
+func (a *API) noOrchestration(w http.ResponseWriter, r *http.Request) {
+	a.fail(w, http.StatusNotFound, fmt.Errorf("there is no orchestration %.50q", r.PathValue("id")))
+}
+
+func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
+	o, ok := a.found(w, r)
+	if !ok {
+		return
+	}
+	view := viewOrchestration(o)
+	var err error
+	if view.OperationStats, err = a.deps.Orchestrations.Stats(r.Context(), o.ID); err != nil {
+		a.broken(w, err)
+		return
+	}
+	a.write(w, http.StatusOK, view)
+}
+
+func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
+	var f store.MemberFilter
+	var err error
+	if f.State, err = parseState(r.URL.Query(), orchestration.MemberStates()); err == nil {
+		f.Limit, f.Offset, err = parsePage(r.URL.Query())
+	}
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	o, ok := a.found(w, r)
+	if !ok {
+		return
+	}
+	list, total, err := a.deps.Orchestrations.Members(r.Context(), o.ID, f)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	out := page[memberView]{Data: make([]memberView, 0, len(list)), Count: len(list), TotalCount: total}
+	for _, m := range list {
+		out.Data = append(out.Data, viewMember(o, m))
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
+	o, ok := a.found(w, r)
+	if !ok {
+		return
+	}
+	m, err := a.deps.Orchestrations.Member(r.Context(), o.ID, r.PathValue("operation"))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		a.fail(w, http.StatusNotFound, fmt.Errorf("orchestration %s has no operation %.50q", o.ID, r.PathValue("operation")))
+		return
+	case err != nil:
+		a.broken(w, err)
+		return
+	}
+	view := viewMember(o, m)
+	if o.Type == event.UpgradeKyma {
+		view.KymaConfig = orNew(o.Parameters.Kyma)
+	} else {
+		view.ClusterConfig = orNew(o.Parameters.Kubernetes)
+	}
+	a.write(w, http.StatusOK, view)
+}
+
+func orNew[T any](v *T) *T {
+	if v == nil {
+		return new(T)
+	}
+	return v
+}
+
+func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
+	o, ok := a.found(w, r)
+	if !ok {
+		return
+	}
+	if err := a.deps.Orchestrations.Cancel(r.Context(), o.ID, a.deps.Now().UTC()); err != nil {
+		a.broken(w, err)
+		return
+	}
+	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID)
+	a.deps.Wake()
+	a.write(w, http.StatusOK, map[string]string{"orchestrationID": o.ID})
+}
+
+// retryView is the answer to a request for a retry (facts/keb.md 8.1).
+type retryView struct {
+	OrchestrationID   string   `json:"orchestrationID"`
+	RetryShoots       []string `json:"retryShoots"`
+	OldOperations     []string `json:"oldOperations"`
+	InvalidOperations []string `json:"invalidOperations"`
+	Msg               string   `json:"msg"`
+}
+
+func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
+	const form = "application/x-www-form-urlencoded"
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != form {
+		a.fail(w, http.StatusUnsupportedMediaType, errors.New("Content-Type: must be "+form)) //nolint:revive // the name of a header
+		return
+	}
+	body, ok := a.body(w, r)
+	if !ok {
+		return
+	}
+	operations, immediate, err := parseRetry(body)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	o, ok := a.found(w, r)
+	if !ok {
+		return
+	}
+	retries, err := a.deps.Orchestrations.Retry(r.Context(), o.ID, operations, immediate, a.deps.Now().UTC())
+	switch {
+	case errors.Is(err, orchestration.ErrNotPossible):
+		a.fail(w, http.StatusConflict, err)
+		return
+	case err != nil:
+		a.broken(w, err)
+		return
+	}
+	view := retryView{
+		OrchestrationID: o.ID, RetryShoots: make([]string, 0, len(retries.New)), Msg: "retry operations are queued for processing",
+		OldOperations: append([]string{}, retries.Old...), InvalidOperations: append([]string{}, retries.Invalid...),
+	}
+	for _, m := range retries.New {
+		view.RetryShoots = append(view.RetryShoots, m.ShootName)
+	}
+	if len(retries.New) == 0 {
+		view.Msg = "there is no failed operation to retry"
+	} else {
+		a.deps.Log.Info("orchestration retried", "orchestration_id", o.ID, "operations", len(retries.New))
+		a.deps.Wake()
+	}
+	a.write(w, http.StatusAccepted, view)
+}
+
+// maxRetried bounds the operations that one request names.
+const maxRetried = 10_000
+
+func parseRetry(body []byte) (operations []string, immediate bool, err error) {
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, false, fmt.Errorf("body: is no form: %w", err)
+	}
+	for name, values := range form {
+		switch name {
+		case "operation-id":
+			if len(values) > maxRetried {
+				return nil, false, fmt.Errorf("operation-id: is given %d times, at most %d are allowed", len(values), maxRetried)
+			}
+			operations = values
+		case "immediate":
+			if immediate, err = strconv.ParseBool(values[0]); err != nil || len(values) > 1 {
+				return nil, false, fmt.Errorf("immediate: %.50q: must be true or false, once", strings.Join(values, ", "))
+			}
+		default:
+			return nil, false, fmt.Errorf("body: unknown field %.50q; allowed are operation-id, immediate", name)
+		}
+	}
+	return operations, immediate, nil
+}

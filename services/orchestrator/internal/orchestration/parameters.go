@@ -1,0 +1,203 @@
+package orchestration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const (
+	// MaxWorkers is the greatest number of members in progress that an orchestration may have.
+	MaxWorkers = 1000
+	// maxTargets bounds the specifiers of an orchestration.
+	maxTargets = 1000
+	// maxText bounds every text of a request.
+	maxText = 500
+)
+
+// Parameters are what an orchestration was asked for, as in the body of its request (facts/keb.md 8.1).
+type Parameters struct {
+	Targets  Targets  `json:"targets"`
+	Strategy Strategy `json:"strategy"`
+	// DryRun tells that nothing is to be changed in the runtimes.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Notification tells that customers are told.
+	Notification bool `json:"notification,omitempty"`
+	// Kyma is for upgrades of Kyma, Kubernetes for upgrades of clusters; absent means what is configured.
+	Kyma       *Kyma       `json:"kyma,omitempty"`
+	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
+}
+
+// Kyma is the Kyma that runtimes are upgraded to.
+type Kyma struct {
+	Version string `json:"version,omitempty"`
+}
+
+// Kubernetes is the cluster that runtimes are upgraded to.
+type Kubernetes struct {
+	KubernetesVersion   string `json:"kubernetesVersion,omitempty"`
+	MachineImage        string `json:"machineImage,omitempty"`
+	MachineImageVersion string `json:"machineImageVersion,omitempty"`
+}
+
+// Strategy is how the operations are carried out.
+type Strategy struct {
+	// Type is "parallel".
+	Type string `json:"type"`
+	// Schedule is "immediate" or a time in the form of RFC 3339.
+	Schedule string `json:"schedule"`
+	// MaintenanceWindow tells that each operation starts in the maintenance window of its runtime.
+	MaintenanceWindow bool     `json:"maintenanceWindow,omitempty"`
+	Parallel          Parallel `json:"parallel"`
+}
+
+// Parallel is the strategy of that name.
+type Parallel struct {
+	// Workers is the greatest number of operations in progress, 1 to MaxWorkers.
+	Workers int `json:"workers"`
+}
+
+const (
+	typeParallel = "parallel"
+	immediate    = "immediate"
+)
+
+// At is when the orchestration is to begin; false when that is at once.
+func (s Strategy) At() (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, s.Schedule)
+	return at.UTC(), err == nil
+}
+
+// ParseParameters reads the body of a request for an orchestration of a type, and fills in the defaults. Every error names
+// the field, and what is allowed.
+func ParseParameters(t event.OperationType, body []byte) (Parameters, error) {
+	var p Parameters
+	if err := decode(body, &p); err != nil {
+		return Parameters{}, err
+	}
+	if err := p.complete(t); err != nil {
+		return Parameters{}, err
+	}
+	return p, nil
+}
+
+// decode is strict: what is not understood would otherwise be left out silently.
+func decode(body []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		return fmt.Errorf("%s: is a %s, must be a %s", wrong.Field, wrong.Value, jsonType(wrong))
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("body: is empty, must be a JSON object")
+	case err != nil:
+		return fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("body: there is something behind the JSON object")
+	}
+	return nil
+}
+
+func jsonType(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind().String() {
+	case "struct", "map":
+		return "JSON object"
+	case "slice":
+		return "list"
+	case "int":
+		return "whole number"
+	case "bool":
+		return "boolean"
+	default:
+		return e.Type.Kind().String()
+	}
+}
+
+func (p *Parameters) complete(t event.OperationType) error {
+	if len(p.Targets.Include) == 0 {
+		return errors.New(`targets.include: must name at least one target, for example {"target": "all"}`)
+	}
+	if _, err := p.Targets.Matcher(); err != nil {
+		return err
+	}
+	if err := p.Strategy.complete(); err != nil {
+		return err
+	}
+	switch {
+	case t == event.UpgradeKyma && p.Kubernetes != nil:
+		return errors.New("kubernetes: is for POST /upgrade/cluster, an upgrade of Kyma takes kyma")
+	case t == event.UpgradeCluster && p.Kyma != nil:
+		return errors.New("kyma: is for POST /upgrade/kyma, an upgrade of clusters takes kubernetes")
+	}
+	return p.checkVersions()
+}
+
+func (s *Strategy) complete() error {
+	if s.Type == "" {
+		s.Type = typeParallel
+	}
+	if s.Type != typeParallel {
+		return fmt.Errorf("strategy.type: %.50q: allowed is %q", s.Type, typeParallel)
+	}
+	switch s.Schedule {
+	case "", immediate, "now":
+		s.Schedule = immediate
+	case "maintenanceWindow":
+		return errors.New(`strategy.schedule: "maintenanceWindow" is no schedule any more: set strategy.maintenanceWindow to true, ` +
+			`and the schedule to "immediate" or to a time`)
+	default:
+		at, ok := s.At()
+		if !ok {
+			return fmt.Errorf(`strategy.schedule: %.50q: must be "immediate", "now" or a time such as 2026-11-21T22:00:00Z`, s.Schedule)
+		}
+		s.Schedule = at.Format(time.RFC3339)
+	}
+	if s.Parallel.Workers == 0 {
+		s.Parallel.Workers = 1
+	}
+	if s.Parallel.Workers < 0 || s.Parallel.Workers > MaxWorkers {
+		return fmt.Errorf("strategy.parallel.workers: %d: must be from 1 to %d", s.Parallel.Workers, MaxWorkers)
+	}
+	return nil
+}
+
+// Forms of versions. Those of Kyma are a release, a pull request, and a commit of a branch (facts/keb.md 5.14).
+var (
+	kymaVersion       = regexp.MustCompile(`^(v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?|PR-\d+|[0-9A-Za-z._/-]+-[0-9a-f]{7,40})$`)
+	kubernetesVersion = regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`)
+	imageName         = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
+)
+
+func (p *Parameters) checkVersions() error {
+	type check struct {
+		field, value string
+		form         *regexp.Regexp
+		want         string
+	}
+	var checks []check
+	if k := p.Kyma; k != nil {
+		checks = append(checks, check{"kyma.version", k.Version, kymaVersion, "a version such as 2.20.1, PR-1234 or main-0123abcd"})
+	}
+	if k := p.Kubernetes; k != nil {
+		checks = append(checks,
+			check{"kubernetes.kubernetesVersion", k.KubernetesVersion, kubernetesVersion, "a version such as 1.31.4"},
+			check{"kubernetes.machineImage", k.MachineImage, imageName, "a name such as gardenlinux"},
+			check{"kubernetes.machineImageVersion", k.MachineImageVersion, imageName, "a version such as 1592.4.0"})
+	}
+	for _, c := range checks {
+		if c.value != "" && (len(c.value) > maxText || !c.form.MatchString(c.value)) {
+			return fmt.Errorf("%s: %.50q: must be %s", c.field, c.value, c.want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package orchestration
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Targets select instances: those that one of Include selects, without those that one of Exclude selects.
+type Targets struct {
+	Include []Target `json:"include"`
+	Exclude []Target `json:"exclude,omitempty"`
+}
+
+// Target selects the instances that meet all of its conditions. GlobalAccount, SubAccount and Region are regular expressions
+// (https://pkg.go.dev/regexp/syntax) that match anywhere in the value unless they are anchored.
+type Target struct {
+	// Target is "all", which every instance meets.
+	Target        string `json:"target,omitempty"`
+	GlobalAccount string `json:"globalAccount,omitempty"`
+	SubAccount    string `json:"subAccount,omitempty"`
+	// Region is that of the hyperscaler, for example "eu-central-1".
+	Region     string `json:"region,omitempty"`
+	RuntimeID  string `json:"runtimeID,omitempty"`
+	PlanName   string `json:"planName,omitempty"`
+	Shoot      string `json:"shoot,omitempty"`
+	InstanceID string `json:"instanceID,omitempty"`
+}
+
+const targetAll = "all"
+
+// Matcher tells which instances targets select.
+type Matcher struct{ include, exclude []matcher }
+
+type matcher struct {
+	target                            *Target
+	globalAccount, subaccount, region *regexp.Regexp
+}
+
+// Matcher compiles the targets. Errors name the field.
+func (t Targets) Matcher() (*Matcher, error) {
+	var m Matcher
+	for _, side := range []struct {
+		field   string
+		targets []Target
+		into    *[]matcher
+	}{{"targets.include", t.Include, &m.include}, {"targets.exclude", t.Exclude, &m.exclude}} {
+		if len(side.targets) > maxTargets {
+			return nil, fmt.Errorf("%s: has %d targets, at most %d are allowed", side.field, len(side.targets), maxTargets)
+		}
+		for i := range side.targets {
+			compiled, err := side.targets[i].compile(fmt.Sprintf("%s[%d]", side.field, i))
+			if err != nil {
+				return nil, err
+			}
+			*side.into = append(*side.into, compiled)
+		}
+	}
+	for i := range t.Exclude {
+		if t.Exclude[i] == (Target{Target: targetAll}) {
+			return nil, fmt.Errorf(`targets.exclude[%d].target: "all" would leave nothing, it is for targets.include`, i)
+		}
+	}
+	return &m, nil
+}
+
+func (t *Target) compile(at string) (matcher, error) {
+	m := matcher{target: t}
+	if *t == (Target{}) {
+		return m, fmt.Errorf("%s: has no condition; allowed are target, globalAccount, subAccount, region, runtimeID, planName, shoot, instanceID", at)
+	}
+	if t.Target != "" && t.Target != targetAll {
+		return m, fmt.Errorf("%s.target: %.50q: allowed is %q", at, t.Target, targetAll)
+	}
+	for _, c := range []struct {
+		field, value string
+		into         **regexp.Regexp
+	}{
+		{"globalAccount", t.GlobalAccount, &m.globalAccount}, {"subAccount", t.SubAccount, &m.subaccount}, {"region", t.Region, &m.region},
+		{"runtimeID", t.RuntimeID, nil}, {"planName", t.PlanName, nil}, {"shoot", t.Shoot, nil}, {"instanceID", t.InstanceID, nil},
+	} {
+		if len(c.value) > maxText {
+			return m, fmt.Errorf("%s.%s: is %d bytes long, at most %d are allowed", at, c.field, len(c.value), maxText)
+		}
+		if c.into == nil || c.value == "" {
+			continue
+		}
+		compiled, err := compileExpression(c.value)
+		if err != nil {
+			return m, fmt.Errorf("%s.%s: %w", at, c.field, err)
+		}
+		*c.into = compiled
+	}
+	return m, nil
+}
+
+func compileExpression(text string) (*regexp.Regexp, error) {
+	compiled, err := regexp.Compile(text)
+	if err != nil {
+		return nil, errors.New("is no regular expression: " + err.Error())
+	}
+	return compiled, nil
+}
+
+// Match reports whether the targets select an instance.
+func (m *Matcher) Match(i *event.InstanceSummary) bool {
+	return anyMatches(m.include, i) && !anyMatches(m.exclude, i)
+}
+
+func anyMatches(list []matcher, i *event.InstanceSummary) bool {
+	for k := range list {
+		if list[k].match(i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *matcher) match(i *event.InstanceSummary) bool {
+	t := m.target
+	return matches(m.globalAccount, i.GlobalAccountID) && matches(m.subaccount, i.SubaccountID) && matches(m.region, i.Runtime.Region) &&
+		is(t.RuntimeID, i.RuntimeID) && is(t.PlanName, i.Plan.Name) && is(t.Shoot, i.Runtime.ShootName) && is(t.InstanceID, i.InstanceID)
+}
+
+func matches(r *regexp.Regexp, v string) bool { return r == nil || r.MatchString(v) }
+
+func is(want, v string) bool { return want == "" || want == v }

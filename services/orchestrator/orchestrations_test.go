@@ -1,0 +1,654 @@
+package orchestrator_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// fleetProcesses are testProcesses with upgrades.
+func fleetProcesses() fstest.MapFS {
+	files := maps.Clone(testProcesses)
+	for _, t := range []string{"upgradeKyma", "upgradeCluster"} {
+		files[t+".yaml"] = &fstest.MapFile{Data: []byte(`
+operation: ` + t + `
+timeout: 1h
+stages:
+  - name: upgrade
+    steps:
+      - {name: Upgrade, worker: alpha, retry: {every: 50ms, timeout: 10m}}
+`)}
+	}
+	return files
+}
+
+// fleet stands in for the broker: it knows instances, and records upgrades as the broker does, once per operation id.
+type fleet struct {
+	*system
+	instances []event.InstanceSummary
+
+	mu       sync.Mutex
+	refuse   map[string]string // reason by instance
+	recorded map[string]event.UpgradeOrder
+	order    []string // instances in the order of their upgrades
+	// after is called when a question is carried out; its error is the answer.
+	after func(asked []event.UpgradeOrder) error
+}
+
+// newFleet starts what answers, but no orchestrator and no worker.
+func newFleet(t *testing.T, instances int) *fleet {
+	t.Helper()
+	f := &fleet{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
+	f.cfg.Processes = fleetProcesses()
+	f.cfg.OrchestrationsEvery = 50 * time.Millisecond
+	for i := range instances {
+		f.instances = append(f.instances, event.InstanceSummary{
+			InstanceID: fmt.Sprintf("i-%05d", i), Plan: event.Plan{ID: "azure", Name: "azure"}, GlobalAccountID: "ga", SubaccountID: "sa",
+			Runtime:   event.Runtime{ShootName: fmt.Sprintf("c-%05d", i), Region: "westeurope"},
+			RuntimeID: fmt.Sprintf("r-%05d", i), State: event.InstanceProvisioned,
+		})
+	}
+	f.answer(event.AskInstances, f.answerInstances)
+	f.answer(event.AskUpgrade, f.answerUpgrade)
+	f.watch()
+	return f
+}
+
+func (f *fleet) answer(subject string, handle func(ctx context.Context, data []byte) (any, error)) {
+	f.t.Helper()
+	stop, err := f.bus.Answer(subject, "broker", handle)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(stop)
+}
+
+func (f *fleet) answerInstances(_ context.Context, data []byte) (any, error) {
+	var request event.InstancesRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, err
+	}
+	i := 0
+	if request.After != "" {
+		i = 1 + slices.IndexFunc(f.instances, func(s event.InstanceSummary) bool { return s.InstanceID == request.After })
+	}
+	answer := event.InstancesAnswer{Instances: f.instances[i:min(i+request.Limit, len(f.instances))]}
+	if n := i + len(answer.Instances); n < len(f.instances) {
+		answer.Next = f.instances[n-1].InstanceID
+	}
+	return answer, nil
+}
+
+func (f *fleet) answerUpgrade(ctx context.Context, data []byte) (any, error) {
+	var request event.UpgradeRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var answer event.UpgradeAnswer
+	var messages []bus.Message
+	for _, u := range request.Upgrades {
+		result := event.UpgradeRecorded{OperationID: u.OperationID, Refused: f.refuse[u.InstanceID]}
+		answer.Upgrades = append(answer.Upgrades, result)
+		if _, known := f.recorded[u.OperationID]; known || result.Refused != "" {
+			continue
+		}
+		f.recorded[u.OperationID] = u
+		f.order = append(f.order, u.InstanceID)
+		op := operation(u.Type, u.InstanceID, "azure")
+		op.ID, op.Upgrade = u.OperationID, &u.Upgrade
+		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{Operation: op})
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e})
+	}
+	if err := f.bus.Publish(ctx, messages...); err != nil {
+		return nil, err
+	}
+	if f.after != nil {
+		if err := f.after(request.Upgrades); err != nil {
+			return nil, err
+		}
+	}
+	return answer, nil
+}
+
+// watch lets the database note after each statement how many members of each orchestration are in progress.
+func (f *fleet) watch() {
+	f.t.Helper()
+	_, err := f.db.Exec(`
+CREATE TABLE seen_in_progress (n integer NOT NULL);
+CREATE FUNCTION see_in_progress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO seen_in_progress SELECT count(*) FROM orchestrator.orchestration_members WHERE state = 'in progress' GROUP BY orchestration_id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER see_in_progress AFTER UPDATE ON orchestrator.orchestration_members FOR EACH STATEMENT EXECUTE FUNCTION see_in_progress()`)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// mostInProgress is the greatest number of members that were in progress after any statement.
+func (f *fleet) mostInProgress() (n int) {
+	f.t.Helper()
+	if err := f.db.Get(&n, `SELECT COALESCE(max(n), 0) FROM seen_in_progress`); err != nil {
+		f.t.Fatal(err)
+	}
+	return n
+}
+
+// call sends a request to the operator API, and reads the answer into into if it is of the wanted status.
+func (f *fleet) call(method, path, contentType, body string, status int, into any) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), method, f.api.URL+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(response.Body); err != nil {
+		f.t.Fatal(err)
+	}
+	if response.StatusCode != status {
+		f.t.Fatalf("%s %s: %d %s, want %d", method, path, response.StatusCode, text.String(), status)
+	}
+	if into != nil {
+		if err := json.Unmarshal(text.Bytes(), into); err != nil {
+			f.t.Fatalf("%s %s: %s: %v", method, path, text.String(), err)
+		}
+	}
+}
+
+// upgrade orders an orchestration and returns its id.
+func (f *fleet) upgrade(what, body string) string {
+	f.t.Helper()
+	var answer struct {
+		OrchestrationID string `json:"orchestrationID"`
+	}
+	f.call(http.MethodPost, "/upgrade/"+what, "application/json", body, http.StatusAccepted, &answer)
+	return answer.OrchestrationID
+}
+
+func (f *fleet) upgradeAll(workers int) string {
+	f.t.Helper()
+	return f.upgrade("kyma", fmt.Sprintf(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"parallel": {"workers": %d}}}`, workers))
+}
+
+type shownOrchestration struct {
+	Type, State, Description string
+	Parameters               json.RawMessage
+	OperationStats           map[string]int
+}
+
+func (f *fleet) orchestration(id string) (o shownOrchestration) {
+	f.t.Helper()
+	f.get("/orchestrations/"+id, &o)
+	return o
+}
+
+func (f *fleet) awaitOrchestration(id, state string) shownOrchestration {
+	f.t.Helper()
+	var o shownOrchestration
+	testkit.Eventually(f.t, patience, "the orchestration is "+state, func() bool {
+		o = f.orchestration(id)
+		return o.State == state
+	})
+	return o
+}
+
+func (f *fleet) awaitStats(id string, want map[string]int) {
+	f.t.Helper()
+	testkit.Eventually(f.t, patience, fmt.Sprintf("the operations are %v", want), func() bool {
+		return maps.Equal(f.orchestration(id).OperationStats, want)
+	})
+}
+
+type shownMember struct {
+	OperationID, InstanceID, RuntimeID, GlobalAccountID, SubAccountID, OrchestrationID string
+	ServicePlanID, ServicePlanName, ShootName, State, Description, RetriedAs           string
+	DryRun                                                                             bool
+	MaintenanceWindowBegin, MaintenanceWindowEnd                                       *time.Time
+	KymaConfig, ClusterConfig                                                          map[string]string
+}
+
+func (f *fleet) members(id, query string) []shownMember {
+	f.t.Helper()
+	var list struct {
+		Data              []shownMember
+		Count, TotalCount int
+	}
+	f.get("/orchestrations/"+id+"/operations?page_size=1000"+query, &list)
+	if list.Count != len(list.Data) || list.TotalCount < list.Count {
+		f.t.Errorf("%d operations, count %d, totalCount %d", len(list.Data), list.Count, list.TotalCount)
+	}
+	return list.Data
+}
+
+// eachOnce fails the test unless each of the instances was upgraded by one operation, whose step ran once.
+func (f *fleet) eachOnce() {
+	f.t.Helper()
+	f.mu.Lock()
+	order := slices.Sorted(slices.Values(f.order))
+	f.mu.Unlock()
+	var all []string
+	for _, i := range f.instances {
+		all = append(all, i.InstanceID)
+	}
+	if diff := cmp.Diff(all, order); diff != "" {
+		f.t.Errorf("upgraded instances (-want +got):\n%s", diff)
+	}
+	f.script.mu.Lock()
+	defer f.script.mu.Unlock()
+	if twice := repeats(f.script.runs); len(twice) > 0 || len(f.script.runs) != len(f.instances) {
+		f.t.Errorf("%d steps ran for %d instances, twice: %v", len(f.script.runs), len(f.instances), twice)
+	}
+}
+
+func TestAnOrchestrationUpgradesAFewAtATime(t *testing.T) {
+	f := newFleet(t, 40)
+	f.start()
+	var mu sync.Mutex
+	running, most := 0, 0
+	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if op.StepAttempt == 1 {
+			running++
+			most = max(most, running)
+			return op, 10 * time.Millisecond, nil // it is in progress, without a command out
+		}
+		running--
+		return op, 0, nil
+	})
+	id := f.upgradeAll(3)
+	o := f.awaitOrchestration(id, "succeeded")
+	if most != 3 {
+		t.Errorf("at most %d upgrades ran at the same time, want 3", most)
+	}
+	if n := f.mostInProgress(); n != 3 {
+		t.Errorf("at most %d members were in progress, want 3", n)
+	}
+	if diff := cmp.Diff(map[string]int{"succeeded": 40}, o.OperationStats); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	if o.Description != "40 succeeded" || o.Type != "upgradeKyma" {
+		t.Errorf("orchestration: %+v", o)
+	}
+	if len(f.recorded) != 40 {
+		t.Errorf("%d operations are recorded", len(f.recorded))
+	}
+}
+
+func TestWhatIsOrderedReachesTheOperation(t *testing.T) {
+	f := newFleet(t, 2)
+	f.start()
+	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}], "exclude": [{"instanceID": "i-00001"}]}, "dryRun": true,
+		"notification": true, "kubernetes": {"kubernetesVersion": "1.31.4", "machineImage": "gardenlinux", "machineImageVersion": "1592.4.0"}}`)
+	f.awaitOrchestration(id, "succeeded")
+	members := f.members(id, "")
+	if len(members) != 1 {
+		t.Fatalf("members: %+v", members)
+	}
+	operation := members[0].OperationID
+	want := event.UpgradeOrder{
+		OperationID: operation, InstanceID: "i-00000", Type: event.UpgradeCluster, Upgrade: event.Upgrade{
+			OrchestrationID: id, KubernetesVersion: "1.31.4", MachineImage: "gardenlinux", MachineImageVersion: "1592.4.0", DryRun: true, Notification: true,
+		},
+	}
+	if diff := cmp.Diff(map[string]event.UpgradeOrder{operation: want}, f.recorded); diff != "" {
+		t.Errorf("the broker is asked for (-want +got):\n%s", diff)
+	}
+	var shown shownMember
+	f.get("/orchestrations/"+id+"/operations/"+operation, &shown)
+	wantShown := shownMember{
+		OperationID: operation, InstanceID: "i-00000", RuntimeID: "r-00000", GlobalAccountID: "ga", SubAccountID: "sa", OrchestrationID: id,
+		ServicePlanID: "azure", ServicePlanName: "azure", ShootName: "c-00000", State: "succeeded", DryRun: true,
+		ClusterConfig: map[string]string{"kubernetesVersion": "1.31.4", "machineImage": "gardenlinux", "machineImageVersion": "1592.4.0"},
+	}
+	if diff := cmp.Diff(wantShown, shown); diff != "" {
+		t.Errorf("operation (-want +got):\n%s", diff)
+	}
+
+	var list struct {
+		Data              []struct{ OrchestrationID, Type, State string }
+		Count, TotalCount int
+	}
+	other := f.upgradeAll(1)
+	f.awaitOrchestration(other, "succeeded")
+	f.get("/orchestrations?page_size=1&state=succeeded", &list)
+	if list.Count != 1 || list.TotalCount != 2 || list.Data[0].OrchestrationID != other {
+		t.Errorf("list: %+v", list)
+	}
+	f.get("/orchestrations?state=failed", &list)
+	if list.Count != 0 || list.Data == nil {
+		t.Errorf("list: %+v", list)
+	}
+}
+
+func TestAnOrchestrationGoesOnWhenItsOrchestratorIsGone(t *testing.T) {
+	f := newFleet(t, 60)
+	first, second := f.start(), f.orchestrator()
+	id := f.upgradeAll(4)
+	for i := range 4 {
+		testkit.Eventually(t, patience, "some more are upgraded", func() bool { return f.script.count("Upgrade") > 10*i })
+		first.stop()
+		first, second = second, f.orchestrator()
+	}
+	f.awaitOrchestration(id, "succeeded")
+	f.eachOnce()
+	if n := f.mostInProgress(); n != 4 {
+		t.Errorf("at most %d members were in progress, want 4", n)
+	}
+}
+
+func TestAnOperationIsRecordedOnceAlthoughTheAnswerIsLost(t *testing.T) {
+	f := newFleet(t, 6)
+	asked := map[string]int{}
+	lost := make(chan struct{}, 100)
+	f.after = func(orders []event.UpgradeOrder) error {
+		again := false
+		for _, o := range orders {
+			asked[o.OperationID]++
+			again = again || asked[o.OperationID] < 3
+		}
+		if again {
+			lost <- struct{}{}
+			return errors.New("the answer is lost")
+		}
+		return nil
+	}
+	o := f.start()
+	id := f.upgradeAll(2)
+	<-lost
+	o.stop()
+	f.orchestrator()
+	f.awaitOrchestration(id, "succeeded")
+	f.eachOnce()
+	if n := f.mostInProgress(); n != 2 {
+		t.Errorf("at most %d members were in progress, want 2", n)
+	}
+}
+
+func TestARefusalSkipsTheMemberAndMakesRoom(t *testing.T) {
+	f := newFleet(t, 10)
+	for i := range 9 {
+		f.refuse[fmt.Sprintf("i-%05d", i)] = "the instance is suspended"
+	}
+	f.start()
+	id := f.upgradeAll(1)
+	o := f.awaitOrchestration(id, "succeeded")
+	if diff := cmp.Diff(map[string]int{"succeeded": 1, "skipped": 9}, o.OperationStats); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	for _, m := range f.members(id, "&state=skipped") {
+		if m.Description != "the instance is suspended" {
+			t.Errorf("skipped: %+v", m)
+		}
+	}
+}
+
+func TestOnlyProvisionedInstancesAreUpgraded(t *testing.T) {
+	f := newFleet(t, 7)
+	for i, state := range []event.InstanceState{
+		event.InstanceProvisioning, event.InstanceFailed, event.InstanceSuspended, event.InstanceDeprovisioning, event.InstanceDeleted,
+	} {
+		f.instances[i].State = state
+	}
+	f.start()
+	id := f.upgradeAll(5)
+	f.awaitOrchestration(id, "succeeded")
+	if diff := cmp.Diff([]string{"i-00005", "i-00006"}, slices.Sorted(slices.Values(f.order))); diff != "" {
+		t.Errorf("upgraded (-want +got):\n%s", diff)
+	}
+	none := f.upgrade("kyma", `{"targets": {"include": [{"planName": "nosuch"}]}}`)
+	if o := f.awaitOrchestration(none, "succeeded"); o.Description != "no instance matches the targets" {
+		t.Errorf("description: %q", o.Description)
+	}
+}
+
+func TestCancelStopsWhatWaitsAndAwaitsWhatRuns(t *testing.T) {
+	f := newFleet(t, 20)
+	f.start()
+	open := make(gate)
+	f.script.set("Upgrade", open.step)
+	// An upgrade of this instance is recorded, and waits for its turn.
+	busy := make(gate)
+	f.script.set("Change", busy.step)
+	update := operation(event.Update, "i-00000", "azure")
+	f.request(update)
+	f.await(update, event.InProgress)
+
+	id := f.upgradeAll(3)
+	testkit.Eventually(t, patience, "two upgrades run", func() bool { return f.script.count("Upgrade") == 2 })
+	queued := f.members(id, "&state=in%20progress")[0]
+	testkit.Eventually(t, patience, "one waits for its turn", func() bool { return f.state(queued.OperationID) == event.Pending })
+	for range 2 { // the second changes nothing
+		var answer struct{ OrchestrationID string }
+		f.call(http.MethodPut, "/orchestrations/"+id+"/cancel", "", "", http.StatusOK, &answer)
+		if answer.OrchestrationID != id {
+			t.Errorf("answer: %+v", answer)
+		}
+	}
+	f.awaitStats(id, map[string]int{"in progress": 2, "canceled": 18})
+	if o := f.orchestration(id); o.State != "canceling" || o.Description != "Orchestration was canceled" {
+		t.Errorf("orchestration: %+v", o)
+	}
+	if got := f.state(queued.OperationID); got != event.Cancelled {
+		t.Errorf("the operation that waited for its turn is %s", got)
+	}
+	const form = "application/x-www-form-urlencoded"
+	f.call(http.MethodPost, "/orchestrations/"+id+"/retry", form, "", http.StatusConflict, nil)
+	close(open)
+	o := f.awaitOrchestration(id, "canceled")
+	if diff := cmp.Diff(map[string]int{"succeeded": 2, "canceled": 18}, o.OperationStats); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	f.call(http.MethodPut, "/orchestrations/"+id+"/cancel", "", "", http.StatusOK, nil)
+	if o := f.orchestration(id); o.State != "canceled" {
+		t.Errorf("a canceled orchestration becomes %s when it is canceled again", o.State)
+	}
+	close(busy)
+	f.await(update, event.Succeeded)
+	if len(f.recorded) != 3 {
+		t.Errorf("%d operations are recorded, want 3", len(f.recorded))
+	}
+}
+
+func TestFailedOperationsAreRetried(t *testing.T) {
+	f := newFleet(t, 5)
+	f.start()
+	broken := func(instances ...string) {
+		f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+			if slices.Contains(instances, op.InstanceID) {
+				return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+			}
+			return op, 0, nil
+		})
+	}
+	broken("i-00001", "i-00002", "i-00003")
+	id := f.upgradeAll(2)
+	o := f.awaitOrchestration(id, "failed")
+	if o.Description != "2 succeeded, 3 failed" {
+		t.Errorf("description: %q", o.Description)
+	}
+	failed := f.members(id, "&state=failed")
+	for _, m := range failed {
+		if m.Description != "ext is broken" {
+			t.Errorf("failed: %+v", m)
+		}
+	}
+	succeeded := f.members(id, "&state=succeeded")[0].OperationID
+
+	type answer struct {
+		OrchestrationID, Msg                          string
+		RetryShoots, OldOperations, InvalidOperations []string
+	}
+	retry := func(body string) (a answer) {
+		f.call(http.MethodPost, "/orchestrations/"+id+"/retry", "application/x-www-form-urlencoded", body, http.StatusAccepted, &a)
+		return a
+	}
+	open := make(gate)
+	f.script.set("Upgrade", open.step)
+	got := retry("operation-id=" + failed[0].OperationID + "&operation-id=" + succeeded + "&operation-id=nonsense&immediate=true")
+	want := answer{
+		OrchestrationID: id, Msg: "retry operations are queued for processing", RetryShoots: []string{"c-00001"},
+		OldOperations: []string{}, InvalidOperations: []string{succeeded, "nonsense"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+	f.awaitStats(id, map[string]int{"succeeded": 2, "failed": 2, "in progress": 1})
+	// One that is repeated already is old, also while the orchestration runs.
+	if got := retry("operation-id=" + failed[0].OperationID); !slices.Equal(got.OldOperations, []string{failed[0].OperationID}) || len(got.RetryShoots) > 0 {
+		t.Errorf("answer: %+v", got)
+	}
+	var old shownMember
+	f.get("/orchestrations/"+id+"/operations/"+failed[0].OperationID, &old)
+	if again := f.members(id, "&state=in%20progress")[0]; old.RetriedAs != again.OperationID || again.OperationID == failed[0].OperationID {
+		t.Errorf("the failed one is repeated by %q, in progress is %q", old.RetriedAs, again.OperationID)
+	}
+	close(open)
+	f.awaitOrchestration(id, "failed")
+	f.awaitStats(id, map[string]int{"succeeded": 3, "failed": 2})
+
+	// A newer upgrade of an instance makes the older one old.
+	newer := f.upgrade("kyma", `{"targets": {"include": [{"instanceID": "i-00002"}]}}`)
+	f.awaitOrchestration(newer, "succeeded")
+	got = retry("")
+	want = answer{
+		OrchestrationID: id, Msg: "retry operations are queued for processing", RetryShoots: []string{"c-00003"},
+		OldOperations: []string{failed[1].OperationID}, InvalidOperations: []string{},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+	testkit.Eventually(t, patience, "all that could be retried has succeeded", func() bool {
+		return maps.Equal(f.orchestration(id).OperationStats, map[string]int{"succeeded": 4, "failed": 1})
+	})
+	f.awaitOrchestration(id, "failed")
+	if got := retry(""); got.Msg != "there is no failed operation to retry" || len(got.OldOperations) != 1 {
+		t.Errorf("answer: %+v", got)
+	}
+}
+
+func TestTheOrchestrationAPIRefusesWhatItCannotDo(t *testing.T) {
+	f := newFleet(t, 1)
+	f.start()
+	id := f.upgradeAll(1)
+	f.awaitOrchestration(id, "succeeded")
+	const none = "00000000-0000-0000-0000-000000000000"
+	const form, jsonType = "application/x-www-form-urlencoded", "application/json"
+	for _, c := range []struct {
+		method, path, contentType, body string
+		code                            int
+		want                            string
+	}{
+		{"POST", "/upgrade/kyma", jsonType, `{}`, 400, "targets.include: must name at least one"},
+		{"POST", "/upgrade/cluster", jsonType, `{"targets": {"include": [{"region": "("}]}}`, 400, "targets.include[0].region"},
+		{"POST", "/upgrade/kyma", jsonType, `{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "maintenanceWindow"}}`, 400, "strategy.schedule"},
+		{"POST", "/upgrade/kyma", jsonType, strings.Repeat(" ", 1<<20+1), 413, "larger than"},
+		{"POST", "/upgrade/everything", jsonType, `{}`, 404, ""},
+		{"GET", "/orchestrations?state=sleeping", "", "", 400, `state \"sleeping\": allowed are pending, in progress`},
+		{"GET", "/orchestrations?page=0", "", "", 400, "page"},
+		{"GET", "/orchestrations?page_size=1001", "", "", 400, "page_size"},
+		{"GET", "/orchestrations/nonsense", "", "", 404, "no orchestration"},
+		{"GET", "/orchestrations/" + none, "", "", 404, "no orchestration"},
+		{"GET", "/orchestrations/" + none + "/operations", "", "", 404, "no orchestration"},
+		{"GET", "/orchestrations/" + id + "/operations?state=canceling", "", "", 400, `state \"canceling\"`},
+		{"GET", "/orchestrations/" + id + "/operations/" + none, "", "", 404, "has no operation"},
+		{"GET", "/orchestrations/" + id + "/operations/nonsense", "", "", 404, "has no operation"},
+		{"PUT", "/orchestrations/" + none + "/cancel", "", "", 404, "no orchestration"},
+		{"POST", "/orchestrations/" + none + "/retry", form, "", 404, "no orchestration"},
+		{"POST", "/orchestrations/" + id + "/retry", jsonType, "{}", 415, form},
+		{"POST", "/orchestrations/" + id + "/retry", "", "", 415, form},
+		{"POST", "/orchestrations/" + id + "/retry", form, "operation=1", 400, `unknown field \"operation\"`},
+		{"POST", "/orchestrations/" + id + "/retry", form, "immediate=soon", 400, "immediate"},
+		{"GET", "/events", "", "", 400, "operation_ids, instance_ids: 0 ids"},
+		{"GET", "/events?runtime_ids=x", "", "", 400, `\"runtime_ids\" is no parameter`},
+		{"GET", "/events?instance_ids=" + strings.Repeat("x,", 101), "", "", 400, "101 ids"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, f.api.URL+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", c.contentType)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		_, _ = text.ReadFrom(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != c.code || !strings.Contains(text.String(), c.want) {
+			t.Errorf("%s %s: %d %s; want %d with %q", c.method, c.path, response.StatusCode, text.String(), c.code, c.want)
+		}
+	}
+}
+
+func TestEventsTellWhatHappenedToOperations(t *testing.T) {
+	f := newFleet(t, 0)
+	f.start()
+	f.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	broken, other := operation(event.Provision, "i-1", "azure"), operation(event.Update, "i-1", "azure")
+	f.request(broken)
+	f.await(broken, event.Failed)
+	f.request(other)
+	f.await(other, event.Succeeded)
+	type shown struct{ ID, Level, InstanceID, OperationID, Message, CreatedAt string }
+	read := func(query string) (lines []string) {
+		var events []shown
+		f.get("/events?"+query, &events)
+		for _, e := range events {
+			if e.ID == "" || e.InstanceID != "i-1" || e.CreatedAt == "" {
+				t.Errorf("event: %+v", e)
+			}
+			lines = append(lines, e.Level+" "+e.Message)
+		}
+		return lines
+	}
+	want := []string{
+		"info operation started", "info start/Starting succeeded", "info create/First succeeded",
+		"error create/Second failed: ext is broken", "error create/Second operation failed: ext is broken",
+	}
+	if diff := cmp.Diff(want, read("operation_ids="+broken.ID)); diff != "" {
+		t.Errorf("events of the operation (-want +got):\n%s", diff)
+	}
+	want = append(want, "info operation started", "info change/Change succeeded", "info operation succeeded")
+	if diff := cmp.Diff(want, read("instance_ids=nobody,i-1")); diff != "" {
+		t.Errorf("events of the instance (-want +got):\n%s", diff)
+	}
+	if got := read("instance_ids=i-1&operation_ids=" + other.ID); len(got) != 3 {
+		t.Errorf("events of both: %v", got)
+	}
+	if got := read("operation_ids=nonsense"); got != nil {
+		t.Errorf("events of no operation: %v", got)
+	}
+}
