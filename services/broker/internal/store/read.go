@@ -175,6 +175,13 @@ func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore ti
 	if err != nil {
 		return err
 	}
+	// Index runtimes_state.
+	err = s.exec(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
+		AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)
+		AND NOT EXISTS (SELECT FROM broker.operations o WHERE o.instance_id = r.instance_id)`)
+	if err != nil {
+		return err
+	}
 	return s.exec(ctx, "purge tombstones", `DELETE FROM broker.tombstones WHERE deleted_at < $1`, tombstonesBefore)
 }
 

@@ -148,10 +148,15 @@ func (f *RuntimeFilter) count() (string, []any) {
 	return `SELECT count(*) FROM broker.runtimes r` + where, args
 }
 
-func (f *RuntimeFilter) page() (string, []any) {
+// page is given how many there are on all pages: what is behind the middle is found from the end.
+func (f *RuntimeFilter) page(total int) (string, []any) {
 	where, args := f.where()
-	args = append(args, f.Limit, f.Offset)
-	return `SELECT r.instance_id FROM broker.runtimes r` + where + ` ORDER BY r.created_at, r.instance_id LIMIT $` +
+	order, limit, offset := `r.created_at, r.instance_id`, min(f.Limit, total-f.Offset), f.Offset
+	if offset > total/2 {
+		order, offset = `r.created_at DESC, r.instance_id DESC`, total-offset-limit
+	}
+	args = append(args, limit, offset)
+	return `SELECT r.instance_id FROM broker.runtimes r` + where + ` ORDER BY ` + order + ` LIMIT $` +
 		strconv.Itoa(len(args)-1) + ` OFFSET $` + strconv.Itoa(len(args)), args
 }
 
@@ -170,7 +175,7 @@ func (s *Store) Runtimes(ctx context.Context, f RuntimeFilter) ([]Runtime, int, 
 			return nil
 		}
 		var ids []string
-		statement, args = f.page()
+		statement, args = f.page(total)
 		if err := tx.SelectContext(ctx, &ids, statement, args...); err != nil {
 			return err
 		}
@@ -242,10 +247,14 @@ func (r *runtimeRow) view() (Runtime, error) {
 		Plan: event.Plan{ID: r.PlanID, Name: r.PlanName}, GlobalAccountID: r.Account,
 		SubscriptionAccountID: r.Subscription, SubaccountID: r.Subaccount, PlatformRegion: r.PlatformRegion,
 		Region: r.Region, Provider: r.Provider, ShootName: r.ShootName, CreatedAt: r.CreatedAt, ExpiredAt: r.ExpiredAt.Time,
-		DeletedAt: r.DeletedAt.Time, Effective: json.RawMessage(r.Effective.String), Details: json.RawMessage(r.Details.String),
+		DeletedAt: r.DeletedAt.Time,
 	}
 	if !r.Context.Valid {
 		return out, nil
+	}
+	out.Effective = json.RawMessage(r.Effective.String)
+	if r.Details.Valid {
+		out.Details = json.RawMessage(r.Details.String)
 	}
 	var c event.Context
 	if err := errors.Join(
@@ -257,20 +266,22 @@ func (r *runtimeRow) view() (Runtime, error) {
 	return out, nil
 }
 
+// Primary keys.
+const runtimeRows = `SELECT r.instance_id, r.runtime_id, r.state, r.service_id, r.plan_id, r.plan_name,
+		r.global_account_id, r.subscription_account_id, r.subaccount_id, r.platform_region, r.region, r.provider,
+		r.shoot_name, r.expired_at, r.created_at, coalesce(i.deleted_at, t.deleted_at) AS deleted_at, i.context, i.runtime,
+		i.effective_parameters, i.details
+	FROM broker.runtimes r LEFT JOIN broker.instances i ON i.id = r.instance_id
+	LEFT JOIN broker.tombstones t ON t.instance_id = r.instance_id
+	WHERE r.instance_id = ANY ($1) ORDER BY r.created_at, r.instance_id`
+
 // runtimes reads runtimes with their operations, in the order of the list.
 func runtimes(ctx context.Context, tx *sqlx.Tx, ids []string, last bool) ([]Runtime, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	var rows []runtimeRow
-	// Primary keys.
-	err := tx.SelectContext(ctx, &rows, `SELECT r.instance_id, r.runtime_id, r.state, r.service_id, r.plan_id, r.plan_name,
-			r.global_account_id, r.subscription_account_id, r.subaccount_id, r.platform_region, r.region, r.provider,
-			r.shoot_name, r.expired_at, r.created_at, coalesce(i.deleted_at, t.deleted_at) AS deleted_at, i.context, i.runtime,
-			i.effective_parameters, i.details
-		FROM broker.runtimes r LEFT JOIN broker.instances i ON i.id = r.instance_id
-		LEFT JOIN broker.tombstones t ON t.instance_id = r.instance_id
-		WHERE r.instance_id = ANY ($1) ORDER BY r.created_at, r.instance_id`, postgres.Array(ids))
+	err := tx.SelectContext(ctx, &rows, runtimeRows, postgres.Array(ids))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,207 @@
+// Package runtimes answers operators and other services what runtimes there are:
+// GET /runtimes and GET /info/runtimes (facts/keb.md 1.9, 1.10), and the question
+// event.AskInstances. It also takes the request to deprovision once more what a
+// deprovisioning has left behind.
+package runtimes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/api"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// Reader reads runtimes.
+type Reader interface {
+	Runtimes(ctx context.Context, f store.RuntimeFilter) ([]store.Runtime, int, error)
+	RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]store.Runtime, error)
+	Summaries(ctx context.Context, ids []string, after string, limit int) ([]store.Summary, error)
+}
+
+// Remover deprovisions once more.
+type Remover interface {
+	Retrigger(ctx context.Context, call osb.Call, instanceID string, dryRun bool) (api.Retriggered, error)
+}
+
+// Deps is what the API works with. All are required.
+type Deps struct {
+	Reader  Reader
+	Remover Remover
+	// Auth finds out who calls; nobody else is answered.
+	Auth osb.Authenticator
+	Log  *slog.Logger
+}
+
+// API serves operators.
+type API struct{ deps Deps }
+
+// New makes an API.
+func New(deps Deps) *API { return &API{deps: deps} }
+
+// Register adds the routes to a mux.
+func (a *API) Register(mux *http.ServeMux) {
+	for path, r := range map[string]struct {
+		method string
+		handle http.HandlerFunc
+	}{
+		"/runtimes":      {http.MethodGet, a.list},
+		"/info/runtimes": {http.MethodGet, a.info},
+		"/runtimes/{instance_id}/deprovision-retrigger": {http.MethodPost, a.retrigger},
+	} {
+		mux.Handle(r.method+" "+path, a.guarded(r.handle))
+		mux.Handle(path, a.guarded(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", r.method)
+			a.fail(w, http.StatusMethodNotAllowed, fmt.Errorf("allowed is %s", r.method))
+		}))
+	}
+}
+
+type principalKey struct{}
+
+// guarded lets through only who is authenticated, and turns a panic into an answer.
+func (a *API) guarded(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			default:
+				a.deps.Log.Error("panic in a request", "panic", p, "stack", string(debug.Stack()))
+				a.fail(w, http.StatusInternalServerError, errInternal)
+			}
+		}()
+		principal, err := a.deps.Auth.Authenticate(r)
+		if refusal, ok := errors.AsType[*osb.Error](err); ok {
+			a.deps.Log.Warn("credentials not checked", "err", err)
+			a.fail(w, refusal.Status, errors.New(refusal.Description))
+			return
+		}
+		if err != nil {
+			if challenge := a.deps.Auth.Challenge(); challenge != "" {
+				w.Header().Set("WWW-Authenticate", challenge)
+			}
+			a.fail(w, http.StatusUnauthorized, errors.New("valid credentials are required"))
+			return
+		}
+		next(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, principal)))
+	})
+}
+
+var errInternal = errors.New("internal error")
+
+// page is a list as every list of this system looks.
+type page struct {
+	Data       []runtimeView `json:"data"`
+	Count      int           `json:"count"`
+	TotalCount int           `json:"totalCount"`
+}
+
+func (a *API) list(w http.ResponseWriter, r *http.Request) {
+	q, err := parse(r.URL.RawQuery)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	found, total, err := a.deps.Reader.Runtimes(r.Context(), q.filter)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	out := page{Data: make([]runtimeView, len(found)), Count: len(found), TotalCount: total}
+	for i := range found {
+		if out.Data[i], err = view(&found[i], q.kymaConfig, q.clusterConfig); err != nil {
+			a.broken(w, err)
+			return
+		}
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+// retriggered is the answer to a deprovision-retrigger.
+type retriggered struct {
+	// Operation is the deprovisioning that runs now; with dry_run only one that runs already.
+	Operation string `json:"operation,omitempty"`
+	DryRun    bool   `json:"dryRun,omitempty"`
+	// Action and Steps are answered with dry_run: what would be done, and the steps that were not completed.
+	Action string   `json:"action,omitempty"`
+	Steps  []string `json:"executedButNotCompletedSteps,omitempty"`
+}
+
+func (a *API) retrigger(w http.ResponseWriter, r *http.Request) {
+	dryRun, err := parseDryRun(r.URL.RawQuery)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	id := r.PathValue("instance_id")
+	if err := checkText("instance_id", id); err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	principal, _ := r.Context().Value(principalKey{}).(osb.Principal)
+	// Who hangs up has still asked for it.
+	ctx := context.WithoutCancel(r.Context())
+	got, err := a.deps.Remover.Retrigger(ctx, osb.Call{ID: uuid.NewString(), Principal: principal, UserAgent: r.UserAgent()}, id, dryRun)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	if !dryRun {
+		a.write(w, http.StatusAccepted, retriggered{Operation: got.Operation})
+		return
+	}
+	out := retriggered{DryRun: true, Action: "a new deprovisioning would be started", Steps: got.NotCompleted}
+	if got.Running {
+		out.Action, out.Operation = "nothing: a deprovisioning is running", got.Operation
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+func (a *API) fail(w http.ResponseWriter, status int, err error) {
+	a.write(w, status, failure{err.Error()})
+}
+
+// broken answers an error that is not the caller's. What it is about is in the log.
+func (a *API) broken(w http.ResponseWriter, err error) {
+	status, text := outcome(err)
+	if status >= http.StatusInternalServerError {
+		a.deps.Log.Error("request failed", "status", status, "err", err)
+	}
+	a.fail(w, status, text)
+}
+
+func outcome(err error) (int, error) {
+	if refusal, ok := errors.AsType[*osb.Error](err); ok {
+		return refusal.Status, errors.New(refusal.Description)
+	}
+	if errors.Is(err, store.ErrUnavailable) {
+		return http.StatusServiceUnavailable, errors.New("the database is not available, try again")
+	}
+	return http.StatusInternalServerError, errInternal
+}
+
+func (a *API) write(w http.ResponseWriter, status int, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		a.deps.Log.Error("answer not encoded", "err", err)
+		status, raw = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // who hangs up misses the answer
+}

@@ -1,0 +1,129 @@
+package runtimes
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// infoView is an item of GET /info/runtimes (facts/keb.md 1.10).
+type infoView struct {
+	RuntimeID      string     `json:"runtimeId"`
+	Account        string     `json:"globalAccountId"`
+	Subaccount     string     `json:"subaccountId"`
+	PlatformRegion string     `json:"subaccountRegion"`
+	InstanceID     string     `json:"serviceInstanceId"`
+	ServiceID      string     `json:"serviceClassId"`
+	ServiceName    string     `json:"serviceClassName"`
+	PlanID         string     `json:"servicePlanId"`
+	PlanName       string     `json:"servicePlanName"`
+	Status         infoStatus `json:"status"`
+}
+
+type infoStatus struct {
+	CreatedAt      time.Time      `json:"createdAt"`
+	UpdatedAt      time.Time      `json:"updatedAt"`
+	DeletedAt      time.Time      `json:"deletedAt,omitzero"`
+	Provisioning   *infoOperation `json:"provisioning,omitempty"`
+	Deprovisioning *infoOperation `json:"deprovisioning,omitempty"`
+}
+
+type infoOperation struct {
+	State       string `json:"state"`
+	Description string `json:"description"`
+}
+
+// infoFailure is the error of this route; details belong to development only, so there are none.
+type infoFailure struct {
+	Status    int    `json:"status"`
+	RequestID string `json:"requestId"`
+	Message   string `json:"message"`
+}
+
+// infoPage is how many runtimes are held in memory at once.
+const infoPage = 500
+
+// info writes all runtimes as one array, page by page. A failure after the first page cuts the connection, so that nobody
+// takes a part for the whole.
+func (a *API) info(w http.ResponseWriter, r *http.Request) {
+	var (
+		out     = bufio.NewWriter(w)
+		created time.Time
+		id      string
+		started bool
+	)
+	for {
+		found, err := a.deps.Reader.RuntimesAfter(r.Context(), created, id, infoPage)
+		if err != nil {
+			a.infoBroken(w, err, started)
+			return
+		}
+		if !started {
+			w.Header().Set("Content-Type", "application/json")
+			_ = out.WriteByte('[')
+		}
+		for i := range found {
+			raw, err := json.Marshal(info(&found[i]))
+			if err != nil {
+				a.infoBroken(w, err, started)
+				return
+			}
+			if started || i > 0 {
+				_ = out.WriteByte(',')
+			}
+			_, _ = out.Write(raw)
+		}
+		started = started || len(found) > 0
+		if len(found) < infoPage {
+			_ = out.WriteByte(']')
+			_ = out.Flush() // who hangs up misses the answer
+			return
+		}
+		// Writing errors stick to the writer.
+		if out.Flush() != nil {
+			return
+		}
+		last := &found[len(found)-1]
+		created, id = last.CreatedAt, last.InstanceID
+	}
+}
+
+func (a *API) infoBroken(w http.ResponseWriter, err error, started bool) {
+	status, text := outcome(err)
+	request := uuid.NewString()
+	a.deps.Log.Error("request failed", "status", status, "request_id", request, "err", err)
+	if started {
+		panic(http.ErrAbortHandler)
+	}
+	a.write(w, status, infoFailure{Status: status, RequestID: request, Message: text.Error()})
+}
+
+func info(r *store.Runtime) infoView {
+	s := status(r)
+	v := infoView{
+		RuntimeID: r.RuntimeID, Account: r.GlobalAccountID, Subaccount: r.SubaccountID, PlatformRegion: r.PlatformRegion,
+		InstanceID: r.InstanceID, ServiceID: r.ServiceID, PlanID: r.Plan.ID, PlanName: r.Plan.Name,
+		Status: infoStatus{CreatedAt: s.CreatedAt, UpdatedAt: s.ModifiedAt, DeletedAt: s.DeletedAt},
+	}
+	if r.ServiceID == catalog.ServiceID {
+		v.ServiceName = catalog.ServiceName
+	}
+	for i := range r.Operations {
+		o := &r.Operations[i]
+		item := &infoOperation{State: stateOf(o.State), Description: o.LastOperation(false).Description}
+		switch o.Kind {
+		case store.OperationKind(event.Provision):
+			v.Status.Provisioning = item
+		case store.OperationKind(event.Deprovision):
+			v.Status.Deprovisioning = item
+		}
+	}
+	return v
+}

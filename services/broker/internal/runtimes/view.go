@@ -1,0 +1,287 @@
+package runtimes
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// runtimeView is an item of GET /runtimes (facts/keb.md 1.9).
+type runtimeView struct {
+	InstanceID     string         `json:"instanceID"`
+	RuntimeID      string         `json:"runtimeID"`
+	Account        string         `json:"globalAccountID"`
+	Subscription   string         `json:"subscriptionGlobalAccountID"`
+	Subaccount     string         `json:"subAccountID"`
+	Region         string         `json:"region"`
+	PlatformRegion string         `json:"subAccountRegion"`
+	ShootName      string         `json:"shootName"`
+	ServiceID      string         `json:"serviceClassID"`
+	ServiceName    string         `json:"serviceClassName"`
+	PlanID         string         `json:"servicePlanID"`
+	PlanName       string         `json:"servicePlanName"`
+	Provider       string         `json:"provider"`
+	Status         statusView     `json:"status"`
+	UserID         string         `json:"userID"`
+	InternalAVS    int64          `json:"avsInternalEvaluationID"`
+	KymaVersion    string         `json:"kymaVersion,omitempty"`
+	KymaConfig     *kymaConfig    `json:"kymaConfig,omitempty"`
+	ClusterConfig  *clusterConfig `json:"clusterConfig,omitempty"`
+}
+
+// statusView is where a runtime stands, with its operations.
+type statusView struct {
+	CreatedAt        time.Time          `json:"createdAt"`
+	ModifiedAt       time.Time          `json:"modifiedAt"`
+	ExpiredAt        time.Time          `json:"expiredAt,omitzero"`
+	DeletedAt        time.Time          `json:"deletedAt,omitzero"`
+	State            store.RuntimeState `json:"state"`
+	Provisioning     *operationView     `json:"provisioning,omitempty"`
+	Deprovisioning   *operationView     `json:"deprovisioning,omitempty"`
+	UpgradingKyma    *operationsView    `json:"upgradingKyma,omitempty"`
+	UpgradingCluster *operationsView    `json:"upgradingCluster,omitempty"`
+	Update           *operationsView    `json:"update,omitempty"`
+	Suspension       *operationsView    `json:"suspension,omitempty"`
+	Unsuspension     *operationsView    `json:"unsuspension,omitempty"`
+}
+
+// operationsView is some of the operations of one kind, the newest first.
+type operationsView struct {
+	Data       []operationView `json:"data"`
+	TotalCount int             `json:"totalCount"`
+	Count      int             `json:"count"`
+}
+
+type operationView struct {
+	State           string              `json:"state"`
+	Type            event.OperationType `json:"type"`
+	Description     string              `json:"description"`
+	CreatedAt       time.Time           `json:"createdAt"`
+	UpdatedAt       time.Time           `json:"updatedAt"`
+	OperationID     string              `json:"operationID"`
+	OrchestrationID string              `json:"orchestrationID,omitempty"`
+	NotCompleted    []string            `json:"executedButNotCompletedSteps,omitempty"`
+	RuntimeVersion  string              `json:"runtimeVersion,omitempty"`
+}
+
+// stateOf is the state of an operation in the words of this contract (facts/keb.md 3.1).
+func stateOf(s event.OperationState) string {
+	if s == event.Cancelled {
+		return "canceled"
+	}
+	return string(s)
+}
+
+func operationOf(o *store.RuntimeOperation) operationView {
+	return operationView{
+		State: stateOf(o.State), Type: o.Type, Description: o.LastOperation(false).Description, CreatedAt: o.CreatedAt.UTC(),
+		UpdatedAt: o.UpdatedAt.UTC(), OperationID: o.ID, OrchestrationID: o.OrchestrationID, NotCompleted: o.NotCompleted,
+		RuntimeVersion: o.RuntimeVersion,
+	}
+}
+
+func view(r *store.Runtime, withKyma, withCluster bool) (runtimeView, error) {
+	v := runtimeView{
+		InstanceID: r.InstanceID, RuntimeID: r.RuntimeID, Account: r.GlobalAccountID, Subscription: r.SubscriptionAccountID,
+		Subaccount: r.SubaccountID, Region: r.Region, PlatformRegion: r.PlatformRegion, ShootName: r.ShootName,
+		ServiceID: r.ServiceID, PlanID: r.Plan.ID, PlanName: r.Plan.Name, Provider: r.Provider, UserID: r.UserID,
+		Status: status(r),
+	}
+	if r.ServiceID == catalog.ServiceID {
+		v.ServiceName = catalog.ServiceName
+	}
+	k, err := readKnown(r)
+	if err != nil {
+		return v, err
+	}
+	v.InternalAVS, v.KymaVersion = k.details.AVS.InternalID, k.kymaVersion()
+	if withKyma {
+		v.KymaConfig = k.kyma()
+	}
+	if withCluster {
+		v.ClusterConfig = k.cluster()
+	}
+	return v, nil
+}
+
+func status(r *store.Runtime) statusView {
+	s := statusView{
+		CreatedAt: r.CreatedAt.UTC(), ModifiedAt: r.CreatedAt.UTC(), ExpiredAt: utc(r.ExpiredAt), DeletedAt: utc(r.DeletedAt), State: r.State,
+	}
+	for i := range r.Operations {
+		o := &r.Operations[i]
+		if at := o.UpdatedAt.UTC(); at.After(s.ModifiedAt) {
+			s.ModifiedAt = at
+		}
+		item := operationOf(o)
+		var several **operationsView
+		switch o.Kind {
+		case store.OperationKind(event.Provision):
+			s.Provisioning = &item
+			continue
+		case store.OperationKind(event.Deprovision):
+			s.Deprovisioning = &item
+			continue
+		case store.OperationKind(event.UpgradeKyma):
+			several = &s.UpgradingKyma
+		case store.OperationKind(event.UpgradeCluster):
+			several = &s.UpgradingCluster
+		case store.OperationKind(event.Update):
+			several = &s.Update
+		case store.KindSuspension:
+			several = &s.Suspension
+		case store.KindUnsuspension:
+			several = &s.Unsuspension
+		default:
+			continue
+		}
+		if *several == nil {
+			*several = &operationsView{TotalCount: o.Total}
+		}
+		(*several).Data = append((*several).Data, item)
+		(*several).Count++
+	}
+	return s
+}
+
+// utc keeps the zero time zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// known is what is known of how a runtime is configured: what was ordered, with all defaults, and what the workers saved.
+type known struct {
+	runtime    *store.Runtime
+	parameters parameters
+	details    details
+}
+
+// parameters are the effective parameters that describe a runtime (facts/keb.md 2.3).
+type parameters struct {
+	MachineType    string          `json:"machineType"`
+	VolumeSizeGB   int             `json:"volumeSizeGb"`
+	AutoScalerMin  int             `json:"autoScalerMin"`
+	AutoScalerMax  int             `json:"autoScalerMax"`
+	MaxSurge       int             `json:"maxSurge"`
+	MaxUnavailable int             `json:"maxUnavailable"`
+	Zones          []string        `json:"zones"`
+	ZonesCount     int             `json:"zonesCount"`
+	Purpose        string          `json:"purpose"`
+	LicenceType    string          `json:"licence_type"`
+	EUAccess       bool            `json:"euAccess"`
+	OIDC           json.RawMessage `json:"oidc"`
+	Administrators []string        `json:"administrators"`
+	KymaVersion    string          `json:"kymaVersion"`
+	Components     []string        `json:"components"`
+}
+
+// details are the members of the saved data that are shown. What a worker has made of its own key must not hide the list.
+type details struct {
+	AVS struct {
+		InternalID int64 `json:"internalId"`
+	} `json:"avs"`
+	Kyma struct {
+		Version string `json:"kymaVersion"`
+	} `json:"kyma"`
+	Hyperscaler struct {
+		TargetSecret string `json:"targetSecret"`
+	} `json:"hyperscaler"`
+}
+
+func readKnown(r *store.Runtime) (known, error) {
+	k := known{runtime: r}
+	if len(r.Effective) > 0 {
+		if err := json.Unmarshal(r.Effective, &k.parameters); err != nil {
+			return k, fmt.Errorf("parameters of instance %s: %w", r.InstanceID, err)
+		}
+	}
+	var members map[string]json.RawMessage
+	if len(r.Details) == 0 || json.Unmarshal(r.Details, &members) != nil {
+		return k, nil
+	}
+	for name, target := range map[string]any{"avs": &k.details.AVS, "kyma": &k.details.Kyma, "hyperscaler": &k.details.Hyperscaler} {
+		if raw := members[name]; raw != nil {
+			_ = json.Unmarshal(raw, target) // not what it was: left empty
+		}
+	}
+	return k, nil
+}
+
+// kymaVersion is what the workers saved, else what the newest upgrade brought, else what was ordered.
+func (k *known) kymaVersion() string {
+	if k.details.Kyma.Version != "" {
+		return k.details.Kyma.Version
+	}
+	for i := range k.runtime.Operations {
+		o := &k.runtime.Operations[i]
+		if o.Type == event.UpgradeKyma && o.State == event.Succeeded && o.RuntimeVersion != "" {
+			return o.RuntimeVersion
+		}
+	}
+	return k.parameters.KymaVersion
+}
+
+// kymaConfig is what is known of the Kyma configuration of a runtime. The rest of it is made when it is applied, and holds
+// secrets.
+type kymaConfig struct {
+	Version    string      `json:"version"`
+	Components []component `json:"components,omitempty"`
+}
+
+type component struct {
+	Component string `json:"component"`
+}
+
+func (k *known) kyma() *kymaConfig {
+	version := k.kymaVersion()
+	if version == "" {
+		return nil
+	}
+	c := &kymaConfig{Version: version}
+	for _, name := range k.parameters.Components {
+		c.Components = append(c.Components, component{Component: name})
+	}
+	return c
+}
+
+// clusterConfig is what is known of the cluster, by the names of the Runtime Provisioner (facts/keb.md 5.4).
+type clusterConfig struct {
+	Name           string          `json:"name"`
+	Provider       string          `json:"provider"`
+	Region         string          `json:"region"`
+	TargetSecret   string          `json:"targetSecret,omitempty"`
+	MachineType    string          `json:"machineType,omitempty"`
+	VolumeSizeGB   int             `json:"volumeSizeGB,omitempty"`
+	AutoScalerMin  int             `json:"autoScalerMin,omitempty"`
+	AutoScalerMax  int             `json:"autoScalerMax,omitempty"`
+	MaxSurge       int             `json:"maxSurge"`
+	MaxUnavailable int             `json:"maxUnavailable"`
+	Zones          []string        `json:"zones,omitempty"`
+	ZonesCount     int             `json:"zonesCount,omitempty"`
+	Purpose        string          `json:"purpose,omitempty"`
+	LicenceType    string          `json:"licenceType,omitempty"`
+	EUAccess       bool            `json:"euAccess"`
+	OIDC           json.RawMessage `json:"oidcConfig,omitempty"`
+	Administrators []string        `json:"administrators,omitempty"`
+}
+
+// cluster is nil for a cluster of the customer's own, and for an instance that is gone.
+func (k *known) cluster() *clusterConfig {
+	r, p := k.runtime, &k.parameters
+	if len(r.Effective) == 0 || r.Provider == catalog.ProviderCustom {
+		return nil
+	}
+	return &clusterConfig{
+		Name: r.ShootName, Provider: r.Provider, Region: r.Region, TargetSecret: k.details.Hyperscaler.TargetSecret,
+		MachineType: p.MachineType, VolumeSizeGB: p.VolumeSizeGB, AutoScalerMin: p.AutoScalerMin, AutoScalerMax: p.AutoScalerMax,
+		MaxSurge: p.MaxSurge, MaxUnavailable: p.MaxUnavailable, Zones: p.Zones, Purpose: p.Purpose, LicenceType: p.LicenceType,
+		EUAccess: p.EUAccess, OIDC: p.OIDC, Administrators: p.Administrators, ZonesCount: p.ZonesCount,
+	}
+}

@@ -1,0 +1,486 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
+)
+
+func open(t testing.TB) *Store {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return New(db, time.Minute)
+}
+
+func exec(t testing.TB, s *Store, statement string, args ...any) {
+	t.Helper()
+	if _, err := s.db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// in runs f in a transaction that must succeed.
+func in(t testing.TB, s *Store, f func(ctx context.Context, tx *Tx) error) {
+	t.Helper()
+	if err := s.InTx(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sample is an instance of plan aws; its first operation is called like it with "-1" behind.
+func sample(id string) *instance.Instance {
+	return &instance.Instance{
+		ID: id, ServiceID: "s", Plan: event.Plan{ID: "p", Name: "aws"}, OperationID: id + "-1", CreatedAt: time.Unix(1000, 0),
+		Context: event.Context{GlobalAccountID: "ga-" + id, SubaccountID: "sa-" + id, UserID: "user@example.org", PlatformRegion: "cf-eu10"},
+		Runtime: event.Runtime{Name: "n", ShootName: "shoot-" + id, Provider: "aws", Region: "eu-central-1"},
+		Sent:    json.RawMessage(`{}`), Effective: json.RawMessage(`{"kymaVersion":"2.20.0"}`),
+	}
+}
+
+// did is an operation with its state.
+type did struct {
+	kind  event.OperationType
+	state event.OperationState
+	// suspension marks what suspends and what resumes.
+	suspension bool
+}
+
+// record makes an instance that has seen operations, the oldest first.
+func record(t testing.TB, s *Store, i *instance.Instance, seen ...did) {
+	t.Helper()
+	in(t, s, func(ctx context.Context, tx *Tx) error {
+		_, err := tx.Reserve(ctx, i)
+		return err
+	})
+	for n, d := range seen {
+		operation(t, s, i, fmt.Sprintf("%s-%d", i.ID, n+1), d)
+	}
+}
+
+func operation(t testing.TB, s *Store, i *instance.Instance, id string, d did) {
+	t.Helper()
+	in(t, s, func(ctx context.Context, tx *Tx) error {
+		r := Request{Operation: i.Event(id, d.kind, nil), At: time.Unix(2000, 0), Suspension: d.suspension}
+		if d.kind == event.UpgradeKyma || d.kind == event.UpgradeCluster {
+			r.Operation.Upgrade = &event.Upgrade{OrchestrationID: "orchestration", KymaVersion: "2.21.0"}
+			return tx.InsertUpgrades(ctx, []Request{r})
+		}
+		return tx.InsertOperation(ctx, r)
+	})
+	if d.state == event.Pending {
+		return
+	}
+	apply(t, s, instance.Change{OperationID: id, Progress: instance.Progress{State: d.state, Cursor: 5}})
+}
+
+func apply(t testing.TB, s *Store, changes ...instance.Change) {
+	t.Helper()
+	if err := s.Apply(t.Context(), changes, time.Unix(3000, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func state(t testing.TB, s *Store, id string) RuntimeState {
+	t.Helper()
+	var out string
+	if err := s.db.GetContext(t.Context(), &out, `SELECT state FROM broker.runtimes WHERE instance_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	return RuntimeState(out)
+}
+
+func TestTheStateOfARuntimeFollowsFromItsOperations(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ready := did{kind: event.Provision, state: event.Succeeded}
+	suspended := did{kind: event.Deprovision, state: event.Succeeded, suspension: true}
+	for name, c := range map[string]struct {
+		seen []did
+		want RuntimeState
+	}{
+		"ordered":                   {[]did{{kind: event.Provision, state: event.Pending}}, RuntimeProvisioning},
+		"provisioning":              {[]did{{kind: event.Provision, state: event.InProgress}}, RuntimeProvisioning},
+		"provisioned":               {[]did{ready}, RuntimeSucceeded},
+		"provisioning failed":       {[]did{{kind: event.Provision, state: event.Failed}}, RuntimeFailed},
+		"provisioning cancelled":    {[]did{{kind: event.Provision, state: event.Cancelled}}, RuntimeFailed},
+		"update waits":              {[]did{ready, {kind: event.Update, state: event.Pending}}, RuntimeSucceeded},
+		"updating":                  {[]did{ready, {kind: event.Update, state: event.InProgress}}, RuntimeUpdating},
+		"update failed":             {[]did{ready, {kind: event.Update, state: event.Failed}}, RuntimeError},
+		"updated after a failure":   {[]did{ready, {kind: event.Update, state: event.Failed}, {kind: event.Update, state: event.Succeeded}}, RuntimeSucceeded},
+		"upgrading":                 {[]did{ready, {kind: event.UpgradeKyma, state: event.InProgress}}, RuntimeUpgrading},
+		"upgrading, update waits":   {[]did{ready, {kind: event.UpgradeCluster, state: event.InProgress}, {kind: event.Update, state: event.Pending}}, RuntimeUpgrading},
+		"upgrade failed":            {[]did{ready, {kind: event.UpgradeKyma, state: event.Failed}}, RuntimeError},
+		"upgrade cancelled":         {[]did{ready, {kind: event.UpgradeKyma, state: event.Cancelled}}, RuntimeSucceeded},
+		"suspension waits":          {[]did{ready, {kind: event.Deprovision, state: event.Pending, suspension: true}}, RuntimeDeprovisioning},
+		"suspended":                 {[]did{ready, suspended}, RuntimeSuspended},
+		"suspended and updated":     {[]did{ready, suspended, {kind: event.Update, state: event.Failed}}, RuntimeSuspended},
+		"suspension failed":         {[]did{ready, {kind: event.Deprovision, state: event.Failed, suspension: true}}, RuntimeFailed},
+		"unsuspension":              {[]did{ready, suspended, {kind: event.Provision, state: event.Pending, suspension: true}}, RuntimeProvisioning},
+		"unsuspended":               {[]did{ready, suspended, {kind: event.Provision, state: event.Succeeded, suspension: true}}, RuntimeSucceeded},
+		"deprovisioning":            {[]did{ready, {kind: event.Deprovision, state: event.InProgress}}, RuntimeDeprovisioning},
+		"deprovisioning suspended":  {[]did{ready, suspended, {kind: event.Deprovision, state: event.Pending}}, RuntimeDeprovisioning},
+		"deprovisioning failed":     {[]did{ready, {kind: event.Deprovision, state: event.Failed}}, RuntimeFailed},
+		"provisioning again failed": {[]did{ready, suspended, {kind: event.Provision, state: event.Failed, suspension: true}}, RuntimeFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := sample(name)
+			record(t, s, i, c.seen...)
+			if got := state(t, s, i.ID); got != c.want {
+				t.Errorf("state is %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsRemovedStaysInTheListUntilItsOperationsArePurged(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	i := sample("i")
+	record(t, s, i, did{kind: event.Provision, state: event.Succeeded})
+	apply(t, s, instance.Change{
+		OperationID: "i-1", Details: json.RawMessage(`{"provisioner":{"runtimeId":"rt"}}`),
+		Progress: instance.Progress{State: event.Succeeded, Cursor: 9},
+	})
+	operation(t, s, i, "i-2", did{kind: event.Deprovision, state: event.InProgress})
+	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.MarkDeleted(ctx, "i", time.Unix(2500, 0)) })
+	if got := state(t, s, "i"); got != RuntimeDeprovisioning {
+		t.Errorf("state is %s before the end", got)
+	}
+	apply(t, s, instance.Change{OperationID: "i-2", Progress: instance.Progress{State: event.Succeeded, Cursor: 6, NotCompleted: []string{"EDP_Deregistration"}}})
+	if got := state(t, s, "i"); got != RuntimeIncomplete {
+		t.Errorf("state is %s with a step left", got)
+	}
+	operation(t, s, i, "i-3", did{kind: event.Deprovision, state: event.InProgress})
+	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.Bury(ctx, "i", time.Unix(2600, 0)) })
+	apply(t, s, instance.Change{OperationID: "i-3", Progress: instance.Progress{State: event.Succeeded, Cursor: 6}})
+	found, total, err := s.Runtimes(t.Context(), RuntimeFilter{InstanceIDs: []string{"i"}, Limit: 10})
+	if err != nil || total != 1 || len(found) != 1 {
+		t.Fatalf("%d of %d, %v", len(found), total, err)
+	}
+	r := found[0]
+	if r.State != RuntimeDeprovisioned || r.UserID != "" || r.Effective != nil || r.GlobalAccountID != "ga-i" || r.ShootName != "shoot-i" {
+		t.Errorf("runtime is %+v", r)
+	}
+	if !r.DeletedAt.Equal(time.Unix(2600, 0)) || len(r.Operations) != 2 {
+		t.Errorf("deleted at %s, with %d operations", r.DeletedAt, len(r.Operations))
+	}
+	if err := s.Purge(t.Context(), time.Unix(9000, 0), time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, total, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 10}); err != nil || total != 0 {
+		t.Errorf("%d runtimes are left, %v", total, err)
+	}
+}
+
+// saved is the runtime id and the details of an instance.
+func saved(t testing.TB, s *Store, id string) (runtimeID, details string) {
+	t.Helper()
+	var row struct {
+		RuntimeID string  `db:"runtime_id"`
+		Listed    string  `db:"listed"`
+		Details   *string `db:"details"`
+	}
+	err := s.db.GetContext(t.Context(), &row, `SELECT i.runtime_id, r.runtime_id AS listed, i.details FROM broker.instances i
+		JOIN broker.runtimes r ON r.instance_id = i.id WHERE i.id = $1`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row.Listed != row.RuntimeID {
+		t.Errorf("the list has runtime %q, the instance %q", row.Listed, row.RuntimeID)
+	}
+	if row.Details != nil {
+		details = *row.Details
+	}
+	return row.RuntimeID, details
+}
+
+func ended(id string, state event.OperationState, cursor int64, details string, open ...string) instance.Change {
+	c := instance.Change{OperationID: id, Progress: instance.Progress{State: state, Cursor: cursor, NotCompleted: open}}
+	if details != "" {
+		c.Details = json.RawMessage(details)
+	}
+	return c
+}
+
+func TestAnInstanceKeepsTheDetailsOfItsNewestEndedOperation(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const first, second = `{"provisioner":{"runtimeId":"rt-1"}}`, `{"provisioner":{"runtimeId":"rt-2"},"avs":{"internalId":7}}`
+	for name, c := range map[string]struct {
+		kinds    []did
+		changes  [][]instance.Change
+		runtime  string
+		contents string
+	}{
+		"of the first": {nil, [][]instance.Change{{ended("-1", event.Succeeded, 9, first)}}, "rt-1", first},
+		"of the newest": {[]did{{kind: event.Update}}, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, first)}, {ended("-2", event.Failed, 9, second)},
+		}, "rt-2", second},
+		"both at once": {[]did{{kind: event.Update}}, [][]instance.Change{
+			{ended("-2", event.Failed, 9, second), ended("-1", event.Succeeded, 9, first)},
+		}, "rt-2", second},
+		"facts in the wrong order": {[]did{{kind: event.Update}}, [][]instance.Change{
+			{ended("-2", event.Succeeded, 9, second)}, {ended("-1", event.Succeeded, 9, first)},
+		}, "rt-2", second},
+		"an old fact again": {nil, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, second)}, {ended("-1", event.Failed, 3, first)},
+		}, "rt-2", second},
+		"a waiting operation was cancelled": {[]did{{kind: event.UpgradeKyma}}, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, first)}, {ended("-2", event.Cancelled, 1, "")},
+		}, "rt-1", first},
+		"an own cluster": {nil, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, `{"reconciler":{"runtimeId":"own"}}`)},
+		}, "own", `{"reconciler":{"runtimeId":"own"}}`},
+		"suspended": {[]did{{kind: event.Deprovision, suspension: true}}, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, first)}, {ended("-2", event.Succeeded, 9, second)},
+		}, "", ""},
+		"suspended, with a step left": {[]did{{kind: event.Deprovision, suspension: true}}, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, first)}, {ended("-2", event.Succeeded, 9, second, "EDP_Deregistration")},
+		}, "", second},
+		"suspension failed": {[]did{{kind: event.Deprovision, suspension: true}}, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, first)}, {ended("-2", event.Failed, 9, second)},
+		}, "rt-2", second},
+		"a character that Postgres cannot keep": {nil, [][]instance.Change{
+			{ended("-1", event.Succeeded, 9, `{"provisioner":{"runtimeId":"a\u0000b"}}`)},
+		}, "ab", `{"provisioner":{"runtimeId":"a\u0000b"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := sample(name)
+			record(t, s, i, did{kind: event.Provision, state: event.Pending})
+			for n, k := range c.kinds {
+				k.state = event.Pending
+				operation(t, s, i, fmt.Sprintf("%s-%d", name, n+2), k)
+			}
+			for _, batch := range c.changes {
+				for n := range batch {
+					batch[n].OperationID = name + batch[n].OperationID
+				}
+				apply(t, s, batch...)
+			}
+			if runtime, details := saved(t, s, name); runtime != c.runtime || details != c.contents {
+				t.Errorf("runtime %q, details %s; want %q, %s", runtime, details, c.runtime, c.contents)
+			}
+		})
+	}
+}
+
+func TestUpgradesAreNotTheNewestOperationOfAnInstance(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	i := sample("i")
+	record(t, s, i, did{kind: event.Provision, state: event.Succeeded}, did{kind: event.UpgradeKyma, state: event.InProgress})
+	got, err := s.Instance(t.Context(), "i")
+	if err != nil || got.OperationID != "i-1" {
+		t.Errorf("the newest operation is %q, %v", got.OperationID, err)
+	}
+	newest, err := s.NewestOperation(t.Context(), "i")
+	if err != nil || newest.ID != "i-1" {
+		t.Errorf("the platform would be told of %q, %v", newest.ID, err)
+	}
+	silent, _, err := s.Silent(t.Context(), time.Unix(9000, 0), 0, 10)
+	if err != nil || len(silent) != 0 {
+		t.Errorf("silent before it is published: %v, %v", silent, err)
+	}
+	if err := s.Published(t.Context(), []string{"i-2"}, time.Unix(3000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if silent, _, err = s.Silent(t.Context(), time.Unix(9000, 0), 0, 10); err != nil || !slices.Equal(silent, []string{"i-2"}) {
+		t.Errorf("the repair looks after %v, %v", silent, err)
+	}
+}
+
+func TestPagesHoldEveryRuntimeOnceInOrder(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var want []string
+	for n := range 7 {
+		i := sample(fmt.Sprintf("i%d", n))
+		i.CreatedAt = time.Unix(int64(1000+n/2), 0) // some at the same time
+		record(t, s, i, did{kind: event.Provision, state: event.Pending})
+		want = append(want, i.ID)
+	}
+	for size := 1; size <= 8; size++ {
+		var got []string
+		for offset := 0; offset < 9; offset += size {
+			found, total, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: size, Offset: offset})
+			if err != nil || total != 7 {
+				t.Fatalf("total %d, %v", total, err)
+			}
+			for _, r := range found {
+				got = append(got, r.InstanceID)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("pages of %d: %v, want %v", size, got, want)
+		}
+	}
+}
+
+func TestOfUpdatesAndUpgradesTheNewestTwoAreListed(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	seen := []did{{kind: event.Provision, state: event.Succeeded}}
+	for range 3 {
+		seen = append(seen, did{kind: event.Update, state: event.Succeeded}, did{kind: event.UpgradeKyma, state: event.Succeeded})
+	}
+	for range 3 {
+		seen = append(seen, did{kind: event.Deprovision, state: event.Succeeded, suspension: true},
+			did{kind: event.Provision, state: event.Succeeded, suspension: true})
+	}
+	record(t, s, sample("i"), append(seen, did{kind: event.UpgradeCluster, state: event.Pending})...)
+	for last, want := range map[bool]string{
+		false: "deprovision: / provision:1 i-1 / suspension:3 i-12 i-10 i-8 / unsuspension:3 i-13 i-11 i-9 / " +
+			"update:3 i-6 i-4 / upgradeCluster:1 i-14 / upgradeKyma:3 i-7 i-5",
+		true: "unsuspension:1 i-13",
+	} {
+		found, _, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 10, LastOperation: last})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for _, o := range found[0].Operations {
+			prefix := fmt.Sprintf("%s:%d", o.Kind, o.Total)
+			if n := len(kinds) - 1; n >= 0 && strings.HasPrefix(kinds[n], prefix) {
+				kinds[n] += " " + o.ID
+				continue
+			}
+			kinds = append(kinds, prefix+" "+o.ID)
+		}
+		if got := strings.Join(kinds, " / "); got != strings.TrimPrefix(want, "deprovision: / ") {
+			t.Errorf("last %t: %s, want %s", last, got, want)
+		}
+	}
+}
+
+// populate makes n instances of about three operations each, a twentieth of them gone.
+func populate(t testing.TB, s *Store, n int) {
+	t.Helper()
+	exec(t, s, `INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters,
+			effective_parameters, dashboard_url, request_hash, operation_id, created_at, details, details_seq, runtime_id, expired_at)
+		SELECT md5(n::text), 's', 'p-' || n % 9, (ARRAY['azure', 'azure', 'azure', 'aws', 'gcp', 'trial', 'free', 'preview', 'openstack'])[1 + n % 9],
+			json_build_object('globalAccountId', 'ga-' || n % ($1 / 20), 'subaccountId', 'sa-' || n % ($1 / 2), 'userId', 'u@example.org',
+				'platformRegion', 'cf-eu10'),
+			json_build_object('name', 'n', 'shootName', 'c-' || n, 'shootDomain', 'd', 'provider', 'azure', 'region', 'region-' || n % 25),
+			'{}', '{"machineType":"m","autoScalerMin":3,"autoScalerMax":20,"kymaVersion":"2.20.0"}', 'u', 'h', n || '-1',
+			'2026-01-01'::timestamptz + n * interval '1 minute', '{"provisioner":{"runtimeId":"rt"},"avs":{"internalId":1}}', n, 'rt-' || n,
+			CASE WHEN n % 50 = 0 THEN now() END
+		FROM generate_series(1, $1) AS n`, n)
+	exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at, request, suspension)
+		SELECT n || '-' || o, md5(n::text),
+			CASE WHEN o = 1 THEN 'provision' WHEN o = 2 THEN 'update' WHEN n % 20 IN (0, 1) THEN 'deprovision' ELSE 'upgradeKyma' END,
+			CASE WHEN o = 1 AND n % 100 = 7 THEN 'failed' WHEN o = 3 AND n % 200 = 5 THEN 'in progress' ELSE 'succeeded' END,
+			'2026-01-01'::timestamptz + n * interval '1 minute', now(), now(),
+			json_build_object('operation', json_build_object('id', n, 'parameters', repeat('x', 800))), o = 3 AND n % 20 = 0
+		FROM generate_series(1, $1) AS n, generate_series(1, 3) AS o ORDER BY o, n`, n)
+	exec(t, s, `SELECT broker.refresh_runtimes(ARRAY(SELECT id FROM broker.instances))`)
+	exec(t, s, `DELETE FROM broker.instances i USING broker.runtimes r WHERE r.instance_id = i.id AND r.state = 'deprovisioned'`)
+	exec(t, s, `VACUUM ANALYZE broker.instances, broker.operations, broker.runtimes`)
+}
+
+// filters are what operators look for, by name; the limits and offsets are those of a page.
+func filters(n int) map[string]RuntimeFilter {
+	page := func(f RuntimeFilter) RuntimeFilter {
+		f.Limit = 100
+		return f
+	}
+	hidden := []RuntimeState{RuntimeSuspended, RuntimeDeprovisioned, RuntimeIncomplete}
+	return map[string]RuntimeFilter{
+		"account":         page(RuntimeFilter{Accounts: []string{"ga-1"}, Without: hidden}),
+		"accounts":        page(RuntimeFilter{Accounts: []string{"ga-1", "ga-2"}, Without: hidden}),
+		"subaccount":      page(RuntimeFilter{Subaccounts: []string{"sa-1"}, Without: hidden}),
+		"instance":        page(RuntimeFilter{InstanceIDs: []string{"c4ca4238a0b923820dcc509a6f75849b"}}),
+		"runtime":         page(RuntimeFilter{RuntimeIDs: []string{"rt-77"}, Without: hidden}),
+		"shoot":           page(RuntimeFilter{Shoots: []string{"c-77", "c-78"}, Without: hidden}),
+		"region":          page(RuntimeFilter{Regions: []string{"region-3"}, Without: hidden}),
+		"regions":         page(RuntimeFilter{Regions: []string{"region-3", "region-4"}, Without: hidden}),
+		"plan":            page(RuntimeFilter{Plans: []string{"gcp"}, Without: hidden}),
+		"failed":          page(RuntimeFilter{States: []RuntimeState{RuntimeFailed}}),
+		"upgrading":       page(RuntimeFilter{States: []RuntimeState{RuntimeUpgrading, RuntimeUpdating}}),
+		"suspended":       page(RuntimeFilter{States: []RuntimeState{RuntimeSuspended}}),
+		"deprovisioned":   page(RuntimeFilter{States: []RuntimeState{RuntimeDeprovisioned}}),
+		"expired":         page(RuntimeFilter{Expired: true, Without: hidden}),
+		"plan and region": page(RuntimeFilter{Plans: []string{"azure"}, Regions: []string{"region-7"}, Without: hidden}),
+	}
+}
+
+func plan(t testing.TB, s *Store, statement string, args ...any) string {
+	t.Helper()
+	var out strings.Builder
+	var lines []string
+	if err := s.db.SelectContext(t.Context(), &lines, `EXPLAIN `+statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines {
+		fmt.Fprintln(&out, l)
+	}
+	return out.String()
+}
+
+var wholeTable = regexp.MustCompile(`Seq Scan on (instances|operations|runtimes)`)
+
+func TestEveryFilterFindsItsRuntimesByAnIndex(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const n = 5000
+	populate(t, s, n)
+	check := func(name, statement string, args ...any) {
+		if p := plan(t, s, statement, args...); wholeTable.MatchString(p) {
+			t.Errorf("%s reads a whole table:\n%s\n%s", name, statement, p)
+		}
+	}
+	for name, f := range filters(n) {
+		statement, args := f.page(n)
+		check(name, statement, args...)
+		statement, args = f.count()
+		check("count of "+name, statement, args...)
+	}
+	every := RuntimeFilter{Limit: 20, Without: []RuntimeState{RuntimeSuspended}}
+	statement, args := every.page(n)
+	check("all", statement, args...)
+	var ids []string
+	if err := s.db.SelectContext(t.Context(), &ids, statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	check("operations", allOperations, postgres.Array(ids))
+	check("last operations", lastOperations, postgres.Array(ids))
+	check("rows", runtimeRows, postgres.Array(ids))
+}
+
+func BenchmarkRuntimes(b *testing.B) {
+	s := open(b)
+	const n = 100_000
+	populate(b, s, n)
+	all := filters(n)
+	hidden := []RuntimeState{RuntimeSuspended, RuntimeDeprovisioned, RuntimeIncomplete}
+	all["first page"] = RuntimeFilter{Limit: 100, Without: hidden}
+	all["page 500"] = RuntimeFilter{Limit: 100, Offset: 49_900, Without: hidden}
+	all["last page"] = RuntimeFilter{Limit: 100, Offset: 89_900, Without: hidden}
+	all["plan azure, page 200"] = RuntimeFilter{Limit: 100, Offset: 19_900, Plans: []string{"azure"}, Without: hidden}
+	all["every state, page 900"] = RuntimeFilter{Limit: 100, Offset: 89_900}
+	for name, f := range all {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := s.Runtimes(b.Context(), f); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/page")
+		})
+	}
+}

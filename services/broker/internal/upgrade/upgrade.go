@@ -1,0 +1,230 @@
+// Package upgrade records upgrades of instances, which orchestrations ask for
+// over the bus (event.AskUpgrade). Upgrades go through the broker because the
+// row of the instance is the one authority for what may happen to it, and
+// because the read model and the credentials go by the broker's operations.
+package upgrade
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+	"github.com/kyma-project/keb/services/broker/internal/trace"
+)
+
+const (
+	// maxOrders bounds the orders of one question (event.UpgradeRequest).
+	maxOrders = 100
+	// maxText bounds versions and the like in bytes.
+	maxText = 256
+)
+
+// Deps are what a Recorder needs.
+type Deps struct {
+	Store *store.Store
+	// Notify is told the instance of each committed request; it must not wait.
+	Notify func(instanceID string)
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// Recorder records upgrades.
+type Recorder struct{ deps Deps }
+
+// New makes a recorder.
+func New(deps Deps) *Recorder { return &Recorder{deps: deps} }
+
+var (
+	errLater  = errors.New("upgrades cannot be recorded at present, ask again")
+	errBroken = errors.New("upgrades could not be recorded; an operator has to look into the broker's log")
+)
+
+// Answer answers event.AskUpgrade: it records the upgrades that are possible, all in one transaction, and tells of the others
+// why there will be none. Asking again for the same operation records nothing, and has the same answer.
+func (r *Recorder) Answer(ctx context.Context, question []byte) (any, error) {
+	var q event.UpgradeRequest
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, fmt.Errorf("the question must be a JSON object with upgrades: %w", err)
+	}
+	if err := check(q.Upgrades); err != nil {
+		return nil, err
+	}
+	var (
+		answer   event.UpgradeAnswer
+		recorded []store.Request
+	)
+	err := r.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
+		var err error
+		answer, recorded, err = r.record(ctx, tx, q.Upgrades)
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		r.deps.Log.Warn("upgrades not recorded", "err", err)
+		return nil, errLater
+	case err != nil:
+		r.deps.Log.Error("upgrades not recorded", "err", err)
+		return nil, errBroken
+	}
+	for _, request := range recorded {
+		o := request.Operation
+		r.deps.Notify(o.InstanceID)
+		r.deps.Log.Info("audit", "action", o.Type, "instance_id", o.InstanceID, "operation_id", o.ID,
+			"orchestration_id", o.Upgrade.OrchestrationID)
+	}
+	return answer, nil
+}
+
+func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.UpgradeOrder) (event.UpgradeAnswer, []store.Request, error) {
+	ids, instances := make([]string, len(orders)), make([]string, len(orders))
+	for i, o := range orders {
+		ids[i], instances[i] = o.OperationID, o.InstanceID
+	}
+	answer := event.UpgradeAnswer{Upgrades: make([]event.UpgradeRecorded, len(orders))}
+	locked, err := tx.LockAll(ctx, instances)
+	if err != nil {
+		return answer, nil, err
+	}
+	// Looked for under the locks, so the same question at the same time waits and finds what this one has recorded.
+	there, err := tx.Recorded(ctx, ids)
+	if err != nil {
+		return answer, nil, err
+	}
+	var requests []store.Request
+	for i, o := range orders {
+		answer.Upgrades[i].OperationID = o.OperationID
+		if old, ok := there[o.OperationID]; ok {
+			if old.InstanceID != o.InstanceID || old.Type != string(o.Type) {
+				answer.Upgrades[i].Refused = "there is another operation with this id"
+			}
+			continue
+		}
+		found := locked[o.InstanceID]
+		if reason := refusal(found); reason != "" {
+			answer.Upgrades[i].Refused = reason
+			continue
+		}
+		operation := found.Instance.Event(o.OperationID, o.Type, found.Credentials)
+		operation.Upgrade = &o.Upgrade
+		requests = append(requests, store.Request{
+			Operation: operation, At: r.deps.Now(), Extensions: map[string]string{trace.Header: trace.From(ctx)},
+		})
+	}
+	return answer, requests, tx.InsertUpgrades(ctx, requests)
+}
+
+// refusal is why an instance cannot be upgraded; empty when it can.
+func refusal(u *store.Upgradable) string {
+	switch {
+	case u == nil:
+		return "there is no such instance"
+	case !u.Instance.DeletedAt.IsZero():
+		return "the instance is deleted"
+	}
+	switch u.State {
+	case store.RuntimeSucceeded, store.RuntimeError, store.RuntimeUpdating, store.RuntimeUpgrading:
+		return ""
+	case store.RuntimeSuspended:
+		return "the instance is suspended: it has no runtime"
+	case store.RuntimeDeprovisioning:
+		return "the instance is being deprovisioned"
+	case store.RuntimeProvisioning:
+		return "the instance is still being provisioned"
+	case store.RuntimeDeprovisioned, store.RuntimeIncomplete:
+		return "the instance is deleted"
+	}
+	return "the last provisioning or deprovisioning of the instance has failed"
+}
+
+// check refuses a question that nobody should have asked. The error names the member.
+func check(orders []event.UpgradeOrder) error {
+	if len(orders) == 0 {
+		return errors.New("upgrades: there are none")
+	}
+	if len(orders) > maxOrders {
+		return fmt.Errorf("upgrades: %d are given, at most %d are allowed", len(orders), maxOrders)
+	}
+	seen := make(map[string]bool, len(orders))
+	for i := range orders {
+		o := &orders[i]
+		id, err := canonical(o.OperationID)
+		if err != nil {
+			return fmt.Errorf("upgrades[%d].operationId: %w", i, err)
+		}
+		// Two ways to write one id are one operation.
+		o.OperationID = id
+		if seen[id] {
+			return fmt.Errorf("upgrades[%d].operationId: %s is given twice", i, id)
+		}
+		seen[id] = true
+		if err := checkOrder(o); err != nil {
+			return fmt.Errorf("upgrades[%d].%w", i, err)
+		}
+	}
+	return nil
+}
+
+func checkOrder(o *event.UpgradeOrder) error {
+	types := []event.OperationType{event.UpgradeKyma, event.UpgradeCluster}
+	if !slices.Contains(types, o.Type) {
+		return fmt.Errorf("type %.100q: allowed are %s and %s", o.Type, types[0], types[1])
+	}
+	if err := checkText("instanceId", o.InstanceID, osb.MaxIDLength); err != nil {
+		return err
+	}
+	if o.InstanceID == "" {
+		return errors.New("instanceId: must not be empty")
+	}
+	u := &o.Upgrade
+	id, err := canonical(u.OrchestrationID)
+	if err != nil {
+		return fmt.Errorf("upgrade.orchestrationId: %w", err)
+	}
+	u.OrchestrationID = id
+	for _, m := range []struct{ name, value string }{
+		{"kymaVersion", u.KymaVersion}, {"kubernetesVersion", u.KubernetesVersion}, {"machineImage", u.MachineImage},
+		{"machineImageVersion", u.MachineImageVersion},
+	} {
+		if err := checkText("upgrade."+m.name, m.value, maxText); err != nil {
+			return err
+		}
+	}
+	begin, end := u.MaintenanceWindowBegin, u.MaintenanceWindowEnd
+	if (begin == nil) != (end == nil) {
+		return errors.New("upgrade.maintenanceWindowBegin and maintenanceWindowEnd: give both or neither")
+	}
+	if begin != nil && !end.After(*begin) {
+		return errors.New("upgrade.maintenanceWindowEnd: must be after maintenanceWindowBegin")
+	}
+	return nil
+}
+
+// canonical is a UUID as it is stored.
+func canonical(id string) (string, error) {
+	parsed, err := uuid.Parse(id)
+	if err != nil || len(id) != len(parsed.String()) {
+		return "", fmt.Errorf("%.100q is not a UUID", id)
+	}
+	return parsed.String(), nil
+}
+
+func checkText(name, v string, most int) error {
+	if len(v) > most {
+		return fmt.Errorf("%s: must be at most %d bytes", name, most)
+	}
+	if !utf8.ValidString(v) || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' }) {
+		return fmt.Errorf("%s: must be UTF-8 without control characters", name)
+	}
+	return nil
+}
