@@ -76,8 +76,16 @@ type Fixtures struct {
 	LongestOperation time.Duration
 	// Updates and Bindings tell that the broker has them.
 	Updates, Bindings bool
-	// RejectedBindingParameters break the binding schema.
-	RejectedBindingParameters map[string]any
+	// RejectedBindingParameters break the binding schema; ChangedBindingParameters are valid and no defaults.
+	RejectedBindingParameters, ChangedBindingParameters map[string]any
+	// PlanBindsAtOnce makes bindings within the request, PlanBindsLater only asynchronously. PlanNeedsApp is only bound to an
+	// application.
+	PlanBindsAtOnce, PlanBindsLater, PlanNeedsApp string
+	// BindingLimit is how many bindings an instance may have.
+	BindingLimit int
+	// Rotation tells that the bindings of PlanA can be rotated; PlanNotRotatable is bindable, and its bindings cannot.
+	Rotation         bool
+	PlanNotRotatable string
 }
 
 // Hooks are what only the owner of the broker can do. Each may be nil. Those that return a function change something until
@@ -123,6 +131,9 @@ type Hooks struct {
 	Exhaust      func(ctx context.Context) (restore func(), err error)
 	NotCompleted func(ctx context.Context, instanceID string) ([]string, error)
 	Sweep        func(ctx context.Context) error
+	// ExpireBinding makes a binding one that has expired, and CleanBindings runs the clean-up of those that have.
+	ExpireBinding func(ctx context.Context, instanceID, bindingID string) error
+	CleanBindings func(ctx context.Context) error
 }
 
 // Counts is what a broker recorded and published about an instance.

@@ -42,7 +42,7 @@ type instance struct {
 	identity  osb.OriginatingIdentity
 	runs      map[string]int
 	undone    []string
-	bindings  map[string]osb.Binding
+	bindings  map[string]*bound
 }
 
 type operation struct {
@@ -68,6 +68,7 @@ func fakeCatalog(description string) *osb.Catalog {
 	yes, no := true, false
 	plan := func(id string) osb.Plan { return osb.Plan{ID: id, Name: id, Description: "plan " + id} }
 	a, b, fixed, unbindable, maintained := plan("pa"), plan("pb"), plan("pc"), plan("pn"), plan("pm")
+	later, needsApp := plan(plansLater), plan(planApp)
 	a.Description, a.MaximumPollingDuration, a.BindingRotatable = description, 7200, &yes
 	a.Schemas = &osb.Schemas{ServiceInstance: &osb.InstanceSchemas{Create: &osb.InputSchema{
 		Parameters: json.RawMessage(`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","required":["name"]}`),
@@ -77,7 +78,7 @@ func fakeCatalog(description string) *osb.Catalog {
 	return &osb.Catalog{LastModified: time.Unix(1_700_000_000, 0), Services: []osb.Service{
 		{
 			ID: "s1", Name: "one", Description: "first", Bindable: true, InstancesRetrievable: true, PlanUpdateable: true,
-			Requires: []string{"syslog_drain"}, Plans: []osb.Plan{a, b, fixed, unbindable, maintained},
+			Requires: []string{"syslog_drain"}, Plans: []osb.Plan{a, b, fixed, unbindable, maintained, later, needsApp},
 		},
 		{ID: "s2", Name: "two", Description: "second", Plans: []osb.Plan{plan("px")}},
 	}}
@@ -93,6 +94,7 @@ func (f *fake) lock() func() {
 			if op := i.newest(); op != nil && op.state == osb.StateInProgress {
 				f.end(i, op)
 			}
+			f.settle(i)
 		}
 	}
 	return f.mu.Unlock
@@ -276,7 +278,7 @@ func (f *fake) order(req *osb.ProvisionRequest, params map[string]any) osb.Provi
 	i := f.instances[req.InstanceID]
 	old := ""
 	if i == nil {
-		i = &instance{runs: map[string]int{}, bindings: map[string]osb.Binding{}}
+		i = &instance{runs: map[string]int{}, bindings: map[string]*bound{}}
 		f.instances[req.InstanceID] = i
 	} else {
 		old = i.ops[0].id

@@ -2,7 +2,6 @@ package osbtest_test
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/kyma-project/keb/libs/osb"
@@ -40,7 +39,7 @@ func (f *fake) Deprovision(_ context.Context, req *osb.DeprovisionRequest) (osb.
 		}
 	}
 	if !f.is("D13") {
-		i.bindings = map[string]osb.Binding{}
+		i.bindings = map[string]*bound{}
 	}
 	op := f.start(i, deprovisioning, nil)
 	if f.is("D03") {
@@ -118,80 +117,6 @@ func (f *fake) foreign(i *instance, req *osb.LastOperationRequest) (*osb.LastOpe
 	}
 	if f.is("L07") {
 		return &osb.LastOperation{State: i.newest().state}, nil
-	}
-	return nil, osb.NotFound("there is no such operation")
-}
-
-func (f *fake) Bind(_ context.Context, req *osb.BindRequest) (osb.BindResult, error) {
-	defer f.lock()()
-	i := f.instances[req.InstanceID]
-	switch {
-	case i == nil && f.is("B06"):
-		return nil, osb.Gone()
-	case i == nil || i.state == "gone":
-		return nil, osb.NotFound("there is no such instance")
-	case i.state != "ready" && !f.is("B21"):
-		return nil, osb.ConcurrencyError()
-	case parameters(req.Parameters)["ttl"] != nil && !f.is("B23"):
-		return nil, osb.BadRequest("/ttl is out of range")
-	}
-	if b, ok := i.bindings[req.BindingID]; ok {
-		if !osb.SameJSON(b.Parameters, req.Parameters) && !f.is("B03") {
-			return nil, osb.Conflict("it exists and is different")
-		}
-		if f.is("B02") {
-			b.Credentials = json.RawMessage(`{"token":"another"}`)
-		}
-		return osb.Bound{Binding: b, Existed: true}, nil
-	}
-	b := osb.Binding{
-		Credentials: json.RawMessage(`{"token":"` + req.BindingID + `"}`), Parameters: req.Parameters,
-		ExpiresAt: time.Unix(1_900_000_000, 0), RenewBefore: time.Unix(1_800_000_000, 0),
-	}
-	if f.is("B11") {
-		b.Credentials = nil
-	}
-	i.bindings[req.BindingID] = b
-	if f.is("B32") {
-		for _, other := range f.instances {
-			other.bindings[req.BindingID] = b
-		}
-	}
-	return osb.Bound{Binding: b}, nil
-}
-
-func (f *fake) GetBinding(_ context.Context, req *osb.GetBindingRequest) (*osb.Binding, error) {
-	defer f.lock()()
-	if i := f.instances[req.InstanceID]; i != nil {
-		if b, ok := i.bindings[req.BindingID]; ok {
-			return &b, nil
-		}
-	}
-	if f.is("B12") {
-		return &osb.Binding{}, nil
-	}
-	return nil, osb.NotFound("there is no such binding")
-}
-
-func (f *fake) Unbind(_ context.Context, req *osb.UnbindRequest) (osb.UnbindResult, error) {
-	defer f.lock()()
-	if i := f.instances[req.InstanceID]; i != nil {
-		if _, ok := i.bindings[req.BindingID]; ok {
-			if !f.is("B19") {
-				delete(i.bindings, req.BindingID)
-			}
-			return osb.Unbound{}, nil
-		}
-	}
-	if f.is("O05") {
-		return nil, osb.NotFound("there is no such binding")
-	}
-	return nil, osb.Gone()
-}
-
-func (f *fake) LastBindingOperation(context.Context, *osb.LastBindingOperationRequest) (*osb.LastOperation, error) {
-	if f.is("B14") {
-		return &osb.LastOperation{State: osb.StateSucceeded}, nil
 	}
 	return nil, osb.NotFound("there is no such operation")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -95,7 +96,9 @@ func (h *harness) config(url string) osbtest.Config {
 			InvalidPointer: "/size", AccountMembers: []string{"account_id"}, RequiredMembers: []string{"account_id"},
 			DisplayContext:  map[string]any{"instance_name": "pretty"},
 			RejectedContext: map[string]any{"account_id": "rejected"}, LongestOperation: time.Hour, Updates: true, Bindings: true,
-			RejectedBindingParameters: map[string]any{"ttl": -1},
+			RejectedBindingParameters: map[string]any{"ttl": -1}, ChangedBindingParameters: map[string]any{"size": 7},
+			PlanBindsAtOnce: "pa", PlanBindsLater: plansLater, PlanNeedsApp: planApp, BindingLimit: bindingLimit, Rotation: true,
+			PlanNotRotatable: "pb",
 		},
 		Hooks: h.hooks(),
 	}
@@ -173,6 +176,16 @@ func (h *harness) hooks() osbtest.Hooks {
 		NotCompleted: func(_ context.Context, id string) (steps []string, err error) {
 			err = h.instance(id, func(i *instance) { steps = i.undone })
 			return steps, err
+		},
+		ExpireBinding: func(_ context.Context, id, binding string) error {
+			return h.instance(id, func(i *instance) { i.bindings[binding].expired = true })
+		},
+		CleanBindings: func(context.Context) error {
+			defer h.lock()()
+			for _, i := range h.instances {
+				maps.DeleteFunc(i.bindings, func(_ string, b *bound) bool { return b.expired && !h.is("B26") })
+			}
+			return nil
 		},
 		Sweep: func(context.Context) error {
 			defer h.lock()()

@@ -46,12 +46,7 @@ func lastOperationCases() []Case {
 		}},
 		{ID: "L02", Name: "when to ask again", Needs: []string{"Hold"}, run: func(s *session) {
 			id, accepted, _ := s.running()
-			header := s.last(id, accepted.text("operation")).header.Get("Retry-After")
-			seconds, err := strconv.Atoi(header)
-			wait := time.Duration(seconds) * time.Second
-			if err != nil || wait < s.cfg.RetryAfterMin || wait > s.cfg.RetryAfterMax {
-				s.Errorf("Retry-After: %q, want seconds from %s to %s", header, s.cfg.RetryAfterMin, s.cfg.RetryAfterMax)
-			}
+			s.expectRetryAfter(s.last(id, accepted.text("operation")))
 		}},
 		{ID: "L03", Name: "after success", run: func(s *session) {
 			id, accepted := s.provisioned()
@@ -167,5 +162,15 @@ func lastOperationCases() []Case {
 			s.expect(s.last(id, accepted.text("operation")), 200)
 			s.ended(id, accepted, osb.StateSucceeded)
 		}},
+	}
+}
+
+func (s *session) expectRetryAfter(r response) {
+	s.Helper()
+	header := r.header.Get("Retry-After")
+	seconds, err := strconv.Atoi(header)
+	wait := time.Duration(seconds) * time.Second
+	if err != nil || wait < s.cfg.RetryAfterMin || wait > s.cfg.RetryAfterMax {
+		s.Errorf("Retry-After: %q, want seconds from %s to %s", header, s.cfg.RetryAfterMin, s.cfg.RetryAfterMax)
 	}
 }

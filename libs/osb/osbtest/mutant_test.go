@@ -63,7 +63,9 @@ var mutants = map[string]mutant{
 	"U02": defaultMember("service_id", "s1"), "U03": replaceIn(`"service_id":"unknown"`, `"service_id":"s1"`),
 	"U11": replaceIn(`"px"`, `"pb"`), "U18": status(400, 200), "U22": replaceIn(`"parameters":[]`, `"parameters":{"size":9}`),
 	"B04": defaultMember("plan_id", "pa"), "B05": replaceIn(`"pn"`, `"pa"`), "B16": dropAndSet("plan_id", "pa"),
-	"B25": replace(".0Z", "Z"),
+	"B17": replace("{}", `{"credentials":{}}`), "B25": replace(".0Z", "Z"),
+	"B29": inCatalog(func(c *osb.Catalog) { yes := true; c.Services[0].Plans[1].BindingRotatable = &yes }),
+	"B31": replace(`"ports":["443"]`, `"ports":[443]`),
 }
 
 // mutant changes requests before and answers after the handler, or the catalog. Each may be nil.

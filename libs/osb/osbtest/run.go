@@ -49,7 +49,8 @@ type Result struct {
 // Cases returns all cases of the suite, in order.
 func Cases() []Case {
 	return slices.Concat(generalCases(), bodyCases(), catalogCases(), provisionCases(), provisionStateCases(),
-		lastOperationCases(), fetchCases(), deprovisionCases(), orphanCases(), updateCases(), bindingCases())
+		lastOperationCases(), fetchCases(), deprovisionCases(), orphanCases(), updateCases(), bindingCases(),
+		lateBindingCases(), rotationCases())
 }
 
 // Run runs the suite, each case as a subtest named by its id. What was not run is logged at the end, with the count.
