@@ -142,7 +142,9 @@ func (s *System) sorted(eventType string) []Event {
 			}
 		}
 	})
-	slices.SortFunc(found, func(a, b Event) int { return cmp.Or(cmp.Compare(a.CreationTime, b.CreationTime), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(found, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.CreationTime, b.CreationTime), cmp.Compare(a.ID, b.ID))
+	})
 	return found
 }
 

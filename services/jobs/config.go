@@ -1,0 +1,239 @@
+package jobs
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// Config of the jobs, read from the environment; flags change it for one run. Start from Defaults.
+type Config struct {
+	// BrokerURL is the base URL of the broker.
+	BrokerURL string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
+	// User and Password are basic credentials at the broker; both or neither.
+	User     string `env:"KEB_OSB_USER"`
+	Password string `env:"KEB_OSB_PASSWORD"`
+	// BrokerTokenURL turns on tokens of the OAuth2 client credentials grant in place of User and Password.
+	BrokerTokenURL     string   `env:"KEB_BROKER_TOKEN_URL"`
+	BrokerClientID     string   `env:"KEB_BROKER_CLIENT_ID"`
+	BrokerClientSecret string   `env:"KEB_BROKER_CLIENT_SECRET"`
+	BrokerScopes       []string `env:"KEB_BROKER_SCOPES" envDefault:"broker:write"`
+
+	// DryRun finds and reports, and changes nothing.
+	DryRun bool `env:"KEB_JOB_DRY_RUN"`
+	// Parallel is how many instances are worked on at once, 1 to 100.
+	Parallel int `env:"KEB_JOB_PARALLEL" envDefault:"5"`
+	// Wait follows each operation until it has ended, at most WaitTimeout.
+	Wait        bool          `env:"KEB_JOB_WAIT"`
+	WaitTimeout time.Duration `env:"KEB_JOB_WAIT_TIMEOUT" envDefault:"6h"`
+	// PollEvery is how often a followed operation is looked at, unless the broker says otherwise (facts/keb.md section 7).
+	PollEvery time.Duration `env:"KEB_JOB_POLL_EVERY" envDefault:"2s"`
+	// RequestTimeout is the deadline of one request.
+	RequestTimeout time.Duration `env:"KEB_JOB_REQUEST_TIMEOUT" envDefault:"30s"`
+	// Retries is how often a request that may work later is repeated, RetryPause apart (facts/keb.md 5.7).
+	Retries    int           `env:"KEB_JOB_RETRIES" envDefault:"3"`
+	RetryPause time.Duration `env:"KEB_JOB_RETRY_PAUSE" envDefault:"2s"`
+
+	// ExpiryPlans are the plans whose instances expire: trial, free.
+	ExpiryPlans []string `env:"KEB_EXPIRY_PLANS" envDefault:"trial"`
+	// TrialAge and FreeAge are how old an instance of the plan must be (facts/keb.md section 7). The broker checks it, too.
+	TrialAge time.Duration `env:"KEB_EXPIRY_TRIAL_AGE" envDefault:"336h"`
+	FreeAge  time.Duration `env:"KEB_EXPIRY_FREE_AGE" envDefault:"720h"`
+
+	// CISURL is what stands before /events/v1 at the cloud inventory.
+	CISURL          string `env:"KEB_CIS_URL" envDefault:"http://127.0.0.1:8090/cis"`
+	CISTokenURL     string `env:"KEB_CIS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/cis/oauth/token"`
+	CISClientID     string `env:"KEB_CIS_CLIENT_ID"`
+	CISClientSecret string `env:"KEB_CIS_CLIENT_SECRET"`
+	// CISPause is the time between two pages.
+	CISPause time.Duration `env:"KEB_CIS_PAUSE" envDefault:"200ms"`
+}
+
+// Plans that can expire.
+const (
+	planTrial = "trial"
+	planFree  = "free"
+)
+
+const (
+	maxParallel = 100
+	maxRetries  = 20
+)
+
+// Defaults is a configuration with everything set that has a default.
+func Defaults() Config {
+	var c Config
+	// The defaults are constants of the struct's tags; a test reads them.
+	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
+	return c
+}
+
+// LogValue leaves the secrets out.
+func (c Config) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("broker_url", c.BrokerURL), slog.String("user", c.User), slog.String("broker_token_url", c.BrokerTokenURL),
+		slog.String("broker_client_id", c.BrokerClientID), slog.Bool("dry_run", c.DryRun), slog.Int("parallel", c.Parallel),
+		slog.Bool("wait", c.Wait), slog.Any("expiry_plans", c.ExpiryPlans), slog.Duration("trial_age", c.TrialAge),
+		slog.Duration("free_age", c.FreeAge), slog.String("cis_url", c.CISURL), slog.String("cis_client_id", c.CISClientID),
+	)
+}
+
+// Validate names every setting of a job that is missing or cannot be; it needs no network.
+func (c Config) Validate(job Job) error {
+	_, unknown := Find(string(job))
+	errs := []error{unknown, extclient.CheckURL("--broker-url (KEB_BROKER_URL)", c.BrokerURL)}
+	if (c.User == "") != (c.Password == "") {
+		errs = append(errs, errors.New("KEB_OSB_USER and KEB_OSB_PASSWORD: set both or neither"))
+	}
+	if c.BrokerTokenURL != "" {
+		errs = append(errs, extclient.CheckURL("KEB_BROKER_TOKEN_URL", c.BrokerTokenURL))
+		if c.BrokerClientID == "" || c.BrokerClientSecret == "" {
+			errs = append(errs, errors.New("KEB_BROKER_TOKEN_URL needs KEB_BROKER_CLIENT_ID and KEB_BROKER_CLIENT_SECRET"))
+		}
+	}
+	if c.Parallel < 1 || c.Parallel > maxParallel {
+		errs = append(errs, fmt.Errorf("--parallel (KEB_JOB_PARALLEL): %d is not allowed, use 1 to %d", c.Parallel, maxParallel))
+	}
+	if c.Retries < 0 || c.Retries > maxRetries {
+		errs = append(errs, fmt.Errorf("KEB_JOB_RETRIES: %d is not allowed, use 0 to %d", c.Retries, maxRetries))
+	}
+	errs = append(errs,
+		positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout), positive("KEB_JOB_POLL_EVERY", c.PollEvery),
+		positive("KEB_JOB_REQUEST_TIMEOUT", c.RequestTimeout),
+		notNegative("KEB_JOB_RETRY_PAUSE", c.RetryPause))
+	switch job {
+	case TrialExpiry:
+		errs = append(errs, c.validateExpiry()...)
+	case SubaccountCleanup:
+		errs = append(errs,
+			extclient.CheckURL("--cis-url (KEB_CIS_URL)", c.CISURL), extclient.CheckURL("--cis-token-url (KEB_CIS_TOKEN_URL)", c.CISTokenURL),
+			notNegative("KEB_CIS_PAUSE", c.CISPause))
+		if c.CISClientID == "" || c.CISClientSecret == "" {
+			errs = append(errs, errors.New("KEB_CIS_CLIENT_ID and KEB_CIS_CLIENT_SECRET: both are required"))
+		}
+	case DeprovisionRetrigger:
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateExpiry() []error {
+	var errs []error
+	if len(c.ExpiryPlans) == 0 {
+		errs = append(errs, errors.New("--plans (KEB_EXPIRY_PLANS): is empty, use trial, free or both"))
+	}
+	for _, plan := range c.ExpiryPlans {
+		if plan != planTrial && plan != planFree {
+			errs = append(errs, fmt.Errorf("--plans (KEB_EXPIRY_PLANS): plan %q does not expire, use trial, free or both", plan))
+		}
+	}
+	return append(errs, positive("--trial-age (KEB_EXPIRY_TRIAL_AGE)", c.TrialAge), positive("--free-age (KEB_EXPIRY_FREE_AGE)", c.FreeAge))
+}
+
+// ages is how old an instance of each plan that expires must be.
+func (c Config) ages() map[string]time.Duration {
+	all := map[string]time.Duration{planTrial: c.TrialAge, planFree: c.FreeAge}
+	ages := map[string]time.Duration{}
+	for _, plan := range c.ExpiryPlans {
+		ages[plan] = all[plan]
+	}
+	return ages
+}
+
+func positive(name string, d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("%s: %s must be longer than nothing", name, d)
+	}
+	return nil
+}
+
+func notNegative(name string, d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("%s: %s is negative, use 0s or more", name, d)
+	}
+	return nil
+}
+
+// Find is the job of a name. The error names those that there are.
+func Find(name string) (Job, error) {
+	if slices.Contains(All(), Job(name)) {
+		return Job(name), nil
+	}
+	names := make([]string, 0, len(All()))
+	for _, job := range All() {
+		names = append(names, string(job))
+	}
+	return "", fmt.Errorf("there is no job %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Flags are the flags of a job; parsing them changes c, whose values are the defaults. Secrets are no flags: other users of the
+// machine would see them in the list of processes. Addresses of the broker are left to whoever adds the flags.
+func (c *Config) Flags(job Job) *flag.FlagSet {
+	flags := flag.NewFlagSet(string(job), flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&c.DryRun, "dry-run", c.DryRun, "find and report, and change nothing (KEB_JOB_DRY_RUN)")
+	flags.Var((*number)(&c.Parallel), "parallel", "how many `instances` are worked on at once, 1 to 100 (KEB_JOB_PARALLEL)")
+	flags.BoolVar(&c.Wait, "wait", c.Wait, "follow each operation until it has ended (KEB_JOB_WAIT)")
+	flags.Var((*duration)(&c.WaitTimeout), "wait-timeout", "how `long` --wait follows one operation (KEB_JOB_WAIT_TIMEOUT)")
+	switch job {
+	case TrialExpiry:
+		flags.Var((*list)(&c.ExpiryPlans), "plans", "`plans` whose instances expire: trial, free or both, separated by commas (KEB_EXPIRY_PLANS)")
+		flags.Var((*duration)(&c.TrialAge), "trial-age", "how `old` an instance of plan trial must be (KEB_EXPIRY_TRIAL_AGE)")
+		flags.Var((*duration)(&c.FreeAge), "free-age", "how `old` an instance of plan free must be (KEB_EXPIRY_FREE_AGE)")
+	case SubaccountCleanup:
+		flags.StringVar(&c.CISURL, "cis-url", c.CISURL, "base `URL` of the cloud inventory's events (KEB_CIS_URL)")
+		flags.StringVar(&c.CISTokenURL, "cis-token-url", c.CISTokenURL, "`URL` of its tokens (KEB_CIS_TOKEN_URL)")
+	case DeprovisionRetrigger:
+	}
+	return flags
+}
+
+// The values of package flag answer a bad text with "parse error" only.
+type (
+	number   int
+	duration time.Duration
+	list     []string
+)
+
+func (n *number) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *number) Set(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("want a whole number")
+	}
+	*n = number(v)
+	return nil
+}
+
+func (d *duration) String() string { return time.Duration(*d).String() }
+
+func (d *duration) Set(text string) error {
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("want a duration such as 30m or 336h")
+	}
+	*d = duration(v)
+	return nil
+}
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(text string) error {
+	*l = nil
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			*l = append(*l, item)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package jobs_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/services/jobs"
+)
+
+func TestABadSettingIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		job    jobs.Job
+		change func(*jobs.Config)
+		want   string
+	}{
+		"job":             {"tidy-up", func(*jobs.Config) {}, `there is no job "tidy-up"; there are deprovision-retrigger, trial-expiry, subaccount-cleanup`},
+		"broker":          {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerURL = "localhost" }, "--broker-url (KEB_BROKER_URL): want an absolute http or https URL"},
+		"password":        {jobs.TrialExpiry, func(c *jobs.Config) { c.Password = "" }, "set both or neither"},
+		"token URL":       {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "x" }, "KEB_BROKER_TOKEN_URL: want an absolute"},
+		"client":          {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "http://x" }, "KEB_BROKER_CLIENT_ID and KEB_BROKER_CLIENT_SECRET"},
+		"parallel":        {jobs.TrialExpiry, func(c *jobs.Config) { c.Parallel = 0 }, "--parallel (KEB_JOB_PARALLEL): 0 is not allowed, use 1 to 100"},
+		"retries":         {jobs.TrialExpiry, func(c *jobs.Config) { c.Retries = -1 }, "KEB_JOB_RETRIES: -1 is not allowed"},
+		"retry pause":     {jobs.TrialExpiry, func(c *jobs.Config) { c.RetryPause = -1 }, "KEB_JOB_RETRY_PAUSE"},
+		"wait timeout":    {jobs.TrialExpiry, func(c *jobs.Config) { c.WaitTimeout = 0 }, "--wait-timeout (KEB_JOB_WAIT_TIMEOUT): 0s must be longer"},
+		"request timeout": {jobs.TrialExpiry, func(c *jobs.Config) { c.RequestTimeout = -time.Second }, "KEB_JOB_REQUEST_TIMEOUT"},
+		"poll":            {jobs.TrialExpiry, func(c *jobs.Config) { c.PollEvery = 0 }, "KEB_JOB_POLL_EVERY"},
+		"no plan":         {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = nil }, "--plans (KEB_EXPIRY_PLANS): is empty"},
+		"plan":            {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = []string{"azure"} }, `plan "azure" does not expire, use trial, free or both`},
+		"trial age":       {jobs.TrialExpiry, func(c *jobs.Config) { c.TrialAge = 0 }, "--trial-age (KEB_EXPIRY_TRIAL_AGE)"},
+		"free age":        {jobs.TrialExpiry, func(c *jobs.Config) { c.FreeAge = -1 }, "--free-age (KEB_EXPIRY_FREE_AGE)"},
+		"CIS":             {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISURL = "" }, "--cis-url (KEB_CIS_URL)"},
+		"CIS tokens":      {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISTokenURL = "ftp://x" }, "--cis-token-url (KEB_CIS_TOKEN_URL)"},
+		"CIS client":      {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISClientID = "" }, "KEB_CIS_CLIENT_ID and KEB_CIS_CLIENT_SECRET"},
+		"CIS pause":       {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISPause = -1 }, "KEB_CIS_PAUSE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := jobs.Defaults()
+			cfg.User, cfg.Password, cfg.CISClientID, cfg.CISClientSecret = user, password, "keb", "CANARY-cis"
+			if job := tt.job; job != "tidy-up" {
+				if err := cfg.Validate(job); err != nil {
+					t.Fatalf("the defaults are refused: %v", err)
+				}
+			}
+			tt.change(&cfg)
+			_, err := jobs.Run(t.Context(), tt.job, cfg, jobs.Deps{})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one that says %q", err, tt.want)
+			}
+			if strings.Contains(fmt.Sprint(err), "CANARY") {
+				t.Errorf("the error shows a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestFlagsChangeTheConfiguration(t *testing.T) {
+	t.Parallel()
+	cfg := jobs.Defaults()
+	flags := cfg.Flags(jobs.TrialExpiry)
+	if err := flags.Parse([]string{"--dry-run", "--parallel", "9", "--plans", "free, trial", "--free-age=24h", "--wait", "--wait-timeout", "3m"}); err != nil {
+		t.Fatal(err)
+	}
+	if !cfg.DryRun || cfg.Parallel != 9 || strings.Join(cfg.ExpiryPlans, " ") != "free trial" || cfg.FreeAge != 24*time.Hour || !cfg.Wait ||
+		cfg.WaitTimeout != 3*time.Minute || cfg.TrialAge != 336*time.Hour {
+		t.Errorf("the configuration is %+v", cfg)
+	}
+	for _, args := range [][]string{
+		{"--free-age", "30d", "want a duration such as 30m or 336h"},
+		{"--parallel", "many", "want a whole number"},
+		{"--dry-run=perhaps", "", "invalid boolean value"},
+		{"--cis-url", "http://x", "not defined: -cis-url"},
+	} {
+		err := cfg.Flags(jobs.TrialExpiry).Parse(args[:2])
+		if err == nil || !strings.Contains(err.Error(), args[2]) {
+			t.Errorf("%v: error %v, want one that says %q", args[:2], err, args[2])
+		}
+	}
+}
+
+func TestThePrintedConfigurationHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	cfg := jobs.Defaults()
+	cfg.User, cfg.Password, cfg.BrokerClientSecret, cfg.CISClientSecret = "jane", "CANARY-1", "CANARY-2", "CANARY-3"
+	var text bytes.Buffer
+	slog.New(slog.NewJSONHandler(&text, nil)).Info("starts", "config", cfg)
+	if strings.Contains(text.String(), "CANARY") || !strings.Contains(text.String(), "jane") {
+		t.Errorf("printed: %s", text.String())
+	}
+}
+
+func TestTheReportForAPerson(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		report jobs.Report
+		want   string
+	}{
+		"done":    {jobs.Report{Job: "trial-expiry", Found: 3, Started: 2, Skipped: 1}, "trial-expiry: found 3, started 2, skipped 1, failed 0\n"},
+		"dry run": {jobs.Report{Job: "trial-expiry", DryRun: true, Found: 3, Started: 3}, "trial-expiry (dry run): found 3, would start 3, skipped 0, failed 0\n"},
+		"failed": {
+			jobs.Report{Job: "j", Found: 3, Started: 2, Completed: 1, Failed: []jobs.Failure{{Instance: "i", Reason: "no"}}},
+			"j: found 3, started 2, completed 1, skipped 0, failed 1\n  i: no\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var text bytes.Buffer
+			if err := tt.report.Print(&text); err != nil || text.String() != tt.want {
+				t.Errorf("%q, %v; want %q", text.String(), err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/jobs"
+)
+
+// incomplete are n instances whose deprovisioning has ended without some of its steps.
+func incomplete(n int) []*instance {
+	var all []*instance
+	for i := range n {
+		all = append(all, &instance{ID: fmt.Sprintf("i-%03d", i), State: "deprovisionincomplete"})
+	}
+	return all
+}
+
+func TestIncompleteDeprovisioningsAreRetriggeredAndNoOthers(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t, append(incomplete(3), &instance{ID: "well", State: "succeeded"}, &instance{ID: "leaving", State: "deprovisioning"})...)
+	got := run(t, jobs.DeprovisionRetrigger, s.config())
+	want := jobs.Report{Job: "deprovision-retrigger", Found: 3, Started: 3, Failed: []jobs.Failure{}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	asked := []string{
+		"POST /runtimes/i-000/deprovision-retrigger", "POST /runtimes/i-001/deprovision-retrigger", "POST /runtimes/i-002/deprovision-retrigger",
+	}
+	if diff := cmp.Diff(asked, s.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestADryRunOnlyAsksWhetherItCouldBeDone(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t, incomplete(2)...)
+	cfg := s.config()
+	cfg.DryRun, cfg.Wait = true, true
+	got := run(t, jobs.DeprovisionRetrigger, cfg)
+	want := jobs.Report{Job: "deprovision-retrigger", DryRun: true, Found: 2, Started: 2, Failed: []jobs.Failure{}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	for _, asked := range s.requests() {
+		if !strings.HasSuffix(asked, "?dry_run=true") {
+			t.Errorf("a dry run asks %s", asked)
+		}
+	}
+	if len(s.polls) > 0 {
+		t.Errorf("a dry run polls %v", s.polls)
+	}
+}
+
+func TestNoInstanceIsSkippedAtABorderOfPagesWhileTheListShrinks(t *testing.T) {
+	t.Parallel()
+	const n = 250
+	s := newStandin(t, incomplete(n)...)
+	// Whenever a page has been read, one of its instances leaves the list; the first one of the next page takes the last place of this one.
+	s.listed = func(page int) {
+		if page*100 < len(s.instances) {
+			left := s.instances[(page-1)*100+50]
+			left.State = "deprovisioned"
+		}
+		if page > 1 {
+			s.listed = nil
+		}
+	}
+	got := run(t, jobs.DeprovisionRetrigger, s.config())
+	if len(got.Failed) > 0 || got.Found != n {
+		t.Errorf("found %d, failed %v; want %d, as those that leave were seen before", got.Found, got.Failed, n)
+	}
+	asked := map[string]bool{}
+	for _, request := range s.requests() {
+		if asked[request] {
+			t.Errorf("%s twice", request)
+		}
+		asked[request] = true
+	}
+	if len(asked) != n {
+		t.Errorf("%d of %d instances were retriggered", len(asked), n)
+	}
+}
+
+func TestOneFailureDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	all := incomplete(6)
+	all[0].Answer = []int{400}
+	all[1].Answer = []int{409}
+	all[2].Answer = []int{404}
+	all[3].Answer = []int{503, 502} // and then it works
+	all[4].Answer = []int{500, 500, 500, 500}
+	s := newStandin(t, all...)
+	got := run(t, jobs.DeprovisionRetrigger, s.config())
+	want := jobs.Report{Job: "deprovision-retrigger", Found: 6, Started: 2, Skipped: 2, Failed: []jobs.Failure{
+		{Instance: "i-000", Reason: "broker: POST /runtimes/{instance_id}/deprovision-retrigger: status 400: instance i-000 says no"},
+		{Instance: "i-004", Reason: "broker: POST /runtimes/{instance_id}/deprovision-retrigger: status 500: instance i-004 says no"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	if err := got.Err(); err == nil || err.Error() != "deprovision-retrigger: 2 of 6 instances failed" {
+		t.Errorf("error of the report: %v", err)
+	}
+}
+
+func TestAtMostSoManyInstancesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t, incomplete(12)...)
+	s.hold = make(chan struct{})
+	cfg := s.config()
+	cfg.Parallel = 4
+	done := make(chan jobs.Report, 1)
+	go func() {
+		report, _ := jobs.Run(t.Context(), jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
+		done <- report
+	}()
+	testkit.Eventually(t, 10*time.Second, "4 requests at once", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
+	close(s.hold)
+	if report := <-done; report.Started != 12 || s.top != 4 {
+		t.Errorf("started %d, at most %d at once; want 12 and 4", report.Started, s.top)
+	}
+}
+
+func TestWaitFollowsTheOperations(t *testing.T) {
+	t.Parallel()
+	all := incomplete(4)
+	all[1].Ends = "failed"
+	all[2].Left = "deprovisionincomplete"
+	all[3].Ends = "never"
+	s := newStandin(t, all...)
+	cfg := s.config()
+	cfg.Wait, cfg.WaitTimeout = true, 300*time.Millisecond
+	got := run(t, jobs.DeprovisionRetrigger, cfg)
+	want := jobs.Report{Job: "deprovision-retrigger", Found: 4, Started: 4, Completed: 1, Failed: []jobs.Failure{
+		{Instance: "i-001", Reason: "operation op-i-001 has failed: the quota is used up"},
+		{Instance: "i-002", Reason: "the deprovisioning has ended without some of its steps once more"},
+		{Instance: "i-003", Reason: "operation op-i-003 has not ended within 300ms; it goes on"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestAJobThatIsStoppedSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t, incomplete(10)...)
+	s.hold = make(chan struct{})
+	cfg := s.config()
+	cfg.Parallel = 2
+	ctx, stop := context.WithCancel(t.Context())
+	type result struct {
+		report jobs.Report
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		report, err := jobs.Run(ctx, jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
+		done <- result{report, err}
+	}()
+	testkit.Eventually(t, 10*time.Second, "2 requests", func() (ok bool) { s.change(func() { ok = s.busy == 2 }); return ok })
+	stop()
+	got := <-done
+	if !errors.Is(got.err, context.Canceled) || !strings.Contains(got.report.Error, "stopped after 2 of 10 instances") {
+		t.Errorf("stopped with %v, report %+v", got.err, got.report)
+	}
+}

@@ -1,0 +1,85 @@
+package jobs_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/jobs"
+)
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
+	t.Parallel()
+	s := newStandin(t, incomplete(1)...)
+	s.down = http.StatusServiceUnavailable
+	cfg := s.config()
+	cfg.Retries = 0
+	log := &lines{}
+	schedule := jobs.NewSchedule(jobs.Deps{Log: slog.New(slog.NewJSONHandler(log, nil))})
+	if err := schedule.Add(jobs.DeprovisionRetrigger, 2*time.Millisecond, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := schedule.Add(jobs.TrialExpiry, 0, jobs.Config{}); err != nil {
+		t.Errorf("a job that is left out is checked: %v", err)
+	}
+	if err := schedule.Add(jobs.TrialExpiry, time.Hour, jobs.Config{}); err == nil {
+		t.Error("a configuration that cannot work is taken")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- schedule.Run(ctx) }()
+	testkit.Eventually(t, 10*time.Second, "turns while the broker is away", func() bool { return log.count("job could not be done, it comes again") >= 3 })
+	if len(s.requests()) > 0 {
+		t.Errorf("asked %v while nothing could be listed", s.requests())
+	}
+	s.change(func() { s.down = 0 })
+	// The breaker of the client lets the first call through after some seconds.
+	testkit.Eventually(t, 30*time.Second, "two good turns", func() bool { return log.count(`"msg":"job ended"`) >= 2 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if len(s.requests()) < 2 {
+		t.Errorf("asked %v", s.requests())
+	}
+}
+
+func TestAnEmptyScheduleWaitsForItsEnd(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- jobs.NewSchedule(jobs.Deps{}).Run(ctx) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("ended by itself: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

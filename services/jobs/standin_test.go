@@ -1,0 +1,278 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/services/jobs"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+}
+
+const (
+	user     = "keb"
+	password = "CANARY-pw-51c2"
+)
+
+// instance is an instance as the operator list shows it.
+type instance struct {
+	ID         string
+	State      string
+	Plan       string
+	Subaccount string
+	Created    time.Time
+	Expired    time.Time
+	// Answer is the status of the first request for it in place of the good one; it is used up by that.
+	Answer []int
+	// Ends is how its operation ends; "" means succeeded.
+	Ends string
+	// Left is its state after its operation has ended; "" means that it is gone.
+	Left string
+}
+
+// standin is a stand-in for the broker: the operator routes and as much of the OSB API as the jobs use.
+type standin struct {
+	t   *testing.T
+	url string
+
+	mu        sync.Mutex
+	instances []*instance
+	asked     []string
+	agents    []string
+	polls     map[string]int
+	busy, top int
+	// listed is told after each page of the list, with the lock held.
+	listed func(page int)
+	// hold, if not nil, keeps every request for an instance until it is closed or gives something.
+	hold chan struct{}
+	// down answers this status to everything, while it is not 0.
+	down int
+	// token, if not empty, is accepted in place of user and password.
+	token string
+}
+
+func newStandin(t *testing.T, instances ...*instance) *standin {
+	t.Helper()
+	s := &standin{t: t, instances: instances, polls: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /runtimes", s.list)
+	mux.HandleFunc("POST /runtimes/{id}/deprovision-retrigger", s.retrigger)
+	mux.HandleFunc("PUT /expire/service_instance/{id}", s.accept)
+	mux.HandleFunc("DELETE /oauth/v2/service_instances/{id}", s.deprovision)
+	mux.HandleFunc("GET /oauth/v2/service_instances/{id}/last_operation", s.poll)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.refuses(w, r) {
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *standin) refuses(w http.ResponseWriter, r *http.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, secret, _ := r.BasicAuth()
+	allowed := name == user && secret == password
+	if s.token != "" {
+		allowed = r.Header.Get("Authorization") == "Bearer "+s.token
+	}
+	switch {
+	case s.down != 0:
+		answer(w, s.down, map[string]string{"error": "away"})
+	case !allowed:
+		answer(w, http.StatusUnauthorized, map[string]string{"error": "who are you?"})
+	default:
+		return false
+	}
+	return true
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// list answers a page as facts/keb.md 1.9 has it: a page number counts into what is there at that moment.
+func (s *standin) list(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, "GET /runtimes")
+	q := r.URL.Query()
+	page, err := strconv.Atoi(q.Get("page"))
+	size, err2 := strconv.Atoi(q.Get("page_size"))
+	if err != nil || err2 != nil || page < 1 || size < 1 || size > 100 || len(q["subaccount"]) > 50 {
+		s.t.Errorf("bad request %s", r.URL.RawQuery)
+	}
+	var matching []*instance
+	for _, i := range s.instances {
+		if has(q["state"], i.State) && has(q["plan"], i.Plan) && has(q["subaccount"], i.Subaccount) && has(q["instance_id"], i.ID) {
+			matching = append(matching, i)
+		}
+	}
+	data := []map[string]any{}
+	first := min((page-1)*size, len(matching))
+	for _, i := range matching[first:min(first+size, len(matching))] {
+		status := map[string]any{"state": i.State, "createdAt": i.Created}
+		if !i.Expired.IsZero() {
+			status["expiredAt"] = i.Expired
+		}
+		data = append(data, map[string]any{
+			"instanceID": i.ID, "subAccountID": i.Subaccount, "serviceClassID": "service", "servicePlanID": "plan-of-" + i.ID,
+			"servicePlanName": i.Plan, "status": status,
+		})
+	}
+	answer(w, http.StatusOK, map[string]any{"data": data, "count": len(data), "totalCount": len(matching)})
+	if s.listed != nil {
+		s.listed(page)
+	}
+}
+
+func has(values []string, value string) bool {
+	return len(values) == 0 || slices.Contains(values, value)
+}
+
+// begin records a request for an instance; nil is one that was answered already.
+func (s *standin) begin(w http.ResponseWriter, r *http.Request) *instance {
+	s.mu.Lock()
+	s.asked = append(s.asked, strings.TrimSuffix(r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery, "?"))
+	s.agents = append(s.agents, r.UserAgent())
+	s.busy++
+	s.top = max(s.top, s.busy)
+	hold := s.hold
+	s.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	at := slices.IndexFunc(s.instances, func(i *instance) bool { return i.ID == r.PathValue("id") })
+	if at < 0 {
+		answer(w, http.StatusNotFound, map[string]string{"error": "there is no such instance"})
+		return nil
+	}
+	i := s.instances[at]
+	if len(i.Answer) > 0 {
+		status := i.Answer[0]
+		i.Answer = i.Answer[1:]
+		answer(w, status, map[string]string{"error": "instance " + i.ID + " says no"})
+		return nil
+	}
+	return i
+}
+
+func (s *standin) retrigger(w http.ResponseWriter, r *http.Request) {
+	i := s.begin(w, r)
+	switch {
+	case i == nil:
+	case r.URL.Query().Get("dry_run") == "true":
+		answer(w, http.StatusOK, map[string]string{})
+	default:
+		s.started(w, i)
+	}
+}
+
+func (s *standin) accept(w http.ResponseWriter, r *http.Request) {
+	if i := s.begin(w, r); i != nil {
+		s.started(w, i)
+	}
+}
+
+func (s *standin) deprovision(w http.ResponseWriter, r *http.Request) {
+	i := s.begin(w, r)
+	if i == nil {
+		return
+	}
+	q := r.URL.Query()
+	if q.Get("service_id") != "service" || q.Get("plan_id") != "plan-of-"+i.ID || q.Get("accepts_incomplete") != "true" {
+		s.t.Errorf("bad request %s", r.URL.RawQuery)
+	}
+	s.started(w, i)
+}
+
+func (s *standin) started(w http.ResponseWriter, i *instance) {
+	answer(w, http.StatusAccepted, map[string]string{"operation": "op-" + i.ID})
+}
+
+// poll says in progress once, and then how the operation has ended.
+func (s *standin) poll(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := r.PathValue("id")
+	s.polls[id]++
+	at := slices.IndexFunc(s.instances, func(i *instance) bool { return i.ID == id })
+	i := s.instances[at]
+	if r.URL.Query().Get("operation") != "op-"+id {
+		s.t.Errorf("polled %s", r.URL.RawQuery)
+	}
+	switch {
+	case i.Ends == "never" || s.polls[id] == 1:
+		w.Header().Set("Retry-After", "0")
+		answer(w, http.StatusOK, map[string]string{"state": "in progress"})
+	case i.Ends == "failed":
+		answer(w, http.StatusOK, map[string]string{"state": "failed", "description": "the quota is used up"})
+	case i.Left != "":
+		i.State = i.Left
+		answer(w, http.StatusOK, map[string]string{"state": "succeeded"})
+	default:
+		i.State = "deprovisioned"
+		answer(w, http.StatusGone, map[string]string{})
+	}
+}
+
+// requests are those for instances, in order of their text.
+func (s *standin) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, a := range s.asked {
+		if a != "GET /runtimes" {
+			all = append(all, a)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (s *standin) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// config is that of a job at the stand-in, without waits.
+func (s *standin) config() jobs.Config {
+	cfg := jobs.Defaults()
+	cfg.BrokerURL, cfg.User, cfg.Password = s.url, user, password
+	cfg.RetryPause, cfg.CISPause = time.Millisecond, time.Millisecond
+	cfg.WaitTimeout = time.Minute
+	cfg.PollEvery = time.Millisecond
+	return cfg
+}
+
+func run(t *testing.T, job jobs.Job, cfg jobs.Config) jobs.Report {
+	t.Helper()
+	report, err := jobs.Run(t.Context(), job, cfg, jobs.Deps{})
+	if err != nil {
+		t.Fatalf("%s: %v", job, err)
+	}
+	return report
+}
