@@ -5,11 +5,9 @@ go 1.26.0
 require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/google/go-cmp v0.7.0
-	github.com/google/go-cmp v0.7.0
 	github.com/kyma-project/keb/landscape v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0
-	go.uber.org/goleak v1.3.0
 	go.uber.org/goleak v1.3.0
 )
 
