@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
 // Clients of clusters of our own keep idle connections as long as they live.
@@ -49,6 +51,24 @@ var (
 		"BTPOperator_Cleanup", "De-provision_AVS_Evaluations", "EDP_Deregistration", "IAS_Deregistration",
 		"Delete_Kyma_Resource", "Check_Kyma_Resource_Deleted", "Deregister_Cluster", "Check_Cluster_Deregistration",
 		"Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
+	}
+)
+
+// updating, upgradingKyma and upgradingCluster are those of later operations. What the worker kyma decides before is in the
+// details, see later.
+var (
+	updating = []string{
+		"Upgrade_Shoot", "Get_Kubeconfig", "BTPOperatorOverrides", "Inject_BTP_Operator_Credentials",
+		"Apply_Reconciler_Configuration", "CheckReconcilerState", "Check_Runtime",
+	}
+	upgradingKyma = []string{
+		"Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
+		"Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
+		"AVS_Restore_Status", "Send_Finished_Notification",
+	}
+	upgradingCluster = []string{
+		"Send_Notification", "AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime", "AVS_Restore_Status",
+		"Send_Finished_Notification",
 	}
 )
 
@@ -187,6 +207,42 @@ func deprovision(op workertest.Operation) workertest.Operation {
 	return op
 }
 
+// later is another operation on the instance of op: its details, and no stage memory.
+func (w *world) later(op workertest.Operation, kind event.OperationType, id string) workertest.Operation {
+	next := w.order()
+	next.Type, next.ID, next.Stage = kind, id, string(kind)
+	next.Plan, next.InstanceID = op.Plan, op.InstanceID
+	next.Details = maps.Clone(op.Details)
+	return next
+}
+
+// update is one that changes the size of the cluster and the credentials.
+func (w *world) update(op workertest.Operation, id string) workertest.Operation {
+	next := w.later(op, event.Update, id)
+	next.Update = &event.Changes{
+		Parameters: json.RawMessage(`{"autoScalerMax":9}`), Credentials: []string{event.CredentialsServiceManager},
+	}
+	next.Credentials = map[string]any{event.CredentialsServiceManager: map[string]any{
+		"clientid": canary + "-id", "clientsecret": canary + "-new", "sm_url": "https://sm.example.com", "url": "https://" + canary + ".example.com",
+	}}
+	return next
+}
+
+// upgrade is one of the orchestration o-1, with a notification.
+func (w *world) upgrade(op workertest.Operation, kind event.OperationType, id string) workertest.Operation {
+	next := w.later(op, kind, id)
+	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	next.Upgrade = &event.Upgrade{
+		OrchestrationID: "o-1", KubernetesVersion: "1.34.1", Notification: true,
+		MaintenanceWindowBegin: &begin, MaintenanceWindowEnd: new(begin.Add(3 * time.Hour)),
+	}
+	if kind == event.UpgradeKyma {
+		next.Upgrade.KymaVersion = "2.21.0"
+		next.Details[kyma.Name] = kyma.Details{Version: "2.21.0", Origin: "orchestration"}
+	}
+	return next
+}
+
 // system is a simulated system as the admin API shows it.
 type system struct {
 	Objects map[string]int64 `json:"objects"`
@@ -240,7 +296,7 @@ func (w *world) system(name string) system {
 }
 
 // systems are those of the landscape that hold objects of instances.
-var systems = []string{"avs", "edp", "ias", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"}
+var systems = []string{"avs", "edp", "ias", "provisioner", "director", "reconciler", "spc", "control-plane", "gardener", "runtimes"}
 
 // objects is how many objects of each kind are held, by "system/kind".
 func (w *world) objects() map[string]int64 {

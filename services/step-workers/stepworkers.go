@@ -27,6 +27,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 	"github.com/kyma-project/keb/services/step-workers/runtimeaccess"
+	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
 // Service is one worker: its name, its steps and the questions that it answers.
@@ -81,6 +82,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	add(&b, reconciler.Name, reconciler.Steps, b.reconciler)
 	add(&b, lifecyclemanager.Name, lifecyclemanager.Steps, b.lifecycleManager)
 	add(&b, ias.Name, ias.Steps, b.ias)
+	add(&b, spc.Name, spc.Steps, b.spc)
 	answers(&b, runtimeaccess.Name, runtimeaccess.Questions, b.runtimeAccess)
 	return b.services, errors.Join(b.errs...)
 }
@@ -168,7 +170,7 @@ func (b *builder) provisioner(c *provisioner.Config) {
 	c.DirectorURL, c.DirectorTokenURL = b.base+"/director/graphql", b.base+"/director/oauth2/token"
 	c.DirectorClientID, c.DirectorClientSecret = b.credential, b.credential
 	c.RetryInterval, c.ErrorInterval, c.PollInterval = b.poll, b.poll, b.poll
-	c.RemovalPollInterval, c.KubeconfigInterval = b.poll, b.poll
+	c.UpgradePollInterval, c.RemovalPollInterval, c.KubeconfigInterval = b.poll, b.poll, b.poll
 }
 
 func (b *builder) reconciler(c *reconciler.Config) {
@@ -188,6 +190,10 @@ func (b *builder) lifecycleManager(c *lifecyclemanager.Config) {
 func (b *builder) controlPlane(c kube.ControlPlane) kube.ControlPlane {
 	c.KCPURL, c.KCPToken, c.KCPTimeout = b.base+"/k8s/control-plane", b.credential, callTimeout
 	return c
+}
+
+func (b *builder) spc(c *spc.Config) {
+	c.URL, c.Timeout, c.RetryInterval = b.base+"/spc", callTimeout, b.poll
 }
 
 func (b *builder) provisionerURL() string { return b.base + "/provisioner/graphql" }

@@ -15,6 +15,18 @@ type createExternalEval struct{ *shared }
 // Name implements worker.Step.
 func (createExternalEval) Name() string { return "AVS_Create_External_Eval_Step" }
 
+// Describe implements worker.Described.
+func (createExternalEval) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Creates the evaluation that watches the public address of the instance.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET"},
+			{System: component, Operation: "POST"},
+		},
+		Details: []string{"externalId"},
+	}
+}
+
 // Run implements worker.Step.
 func (s createExternalEval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if small(op) {

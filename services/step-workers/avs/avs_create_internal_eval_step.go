@@ -15,6 +15,18 @@ type createInternalEval struct{ *shared }
 // Name implements worker.Step.
 func (createInternalEval) Name() string { return "AVS_Create_Internal_Eval_Step" }
 
+// Describe implements worker.Described.
+func (createInternalEval) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Creates the evaluation that the instance itself reports to.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET"},
+			{System: component, Operation: "POST"},
+		},
+		Details: []string{"internalId"},
+	}
+}
+
 // Run implements worker.Step.
 func (s createInternalEval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)

@@ -18,6 +18,19 @@ type tags struct{ *shared }
 // Name implements worker.Step.
 func (tags) Name() string { return "AVS_Tags" }
 
+// Describe implements worker.Described.
+func (tags) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Tells the internal evaluation by tags where its cluster is.",
+		Calls: []worker.Call{
+			{System: "provisioner", Operation: "runtimeStatus"},
+			{System: component, Operation: "GET /{id}"},
+			{System: component, Operation: "POST /{id}/tag"},
+		},
+		Details: []string{"internalId", "tagged"},
+	}
+}
+
 // Run implements worker.Step.
 func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if !s.cfg.TagsEnabled {
@@ -40,7 +53,7 @@ func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (w
 	if runtime.RuntimeID == "" {
 		return worker.Skip(op, "there is no runtime")
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, runtime.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), runtime.RuntimeID)
 	if err != nil {
 		return outcome.Of(op, "provisioner", s.cfg.RuntimeInterval, err)
 	}

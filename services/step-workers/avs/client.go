@@ -73,7 +73,7 @@ func (c *client) find(ctx context.Context, name string) (int64, error) {
 		return 0, err
 	}
 	for _, e := range got {
-		if e.Name == name && e.Status != "DELETED" {
+		if e.Name == name && e.Status != statusDeleted {
 			return e.ID, nil
 		}
 	}

@@ -18,13 +18,26 @@ type deprovisionEvaluations struct{ *shared }
 // Name implements worker.Step.
 func (deprovisionEvaluations) Name() string { return "De-provision_AVS_Evaluations" }
 
+// Describe implements worker.Described.
+func (deprovisionEvaluations) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Removes the evaluations of the instance.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET"},
+			{System: component, Operation: "DELETE /{parent}/child/{id}"},
+			{System: component, Operation: "DELETE /{id}"},
+		},
+		Details: []string{"internalId", "externalId", "tagged", "internalStatus", "externalStatus"},
+	}
+}
+
 // Run implements worker.Step.
 func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	gone := map[string]any{"tagged": nil}
+	gone := map[string]any{"tagged": nil, "internalStatus": nil, "externalStatus": nil}
 	errInternal := s.remove(ctx, op, internal, d.InternalID)
 	if errInternal == nil {
 		gone["internalId"] = nil

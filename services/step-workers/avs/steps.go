@@ -24,6 +24,10 @@ type Details struct {
 	ExternalID int64 `json:"externalId,omitempty"`
 	// Tagged tells that the internal evaluation has its tags.
 	Tagged bool `json:"tagged,omitempty"`
+	// InternalStatus and ExternalStatus are what the evaluations were before they were put into maintenance; empty when they
+	// were not.
+	InternalStatus string `json:"internalStatus,omitempty"`
+	ExternalStatus string `json:"externalStatus,omitempty"`
 }
 
 // Deps is what the steps need besides the configuration.
@@ -54,7 +58,9 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 		return nil, err
 	}
 	s := &shared{cfg: cfg, avs: c, runtimes: p}
-	return []worker.Step{createInternalEval{s}, createExternalEval{s}, tags{s}, deprovisionEvaluations{s}}, nil
+	return []worker.Step{
+		createInternalEval{s}, createExternalEval{s}, tags{s}, deprovisionEvaluations{s}, setMaintenance{s}, restoreStatus{s},
+	}, nil
 }
 
 // ensure makes sure that the evaluation of a kind exists and saves its id under member.

@@ -27,6 +27,23 @@ func (cleanup) Name() string { return "BTPOperator_Cleanup" }
 // errGone tells that there is no runtime to clean.
 var errGone = errors.New("there is no runtime")
 
+// Describe implements worker.Described.
+func (cleanup) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Deletes the service bindings and service instances from the runtime, and takes their finalizers away when " +
+			"that takes too long.",
+		Calls: []worker.Call{
+			{System: "provisioner", Operation: "runtimeStatus"},
+			{System: system, Operation: "list servicebindings"},
+			{System: system, Operation: "delete servicebindings"},
+			{System: system, Operation: "patch servicebindings"},
+			{System: system, Operation: "list serviceinstances"},
+			{System: system, Operation: "delete serviceinstances"},
+			{System: system, Operation: "patch serviceinstances"},
+		},
+	}
+}
+
 // Run implements worker.Step.
 func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	kubeconfig, err := s.kubeconfig(ctx, op)
@@ -110,7 +127,7 @@ func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, e
 	if d.RuntimeID == "" {
 		return nil, errGone
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), d.RuntimeID)
 	if extclient.IsNotFound(err) {
 		return nil, errGone
 	}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
@@ -28,10 +29,29 @@ type injectCredentials struct{ *shared }
 // Name implements worker.Step.
 func (injectCredentials) Name() string { return "Inject_BTP_Operator_Credentials" }
 
+// Describe implements worker.Described.
+func (injectCredentials) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Puts the Service Manager credentials into the runtime.",
+		Calls: []worker.Call{
+			{System: system, Operation: "get namespaces"},
+			{System: system, Operation: "create namespaces"},
+			{System: system, Operation: "update namespaces"},
+			{System: system, Operation: "get secrets"},
+			{System: system, Operation: "create secrets"},
+			{System: system, Operation: "update secrets"},
+		},
+		Details: []string{"smClusterId"},
+	}
+}
+
 // Run implements worker.Step. The API of a new runtime may refuse calls for a while, so every failed call is repeated.
 func (s injectCredentials) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	kubeconfig, err := op.Recall(ctx, provisioner.KubeconfigKey)
 	if errors.Is(err, worker.ErrNotRemembered) {
+		if op.Type == event.Update && !hasRuntime(op) {
+			return worker.Skip(op, "the instance has no runtime: it is suspended")
+		}
 		return worker.Fail(op, &worker.Error{Component: component, Message: "no kubeconfig: Get_Kubeconfig has not run in this stage"})
 	}
 	if err != nil {
@@ -61,6 +81,11 @@ func (s injectCredentials) Run(ctx context.Context, op worker.Operation, log *sl
 	}
 	log.Info("credentials injected", "secret", secretNamespace+"/"+secretName)
 	return op, 0, op.SaveDetails(Details{ClusterID: id})
+}
+
+func hasRuntime(op worker.Operation) bool {
+	var d provisioner.Details
+	return op.Details(provisioner.Name, &d) == nil && d.RuntimeID != ""
 }
 
 func namespace() *unstructured.Unstructured {

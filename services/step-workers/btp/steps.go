@@ -17,6 +17,9 @@ const Component = "btp-operator"
 
 const component = "btp"
 
+// system is the name of the runtime's API in errors and metrics.
+const system = "runtime"
+
 // Details is what the worker saves about an instance.
 type Details struct {
 	// ClusterID identifies the runtime to the Service Manager.
@@ -52,5 +55,5 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 }
 
 func (s *shared) open(kubeconfig []byte) (*kube.Client, error) {
-	return kube.FromKubeconfig("runtime", kubeconfig, s.cfg.RuntimeTimeout, s.deps)
+	return kube.FromKubeconfig(system, kubeconfig, s.cfg.RuntimeTimeout, s.deps)
 }

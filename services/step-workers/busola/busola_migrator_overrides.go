@@ -17,6 +17,14 @@ type migratorOverrides struct{}
 // Name implements worker.Step.
 func (migratorOverrides) Name() string { return "BusolaMigratorOverrides" }
 
+// Describe implements worker.Described.
+func (migratorOverrides) Describe() worker.Description {
+	return worker.Description{
+		Summary:     "Tells the dashboard by overrides which instance and domain it belongs to.",
+		StageMemory: []string{"overrides:" + Component},
+	}
+}
+
 // Run implements worker.Step.
 func (migratorOverrides) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	op.SetOverrides(Component, []worker.Override{

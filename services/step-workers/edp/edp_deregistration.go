@@ -18,6 +18,18 @@ type deregistration struct {
 // Name implements worker.Step.
 func (deregistration) Name() string { return "EDP_Deregistration" }
 
+// Describe implements worker.Described.
+func (deregistration) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Removes the data tenant of the subaccount.",
+		Calls: []worker.Call{
+			{System: component, Operation: "DELETE " + entryRoute},
+			{System: component, Operation: "DELETE " + tenantRoute},
+		},
+		Details: []string{"registered", "tenant"},
+	}
+}
+
 // Run implements worker.Step.
 func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details

@@ -21,6 +21,21 @@ type registration struct {
 // Name implements worker.Step.
 func (registration) Name() string { return "EDP_Registration" }
 
+// Describe implements worker.Described.
+func (registration) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Registers the subaccount as a data tenant with its metadata.",
+		Calls: []worker.Call{
+			{System: component, Operation: "POST " + tenantsRoute},
+			{System: component, Operation: "GET " + metadataRoute},
+			{System: component, Operation: "POST " + metadataRoute},
+			{System: component, Operation: "DELETE " + entryRoute},
+			{System: component, Operation: "DELETE " + tenantRoute},
+		},
+		Details: []string{"registered", "tenant"},
+	}
+}
+
 // Run implements worker.Step. What an earlier attempt has registered is completed; a stale registration, which says
 // something else about the subaccount, is removed and made anew.
 func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {

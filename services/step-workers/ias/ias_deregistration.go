@@ -19,6 +19,17 @@ type deregistration struct {
 // Name implements worker.Step.
 func (deregistration) Name() string { return "IAS_Deregistration" }
 
+// Describe implements worker.Described.
+func (deregistration) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Deletes the service providers that the instance has in IAS.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET /service/company/global"},
+			{System: component, Operation: "PUT /service/sps/delete"},
+		},
+	}
+}
+
 // Run implements worker.Step.
 func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	own, err := s.ias.ofInstance(ctx, op.InstanceID)

@@ -16,6 +16,19 @@ type applyKyma struct{ *shared }
 // Name implements worker.Step.
 func (applyKyma) Name() string { return "Apply_Kyma" }
 
+// Describe implements worker.Described.
+func (applyKyma) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Creates the Kyma resource of the runtime, or makes it what it should be.",
+		Calls: []worker.Call{
+			{System: system, Operation: "get kymas"},
+			{System: system, Operation: "create kymas"},
+			{System: system, Operation: "update kymas"},
+		},
+		Details: []string{"kymaNamespace", "kymaName"},
+	}
+}
+
 // Run implements worker.Step.
 func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var runtime provisioner.Details

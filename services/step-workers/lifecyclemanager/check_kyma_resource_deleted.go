@@ -15,6 +15,18 @@ type checkKymaResourceDeleted struct{ *shared }
 // Name implements worker.Step.
 func (checkKymaResourceDeleted) Name() string { return "Check_Kyma_Resource_Deleted" }
 
+// Describe implements worker.Described.
+func (checkKymaResourceDeleted) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Waits until the Kyma resource is gone, with all that the Lifecycle Manager made of it.",
+		Calls: []worker.Call{
+			{System: system, Operation: "list kymas"},
+			{System: system, Operation: "get kymas"},
+		},
+		Details: []string{"kymaNamespace", "kymaName"},
+	}
+}
+
 // Run implements worker.Step.
 func (s checkKymaResourceDeleted) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	known, err := name(op)

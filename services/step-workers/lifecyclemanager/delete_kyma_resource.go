@@ -15,6 +15,18 @@ type deleteKymaResource struct{ *shared }
 // Name implements worker.Step.
 func (deleteKymaResource) Name() string { return "Delete_Kyma_Resource" }
 
+// Describe implements worker.Described.
+func (deleteKymaResource) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Deletes the Kyma resource of the instance.",
+		Calls: []worker.Call{
+			{System: system, Operation: "list kymas"},
+			{System: system, Operation: "get kymas"},
+			{System: system, Operation: "delete kymas"},
+		},
+	}
+}
+
 // Run implements worker.Step.
 func (s deleteKymaResource) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	known, err := name(op)

@@ -11,6 +11,9 @@ const Name = "lifecycle-manager"
 
 const component = "k8s client - keb"
 
+// system is the name of the control plane in errors and metrics.
+const system = "control-plane"
+
 // Details is what the worker saves about an instance.
 type Details struct {
 	// Namespace and Resource name the Kyma resource.

@@ -5,26 +5,43 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkRuntime waits until the runtime is created.
+// checkRuntime waits until the runtime is created, or until the upgrade of its cluster has ended.
 type checkRuntime struct{ *shared }
 
 // Name implements worker.Step.
 func (checkRuntime) Name() string { return "Check_Runtime" }
 
+// Describe implements worker.Described.
+func (checkRuntime) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Waits until the runtime is created, or until the upgrade of its cluster has ended.",
+		Calls: []worker.Call{
+			{System: component, Operation: "runtimeOperationStatus"},
+			{System: component, Operation: "runtimeStatus"},
+			{System: component, Operation: "upgradeShoot"},
+		},
+		Details: []string{"upgrade"},
+	}
+}
+
 // Run implements worker.Step.
-func (s checkRuntime) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s checkRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
+	if op.Type != event.Provision {
+		return s.checkUpgrade(ctx, op, d, log)
+	}
 	if d.OperationID == "" {
 		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was ordered: Create_Runtime_Without_Kyma has saved no operation id"})
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.Subscription(), d.OperationID)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
 	}

@@ -17,6 +17,20 @@ type checkRuntimeRemoval struct{ *shared }
 // Name implements worker.Step.
 func (checkRuntimeRemoval) Name() string { return "Check_Runtime_Removal" }
 
+// Describe implements worker.Described.
+func (checkRuntimeRemoval) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Waits until the runtime is removed, and starts a removal again that has failed.",
+		Calls: []worker.Call{
+			{System: component, Operation: "runtimeOperationStatus"},
+			{System: componentDirector, Operation: "runtimes"},
+			{System: component, Operation: "runtimeStatus"},
+			{System: component, Operation: "deprovisionRuntime"},
+		},
+		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
+	}
+}
+
 // Run implements worker.Step.
 func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
@@ -29,7 +43,7 @@ func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *
 	if d.RemovalOperationID == "" {
 		return s.start(ctx, op, d, log)
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.RemovalOperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.Subscription(), d.RemovalOperationID)
 	if extclient.IsNotFound(err) {
 		return s.start(ctx, op, d, log)
 	}
@@ -59,7 +73,7 @@ func (s checkRuntimeRemoval) start(ctx context.Context, op worker.Operation, d D
 	case r.gone:
 		return op, 0, forget(op)
 	case r.waiting:
-		return worker.Wait(op, s.cfg.RemovalPollInterval, "another operation of the runtime must end first")
+		return worker.Wait(op, s.cfg.RemovalPollInterval, otherFirst)
 	}
 	log.Info("runtime removal started again", "runtime_id", d.RuntimeID)
 	if err := op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID}); err != nil {

@@ -59,13 +59,14 @@ type RuntimeStatus struct {
 	} `json:"runtimeConfiguration"`
 }
 
-// Client calls the Runtime Provisioner. Every method names the global account as the tenant.
+// Client calls the Runtime Provisioner. Every method names the global account as the tenant: the one that the runtime was
+// ordered in (event.Context.Subscription), also after its subaccount was moved.
 type Client struct{ gql *extclient.Client }
 
 // NewClient builds a client; it calls nobody.
 func NewClient(cfg ClientConfig, deps extclient.Deps) (*Client, error) {
 	gql, err := extclient.New(extclient.Config{
-		System: "provisioner", BaseURL: cfg.ProvisionerURL, Timeout: cfg.ProvisionerTimeout,
+		System: component, BaseURL: cfg.ProvisionerURL, Timeout: cfg.ProvisionerTimeout,
 	}, nil, deps)
 	if err != nil {
 		return nil, err
@@ -83,11 +84,12 @@ func (c *Client) ProvisionRuntime(ctx context.Context, account, subaccount strin
 	header.Set("sub-account", subaccount)
 	var got OperationStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
-		Name: "provisionRuntime", Header: header, Variables: map[string]any{"config": input},
+		// The overrides of Kyma hold secrets, which an error might repeat.
+		Name: "provisionRuntime", Header: header, Variables: map[string]any{"config": input}, Sensitive: input.KymaConfig != nil,
 		Query: `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) ` + operationFields + ` }`,
 	}, &got)
 	if err == nil && (got.ID == "" || got.RuntimeID == "") {
-		err = &extclient.AnswerError{System: "provisioner", Method: http.MethodPost, Route: "provisionRuntime", Err: errors.New("id or runtimeID is missing")}
+		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "provisionRuntime", Err: errors.New("id or runtimeID is missing")}
 	}
 	return got, err
 }
@@ -100,9 +102,36 @@ func (c *Client) DeprovisionRuntime(ctx context.Context, account, runtimeID stri
 		Query: `mutation($id: String!) { result: deprovisionRuntime(id: $id) }`,
 	}, &id)
 	if err == nil && id == "" {
-		err = &extclient.AnswerError{System: "provisioner", Method: http.MethodPost, Route: "deprovisionRuntime", Err: errors.New("the operation id is empty")}
+		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "deprovisionRuntime", Err: errors.New("the operation id is empty")}
 	}
 	return id, err
+}
+
+// UpgradeShoot starts the change of a cluster. It is refused while another operation of the runtime is running.
+func (c *Client) UpgradeShoot(ctx context.Context, account, runtimeID string, input UpgradeInput) (OperationStatus, error) {
+	var got OperationStatus
+	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "upgradeShoot", Header: tenant(account), Variables: map[string]any{"id": runtimeID, "config": input},
+		Query: `mutation($id: String!, $config: UpgradeShootInput!) { result: upgradeShoot(id: $id, config: $config) ` + operationFields + ` }`,
+	}, &got)
+	if err == nil && got.ID == "" {
+		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "upgradeShoot", Err: errors.New("id is missing")}
+	}
+	return got, err
+}
+
+// LastOperation is the last operation of a runtime. A runtime that is not there is an error for which
+// extclient.IsNotFound is true.
+func (c *Client) LastOperation(ctx context.Context, account, runtimeID string) (OperationStatus, error) {
+	var got RuntimeStatus
+	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
+		Name: "runtimeStatus", Header: tenant(account), Variables: map[string]any{"id": runtimeID},
+		Query: `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus ` + operationFields + ` } }`,
+	}, &got)
+	if err == nil && got.LastOperation.ID == "" {
+		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "runtimeStatus", Err: errors.New("lastOperationStatus is missing")}
+	}
+	return got.LastOperation, err
 }
 
 // OperationStatus looks an operation up.
@@ -134,7 +163,7 @@ func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
 		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: setup.Secret(cfg.DirectorClientSecret, cfg.DirectorClientSecretFile),
 		Scopes: []string{"runtime:read", "runtime:write"},
 	}, deps)
-	gql, err := extclient.New(extclient.Config{System: "director", BaseURL: cfg.DirectorURL, Timeout: cfg.DirectorTimeout}, tokens, deps)
+	gql, err := extclient.New(extclient.Config{System: componentDirector, BaseURL: cfg.DirectorURL, Timeout: cfg.DirectorTimeout}, tokens, deps)
 	if err != nil {
 		return nil, err
 	}

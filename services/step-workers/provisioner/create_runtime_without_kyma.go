@@ -17,8 +17,26 @@ type createRuntimeWithoutKyma struct{ *shared }
 // Name implements worker.Step.
 func (createRuntimeWithoutKyma) Name() string { return "Create_Runtime_Without_Kyma" }
 
+// Describe implements worker.Described.
+func (createRuntimeWithoutKyma) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Orders the runtime from the Runtime Provisioner.",
+		Calls: []worker.Call{
+			{System: componentDirector, Operation: "runtimes"},
+			{System: component, Operation: "runtimeStatus"},
+			{System: component, Operation: "provisionRuntime"},
+		},
+		Details: []string{"runtimeId", "operationId"},
+	}
+}
+
 // Run implements worker.Step.
 func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	return s.order(ctx, op, log, func(*RuntimeInput) error { return nil })
+}
+
+// order orders the runtime, unless it is there already. complete adds to the order what newRuntimeInput does not know.
+func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logger, complete func(*RuntimeInput) error) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
@@ -30,7 +48,7 @@ func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, 
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	if d.RuntimeID != "" {
-		status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+		status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), d.RuntimeID)
 		switch last := status.LastOperation; {
 		case extclient.IsNotFound(err), err == nil && last.Removal() && last.State == StateSucceeded:
 			// What the Director still lists is the runtime that the instance had before it was suspended.
@@ -51,7 +69,10 @@ func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, 
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
-	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.GlobalAccountID, op.Context.SubaccountID, input)
+	if err := complete(&input); err != nil {
+		return outcome.Of(op, "keb", s.cfg.RetryInterval, err)
+	}
+	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.Subscription(), op.Context.SubaccountID, input)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}

@@ -22,6 +22,18 @@ type getKubeconfig struct{ *shared }
 // Name implements worker.Step.
 func (getKubeconfig) Name() string { return "Get_Kubeconfig" }
 
+// Describe implements worker.Described.
+func (getKubeconfig) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Gets the kubeconfig of the runtime; that of an own cluster is the one that the customer gave.",
+		Calls: []worker.Call{
+			{System: component, Operation: "runtimeStatus"},
+		},
+		Details:     []string{"runtimeId"},
+		StageMemory: []string{KubeconfigKey},
+	}
+}
+
 // Run implements worker.Step.
 func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
@@ -31,10 +43,13 @@ func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
+	if d.RuntimeID == "" && op.Type != event.Provision {
+		return worker.Skip(op, noRuntime)
+	}
 	if d.RuntimeID == "" {
 		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was created: its id is not saved"})
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), d.RuntimeID)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
 	}

@@ -14,10 +14,11 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// RuntimeInput is the argument of provisionRuntime (facts/keb.md 5.4), without a Kyma configuration.
+// RuntimeInput is the argument of provisionRuntime (facts/keb.md 5.4). Without KymaConfig it is a cluster without Kyma.
 type RuntimeInput struct {
 	RuntimeInput  RuntimeMetadata `json:"runtimeInput"`
 	ClusterConfig ClusterConfig   `json:"clusterConfig"`
+	KymaConfig    *KymaConfig     `json:"kymaConfig,omitempty"`
 }
 
 // RuntimeMetadata names the runtime.
@@ -33,7 +34,8 @@ type ClusterConfig struct {
 	Administrators []string       `json:"administrators,omitempty"`
 }
 
-// GardenerConfig describes the cluster as Gardener sees it.
+// GardenerConfig describes the cluster as Gardener sees it. NetworkingFilter tells whether the filter is off; it is absent
+// when the order has no license type.
 type GardenerConfig struct {
 	Name                   string         `json:"name"`
 	KubernetesVersion      string         `json:"kubernetesVersion"`
@@ -54,6 +56,9 @@ type GardenerConfig struct {
 	LicenceType            string         `json:"licenceType,omitempty"`
 	ExposureClassName      string         `json:"exposureClassName,omitempty"`
 	EuAccess               bool           `json:"euAccess"`
+	AutoUpdateKubernetes   bool           `json:"enableKubernetesVersionAutoUpdate"`
+	AutoUpdateMachineImage bool           `json:"enableMachineImageVersionAutoUpdate"`
+	NetworkingFilter       *bool          `json:"shootNetworkingFilterDisabled,omitempty"`
 	ProviderSpecificConfig map[string]any `json:"providerSpecificConfig"`
 	OIDC                   *OIDC          `json:"oidcConfig,omitempty"`
 }
@@ -134,10 +139,14 @@ func newRuntimeInput(cfg Config, op worker.Operation, targetSecret string) (Runt
 		Region:       cmp.Or(op.Runtime.Region, p.Region, def.region),
 		MachineType:  cmp.Or(p.MachineType, def.machineType),
 		MachineImage: cfg.MachineImage, MachineImageVersion: cfg.MachineImageVersion,
+		AutoUpdateKubernetes: cfg.KubernetesAutoUpdate, AutoUpdateMachineImage: cfg.MachineImageAutoUpdate,
 		DiskType: def.diskType, VolumeSizeGB: cmp.Or(p.VolumeSizeGB, def.volumeSizeGB), WorkerCidr: workerCIDR,
 		AutoScalerMin: cmp.Or(p.AutoScalerMin, def.scaleMin), AutoScalerMax: cmp.Or(p.AutoScalerMax, def.scaleMax),
 		MaxUnavailable: p.MaxUnavailable, Purpose: p.Purpose, LicenceType: p.LicenceType,
 		EuAccess: hyperscaler.EUAccess(op.Context.PlatformRegion), OIDC: p.OIDC,
+	}
+	if op.Context.LicenseType != "" {
+		g.NetworkingFilter = new(networkingFilterDisabled(op.Context.LicenseType))
 	}
 	if g.Purpose == "" {
 		g.Purpose = "production"

@@ -25,7 +25,7 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 	if d.RuntimeID == "" {
 		return removal{gone: true}, nil
 	}
-	account := op.Context.GlobalAccountID
+	account := op.Context.Subscription()
 	status, err := s.runtimes.RuntimeStatus(ctx, account, d.RuntimeID)
 	if extclient.IsNotFound(err) {
 		return removal{gone: true}, nil
@@ -49,7 +49,7 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 
 // forget clears everything that was saved about the runtime.
 func forget(op worker.Operation) error {
-	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil})
+	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil})
 }
 
 func unexpected(status OperationStatus) *worker.Error {

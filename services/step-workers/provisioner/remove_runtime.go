@@ -15,6 +15,19 @@ type removeRuntime struct{ *shared }
 // Name implements worker.Step.
 func (removeRuntime) Name() string { return "Remove_Runtime" }
 
+// Describe implements worker.Described.
+func (removeRuntime) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Starts the removal of the runtime.",
+		Calls: []worker.Call{
+			{System: componentDirector, Operation: "runtimes"},
+			{System: component, Operation: "runtimeStatus"},
+			{System: component, Operation: "deprovisionRuntime"},
+		},
+		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
+	}
+}
+
 // Run implements worker.Step.
 func (s removeRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
@@ -37,7 +50,7 @@ func (s removeRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 		}
 		return worker.Skip(op, "there is no runtime to remove")
 	case r.waiting:
-		return worker.Wait(op, s.cfg.RemovalPollInterval, "another operation of the runtime must end first")
+		return worker.Wait(op, s.cfg.RemovalPollInterval, otherFirst)
 	}
 	log.Info("runtime removal started", "runtime_id", d.RuntimeID)
 	return op, 0, op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID})

@@ -14,7 +14,11 @@ const Name = "provisioner"
 // KubeconfigKey is where Get_Kubeconfig puts the kubeconfig in the stage memory.
 const KubeconfigKey = "kubeconfig"
 
-const component = "provisioner"
+// component and componentDirector name the systems in errors and metrics.
+const (
+	component         = "provisioner"
+	componentDirector = "director"
+)
 
 // PlanOwnCluster is the plan whose runtime is the customer's own cluster.
 const PlanOwnCluster = "own_cluster"
@@ -26,6 +30,8 @@ type Details struct {
 	OperationID string `json:"operationId,omitempty"`
 	// RemovalOperationID is the one that removes it.
 	RemovalOperationID string `json:"removalOperationId,omitempty"`
+	// Upgrade is the last upgrade of the cluster; the zero value means that there was none.
+	Upgrade Upgrade `json:"upgrade,omitzero"`
 }
 
 // Deps is what the steps need besides the configuration.
@@ -35,6 +41,8 @@ type Deps = extclient.Deps
 type runtimes interface {
 	ProvisionRuntime(ctx context.Context, account, subaccount string, input RuntimeInput) (OperationStatus, error)
 	DeprovisionRuntime(ctx context.Context, account, runtimeID string) (string, error)
+	UpgradeShoot(ctx context.Context, account, runtimeID string, input UpgradeInput) (OperationStatus, error)
+	LastOperation(ctx context.Context, account, runtimeID string) (OperationStatus, error)
 	OperationStatus(ctx context.Context, account, operationID string) (OperationStatus, error)
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (RuntimeStatus, error)
 }
@@ -61,7 +69,8 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	}
 	s := &shared{cfg: cfg, runtimes: client, director: d}
 	return []worker.Step{
-		createRuntimeWithoutKyma{s}, checkRuntime{s}, getKubeconfig{s}, removeRuntime{s}, checkRuntimeRemoval{s},
+		createRuntimeWithoutKyma{s}, createRuntime{s}, checkRuntime{s}, getKubeconfig{s}, removeRuntime{s}, checkRuntimeRemoval{s},
+		upgradeShoot{s}, upgradeCluster{s},
 	}, nil
 }
 
@@ -76,7 +85,7 @@ func (s *shared) find(ctx context.Context, op worker.Operation, d *Details) erro
 	if d.RuntimeID != "" {
 		return nil
 	}
-	id, err := s.director.runtimeOf(ctx, op.Context.GlobalAccountID, op.InstanceID)
+	id, err := s.director.runtimeOf(ctx, op.Context.Subscription(), op.InstanceID)
 	if err != nil {
 		return fmt.Errorf("look up the runtime of the instance: %w", err)
 	}

@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
-	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
@@ -18,57 +17,45 @@ type checkClusterConfiguration struct{ *shared }
 // Name implements worker.Step.
 func (checkClusterConfiguration) Name() string { return "Check_Cluster_Configuration" }
 
+// Describe implements worker.Described.
+func (checkClusterConfiguration) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Waits until Kyma is installed or upgraded as this operation has applied it; " +
+			"a provisioning that takes too long takes the cluster away from the Reconciler.",
+		Calls: []worker.Call{
+			{System: system, Operation: "GET /clusters/{runtimeID}/configs/{version}/status"},
+			{System: system, Operation: "DELETE /clusters/{runtimeID}"},
+		},
+	}
+}
+
 // Run implements worker.Step.
 func (s checkClusterConfiguration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(system, err))
 	}
-	if d.ConfigurationVersion == 0 {
-		return worker.Fail(op, &worker.Error{Component: system, Message: "nothing was applied: Create_Cluster_Configuration has saved no version"})
-	}
-	if s.now().Sub(op.FirstTriedAt) >= s.cfg.CheckTimeout {
+	applied := d.ConfigurationVersion != 0 && (op.Type == event.Provision || d.appliedBy(op))
+	if applied && s.now().Sub(op.FirstTriedAt) >= s.cfg.CheckTimeout {
 		return s.giveUp(ctx, op, d, log)
 	}
-	got, err := s.reconciler.status(ctx, d.RuntimeID, d.ConfigurationVersion)
-	if extclient.IsStatus(err, http.StatusNotFound) {
-		return worker.Fail(op, &worker.Error{Component: system, Reason: "err_cluster_not_found", Err: err})
+	doing := "Kyma is being installed"
+	if op.Type == event.UpgradeKyma {
+		doing = "Kyma is being upgraded"
 	}
-	if err != nil {
-		return outcome.Of(op, system, s.cfg.ErrorInterval, err)
-	}
-	switch got.Status {
-	case statusReady:
-		return op, 0, nil
-	case statusPending, statusReconciling:
-		return worker.Wait(op, s.cfg.PollInterval, "Kyma is being installed: "+got.Status)
-	case statusRetryable:
-		return worker.Retry(op, s.cfg.ProblemInterval, &worker.Error{
-			Component: system, Reason: "err_reconciler_retryable", Message: "the reconciler will try again: " + got.problems(),
-		})
-	case statusError:
-		return worker.Fail(op, problem(got))
-	}
-	return worker.Fail(op, &worker.Error{
-		Component: system, Reason: outcome.ReasonState,
-		Message: fmt.Sprintf("the cluster is in the unexpected status %q", extclient.Sanitize(got.Status)),
-	})
+	return s.check(ctx, op, d, doing, s.cfg.ProblemInterval)
 }
 
-// giveUp takes the cluster away from the Reconciler, which never gives up itself, and fails.
+// giveUp fails. The Reconciler never gives up itself, so a new cluster is taken away from it; one that only could not be
+// upgraded stays with it, as it looks after the Kyma that runs there.
 func (s checkClusterConfiguration) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	if _, err := s.reconciler.delete(ctx, d.RuntimeID); err != nil {
-		log.Warn("the cluster stays with the reconciler", "runtime_id", d.RuntimeID, "err", err)
+	if op.Type == event.Provision {
+		if _, err := s.reconciler.delete(ctx, d.RuntimeID); err != nil {
+			log.Warn("the cluster stays with the reconciler", "runtime_id", d.RuntimeID, "err", err)
+		}
 	}
 	return worker.Fail(op, &worker.Error{
 		Component: system, Reason: outcome.ReasonTimeout,
 		Message: fmt.Sprintf("the runtime was not ready within %s", s.cfg.CheckTimeout),
 	})
-}
-
-func problem(got state) *worker.Error {
-	if len(got.Failures) == 0 {
-		return &worker.Error{Component: system, Reason: "err_reconciler_nil_failures", Message: "the reconciler gave no reason"}
-	}
-	return &worker.Error{Component: system, Reason: "err_reconciler_failures", Message: got.problems()}
 }

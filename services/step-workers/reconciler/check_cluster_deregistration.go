@@ -18,6 +18,18 @@ type checkClusterDeregistration struct{ *shared }
 // Name implements worker.Step.
 func (checkClusterDeregistration) Name() string { return "Check_Cluster_Deregistration" }
 
+// Describe implements worker.Described.
+func (checkClusterDeregistration) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Waits until the Reconciler has let go of the runtime.",
+		Calls: []worker.Call{
+			{System: system, Operation: "GET /clusters/{runtimeID}/status"},
+			{System: system, Operation: "DELETE /clusters/{runtimeID}"},
+		},
+		Details: savedMembers(),
+	}
+}
+
 // Run implements worker.Step.
 func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
@@ -50,7 +62,7 @@ func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation
 	case statusDeletePending, statusDeleting, statusDeleteRetryable:
 		return worker.Wait(op, s.cfg.PollInterval, "the cluster is being deregistered: "+got.Status)
 	case statusDeleteError, statusError:
-		return s.end(op, problem(got))
+		return s.end(op, failures(got))
 	}
 	return worker.Wait(op, s.cfg.ErrorInterval, "the cluster is in the status "+extclient.Sanitize(got.Status))
 }
@@ -70,7 +82,7 @@ func (s checkClusterDeregistration) start(ctx context.Context, op worker.Operati
 
 // end fails for good: what was saved is cleared, so that a later deprovisioning starts the deregistration anew.
 func (s checkClusterDeregistration) end(op worker.Operation, e *worker.Error) (worker.Operation, time.Duration, error) {
-	err := op.SaveDetails(map[string]any{"clusterConfigurationVersion": nil, "deregisteredAt": nil})
+	err := op.SaveDetails(map[string]any{"clusterConfigurationVersion": nil, "appliedBy": nil, "deregisteredAt": nil})
 	if err != nil {
 		return worker.Fail(op, outcome.Error(system, err))
 	}

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/btp"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -27,7 +29,9 @@ func newCluster(cfg Config, op worker.Operation, runtimeID string, kubeconfig []
 		Administrators []string `json:"administrators"`
 		Components     []string `json:"components"`
 	}
-	if err := op.Parameters(&p); err != nil {
+	// The version that the worker kyma has decided on counts.
+	var decided kyma.Details
+	if err := errors.Join(op.Parameters(&p), op.Details(kyma.Name, &decided)); err != nil {
 		return cluster{}, err
 	}
 	administrators := p.Administrators
@@ -43,7 +47,7 @@ func newCluster(cfg Config, op worker.Operation, runtimeID string, kubeconfig []
 		RuntimeID:    runtimeID,
 		RuntimeInput: runtimeInput{Name: name},
 		KymaConfig: kymaConfig{
-			Version: cmp.Or(p.KymaVersion, cfg.KymaVersion), Profile: profile, Administrators: administrators,
+			Version: cmp.Or(decided.Version, p.KymaVersion, cfg.KymaVersion), Profile: profile, Administrators: administrators,
 			Components: components(append(slices.Clone(cfg.Components), p.Components...), overrides),
 		},
 		Metadata: metadata{

@@ -15,6 +15,15 @@ type deregisterCluster struct{ *shared }
 // Name implements worker.Step.
 func (deregisterCluster) Name() string { return "Deregister_Cluster" }
 
+// Describe implements worker.Described.
+func (deregisterCluster) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Starts the deregistration of the runtime.",
+		Calls:   []worker.Call{{System: system, Operation: "DELETE /clusters/{runtimeID}"}},
+		Details: savedMembers(),
+	}
+}
+
 // Run implements worker.Step.
 func (s deregisterCluster) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)

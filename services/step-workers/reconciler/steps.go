@@ -22,6 +22,9 @@ type Details struct {
 	// ConfigurationVersion is the version that is checked; 0 means that nothing was applied.
 	ConfigurationVersion int64 `json:"clusterConfigurationVersion,omitempty"`
 	ClusterVersion       int64 `json:"clusterVersion,omitempty"`
+	// AppliedBy is the id of the operation that has applied it, KymaVersion the version of Kyma that it brings.
+	AppliedBy   string `json:"appliedBy,omitempty"`
+	KymaVersion string `json:"kymaVersion,omitempty"`
 	// DeregisteredAt is when the deregistration was started; the zero time means it was not.
 	DeregisteredAt time.Time `json:"deregisteredAt,omitzero"`
 }
@@ -50,6 +53,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	}
 	return []worker.Step{
 		createClusterConfiguration{s}, checkClusterConfiguration{s}, deregisterCluster{s}, checkClusterDeregistration{s},
+		applyClusterConfiguration{s}, applyReconcilerConfiguration{s}, checkReconcilerState{s},
 	}, nil
 }
 
@@ -78,13 +82,19 @@ func (s *shared) deregister(ctx context.Context, op worker.Operation, runtimeID 
 		return true, forget(op)
 	}
 	return false, op.SaveDetails(map[string]any{
-		"runtimeId": runtimeID, "clusterConfigurationVersion": nil, "deregisteredAt": s.now().UTC(),
+		"runtimeId": runtimeID, "clusterConfigurationVersion": nil, "appliedBy": nil, "kymaVersion": nil, "deregisteredAt": s.now().UTC(),
 	})
 }
 
 // forget clears everything that was saved.
 func forget(op worker.Operation) error {
 	return op.SaveDetails(map[string]any{
-		"runtimeId": nil, "clusterConfigurationVersion": nil, "clusterVersion": nil, "deregisteredAt": nil,
+		"runtimeId": nil, "clusterConfigurationVersion": nil, "clusterVersion": nil, "appliedBy": nil, "kymaVersion": nil,
+		"deregisteredAt": nil,
 	})
+}
+
+// savedMembers names the members of the details.
+func savedMembers() []string {
+	return []string{"runtimeId", "clusterConfigurationVersion", "clusterVersion", "appliedBy", "kymaVersion", "deregisteredAt"}
 }

@@ -1,0 +1,95 @@
+package avs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// Statuses of an evaluation (facts/keb.md 5.1).
+const (
+	statusActive      = "ACTIVE"
+	statusMaintenance = "MAINTENANCE"
+	statusInactive    = "INACTIVE"
+	statusRetired     = "RETIRED"
+	statusDeleted     = "DELETED"
+)
+
+// watched is an evaluation with the status that it had before maintenance.
+type watched struct {
+	id int64
+	// original is what is remembered; empty when nothing is.
+	original string
+	// member is where the details remember it.
+	member string
+	kind   kind
+}
+
+func (d Details) evaluations() []watched {
+	list := []watched{
+		{id: d.InternalID, original: d.InternalStatus, member: "internalStatus", kind: internal},
+		{id: d.ExternalID, original: d.ExternalStatus, member: "externalStatus", kind: external},
+	}
+	return slices.DeleteFunc(list, func(w watched) bool { return w.id == 0 })
+}
+
+// restored is the status that ends the maintenance.
+func (w watched) restored() string {
+	if slices.Contains([]string{statusActive, statusInactive, statusRetired}, w.original) {
+		return w.original
+	}
+	return statusActive
+}
+
+// status is the status of an evaluation; one that is gone has none.
+func (c *client) status(ctx context.Context, id int64) (string, error) {
+	got, err := c.get(ctx, id)
+	if extclient.IsStatus(err, http.StatusNotFound) || got.Status == statusDeleted {
+		return "", nil
+	}
+	return got.Status, err
+}
+
+// setStatus changes the status of an evaluation; one that is gone is no error.
+func (c *client) setStatus(ctx context.Context, id int64, status string) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPut, Route: "/{id}/lifecycle", Params: params(id), Body: status,
+		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+	}, nil)
+}
+
+// both does something for both evaluations. What goes wrong with one does not keep it from the other.
+func (s *shared) both(ctx context.Context, op worker.Operation, d Details, f func(w watched, status string) error) (worker.Operation, time.Duration, error) {
+	var errs, temporary []error
+	for _, w := range d.evaluations() {
+		status, err := s.avs.status(ctx, w.id)
+		if err == nil {
+			err = f(w, status)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s evaluation: %w", w.kind, err))
+		}
+		if extclient.IsTemporary(err) {
+			temporary = append(temporary, err)
+		}
+	}
+	err := errors.Join(errs...)
+	switch {
+	case err == nil:
+		return op, 0, nil
+	case len(temporary) > 0 || ctx.Err() != nil:
+		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+	}
+	return worker.Fail(op, outcome.Error(component, err))
+}
+
+func statusCalls() []worker.Call {
+	return []worker.Call{{System: component, Operation: "GET /{id}"}, {System: component, Operation: "PUT /{id}/lifecycle"}}
+}

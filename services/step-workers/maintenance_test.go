@@ -1,0 +1,184 @@
+package stepworkers_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/avs"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+type objects struct {
+	Data []map[string]any `json:"data"`
+}
+
+// statuses are those of the evaluations in the order of their ids.
+func (w *world) statuses() string {
+	w.t.Helper()
+	var list objects
+	w.admin(http.MethodGet, "/avs/objects", nil, &list)
+	slices.SortFunc(list.Data, func(a, b map[string]any) int { return strings.Compare(fmt.Sprint(a["id"]), fmt.Sprint(b["id"])) })
+	var got []string
+	for _, e := range list.Data {
+		got = append(got, fmt.Sprint(e["status"]))
+	}
+	return strings.Join(got, " ")
+}
+
+// event is the maintenance event of an orchestration: its type, and each instance with its state.
+func (w *world) event(orchestration string) string {
+	w.t.Helper()
+	var list struct {
+		Data []struct {
+			OrchestrationID string
+			EventType       string
+			Tenants         []struct{ InstanceID, StartDateTime, EndDateTime, EventState string }
+		}
+	}
+	w.admin(http.MethodGet, "/spc/objects", nil, &list)
+	for _, e := range list.Data {
+		if e.OrchestrationID != orchestration {
+			continue
+		}
+		var tenants []string
+		for _, t := range e.Tenants {
+			tenants = append(tenants, strings.Join([]string{t.InstanceID, t.EventState, t.StartDateTime, t.EndDateTime}, " "))
+		}
+		return e.EventType + ": " + strings.Join(tenants, ", ")
+	}
+	return ""
+}
+
+// inRuntime puts a ConfigMap into the runtime.
+func (w *world) inRuntime(op workertest.Operation, name string, data map[string]any) {
+	w.t.Helper()
+	d := saved[provisioner.Details](w.t, op, provisioner.Name)
+	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	status, err := client.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, d.RuntimeID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	runtime, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer runtime.Close()
+	if err := runtime.Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": data, "metadata": map[string]any{"name": name, "namespace": "kyma-system"},
+	}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// lifecycle sets the status of an evaluation as an operator would.
+func (w *world) lifecycle(id int64, status string) {
+	w.t.Helper()
+	form := strings.NewReader("grant_type=password&username=keb&password=keb")
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+"/avs/oauth2/token", form)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.SetBasicAuth("keb", "")
+	var token struct {
+		Value string `json:"access_token"`
+	}
+	w.send(req, &token)
+	path := fmt.Sprintf("%s/avs/api/v2/evaluationmetadata/%d/lifecycle", w.url, id)
+	if req, err = http.NewRequestWithContext(w.t.Context(), http.MethodPut, path, strings.NewReader(`"`+status+`"`)); err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token.Value)
+	w.send(req, nil)
+}
+
+func TestMaintenanceGivesBackTheStatusThatWas(t *testing.T) {
+	for _, status := range []string{"ACTIVE", "INACTIVE", "RETIRED"} {
+		t.Run(status, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.all(provisioning, w.order())
+			d := saved[avs.Details](t, op, avs.Name)
+			w.lifecycle(d.InternalID, status)
+			op = w.killed("AVS_Set_Maintenance", w.upgrade(op, event.UpgradeKyma, "k-1"))
+			if got := w.statuses(); got != "MAINTENANCE MAINTENANCE" {
+				t.Errorf("during maintenance: %s", got)
+			}
+			// The stage is repeated: what was remembered stays.
+			op = w.all([]string{"AVS_Set_Maintenance"}, op)
+			op = w.killed("AVS_Restore_Status", op)
+			if got := w.statuses(); got != status+" ACTIVE" {
+				t.Errorf("afterwards: %s", got)
+			}
+			if now := saved[avs.Details](t, op, avs.Name); now != d {
+				t.Errorf("saved %+v, before it was %+v", now, d)
+			}
+		})
+	}
+}
+
+// What an upgrade before has remembered and never given back says nothing.
+func TestMaintenanceRemembersTheStatusOfNow(t *testing.T) {
+	w := newWorld(t)
+	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
+	d := saved[avs.Details](t, op, avs.Name)
+	d.InternalStatus, d.ExternalStatus = "RETIRED", "nonsense"
+	op.Details[avs.Name] = d
+	op = w.killed("AVS_Set_Maintenance", op)
+	w.all([]string{"AVS_Restore_Status"}, op)
+	if got := w.statuses(); got != "ACTIVE ACTIVE" {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
+func TestMaintenanceWithoutAnOriginalEnds(t *testing.T) {
+	w := newWorld(t)
+	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
+	d := saved[avs.Details](t, op, avs.Name)
+	w.lifecycle(d.InternalID, "MAINTENANCE")
+	d.InternalStatus = "MAINTENANCE" // never saved by us
+	op.Details[avs.Name] = d
+	w.lifecycle(d.ExternalID, "INACTIVE")
+	w.all([]string{"AVS_Restore_Status"}, op)
+	if got := w.statuses(); got != "ACTIVE INACTIVE" {
+		t.Errorf("afterwards: %s, want the maintenance ended and nothing else changed", got)
+	}
+}
+
+func TestEvaluationThatIsGoneNeedsNoMaintenance(t *testing.T) {
+	w := newWorld(t)
+	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
+	d := saved[avs.Details](t, op, avs.Name)
+	op.Details[avs.Name] = avs.Details{InternalID: d.InternalID + 1000, ExternalID: d.ExternalID}
+	op = w.all([]string{"AVS_Set_Maintenance"}, op)
+	if got := w.statuses(); got != "ACTIVE MAINTENANCE" {
+		t.Errorf("during maintenance: %s", got)
+	}
+	w.all([]string{"AVS_Restore_Status"}, op)
+	if got := w.statuses(); got != "ACTIVE ACTIVE" {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
+func TestOneEvaluationDoesNotKeepTheOtherInMaintenance(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{"AVS_Set_Maintenance"}, w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1"))
+	d := saved[avs.Details](t, op, avs.Name)
+	w.door.fault.Store(&fault{prefix: fmt.Sprintf("/avs/api/v2/evaluationmetadata/%d/lifecycle", d.InternalID), status: http.StatusServiceUnavailable})
+	r := w.run("AVS_Restore_Status", op)
+	w.door.fault.Store(nil)
+	if r.Outcome != retry || r.Error == nil || w.statuses() != "MAINTENANCE ACTIVE" {
+		t.Errorf("%s, %+v: %s", r.Outcome, r.Error, w.statuses())
+	}
+}

@@ -1,0 +1,60 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// appliedBy reports whether op itself has applied the configuration version that is saved. Details outlive operations: the
+// version that an earlier one has applied was ready long ago.
+func (d Details) appliedBy(op worker.Operation) bool {
+	return d.ConfigurationVersion != 0 && d.AppliedBy == op.ID
+}
+
+// check looks once where the configuration version stands that op has applied. doing says what is waited for, and problem
+// is the time after a problem that the Reconciler itself is about to try again.
+func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doing string, problem time.Duration) (worker.Operation, time.Duration, error) {
+	switch {
+	case op.Type != event.Provision && !d.appliedBy(op):
+		return worker.Skip(op, "this operation has applied no configuration")
+	case d.ConfigurationVersion == 0:
+		return worker.Fail(op, &worker.Error{Component: system, Message: "nothing was applied: Create_Cluster_Configuration has saved no version"})
+	}
+	got, err := s.reconciler.status(ctx, d.RuntimeID, d.ConfigurationVersion)
+	if extclient.IsStatus(err, http.StatusNotFound) {
+		return worker.Fail(op, &worker.Error{Component: system, Reason: "err_cluster_not_found", Err: err})
+	}
+	if err != nil {
+		return outcome.Of(op, system, s.cfg.ErrorInterval, err)
+	}
+	switch got.Status {
+	case statusReady:
+		return op, 0, nil
+	case statusPending, statusReconciling:
+		return worker.Wait(op, s.cfg.PollInterval, doing+": "+got.Status)
+	case statusRetryable:
+		return worker.Retry(op, problem, &worker.Error{
+			Component: system, Reason: "err_reconciler_retryable", Message: "the reconciler will try again: " + got.problems(),
+		})
+	case statusError:
+		return worker.Fail(op, failures(got))
+	}
+	return worker.Fail(op, &worker.Error{
+		Component: system, Reason: outcome.ReasonState,
+		Message: fmt.Sprintf("the cluster is in the unexpected status %q", extclient.Sanitize(got.Status)),
+	})
+}
+
+func failures(got state) *worker.Error {
+	if len(got.Failures) == 0 {
+		return &worker.Error{Component: system, Reason: "err_reconciler_nil_failures", Message: "the reconciler gave no reason"}
+	}
+	return &worker.Error{Component: system, Reason: "err_reconciler_failures", Message: got.problems()}
+}

@@ -1,0 +1,307 @@
+package stepworkers_test
+
+import (
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+	"github.com/kyma-project/keb/services/step-workers/reconciler"
+)
+
+func TestUpdateReachesTheClusterTheRuntimeAndTheReconciler(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	before := w.created()
+	calls := w.calls(func() { op = w.all(updating, w.update(op, "u-1")) })
+
+	started := asked(calls, "upgradeShoot")
+	if len(started) != 1 || started[0].variable("config") != `{"gardenerConfig":{"autoScalerMax":9}}` {
+		t.Errorf("the cluster got %s", started)
+	}
+	inRuntime := slices.ContainsFunc(calls, func(c call) bool {
+		return strings.HasPrefix(c.path, "/k8s/runtimes/") && strings.HasSuffix(c.path, "/secrets/sap-btp-manager") &&
+			c.method == http.MethodPut && strings.Contains(string(c.body), base64.StdEncoding.EncodeToString([]byte(canary+"-new")))
+	})
+	atReconciler := slices.ContainsFunc(calls, func(c call) bool {
+		return c.path == "/reconciler/v1/clusters" && strings.Contains(string(c.body), canary+"-new")
+	})
+	if !inRuntime || !atReconciler {
+		t.Errorf("new credentials: in the runtime %t, at the reconciler %t", inRuntime, atReconciler)
+	}
+	before["provisioner/operation"]++
+	if diff := cmp.Diff(before, w.created()); diff != "" {
+		t.Errorf("an update makes nothing but an operation of the provisioner (-want +got):\n%s", diff)
+	}
+	w.noSecrets()
+	w.all(deprovisioning, deprovision(op))
+}
+
+func TestSuspendedInstanceHasNothingToUpdateAndNothingToUpgrade(t *testing.T) {
+	w := newWorld(t)
+	calls := w.calls(func() {
+		for _, test := range []struct {
+			steps []string
+			op    workertest.Operation
+		}{
+			{updating, w.update(w.order(), "u-1")},
+			{[]string{"Get_Kubeconfig", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration", "AVS_Restore_Status"}, w.upgrade(workertest.Operation{Details: map[string]any{}}, event.UpgradeKyma, "k-1")},
+			{[]string{"AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime", "AVS_Restore_Status"}, w.upgrade(w.order(), event.UpgradeCluster, "c-1")},
+		} {
+			for _, name := range test.steps {
+				r := w.run(name, test.op)
+				if r.Outcome != skipped && name != "BTPOperatorOverrides" {
+					t.Errorf("%s of %s: %s, %+v", name, test.op.Type, r.Outcome, r.Error)
+				}
+				test.op = r.Then()
+			}
+		}
+	})
+	if len(calls) != 0 {
+		t.Errorf("%d calls, first %s %s", len(calls), calls[0].method, calls[0].path)
+	}
+}
+
+func TestUpdateOfNothingInTheClusterIsSkipped(t *testing.T) {
+	w := newWorld(t)
+	op := w.update(w.all(provisioning, w.order()), "u-1")
+	op.Update.Parameters = []byte(`{"name":"new"}`)
+	r := w.run("Upgrade_Shoot", op)
+	if r.Outcome != skipped || r.Message != "nothing of the cluster changes" {
+		t.Errorf("%s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	if r := w.run("Check_Runtime", r.Then()); r.Outcome != skipped {
+		t.Errorf("Check_Runtime: %s, %+v", r.Outcome, r.Error)
+	}
+}
+
+// What an operation has saved says nothing to the next one.
+func TestEachUpdateStartsItsOwnUpgrade(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	ids := map[string]bool{saved[provisioner.Details](t, op, provisioner.Name).OperationID: true}
+	for _, id := range []string{"u-1", "u-2"} {
+		op = w.update(op, id)
+		if r := w.run("Check_Runtime", op); r.Outcome != skipped {
+			t.Errorf("%s: Check_Runtime before the upgrade: %s, %+v", id, r.Outcome, r.Error)
+		}
+		if r := w.run("CheckReconcilerState", op); r.Outcome != skipped {
+			t.Errorf("%s: CheckReconcilerState before the configuration: %s, %+v", id, r.Outcome, r.Error)
+		}
+		op = w.all(updating, op)
+		ids[saved[provisioner.Details](t, op, provisioner.Name).Upgrade.OperationID] = true
+		if by := saved[reconciler.Details](t, op, reconciler.Name).AppliedBy; by != id {
+			t.Errorf("%s: the configuration was applied by %s", id, by)
+		}
+	}
+	if len(ids) != 3 || ids[""] {
+		t.Errorf("operations of the provisioner: %v", ids)
+	}
+}
+
+// Each execution is killed once between its calls and its result.
+func TestLaterOperationsStartEverythingOnceWhateverIsKilled(t *testing.T) {
+	for kind, steps := range map[event.OperationType][]string{
+		event.Update: updating, event.UpgradeKyma: upgradingKyma, event.UpgradeCluster: upgradingCluster,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			w := newWorld(t)
+			w.seedOverrides("2.21.0")
+			op := w.all(provisioning, w.order())
+			want := w.created()
+			if kind == event.Update {
+				op = w.update(op, "u-1")
+			} else {
+				op = w.upgrade(op, kind, "g-1")
+				want["spc/event"] = 1
+			}
+			if kind != event.UpgradeKyma {
+				want["provisioner/operation"]++
+			}
+			for _, name := range steps {
+				op = w.killed(name, op)
+			}
+			if diff := cmp.Diff(want, w.created()); diff != "" {
+				t.Errorf("made (-want +got):\n%s", diff)
+			}
+			w.noSecrets()
+		})
+	}
+}
+
+// killed runs a step to its end; of each execution the result is lost once.
+func (w *world) killed(name string, op workertest.Operation) workertest.Operation {
+	w.t.Helper()
+	for range 10 {
+		w.run(name, op)
+		w.build(w.url)
+		r := w.run(name, op)
+		switch r.Outcome {
+		case succeeded, skipped:
+			return r.Then()
+		case retry:
+			op.Details = r.Then().Details
+			w.advance(takes)
+		default:
+			w.t.Fatalf("%s: %s, %+v", name, r.Outcome, r.Error)
+		}
+	}
+	w.t.Fatalf("%s does not end", name)
+	return op
+}
+
+// noted is op after the first execution of a step, which notes where the runtime stands.
+func (w *world) noted(name string, op workertest.Operation) workertest.Operation {
+	w.t.Helper()
+	r := w.run(name, op)
+	if r.Outcome != retry || r.Error != nil {
+		w.t.Fatalf("%s at first: %s, %+v", name, r.Outcome, r.Error)
+	}
+	op.Details = r.Then().Details
+	return op
+}
+
+func TestLostAnswerToAnUpgradeIsFoundAgain(t *testing.T) {
+	w := newWorld(t)
+	op := w.noted("Upgrade_Shoot", w.update(w.all(provisioning, w.order()), "u-1"))
+	next := w.door.next
+	w.door.next = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.peek(r).graphQL() == "upgradeShoot" {
+			next.ServeHTTP(discard{http.Header{}}, r)
+			http.Error(rw, "lost", http.StatusBadGateway)
+			return
+		}
+		next.ServeHTTP(rw, r)
+	})
+	if r := w.run("Upgrade_Shoot", op); r.Outcome != retry || r.Error == nil {
+		t.Fatalf("answer lost: %s, %+v", r.Outcome, r.Error)
+	}
+	w.door.next = next
+	again := w.calls(func() { op = w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
+	if n := len(asked(again, "upgradeShoot")); n != 0 {
+		t.Errorf("%d more upgrades were asked for", n)
+	}
+}
+
+func TestUpgradeRunsAfterWhatOthersHaveStarted(t *testing.T) {
+	for _, field := range []string{
+		`hibernateRuntime(id: $id)`, `upgradeShoot(id: $id, config: {gardenerConfig: {autoScalerMax: 7}})`,
+	} {
+		t.Run(field, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.update(w.all(provisioning, w.order()), "u-1")
+			w.foreign(op, field)
+			r := w.run("Upgrade_Shoot", op)
+			if r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
+				t.Fatalf("while it runs: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+			}
+			w.advance(takes)
+			calls := w.calls(func() { w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
+			if n := len(asked(calls, "upgradeShoot")); n != 1 {
+				t.Errorf("%d upgrades were asked for, want 1", n)
+			}
+		})
+	}
+}
+
+func TestUpgradeThatIsRefusedWhileAnotherOneRunsWaits(t *testing.T) {
+	w := newWorld(t)
+	op := w.noted("Upgrade_Shoot", w.update(w.all(provisioning, w.order()), "u-1"))
+	next := w.door.next
+	once := sync.OnceFunc(func() { w.foreign(op, `hibernateRuntime(id: $id)`) })
+	w.door.next = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.peek(r).graphQL() == "upgradeShoot" {
+			once()
+		}
+		next.ServeHTTP(rw, r)
+	})
+	if r := w.run("Upgrade_Shoot", op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
+		t.Fatalf("somebody was faster: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	w.door.next = next
+	w.advance(takes)
+	w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op)
+}
+
+func TestExecutionsAtOnceStartOneUpgrade(t *testing.T) {
+	w := newWorld(t)
+	op := w.noted("Upgrade_Shoot", w.update(w.all(provisioning, w.order()), "u-1"))
+	before := w.created()["provisioner/operation"]
+	op.Worker, op.Now = provisioner.Name, w.clock()
+	ids := make(chan string, 8)
+	var group sync.WaitGroup
+	for range cap(ids) {
+		group.Go(func() {
+			r := workertest.Run(t, w.steps["Upgrade_Shoot"], op)
+			if r.Outcome != succeeded {
+				t.Errorf("%s, %+v", r.Outcome, r.Error)
+			}
+			ids <- saved[provisioner.Details](t, r.Then(), provisioner.Name).Upgrade.OperationID
+		})
+	}
+	group.Wait()
+	close(ids)
+	got := map[string]bool{}
+	for id := range ids {
+		got[id] = true
+	}
+	if n := w.created()["provisioner/operation"] - before; n != 1 || len(got) != 1 {
+		t.Errorf("%d operations were made, and %v saved", n, got)
+	}
+}
+
+func TestFailedUpgradeSaysWhyAndIsStartedAgainByARetry(t *testing.T) {
+	w := newWorld(t)
+	op := w.update(w.all(provisioning, w.order()), "u-1")
+	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{
+		"instanceId": "*", "operation": "UpgradeShoot", "message": "no nodes", "reason": "ERR_QUOTA", "component": "gardener",
+	}, nil)
+	op = w.all([]string{"Upgrade_Shoot"}, op)
+	r, op := w.finish("Check_Runtime", op)
+	if r.Outcome != failed || r.Error.Component != "gardener" || r.Error.Reason != "ERR_QUOTA" || r.Error.Message != "no nodes" {
+		t.Fatalf("%s, %+v", r.Outcome, r.Error)
+	}
+	w.admin(http.MethodDelete, "/provisioner/failures", nil, nil)
+	before := w.created()["provisioner/operation"]
+	w.killed("Check_Runtime", op)
+	if n := w.created()["provisioner/operation"] - before; n != 1 {
+		t.Errorf("the retry has started %d upgrades, want 1", n)
+	}
+}
+
+// A subaccount that was moved: the Runtime Provisioner knows the runtime by the account that it was ordered in.
+func TestRuntimeStaysWithTheAccountThatItWasOrderedIn(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	moved := func(op workertest.Operation) workertest.Operation {
+		op.Context.GlobalAccountID, op.Context.SubscriptionGlobalAccountID = "ga-2", "ga-1"
+		return op
+	}
+	op = w.all(updating, moved(w.update(op, "u-1")))
+	op = w.all(upgradingCluster, moved(w.upgrade(op, event.UpgradeCluster, "c-1")))
+	if r := w.run("AVS_Tags", moved(w.later(op, event.Provision, "p-2"))); r.Outcome != succeeded {
+		t.Errorf("AVS_Tags: %s, %+v", r.Outcome, r.Error)
+	}
+	w.all([]string{"BTPOperator_Cleanup", "Remove_Runtime", "Check_Runtime_Removal"}, moved(deprovision(op)))
+	if n := w.objects()["provisioner/runtime"]; n != 0 {
+		t.Errorf("%d runtimes are left", n)
+	}
+}
+
+func TestFailedInstallationOfCredentialsFailsTheUpdate(t *testing.T) {
+	w := newWorld(t)
+	op := w.update(w.all(provisioning, w.order()), "u-1")
+	w.admin(http.MethodPut, "/reconciler/failures", map[string]any{"instanceId": "*", "component": "btp-operator", "reason": "no pods"}, nil)
+	op = w.all(updating[1:5], op)
+	r, _ := w.finish("CheckReconcilerState", op)
+	if r.Outcome != failed || !strings.Contains(r.Error.Message, "btp-operator: no pods") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}

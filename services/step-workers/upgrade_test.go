@@ -1,0 +1,204 @@
+package stepworkers_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/reconciler"
+)
+
+func TestKymaIsUpgradedToTheVersionOfTheOrchestration(t *testing.T) {
+	w := newWorld(t)
+	w.seedOverrides("2.21.0")
+	op := w.all(provisioning, w.order())
+	old := saved[reconciler.Details](t, op, reconciler.Name)
+	calls := w.calls(func() { op = w.all(upgradingKyma, w.upgrade(op, event.UpgradeKyma, "k-1")) })
+	d := saved[reconciler.Details](t, op, reconciler.Name)
+	if d.ConfigurationVersion <= old.ConfigurationVersion || d.AppliedBy != "k-1" || d.KymaVersion != "2.21.0" || old.KymaVersion != "2.20.0" {
+		t.Errorf("before %+v, after %+v", old, d)
+	}
+	applied := 0
+	for _, c := range calls {
+		if c.path != "/reconciler/v1/clusters" {
+			continue
+		}
+		applied++
+		for _, want := range []string{`"version":"2.21.0"`, canary + "-secret", "deployment.env.instanceID", "global.domainName"} {
+			if !strings.Contains(string(c.body), want) {
+				t.Errorf("the reconciler did not get %s", want)
+			}
+		}
+	}
+	if applied != 1 {
+		t.Errorf("the configuration was applied %d times", applied)
+	}
+	w.noSecrets()
+}
+
+func TestUpgradeChecksOnlyWhatItHasAppliedItself(t *testing.T) {
+	w := newWorld(t)
+	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeKyma, "k-1")
+	calls := w.calls(func() {
+		op.FirstTried = 3 * time.Hour
+		if r := w.run("Check_Cluster_Configuration", op); r.Outcome != skipped || !strings.Contains(r.Message, "has applied no configuration") {
+			t.Errorf("%s, %q, %+v", r.Outcome, r.Message, r.Error)
+		}
+	})
+	if len(calls) != 0 {
+		t.Errorf("%d calls", len(calls))
+	}
+	op.FirstTried = 0
+	op = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides", "Apply_Cluster_Configuration"}, op)
+	if r := w.run("Check_Cluster_Configuration", op); r.Outcome != retry || !strings.Contains(r.Message, "Kyma is being upgraded") {
+		t.Errorf("just applied: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+}
+
+func TestUpgradeThatTakesTooLongLeavesTheClusterWithTheReconciler(t *testing.T) {
+	w := newWorld(t)
+	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeKyma, "k-1")
+	op = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides", "Apply_Cluster_Configuration"}, op)
+	op.FirstTried = 2 * time.Hour
+	r := w.run("Check_Cluster_Configuration", op)
+	if r.Outcome != failed || r.Error.Reason != "err_keb_timeout" {
+		t.Fatalf("%s, %+v", r.Outcome, r.Error)
+	}
+	w.advance(takes)
+	if n := w.objects()["reconciler/cluster"]; n != 1 {
+		t.Errorf("%d clusters are with the reconciler, want 1", n)
+	}
+}
+
+func TestDryRunsSayWhatTheyWouldDoAndDoNothing(t *testing.T) {
+	w := newWorld(t)
+	w.seedOverrides("2.21.0")
+	provisioned := w.all(provisioning, w.order())
+	for _, test := range []struct {
+		kind    event.OperationType
+		steps   []string
+		message []string
+		forbid  []string
+	}{
+		{
+			event.UpgradeKyma,
+			[]string{"Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides", "Apply_Cluster_Configuration"},
+			[]string{"dry run", "Kyma 2.21.0", "profile Production", "busola-migrator ("},
+			[]string{"/reconciler"},
+		},
+		{
+			event.UpgradeCluster, []string{"Upgrade_Cluster"},
+			[]string{"dry run", `"kubernetesVersion":"1.34.1"`}, []string{"/"},
+		},
+	} {
+		op := w.upgrade(provisioned, test.kind, "d-1")
+		op.Upgrade.DryRun = true
+		var r workertest.Result
+		calls := w.calls(func() {
+			for _, name := range test.steps {
+				r, op = w.finish(name, op)
+			}
+		})
+		if r.Outcome != skipped || len(r.Details) != 0 {
+			t.Errorf("%s: %s, %+v, saved %v", test.kind, r.Outcome, r.Error, r.Details)
+		}
+		for _, want := range test.message {
+			if !strings.Contains(r.Message, want) {
+				t.Errorf("%s: %q does not say %s", test.kind, r.Message, want)
+			}
+		}
+		for _, c := range calls {
+			for _, prefix := range test.forbid {
+				if strings.HasPrefix(c.path, prefix) {
+					t.Errorf("%s: a dry run calls %s %s", test.kind, c.method, c.path)
+				}
+			}
+		}
+	}
+	w.noSecrets()
+}
+
+func TestClusterIsUpgradedToTheVersionsOfTheOrchestration(t *testing.T) {
+	for name, test := range map[string]struct {
+		upgrade event.Upgrade
+		want    string
+	}{
+		"all": {
+			event.Upgrade{KubernetesVersion: "1.34.1", MachineImage: "ubuntu", MachineImageVersion: "22.04"},
+			`{"gardenerConfig":{"kubernetesVersion":"1.34.1","machineImage":"ubuntu","machineImageVersion":"22.04",` +
+				`"enableKubernetesVersionAutoUpdate":false,"enableMachineImageVersionAutoUpdate":false}}`,
+		},
+		"configured": {
+			event.Upgrade{},
+			`{"gardenerConfig":{"kubernetesVersion":"1.33.2","enableKubernetesVersionAutoUpdate":false,"enableMachineImageVersionAutoUpdate":false}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
+			test.upgrade.OrchestrationID = "o-1"
+			op.Upgrade = &test.upgrade
+			calls := w.calls(func() { w.all([]string{"Upgrade_Cluster", "Check_Runtime"}, op) })
+			started := asked(calls, "upgradeShoot")
+			if len(started) != 1 {
+				t.Fatalf("%d upgrades were started", len(started))
+			}
+			if diff := cmp.Diff(test.want, started[0].variable("config")); diff != "" {
+				t.Errorf("the cluster gets (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A runtime that was installed by somebody else keeps the id under which the Service Manager knows it.
+func TestUpgradeKeepsTheClusterIDThatTheRuntimeHas(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	w.inRuntime(op, "cluster-info", map[string]any{"id": "their-own"})
+	op = w.upgrade(op, event.UpgradeKyma, "k-1")
+	delete(op.Details, "btp")
+	op = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides"}, op)
+	if id := saved[map[string]any](t, op, "btp")["smClusterId"]; id != "their-own" {
+		t.Errorf("cluster id %v", id)
+	}
+}
+
+func TestFormerRuntimeThatWasNeverDeregisteredGoesWithTheNextConfiguration(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	d := saved[reconciler.Details](t, op, reconciler.Name)
+	// It was suspended, and everything but the deregistration worked.
+	op = w.all([]string{"Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
+	op = w.all(provisioning, w.later(op, event.Provision, "p-2"))
+	w.advance(takes)
+	now := saved[reconciler.Details](t, op, reconciler.Name)
+	if now.RuntimeID == d.RuntimeID || w.objects()["reconciler/cluster"] != 1 {
+		t.Errorf("before %+v, after %+v, clusters %d", d, now, w.objects()["reconciler/cluster"])
+	}
+}
+
+func TestFailedUpgradeRestoresTheEvaluationsAndEndsTheMaintenance(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{"instanceId": "*", "operation": "UpgradeShoot"}, nil)
+	op = w.all(upgradingCluster[:3], w.upgrade(op, event.UpgradeCluster, "c-1"))
+	if got := w.statuses(); got != "MAINTENANCE MAINTENANCE" {
+		t.Errorf("during the upgrade: %s", got)
+	}
+	r, op := w.finish("Check_Runtime", op)
+	if r.Outcome != failed {
+		t.Fatalf("Check_Runtime: %s, %+v", r.Outcome, r.Error)
+	}
+	w.all(upgradingCluster[4:], op)
+	if got := w.statuses(); got != "ACTIVE ACTIVE" {
+		t.Errorf("after the failure: %s", got)
+	}
+	if got := w.event("o-1"); !strings.HasPrefix(got, "0: ") || !strings.HasSuffix(got, " 2"+window) {
+		t.Errorf("after the failure: %s", got)
+	}
+}
