@@ -59,33 +59,6 @@ func TestRefusedOrdersSayWhyAndLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOfferedYetIsRefusedClearly(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	b.provisioned("i")
-	update := map[string]any{"service_id": serviceID, "parameters": map[string]any{"autoScalerMax": 30}}
-	a := b.send(http.MethodPatch, "/v2/service_instances/i?accepts_incomplete=true", update)
-	if a.status != 422 || !strings.Contains(a.text("description"), "cannot be updated") {
-		t.Errorf("update: status %d %s", a.status, a.raw)
-	}
-	a = b.send(http.MethodPatch, "/v2/service_instances/i?accepts_incomplete=true", with(update, "plan_id", aws))
-	if a.status != 422 || a.body["update_repeatable"] != false {
-		t.Errorf("plan change: status %d %s", a.status, a.raw)
-	}
-	if a := b.send(http.MethodPatch, "/v2/service_instances/j?accepts_incomplete=true", update); a.status != 404 {
-		t.Errorf("update of nothing: status %d %s", a.status, a.raw)
-	}
-	binding := "/v2/service_instances/i/service_bindings/b?service_id=" + serviceID + "&plan_id=" + azure
-	for method, body := range map[string]any{
-		http.MethodPut: map[string]any{"service_id": serviceID, "plan_id": azure}, http.MethodGet: nil, http.MethodDelete: nil,
-	} {
-		a := b.send(method, binding, body)
-		if a.status != 400 || !strings.Contains(a.text("description"), "bind") {
-			t.Errorf("%s binding: status %d %s", method, a.status, a.raw)
-		}
-	}
-}
-
 func TestBearerTokensAreAcceptedBesidesBasicCredentials(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -27,14 +28,18 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/broker/internal/api"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
+	"github.com/kyma-project/keb/services/broker/internal/binding"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/credential"
 	"github.com/kyma-project/keb/services/broker/internal/housekeeping"
+	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
 	"github.com/kyma-project/keb/services/broker/internal/projection"
 	"github.com/kyma-project/keb/services/broker/internal/publication"
 	"github.com/kyma-project/keb/services/broker/internal/removal"
+	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 	"github.com/kyma-project/keb/services/broker/internal/trace"
+	"github.com/kyma-project/keb/services/broker/internal/upgrade"
 )
 
 // Deps are what a Broker needs besides its configuration.
@@ -58,7 +63,11 @@ type Broker struct {
 	repair  *projection.Repair
 	facts   *projection.Projection
 	remover *worker.Worker
-	handler http.Handler
+	// runtimes answers operators, and the orchestrations' question for instances; upgrades records what these ask for.
+	runtimes *runtimes.API
+	upgrades *upgrade.Recorder
+	bindings *binding.Service
+	handler  http.Handler
 }
 
 // Migrate brings the broker's database schema up to date; several processes may call it at once.
@@ -108,16 +117,44 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 		publication.Deps{Outbox: b.store, Publisher: deps.Bus, Log: deps.Log, Now: deps.Now, Waiting: m.unpublished},
 	)
 	b.facts = projection.New(b.store, deps.Log, deps.Now)
+	b.bindings = binding.New(binding.Config{
+		Timeout: cfg.BindingTimeout, Limit: cfg.BindingLimit, Every: cfg.BindingCleanup, Grace: cfg.BindingGrace,
+		Keep: cfg.KeepOperations,
+	}, binding.Deps{
+		Store: b.store, Asker: deps.Bus, Sealer: keys, Vault: b.vault, Offers: offers, Log: deps.Log, Now: deps.Now,
+	})
 	b.repair = projection.NewRepair(
 		projection.RepairConfig{Every: cfg.RepairEvery, Silence: cfg.RepairSilence}, b.store, deps.Bus, deps.Log, deps.Now)
 	requests := api.New(api.Config{
 		EUAccounts: cfg.EUAccounts, EURejection: cfg.EURejection, RetryAfter: cfg.RetryAfter, MaximumPolling: cfg.MaximumPolling,
+		TrialLifetime: cfg.TrialLifetime, FreeLifetime: cfg.FreeLifetime, SingleTrial: cfg.SingleTrial,
+		TrialDocumentation: cfg.TrialDocumentation, SubaccountMovement: cfg.SubaccountMovement,
+		PublicURL: strings.TrimSuffix(cfg.PublicURL, "/"),
 	}, api.Deps{
-		Catalog: offers, Store: b.store, Sealer: b.vault, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now,
+		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now,
 	})
-	b.handler = trace.Handler(osb.NewHandler(requests, osb.WithAuth(authenticator), osb.WithLogger(deps.Log),
-		osb.WithObserver(m.observe), osb.WithRequireOrgSpace(cfg.RequireOrgSpace)))
+	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Auth: authenticator, Log: deps.Log})
+	b.upgrades = upgrade.New(upgrade.Deps{Store: b.store, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now})
+	operators := http.NewServeMux()
+	b.runtimes.Register(operators)
+	operators.Handle(api.ExpirePattern, requests.ExpireHandler(authenticator))
+	kubeconfig.New(kubeconfig.Deps{
+		Instances: b.store, Asker: deps.Bus, Log: deps.Log, Origins: cfg.KubeconfigOrigins,
+	}).Register(operators)
+	b.handler = trace.Handler(first(operators, osb.NewHandler(requests, osb.WithAuth(authenticator), osb.WithLogger(deps.Log),
+		osb.WithObserver(m.observe), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
 	return b, nil
+}
+
+// first serves what a mux has a route for, and leaves every other path as it is to rest: a mux would redirect some.
+func first(mux *http.ServeMux, rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // publishTimeout bounds one round of publishing.
@@ -138,7 +175,8 @@ func (c Config) authenticator(ctx context.Context, now func() time.Time) (osb.Au
 	return osb.AnyOf(accepted...), nil
 }
 
-// Handler serves the Open Service Broker API under "/", "/oauth" and "/oauth/{region}".
+// Handler serves the Open Service Broker API under "/", "/oauth" and "/oauth/{region}", and for operators "/runtimes" and
+// "/info/runtimes", and for customers "/kubeconfig/{instance_id}".
 func (b *Broker) Handler() http.Handler { return b.handler }
 
 // Ready reports whether requests can be accepted: whether the database answers.
@@ -153,7 +191,10 @@ func (b *Broker) Run(ctx context.Context) error {
 		return b.deps.Bus.Consume(ctx, projection.Consumption(), b.facts.Handle)
 	})
 	g.Add("repair", b.repair.Run)
-	g.Add("credentials", b.answerCredentials)
+	g.Add("credentials", b.answer(event.AskCredentials, b.vault.Answer))
+	g.Add("instances", b.answer(event.AskInstances, b.runtimes.Answer))
+	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
+	g.Add("bindings", b.bindings.Run)
 	g.Add("steps", b.remover.Run)
 	g.Add("housekeeping", func(ctx context.Context) error {
 		return housekeeping.Run(ctx, housekeeping.Config{
@@ -163,12 +204,15 @@ func (b *Broker) Run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-func (b *Broker) answerCredentials(ctx context.Context) error {
-	stop, err := b.deps.Bus.Answer(event.AskCredentials, "broker", b.vault.Answer)
-	if err != nil {
-		return err
+// answer answers a question of other services until its context ends.
+func (b *Broker) answer(subject string, handle func(context.Context, []byte) (any, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		stop, err := b.deps.Bus.Answer(subject, "broker", handle)
+		if err != nil {
+			return err
+		}
+		<-ctx.Done()
+		stop()
+		return nil
 	}
-	<-ctx.Done()
-	stop()
-	return nil
 }

@@ -4,13 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
 )
 
 // Config is the broker's configuration, read from the environment. Start from Defaults.
@@ -50,6 +54,42 @@ type Config struct {
 	// EUAccounts are the global accounts that may order in platform regions with EU access; others get EURejection.
 	EUAccounts  []string `env:"KEB_EU_ACCESS_ACCOUNTS"`
 	EURejection string   `env:"KEB_EU_ACCESS_REJECTION" envDefault:"this global account is not allowed to order in a region with EU access: contact support"`
+
+	// PlanChanges are the plans that the instances of a plan may change to: "azure_lite:azure,free:aws|azure".
+	PlanChanges map[string]string `env:"KEB_PLAN_CHANGES"`
+	// SubaccountMovement lets an update move an instance to another global account.
+	SubaccountMovement bool `env:"KEB_SUBACCOUNT_MOVEMENT"`
+	// SingleTrial allows a global account one instance of plan trial.
+	SingleTrial bool `env:"KEB_SINGLE_TRIAL"`
+	// TrialLifetime and FreeLifetime are how old instances of these plans must be to expire.
+	TrialLifetime time.Duration `env:"KEB_TRIAL_LIFETIME" envDefault:"336h"`
+	FreeLifetime  time.Duration `env:"KEB_FREE_LIFETIME" envDefault:"720h"`
+	// TrialDocumentation is the address that trials are shown with; empty shows none.
+	TrialDocumentation string `env:"KEB_TRIAL_DOCUMENTATION_URL"`
+	// PublicURL is the address of this service as customers reach it. With it, instances are shown with the address of their
+	// kubeconfig.
+	PublicURL string `env:"KEB_BROKER_PUBLIC_URL"`
+
+	// BindablePlans are the names of the plans whose instances can be bound. A trial or a free runtime is for trying out, and
+	// of an own cluster the customer has the kubeconfig.
+	BindablePlans []string `env:"KEB_BINDABLE_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,preview"`
+	// RotatablePlans are those of them whose bindings can be rotated.
+	RotatablePlans []string `env:"KEB_BINDING_ROTATABLE_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,preview"`
+	// BindingExpiration is how long a binding lasts, unless its parameters say; MinBindingExpiration and MaxBindingExpiration
+	// are what they may say. Whole seconds.
+	BindingExpiration    time.Duration `env:"KEB_BINDING_EXPIRATION" envDefault:"10m"`
+	MinBindingExpiration time.Duration `env:"KEB_BINDING_MIN_EXPIRATION" envDefault:"10m"`
+	MaxBindingExpiration time.Duration `env:"KEB_BINDING_MAX_EXPIRATION" envDefault:"2h"`
+	// BindingLimit is how many bindings of an instance there may be that have not expired.
+	BindingLimit int `env:"KEB_BINDING_LIMIT" envDefault:"10"`
+	// BindingTimeout is how long the worker runtime may take to make or remove the access of a binding, at most 25 s.
+	BindingTimeout time.Duration `env:"KEB_BINDING_TIMEOUT" envDefault:"15s"`
+	// BindingCleanup is how often the access of bindings that are over is removed. One that was not finished is left for the
+	// same request to come again for BindingGrace.
+	BindingCleanup time.Duration `env:"KEB_BINDING_CLEANUP_EVERY" envDefault:"10s"`
+	BindingGrace   time.Duration `env:"KEB_BINDING_GRACE" envDefault:"1m"`
+	// KubeconfigOrigins are the origins whose pages may read kubeconfigs: "*", or a list.
+	KubeconfigOrigins []string `env:"KEB_KUBECONFIG_ALLOW_ORIGINS" envDefault:"*"`
 
 	// SealKeys is the keyring for credentials: "id1:base64key,id2:base64key", see package seal. Required.
 	SealKeys string `env:"KEB_SEAL_KEYS"`
@@ -113,18 +153,35 @@ func (c Config) Validate() error {
 	if _, err := catalog.New(c.catalog()); err != nil {
 		errs = append(errs, err)
 	}
+	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || u.RawQuery != "") {
+		errs = append(errs, fmt.Errorf("KEB_BROKER_PUBLIC_URL: %q must be an absolute URL without a query", c.PublicURL))
+	}
 	for name, d := range map[string]time.Duration{
+		"KEB_TRIAL_LIFETIME": c.TrialLifetime, "KEB_FREE_LIFETIME": c.FreeLifetime,
 		"KEB_OSB_RETRY_AFTER": c.RetryAfter, "KEB_BROKER_STORE_TIMEOUT": c.StoreTimeout, "KEB_BROKER_SWEEP_EVERY": c.SweepEvery,
 		"KEB_BROKER_REPAIR_EVERY": c.RepairEvery, "KEB_BROKER_REPAIR_SILENCE": c.RepairSilence,
 		"KEB_BROKER_KEEP_OPERATIONS": c.KeepOperations, "KEB_BROKER_KEEP_TOMBSTONES": c.KeepTombstones,
-		"KEB_BROKER_STEP_RETRY": c.StepRetry,
+		"KEB_BROKER_STEP_RETRY": c.StepRetry, "KEB_BINDING_TIMEOUT": c.BindingTimeout, "KEB_BINDING_CLEANUP_EVERY": c.BindingCleanup,
+		"KEB_BINDING_GRACE": c.BindingGrace,
 	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %s must be longer than nothing", name, d))
 		}
 	}
+	if c.BindingTimeout > maxBindingTimeout {
+		errs = append(errs, fmt.Errorf("KEB_BINDING_TIMEOUT: %s is longer than %s, within which a request is answered", c.BindingTimeout, maxBindingTimeout))
+	}
+	if c.BindingLimit < 1 {
+		errs = append(errs, fmt.Errorf("KEB_BINDING_LIMIT: %d must be at least 1", c.BindingLimit))
+	}
+	if err := kubeconfig.CheckOrigins(c.KubeconfigOrigins); err != nil {
+		errs = append(errs, fmt.Errorf("KEB_KUBECONFIG_ALLOW_ORIGINS: %w", err))
+	}
 	return errors.Join(errs...)
 }
+
+// maxBindingTimeout leaves a request time to write down what came of it.
+const maxBindingTimeout = osb.DefaultTimeout - 5*time.Second
 
 func (c Config) jwt() auth.Config {
 	return auth.Config{
@@ -132,11 +189,23 @@ func (c Config) jwt() auth.Config {
 	}
 }
 
+func (c Config) planChanges() map[string][]string {
+	changes := make(map[string][]string, len(c.PlanChanges))
+	for from, to := range c.PlanChanges {
+		changes[from] = strings.Split(to, "|")
+	}
+	return changes
+}
+
 func (c Config) catalog() catalog.Config {
 	return catalog.Config{
 		Plans: c.Plans, DefaultRegion: c.DefaultRegion, TrialProvider: c.TrialProvider, LandscapeURL: c.LandscapeURL,
 		ShootDomainSuffix: c.ShootDomainSuffix, KymaVersion: c.KymaVersion, OnDemandVersions: c.OnDemandVersions,
 		AdditionalParameters: c.AdditionalParameters, MaintenanceVersion: c.MaintenanceVersion,
-		Modified: c.CatalogModified, MaximumPolling: c.MaximumPolling, OIDC: catalog.DefaultOIDC(),
+		Modified: c.CatalogModified, MaximumPolling: c.MaximumPolling, OIDC: catalog.DefaultOIDC(), PlanChanges: c.planChanges(),
+		Bindings: catalog.Bindings{
+			Plans: c.BindablePlans, Rotatable: c.RotatablePlans, Expiration: c.BindingExpiration,
+			MinExpiration: c.MinBindingExpiration, MaxExpiration: c.MaxBindingExpiration,
+		},
 	}
 }

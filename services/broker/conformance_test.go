@@ -17,7 +17,9 @@ import (
 // The suite of the Open Service Broker API against the real broker, database and bus.
 func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *broker.Config) { c.MaintenanceVersion = "2.20.0" })
+	b := newBench(t, func(c *broker.Config) {
+		c.MaintenanceVersion, c.PlanChanges = "2.20.0", map[string]string{"azure": "azure_lite"}
+	})
 	orch := b.orch
 	flag := func(set func(bool)) func(context.Context) (func(), error) {
 		return func(context.Context) (func(), error) {
@@ -25,14 +27,21 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 			return func() { orch.set(func() { set(false) }) }, nil
 		}
 	}
+	maintain := func(context.Context) (func(), error) {
+		before := b.cfg.MaintenanceVersion
+		b.cfg.MaintenanceVersion = "2.21.0"
+		b.restart()
+		return func() { b.cfg.MaintenanceVersion = before; b.restart() }, nil
+	}
 	osbtest.Run(t, osbtest.Config{
 		BaseURL: b.server.URL, Client: b.server.Client(), User: b.cfg.User, Password: b.cfg.Password,
 		BadTokens: map[string]string{"no token at all": "x", "unsigned": "eyJhbGciOiJub25lIn0.e30."},
 		Secrets:   []string{canary, b.cfg.Password},
 		Fixtures: osbtest.Fixtures{
-			ServiceID: serviceID, PlanA: azure, PlanB: aws, PlanFixed: azure, PlanUnbindable: azure, PlanMaintained: azure,
-			ChangedParameters: map[string]any{"name": "sample", "autoScalerMax": 30},
-			InvalidParameters: map[string]any{"name": "sample", "machineType": "huge"}, InvalidPointer: "/machineType",
+			ServiceID: serviceID, PlanA: azure, PlanB: azureLite, PlanFixed: aws, PlanUnbindable: azure, PlanMaintained: azure, Updates: true,
+			CreateOnlyParameters: map[string]any{"name": "another", "region": "westeurope", "volumeSizeGb": 80, "zones": []any{"1"}},
+			ChangedParameters:    map[string]any{"name": "sample", "autoScalerMax": 30},
+			InvalidParameters:    map[string]any{"name": "sample", "machineType": "huge"}, InvalidPointer: "/machineType",
 			AccountMembers: []string{"globalaccount_id", "subaccount_id"}, RequiredMembers: []string{"globalaccount_id", "subaccount_id"},
 			DisplayContext: map[string]any{"instance_name": "another name"}, LongestOperation: 24 * time.Hour,
 		},
@@ -40,7 +49,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 		Context:    func(string) map[string]any { return accountContext() },
 		Hooks: osbtest.Hooks{
 			Hold:            flag(func(on bool) { orch.held = on }),
-			Fail:            flag(func(on bool) { orch.failing[event.Provision] = on }),
+			Fail:            flag(func(on bool) { orch.failing[event.Provision], orch.failing[event.Update] = on, on }),
 			FailDeprovision: flag(func(on bool) { orch.failing[event.Deprovision] = on }),
 			Retry:           flag(func(on bool) { orch.retrying = on }),
 			Exhaust:         flag(func(on bool) { orch.exhausted = on }),
@@ -57,13 +66,8 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				}
 				return 0, nil
 			},
-			Restart: func(context.Context) error { b.restart(); return nil },
-			ChangeCatalog: func(context.Context) (func(), error) {
-				before := b.cfg.MaintenanceVersion
-				b.cfg.MaintenanceVersion = "2.21.0"
-				b.restart()
-				return func() { b.cfg.MaintenanceVersion = before; b.restart() }, nil
-			},
+			Restart:       func(context.Context) error { b.restart(); return nil },
+			ChangeCatalog: maintain, RaiseMaintenance: maintain,
 			Outage: func(context.Context) (func(), error) { b.database.Cut(); return b.database.Restore, nil },
 			Audit: func(ctx context.Context, id string) (osbtest.Identity, error) {
 				err := wait(ctx, func() bool { return orch.requests(id) > 0 })
@@ -96,7 +100,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				return names, errors.Join(err, json.Unmarshal([]byte(raw), &names))
 			},
 		},
-		PollEvery: 5 * time.Millisecond,
+		PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOU",
 	})
 	for id, n := range orch.deliveries() {
 		if n != 1 {

@@ -29,7 +29,10 @@ import (
 const (
 	serviceID = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
 	azure     = "4deee563-e5ec-4731-b9b1-53b42d855f0c"
+	azureLite = "8cb22518-aa26-44c5-91a0-e669ec9bf443"
 	aws       = "361c511f-f939-4621-b228-d0fb79a1fe15"
+	trial     = "7d55d31d-35ae-4438-bf13-6ffdfa107d9f"
+	free      = "b1a5764e-2ea1-4f95-94c0-2b4538b37b55"
 	own       = "03e3cb66-a4c6-4c6a-b4b0-5d42224debea"
 	// canary must be found nowhere but in the answers to workers.
 	canary = "CANARY-7f3a-secret"

@@ -128,7 +128,7 @@ func TestRequestSaysEverythingTheOrchestratorNeeds(t *testing.T) {
 	}
 	b.ended("i", b.accepted(b.delete("i")), "succeeded")
 	removal := b.orch.received("i")[1]
-	want.ID, want.Type = removal.ID, event.Deprovision
+	want.ID, want.Type, want.UserAgent = removal.ID, event.Deprovision, "Go-http-client/1.1"
 	removal.Runtime.ShootName, removal.Runtime.ShootDomain, removal.Parameters = "", "", nil
 	if diff := cmp.Diff(want, removal); diff != "" {
 		t.Error(diff)

@@ -152,7 +152,7 @@ func (o *orchestrator) accept(d *bus.Delivery) *operation {
 }
 
 func (o *orchestrator) run(ctx context.Context, op *operation) {
-	if op.Type == event.Deprovision && !o.until(ctx, func() bool { return !o.busy(op) }) {
+	if !o.until(ctx, func() bool { return !o.busy(op) }) {
 		return
 	}
 	step := "Check_Runtime"
@@ -191,10 +191,14 @@ func (o *orchestrator) run(ctx context.Context, op *operation) {
 	}
 }
 
-// busy reports whether another operation on the instance is unfinished.
+// busy reports whether an earlier operation on the instance is unfinished.
 func (o *orchestrator) busy(op *operation) bool {
-	for _, other := range o.operations {
-		if other != op && other.InstanceID == op.InstanceID && !other.status.State.Final() {
+	for _, id := range o.order {
+		other := o.operations[id]
+		if other == op {
+			break
+		}
+		if other.InstanceID == op.InstanceID && !other.status.State.Final() {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/binding"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
@@ -30,18 +31,31 @@ type Config struct {
 	RetryAfter time.Duration
 	// MaximumPolling is after what time an unfinished operation is reported as failed.
 	MaximumPolling time.Duration
+	// TrialLifetime and FreeLifetime are how old instances of these plans must be to expire.
+	TrialLifetime, FreeLifetime time.Duration
+	// SingleTrial allows a global account one instance of plan trial.
+	SingleTrial bool
+	// TrialDocumentation is the address that trials are shown with; empty shows none.
+	TrialDocumentation string
+	// SubaccountMovement lets an update move an instance to another global account.
+	SubaccountMovement bool
+	// PublicURL is the address of this service as customers reach it, without a slash at its end; with it, instances are shown
+	// with the address of their kubeconfig.
+	PublicURL string
 }
 
-// Sealer encrypts the credentials of an instance, by name.
+// Sealer encrypts the credentials of an instance, by name, and opens them to compare them. What cannot be opened is missing.
 type Sealer interface {
 	Seal(instanceID string, plain map[string]json.RawMessage) (map[string]string, error)
+	Open(instanceID string, sealed map[string]string) map[string]json.RawMessage
 }
 
 // Deps are what a Broker needs.
 type Deps struct {
-	Catalog *catalog.Catalog
-	Store   *store.Store
-	Sealer  Sealer
+	Catalog  *catalog.Catalog
+	Store    *store.Store
+	Sealer   Sealer
+	Bindings *binding.Service
 	// Notify is told the instance of each committed request; it must not wait.
 	Notify func(instanceID string)
 	Log    *slog.Logger
@@ -82,7 +96,7 @@ func extensions(ctx context.Context, call osb.Call) map[string]string {
 }
 
 // audit records who asked for a change.
-func (b *Broker) audit(call osb.Call, action, instanceID, operationID string) {
+func (b *Broker) audit(call osb.Call, action, instanceID, operationID string, more ...any) {
 	attrs := []any{
 		"action", action, "instance_id", instanceID, "operation_id", operationID, "request_id", call.ID,
 		"principal", call.Principal.Name, "scheme", call.Principal.Scheme, "platform_region", call.Region,
@@ -90,6 +104,7 @@ func (b *Broker) audit(call osb.Call, action, instanceID, operationID string) {
 	if o := call.OriginatingIdentity; o != nil {
 		attrs = append(attrs, "originating_platform", o.Platform, "originating_identity", string(o.Value))
 	}
+	attrs = append(attrs, more...)
 	b.deps.Log.Info("audit", attrs...)
 }
 

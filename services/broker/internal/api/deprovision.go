@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
@@ -46,13 +47,18 @@ func (b *Broker) remove(
 	if err != nil {
 		return osb.Accepted{}, err
 	}
-	if newest.Type == event.Deprovision && newest.State == event.Succeeded {
+	removing := newest.Type == event.Deprovision && !newest.Suspension
+	if removing && newest.State == event.Succeeded {
+		return osb.Accepted{}, osb.Gone()
+	}
+	// What a deprovisioning has left behind is the operators' business, see Retrigger.
+	if !i.DeletedAt.IsZero() && newest.CreatedAt.After(i.DeletedAt) {
 		return osb.Accepted{}, osb.Gone()
 	}
 	if !req.AcceptsIncomplete {
 		return osb.Accepted{}, osb.AsyncRequired()
 	}
-	if newest.Type == event.Deprovision && !newest.State.Final() {
+	if removing && !newest.State.Final() {
 		return osb.Accepted{Operation: newest.ID}, nil
 	}
 	// An update must not be torn down half applied (D08); an upgrade is cancelled by the orchestrator.
@@ -95,11 +101,21 @@ func (b *Broker) recordRemoval(
 			return osb.Accepted{}, err
 		}
 	}
+	operation := i.Event(operationID, event.Deprovision, names)
+	operation.UserAgent = userAgent(req.Call)
 	err = tx.InsertOperation(ctx, store.Request{
-		Operation: i.Event(operationID, event.Deprovision, names), At: b.deps.Now(), Extensions: extensions(ctx, req.Call),
+		Operation: operation, At: b.deps.Now(), Extensions: extensions(ctx, req.Call),
 	})
 	if err != nil {
 		return osb.Accepted{}, err
 	}
 	return osb.Accepted{Operation: operationID}, nil
+}
+
+// maxUserAgent bounds what is kept of a User-Agent, in bytes.
+const maxUserAgent = 256
+
+// userAgent is who deletes, for the steps that treat the clean-up of an account in another way (facts/keb.md 1.3).
+func userAgent(call osb.Call) string {
+	return strings.ToValidUTF8(call.UserAgent[:min(len(call.UserAgent), maxUserAgent)], "")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
@@ -39,7 +40,10 @@ func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.
 		return nil, osb.BadRequest("parameters must be a JSON object")
 	}
 	ordered.CreatedAt = b.deps.Now()
-	plain := plainCredentials(origin, resolved)
+	plain := plainCredentials(origin.ServiceManager, resolved.Kubeconfig)
+	if req.Plan.MaintenanceInfo != nil {
+		ordered.MaintenanceVersion = req.Plan.MaintenanceInfo.Version
+	}
 	sealed, err := b.deps.Sealer.Seal(ordered.ID, plain)
 	if err != nil {
 		return nil, err
@@ -85,14 +89,14 @@ func newInstance(req *osb.ProvisionRequest, origin instance.Origin, r *catalog.R
 	}, nil
 }
 
-func plainCredentials(origin instance.Origin, r *catalog.Resolved) map[string]json.RawMessage {
+func plainCredentials(serviceManager json.RawMessage, kubeconfig []byte) map[string]json.RawMessage {
 	plain := make(map[string]json.RawMessage, 2)
-	if origin.ServiceManager != nil {
-		plain[event.CredentialsServiceManager] = origin.ServiceManager
+	if serviceManager != nil {
+		plain[event.CredentialsServiceManager] = serviceManager
 	}
-	if r.Kubeconfig != nil {
+	if kubeconfig != nil {
 		// A string always encodes.
-		text, _ := json.Marshal(map[string]string{"kubeconfig": string(r.Kubeconfig)})
+		text, _ := json.Marshal(map[string]string{"kubeconfig": string(kubeconfig)})
 		plain[event.CredentialsKubeconfig] = text
 	}
 	return plain
@@ -147,6 +151,9 @@ func (b *Broker) record(
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return nil, err
 	}
+	if err := b.checkTrial(ctx, tx, i); err != nil {
+		return nil, err
+	}
 	names := make([]string, 0, len(sealed))
 	for _, name := range []string{event.CredentialsServiceManager, event.CredentialsKubeconfig} {
 		if _, ok := sealed[name]; ok {
@@ -161,7 +168,20 @@ func (b *Broker) record(
 	); err != nil {
 		return nil, err
 	}
-	return osb.Accepted{Operation: i.OperationID, DashboardURL: i.DashboardURL, Metadata: metadata(i)}, nil
+	return osb.Accepted{Operation: i.OperationID, DashboardURL: i.DashboardURL, Metadata: b.metadata(i)}, nil
+}
+
+// checkTrial refuses a second trial of a global account, where an installation allows only one. Other plans do not count
+// (facts/keb.md section 11, 13).
+func (b *Broker) checkTrial(ctx context.Context, tx *store.Tx, i *instance.Instance) error {
+	if !b.cfg.SingleTrial || i.Plan.Name != catalog.Trial {
+		return nil
+	}
+	other, err := tx.OtherTrial(ctx, i.Context.GlobalAccountID, i.ID)
+	if err == nil && other {
+		return osb.Unprocessable("this global account has an instance of plan %s: only one is allowed", catalog.Trial)
+	}
+	return err
 }
 
 // repeated answers an order for an instance that is there (facts/osb.md P04 to P10, P25, P26).
@@ -177,25 +197,30 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 	if err != nil {
 		return nil, err
 	}
-	if newest.Type == event.Deprovision {
+	if newest.Type == event.Deprovision && !newest.Suspension {
 		if !newest.State.Final() {
 			return nil, osb.ConcurrencyError()
 		}
 		return nil, osb.Conflict("an instance with this id was deleted, and not everything behind it is removed yet: use another id")
 	}
-	if newest.Type == event.Provision && newest.State.Final() && newest.State != event.Succeeded {
+	ordering := newest.Type == event.Provision && !newest.Suspension
+	if ordering && newest.State.Final() && newest.State != event.Succeeded {
 		return nil, osb.Conflict("the provisioning of this instance has failed: deprovision it first")
 	}
 	if there.RequestHash != ordered.RequestHash {
 		return nil, osb.Conflict("an instance with this id exists, with another plan, other parameters or for another account")
 	}
-	if newest.Type == event.Provision && !newest.State.Final() {
-		return osb.Accepted{Operation: newest.ID, DashboardURL: there.DashboardURL, Metadata: metadata(there)}, nil
+	if ordering && !newest.State.Final() {
+		return osb.Accepted{Operation: newest.ID, DashboardURL: there.DashboardURL, Metadata: b.metadata(there)}, nil
 	}
-	return osb.Exists{DashboardURL: there.DashboardURL, Metadata: metadata(there)}, nil
+	return osb.Exists{DashboardURL: there.DashboardURL, Metadata: b.metadata(there)}, nil
 }
 
 // metadata is what the platform shows of an instance (facts/keb.md 1.5).
-func metadata(i *instance.Instance) *osb.Metadata {
-	return &osb.Metadata{Labels: map[string]string{"Name": i.Runtime.Name}}
+func (b *Broker) metadata(i *instance.Instance) *osb.Metadata {
+	labels := map[string]string{"Name": i.Runtime.Name}
+	if b.cfg.PublicURL != "" && i.Plan.Name != catalog.OwnCluster {
+		labels["KubeconfigURL"] = b.cfg.PublicURL + "/kubeconfig/" + url.PathEscape(i.ID)
+	}
+	return &osb.Metadata{Labels: labels}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
@@ -25,6 +26,8 @@ func (b *Broker) GetInstance(ctx context.Context, req *osb.GetInstanceRequest) (
 		return nil, answer(err)
 	}
 	switch {
+	case newest.Suspension:
+		// The instance is there, with its runtime or without.
 	case newest.Type == event.Deprovision:
 		return nil, osb.NotFound("the service instance is deleted")
 	case newest.Type == event.Provision && newest.State != event.Succeeded:
@@ -33,14 +36,42 @@ func (b *Broker) GetInstance(ctx context.Context, req *osb.GetInstanceRequest) (
 		return nil, osb.ConcurrencyError()
 	}
 	out := &osb.Instance{
-		ServiceID: i.ServiceID, PlanID: i.Plan.ID, DashboardURL: i.DashboardURL, Parameters: i.Sent, Metadata: metadata(i),
-	}
-	if service := b.deps.Catalog.Document(req.Region).Service(i.ServiceID); service != nil {
-		if plan := service.Plan(i.Plan.ID); plan != nil {
-			out.MaintenanceInfo = plan.MaintenanceInfo
-		}
+		ServiceID: i.ServiceID, PlanID: i.Plan.ID, DashboardURL: i.DashboardURL, Parameters: i.Sent, Metadata: b.state(i, newest),
+		MaintenanceInfo: b.maintenance(req.Region, i),
 	}
 	return out, nil
+}
+
+// maintenance is what the instance has of its plan's maintenance_info: the plan's own for as long as it is the same, or was
+// not kept.
+func (b *Broker) maintenance(region string, i *instance.Instance) *osb.MaintenanceInfo {
+	var plan *osb.Plan
+	if service := b.deps.Catalog.Document(region).Service(i.ServiceID); service != nil {
+		plan = service.Plan(i.Plan.ID)
+	}
+	known := plan != nil && plan.MaintenanceInfo != nil
+	switch {
+	case known && (i.MaintenanceVersion == "" || i.MaintenanceVersion == plan.MaintenanceInfo.Version):
+		return plan.MaintenanceInfo
+	case i.MaintenanceVersion == "":
+		return nil
+	}
+	return &osb.MaintenanceInfo{Version: i.MaintenanceVersion}
+}
+
+// state is the metadata of an instance, with what may change about it without a request (facts/keb.md 1.8c).
+func (b *Broker) state(i *instance.Instance, newest *instance.Operation) *osb.Metadata {
+	m := b.metadata(i)
+	if s := status(newest); s != "" {
+		m.Labels["Status"] = s
+	}
+	if i.Plan.Name == catalog.Trial {
+		m.Labels["Trial expiration details"] = b.expiration(i)
+		if b.cfg.TrialDocumentation != "" {
+			m.Labels["Trial documentation"] = b.cfg.TrialDocumentation
+		}
+	}
+	return m
 }
 
 // LastOperation tells where an operation stands. Operations of an instance that is gone are known for a while; after

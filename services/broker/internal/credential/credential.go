@@ -52,6 +52,20 @@ func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (map[s
 	return sealed, nil
 }
 
+// Open decrypts the credentials of an instance, by name. What cannot be opened is missing, and an operator learns of it.
+func (v *Vault) Open(instanceID string, sealed map[string]string) map[string]json.RawMessage {
+	plain := make(map[string]json.RawMessage, len(sealed))
+	for name, value := range sealed {
+		opened, err := v.sealer.Open(value, owner(instanceID, name))
+		if err != nil {
+			v.log.Error("credentials not opened", "instance_id", instanceID, "name", name, "err", err)
+			continue
+		}
+		plain[name] = opened
+	}
+	return plain
+}
+
 // The refusals of Answer; they say nothing about what exists.
 var (
 	errRefused = errors.New("no such credentials for an unfinished operation of this instance")

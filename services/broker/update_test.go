@@ -1,0 +1,450 @@
+package broker_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+// patch sends an update with the service id and these members.
+func (b *bench) patch(id string, members map[string]any) answer {
+	b.t.Helper()
+	return b.send(http.MethodPatch, "/v2/service_instances/"+id+"?accepts_incomplete=true", change(members))
+}
+
+func change(members map[string]any) map[string]any {
+	body := map[string]any{"service_id": serviceID}
+	maps.Copy(body, members)
+	return body
+}
+
+func parameters(p map[string]any) map[string]any { return map[string]any{"parameters": p} }
+
+// contextOf is the context of an order with these members instead of its own.
+func contextOf(members map[string]any) map[string]any {
+	c := accountContext()
+	maps.Copy(c, members)
+	return map[string]any{"context": c}
+}
+
+func (b *bench) get(id string) answer {
+	b.t.Helper()
+	return b.send(http.MethodGet, "/v2/service_instances/"+id, nil)
+}
+
+func (b *bench) labels(id string) map[string]any {
+	b.t.Helper()
+	a := b.get(id)
+	if a.status != http.StatusOK {
+		b.t.Fatalf("GET %s: status %d %s", id, a.status, a.raw)
+	}
+	m, _ := a.body["metadata"].(map[string]any)
+	labels, _ := m["labels"].(map[string]any)
+	return labels
+}
+
+// newest is the last operation that the orchestrator has received on an instance.
+func (b *bench) newest(id string) event.Operation {
+	b.t.Helper()
+	all := b.orch.received(id)
+	if len(all) == 0 {
+		b.t.Fatalf("nothing was requested for %s", id)
+	}
+	return all[len(all)-1]
+}
+
+func (b *bench) updated(id string, members map[string]any) event.Operation {
+	b.t.Helper()
+	operation := b.accepted(b.patch(id, members))
+	b.ended(id, operation, "succeeded")
+	got := b.newest(id)
+	if got.ID != operation || got.Type != event.Update || got.Update == nil {
+		b.t.Fatalf("requested was %+v", got)
+	}
+	return got
+}
+
+func members(t testing.TB, raw json.RawMessage) map[string]any {
+	t.Helper()
+	m := map[string]any{}
+	if len(raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func equal(t testing.TB, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: %s", what, diff)
+	}
+}
+
+func (b *bench) hold(on bool) { b.orch.set(func() { b.orch.held = on }) }
+
+func TestUpdateSaysWhatChangesAndKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	first := order(azure)
+	first["parameters"] = map[string]any{
+		"name": "sample", "administrators": []string{"a@example.org"}, "autoScalerMin": 4,
+		"oidc": map[string]any{"clientID": "c1", "issuerURL": "https://issuer.example.org", "usernamePrefix": "p"},
+	}
+	b.ended("i", b.accepted(b.put("i", first)), "succeeded")
+	before := members(t, b.newest("i").Parameters)
+
+	got := b.updated("i", parameters(map[string]any{"machineType": "Standard_D8_v3"}))
+	equal(t, "changes", map[string]any{"machineType": "Standard_D8_v3"}, members(t, got.Update.Parameters))
+	before["machineType"] = "Standard_D8_v3"
+	equal(t, "parameters", before, members(t, got.Parameters))
+
+	got = b.updated("i", parameters(map[string]any{
+		"oidc": map[string]any{"clientID": "c2", "issuerURL": ""}, "autoScalerMax": 30.0, "future": true,
+	}))
+	oidc, _ := before["oidc"].(map[string]any)
+	oidc["clientID"], before["autoScalerMax"] = "c2", 30.0
+	equal(t, "changes", map[string]any{"oidc": oidc, "autoScalerMax": 30.0}, members(t, got.Update.Parameters))
+	equal(t, "parameters", before, members(t, got.Parameters))
+
+	got = b.updated("i", parameters(map[string]any{"administrators": []string{"b@example.org"}}))
+	before["administrators"] = []any{"b@example.org"}
+	equal(t, "parameters", before, members(t, got.Parameters))
+	equal(t, "what is shown", map[string]any{
+		"name": "sample", "administrators": []any{"b@example.org"}, "machineType": "Standard_D8_v3", "autoScalerMin": 4.0,
+		"autoScalerMax": 30.0, "oidc": map[string]any{"clientID": "c2", "issuerURL": "https://issuer.example.org", "usernamePrefix": "p"},
+	}, b.get("i").body["parameters"])
+}
+
+// facts/keb.md section 11, 10: upstream loses an update of the machine type alone.
+func TestUpdateOfTheMachineTypeAloneIsKept(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.updated("i", parameters(map[string]any{"machineType": "Standard_D16_v3"}))
+	shown, _ := b.get("i").body["parameters"].(map[string]any)
+	equal(t, "machine type", any("Standard_D16_v3"), shown["machineType"])
+	b.accepted(b.delete("i"))
+	testkit.Eventually(t, 5*time.Second, "deprovisioning", func() bool { return b.newest("i").Type == event.Deprovision })
+	equal(t, "machine type", any("Standard_D16_v3"), members(t, b.newest("i").Parameters)["machineType"])
+}
+
+func TestRefusedUpdatesSayWhyAndChangeNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.ended("t", b.accepted(b.put("t", order(trial))), "succeeded")
+	before := b.get("i").raw
+	for _, tc := range []struct {
+		name, id string
+		body     map[string]any
+		status   int
+		want     string
+	}{
+		{"region", "i", parameters(map[string]any{"region": "westeurope"}), 400, "parameters/region is settled when the instance is ordered"},
+		{"name", "i", parameters(map[string]any{"name": "other"}), 400, "parameters/name is settled"},
+		{"disk", "i", parameters(map[string]any{"volumeSizeGb": 100}), 400, "parameters/volumeSizeGb is settled"},
+		{"machine", "i", parameters(map[string]any{"machineType": "huge"}), 400, "parameters/machineType must be one of"},
+		{"type of a member that is not published", "i", parameters(map[string]any{"maxSurge": "x"}), 400, "parameters/maxSurge must be of type integer"},
+		{"autoscaler with what is stored", "i", parameters(map[string]any{"autoScalerMin": 21}), 400, "/autoScalerMin (21) must not be greater than /autoScalerMax (20, as it is)"},
+		{"administrators", "i", parameters(map[string]any{"administrators": []string{}}), 400, "parameters/administrators must have at least 1 items"},
+		{"OIDC", "i", parameters(map[string]any{"oidc": map[string]any{"issuerURL": "http://x"}}), 400, "parameters/oidc/issuerURL must be an absolute https URL"},
+		{"context", "i", map[string]any{"context": map[string]any{"license_type": 7}}, 400, "context/license_type must be a string"},
+		{"active", "t", map[string]any{"context": map[string]any{"active": "no"}}, 400, "context/active must be true or false"},
+		{"credentials", "i", map[string]any{"context": map[string]any{"sm_operator_credentials": map[string]any{"clientid": "x"}}}, 400, "context/sm_operator_credentials lacks clientsecret, sm_url, url"},
+		{"expired of another plan", "i", parameters(map[string]any{"expired": true}), 400, "for instances of plan trial"},
+		{"expired but active", "t", parameters(map[string]any{"expired": true}), 400, "needs context/active false"},
+		{"expired", "t", parameters(map[string]any{"expired": "yes"}), 400, "parameters/expired must be true or false"},
+		{"plan", "i", map[string]any{"plan_id": aws}, 422, "cannot be changed"},
+		{"maintenance", "i", map[string]any{"maintenance_info": map[string]any{"version": "1.0.0"}}, 422, "maintenance_info was sent"},
+		{"unknown instance", "x", parameters(map[string]any{}), 404, "no such service instance"},
+	} {
+		a := b.patch(tc.id, tc.body)
+		if a.status != tc.status || !strings.Contains(a.text("description"), tc.want) {
+			t.Errorf("%s: status %d %s, want %d and %q", tc.name, a.status, a.raw, tc.status, tc.want)
+		}
+	}
+	equal(t, "instance", before, b.get("i").raw)
+	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 2 {
+		t.Errorf("%d operations", n)
+	}
+	// What is settled may be repeated, as platforms do that always send everything.
+	if a := b.patch("i", parameters(map[string]any{"name": "sample", "region": "eastus"})); a.status != 200 {
+		t.Errorf("repeated: status %d %s", a.status, a.raw)
+	}
+	b.orch.set(func() { b.orch.failing[event.Provision] = true })
+	b.ended("f", b.accepted(b.put("f", order(azure))), "failed")
+	if a := b.patch("f", parameters(map[string]any{"autoScalerMax": 9})); a.status != 422 || !strings.Contains(a.text("description"), "failed") {
+		t.Errorf("failed instance: status %d %s", a.status, a.raw)
+	}
+}
+
+// facts/keb.md section 11, 11.
+func TestUpdateWithoutAContextIsFine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	got := b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
+	equal(t, "context", b.orch.received("i")[0].Context, got.Context)
+	equal(t, "credentials", []string{event.CredentialsServiceManager}, got.Credentials)
+}
+
+func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.hold(true)
+	bodies := []map[string]any{
+		change(parameters(map[string]any{"autoScalerMax": 30})), change(parameters(map[string]any{"autoScalerMax": 30.0, "future": 1})),
+	}
+	answers := b.atOnce(50, func(n int) map[string]any { return bodies[n%2] })
+	operations := map[string]bool{}
+	for _, a := range answers {
+		operations[b.accepted(a)] = true
+	}
+	if len(operations) != 1 {
+		t.Errorf("operations %v", operations)
+	}
+	b.hold(false)
+	for id := range operations {
+		b.ended("i", id, "succeeded")
+	}
+	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'update'`); n != 1 {
+		t.Errorf("%d updates", n)
+	}
+	if n := b.orch.requests("i"); n != 2 {
+		t.Errorf("%d requests were published", n)
+	}
+}
+
+func TestOfFiftyDifferentUpdatesOneIsAccepted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.hold(true)
+	accepted, busy := "", 0
+	for _, a := range b.atOnce(50, func(n int) map[string]any { return change(parameters(map[string]any{"autoScalerMax": 21 + n})) }) {
+		switch {
+		case a.status == 202 && accepted == "":
+			accepted = a.text("operation")
+		case a.status == 422 && a.text("error") == "ConcurrencyError":
+			busy++
+		default:
+			t.Errorf("status %d %s", a.status, a.raw)
+		}
+	}
+	if accepted == "" || busy != 49 {
+		t.Errorf("accepted %q, %d were told to wait", accepted, busy)
+	}
+}
+
+func (b *bench) atOnce(n int, body func(n int) map[string]any) []answer {
+	b.t.Helper()
+	answers, errs := make([]answer, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			answers[i], errs[i] = b.try(http.MethodPatch, "/v2/service_instances/i?accepts_incomplete=true", body(i))
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return answers
+}
+
+// The first GET after last_operation said succeeded shows the new values, however the broker has learnt of it.
+func TestNewValuesAreThereWithTheSuccess(t *testing.T) {
+	t.Parallel()
+	for name, silent := range map[string]bool{"facts": false, "repair": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, func(c *broker.Config) {
+				if silent {
+					c.RepairSilence = 20 * time.Millisecond
+				}
+			})
+			b.provisioned("i")
+			b.orch.set(func() { b.orch.silent = silent })
+			for n := range 30 {
+				b.hold(true)
+				operation := b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 21 + n})))
+				if a := b.get("i"); a.status != 422 {
+					t.Fatalf("while it runs: status %d %s", a.status, a.raw)
+				}
+				b.hold(false)
+				b.ended("i", operation, "succeeded")
+				shown, _ := b.get("i").body["parameters"].(map[string]any)
+				if shown["autoScalerMax"] != float64(21+n) {
+					t.Fatalf("after update %d: %v", n, shown)
+				}
+			}
+			if n := b.count(`SELECT count(*) FROM broker.updates`); n != 0 {
+				t.Errorf("%d updates are left", n)
+			}
+		})
+	}
+}
+
+func TestAFailedUpdateLeavesTheInstanceAsItWas(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	before := b.get("i").raw
+	b.orch.set(func() { b.orch.failing[event.Update] = true })
+	wanted := parameters(map[string]any{"autoScalerMax": 30})
+	b.ended("i", b.accepted(b.patch("i", wanted)), "failed")
+	equal(t, "instance", before, b.get("i").raw)
+	last := b.last("i", "")
+	equal(t, "instance_usable", any(false), last.body["instance_usable"])
+	equal(t, "update_repeatable", any(true), last.body["update_repeatable"])
+	b.orch.set(func() { b.orch.failing[event.Update] = false })
+	got := b.updated("i", wanted)
+	equal(t, "changes", map[string]any{"autoScalerMax": 30.0}, members(t, got.Update.Parameters))
+}
+
+func TestReplacedCredentialsAreSealedAndClaimedByTheUpdateOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	if a := b.patch("i", contextOf(nil)); a.status != 200 {
+		t.Errorf("same credentials: status %d %s", a.status, a.raw)
+	}
+	const secret = "CANARY-second"
+	b.hold(true)
+	operation := b.accepted(b.patch("i", contextOf(map[string]any{"sm_operator_credentials": map[string]any{
+		"clientid": "id", "clientsecret": secret, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
+	}})))
+	testkit.Eventually(t, 5*time.Second, "update", func() bool { return len(b.orch.received("i")) == 2 })
+	got := b.newest("i")
+	equal(t, "changes", &event.Changes{Credentials: []string{event.CredentialsServiceManager}}, got.Update)
+	claimed, err := b.claim("i", operation, event.CredentialsServiceManager)
+	if err != nil || !strings.Contains(string(claimed.Credentials), secret) {
+		t.Errorf("claimed %s, %v", claimed.Credentials, err)
+	}
+	for _, table := range []string{"instances", "operations", "updates", "credentials", "runtimes"} {
+		if n := b.count(`SELECT count(*) FROM broker.` + table + ` t WHERE t::text LIKE '%CANARY%'`); n != 0 {
+			t.Errorf("%d rows of %s hold a secret", n, table)
+		}
+	}
+	b.hold(false)
+	b.ended("i", operation, "succeeded")
+	b.hold(true)
+	deletion := b.accepted(b.delete("i"))
+	claimed, err = b.claim("i", deletion, event.CredentialsServiceManager)
+	if err != nil || !strings.Contains(string(claimed.Credentials), secret) {
+		t.Errorf("afterwards claimed %s, %v", claimed.Credentials, err)
+	}
+	if strings.Contains(b.log.String(), "CANARY") {
+		t.Error("a secret is in the log")
+	}
+}
+
+func TestLicenseTypeIsAnUpdateOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	got := b.updated("i", map[string]any{"context": map[string]any{"license_type": "CUSTOMER", "globalaccount_id": "elsewhere"}})
+	equal(t, "changes", &event.Changes{LicenseType: true}, got.Update)
+	equal(t, "context", event.Context{
+		GlobalAccountID: "ga-1", SubaccountID: "sa-1", UserID: "user@example.org", PlatformRegion: "cf-eu10", Platform: "cloudfoundry",
+		LicenseType: "CUSTOMER",
+	}, got.Context)
+	if a := b.patch("i", map[string]any{"context": map[string]any{"license_type": "CUSTOMER"}}); a.status != 200 {
+		t.Errorf("again: status %d %s", a.status, a.raw)
+	}
+}
+
+func TestAMovedSubaccountKeepsItsSubscription(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
+	b.provisioned("i")
+	move := func(to string) {
+		t.Helper()
+		if a := b.patch("i", map[string]any{"context": map[string]any{"globalaccount_id": to}}); a.status != 200 || a.text("operation") != "" {
+			t.Errorf("to %s: status %d %s", to, a.status, a.raw)
+		}
+	}
+	move("ga-2")
+	move("ga-3")
+	got := b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
+	equal(t, "account", "ga-3", got.Context.GlobalAccountID)
+	equal(t, "subscription", "ga-1", got.Context.SubscriptionGlobalAccountID)
+	move("ga-1")
+	got = b.updated("i", parameters(map[string]any{"autoScalerMax": 10}))
+	equal(t, "account", "ga-1", got.Context.GlobalAccountID)
+	equal(t, "subscription", "", got.Context.SubscriptionGlobalAccountID)
+}
+
+func TestPlanChangesWithItsDefaultsAndWithWhatWasChosen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.PlanChanges = map[string]string{"azure_lite": "azure", "free": "aws|azure"} })
+	b.ended("i", b.accepted(b.put("i", order(azureLite))), "succeeded")
+	got := b.updated("i", map[string]any{"plan_id": azure})
+	equal(t, "plan", event.Plan{ID: azure, Name: "azure"}, got.Plan)
+	equal(t, "plan changes", true, got.Update.Plan)
+	// autoScalerMin 2 and autoScalerMax 10 were the defaults of azure_lite.
+	for name, want := range map[string]any{"autoScalerMin": 3.0, "autoScalerMax": 20.0, "machineType": "Standard_D4_v3"} {
+		equal(t, name, want, members(t, got.Parameters)[name])
+	}
+	equal(t, "licence", "", got.Context.LicenseType)
+	equal(t, "plan_id", azure, b.get("i").text("plan_id"))
+	if a := b.patch("i", map[string]any{"plan_id": azureLite}); a.status != 422 || a.body["update_repeatable"] != false {
+		t.Errorf("back: status %d %s", a.status, a.raw)
+	}
+
+	small := with(order(azureLite), "parameters", map[string]any{"name": "sample", "autoScalerMin": 2})
+	b.ended("j", b.accepted(b.put("j", small)), "succeeded")
+	a := b.patch("j", map[string]any{"plan_id": azure})
+	if a.status != 400 || !strings.Contains(a.text("description"), "parameters/autoScalerMin must be at least 3") {
+		t.Errorf("too small: status %d %s", a.status, a.raw)
+	}
+	b.updated("j", map[string]any{"plan_id": azure, "parameters": map[string]any{"autoScalerMin": 5}})
+
+	b.ended("f", b.accepted(b.put("f", order(free))), "succeeded")
+	if a := b.patch("f", map[string]any{"plan_id": azure}); a.status != 422 {
+		t.Errorf("another provider: status %d %s", a.status, a.raw)
+	}
+	b.updated("f", map[string]any{"plan_id": aws})
+}
+
+func TestKubeconfigOfAnOwnClusterIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	encoded := func(token string) string {
+		return base64.StdEncoding.EncodeToString([]byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+			"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"clusters":[{"name":"k","cluster":{"server":"https://k.example.org"}}],
+			"users":[{"name":"u","user":{"token":"` + token + `"}}]}`))
+	}
+	first := with(order(own), "parameters", map[string]any{
+		"name": "n", "shootName": "s", "shootDomain": "d.example.org", "kubeconfig": encoded("CANARY-1"),
+	})
+	b.ended("i", b.accepted(b.put("i", first)), "succeeded")
+	if a := b.patch("i", parameters(map[string]any{"kubeconfig": encoded("CANARY-1"), "shootName": "s"})); a.status != 200 {
+		t.Errorf("the same: status %d %s", a.status, a.raw)
+	}
+	if a := b.patch("i", parameters(map[string]any{"shootName": "other"})); a.status != 400 {
+		t.Errorf("shoot name: status %d %s", a.status, a.raw)
+	}
+	got := b.updated("i", parameters(map[string]any{"kubeconfig": encoded("CANARY-2")}))
+	equal(t, "changes", &event.Changes{Credentials: []string{event.CredentialsKubeconfig}}, got.Update)
+	if a := b.get("i"); strings.Contains(a.raw, "kubeconfig\":") {
+		t.Errorf("shown is %s", a.raw)
+	}
+}
