@@ -25,6 +25,7 @@ func TestTrialsExpireWhenTheirTimeIsOver(t *testing.T) {
 			{ID: "old-gone", Plan: "trial", State: "deprovisioned", Created: before(15 * day)},
 			{ID: "old-incomplete", Plan: "trial", State: "deprovisionincomplete", Created: before(15 * day)},
 			{ID: "old-expired", Plan: "trial", State: "suspended", Created: before(40 * day), Expired: before(20 * day)},
+			{ID: "old-left", Plan: "trial", State: "failed", Created: before(40 * day), Expired: before(20 * day)},
 			{ID: "just-not", Plan: "trial", State: "succeeded", Created: before(14 * day)},
 			{ID: "just", Plan: "trial", State: "succeeded", Created: before(14*day + time.Second)},
 			{ID: "undated", Plan: "trial", State: "succeeded"},
@@ -37,9 +38,9 @@ func TestTrialsExpireWhenTheirTimeIsOver(t *testing.T) {
 		change func(*jobs.Config)
 		want   []string
 	}{
-		"trial by default": {func(*jobs.Config) {}, []string{"just", "old", "old-failed", "old-suspended"}},
+		"trial by default": {func(*jobs.Config) {}, []string{"just", "old", "old-failed", "old-left", "old-suspended"}},
 		"free as well": {
-			func(c *jobs.Config) { c.ExpiryPlans = []string{"trial", "free"} }, []string{"free-old", "just", "old", "old-failed", "old-suspended"},
+			func(c *jobs.Config) { c.ExpiryPlans = []string{"trial", "free"} }, []string{"free-old", "just", "old", "old-failed", "old-left", "old-suspended"},
 		},
 		"free only, after a week": {
 			func(c *jobs.Config) { c.ExpiryPlans, c.FreeAge = []string{"free"}, 7*day }, []string{"free", "free-old"},

@@ -41,11 +41,13 @@ func TestIncompleteDeprovisioningsAreRetriggeredAndNoOthers(t *testing.T) {
 
 func TestADryRunOnlyAsksWhetherItCouldBeDone(t *testing.T) {
 	t.Parallel()
-	s := newStandin(t, incomplete(2)...)
+	all := incomplete(3)
+	all[2].Running = "op-of-somebody-else"
+	s := newStandin(t, all...)
 	cfg := s.config()
 	cfg.DryRun, cfg.Wait = true, true
 	got := run(t, jobs.DeprovisionRetrigger, cfg)
-	want := jobs.Report{Job: "deprovision-retrigger", DryRun: true, Found: 2, Started: 2, Failed: []jobs.Failure{}}
+	want := jobs.Report{Job: "deprovision-retrigger", DryRun: true, Found: 3, Started: 2, Skipped: 1, Failed: []jobs.Failure{}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}

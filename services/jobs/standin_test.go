@@ -36,6 +36,8 @@ type instance struct {
 	Expired    time.Time
 	// Answer is the status of the first request for it in place of the good one; it is used up by that.
 	Answer []int
+	// Running is the operation that a dry run finds running.
+	Running string
 	// Ends is how its operation ends; "" means succeeded.
 	Ends string
 	// Left is its state after its operation has ended; "" means that it is gone.
@@ -184,7 +186,7 @@ func (s *standin) retrigger(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case i == nil:
 	case r.URL.Query().Get("dry_run") == "true":
-		answer(w, http.StatusOK, map[string]string{})
+		answer(w, http.StatusOK, map[string]any{"dryRun": true, "operation": i.Running})
 	default:
 		s.started(w, i)
 	}

@@ -225,8 +225,8 @@ type accepted struct {
 }
 
 // RetriggerDeprovisioning lets a deprovisioning that has ended without some of its steps run again with those steps, and returns
-// its operation. In a dry run the broker only checks, and the operation is empty. The error is ErrGone or ErrConflict if there is
-// nothing to do any more.
+// its operation, which is the running one if somebody else was faster. In a dry run the broker only checks, and the operation is
+// empty unless one is running. The error is ErrGone or ErrConflict if there is nothing to do any more.
 func (c *Client) RetriggerDeprovisioning(ctx context.Context, instanceID string, dryRun bool) (string, error) {
 	req := extclient.Request{
 		Method: http.MethodPost, Route: "/runtimes/{instance_id}/deprovision-retrigger", Params: []string{instanceID},

@@ -38,6 +38,9 @@ func Run(ctx context.Context, opts batch.Options, b Broker) (batch.Report, error
 		if err != nil {
 			return batch.Skipped, err
 		}
+		if opts.DryRun && operation != "" {
+			return batch.Skipped, nil
+		}
 		outcome, err := batch.Follow(ctx, opts, b, r.InstanceID, operation)
 		if err != nil || outcome != batch.Completed {
 			return outcome, err

@@ -29,8 +29,8 @@ func states() []string {
 	return []string{broker.Succeeded, broker.Failed, broker.Error, broker.Upgrading, broker.Updating, broker.Suspended}
 }
 
-// Run finds the instances of the plans in ages that are older than the age of their plan and have not expired, and lets each
-// expire. In a dry run it only finds them. The error says why the work could not be begun or not be ended; what failed for single
+// Run finds the instances of the plans in ages that are older than the age of their plan, and lets each expire that has not, or whose
+// suspension was refused or failed when it did. In a dry run it only finds them. The error says why the work could not be begun or not be ended; what failed for single
 // instances is in the report.
 func Run(ctx context.Context, opts batch.Options, ages map[string]time.Duration, b Broker, now func() time.Time) (batch.Report, error) {
 	report := batch.Report{Job: Name, DryRun: opts.DryRun, Failed: []batch.Failure{}}
@@ -41,8 +41,9 @@ func Run(ctx context.Context, opts batch.Options, ages map[string]time.Duration,
 	at := now()
 	due := slices.DeleteFunc(listed, func(r broker.Runtime) bool {
 		age, ok := ages[r.PlanName]
+		done := !r.Status.ExpiredAt.IsZero() && r.Status.State == broker.Suspended
 		// Without its age an instance must not be taken for an old one.
-		return !ok || r.Status.CreatedAt.IsZero() || !r.Status.ExpiredAt.IsZero() || at.Sub(r.Status.CreatedAt) <= age
+		return !ok || done || r.Status.CreatedAt.IsZero() || at.Sub(r.Status.CreatedAt) <= age
 	})
 	return batch.Run(ctx, report, opts.Parallel, due, broker.Runtime.ID, func(ctx context.Context, r broker.Runtime) (batch.Outcome, error) {
 		if opts.DryRun {
