@@ -1,0 +1,386 @@
+package broker_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+func active(on bool) map[string]any { return map[string]any{"context": map[string]any{"active": on}} }
+
+func expired() map[string]any {
+	return map[string]any{"context": map[string]any{"active": false}, "parameters": map[string]any{"expired": true}}
+}
+
+func (b *bench) trial(id string) {
+	b.t.Helper()
+	b.ended(id, b.accepted(b.put(id, order(trial))), "succeeded")
+}
+
+// suspended is an instance that has been suspended, and the operation that did it.
+func (b *bench) suspended(id string) string {
+	b.t.Helper()
+	b.trial(id)
+	operation := b.accepted(b.patch(id, active(false)))
+	b.ended(id, operation, "succeeded")
+	return operation
+}
+
+func (b *bench) status(id string) any {
+	b.t.Helper()
+	return b.labels(id)["Status"]
+}
+
+func (b *bench) fail(t event.OperationType, on bool) { b.orch.set(func() { b.orch.failing[t] = on }) }
+
+func TestASuspendedTrialStaysWithoutItsRuntime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.trial("i")
+	first := b.newest("i")
+	equal(t, "status", nil, b.status("i"))
+	b.hold(true)
+	operation := b.accepted(b.patch("i", active(false)))
+	equal(t, "status", any("being suspended"), b.status("i"))
+	equal(t, "again", operation, b.accepted(b.patch("i", active(false))))
+	equal(t, "expired meanwhile", operation, b.accepted(b.patch("i", expired())))
+	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})); a.status != 200 {
+		t.Errorf("update of an expired instance: status %d %s", a.status, a.raw)
+	}
+	b.hold(false)
+	b.ended("i", operation, "succeeded")
+	got := b.newest("i")
+	if got.Type != event.Deprovision || !got.Temporary || got.Runtime != first.Runtime {
+		t.Errorf("requested was %+v", got)
+	}
+	equal(t, "status", any("suspended"), b.status("i"))
+	if last := b.last("i", ""); last.text("description") != "suspension succeeded" {
+		t.Errorf("last operation %s", last.raw)
+	}
+	if a := b.patch("i", active(false)); a.status != 200 || a.text("operation") != "" {
+		t.Errorf("again afterwards: status %d %s", a.status, a.raw)
+	}
+	if n := b.orch.requests("i"); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+	// The order of a platform that asks once more is still the same.
+	if a := b.put("i", order(trial)); a.status != 200 {
+		t.Errorf("PUT: status %d %s", a.status, a.raw)
+	}
+}
+
+func TestUnsuspensionBringsTheRuntimeBackUnderItsName(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.suspended("i")
+	first := b.orch.received("i")[0]
+	if a := b.patch("i", map[string]any{
+		"context": map[string]any{"active": false}, "parameters": map[string]any{"administrators": []string{"a@example.org"}},
+	}); a.status != 200 || a.text("operation") != "" {
+		t.Errorf("update of a suspended instance: status %d %s", a.status, a.raw)
+	}
+	b.hold(true)
+	operation := b.accepted(b.patch("i", active(true)))
+	equal(t, "again", operation, b.accepted(b.patch("i", active(true))))
+	equal(t, "status", any("being unsuspended"), b.status("i"))
+	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"b"}})); a.text("error") != "ConcurrencyError" {
+		t.Errorf("update meanwhile: status %d %s", a.status, a.raw)
+	}
+	b.hold(false)
+	b.ended("i", operation, "succeeded")
+	got := b.newest("i")
+	if got.Type != event.Provision || got.Temporary {
+		t.Errorf("requested was %+v", got)
+	}
+	equal(t, "runtime", first.Runtime, got.Runtime)
+	equal(t, "parameters", any([]any{"a@example.org"}), members(t, got.Parameters)["administrators"])
+	equal(t, "status", nil, b.status("i"))
+	// An active instance that is told so is updated as any other.
+	change := parameters(map[string]any{"administrators": []string{"c@example.org"}})
+	change["context"] = map[string]any{"active": true}
+	b.updated("i", change)
+}
+
+func TestOnlyTrialsAreSuspended(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	if a := b.patch("i", active(false)); a.status != 200 || a.text("operation") != "" {
+		t.Errorf("status %d %s", a.status, a.raw)
+	}
+	if n := b.orch.requests("i"); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestWhatFailedMayBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.trial("i")
+	b.fail(event.Deprovision, true)
+	first := b.accepted(b.patch("i", active(false)))
+	b.ended("i", first, "failed")
+	equal(t, "status", any("suspension failed"), b.status("i"))
+	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})); a.status != 422 {
+		t.Errorf("update: status %d %s", a.status, a.raw)
+	}
+	b.fail(event.Deprovision, false)
+	second := b.accepted(b.patch("i", active(false)))
+	if second == first {
+		t.Error("a failed suspension is repeated by nothing")
+	}
+	b.ended("i", second, "succeeded")
+
+	b.fail(event.Provision, true)
+	b.ended("i", b.accepted(b.patch("i", active(true))), "failed")
+	equal(t, "status", any("unsuspension failed"), b.status("i"))
+	b.fail(event.Provision, false)
+	b.ended("i", b.accepted(b.patch("i", active(true))), "succeeded")
+
+	// After a failed suspension the runtime may also be wanted back.
+	b.fail(event.Deprovision, true)
+	b.ended("i", b.accepted(b.patch("i", active(false))), "failed")
+	b.fail(event.Deprovision, false)
+	b.ended("i", b.accepted(b.patch("i", active(true))), "succeeded")
+	equal(t, "status", nil, b.status("i"))
+}
+
+func TestAChangeOfMindIsFollowed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.trial("i")
+	b.hold(true)
+	suspension := b.accepted(b.patch("i", active(false)))
+	back := b.accepted(b.patch("i", active(true)))
+	again := b.accepted(b.patch("i", active(false)))
+	if suspension == back || back == again || suspension == again {
+		t.Errorf("operations %s, %s, %s", suspension, back, again)
+	}
+	if last := b.last("i", back); last.text("state") != "failed" || !strings.Contains(last.text("description"), "removal of the runtime") {
+		t.Errorf("superseded: %s", last.raw)
+	}
+	b.hold(false)
+	b.ended("i", suspension, "succeeded")
+	b.ended("i", again, "succeeded")
+	equal(t, "status", any("suspended"), b.status("i"))
+}
+
+func TestSuspensionWaitsForNothingElse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.hold(true)
+	provisioning := b.accepted(b.put("i", order(trial)))
+	if a := b.patch("i", active(false)); a.status != 422 || a.text("error") != "ConcurrencyError" {
+		t.Errorf("while provisioning: status %d %s", a.status, a.raw)
+	}
+	b.hold(false)
+	b.ended("i", provisioning, "succeeded")
+	b.hold(true)
+	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})))
+	if a := b.patch("i", active(false)); a.status != 422 || a.text("error") != "ConcurrencyError" {
+		t.Errorf("while updating: status %d %s", a.status, a.raw)
+	}
+	b.hold(false)
+	b.ended("i", update, "succeeded")
+}
+
+func TestASuspendedInstanceIsDeprovisioned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.suspended("i")
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+	if got := b.newest("i"); got.Type != event.Deprovision || got.Temporary {
+		t.Errorf("requested was %+v", got)
+	}
+	if a := b.get("i"); a.status != 404 {
+		t.Errorf("GET: status %d %s", a.status, a.raw)
+	}
+	if a := b.delete("i"); a.status != 410 {
+		t.Errorf("DELETE: status %d %s", a.status, a.raw)
+	}
+	if a := b.patch("i", active(true)); a.status != 404 {
+		t.Errorf("PATCH: status %d %s", a.status, a.raw)
+	}
+	b.trial("i")
+
+	// Also while the suspension runs.
+	b.hold(true)
+	suspension := b.accepted(b.patch("i", active(false)))
+	deletion := b.accepted(b.delete("i"))
+	if a := b.patch("i", active(true)); a.status != 422 || a.text("error") != "ConcurrencyError" {
+		t.Errorf("PATCH: status %d %s", a.status, a.raw)
+	}
+	if suspension == deletion {
+		t.Error("the deletion is only a suspension")
+	}
+	b.hold(false)
+	b.ended("i", deletion, "succeeded")
+	if n := b.count(`SELECT count(*) FROM broker.instances`); n != 0 {
+		t.Errorf("%d instances are left", n)
+	}
+}
+
+func (b *bench) expire(id string) answer {
+	b.t.Helper()
+	return b.send(http.MethodPut, "/expire/service_instance/"+id, nil)
+}
+
+// aged makes instances older than they are.
+func (b *bench) aged(id, by string) {
+	b.t.Helper()
+	if _, err := b.db.Exec(`UPDATE broker.instances SET created_at = created_at - $2::interval WHERE id = $1`, id, by); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestExpiryOfOldInstances(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.TrialDocumentation = "https://docs.example.org/trial" })
+	b.trial("t")
+	b.provisioned("i")
+	b.ended("f", b.accepted(b.put("f", order(free))), "succeeded")
+	for _, tc := range []struct {
+		id     string
+		status int
+		want   string
+	}{
+		{"t", 400, "not old enough"}, {"f", 400, "not old enough"}, {"i", 400, "instances of plan azure do not expire"},
+		{"x", 404, "no such service instance"}, {"a%00b", 404, "no such service instance"},
+	} {
+		if a := b.expire(tc.id); a.status != tc.status || !strings.Contains(a.text("description"), tc.want) {
+			t.Errorf("%s: status %d %s, want %d and %q", tc.id, a.status, a.raw, tc.status, tc.want)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.server.URL+"/expire/service_instance/t", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := b.server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 401 || res.Header.Get("WWW-Authenticate") == "" {
+		t.Errorf("without credentials: status %d", res.StatusCode)
+	}
+
+	equal(t, "label", any("Your cluster expires in 13 days."), b.labels("t")["Trial expiration details"])
+	equal(t, "label", any("https://docs.example.org/trial"), b.labels("t")["Trial documentation"])
+	equal(t, "label of free", nil, b.labels("f")["Trial expiration details"])
+	b.aged("t", "12 days")
+	equal(t, "label", any("Your cluster expires tomorrow."), b.labels("t")["Trial expiration details"])
+	b.aged("t", "30 hours")
+	equal(t, "label", any("Your cluster expires today."), b.labels("t")["Trial expiration details"])
+	b.aged("t", "1 day")
+	b.aged("f", "31 days")
+	for _, id := range []string{"t", "f"} {
+		operation := b.accepted(b.expire(id))
+		b.ended(id, operation, "succeeded")
+		if got := b.newest(id); got.ID != operation || !got.Temporary {
+			t.Errorf("requested was %+v", got)
+		}
+		equal(t, "status", any("suspended"), b.status(id))
+		equal(t, "again", operation, b.accepted(b.expire(id)))
+		if a := b.patch(id, active(true)); a.status != 200 || a.text("operation") != "" {
+			t.Errorf("%s is brought back: status %d %s", id, a.status, a.raw)
+		}
+	}
+	if label := b.labels("t")["Trial expiration details"]; !strings.Contains(label.(string), "has expired") {
+		t.Errorf("label %v", label)
+	}
+	if n := b.orch.requests("t"); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+	b.ended("t", b.accepted(b.delete("t")), "succeeded")
+	if a := b.expire("t"); a.status != 404 {
+		t.Errorf("deleted: status %d %s", a.status, a.raw)
+	}
+}
+
+func TestExpiryIsKeptAlthoughTheSuspensionHasToWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.trial("i")
+	b.hold(true)
+	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})))
+	if a := b.patch("i", expired()); a.status != 422 || a.text("error") != "ConcurrencyError" {
+		t.Errorf("PATCH: status %d %s", a.status, a.raw)
+	}
+	if a := b.expire("i"); a.status != 422 || a.text("error") != "ConcurrencyError" {
+		t.Errorf("PUT: status %d %s", a.status, a.raw)
+	}
+	var at time.Time
+	if err := b.db.Get(&at, `SELECT expired_at FROM broker.instances`); err != nil {
+		t.Fatal(err)
+	}
+	b.hold(false)
+	b.ended("i", update, "succeeded")
+	b.ended("i", b.accepted(b.patch("i", expired())), "succeeded")
+	if n := b.count(`SELECT count(*) FROM broker.instances WHERE expired_at = $1`, at); n != 1 {
+		t.Error("it has expired twice")
+	}
+	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE expired_at = $1 AND state = 'suspended'`, at); n != 1 {
+		t.Error("the list of runtimes does not know")
+	}
+}
+
+func TestOneTrialForAGlobalAccount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.SingleTrial = true })
+	b.provisioned("other")
+	answers := make([]answer, 8)
+	var all sync.WaitGroup
+	for n := range answers {
+		all.Go(func() {
+			a, err := b.try(http.MethodPut, "/v2/service_instances/t"+strconv.Itoa(n)+"?accepts_incomplete=true", order(trial))
+			if err != nil {
+				a.raw = err.Error()
+			}
+			answers[n] = a
+		})
+	}
+	all.Wait()
+	accepted := 0
+	for _, a := range answers {
+		switch {
+		case a.status == 202:
+			accepted++
+		case a.status != 422 || !strings.Contains(a.text("description"), "only one is allowed"):
+			t.Errorf("status %d %s", a.status, a.raw)
+		}
+	}
+	if accepted != 1 {
+		t.Errorf("%d trials were accepted", accepted)
+	}
+	var id string
+	if err := b.db.Get(&id, `SELECT id FROM broker.instances WHERE plan_name = 'trial'`); err != nil {
+		t.Fatal(err)
+	}
+	if a := b.put(id, order(trial)); a.status != 200 && a.status != 202 {
+		t.Errorf("the same trial: status %d %s", a.status, a.raw)
+	}
+	elsewhere := order(trial)
+	elsewhere["context"] = contextOf(map[string]any{"globalaccount_id": "ga-2"})["context"]
+	b.accepted(b.put("y", elsewhere))
+	b.ended(id, b.accepted(b.delete(id)), "succeeded")
+	b.trial("z")
+}
+
+func TestLabelsAndTheUserAgentOfADeletion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.PublicURL = "https://keb.example.org/" })
+	a := b.put("i", order(azure))
+	m, _ := a.body["metadata"].(map[string]any)
+	equal(t, "labels", any(map[string]any{"Name": "sample", "KubeconfigURL": "https://keb.example.org/kubeconfig/i"}), m["labels"])
+	b.ended("i", b.accepted(a), "succeeded")
+	path := "/v2/service_instances/i?accepts_incomplete=true&service_id=" + serviceID + "&plan_id=" + azure
+	b.ended("i", b.accepted(b.send(http.MethodDelete, path, nil, "User-Agent", "accountcleanup-job")), "succeeded")
+	testkit.Eventually(t, time.Second, "request", func() bool { return b.newest("i").UserAgent == "accountcleanup-job" })
+}
