@@ -86,6 +86,9 @@ func TestLMSSignsACertificateWhenTheTenantIsReady(t *testing.T) {
 		t.Errorf("a tenant that is due is %v", got)
 	}
 	callback := text(t, w.must(200, "POST", tenant+"/certs", map[string]any{"csr": request}, lmsToken), "callbackUrl")
+	if again := text(t, w.must(200, "POST", tenant+"/certs", map[string]any{"csr": request}, lmsToken), "callbackUrl"); again != callback {
+		t.Errorf("the same request gets another certificate: %s, %s", callback, again)
+	}
 	path, ours := strings.CutPrefix(callback, w.url)
 	if !ours {
 		t.Fatalf("callback %s is elsewhere", callback)

@@ -18,15 +18,18 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/btp"
 	"github.com/kyma-project/keb/services/step-workers/busola"
 	"github.com/kyma-project/keb/services/step-workers/edp"
+	"github.com/kyma-project/keb/services/step-workers/eventhubs"
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 	"github.com/kyma-project/keb/services/step-workers/ias"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 	"github.com/kyma-project/keb/services/step-workers/lifecyclemanager"
+	"github.com/kyma-project/keb/services/step-workers/lms"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 	"github.com/kyma-project/keb/services/step-workers/runtimeaccess"
+	"github.com/kyma-project/keb/services/step-workers/servicemanager"
 	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
@@ -82,6 +85,9 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	add(&b, reconciler.Name, reconciler.Steps, b.reconciler)
 	add(&b, lifecyclemanager.Name, lifecyclemanager.Steps, b.lifecycleManager)
 	add(&b, ias.Name, ias.Steps, b.ias)
+	add(&b, lms.Name, lms.Steps, b.lms)
+	add(&b, eventhubs.Name, eventhubs.Steps, b.eventHubs)
+	add(&b, servicemanager.Name, servicemanager.Steps, b.serviceManager)
 	add(&b, spc.Name, spc.Steps, b.spc)
 	answers(&b, runtimeaccess.Name, runtimeaccess.Questions, b.runtimeAccess)
 	return b.services, errors.Join(b.errs...)
@@ -152,7 +158,22 @@ func (b *builder) edp(c *edp.Config) {
 
 func (b *builder) ias(c *ias.Config) {
 	c.URL, c.Username, c.Password = b.base+"/ias", b.credential, b.credential
-	c.RetryInterval, c.Timeout = b.poll, callTimeout
+	c.RetryInterval, c.RegistrationInterval, c.Timeout = b.poll, b.poll, callTimeout
+}
+
+func (b *builder) lms(c *lms.Config) {
+	c.URL, c.Token, c.Timeout = b.base+"/lms", b.credential, callTimeout
+	c.TenantInterval, c.CertificateInterval = b.poll, b.poll
+}
+
+func (b *builder) eventHubs(c *eventhubs.Config) {
+	c.URL, c.LoginURL, c.Timeout = b.base+"/azure", b.base+"/azure", callTimeout
+	c.ClientID, c.ClientSecret = b.credential, b.credential
+	c.RetryInterval, c.PollInterval = b.poll, b.poll
+}
+
+func (b *builder) serviceManager(c *servicemanager.Config) {
+	c.Username, c.Password, c.RetryInterval = b.credential, b.credential, b.poll
 }
 
 func (b *builder) kyma(c *kyma.Config) {

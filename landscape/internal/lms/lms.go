@@ -199,6 +199,7 @@ func (s *System) status(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, map[string]any{"kibanaDNSResolves": ready, "elasticsearchDNSResolves": ready, "kibanaState": state})
 }
 
+// sign has a certificate made. That the same CSR gets the same certificate is an assumption, as for the tenants.
 func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	t, ok := s.tenant(w, r)
 	if !ok {
@@ -220,8 +221,15 @@ func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	c.ID, c.Tenant, c.SignedAt = uuid.NewString(), t.ID, s.now().Add(s.cfg.SignTime)
-	if err := s.Update(func(tx *journal.Tx) error { return s.certificates.Put(tx, c.ID, c) }); err != nil {
+	c.ID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(t.ID+body.CSR)).String()
+	c.Tenant, c.SignedAt = t.ID, s.now().Add(s.cfg.SignTime)
+	err = s.Update(func(tx *journal.Tx) error {
+		if _, ok := s.certificates.Get(c.ID); ok {
+			return nil
+		}
+		return s.certificates.Put(tx, c.ID, c)
+	})
+	if err != nil {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return
 	}

@@ -14,16 +14,24 @@ type Config struct {
 	Username string `env:"KEB_IAS_USERNAME" envDefault:"keb"`
 	Password string `env:"KEB_IAS_PASSWORD" envDefault:"keb"`
 	// PasswordFile names a file with the password, which wins.
-	PasswordFile  string        `env:"KEB_IAS_PASSWORD_FILE,file"`
-	Timeout       time.Duration `env:"KEB_IAS_TIMEOUT" envDefault:"30s"`
-	RetryInterval time.Duration `env:"KEB_IAS_RETRY_INTERVAL" envDefault:"5s"`
+	PasswordFile string        `env:"KEB_IAS_PASSWORD_FILE,file"`
+	Timeout      time.Duration `env:"KEB_IAS_TIMEOUT" envDefault:"30s"`
+	// RetryInterval is for IAS_Deregistration, RegistrationInterval for IAS_Registration.
+	RetryInterval        time.Duration `env:"KEB_IAS_RETRY_INTERVAL" envDefault:"5s"`
+	RegistrationInterval time.Duration `env:"KEB_IAS_REGISTRATION_INTERVAL" envDefault:"10s"`
+	// IdentityProvider is the name of the identity provider where people log in to Grafana.
+	IdentityProvider string `env:"KEB_IAS_IDENTITY_PROVIDER" envDefault:"SAP"`
 }
 
 // Validate names every field that cannot work.
 func (c Config) Validate() error {
 	err := extclient.CheckURL("KEB_IAS_URL", c.URL)
-	if c.RetryInterval <= 0 {
-		err = errors.Join(err, fmt.Errorf("KEB_IAS_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
+	for name, d := range map[string]time.Duration{
+		"KEB_IAS_RETRY_INTERVAL": c.RetryInterval, "KEB_IAS_REGISTRATION_INTERVAL": c.RegistrationInterval,
+	} {
+		if d <= 0 {
+			err = errors.Join(err, fmt.Errorf("%s is %s: want more than 0", name, d))
+		}
 	}
 	return err
 }

@@ -22,5 +22,5 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []worker.Step{deregistration{cfg, c}}, nil
+	return []worker.Step{registration{cfg, c}, deregistration{cfg, c}}, nil
 }

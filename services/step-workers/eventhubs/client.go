@@ -1,0 +1,157 @@
+package eventhubs
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+)
+
+// Routes of the Azure Resource Manager.
+const (
+	groupsRoute    = "/subscriptions/{subscription}/resourceGroups"
+	groupRoute     = groupsRoute + "/{group}"
+	namespaceRoute = groupRoute + "/providers/Microsoft.EventHub/namespaces/{namespace}"
+	keysRoute      = namespaceRoute + "/authorizationRules/RootManageSharedAccessKey/listKeys"
+)
+
+// Versions of the APIs.
+const (
+	groupsVersion    = "2021-04-01"
+	eventHubsVersion = "2021-11-01"
+)
+
+// States of what Azure makes and deletes.
+const (
+	stateSucceeded = "Succeeded"
+	stateDeleting  = "Deleting"
+	stateFailed    = "Failed"
+)
+
+// tagInstance is the tag by which what belongs to an instance is found again.
+const tagInstance = "InstanceID"
+
+// resource is the part of a resource group or a namespace that the steps need.
+type resource struct {
+	Name       string            `json:"name"`
+	Location   string            `json:"location"`
+	Tags       map[string]string `json:"tags"`
+	Properties struct {
+		State string `json:"provisioningState"`
+	} `json:"properties"`
+}
+
+type client struct {
+	http         *extclient.Client
+	subscription string
+	cfg          Config
+}
+
+func newClient(cfg Config, deps extclient.Deps) (*client, error) {
+	tokens := extclient.ClientCredentials(extclient.TokenConfig{
+		URL:      strings.TrimRight(cfg.LoginURL, "/") + "/" + url.PathEscape(cfg.TenantID) + "/oauth2/v2.0/token",
+		ClientID: cfg.ClientID, ClientSecret: setup.Secret(cfg.ClientSecret, cfg.ClientSecretFile), Scopes: []string{cfg.Scope},
+	}, deps)
+	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
+	if err != nil {
+		return nil, err
+	}
+	return &client{http: c, subscription: cfg.SubscriptionID, cfg: cfg}, nil
+}
+
+func version(v string) url.Values { return url.Values{"api-version": {v}} }
+
+// groupOf is the resource group of an instance, found by its tag; nil when there is none.
+func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, error) {
+	query := version(groupsVersion)
+	query.Set("$filter", "tagName eq '"+tagInstance+"' and tagValue eq '"+strings.ReplaceAll(instanceID, "'", "''")+"'")
+	var got struct {
+		Value *[]resource `json:"value"`
+	}
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: groupsRoute, Params: []string{c.subscription}, Query: query}, &got)
+	if err != nil {
+		return nil, err
+	}
+	if got.Value == nil {
+		return nil, &extclient.AnswerError{System: component, Method: http.MethodGet, Route: groupsRoute, Err: errors.New("value is missing")}
+	}
+	for _, g := range *got.Value {
+		// What a filter finds is not worth a deletion before it is looked at.
+		if g.Tags[tagInstance] == instanceID && g.Name != "" {
+			return &g, nil
+		}
+	}
+	return nil, nil
+}
+
+// createGroup makes a resource group; one of that name that is there stays.
+func (c *client) createGroup(ctx context.Context, name, location string, tags map[string]string) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPut, Route: groupRoute, Params: []string{c.subscription, name}, Query: version(groupsVersion),
+		Body: map[string]any{"location": location, "tags": tags},
+	}, nil)
+}
+
+// deleteGroup starts the deletion of a resource group with all that is in it. It returns when to look again, 0 when Azure does not
+// say, and whether the group is gone already.
+func (c *client) deleteGroup(ctx context.Context, name string) (after time.Duration, gone bool, err error) {
+	err = c.http.Do(ctx, extclient.Request{
+		Method: http.MethodDelete, Route: groupRoute, Params: []string{c.subscription, name}, Query: version(groupsVersion),
+		Accept: []int{http.StatusOK, http.StatusAccepted, http.StatusNoContent, http.StatusNotFound},
+		Answered: func(status int, header http.Header) {
+			after, gone = extclient.RetryAfter(header), status == http.StatusNotFound
+		},
+	}, nil)
+	return after, gone, err
+}
+
+// namespace is the Event Hubs namespace of that name; nil when there is none.
+func (c *client) namespace(ctx context.Context, group, name string) (*resource, error) {
+	var got resource
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodGet, Route: namespaceRoute, Params: []string{c.subscription, group, name}, Query: version(eventHubsVersion),
+	}, &got)
+	if extclient.IsStatus(err, http.StatusNotFound) {
+		return nil, nil
+	}
+	if err == nil && got.Properties.State == "" {
+		err = &extclient.AnswerError{System: component, Method: http.MethodGet, Route: namespaceRoute, Err: errors.New("provisioningState is missing")}
+	}
+	return &got, err
+}
+
+// createNamespace starts the creation of a namespace, with Kafka.
+func (c *client) createNamespace(ctx context.Context, group, name, location string, tags map[string]string) (*resource, error) {
+	var got resource
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPut, Route: namespaceRoute, Params: []string{c.subscription, group, name}, Query: version(eventHubsVersion),
+		Body: map[string]any{
+			"location": location, "tags": tags,
+			"sku": map[string]any{"name": c.cfg.SKU, "tier": c.cfg.SKU, "capacity": c.cfg.ThroughputUnits},
+			"properties": map[string]any{
+				"kafkaEnabled": true, "isAutoInflateEnabled": c.cfg.MaxThroughputUnits > c.cfg.ThroughputUnits,
+				"maximumThroughputUnits": c.cfg.MaxThroughputUnits,
+			},
+		},
+	}, &got)
+	return &got, err
+}
+
+// connectionString is the key of a namespace, with its address. It is a secret.
+func (c *client) connectionString(ctx context.Context, group, name string) (string, error) {
+	var got struct {
+		ConnectionString string `json:"primaryConnectionString"`
+	}
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPost, Route: keysRoute, Params: []string{c.subscription, group, name}, Query: version(eventHubsVersion), Sensitive: true,
+	}, &got)
+	if err == nil && got.ConnectionString == "" {
+		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: keysRoute, Err: errors.New("primaryConnectionString is missing")}
+	}
+	return got.ConnectionString, err
+}

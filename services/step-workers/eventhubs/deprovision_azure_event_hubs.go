@@ -1,0 +1,61 @@
+package eventhubs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// deprovision deletes the resource group of the instance's Event Hubs and waits until it is gone. When that takes longer than the
+// process allows, Azure goes on alone, and the next deprovisioning looks at what came of it.
+type deprovision struct{ *shared }
+
+// Name implements worker.Step.
+func (deprovision) Name() string { return "Deprovision_Azure_Event_Hubs" }
+
+// Describe implements worker.Described.
+func (deprovision) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Deletes the resource group of the instance's Event Hubs, and waits until it is gone.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET " + groupsRoute},
+			{System: component, Operation: "DELETE " + groupRoute},
+		},
+		Details: []string{"resourceGroup"},
+	}
+}
+
+// Run implements worker.Step.
+func (s deprovision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	var d Details
+	if err := op.Details(Name, &d); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	group, err := s.azure.groupOf(ctx, op.InstanceID)
+	switch {
+	case err != nil:
+		return s.failed(op, fmt.Errorf("look up the resource group: %w", err))
+	case group == nil && d.ResourceGroup == "":
+		return worker.Skip(op, "the instance has no Event Hubs")
+	case group == nil:
+		log.Info("resource group is gone", "resource_group", d.ResourceGroup)
+		return op, 0, op.SaveDetails(map[string]any{"resourceGroup": nil})
+	}
+	after := time.Duration(0)
+	if group.Properties.State != stateDeleting {
+		gone := false
+		if after, gone, err = s.azure.deleteGroup(ctx, group.Name); err != nil {
+			return s.failed(op, fmt.Errorf("delete the resource group: %w", err))
+		}
+		if gone {
+			return op, 0, op.SaveDetails(map[string]any{"resourceGroup": nil})
+		}
+		log.Info("deletion of the resource group started", "resource_group", group.Name)
+	}
+	return worker.Wait(op, cmp.Or(after, s.cfg.PollInterval), "the resource group is being deleted")
+}

@@ -1,0 +1,143 @@
+package eventhubs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// Kyma components that get the overrides.
+const (
+	ComponentEventing = "knative-eventing"
+	ComponentKafka    = "knative-eventing-kafka"
+)
+
+// kafkaPort is where Event Hubs speak Kafka.
+const kafkaPort = "9093"
+
+// provision makes the Event Hubs of the instance, and lets the Kafka channel of its runtime use them.
+type provision struct{ *shared }
+
+// Name implements worker.Step.
+func (provision) Name() string { return "Provision_Azure_Event_Hubs" }
+
+// Describe implements worker.Described.
+func (provision) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Makes an Event Hubs namespace in a resource group of its own, and sets the overrides with which Kafka channels use it.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET " + groupsRoute},
+			{System: component, Operation: "PUT " + groupRoute},
+			{System: component, Operation: "GET " + namespaceRoute},
+			{System: component, Operation: "PUT " + namespaceRoute},
+			{System: component, Operation: "POST " + keysRoute},
+		},
+		Details:     []string{"resourceGroup"},
+		StageMemory: []string{"overrides:" + ComponentEventing, "overrides:" + ComponentKafka},
+	}
+}
+
+// names are those that Azure takes for a namespace.
+var names = regexp.MustCompile(`^[a-z][a-z0-9-]{4,48}[a-z0-9]$`)
+
+// Run implements worker.Step.
+func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	ordered, err := provisioner.Ordered(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if ordered {
+		return worker.Skip(op, provisioner.AlreadyOrdered)
+	}
+	name := "k" + strings.ToLower(op.InstanceID)
+	if !names.MatchString(name) {
+		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
+			"instance id %q: Azure takes no namespace named %q, want at most 49 letters, digits and \"-\"", op.InstanceID, name)})
+	}
+	location := s.cfg.Location
+	if strings.EqualFold(op.Runtime.Provider, "azure") && op.Runtime.Region != "" {
+		location = op.Runtime.Region
+	}
+	tags := map[string]string{"SubAccountID": op.Context.SubaccountID, tagInstance: op.InstanceID, "OperationID": op.ID}
+	group, err := s.azure.groupOf(ctx, op.InstanceID)
+	if err != nil {
+		return s.failed(op, fmt.Errorf("look up the resource group: %w", err))
+	}
+	switch {
+	case group == nil:
+		if err := s.azure.createGroup(ctx, name, location, tags); err != nil {
+			return s.failed(op, fmt.Errorf("create the resource group: %w", err))
+		}
+		log.Info("resource group created", "resource_group", name)
+		group = &resource{Name: name}
+	case group.Properties.State == stateDeleting:
+		return worker.Wait(op, s.cfg.PollInterval, "the former Event Hubs of the instance are being deleted")
+	}
+	if err := op.SaveDetails(Details{ResourceGroup: group.Name}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	namespace, err := s.azure.namespace(ctx, group.Name, name)
+	if err != nil {
+		return s.failed(op, fmt.Errorf("look up the Event Hubs namespace: %w", err))
+	}
+	if namespace == nil {
+		if namespace, err = s.azure.createNamespace(ctx, group.Name, name, location, tags); err != nil {
+			return s.failed(op, fmt.Errorf("create the Event Hubs namespace: %w", err))
+		}
+		log.Info("Event Hubs namespace created", "namespace", name)
+	}
+	switch namespace.Properties.State {
+	case stateSucceeded:
+	case stateFailed:
+		return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonState, Message: "the creation of the Event Hubs namespace has failed"})
+	default:
+		return worker.Wait(op, s.cfg.PollInterval, "the Event Hubs namespace is being created")
+	}
+	secret, err := s.azure.connectionString(ctx, group.Name, name)
+	if err != nil {
+		return s.failed(op, fmt.Errorf("get the keys of the Event Hubs namespace: %w", err))
+	}
+	host, ok := endpoint(secret)
+	if !ok {
+		return outcome.Again(op, component, s.cfg.RetryInterval, &extclient.AnswerError{
+			System: component, Method: "POST", Route: keysRoute, Err: fmt.Errorf("primaryConnectionString has no endpoint sb://<host>/"),
+		})
+	}
+	setOverrides(op, host, secret)
+	return op, 0, nil
+}
+
+// endpoint is the host in a connection string.
+func endpoint(connectionString string) (string, bool) {
+	for part := range strings.SplitSeq(connectionString, ";") {
+		if host, ok := strings.CutPrefix(part, "Endpoint=sb://"); ok {
+			host = strings.TrimSuffix(host, "/")
+			return host, host != ""
+		}
+	}
+	return "", false
+}
+
+func setOverrides(op worker.Operation, host, connectionString string) {
+	op.SetOverrides(ComponentEventing, []worker.Override{
+		{Key: "knative-eventing.channel.default.apiVersion", Value: "knativekafka.kyma-project.io/v1alpha1"},
+		{Key: "knative-eventing.channel.default.kind", Value: "KafkaChannel"},
+	})
+	op.SetOverrides(ComponentKafka, []worker.Override{
+		{Key: "kafka.brokers.hostname", Value: host},
+		{Key: "kafka.brokers.port", Value: kafkaPort},
+		{Key: "kafka.namespace", Value: "knative-eventing"},
+		{Key: "kafka.username", Value: "$ConnectionString"},
+		{Key: "kafka.password", Value: connectionString, Secret: true},
+		{Key: "kafka.secretName", Value: "knative-kafka"},
+		{Key: "environment.kafkaProvider", Value: "azure"},
+	})
+}

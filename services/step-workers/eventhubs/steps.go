@@ -1,0 +1,57 @@
+package eventhubs
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// Name is the name of the worker and of its part of the details.
+const Name = "event-hubs"
+
+const component = "azure"
+
+// Details is what the worker saves about an instance.
+type Details struct {
+	// ResourceGroup is the group that the Event Hubs namespace is in.
+	ResourceGroup string `json:"resourceGroup,omitempty"`
+}
+
+// Deps is what the steps need besides the configuration.
+type Deps = extclient.Deps
+
+type shared struct {
+	cfg   Config
+	azure *client
+}
+
+// Steps builds the steps of the worker.
+func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := newClient(cfg, deps)
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{cfg: cfg, azure: c}
+	return []worker.Step{provision{s}, deprovision{s}}, nil
+}
+
+// failed is a retry for an error that may pass, after the time that Azure asks for, and a failure for any other. A conflict passes:
+// something is being made or deleted.
+func (s *shared) failed(op worker.Operation, err error) (worker.Operation, time.Duration, error) {
+	after := s.cfg.RetryInterval
+	if refused, ok := errors.AsType[*extclient.StatusError](err); ok {
+		after = cmp.Or(refused.RetryAfter, after)
+	}
+	if extclient.IsStatus(err, http.StatusConflict) {
+		return outcome.Again(op, component, after, err)
+	}
+	return outcome.Of(op, component, after, err)
+}

@@ -1,0 +1,131 @@
+package lms
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+)
+
+// tenant is the body that creates a tenant (facts/keb.md 5.12).
+type tenant struct {
+	Name        string   `json:"name"`
+	Region      string   `json:"region"`
+	SAMLGroups  []string `json:"samlGroups"`
+	ClusterType string   `json:"clusterType"`
+	DataCenter  string   `json:"datacenter"`
+	Environment string   `json:"environment"`
+	Project     string   `json:"project"`
+	SAMLTenant  string   `json:"samlTenant"`
+	CostCenter  int      `json:"costcenter"`
+}
+
+type client struct {
+	http   *extclient.Client
+	header http.Header
+}
+
+func newClient(cfg Config, deps extclient.Deps) (*client, error) {
+	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, nil, deps)
+	if err != nil {
+		return nil, err
+	}
+	return &client{http: c, header: http.Header{"X-Lms-Token": {setup.Secret(cfg.Token, cfg.TokenFile)}}}, nil
+}
+
+func (c *client) get(ctx context.Context, route string, params []string, into any) error {
+	return c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: route, Params: params, Header: c.header}, into)
+}
+
+func missing(method, route, what string) error {
+	return &extclient.AnswerError{System: component, Method: method, Route: route, Err: errors.New(what + " is missing")}
+}
+
+// create is the id of the tenant of that name and region, which LMS makes when there is none. That it does not make a second
+// one is an assumption: the API has no list, and the tenant of an attempt that died must be found again.
+func (c *client) create(ctx context.Context, t tenant) (string, error) {
+	var got struct {
+		ID string `json:"id"`
+	}
+	const route = "/tenants"
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodPost, Route: route, Header: c.header, Body: t}, &got)
+	if err == nil && got.ID == "" {
+		err = missing(http.MethodPost, route, "id")
+	}
+	return got.ID, err
+}
+
+// ready tells whether both names of a tenant can be resolved. What LMS says about the state of Kibana means nothing.
+func (c *client) ready(ctx context.Context, tenantID string) (bool, error) {
+	var got struct {
+		Kibana        *bool `json:"kibanaDNSResolves"`
+		Elasticsearch *bool `json:"elasticsearchDNSResolves"`
+	}
+	const route = "/tenants/{id}/status"
+	if err := c.get(ctx, route, []string{tenantID}, &got); err != nil {
+		return false, err
+	}
+	if got.Kibana == nil || got.Elasticsearch == nil {
+		return false, missing(http.MethodGet, route, "kibanaDNSResolves or elasticsearchDNSResolves")
+	}
+	return *got.Kibana && *got.Elasticsearch, nil
+}
+
+// dns is the domain of a tenant.
+func (c *client) dns(ctx context.Context, tenantID string) (string, error) {
+	var got struct {
+		DNS string `json:"dns"`
+	}
+	const route = "/tenants/{id}"
+	err := c.get(ctx, route, []string{tenantID}, &got)
+	if err == nil && got.DNS == "" {
+		err = missing(http.MethodGet, route, "dns")
+	}
+	return got.DNS, err
+}
+
+// request has a certificate signed, and returns the URL where it will be.
+func (c *client) request(ctx context.Context, tenantID, csr string) (string, error) {
+	var got struct {
+		CallbackURL string `json:"callbackUrl"`
+	}
+	const route = "/tenants/{id}/certs"
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodPost, Route: route, Params: []string{tenantID}, Header: c.header, Body: map[string]string{"csr": csr},
+	}, &got)
+	if err == nil && got.CallbackURL == "" {
+		err = missing(http.MethodPost, route, "callbackUrl")
+	}
+	return got.CallbackURL, err
+}
+
+// certificate is a signed certificate, empty while it is not there.
+func (c *client) certificate(ctx context.Context, callbackURL string) (string, error) {
+	var got struct {
+		Certificate string `json:"cert"`
+	}
+	const route = "/{callback}"
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: route, Link: callbackURL, Header: c.header}, &got)
+	if extclient.IsStatus(err, http.StatusNotFound) {
+		return "", nil
+	}
+	if err == nil && got.Certificate == "" {
+		err = missing(http.MethodGet, route, "cert")
+	}
+	return got.Certificate, err
+}
+
+// authority is the certificate of the authority that signs for a tenant.
+func (c *client) authority(ctx context.Context, tenantID string) (string, error) {
+	var got struct {
+		Certificate string `json:"cert"`
+	}
+	const route = "/tenants/{id}/certs/ca"
+	err := c.get(ctx, route, []string{tenantID}, &got)
+	if err == nil && got.Certificate == "" {
+		err = missing(http.MethodGet, route, "cert")
+	}
+	return got.Certificate, err
+}

@@ -1,0 +1,51 @@
+package lms
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// Config is the configuration of the worker.
+type Config struct {
+	URL   string `env:"KEB_LMS_URL" envDefault:"http://127.0.0.1:8090/lms"`
+	Token string `env:"KEB_LMS_TOKEN" envDefault:"keb"`
+	// TokenFile names a file with the token, which wins.
+	TokenFile string        `env:"KEB_LMS_TOKEN_FILE,file"`
+	Timeout   time.Duration `env:"KEB_LMS_TIMEOUT" envDefault:"30s"`
+
+	// ClusterType of new tenants is "ha" or "single-node".
+	ClusterType string `env:"KEB_LMS_CLUSTER_TYPE" envDefault:"single-node"`
+	// Environment of new tenants, for example "dev" or "prod".
+	Environment string `env:"KEB_LMS_ENVIRONMENT" envDefault:"dev"`
+	// SAMLTenant is where the users of new tenants log in.
+	SAMLTenant string `env:"KEB_LMS_SAML_TENANT"`
+
+	// TenantInterval is between two looks at a tenant that is not ready, and after an error. After TenantTimeout, counted from
+	// the first try, Request_LMS_Certificates gives up.
+	TenantInterval time.Duration `env:"KEB_LMS_TENANT_INTERVAL" envDefault:"30s"`
+	TenantTimeout  time.Duration `env:"KEB_LMS_TENANT_TIMEOUT" envDefault:"30m"`
+	// CertificateInterval is between two looks at a certificate that is not signed. After CertificateTimeout, counted from the
+	// request for it, Request_LMS_Certificates gives up.
+	CertificateInterval time.Duration `env:"KEB_LMS_CERTIFICATE_INTERVAL" envDefault:"15s"`
+	CertificateTimeout  time.Duration `env:"KEB_LMS_CERTIFICATE_TIMEOUT" envDefault:"30m"`
+}
+
+// Validate names every field that cannot work.
+func (c Config) Validate() error {
+	errs := []error{extclient.CheckURL("KEB_LMS_URL", c.URL)}
+	if c.ClusterType != "ha" && c.ClusterType != "single-node" {
+		errs = append(errs, fmt.Errorf("KEB_LMS_CLUSTER_TYPE is %q: want ha or single-node", c.ClusterType))
+	}
+	for name, d := range map[string]time.Duration{
+		"KEB_LMS_TENANT_INTERVAL": c.TenantInterval, "KEB_LMS_TENANT_TIMEOUT": c.TenantTimeout,
+		"KEB_LMS_CERTIFICATE_INTERVAL": c.CertificateInterval, "KEB_LMS_CERTIFICATE_TIMEOUT": c.CertificateTimeout,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}

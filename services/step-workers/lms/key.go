@@ -1,0 +1,83 @@
+package lms
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// commonName is that of the certificate.
+const commonName = "fluentbit"
+
+// credentials are the private key of Fluent Bit and the request to sign its certificate, both PEM. The key is a secret: it is kept
+// in the stage memory only, which both steps share. The request is kept with it, because the same one can be sent again.
+type credentials struct {
+	Key string `json:"key"`
+	CSR string `json:"csr"`
+}
+
+// String keeps the key out of any text.
+func (credentials) String() string { return "[redacted]" }
+
+func newCredentials() (credentials, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return credentials{}, fmt.Errorf("generate key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return credentials{}, fmt.Errorf("encode key: %w", err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}, key)
+	if err != nil {
+		return credentials{}, fmt.Errorf("create certificate request: %w", err)
+	}
+	encode := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	return credentials{Key: encode("PRIVATE KEY", der), CSR: encode("CERTIFICATE REQUEST", csr)}, nil
+}
+
+func (c credentials) encode() ([]byte, error) { return json.Marshal(c) }
+
+func decodeCredentials(data []byte) (credentials, error) {
+	var c credentials
+	if json.Unmarshal(data, &c) != nil || c.Key == "" || c.CSR == "" {
+		// The decoder's error would repeat what is secret.
+		return c, errors.New("the key in the stage memory cannot be read")
+	}
+	return c, nil
+}
+
+// fingerprint tells requests apart, and no secret.
+func (c credentials) fingerprint() string {
+	sum := sha256.Sum256([]byte(c.CSR))
+	return hex.EncodeToString(sum[:])
+}
+
+// belongs reports whether a certificate is one for this key.
+func (c credentials) belongs(certificate string) bool {
+	block, _ := pem.Decode([]byte(certificate))
+	own, _ := pem.Decode([]byte(c.CSR))
+	if block == nil || own == nil {
+		return false
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return false
+	}
+	csr, err := x509.ParseCertificateRequest(own.Bytes)
+	if err != nil {
+		return false
+	}
+	key, ok := csr.PublicKey.(*ecdsa.PublicKey)
+	return ok && key.Equal(cert.PublicKey)
+}

@@ -1,0 +1,122 @@
+package lms
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// requestCertificates gets the certificate of Fluent Bit, once the tenant is ready, and lets Fluent Bit send there.
+type requestCertificates struct{ *shared }
+
+// Name implements worker.Step.
+func (requestCertificates) Name() string { return "Request_LMS_Certificates" }
+
+// Describe implements worker.Described.
+func (requestCertificates) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Waits for the tenant in LMS, has a certificate signed, and sets the overrides with which Fluent Bit sends there.",
+		Calls: []worker.Call{
+			{System: component, Operation: "GET /tenants/{id}/status"},
+			{System: component, Operation: "POST /tenants/{id}/certs"},
+			{System: component, Operation: "GET /{callback}"},
+			{System: component, Operation: "GET /tenants/{id}/certs/ca"},
+			{System: component, Operation: "GET /tenants/{id}"},
+		},
+		Details:     []string{"callbackUrl", "fingerprint", "requestedAt"},
+		StageMemory: []string{"overrides:" + Component},
+	}
+}
+
+// Run implements worker.Step.
+func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	d, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	ordered, err := provisioner.Ordered(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if ordered {
+		return worker.Skip(op, provisioner.AlreadyOrdered)
+	}
+	if d.TenantID == "" {
+		return worker.Skip(op, "the instance has no LMS tenant")
+	}
+	remembered, err := op.Recall(ctx, credentialsKey)
+	if errors.Is(err, worker.ErrNotRemembered) {
+		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no key for Fluent Bit: Create_LMS_Tenant has not run in this stage"})
+	}
+	if err != nil {
+		return outcome.Again(op, "keb", s.cfg.CertificateInterval, err)
+	}
+	c, err := decodeCredentials(remembered)
+	if err != nil {
+		return worker.Fail(op, outcome.Error("keb", err))
+	}
+	// A repeated stage has another key, for which the certificate of the one before is worth nothing.
+	if d.Fingerprint != c.fingerprint() {
+		ready, err := s.lms.ready(ctx, d.TenantID)
+		if err != nil {
+			return outcome.Again(op, component, s.cfg.TenantInterval, err)
+		}
+		if !ready {
+			return s.wait(op, s.cfg.TenantInterval, op.FirstTriedAt, s.cfg.TenantTimeout, "the LMS tenant is not ready")
+		}
+		if d.CallbackURL, err = s.lms.request(ctx, d.TenantID, c.CSR); err != nil {
+			return outcome.Again(op, component, s.cfg.TenantInterval, err)
+		}
+		d.Fingerprint, d.RequestedAt = c.fingerprint(), s.now()
+		log.Info("certificate requested", "tenant_id", d.TenantID)
+		if err := op.SaveDetails(d); err != nil {
+			return worker.Fail(op, outcome.Error(component, err))
+		}
+	}
+	certificate, err := s.lms.certificate(ctx, d.CallbackURL)
+	if err != nil {
+		return outcome.Again(op, component, s.cfg.CertificateInterval, err)
+	}
+	if certificate == "" {
+		return s.wait(op, s.cfg.CertificateInterval, d.RequestedAt, s.cfg.CertificateTimeout, "the certificate is not signed")
+	}
+	if !c.belongs(certificate) {
+		return outcome.Again(op, component, s.cfg.CertificateInterval, &worker.Error{Component: component, Message: "the certificate is not one for the key of the request"})
+	}
+	authority, err := s.lms.authority(ctx, d.TenantID)
+	if err != nil {
+		return outcome.Again(op, component, s.cfg.CertificateInterval, err)
+	}
+	dns, err := s.lms.dns(ctx, d.TenantID)
+	if err != nil {
+		return outcome.Again(op, component, s.cfg.CertificateInterval, err)
+	}
+	op.SetOverrides(Component, fluentBit(dns, authority, certificate, c.Key, op.Context.SubaccountID))
+	return op, 0, nil
+}
+
+// fluentBit lets Fluent Bit send the logs of the runtime to a tenant, each with the subaccount that it is of.
+func fluentBit(dns, authority, certificate, key, subaccount string) []worker.Override {
+	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+	return []worker.Override{
+		{Key: "fluent-bit.conf.Output.forward.enabled", Value: "true"},
+		{Key: "fluent-bit.conf.Output.forward.Match", Value: "kube.*"},
+		{Key: "fluent-bit.backend.forward.host", Value: "forward." + dns},
+		{Key: "fluent-bit.backend.forward.port", Value: "8443"},
+		{Key: "fluent-bit.backend.forward.tls.enabled", Value: "true"},
+		{Key: "fluent-bit.backend.forward.tls.verify", Value: "On"},
+		{Key: "fluent-bit.backend.forward.tls.ca", Value: encode(authority)},
+		{Key: "fluent-bit.backend.forward.tls.cert", Value: encode(certificate)},
+		{Key: "fluent-bit.backend.forward.tls.key", Value: encode(key), Secret: true},
+		{Key: "fluent-bit.conf.Filter.record_modifier.enabled", Value: "true"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.Match", Value: "kube.*"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.Key", Value: "subaccount_id"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.Value", Value: subaccount},
+	}
+}

@@ -1,0 +1,100 @@
+package lms
+
+import (
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// Name is the name of the worker and of its part of the details.
+const Name = "lms"
+
+const component = "lms"
+
+// Component is the Kyma component that gets the overrides.
+const Component = "logging"
+
+// credentialsKey is where Create_LMS_Tenant puts the key of Fluent Bit in the stage memory.
+const credentialsKey = "lms-fluentbit"
+
+// Details is what the worker saves about an instance.
+type Details struct {
+	TenantID string `json:"tenantId,omitempty"`
+	// CallbackURL is where the certificate is that was asked for at RequestedAt with the request of that fingerprint.
+	CallbackURL string    `json:"callbackUrl,omitempty"`
+	Fingerprint string    `json:"fingerprint,omitempty"`
+	RequestedAt time.Time `json:"requestedAt,omitzero"`
+}
+
+// Deps is what the steps need besides the configuration.
+type Deps = extclient.Deps
+
+type shared struct {
+	cfg Config
+	lms *client
+	now func() time.Time
+}
+
+// Steps builds the steps of the worker.
+func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := newClient(cfg, deps)
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{cfg: cfg, lms: c, now: deps.Now}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return []worker.Step{createTenant{s}, requestCertificates{s}}, nil
+}
+
+func read(op worker.Operation) (Details, error) {
+	var d Details
+	return d, op.Details(Name, &d)
+}
+
+// wait looks again after a time, until too much has passed since a moment: then the step is not completed.
+func (s *shared) wait(op worker.Operation, every time.Duration, since time.Time, budget time.Duration, message string) (worker.Operation, time.Duration, error) {
+	if s.now().Sub(since) < budget {
+		return worker.Wait(op, every, message)
+	}
+	return worker.RetryWithoutFail(op, every, 0, &worker.Error{
+		Component: component, Reason: outcome.ReasonTimeout, Message: message + " after " + budget.String(),
+	})
+}
+
+// maxName is how long the name of a tenant can be.
+const maxName = 50
+
+// tenantName is a global account id as LMS takes it: letters and digits only.
+func tenantName(account string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, account)
+	return name[:min(len(name), maxName)]
+}
+
+// places are parts of the names of hyperscaler regions that are not in Europe, with their LMS region. "australia" has "us" in it.
+var places = []struct{ part, region string }{
+	{"ap-", "aus"}, {"asia", "aus"}, {"australia", "aus"}, {"japan", "aus"}, {"korea", "aus"}, {"india", "aus"},
+	{"us", "us"}, {"america", "us"}, {"ca-", "us"}, {"canada", "us"}, {"sa-", "us"}, {"brazil", "us"},
+}
+
+// tenantRegion is the LMS region of a hyperscaler region: eu, us or aus; eu for an unknown one.
+func tenantRegion(region string) string {
+	for _, p := range places {
+		if strings.Contains(strings.ToLower(region), p.part) {
+			return p.region
+		}
+	}
+	return "eu"
+}

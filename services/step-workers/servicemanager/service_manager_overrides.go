@@ -1,0 +1,77 @@
+package servicemanager
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+)
+
+// overrides hands credentials of the Service Manager to its proxy by way of the stage memory.
+type overrides struct{ cfg Config }
+
+// Name implements worker.Step.
+func (overrides) Name() string { return "ServiceManagerOverrides" }
+
+// Describe implements worker.Described.
+func (overrides) Describe() worker.Description {
+	return worker.Description{
+		Summary:     "Sets the overrides with which the Service Manager proxy logs in: with the credentials of the order, or the configured ones.",
+		StageMemory: []string{"overrides:" + Component},
+	}
+}
+
+// credentials are secret, except for the URL.
+type credentials struct{ url, user, password string }
+
+// String keeps the credentials out of any text.
+func (credentials) String() string { return "[redacted]" }
+
+// Run implements worker.Step.
+func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	c := credentials{s.cfg.URL, s.cfg.Username, setup.Secret(s.cfg.Password, s.cfg.PasswordFile)}
+	sent := slices.Contains(op.Credentials, event.CredentialsServiceManager)
+	switch {
+	case s.cfg.Mode == Never && !sent:
+		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
+			"context.%s is missing, and KEB_SERVICE_MANAGER_OVERRIDE_MODE is %s: want credentials in the order, or another mode",
+			event.CredentialsServiceManager, Never)})
+	case s.cfg.Mode != Always && sent:
+		var got struct {
+			ClientID     string `json:"clientid"`
+			ClientSecret string `json:"clientsecret"`
+			URL          string `json:"sm_url"`
+		}
+		if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &got); err != nil {
+			return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
+		}
+		c = credentials{got.URL, got.ClientID, got.ClientSecret}
+		if missing := c.missing(); len(missing) > 0 {
+			return worker.Fail(op, &worker.Error{Component: "keb", Message: event.CredentialsServiceManager + ": missing " + strings.Join(missing, ", ")})
+		}
+	}
+	op.SetOverrides(Component, []worker.Override{
+		{Key: "config.sm.url", Value: c.url},
+		{Key: "sm.user", Value: c.user, Secret: true},
+		{Key: "sm.password", Value: c.password, Secret: true},
+	})
+	return op, 0, nil
+}
+
+// missing names the members that the order has left out.
+func (c credentials) missing() []string {
+	var names []string
+	for _, m := range []struct{ name, value string }{{"clientid", c.user}, {"clientsecret", c.password}, {"sm_url", c.url}} {
+		if m.value == "" {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}

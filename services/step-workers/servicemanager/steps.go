@@ -1,0 +1,23 @@
+package servicemanager
+
+import (
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Name is the name of the worker.
+const Name = "service-manager"
+
+// Component is the Kyma component that gets the overrides.
+const Component = "service-manager-proxy"
+
+// Deps is what the steps need besides the configuration.
+type Deps = extclient.Deps
+
+// Steps builds the steps of the worker.
+func Steps(cfg Config, _ Deps) ([]worker.Step, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return []worker.Step{overrides{cfg}}, nil
+}
