@@ -1,0 +1,467 @@
+package orchestration_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jmoiron/sqlx"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+
+const patience = 20 * time.Second
+
+// epoch is a Saturday.
+var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
+// bundle is a database, a bus and whoever answers there, with a clock that only the test moves.
+type bundle struct {
+	t     testing.TB
+	bus   *bus.Bus
+	db    *sqlx.DB
+	store *store.Orchestrations
+	clock *testkit.Clock
+
+	mu        sync.Mutex
+	instances []event.InstanceSummary
+	windows   map[string]event.MaintenanceWindow
+	asked     map[string]int // how often the broker was asked for an operation
+	upgraded  []string       // instances, in order
+	pages     int
+	// onPage is called for each question for instances; its error is the answer.
+	onPage func(request event.InstancesRequest) error
+}
+
+func setup(t testing.TB, instances int) *bundle {
+	t.Helper()
+	b := &bundle{t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch), asked: map[string]int{},
+		windows: map[string]event.MaintenanceWindow{}}
+	db, err := postgres.Open(context.Background(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	b.db, b.store = db, store.NewOrchestrations(db, db)
+	for i := range instances {
+		b.instances = append(b.instances, instance(i))
+		shoot := b.instances[i].Runtime.ShootName
+		b.windows[shoot] = event.MaintenanceWindow{ShootName: shoot, Begin: "220000+0000", End: "230000+0000"}
+	}
+	for subject, handle := range map[string]func(data []byte) (any, error){
+		event.AskInstances: b.page, event.AskUpgrade: b.upgrade, event.AskMaintenanceWindows: b.window,
+	} {
+		stop, err := b.bus.Answer(subject, "test", func(_ context.Context, data []byte) (any, error) { return handle(data) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+	}
+	return b
+}
+
+func instance(i int) event.InstanceSummary {
+	return event.InstanceSummary{
+		InstanceID: fmt.Sprintf("i-%05d", i), Plan: event.Plan{ID: "azure", Name: "azure"}, GlobalAccountID: "ga", SubaccountID: "sa",
+		Runtime: event.Runtime{ShootName: fmt.Sprintf("c-%05d", i), Region: "westeurope"}, State: event.InstanceProvisioned,
+	}
+}
+
+func (b *bundle) page(data []byte) (any, error) {
+	var request event.InstancesRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	b.pages++
+	instances, onPage := b.instances, b.onPage
+	b.mu.Unlock()
+	if onPage != nil {
+		if err := onPage(request); err != nil {
+			return nil, err
+		}
+	}
+	i, _ := slices.BinarySearchFunc(instances, request.After, func(s event.InstanceSummary, after string) int {
+		if s.InstanceID <= after {
+			return -1
+		}
+		return 1
+	})
+	answer := event.InstancesAnswer{Instances: instances[i:min(i+request.Limit, len(instances))]}
+	if n := i + len(answer.Instances); n < len(instances) {
+		answer.Next = instances[n-1].InstanceID
+	}
+	return answer, nil
+}
+
+func (b *bundle) upgrade(data []byte) (any, error) {
+	var request event.UpgradeRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var answer event.UpgradeAnswer
+	for _, u := range request.Upgrades {
+		if b.asked[u.OperationID]++; b.asked[u.OperationID] == 1 {
+			b.upgraded = append(b.upgraded, u.InstanceID)
+		}
+		answer.Upgrades = append(answer.Upgrades, event.UpgradeRecorded{OperationID: u.OperationID})
+	}
+	return answer, nil
+}
+
+func (b *bundle) window(data []byte) (any, error) {
+	var request event.MaintenanceWindowsRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, err
+	}
+	if len(request.ShootNames) > 1000 {
+		return nil, errors.New("too many shoots")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var answer event.MaintenanceWindowsAnswer
+	for _, shoot := range request.ShootNames {
+		if w, ok := b.windows[shoot]; ok {
+			answer.Windows = append(answer.Windows, w)
+		}
+	}
+	return answer, nil
+}
+
+// set changes what is answered.
+func (b *bundle) set(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+}
+
+func (b *bundle) started() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.upgraded)
+}
+
+// controller starts a controller; stop ends it and waits.
+func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Controller, stop func()) {
+	b.t.Helper()
+	c, err := orchestration.NewController(orchestration.Config{
+		Every: 20 * time.Millisecond, Patience: 10 * time.Second, Policy: policy,
+	}, orchestration.Deps{
+		Store: b.store, Asker: b.bus, Now: b.clock.Now, Log: testkit.Logger(b.t),
+		Cancel: func(context.Context, string, string) error { return nil },
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Errorf("controller ended: %v", err)
+		}
+	})
+	b.t.Cleanup(stop)
+	return c, stop
+}
+
+// order creates an orchestration.
+func (b *bundle) order(body string) *orchestration.Orchestration {
+	b.t.Helper()
+	p, err := orchestration.ParseParameters(event.UpgradeKyma, []byte(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	o := orchestration.New(event.UpgradeKyma, p, b.clock.Now())
+	if err := b.store.Create(context.Background(), o); err != nil {
+		b.t.Fatal(err)
+	}
+	return o
+}
+
+func (b *bundle) get(id string) *orchestration.Orchestration {
+	b.t.Helper()
+	o, err := b.store.Get(context.Background(), id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return o
+}
+
+func (b *bundle) members(id string) []*orchestration.Member {
+	b.t.Helper()
+	list, _, err := b.store.Members(context.Background(), id, store.MemberFilter{Limit: 100_000})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return list
+}
+
+func (b *bundle) await(c *orchestration.Controller, what string, ok func() bool) {
+	b.t.Helper()
+	testkit.Eventually(b.t, patience, what, func() bool {
+		c.Wake() // the clock of the test stands still, so nothing is due by itself
+		return ok()
+	})
+}
+
+// end lets the operation on an instance succeed.
+func (b *bundle) end(instanceID string) {
+	b.t.Helper()
+	_, err := b.db.Exec(`
+INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
+    dispatch, stage_memory)
+SELECT operation_id, 'upgradeKyma', instance_id, 'azure', now(), 'succeeded', 1, 1, 0, 0, 0, 0, 0, false
+FROM orchestrator.orchestration_members WHERE instance_id = $1 AND state = 'in progress'`, instanceID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bundle) stats(id string) orchestration.Stats {
+	b.t.Helper()
+	s, err := b.store.Stats(context.Background(), id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+const inWindows = `{"targets": {"include": [{"target": "all"}]}, "strategy": {"maintenanceWindow": true}}`
+
+func TestAMemberStartsInItsWindowAndOneThatMissesItInTheNext(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	c, _ := b.controller(nil)
+	o := b.order(inWindows)
+	b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
+	for _, m := range b.members(o.ID) {
+		if m.State != orchestration.Pending || !m.WindowBegin.Equal(epoch.Add(14*time.Hour)) || !m.WindowEnd.Equal(epoch.Add(15*time.Hour)) {
+			t.Errorf("member: %+v", m)
+		}
+	}
+	b.clock.Advance(14*time.Hour - time.Minute)
+	b.await(c, "it is looked at before the window", func() bool { return len(b.members(o.ID)) == 2 })
+	if got := b.started(); len(got) > 0 {
+		t.Errorf("started before their window: %v", got)
+	}
+	b.clock.Advance(time.Minute)
+	b.await(c, "one is started", func() bool { return len(b.started()) == 1 })
+	// The other has to wait for the only worker, and misses its window by that.
+	b.clock.Advance(time.Hour)
+	b.end("i-00000")
+	b.await(c, "the other waits for the next day", func() bool {
+		for _, m := range b.members(o.ID) {
+			if m.State == orchestration.Pending {
+				return m.WindowBegin.Equal(epoch.Add(38*time.Hour)) && m.WindowEnd.Equal(epoch.Add(39*time.Hour))
+			}
+		}
+		return false
+	})
+	if got := b.started(); len(got) != 1 {
+		t.Errorf("started: %v", got)
+	}
+	b.clock.Advance(23*time.Hour + 59*time.Minute)
+	b.await(c, "the other is started", func() bool { return len(b.started()) == 2 })
+	b.end("i-00001")
+	b.await(c, "the orchestration ends", func() bool { return b.get(o.ID).State == orchestration.Succeeded })
+}
+
+func TestThePolicyComesBeforeTheWindowsOfShoots(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	policy, err := orchestration.ParsePolicy([]byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Tue"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := b.controller(policy)
+	o := b.order(inWindows)
+	b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
+	if m := b.members(o.ID)[0]; !m.WindowBegin.Equal(time.Date(2026, 11, 24, 22, 0, 0, 0, time.UTC)) {
+		t.Errorf("window from %s", m.WindowBegin)
+	}
+}
+
+func TestARuntimeWithoutAWindowIsSkippedAndSaysSo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	b.windows = map[string]event.MaintenanceWindow{"c-00000": {ShootName: "c-00000", Begin: "at night", End: "in the morning"}}
+	c, _ := b.controller(nil)
+	o := b.order(inWindows)
+	b.await(c, "the orchestration ends", func() bool { return b.get(o.ID).State == orchestration.Succeeded })
+	for _, m := range b.members(o.ID) {
+		if m.State != orchestration.Skipped || m.Description != "shoot "+m.ShootName+" has no maintenance window, and the maintenance policy gives it none" {
+			t.Errorf("member: %+v", m)
+		}
+	}
+}
+
+func TestAScheduledOrchestrationFollowsItsTargetsUntilItBegins(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "` + epoch.Add(time.Hour).Format(time.RFC3339) + `", "parallel": {"workers": 5}}}`)
+	b.await(c, "the targets are known", func() bool { return len(b.members(o.ID)) == 3 })
+	if got := b.get(o.ID); got.State != orchestration.Pending || got.Description != "scheduled for 2026-11-21T09:00:00Z, 3 operations" ||
+		!got.DueAt.Equal(epoch.Add(5*time.Minute)) {
+		t.Errorf("orchestration: %+v", got)
+	}
+	before := map[string]string{}
+	for _, m := range b.members(o.ID) {
+		before[m.InstanceID] = m.OperationID
+		if !m.DueAt.Equal(epoch.Add(time.Hour)) {
+			t.Errorf("member is due at %s", m.DueAt)
+		}
+	}
+	// One is suspended, and one comes.
+	b.set(func() {
+		b.instances = []event.InstanceSummary{instance(0), instance(1), instance(2), instance(3)}
+		b.instances[1].State = event.InstanceSuspended
+	})
+	b.clock.Advance(5 * time.Minute)
+	b.await(c, "the targets are looked up again", func() bool { return b.get(o.ID).DueAt.Equal(epoch.Add(10 * time.Minute)) })
+	var now []string
+	for _, m := range b.members(o.ID) {
+		now = append(now, m.InstanceID)
+		if id := before[m.InstanceID]; id != "" && id != m.OperationID {
+			t.Errorf("operation %s on %s has become %s", id, m.InstanceID, m.OperationID)
+		}
+	}
+	slices.Sort(now)
+	if diff := cmp.Diff([]string{"i-00000", "i-00002", "i-00003"}, now); diff != "" {
+		t.Errorf("members (-want +got):\n%s", diff)
+	}
+	if got := b.started(); len(got) > 0 {
+		t.Errorf("started before its time: %v", got)
+	}
+	b.clock.Advance(55 * time.Minute)
+	b.await(c, "all are started", func() bool { return len(b.started()) == 3 })
+}
+
+func TestACanceledOrchestrationDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	// It is canceled while its targets are looked up.
+	var o *orchestration.Orchestration
+	b.onPage = func(event.InstancesRequest) error { return b.store.Cancel(context.Background(), o.ID, epoch) }
+	o = b.order(`{"targets": {"include": [{"target": "all"}]}}`)
+	c, _ := b.controller(nil)
+	b.await(c, "the orchestration is canceled", func() bool { return b.get(o.ID).State == orchestration.Canceled })
+	if got, members := b.started(), b.members(o.ID); len(got) > 0 || len(members) > 0 {
+		t.Errorf("started: %v, members: %v", got, members)
+	}
+}
+
+func TestTargetsThatCannotBeLookedUpAreLookedUpLater(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.onPage = func(event.InstancesRequest) error { return errors.New("the database is away") }
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}}`)
+	b.await(c, "it says why it does not begin", func() bool {
+		return b.get(o.ID).Description == "the targets cannot be looked up now: ask keb.ask.broker.instances: the database is away"
+	})
+	b.set(func() { b.onPage = nil })
+	b.clock.Advance(time.Second)
+	b.await(c, "it begins", func() bool { return len(b.started()) == 1 })
+}
+
+func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}}`)
+	b.await(c, "it is started", func() bool { return len(b.started()) == 1 })
+	id := b.members(o.ID)[0].OperationID
+	times := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.asked[id]
+	}
+	b.clock.Advance(time.Minute + time.Second)
+	b.await(c, "it is asked for again", func() bool { return times() == 2 })
+	b.end("i-00000")
+	b.await(c, "the orchestration ends", func() bool { return b.get(o.ID).State == orchestration.Succeeded })
+	if n := times(); n != 2 {
+		t.Errorf("asked for %d times", n)
+	}
+}
+
+// everything has as many instances as a big landscape.
+const everything = 10_000
+
+func TestTenThousandMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, everything)
+	reached, held := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() {
+		close(reached)
+		<-held
+	})
+	b.onPage = func(request event.InstancesRequest) error {
+		if request.After == "i-04999" {
+			hold()
+		}
+		return nil
+	}
+	first, stop := b.controller(nil)
+	o := b.order(inWindows)
+	b.await(first, "half of the targets are looked up", func() bool {
+		select {
+		case <-reached:
+			return true
+		default:
+			return false
+		}
+	})
+	stop()
+	close(held)
+	c, _ := b.controller(nil)
+	b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
+	if diff := cmp.Diff(orchestration.Stats{orchestration.Pending: everything}, b.stats(o.ID)); diff != "" {
+		t.Errorf("members (-want +got):\n%s", diff)
+	}
+	var distinct int
+	if err := b.db.Get(&distinct, `SELECT count(DISTINCT instance_id) FROM orchestrator.orchestration_members`); err != nil {
+		t.Fatal(err)
+	}
+	if distinct != everything {
+		t.Errorf("%d instances are members", distinct)
+	}
+}
+
+// BenchmarkCreateOrchestration is the time from an order to the last of its 10,000 members, each with its window.
+func BenchmarkCreateOrchestration(bench *testing.B) {
+	b := setup(bench, everything)
+	c, _ := b.controller(nil)
+	for bench.Loop() {
+		o := b.order(inWindows)
+		c.Wake()
+		testkit.Eventually(bench, patience, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
+		if n := b.stats(o.ID)[orchestration.Pending]; n != everything {
+			bench.Fatalf("%d members", n)
+		}
+		bench.StopTimer()
+		if err := b.store.Cancel(context.Background(), o.ID, epoch); err != nil {
+			bench.Fatal(err)
+		}
+		bench.StartTimer()
+	}
+}
