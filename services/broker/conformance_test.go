@@ -19,7 +19,10 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) {
 		c.MaintenanceVersion, c.PlanChanges = "2.20.0", map[string]string{"azure": "azure_lite"}
+		c.RotatablePlans, c.BindingCleanup = []string{"azure"}, 20*time.Millisecond
 	})
+	// The tokens of bindings are what platforms are to get.
+	newRuntimes(b).token = "token"
 	orch := b.orch
 	flag := func(set func(bool)) func(context.Context) (func(), error) {
 		return func(context.Context) (func(), error) {
@@ -38,12 +41,16 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 		BadTokens: map[string]string{"no token at all": "x", "unsigned": "eyJhbGciOiJub25lIn0.e30."},
 		Secrets:   []string{canary, b.cfg.Password},
 		Fixtures: osbtest.Fixtures{
-			ServiceID: serviceID, PlanA: azure, PlanB: azureLite, PlanFixed: aws, PlanUnbindable: azure, PlanMaintained: azure, Updates: true,
+			ServiceID: serviceID, PlanA: azure, PlanB: azureLite, PlanFixed: aws, PlanUnbindable: trial, PlanMaintained: azure, Updates: true,
 			CreateOnlyParameters: map[string]any{"name": "another", "region": "westeurope", "volumeSizeGb": 80, "zones": []any{"1"}},
 			ChangedParameters:    map[string]any{"name": "sample", "autoScalerMax": 30},
 			InvalidParameters:    map[string]any{"name": "sample", "machineType": "huge"}, InvalidPointer: "/machineType",
 			AccountMembers: []string{"globalaccount_id", "subaccount_id"}, RequiredMembers: []string{"globalaccount_id", "subaccount_id"},
 			DisplayContext: map[string]any{"instance_name": "another name"}, LongestOperation: 24 * time.Hour,
+			// Not PlanBindsLater, as every plan binds at once, and not PlanNeedsApp.
+			Bindings: true, PlanBindsAtOnce: azure, BindingLimit: b.cfg.BindingLimit, Rotation: true, PlanNotRotatable: aws,
+			ChangedBindingParameters:  map[string]any{"expiration_seconds": 900},
+			RejectedBindingParameters: map[string]any{"expiration_seconds": 7201},
 		},
 		Parameters: func(string) map[string]any { return map[string]any{"name": "sample"} },
 		Context:    func(string) map[string]any { return accountContext() },
@@ -90,6 +97,17 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				_, err := b.db.Exec(`UPDATE broker.operations SET created_at = created_at - interval '26 hours' WHERE instance_id = $1`, id)
 				return err
 			},
+			ExpireBinding: func(_ context.Context, id, binding string) error {
+				_, err := b.db.Exec(`UPDATE broker.bindings SET expires_at = now() - interval '1 second'
+					WHERE instance_id = $1 AND id = $2`, id, binding)
+				return err
+			},
+			CleanBindings: func(ctx context.Context) error {
+				if _, err := b.db.Exec(`UPDATE broker.bindings SET due_at = expires_at WHERE expires_at < now()`); err != nil {
+					return err
+				}
+				return wait(ctx, func() bool { return b.count(`SELECT count(*) FROM broker.bindings WHERE expires_at < now()`) == 0 })
+			},
 			KillOrchestrator: func(context.Context) error { orch.stop(); orch.start(); return nil },
 			StepRuns:         func(_ context.Context, id string) (map[string]int, error) { return orch.runs(id), nil },
 			NotCompleted: func(_ context.Context, id string) ([]string, error) {
@@ -100,7 +118,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				return names, errors.Join(err, json.Unmarshal([]byte(raw), &names))
 			},
 		},
-		PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOU",
+		PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOUB",
 	})
 	for id, n := range orch.deliveries() {
 		if n != 1 {

@@ -19,14 +19,16 @@ type orchestrator struct {
 	t   testing.TB
 	bus *bus.Bus
 
-	mu         sync.Mutex
-	changed    chan struct{}
-	held       bool
-	failing    map[event.OperationType]bool
-	exhausted  bool
-	retrying   bool
-	silent     bool
-	lingering  bool
+	mu        sync.Mutex
+	changed   chan struct{}
+	held      bool
+	failing   map[event.OperationType]bool
+	exhausted bool
+	retrying  bool
+	silent    bool
+	lingering bool
+	// details are the saved data of every operation that succeeds.
+	details    json.RawMessage
 	operations map[string]*operation
 	order      []string
 	delivered  map[string]int
@@ -314,10 +316,18 @@ func (o *orchestrator) retried(f event.Fact, s event.OperationStatus) (event.Typ
 }
 
 func (o *orchestrator) succeed(op *operation) {
-	o.step(op, func(s *event.OperationStatus) { s.State, s.Position = event.Succeeded, nil },
-		func(f event.Fact, s event.OperationStatus) (event.Type, any) {
-			return event.TypeOperationSucceeded, event.OperationSucceeded{Fact: f, NotCompleted: s.NotCompleted}
-		})
+	o.step(op, func(s *event.OperationStatus) {
+		s.State, s.Position = event.Succeeded, nil
+		if op.Type == event.Provision {
+			id, _ := json.Marshal("runtime-of-" + op.InstanceID)
+			s.Details = json.RawMessage(`{"provisioner":{"runtimeId":` + string(id) + `}}`)
+		}
+		if o.details != nil {
+			s.Details = o.details
+		}
+	}, func(f event.Fact, s event.OperationStatus) (event.Type, any) {
+		return event.TypeOperationSucceeded, event.OperationSucceeded{Fact: f, NotCompleted: s.NotCompleted, Details: s.Details}
+	})
 }
 
 func (o *orchestrator) fail(op *operation, step string) {

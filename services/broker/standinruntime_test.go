@@ -1,0 +1,168 @@
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// runtimes stands in for the worker runtime: it makes and removes accesses, and answers where a cluster is.
+type runtimes struct {
+	t   testing.TB
+	bus *bus.Bus
+
+	mu sync.Mutex
+	// access is what there is, by "<instance>/<binding>"; made and asked count how often.
+	access map[string]event.BindRequest
+	made   map[string]int
+	tokens int
+	// token is the beginning of all tokens.
+	token string
+	// failing makes it refuse, lost keeps it from answering what it has done, and held from doing anything.
+	failing, lost bool
+	held          chan struct{}
+
+	stop func()
+}
+
+func newRuntimes(b *bench) *runtimes {
+	b.t.Helper()
+	r := &runtimes{
+		t: b.t, bus: testkit.Bus(b.t, b.nats.URL()), access: make(map[string]event.BindRequest), made: make(map[string]int), token: canary,
+	}
+	r.start()
+	b.t.Cleanup(func() { r.stop() })
+	return r
+}
+
+func (r *runtimes) start() {
+	var stops []func()
+	for subject, handle := range map[string]func(context.Context, []byte) (any, error){
+		event.AskBind: r.bind, event.AskUnbind: r.unbind, event.AskCluster: r.cluster,
+	} {
+		stop, err := r.bus.Answer(subject, "worker-runtime", handle)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		stops = append(stops, stop)
+	}
+	if err := r.bus.NATS().Flush(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.stop = func() {
+		for _, stop := range stops {
+			stop()
+		}
+		r.stop = func() {}
+	}
+}
+
+func (r *runtimes) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+// hold keeps questions from being answered until released.
+func (r *runtimes) hold() (release func()) {
+	held := make(chan struct{})
+	r.set(func() { r.held = held })
+	return sync.OnceFunc(func() {
+		r.set(func() { r.held = nil })
+		close(held)
+	})
+}
+
+func (r *runtimes) begin(ctx context.Context) (lost bool, err error) {
+	r.mu.Lock()
+	held, lost, failing := r.held, r.lost, r.failing
+	r.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	if failing {
+		return false, errors.New("provisioner (err_http_status_code): it is away")
+	}
+	return lost, nil
+}
+
+func (r *runtimes) bind(ctx context.Context, question []byte) (any, error) {
+	lost, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var q event.BindRequest
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, err
+	}
+	key := q.Runtime.InstanceID + "/" + q.BindingID
+	var a event.BindAnswer
+	r.set(func() {
+		if _, there := r.access[key]; !there {
+			r.made[key]++
+		}
+		r.access[key] = q
+		r.tokens++
+		a = event.BindAnswer{
+			Kubeconfig: fmt.Sprintf("token: %s-%d", r.token, r.tokens),
+			ExpiresAt:  time.Now().Add(time.Duration(q.ExpirationSeconds) * time.Second).Truncate(time.Second),
+		}
+	})
+	if lost {
+		<-ctx.Done()
+	}
+	return a, nil
+}
+
+func (r *runtimes) unbind(ctx context.Context, question []byte) (any, error) {
+	lost, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var q event.UnbindRequest
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, err
+	}
+	r.set(func() { delete(r.access, q.Runtime.InstanceID+"/"+q.BindingID) })
+	if lost {
+		<-ctx.Done()
+	}
+	return event.UnbindAnswer{}, nil
+}
+
+func (r *runtimes) cluster(ctx context.Context, question []byte) (any, error) {
+	if _, err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	var q event.RuntimeAccess
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, err
+	}
+	return event.ClusterAnswer{Server: "https://api.example.org/" + q.Subscription + "/" + q.RuntimeID, CAData: "Q0E="}, nil
+}
+
+// has is what there is at present.
+func (r *runtimes) has() map[string]event.BindRequest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.access)
+}
+
+func (r *runtimes) madeOnce(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.made[key] == 1
+}
