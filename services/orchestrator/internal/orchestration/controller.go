@@ -139,8 +139,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	a := agenda{next: map[string]time.Time{}, busy: map[string]bool{}}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	last := time.Time{}
-	soon := func() { pause.Reset(max(0, last.Add(shortest).Sub(c.deps.Now()))) }
+	hurried := false
+	soon := func() {
+		if !hurried { // else many that end one after the other would put it off again and again
+			hurried = true
+			pause.Reset(shortest)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -161,8 +166,8 @@ func (c *Controller) Run(ctx context.Context) error {
 			continue
 		case <-pause.C:
 		}
-		last = c.deps.Now()
-		pause.Reset(c.look(ctx, &a, last, func(id string) {
+		hurried = false
+		pause.Reset(c.look(ctx, &a, c.deps.Now(), func(id string) {
 			running.Go(func() { done <- outcome{id: id, next: c.round(ctx, id)} })
 		}))
 	}

@@ -395,6 +395,12 @@ func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {
 		defer b.mu.Unlock()
 		return b.asked[id]
 	}
+	b.await(c, "the answer is written", func() (recorded bool) {
+		if err := b.db.Get(&recorded, `SELECT recorded FROM orchestrator.orchestration_members`); err != nil {
+			t.Fatal(err)
+		}
+		return recorded
+	})
 	b.clock.Advance(time.Minute + time.Second)
 	b.await(c, "it is asked for again", func() bool { return times() == 2 })
 	b.end("i-00000")
@@ -404,11 +410,9 @@ func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// everything has as many instances as a big landscape.
-const everything = 10_000
-
-func TestTenThousandMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T) {
+func TestThousandsOfMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T) {
 	t.Parallel()
+	const everything = 3000
 	b := setup(t, everything)
 	reached, held := make(chan struct{}), make(chan struct{})
 	hold := sync.OnceFunc(func() {
@@ -416,14 +420,14 @@ func TestTenThousandMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T
 		<-held
 	})
 	b.onPage = func(request event.InstancesRequest) error {
-		if request.After == "i-04999" {
+		if request.After == "i-00999" {
 			hold()
 		}
 		return nil
 	}
 	first, stop := b.controller(nil)
 	o := b.order(inWindows)
-	b.await(first, "half of the targets are looked up", func() bool {
+	b.await(first, "some of the targets are looked up", func() bool {
 		select {
 		case <-reached:
 			return true
@@ -449,6 +453,7 @@ func TestTenThousandMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T
 
 // BenchmarkCreateOrchestration is the time from an order to the last of its 10,000 members, each with its window.
 func BenchmarkCreateOrchestration(bench *testing.B) {
+	const everything = 10_000
 	b := setup(bench, everything)
 	c, _ := b.controller(nil)
 	for bench.Loop() {
