@@ -13,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
 )
 
 // Update is what a platform wants changed about an instance, and the instance as it is.
@@ -208,12 +209,22 @@ func (r *revision) revise() error {
 func (r *revision) untouched() (found Problems) {
 	for _, name := range settled {
 		value, ok := r.patch[name]
-		if !ok || reflect.DeepEqual(value, r.sent[name]) || reflect.DeepEqual(value, r.before[name]) {
+		if !ok || sameValue(value, r.sent[name]) || sameValue(value, r.before[name]) {
 			continue
 		}
 		found = append(found, problem("/"+name, "is settled when the instance is ordered, and cannot be changed by an update"))
 	}
 	return found
+}
+
+// sameValue compares as JSON does: 1 and 1.0 are the same.
+func sameValue(a, b any) bool {
+	x, err := json.Marshal(a)
+	if err != nil {
+		return false
+	}
+	y, err := json.Marshal(b)
+	return err == nil && osb.SameJSON(x, y)
 }
 
 // logon merges oidc: an empty or missing member keeps what is there.
@@ -285,7 +296,11 @@ func (r *revision) movedSize() Problems {
 	kept := make(map[string]any)
 	for _, name := range []string{"machineType", "autoScalerMin", "autoScalerMax"} {
 		if value, chosen := r.sent[name]; chosen {
-			kept[name] = value
+			// A plan of fixed size had passed it over.
+			kept[name], r.eff[name] = value, value
+			if whole, ok := number(value); ok {
+				r.eff[name] = json.Number(fmt.Sprint(whole))
+			}
 		} else if n, ok := preset[name]; ok {
 			r.eff[name] = json.Number(fmt.Sprint(n))
 		} else {
@@ -318,7 +333,7 @@ func (r *revision) encode() (err error) {
 	if r.Effective, err = json.Marshal(r.eff); err != nil {
 		return fmt.Errorf("encode parameters: %w", err)
 	}
-	if len(r.Effective) > maxParameters {
+	if max(len(r.Sent), len(r.Effective)) > maxParameters {
 		return Problems{problem("", "must be at most %d bytes", maxParameters)}
 	}
 	// Compared as they are stored: oidc is a struct here, and an object there.
