@@ -193,7 +193,9 @@ func checkOrder(o *event.UpgradeOrder) error {
 	}
 	u.OrchestrationID = id
 	for _, m := range []struct{ name, value string }{
-		{"kymaVersion", u.KymaVersion}, {"kubernetesVersion", u.KubernetesVersion}, {"machineImage", u.MachineImage},
+		{"kymaVersion", u.KymaVersion},
+		{"kubernetesVersion", u.KubernetesVersion},
+		{"machineImage", u.MachineImage},
 		{"machineImageVersion", u.MachineImageVersion},
 	} {
 		if err := checkText("upgrade."+m.name, m.value, maxText); err != nil {

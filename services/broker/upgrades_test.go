@@ -1,0 +1,241 @@
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+func upgradeOrder(instanceID string, kind event.OperationType) event.UpgradeOrder {
+	return event.UpgradeOrder{
+		OperationID: uuid.NewString(), InstanceID: instanceID, Type: kind,
+		Upgrade: event.Upgrade{OrchestrationID: uuid.NewString(), KymaVersion: "2.21.0"},
+	}
+}
+
+// upgrade asks the broker to record upgrades, as an orchestration does.
+func (b *bench) upgrade(orders ...event.UpgradeOrder) []event.UpgradeRecorded {
+	b.t.Helper()
+	var a event.UpgradeAnswer
+	if err := b.bus.Ask(b.t.Context(), event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+		b.t.Fatal(err)
+	}
+	if len(a.Upgrades) != len(orders) {
+		b.t.Fatalf("%d answers to %d orders", len(a.Upgrades), len(orders))
+	}
+	for i, r := range a.Upgrades {
+		if r.OperationID != orders[i].OperationID {
+			b.t.Errorf("answer %d is about %s, want %s", i, r.OperationID, orders[i].OperationID)
+		}
+	}
+	return a.Upgrades
+}
+
+func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.held = true })
+	o := upgradeOrder("i", event.UpgradeKyma)
+	if r := b.upgrade(o)[0]; r.Refused != "" {
+		t.Fatalf("refused: %s", r.Refused)
+	}
+	testkit.Eventually(t, 5*time.Second, "the request", func() bool { return len(b.orch.received("i")) == 2 })
+	got := b.orch.received("i")[1]
+	if got.ID != o.OperationID || got.Type != event.UpgradeKyma || got.Upgrade == nil || *got.Upgrade != o.Upgrade {
+		t.Errorf("requested is %+v", got)
+	}
+	if got.Plan.Name != "azure" || got.Runtime.ShootName == "" || len(got.Parameters) == 0 || len(got.Credentials) != 1 {
+		t.Errorf("requested without what it needs: %+v", got)
+	}
+	if a, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err != nil || !strings.Contains(string(a.Credentials), canary) {
+		t.Errorf("credentials of the upgrade: %v", err)
+	}
+	// The platform is told nothing of it.
+	if a := b.send(http.MethodGet, "/v2/service_instances/i/last_operation", nil); a.text("state") != "succeeded" || !strings.Contains(a.raw, "provisioning") {
+		t.Errorf("last operation: status %d %s", a.status, a.raw)
+	}
+	if a := b.send(http.MethodGet, "/v2/service_instances/i", nil); a.status != http.StatusOK {
+		t.Errorf("GET: status %d %s", a.status, a.raw)
+	}
+	if a := b.put("i", order(azure)); a.status != http.StatusOK {
+		t.Errorf("PUT again: status %d %s", a.status, a.raw)
+	}
+	testkit.Eventually(t, 5*time.Second, "the upgrade in the list", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	b.orch.set(func() { b.orch.held = false })
+	testkit.Eventually(t, 5*time.Second, "the end of the upgrade", func() bool { return b.runtimes("?state=succeeded").Count == 1 })
+	listed := b.runtimes("").Data[0].Status.UpgradingKyma
+	if listed == nil || listed.Count != 1 || listed.Data[0].OrchestrationID != o.Upgrade.OrchestrationID || listed.Data[0].RuntimeVersion != "2.21.0" {
+		t.Errorf("listed is %+v", listed)
+	}
+	if _, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err == nil {
+		t.Error("credentials are handed out after the end")
+	}
+}
+
+func TestAskingTwiceForAnUpgradeRecordsItOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for n := range 10 {
+		b.provisioned(fmt.Sprintf("i%d", n))
+	}
+	orders := make([]event.UpgradeOrder, 100)
+	for n := range orders {
+		orders[n] = upgradeOrder(fmt.Sprintf("i%d", n%10), event.UpgradeCluster)
+	}
+	var together sync.WaitGroup
+	for range 4 {
+		together.Go(func() {
+			var a event.UpgradeAnswer
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			if err := b.bus.Ask(ctx, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+				t.Errorf("ask: %v", err)
+			}
+			for _, r := range a.Upgrades {
+				if r.Refused != "" {
+					t.Errorf("refused: %s", r.Refused)
+				}
+			}
+		})
+	}
+	together.Wait()
+	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeCluster'`); n != 100 {
+		t.Errorf("%d upgrades are recorded, want 100", n)
+	}
+	other := orders[0]
+	other.InstanceID = "i1"
+	if r := b.upgrade(other)[0]; !strings.Contains(r.Refused, "another operation") {
+		t.Errorf("the id of another upgrade: %q", r.Refused)
+	}
+	// What was recorded stays so, whatever has become of the instance.
+	b.accepted(b.delete("i0"))
+	if r := b.upgrade(orders[0])[0]; r.Refused != "" {
+		t.Errorf("asked again after the deletion: %q", r.Refused)
+	}
+}
+
+func TestUpgradesThatCannotBeAreRefusedWithAReason(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("ready")
+	b.provisioned("left")
+	b.orch.set(func() { b.orch.exhausted, b.orch.failing[event.Provision] = true, true })
+	b.ended("left", b.accepted(b.delete("left")), "succeeded")
+	b.ended("failed", b.accepted(b.put("failed", order(azure))), "failed")
+	b.orch.set(func() { b.orch.failing[event.Provision] = false })
+	b.provisioned("leaving")
+	b.provisioned("asleep")
+	b.orch.set(func() { b.orch.held = true })
+	b.accepted(b.put("coming", order(azure)))
+	b.accepted(b.delete("leaving"))
+	if _, err := b.db.Exec(`INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at, published_at, suspension)
+		VALUES ('s', 'asleep', 'deprovision', 'succeeded', now(), now(), now(), now(), true)`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.db.Exec(`SELECT broker.refresh_runtimes(ARRAY['asleep'])`); err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ id, reason string }{
+		{"unknown", "no such instance"},
+		{"coming", "still being provisioned"},
+		{"failed", "failed"},
+		{"left", "deleted"},
+		{"leaving", "being deprovisioned"},
+		{"asleep", "suspended"},
+		{"ready", ""},
+	}
+	orders := make([]event.UpgradeOrder, len(want))
+	for i, w := range want {
+		orders[i] = upgradeOrder(w.id, event.UpgradeKyma)
+	}
+	for i, r := range b.upgrade(orders...) {
+		if w := want[i]; (r.Refused == "") != (w.reason == "") || !strings.Contains(r.Refused, w.reason) {
+			t.Errorf("%s: refused %q, want %q", w.id, r.Refused, w.reason)
+		}
+	}
+	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`); n != 1 {
+		t.Errorf("%d upgrades are recorded, want 1", n)
+	}
+}
+
+func TestQuestionsForUpgradesThatMakeNoSenseAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	now := time.Now()
+	change := func(f func(o *event.UpgradeOrder)) []event.UpgradeOrder {
+		o := upgradeOrder("i", event.UpgradeKyma)
+		f(&o)
+		return []event.UpgradeOrder{upgradeOrder("i", event.UpgradeKyma), o}
+	}
+	twice := upgradeOrder("i", event.UpgradeKyma)
+	for want, orders := range map[string][]event.UpgradeOrder{
+		"there are none":                        nil,
+		"at most 100":                           make([]event.UpgradeOrder, 101),
+		"upgrades[1].operationId":               change(func(o *event.UpgradeOrder) { o.OperationID = "7" }),
+		"upgrades[1].instanceId":                change(func(o *event.UpgradeOrder) { o.InstanceID = "" }),
+		"upgrades[1].instanceId: must be UTF-8": change(func(o *event.UpgradeOrder) { o.InstanceID = "a\x00" }),
+		"upgrades[1].type":                      change(func(o *event.UpgradeOrder) { o.Type = event.Deprovision }),
+		"upgrades[1].upgrade.orchestrationId":   change(func(o *event.UpgradeOrder) { o.Upgrade.OrchestrationID = "" }),
+		"upgrades[1].upgrade.kymaVersion":       change(func(o *event.UpgradeOrder) { o.Upgrade.KymaVersion = strings.Repeat("1", 300) }),
+		"upgrades[1].upgrade.maintenanceWindow": change(func(o *event.UpgradeOrder) { o.Upgrade.MaintenanceWindowBegin = &now }),
+		"maintenanceWindowEnd: must be after": change(func(o *event.UpgradeOrder) {
+			o.Upgrade.MaintenanceWindowBegin, o.Upgrade.MaintenanceWindowEnd = &now, &now
+		}),
+		"upgrades[1].operationId: " + twice.OperationID: {twice, twice},
+	} {
+		err := b.bus.Ask(t.Context(), event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &event.UpgradeAnswer{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+	if err := b.bus.Ask(t.Context(), event.AskUpgrade, json.RawMessage(`[1]`), &event.UpgradeAnswer{}); err == nil {
+		t.Error("a question that is no object is answered")
+	}
+	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`); n != 0 {
+		t.Errorf("%d upgrades are recorded", n)
+	}
+}
+
+func TestAnInstanceIsDeletedWhileItIsUpgraded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.held = true })
+	o := upgradeOrder("i", event.UpgradeCluster)
+	if r := b.upgrade(o)[0]; r.Refused != "" {
+		t.Fatalf("refused: %s", r.Refused)
+	}
+	testkit.Eventually(t, 5*time.Second, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	operation := b.accepted(b.delete("i"))
+	b.orch.set(func() { b.orch.held = false })
+	b.ended("i", operation, "succeeded")
+	if a := b.delete("i"); a.status != http.StatusGone {
+		t.Errorf("DELETE again: status %d %s", a.status, a.raw)
+	}
+}
+
+func TestUpgradesAreRepairedLikeOtherOperations(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.silent = true })
+	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
+		t.Fatalf("refused: %s", r.Refused)
+	}
+	testkit.Eventually(t, 10*time.Second, "the end of the upgrade", func() bool {
+		return b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma' AND state = 'succeeded'`) == 1
+	})
+}
