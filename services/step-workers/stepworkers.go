@@ -46,8 +46,6 @@ type Options struct {
 	Fast bool
 	// Poll is the time between two looks at something, and after an error; it counts before Fast. Zero means about a second.
 	Poll time.Duration
-	// CallTimeout is the deadline of one call to the landscape; zero means 10 s.
-	CallTimeout time.Duration
 	// Credential is the user, client id, password, secret and token that the landscape takes; default "keb".
 	Credential string
 	// Registerer gets the metrics keb_external_*; nil means none.
@@ -76,6 +74,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	}
 	b.poll = cmp.Or(opts.Poll, b.poll)
 	add(&b, hyperscaler.Name, hyperscaler.Steps, b.hyperscaler)
+	answers(&b, hyperscaler.Name, hyperscaler.Questions, b.hyperscaler)
 	add(&b, avs.Name, avs.Steps, b.avs)
 	add(&b, edp.Name, edp.Steps, b.edp)
 	add(&b, kyma.Name, kyma.Steps, b.kyma)

@@ -21,6 +21,9 @@ type Config struct {
 	Project string `env:"KEB_GARDENER_PROJECT" envDefault:"kyma"`
 	// RetryInterval follows a failed call, and an empty pool.
 	RetryInterval time.Duration `env:"KEB_HYPERSCALER_RETRY_INTERVAL" envDefault:"10s"`
+	// ClaimTime is how long a claim keeps an account although no cluster refers to it yet. It must be longer than an operation
+	// may take to create its cluster.
+	ClaimTime time.Duration `env:"KEB_HYPERSCALER_CLAIM_TIME" envDefault:"24h"`
 }
 
 // Validate names every field that cannot work.
@@ -35,5 +38,10 @@ func (c Config) Validate() error {
 	if c.RetryInterval <= 0 {
 		errs = append(errs, fmt.Errorf("KEB_HYPERSCALER_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
 	}
+	if c.ClaimTime <= 0 {
+		errs = append(errs, fmt.Errorf("KEB_HYPERSCALER_CLAIM_TIME is %s: want more than 0", c.ClaimTime))
+	}
 	return errors.Join(errs...)
 }
+
+func (c Config) namespace() string { return "garden-" + c.Project }

@@ -18,6 +18,19 @@ type releaseSubscription struct {
 // Name implements worker.Step.
 func (releaseSubscription) Name() string { return "Release_Subscription" }
 
+// Describe implements worker.Described.
+func (releaseSubscription) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Marks the accounts of the tenant for cleaning that no cluster and no order in progress uses any more.",
+		Calls: []worker.Call{
+			{System: system, Operation: "list secretbindings"},
+			{System: system, Operation: "list shoots"},
+			{System: system, Operation: "patch secretbindings"},
+		},
+		Details: []string{"targetSecret", "claimedAt"},
+	}
+}
+
 // Run implements worker.Step.
 func (s releaseSubscription) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == "trial" || op.Plan.Name == "own_cluster" {
@@ -25,7 +38,8 @@ func (s releaseSubscription) Run(ctx context.Context, op worker.Operation, log *
 	}
 	w, err := wanted(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		// Nothing can have been claimed: an instance that was never complete has no account, and must not stay for that.
+		return worker.Skip(op, "there is no account to release: "+err.Error())
 	}
 	marked, err := s.pool.release(ctx, w)
 	if err != nil {
@@ -33,5 +47,5 @@ func (s releaseSubscription) Run(ctx context.Context, op worker.Operation, log *
 	}
 	log.Info("account released", "marked", marked)
 	// An instance that gets a runtime again looks for an account again.
-	return op, 0, op.SaveDetails(map[string]any{"targetSecret": nil})
+	return op, 0, op.SaveDetails(map[string]any{"targetSecret": nil, "claimedAt": nil})
 }

@@ -19,13 +19,30 @@ type resolveTargetSecret struct {
 // Name implements worker.Step.
 func (resolveTargetSecret) Name() string { return "Resolve_Target_Secret" }
 
+// Describe implements worker.Described.
+func (resolveTargetSecret) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Gives the instance the account of its tenant, or claims a free one; trials share the accounts that are used least.",
+		Calls: []worker.Call{
+			{System: system, Operation: "list secretbindings"},
+			{System: system, Operation: "patch secretbindings"},
+			{System: system, Operation: "list shoots"},
+		},
+		Details: []string{"targetSecret", "claimedAt"},
+	}
+}
+
 // Run implements worker.Step.
 func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	if d.TargetSecret != "" {
+	stale, err := s.stale(op, d)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if d.TargetSecret != "" && !stale {
 		return op, 0, nil
 	}
 	var given Details
@@ -33,7 +50,7 @@ func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *
 		return worker.Fail(op, outcome.Error(component, err))
 	}
 	if given.TargetSecret != "" {
-		return op, 0, op.SaveDetails(given)
+		return op, 0, op.SaveDetails(Details{TargetSecret: given.TargetSecret})
 	}
 	w, err := wanted(op)
 	if err != nil {
@@ -47,5 +64,22 @@ func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	log.Info("account resolved", "target_secret", secret)
-	return op, 0, op.SaveDetails(Details{TargetSecret: secret})
+	d = Details{TargetSecret: secret}
+	if !w.shared {
+		d.ClaimedAt = s.pool.now().UTC()
+	}
+	return op, 0, op.SaveDetails(d)
+}
+
+// stale tells that the account was claimed so long ago, without a runtime since, that it may be another tenant's by now.
+func (s resolveTargetSecret) stale(op worker.Operation, d Details) (bool, error) {
+	if d.ClaimedAt.IsZero() || s.pool.now().Sub(d.ClaimedAt) < s.cfg.ClaimTime/2 {
+		return false, nil
+	}
+	// The worker provisioner reads the details of this one, so its package cannot be imported here.
+	var runtime struct {
+		RuntimeID string `json:"runtimeId"`
+	}
+	err := op.Details("provisioner", &runtime)
+	return runtime.RuntimeID == "", err
 }

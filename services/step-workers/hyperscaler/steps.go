@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
@@ -20,6 +22,8 @@ const component = "hyperscaler"
 type Details struct {
 	// TargetSecret is the name of the Gardener secret of the account.
 	TargetSecret string `json:"targetSecret,omitempty"`
+	// ClaimedAt is when the instance claimed the account; zero for one that is not the tenant's own.
+	ClaimedAt time.Time `json:"claimedAt,omitzero"`
 }
 
 // Deps is what the steps need besides the configuration.
@@ -27,17 +31,37 @@ type Deps = extclient.Deps
 
 // Steps builds the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	gardener, err := kube.Open("gardener", kube.Config{
-		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: setup.Secret(cfg.GardenerToken, cfg.GardenerTokenFile), Timeout: cfg.GardenerTimeout,
-	}, deps)
+	gardener, err := open(cfg, deps)
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{kube: gardener, namespace: "garden-" + cfg.Project, claiming: make(chan struct{}, 1)}
+	p := &pool{kube: gardener, namespace: cfg.namespace(), claimTime: cfg.ClaimTime, now: deps.Now}
+	if p.now == nil {
+		p.now = time.Now
+	}
 	return []worker.Step{resolveTargetSecret{cfg, p}, releaseSubscription{cfg, p}}, nil
+}
+
+// Questions builds what the worker answers besides executing its steps.
+func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
+	gardener, err := open(cfg, deps)
+	if err != nil {
+		return nil, err
+	}
+	w := windows{kube: gardener, namespace: cfg.namespace()}
+	return []worker.Question{{Subject: event.AskMaintenanceWindows, Answer: w.answer}}, nil
+}
+
+// system names Gardener in errors, metrics and descriptions.
+const system = "gardener"
+
+func open(cfg Config, deps Deps) (*kube.Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return kube.Open(system, kube.Config{
+		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: setup.Secret(cfg.GardenerToken, cfg.GardenerTokenFile), Timeout: cfg.GardenerTimeout,
+	}, deps)
 }
 
 // EUAccess reports whether clusters of a platform region may only be run from within the EU (facts/keb.md 2.3).
@@ -49,17 +73,18 @@ func EUAccess(platformRegion string) bool {
 // selector that it is put into.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 
-// wanted is what op needs an account for.
+// wanted is what op needs an account for. The tenant is the global account that the instance was ordered in: a subaccount
+// that is moved leaves its clusters where they are.
 func wanted(op worker.Operation) (want, error) {
 	w := want{
-		provider: strings.ToLower(op.Runtime.Provider), tenant: op.Context.GlobalAccountID,
+		provider: strings.ToLower(op.Runtime.Provider), tenant: op.Context.Subscription(), instance: op.InstanceID,
 		eu: EUAccess(op.Context.PlatformRegion), shared: op.Plan.Name == "trial",
 	}
 	if !labelValue.MatchString(w.provider) {
 		return w, fmt.Errorf("runtime.provider: %q cannot be a label, want aws, azure, gcp or openstack", op.Runtime.Provider)
 	}
 	if !w.shared && !labelValue.MatchString(w.tenant) {
-		return w, fmt.Errorf("context.globalAccountId: %q cannot be a label, want 1 to 63 letters, digits, \"-\", \"_\" or \".\"", w.tenant)
+		return w, fmt.Errorf("context.globalAccountId, subscriptionGlobalAccountId: %q cannot be a label, want 1 to 63 letters, digits, \"-\", \"_\" or \".\"", w.tenant)
 	}
 	return w, nil
 }

@@ -199,8 +199,15 @@ func (c *Client) Update(ctx context.Context, r schema.GroupVersionResource, obj 
 
 // Patch merges a JSON merge patch into an object.
 func (c *Client) Patch(ctx context.Context, r schema.GroupVersionResource, namespace, name string, patch []byte) error {
-	_, err := c.in(r, namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return c.wrap("patch", r.Resource, name, err)
+	_, err := c.Merge(ctx, r, namespace, name, patch)
+	return err
+}
+
+// Merge merges a JSON merge patch into an object and returns what it has become. A patch that names a resourceVersion is a
+// conflict when somebody else has changed the object since.
+func (c *Client) Merge(ctx context.Context, r schema.GroupVersionResource, namespace, name string, patch []byte) (*unstructured.Unstructured, error) {
+	obj, err := c.in(r, namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return obj, c.wrap("patch", r.Resource, name, err)
 }
 
 // Delete deletes an object; one that is gone is no error.
