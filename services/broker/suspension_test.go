@@ -251,8 +251,11 @@ func TestExpiryOfOldInstances(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"t", 400, "not old enough"}, {"f", 400, "not old enough"}, {"i", 400, "instances of plan azure do not expire"},
-		{"x", 404, "no such service instance"}, {"a%00b", 404, "no such service instance"},
+		{"t", 400, "not old enough"},
+		{"f", 400, "not old enough"},
+		{"i", 400, "instances of plan azure do not expire"},
+		{"x", 404, "no such service instance"},
+		{"a%00b", 404, "no such service instance"},
 	} {
 		if a := b.expire(tc.id); a.status != tc.status || !strings.Contains(a.text("description"), tc.want) {
 			t.Errorf("%s: status %d %s, want %d and %q", tc.id, a.status, a.raw, tc.status, tc.want)
