@@ -3,9 +3,12 @@ package stepworkers_test
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -286,16 +289,28 @@ func TestKubeconfigThatWouldRunAProgramIsRefused(t *testing.T) {
 	w.noSecrets()
 }
 
+// The process files are those of the orchestrator, with its overlays.
 func TestEveryStepOfTheProcessesHasOneWorker(t *testing.T) {
 	w := newWorld(t)
-	want := append(slices.Clone(provisioning), deprovisioning...)
-	slices.Sort(want)
-	var got []string
-	for name := range w.steps {
-		got = append(got, name)
+	want := map[string]string{}
+	err := filepath.WalkDir("../orchestrator/processes", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range processStep.FindAllStringSubmatch(string(text), -1) {
+			if step, worker := found[1], found[2]; worker != "orchestrator" && worker != "broker" {
+				want[step] = worker
+			}
+		}
+		return err
+	})
+	if err != nil || len(want) == 0 {
+		t.Fatalf("%d steps are in the process files, %v", len(want), err)
 	}
-	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, w.workers); diff != "" {
+		t.Errorf("workers of steps (-want +got):\n%s", diff)
 	}
 }
+
+var processStep = regexp.MustCompile(`(?m)name: *(\S+)\s+worker: *(\S+)`)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
 const (
@@ -15,12 +16,14 @@ const (
 	skipped   = event.OutcomeSkipped
 )
 
-// talks says whom a step talks to and what comes of it when that system refuses (400), knows nothing (404), or answers
-// with something that is no answer (200). An outage (503, 429, lost answers) always is a retry.
-var talks = []struct {
+type talk struct {
 	step, prefix              string
 	refused, missing, garbage event.Outcome
-}{
+}
+
+// talks says whom a step talks to and what comes of it when that system refuses (400), knows nothing (404), or answers
+// with something that is no answer (200). An outage (503, 429, lost answers) always is a retry.
+var talks = []talk{
 	{"Resolve_Target_Secret", "/k8s/gardener", failed, failed, retry},
 	{"AVS_Create_Internal_Eval_Step", "/avs/api", failed, failed, retry},
 	{"AVS_Create_Internal_Eval_Step", "/avs/oauth2", retry, retry, retry},
@@ -39,6 +42,15 @@ var talks = []struct {
 	{"AVS_Create_External_Eval_Step", "/avs/api", failed, failed, retry},
 	{"AVS_Tags", "/avs/api", failed, failed, retry},
 	{"AVS_Tags", "/provisioner", failed, failed, retry},
+	{"Upgrade_Shoot", "/provisioner", failed, failed, retry},
+	{"Apply_Reconciler_Configuration", "/reconciler", failed, failed, retry},
+	{"CheckReconcilerState", "/reconciler", failed, failed, retry},
+	{"Send_Notification", "/spc", retry, retry, succeeded},
+	{"AVS_Set_Maintenance", "/avs/api", failed, succeeded, retry},
+	{"Apply_Cluster_Configuration", "/reconciler", failed, failed, retry},
+	{"AVS_Restore_Status", "/avs/api", failed, succeeded, retry},
+	{"Send_Finished_Notification", "/spc", retry, skipped, succeeded},
+	{"Upgrade_Cluster", "/provisioner", failed, failed, retry},
 	{"BTPOperator_Cleanup", "/provisioner", retry, retry, retry},
 	{"BTPOperator_Cleanup", "/k8s/runtimes", failed, succeeded, retry},
 	{"De-provision_AVS_Evaluations", "/avs/api", failed, succeeded, succeeded},
@@ -55,45 +67,55 @@ var talks = []struct {
 
 func TestStepsRetryOutagesAndFailOnRefusals(t *testing.T) {
 	w := newWorld(t)
-	op := w.order()
-	for i, name := range slices.Concat(provisioning, deprovisioning) {
-		if i == len(provisioning) {
-			op = deprovision(op)
-		}
-		for _, talk := range talks {
-			if talk.step != name {
-				continue
-			}
-			for what, f := range map[string]struct {
-				fault
-				want event.Outcome
-			}{
-				"an outage":      {fault{status: http.StatusServiceUnavailable, body: `{"message":"down $BODY"}`}, retry},
-				"too many":       {fault{status: http.StatusTooManyRequests}, retry},
-				"a refusal":      {fault{status: http.StatusBadRequest, body: `{"status":400,"message":"bad $BODY"}`}, talk.refused},
-				"nothing there":  {fault{status: http.StatusNotFound, body: `{"error":"no $BODY"}`}, talk.missing},
-				"another answer": {fault{status: http.StatusOK, body: `<html>$BODY</html>`}, talk.garbage},
-			} {
-				f.prefix = talk.prefix
-				w.build(w.url)
-				w.door.fault.Store(&f.fault)
-				r := w.run(name, op)
-				w.door.fault.Store(nil)
-				if r.Outcome != f.want {
-					t.Errorf("%s, %s at %s: %s, want %s (%+v)", name, what, talk.prefix, r.Outcome, f.want, r.Error)
-				}
-				if r.Outcome == retry && (r.Error == nil || r.RetryAfter <= 0) {
-					t.Errorf("%s, %s at %s: retry after %s without a reason", name, what, talk.prefix, r.RetryAfter)
-				}
-				if r.Outcome == failed && r.Error.Component == "" {
-					t.Errorf("%s, %s at %s: failed without a component", name, what, talk.prefix)
+	w.seedOverrides("2.21.0")
+	through := func(names []string, op workertest.Operation) workertest.Operation {
+		for _, name := range names {
+			for _, talk := range talks {
+				if talk.step == name {
+					w.disturb(talk, op)
 				}
 			}
+			w.build(w.url)
+			op = w.all([]string{name}, op)
 		}
-		w.build(w.url)
-		op = w.all([]string{name}, op)
+		return op
 	}
+	op := through(provisioning, w.order())
+	op = through(updating, w.update(op, "u-1"))
+	op = through(upgradingKyma, w.upgrade(op, event.UpgradeKyma, "k-1"))
+	op = through(upgradingCluster, w.upgrade(op, event.UpgradeCluster, "c-1"))
+	through(deprovisioning, deprovision(op))
 	w.noSecrets()
+}
+
+// disturb runs a step while the system that it talks to does not do its work.
+func (w *world) disturb(talk talk, op workertest.Operation) {
+	w.t.Helper()
+	for what, f := range map[string]struct {
+		fault
+		want event.Outcome
+	}{
+		"an outage":      {fault{status: http.StatusServiceUnavailable, body: `{"message":"down $BODY"}`}, retry},
+		"too many":       {fault{status: http.StatusTooManyRequests}, retry},
+		"a refusal":      {fault{status: http.StatusBadRequest, body: `{"status":400,"message":"bad $BODY"}`}, talk.refused},
+		"nothing there":  {fault{status: http.StatusNotFound, body: `{"error":"no $BODY"}`}, talk.missing},
+		"another answer": {fault{status: http.StatusOK, body: `<html>$BODY</html>`}, talk.garbage},
+	} {
+		f.prefix = talk.prefix
+		w.build(w.url)
+		w.door.fault.Store(&f.fault)
+		r := w.run(talk.step, op)
+		w.door.fault.Store(nil)
+		if r.Outcome != f.want {
+			w.t.Errorf("%s, %s at %s: %s, want %s (%+v)", talk.step, what, talk.prefix, r.Outcome, f.want, r.Error)
+		}
+		if r.Outcome == retry && (r.Error == nil || r.RetryAfter <= 0) {
+			w.t.Errorf("%s, %s at %s: retry after %s without a reason", talk.step, what, talk.prefix, r.RetryAfter)
+		}
+		if r.Outcome == failed && r.Error.Component == "" {
+			w.t.Errorf("%s, %s at %s: failed without a component", talk.step, what, talk.prefix)
+		}
+	}
 }
 
 // The system does its work, and the answer is lost: each object is there once all the same.

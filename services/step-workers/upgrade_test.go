@@ -92,8 +92,10 @@ func TestDryRunsSayWhatTheyWouldDoAndDoNothing(t *testing.T) {
 			[]string{"/reconciler"},
 		},
 		{
-			event.UpgradeCluster, []string{"Upgrade_Cluster"},
-			[]string{"dry run", `"kubernetesVersion":"1.34.1"`}, []string{"/"},
+			event.UpgradeCluster,
+			[]string{"Upgrade_Cluster"},
+			[]string{"dry run", `"kubernetesVersion":"1.34.1"`},
+			[]string{"/"},
 		},
 	} {
 		op := w.upgrade(provisioned, test.kind, "d-1")

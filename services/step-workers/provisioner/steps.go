@@ -69,8 +69,14 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	}
 	s := &shared{cfg: cfg, runtimes: client, director: d}
 	return []worker.Step{
-		createRuntimeWithoutKyma{s}, createRuntime{s}, checkRuntime{s}, getKubeconfig{s}, removeRuntime{s}, checkRuntimeRemoval{s},
-		upgradeShoot{s}, upgradeCluster{s},
+		createRuntimeWithoutKyma{s},
+		createRuntime{s},
+		checkRuntime{s},
+		getKubeconfig{s},
+		removeRuntime{s},
+		checkRuntimeRemoval{s},
+		upgradeShoot{s},
+		upgradeCluster{s},
 	}, nil
 }
 

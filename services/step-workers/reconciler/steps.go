@@ -52,8 +52,13 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 		s.now = time.Now
 	}
 	return []worker.Step{
-		createClusterConfiguration{s}, checkClusterConfiguration{s}, deregisterCluster{s}, checkClusterDeregistration{s},
-		applyClusterConfiguration{s}, applyReconcilerConfiguration{s}, checkReconcilerState{s},
+		createClusterConfiguration{s},
+		checkClusterConfiguration{s},
+		deregisterCluster{s},
+		checkClusterDeregistration{s},
+		applyClusterConfiguration{s},
+		applyReconcilerConfiguration{s},
+		checkReconcilerState{s},
 	}, nil
 }
 
