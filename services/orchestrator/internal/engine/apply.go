@@ -170,7 +170,9 @@ func (m *machine) passOver(r Result) {
 	_, step := m.s.current(m.p)
 	m.recordStep(r, event.OutcomeNotCompleted, nil)
 	m.notCompleted(step)
-	m.pass()
+	// It has not succeeded, so its budget stays: a repeated stage tries it once more, and not for as long again.
+	m.keepTry(step.Name)
+	m.nextStep()
 }
 
 func (m *machine) notCompleted(step *process.Step) {

@@ -222,3 +222,19 @@ func TestAFailureWithoutAReasonAndAnUnknownOutcomeAreFailures(t *testing.T) {
 		}
 	}
 }
+
+func TestABudgetThatIsSpentIsNotGrantedAgainWhenTheStageIsRepeated(t *testing.T) {
+	r := started(t, provision)
+	for range 3 {
+		r.succeed()
+	}
+	r.at("D", 1, 1)
+	r.now = r.now.Add(time.Minute)
+	r.retry(0) // D: its budget is spent
+	r.at("E", 1, 1)
+	r.retry(time.Second)
+	r.sleep(time.Second)
+	r.at("D", 2, 2)
+	r.retry(0)
+	r.at("E", 2, 2)
+}

@@ -132,7 +132,9 @@ func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, 
 		m.pass(step.Name, !byOperator)
 	case event.OutcomeNotCompleted:
 		w.checkNotCompleted(m, e, step, now)
-		m.pass(step.Name, false)
+		m.step++
+		m.restart = false
+		m.notCompleted[step.Name] = true
 	case event.OutcomeRetry:
 		m.restart = step.Retry.Scope != process.ScopeStep
 	case event.OutcomeStageLost:
