@@ -85,6 +85,7 @@ func newRoot(std IO) *cobra.Command {
 	o.register(root)
 	root.AddCommand(
 		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
+		newUpgrade(o), newOrchestrations(o),
 	)
 	return root
 }
@@ -102,6 +103,8 @@ type options struct {
 const (
 	outputText = "text"
 	outputJSON = "json"
+	// outputTable is what other command lines of Kyma call text.
+	outputTable = "table"
 )
 
 func (o *options) register(root *cobra.Command) {
@@ -119,6 +122,9 @@ func (o *options) register(root *cobra.Command) {
 }
 
 func (o *options) check() error {
+	if o.output == outputTable {
+		o.output = outputText
+	}
 	if o.output != outputText && o.output != outputJSON {
 		return usageError("--output %q is not a format; allowed: %s, %s", o.output, outputText, outputJSON)
 	}

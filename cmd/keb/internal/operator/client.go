@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,15 +94,22 @@ func (c *Client) Operation(ctx context.Context, id string) (*Operation, json.Raw
 }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
-	address := c.base + path
 	if len(query) > 0 {
-		address += "?" + query.Encode()
+		path += "?" + query.Encode()
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	return c.send(ctx, http.MethodGet, path, "", nil, into)
+}
+
+// send sends a body, if there is one, and reads the answer, which must be a success.
+func (c *Client) send(ctx context.Context, method, path, contentType string, body []byte, into any) (json.RawMessage, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -114,10 +122,11 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 	if err != nil {
 		return nil, &UnreachableError{Address: c.base, Err: err}
 	}
-	if response.StatusCode == http.StatusNotFound {
+	switch response.StatusCode {
+	case http.StatusOK, http.StatusAccepted:
+	case http.StatusNotFound:
 		return nil, ErrNotFound
-	}
-	if response.StatusCode != http.StatusOK {
+	default:
 		return nil, &StatusError{Status: response.StatusCode, Message: errorText(raw)}
 	}
 	if err := json.Unmarshal(raw, into); err != nil {

@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+)
+
+// inspecting holds the flags of keb orchestrations.
+type inspecting struct {
+	*options
+	page       operator.Page
+	operations []string
+	now        bool
+}
+
+func newOrchestrations(o *options) *cobra.Command {
+	i := &inspecting{options: o}
+	cmd := &cobra.Command{
+		Use:     "orchestrations [ID] [operations|cancel|retry]",
+		Aliases: []string{"orchestration"},
+		Short:   "List orchestrations, show one and its operations, cancel it, or retry what has failed",
+		Long: `List orchestrations, newest first. With an ID show one; then
+
+  operations  lists its operations, or shows the one named with --operation
+  cancel      cancels what waits; what is in progress is awaited
+  retry       starts the failed operations again, or those named with --operation; with --now outside of maintenance windows`,
+		Example: "  keb orchestrations -s 'in progress'\n  keb orchestrations ID operations -s failed\n  keb orchestrations ID retry --now",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return i.run(cmd.Context(), args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&i.page.State, "state", "s", "", "only what is in this state")
+	flags.StringArrayVar(&i.operations, "operation", nil, "id of an operation; retry takes several")
+	flags.BoolVar(&i.now, "now", false, "retry at once, not in the next maintenance window")
+	flags.IntVar(&i.page.Page, "page", 1, "page, from 1")
+	flags.IntVar(&i.page.PageSize, "page-size", 50, "entries on a page")
+	return cmd
+}
+
+// States that --state takes.
+var (
+	orchestrationStates = []string{"pending", "in progress", "retrying", "canceling", "succeeded", "failed", "canceled"}
+	memberStates        = []string{"pending", "in progress", "retrying", "succeeded", "failed", "canceled", "skipped"}
+)
+
+// action is what is done with an orchestration.
+type action struct {
+	run func(ctx context.Context, client *operator.Client, id string) error
+	// What flags it takes.
+	states          []string
+	operations, now bool
+}
+
+func (i *inspecting) run(ctx context.Context, args []string) error {
+	what, id := "list", ""
+	switch len(args) {
+	case 0:
+	case 1:
+		what, id = "show", args[0]
+	case 2:
+		what, id = args[1], args[0]
+		if what == "ops" {
+			what = "operations"
+		}
+	default:
+		return usageError("orchestrations: unexpected argument %q; see keb orchestrations --help", args[2])
+	}
+	actions := map[string]action{
+		"list":       {run: i.list, states: orchestrationStates},
+		"show":       {run: i.show},
+		"operations": {run: i.members, states: memberStates, operations: true},
+		"cancel":     {run: i.cancel},
+		"retry":      {run: i.retry, operations: true, now: true},
+	}
+	a, ok := actions[what]
+	if !ok || len(args) == 2 && (what == "list" || what == "show") {
+		return usageError("orchestrations: %q cannot be done with an orchestration; allowed: operations, cancel, retry", what)
+	}
+	if err := i.check(what, a); err != nil {
+		return err
+	}
+	client, err := operator.New(i.operatorAddr)
+	if err != nil {
+		return err
+	}
+	if err := a.run(ctx, client, id); !errors.Is(err, operator.ErrNotFound) {
+		return err
+	}
+	if what == "operations" && len(i.operations) > 0 {
+		return fmt.Errorf("orchestration %s has no operation %s; keb orchestrations %s operations lists them", id, i.operations[0], id)
+	}
+	return fmt.Errorf("there is no orchestration %s; keb orchestrations lists them", id)
+}
+
+// check refuses flags that would do nothing, and states that do not exist.
+func (i *inspecting) check(what string, a action) error {
+	switch i.page.State {
+	case "in-progress", "in_progress":
+		i.page.State = "in progress"
+	case "cancelled":
+		i.page.State = operator.StateCanceled
+	}
+	switch {
+	case i.page.State != "" && a.states == nil:
+		return usageError("--state is for lists, not for orchestrations %s", what)
+	case i.page.State != "" && !slices.Contains(a.states, i.page.State):
+		return usageError("--state %q is not a state; allowed: %s", i.page.State, strings.Join(a.states, ", "))
+	case len(i.operations) > 0 && !a.operations:
+		return usageError("--operation is for operations and retry")
+	case len(i.operations) > 1 && what == "operations":
+		return usageError("--operation can be given once for operations")
+	case i.now && !a.now:
+		return usageError("--now is for retry")
+	case i.page.Page < 1:
+		return usageError("--page %d is not a page; they count from 1", i.page.Page)
+	case i.page.PageSize < 1:
+		return usageError("--page-size must be at least 1")
+	}
+	return nil
+}
+
+func (i *inspecting) list(ctx context.Context, client *operator.Client, _ string) error {
+	list, raw, err := client.Orchestrations(ctx, i.page)
+	if err != nil {
+		return err
+	}
+	if i.json() {
+		return printJSON(i.Out, raw)
+	}
+	if len(list.Data) == 0 {
+		_, err := fmt.Fprintln(i.Out, "no orchestrations")
+		return err
+	}
+	return i.table("ORCHESTRATION\tTYPE\tSTATE\tAGE\tDESCRIPTION", "orchestrations", list.Count, list.TotalCount, func(out io.Writer) {
+		for k := range list.Data {
+			o := &list.Data[k]
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t\n", o.ID, o.Type, o.State, view.Duration(time.Since(o.CreatedAt)), flat(o.Description))
+		}
+	})
+}
+
+// table prints a page of a list.
+func (i *inspecting) table(head, what string, count, total int, rows func(out io.Writer)) error {
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, head+"\t")
+	rows(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if count < total {
+		fmt.Fprintf(&text, "%d of %d %s; see --page\n", count, total, what)
+	}
+	_, err := i.Out.Write(trimLines(text.Bytes()))
+	return err
+}
+
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func (i *inspecting) show(ctx context.Context, client *operator.Client, id string) error {
+	o, raw, err := client.Orchestration(ctx, id)
+	if err != nil {
+		return err
+	}
+	if i.json() {
+		return printJSON(i.Out, raw)
+	}
+	lines := [][2]string{
+		{"orchestration", o.ID}, {"type", o.Type}, {"state", o.State}, {"description", flat(o.Description)},
+		{"created", o.CreatedAt.Local().Format(time.DateTime)}, {"updated", o.UpdatedAt.Local().Format(time.DateTime)},
+		{"operations", o.Stats()},
+	}
+	return i.lines(lines)
+}
+
+func (i *inspecting) lines(lines [][2]string) error {
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, l := range lines {
+		if l[1] != "" {
+			fmt.Fprintf(table, "%s\t%s\t\n", l[0], l[1])
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := i.Out.Write(trimLines(text.Bytes()))
+	return err
+}
+
+func (i *inspecting) members(ctx context.Context, client *operator.Client, id string) error {
+	if len(i.operations) == 1 {
+		return i.member(ctx, client, id, i.operations[0])
+	}
+	list, raw, err := client.Members(ctx, id, i.page)
+	if err != nil {
+		return err
+	}
+	if i.json() {
+		return printJSON(i.Out, raw)
+	}
+	if len(list.Data) == 0 {
+		_, err := fmt.Fprintln(i.Out, "no operations")
+		return err
+	}
+	return i.table("OPERATION\tSTATE\tPLAN\tINSTANCE\tSHOOT\tWINDOW\tDESCRIPTION", "operations", list.Count, list.TotalCount, func(out io.Writer) {
+		for k := range list.Data {
+			m := &list.Data[k]
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", m.OperationID, m.State, m.ServicePlanName, m.InstanceID, m.ShootName,
+				window(m), flat(m.Description))
+		}
+	})
+}
+
+// window is when the operation was planned for.
+func window(m *operator.Member) string {
+	if m.MaintenanceWindowBegin == nil || m.MaintenanceWindowEnd == nil {
+		return ""
+	}
+	return m.MaintenanceWindowBegin.Local().Format("2006-01-02 15:04") + " - " + m.MaintenanceWindowEnd.Local().Format("15:04")
+}
+
+func (i *inspecting) member(ctx context.Context, client *operator.Client, id, operation string) error {
+	m, raw, err := client.Member(ctx, id, operation)
+	if err != nil {
+		return err
+	}
+	if i.json() {
+		return printJSON(i.Out, raw)
+	}
+	lines := [][2]string{
+		{"operation", m.OperationID}, {"state", m.State}, {"description", flat(m.Description)}, {"instance", m.InstanceID},
+		{"runtime", m.RuntimeID}, {"shoot", m.ShootName}, {"plan", m.ServicePlanName}, {"global account", m.GlobalAccountID},
+		{"subaccount", m.SubAccountID}, {"window", window(m)}, {"retried as", m.RetriedAs},
+	}
+	if m.DryRun {
+		lines = append(lines, [2]string{"dry run", "yes"})
+	}
+	for _, config := range []map[string]string{m.KymaConfig, m.ClusterConfig} {
+		for _, key := range slices.Sorted(maps.Keys(config)) {
+			lines = append(lines, [2]string{key, config[key]})
+		}
+	}
+	return i.lines(lines)
+}
+
+func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id string) error {
+	raw, err := client.CancelOrchestration(ctx, id)
+	if err != nil {
+		return err
+	}
+	if i.json() {
+		return printJSON(i.Out, raw)
+	}
+	_, err = fmt.Fprintf(i.Out, "orchestration %s: what waits is canceled, what is in progress is awaited; see keb orchestrations %s\n", id, id)
+	return err
+}
+
+func (i *inspecting) retry(ctx context.Context, client *operator.Client, id string) error {
+	r, raw, err := client.RetryOrchestration(ctx, id, i.operations, i.now)
+	if err != nil {
+		return err
+	}
+	if i.json() {
+		return printJSON(i.Out, raw)
+	}
+	text := "orchestration " + id + ": " + r.Msg + "\n"
+	for _, part := range []struct {
+		what string
+		list []string
+	}{
+		{"retried shoots", r.RetryShoots}, {"not retried, a newer upgrade is there", r.OldOperations},
+		{"not retried, no failed operation of this orchestration", r.InvalidOperations},
+	} {
+		if len(part.list) > 0 {
+			text += part.what + ": " + strings.Join(part.list, ", ") + "\n"
+		}
+	}
+	_, err = io.WriteString(i.Out, text)
+	return err
+}

@@ -1,0 +1,212 @@
+package cli_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestUpgradeOrdersWhatTheFlagsSay(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"defaults": {
+			[]string{"kyma", "-t", "all"},
+			`POST /upgrade/kyma {"targets":{"include":[{"target":"all"}]},"strategy":{"type":"parallel","schedule":"immediate",` +
+				`"maintenanceWindow":false,"parallel":{"workers":1}},"dryRun":false,"notification":false}`,
+		},
+		"all of kyma": {
+			[]string{
+				"kyma", "-t", "account=^ga{1,2}$, plan=azure", "--target", "subaccount=sa-[1,2],region=^eu", "-e", "runtime-id=r,shoot=c,instance-id=i",
+				"--parallel-workers", "7", "--strategy", "parallel", "--schedule", "2026-11-21T22:00:00Z", "--maintenancewindow", "--notification",
+				"--dry-run", "--version", "2.20.1",
+			},
+			`POST /upgrade/kyma {"targets":{"include":[{"globalAccount":"^ga{1,2}$","planName":"azure"},{"subAccount":"sa-[1,2]","region":"^eu"}],` +
+				`"exclude":[{"runtimeID":"r","shoot":"c","instanceID":"i"}]},"strategy":{"type":"parallel","schedule":"2026-11-21T22:00:00Z",` +
+				`"maintenanceWindow":true,"parallel":{"workers":7}},"dryRun":true,"notification":true,"kyma":{"version":"2.20.1"}}`,
+		},
+		"all of cluster": {
+			[]string{"cluster", "-t", "all", "--kubernetes-version", "1.31.4", "--machine-image", "gardenlinux", "--machine-image-version", "1592.4.0"},
+			`POST /upgrade/cluster {"targets":{"include":[{"target":"all"}]},"strategy":{"type":"parallel","schedule":"immediate",` +
+				`"maintenanceWindow":false,"parallel":{"workers":1}},"dryRun":false,"notification":false,` +
+				`"kubernetes":{"kubernetesVersion":"1.31.4","machineImage":"gardenlinux","machineImageVersion":"1592.4.0"}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api, addr := newAPI(t, map[string][]string{"POST /upgrade/" + tc.args[0]: {`202 {"orchestrationID":"o-1"}`}})
+			expect(t, run(t, "", append([]string{"upgrade", "--operator-addr", addr}, tc.args...)...), 0,
+				"orchestration o-1 accepted; follow it: keb orchestrations o-1\n", "")
+			if diff := cmp.Diff([]string{tc.want}, api.asked); diff != "" {
+				t.Errorf("requests differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOrchestrationsThatAreCalledWrongly(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"upgrade kyma":                                       "upgrade kyma needs -t TARGET, for example -t all",
+		"upgrade kyma all":                                   `kyma: unexpected argument "all"`,
+		"upgrade kyma -t plans=azure":                        `--target "plans=azure": "plans=azure" is no condition; allowed: all, account=`,
+		"upgrade kyma -t azure":                              `--target "azure": "azure" is no condition`,
+		"upgrade kyma -t plan=":                              `--target "plan=": plan has no value`,
+		"upgrade kyma -t plan=a,plan=b":                      `--target "plan=a,plan=b": plan is there twice`,
+		"upgrade kyma -t account=(":                          `--target "account=(": account is no regular expression`,
+		"upgrade kyma -t all -e all":                         "--target-exclude: all is for --target",
+		"upgrade kyma -t all --parallel-workers":             "flag needs an argument: --parallel-workers",
+		"upgrade kyma -t all --parallel-workers 0":           "--parallel-workers 0 must be at least 1",
+		"upgrade kyma -t all --kubernetes-version 1.31.4":    "unknown flag: --kubernetes-version",
+		"upgrade cluster -t all --version 2.20.1":            "unknown flag: --version",
+		"orchestrations -s sleeping":                         `--state "sleeping" is not a state; allowed: pending, in progress, retrying, canceling`,
+		"orchestrations o-1 operations -s canceling":         `--state "canceling" is not a state; allowed: pending, in progress, retrying, succeeded`,
+		"orchestrations o-1 -s failed":                       "--state is for lists",
+		"orchestrations o-1 stop":                            `orchestrations: "stop" cannot be done with an orchestration; allowed: operations, cancel, retry`,
+		"orchestrations o-1 list":                            `orchestrations: "list" cannot be done`,
+		"orchestrations o-1 retry now":                       `orchestrations: unexpected argument "now"`,
+		"orchestrations o-1 cancel --now":                    "--now is for retry",
+		"orchestrations o-1 cancel --operation x":            "--operation is for operations and retry",
+		"orchestrations o-1 ops --operation x --operation y": "--operation can be given once",
+		"orchestrations --page 0":                            "--page 0 is not a page",
+		"orchestrations --page-size 0":                       "--page-size must be at least 1",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, "", strings.Fields(args)...)
+			if got.code != 2 || !strings.HasPrefix(got.err, "keb: "+want) || strings.Count(got.err, "\n") != 1 {
+				t.Errorf("code %d, error %q; want 2 and one line %q", got.code, got.err, want)
+			}
+		})
+	}
+	got := run(t, "", "upgrade", "kyma", "-t", " ")
+	expect(t, got, 2, "", "keb: --target \" \": has no condition\n")
+}
+
+func TestAnUpgradeThatTheAPIRefuses(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"POST /upgrade/kyma": {`400 {"error":"strategy.schedule: \"soon\": must be"}`}})
+	expect(t, run(t, "", "upgrade", "kyma", "-t", "all", "--schedule", "soon", "--operator-addr", addr), 1, "",
+		"keb: upgrade kyma: the operator API answers 400: strategy.schedule: \"soon\": must be\n")
+}
+
+// clock hides when something was told.
+var clock = regexp.MustCompile(`\d\d:\d\d:\d\d`)
+
+func TestUpgradeWaitsUntilTheOrchestrationHasEnded(t *testing.T) {
+	t.Parallel()
+	const path = "GET /orchestrations/o-1"
+	answers := []string{
+		`200 {"orchestrationID":"o-1","state":"pending","description":"queued for processing"}`,
+		`200 {"orchestrationID":"o-1","state":"in progress","operationStats":{"succeeded":1,"pending":2,"in progress":1}}`,
+	}
+	for end, c := range map[string]struct {
+		code int
+		errs string
+	}{"succeeded": {0, ""}, "failed": {1, "keb: orchestration o-1 failed: 3 succeeded, 1 failed\n"}} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			last := `200 {"orchestrationID":"o-1","state":"` + end + `","description":"3 succeeded, 1 failed","operationStats":{"succeeded":3,"failed":1}}`
+			_, addr := newAPI(t, map[string][]string{
+				"POST /upgrade/cluster": {`202 {"orchestrationID":"o-1"}`}, path: append(answers[:2:2], last),
+			})
+			got := run(t, "", "upgrade", "cluster", "-t", "all", "--wait", "--operator-addr", addr)
+			got.out = clock.ReplaceAllString(got.out, "TIME")
+			expect(t, got, c.code, "orchestration o-1 accepted\nTIME pending: queued for processing\n"+
+				"TIME in progress: 2 pending, 1 in progress, 1 succeeded\nTIME "+end+": 3 succeeded, 1 failed\n", c.errs)
+		})
+	}
+}
+
+func TestOrchestrationsAreATable(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"GET /orchestrations": {`200 {"data":[
+ {"orchestrationID":"o-2","type":"upgradeCluster","state":"in progress","description":"7 operations scheduled","createdAt":"2020-01-01T00:00:00Z"}],
+ "count":1,"totalCount":3}`, `200 {"data":[],"count":0,"totalCount":0}`}})
+	got := run(t, "", "orchestrations", "-s", "in-progress", "--page", "2", "--page-size", "1", "-o", "table", "--operator-addr", addr)
+	got.out = strings.Join(strings.Fields(age.ReplaceAllString(got.out, "AGE")), " ")
+	expect(t, got, 0, "ORCHESTRATION TYPE STATE AGE DESCRIPTION o-2 upgradeCluster in progress AGE 7 operations scheduled "+
+		"1 of 3 orchestrations; see --page", "")
+	expect(t, run(t, "", "orchestrations", "--operator-addr", addr), 0, "no orchestrations\n", "")
+	if want := "GET /orchestrations?page=2&page_size=1&state=in+progress"; api.asked[0] != want {
+		t.Errorf("request %q, want %q", api.asked[0], want)
+	}
+}
+
+func TestAnOrchestrationAndItsOperations(t *testing.T) {
+	t.Parallel()
+	member := `{"operationID":"op-1","state":"failed","description":"ext\nis broken","instanceID":"i-1","runtimeID":"r-1","shootName":"c-1",
+ "servicePlanName":"azure","dryRun":true,"retriedAs":"op-2","kymaConfig":{"version":"2.20.1"}}`
+	api, addr := newAPI(t, map[string][]string{
+		"GET /orchestrations/o-1":                 {`200 {"orchestrationID":"o-1","type":"upgradeKyma","state":"failed","description":"1 failed","operationStats":{"failed":1,"skipped":2}}`},
+		"GET /orchestrations/o-1/operations":      {`200 {"data":[` + member + `],"count":1,"totalCount":1}`, `200 {"data":[]}`},
+		"GET /orchestrations/o-1/operations/op-1": {"200 " + member},
+	})
+	fields := func(args ...string) string {
+		got := run(t, "", append(args, "--operator-addr", addr)...)
+		if got.code != 0 || got.err != "" {
+			t.Errorf("%v: code %d, %s", args, got.code, got.err)
+		}
+		return strings.Join(strings.Fields(got.out), " ")
+	}
+	if got := fields("orchestrations", "o-1"); !strings.HasPrefix(got, "orchestration o-1 type upgradeKyma state failed description 1 failed") ||
+		!strings.HasSuffix(got, "operations 1 failed, 2 skipped") {
+		t.Errorf("orchestration: %s", got)
+	}
+	want := "OPERATION STATE PLAN INSTANCE SHOOT WINDOW DESCRIPTION op-1 failed azure i-1 c-1 ext is broken"
+	if got := fields("orchestrations", "o-1", "ops", "-s", "failed"); got != want {
+		t.Errorf("operations: %s", got)
+	}
+	if got := fields("orchestrations", "o-1", "operations"); got != "no operations" {
+		t.Errorf("operations: %s", got)
+	}
+	want = "operation op-1 state failed description ext is broken instance i-1 runtime r-1 shoot c-1 plan azure retried as op-2 dry run yes version 2.20.1"
+	if got := fields("orchestrations", "o-1", "operations", "--operation", "op-1"); got != want {
+		t.Errorf("operation: %s", got)
+	}
+	if want := "GET /orchestrations/o-1/operations?page=1&page_size=50&state=failed"; api.asked[1] != want {
+		t.Errorf("request %q, want %q", api.asked[1], want)
+	}
+}
+
+func TestAnOrchestrationIsCanceledAndRetried(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{
+		"PUT /orchestrations/o-1/cancel": {`200 {"orchestrationID":"o-1"}`},
+		"POST /orchestrations/o-1/retry": {
+			`202 {"orchestrationID":"o-1","retryShoots":["c-1","c-2"],"oldOperations":["op-3"],"invalidOperations":["x"],"msg":"retry operations are queued for processing"}`,
+			`202 {"orchestrationID":"o-1","retryShoots":[],"oldOperations":[],"invalidOperations":[],"msg":"there is no failed operation to retry"}`,
+		},
+	})
+	expect(t, run(t, "", "orchestrations", "o-1", "cancel", "--operator-addr", addr), 0,
+		"orchestration o-1: what waits is canceled, what is in progress is awaited; see keb orchestrations o-1\n", "")
+	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operation", "op-3", "--operation", "x", "--now", "--operator-addr", addr), 0,
+		"orchestration o-1: retry operations are queued for processing\nretried shoots: c-1, c-2\n"+
+			"not retried, a newer upgrade is there: op-3\nnot retried, no failed operation of this orchestration: x\n", "")
+	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operator-addr", addr), 0,
+		"orchestration o-1: there is no failed operation to retry\n", "")
+	want := []string{
+		"PUT /orchestrations/o-1/cancel", "POST /orchestrations/o-1/retry immediate=true&operation-id=op-3&operation-id=x", "POST /orchestrations/o-1/retry",
+	}
+	if diff := cmp.Diff(want, api.asked); diff != "" {
+		t.Errorf("requests differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnUnknownOrchestration(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /orchestrations/x": {`404 {}`}, "GET /orchestrations/x/operations": {`404 {}`}, "PUT /orchestrations/x/cancel": {`404 {}`},
+		"POST /orchestrations/x/retry": {`404 {}`}, "GET /orchestrations/x/operations/y": {`404 {}`},
+	})
+	for _, command := range []string{"x", "x operations", "x cancel", "x retry"} {
+		expect(t, run(t, "", append([]string{"orchestrations", "--operator-addr", addr}, strings.Fields(command)...)...), 1, "",
+			"keb: there is no orchestration x; keb orchestrations lists them\n")
+	}
+	expect(t, run(t, "", "orchestrations", "x", "operations", "--operation", "y", "--operator-addr", addr), 1, "",
+		"keb: orchestration x has no operation y; keb orchestrations x operations lists them\n")
+}

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+)
+
+// What can be upgraded, as in the paths of the operator API.
+const (
+	upgradeKyma    = "kyma"
+	upgradeCluster = "cluster"
+)
+
+func newUpgrade(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Upgrade many runtimes, a few at a time",
+		Long: `Upgrade many runtimes, a few at a time. What comes of it is an orchestration; see keb orchestrations.
+
+A target is a list of conditions with commas between, all of which must be met: all, account=REGEXP, subaccount=REGEXP,
+region=REGEXP (of the hyperscaler), runtime-id=ID, plan=NAME, shoot=NAME, instance-id=ID. -t and -e may be given several times.`,
+	}
+	cmd.AddCommand(newUpgradeOf(o, upgradeKyma), newUpgradeOf(o, upgradeCluster))
+	return cmd
+}
+
+// upgrading holds the flags of keb upgrade.
+type upgrading struct {
+	*options
+	targets, excluded []string
+	order             operator.Upgrade
+	kyma              operator.Kyma
+	kubernetes        operator.Kubernetes
+	wait              bool
+}
+
+func newUpgradeOf(o *options, what string) *cobra.Command {
+	u := &upgrading{options: o}
+	cmd := &cobra.Command{
+		Use:  what,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return u.run(cmd.Context(), what)
+		},
+	}
+	flags := cmd.Flags()
+	if what == upgradeKyma {
+		cmd.Short = "Upgrade Kyma in runtimes"
+		cmd.Example = "  keb upgrade kyma -t plan=azure -e 'region=^eu' --version 2.20.1 --parallel-workers 10 --wait"
+		flags.StringVar(&u.kyma.Version, "version", "", "version of Kyma, for example 2.20.1, PR-1234 or main-0123abcd; what is configured if not given")
+	} else {
+		cmd.Short = "Upgrade Kubernetes and the machine image of runtimes"
+		cmd.Example = "  keb upgrade cluster -t all --kubernetes-version 1.31.4 --maintenancewindow"
+		flags.StringVar(&u.kubernetes.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes, for example 1.31.4")
+		flags.StringVar(&u.kubernetes.MachineImage, "machine-image", "", "name of the machine image, for example gardenlinux")
+		flags.StringVar(&u.kubernetes.MachineImageVersion, "machine-image-version", "", "version of the machine image")
+	}
+	flags.StringArrayVarP(&u.targets, "target", "t", nil, "runtimes to upgrade, see keb upgrade --help")
+	flags.StringArrayVarP(&u.excluded, "target-exclude", "e", nil, "runtimes to leave out")
+	flags.StringVar(&u.order.Strategy.Type, "strategy", "parallel", "how to upgrade: parallel")
+	flags.IntVar(&u.order.Strategy.Parallel.Workers, "parallel-workers", 1, "the most upgrades in progress at the same time")
+	flags.StringVar(&u.order.Strategy.Schedule, "schedule", "immediate", "when to begin: immediate, or a time such as 2026-11-21T22:00:00Z")
+	flags.BoolVar(&u.order.Strategy.MaintenanceWindow, "maintenancewindow", false, "start each upgrade in the maintenance window of its runtime")
+	flags.BoolVar(&u.order.Notification, "notification", false, "tell the customers")
+	flags.BoolVar(&u.order.DryRun, "dry-run", false, "change nothing in the runtimes")
+	flags.BoolVar(&u.wait, "wait", false, "wait until the orchestration has ended")
+	return cmd
+}
+
+func (u *upgrading) run(ctx context.Context, what string) error {
+	if err := u.complete(what); err != nil {
+		return err
+	}
+	client, err := operator.New(u.operatorAddr)
+	if err != nil {
+		return err
+	}
+	id, raw, err := client.Upgrade(ctx, what, &u.order)
+	if err != nil {
+		return err
+	}
+	if u.wait {
+		if _, err := fmt.Fprintf(u.progress(), "orchestration %s accepted\n", id); err != nil {
+			return err
+		}
+		return u.follow(ctx, client, id)
+	}
+	if u.json() {
+		return printJSON(u.Out, raw)
+	}
+	_, err = fmt.Fprintf(u.Out, "orchestration %s accepted; follow it: keb orchestrations %s\n", id, id)
+	return err
+}
+
+// complete makes an order of the flags.
+func (u *upgrading) complete(what string) (err error) {
+	if len(u.targets) == 0 {
+		return usageError("upgrade %s needs -t TARGET, for example -t all; see keb upgrade --help", what)
+	}
+	if u.order.Targets.Include, err = parseTargets("--target", u.targets); err != nil {
+		return err
+	}
+	if u.order.Targets.Exclude, err = parseTargets("--target-exclude", u.excluded); err != nil {
+		return err
+	}
+	for _, t := range u.order.Targets.Exclude {
+		if t.Target != "" {
+			return usageError("--target-exclude: all is for --target")
+		}
+	}
+	if n := u.order.Strategy.Parallel.Workers; n < 1 {
+		return usageError("--parallel-workers %d must be at least 1", n)
+	}
+	if what == upgradeKyma && u.kyma != (operator.Kyma{}) {
+		u.order.Kyma = &u.kyma
+	}
+	if what == upgradeCluster && u.kubernetes != (operator.Kubernetes{}) {
+		u.order.Kubernetes = &u.kubernetes
+	}
+	return nil
+}
+
+func parseTargets(flag string, specifiers []string) ([]operator.Target, error) {
+	var targets []operator.Target
+	for _, specifier := range specifiers {
+		t, err := parseTarget(specifier)
+		if err != nil {
+			return nil, usageError("%s %q: %s", flag, specifier, err)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+func parseTarget(specifier string) (operator.Target, error) {
+	var t operator.Target
+	if strings.TrimSpace(specifier) == "" {
+		return t, errors.New("has no condition")
+	}
+	for _, condition := range splitConditions(specifier) {
+		if condition == "all" {
+			t.Target = "all"
+			continue
+		}
+		key, value, _ := strings.Cut(condition, "=")
+		into := map[string]*string{
+			"account": &t.GlobalAccount, "subaccount": &t.SubAccount, "region": &t.Region, "runtime-id": &t.RuntimeID,
+			"plan": &t.PlanName, "shoot": &t.Shoot, "instance-id": &t.InstanceID,
+		}[key]
+		switch {
+		case into == nil:
+			return t, fmt.Errorf("%q is no condition; allowed: all, account=, subaccount=, region=, runtime-id=, plan=, shoot=, instance-id=", condition)
+		case value == "":
+			return t, fmt.Errorf("%s has no value", key)
+		case *into != "":
+			return t, fmt.Errorf("%s is there twice", key)
+		}
+		if key == "account" || key == "subaccount" || key == "region" {
+			if _, err := regexp.Compile(value); err != nil {
+				return t, fmt.Errorf("%s is no regular expression: %w", key, err)
+			}
+		}
+		*into = value
+	}
+	return t, nil
+}
+
+// splitConditions splits at commas, except those in brackets of a regular expression, such as in "a{1,2}".
+func splitConditions(specifier string) []string {
+	depth := 0
+	conditions := strings.FieldsFunc(specifier, func(r rune) bool {
+		switch r {
+		case '{', '[', '(':
+			depth++
+		case '}', ']', ')':
+			depth--
+		}
+		return r == ',' && depth <= 0
+	})
+	for i := range conditions {
+		conditions[i] = strings.TrimSpace(conditions[i])
+	}
+	return conditions
+}
+
+// followEvery is the time between two looks at an orchestration.
+const followEvery = time.Second
+
+// follow tells how an orchestration gets on until it has ended; its error says that it did not succeed.
+func (o *options) follow(ctx context.Context, client *operator.Client, id string) error {
+	ticker := time.NewTicker(followEvery)
+	defer ticker.Stop()
+	told := ""
+	for {
+		found, raw, err := client.Orchestration(ctx, id)
+		if err != nil {
+			// The operator API may be restarting; the orchestration goes on.
+			if _, away := errors.AsType[*operator.UnreachableError](err); !away || told == "" {
+				return err
+			}
+		} else {
+			line := found.State + ": " + found.Stats()
+			if stats := found.Stats(); stats == "" {
+				line = found.State + ": " + found.Description
+			}
+			if line != told {
+				told = line
+				if _, err := fmt.Fprintf(o.progress(), "%s %s\n", time.Now().Format(time.TimeOnly), line); err != nil {
+					return err
+				}
+			}
+			if found.Final() {
+				return o.ended(found, raw)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+func (o *options) ended(found *operator.Orchestration, raw json.RawMessage) error {
+	if o.json() {
+		if err := printJSON(o.Out, raw); err != nil {
+			return err
+		}
+	}
+	if found.State == operator.StateSucceeded {
+		return nil
+	}
+	return fmt.Errorf("orchestration %s %s: %s", found.ID, found.State, found.Description)
+}
