@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,6 +67,8 @@ type Client struct {
 	tokens  TokenSource
 	metrics *metrics
 	breaker *gobreaker.CircuitBreaker[*answer]
+	// lastFailure is a text: the last failure that the breaker has counted.
+	lastFailure atomic.Value
 }
 
 // New builds a client. Tokens may be nil. It returns an error that names the field for a configuration that cannot
@@ -234,10 +237,12 @@ func (c *Client) guarded(ctx context.Context, req Request, target string, payloa
 	_, err := c.breaker.Execute(func() (*answer, error) {
 		a, err := c.send(ctx, req, target, payload, contentType, token)
 		if err != nil {
+			c.lastFailure.Store("no answer")
 			return nil, err
 		}
 		got = a
 		if a.status >= http.StatusInternalServerError {
+			c.lastFailure.Store("status " + strconv.Itoa(a.status))
 			return nil, errFailing
 		}
 		return a, nil
@@ -247,7 +252,8 @@ func (c *Client) guarded(ctx context.Context, req Request, target string, payloa
 		return got, nil
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
 		c.metrics.requests.WithLabelValues(c.cfg.System, "open").Inc()
-		return nil, ErrOpen
+		// Why it is open is what people need to know.
+		return nil, fmt.Errorf("%w after: %v", ErrOpen, c.lastFailure.Load())
 	}
 	return nil, err
 }

@@ -157,7 +157,7 @@ func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
 		}
 	}
 	err := call()
-	if !errors.Is(err, extclient.ErrOpen) || !extclient.IsTemporary(err) {
+	if !errors.Is(err, extclient.ErrOpen) || !extclient.IsTemporary(err) || !strings.Contains(err.Error(), "status 503") {
 		t.Fatalf("while it is open: %v", err)
 	}
 	if asked.Load() != 3 {
