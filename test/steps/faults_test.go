@@ -31,7 +31,47 @@ const (
 
 // answers says what it means to a step when every call of one execution is answered with 404, or with something that is no
 // answer. What 500, silence and a kill mean is the same for all steps: again.
-var answers = map[string]struct{ notFound, garbage meaning }{}
+var answers = map[string]struct{ notFound, garbage meaning }{
+	"Resolve_Target_Secret":                  {broken, again},
+	"AVS_Create_Internal_Eval_Step":          {broken, again},
+	"EDP_Registration":                       {again, again}, // a tenant that vanishes while it is made is made anew
+	"Provision_Initialization":               {broken, again},
+	"Update_Init_Kyma_Version":               {broken, again},
+	"Upgrade_Init_Kyma_Version":              {broken, again},
+	"Overrides_From_Secrets_And_Config_Step": {broken, again},
+	"Create_Runtime_Without_Kyma":            {broken, again},
+	"Check_Runtime":                          {broken, again},
+	"Get_Kubeconfig":                         {broken, again},
+	"Inject_BTP_Operator_Credentials":        {again, again}, // a new runtime may not know its own API yet
+	"Create_Cluster_Configuration":           {broken, again},
+	"Check_Cluster_Configuration":            {broken, again},
+	"Apply_Kyma":                             {broken, again},
+	"AVS_Create_External_Eval_Step":          {broken, again},
+	"AVS_Tags":                               {broken, again},
+
+	"Upgrade_Shoot":                  {broken, again},
+	"Apply_Reconciler_Configuration": {broken, again},
+	"CheckReconcilerState":           {broken, again},
+
+	"Send_Notification":           {again, fine}, // what SPC answers is not read
+	"Send_Finished_Notification":  {fine, fine},
+	"AVS_Set_Maintenance":         {fine, again}, // an evaluation that is gone needs none
+	"AVS_Restore_Status":          {fine, again},
+	"Apply_Cluster_Configuration": {broken, again},
+	"Upgrade_Cluster":             {broken, again},
+
+	"BTPOperator_Cleanup":          {again, again},
+	"De-provision_AVS_Evaluations": {fine, fine}, // AvS answers a deletion with anything
+	"EDP_Deregistration":           {fine, again},
+	"IAS_Deregistration":           {broken, again},
+	"Delete_Kyma_Resource":         {broken, again},
+	"Check_Kyma_Resource_Deleted":  {broken, again},
+	"Deregister_Cluster":           {fine, again},
+	"Check_Cluster_Deregistration": {fine, again},
+	"Remove_Runtime":               {broken, again}, // only the error err_db_not_found says that a runtime is gone
+	"Check_Runtime_Removal":        {broken, again},
+	"Release_Subscription":         {broken, again},
+}
 
 // clean is how a scenario ends without any fault.
 type clean struct {
@@ -39,11 +79,12 @@ type clean struct {
 	// before and after are what the external systems hold.
 	before, after map[string]int64
 	process       *process.Process
+	seen          *record
 }
 
-func play(t *testing.T, s rehearsal.Scenario) *clean {
+func play(t *testing.T, s rehearsal.Scenario, seen *record) *clean {
 	t.Helper()
-	c := &clean{process: rehearsal.Processes(t, s.Overlays...)[s.Tested.Type]}
+	c := &clean{seen: seen, process: rehearsal.Processes(t, s.Overlays...)[s.Tested.Type]}
 	prelude := s
 	if n := len(s.Before); n > 0 {
 		prelude.Before, prelude.Tested = s.Before[:n-1], s.Before[n-1]
@@ -54,6 +95,7 @@ func play(t *testing.T, s rehearsal.Scenario) *clean {
 	}
 	w, run := rehearsal.Play(t, s, nil)
 	c.run, c.after = run, w.Held()
+	seen.look(w, run)
 	if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
 		t.Fatalf("without faults it is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
 	}
@@ -71,12 +113,21 @@ func (c *clean) calling() map[string]int {
 	return calls
 }
 
-func TestEveryStepBearsFaultsOfItsSystems(t *testing.T) {
+// TestEveryStep spoils every call of every step in turn, and then compares what the steps were seen to do with what they tell of
+// themselves.
+func TestEveryStep(t *testing.T) {
 	t.Parallel()
+	seen := &record{}
+	t.Run("bears faults of its systems", func(t *testing.T) { bearFaults(t, seen) })
+	t.Run("takes its other paths", func(t *testing.T) { takeOtherPaths(t, seen) })
+	t.Run("does what it describes", func(t *testing.T) { seen.compare(t) })
+}
+
+func bearFaults(t *testing.T, seen *record) {
 	for _, s := range rehearsal.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			c := play(t, s)
+			c := play(t, s, seen)
 			calling := c.calling()
 			for _, step := range slices.Sorted(maps.Keys(calling)) {
 				t.Run(step, func(t *testing.T) {
@@ -130,7 +181,7 @@ func (c *clean) lost(t *testing.T, s rehearsal.Scenario, step string) {
 func (c *clean) forever(t *testing.T, s rehearsal.Scenario, step string) {
 	t.Helper()
 	var first time.Time
-	_, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+	w, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
 		if cmd.Step != step {
 			return nil, false
 		}
@@ -139,6 +190,7 @@ func (c *clean) forever(t *testing.T, s rehearsal.Scenario, step string) {
 		}
 		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
 	})
+	c.seen.look(w, run)
 	const name = "500 for ever"
 	definition := c.definition(t, step)
 	c.ended(t, run, step, name, definition.OnTimeout)
@@ -165,6 +217,7 @@ func (c *clean) definition(t *testing.T, step string) process.Step {
 
 func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step, name string, want meaning) {
 	t.Helper()
+	c.seen.look(w, run)
 	status := run.Status()
 	switch want {
 	case again:

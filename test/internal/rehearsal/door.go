@@ -115,38 +115,48 @@ func (d *door) refuses(path string) bool {
 	return d.refused != "" && path == d.refused
 }
 
-// graphQLField is the field of a query or mutation, behind its alias.
-var graphQLField = regexp.MustCompile(`\bresult\s*:\s*([A-Za-z]+)|^[^{]*\{\s*([A-Za-z]+)`)
+// Fields of queries and mutations, behind their alias or without one.
+var (
+	aliasedField = regexp.MustCompile(`\bresult\s*:\s*([A-Za-z]+)`)
+	plainField   = regexp.MustCompile(`\{\s*([A-Za-z]+)`)
+)
+
+// bases are the paths of the systems' APIs, relative to which their routes are described.
+var bases = map[string]string{"avs": "api/v2/evaluationmetadata", "reconciler": "v1"}
 
 // callOf names a call as the steps describe theirs; false for a request for a token.
 func callOf(r *http.Request, body []byte) (worker.Call, bool) {
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	system := parts[0]
+	system, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
-	case strings.HasSuffix(r.URL.Path, "/token") && strings.Contains(r.URL.Path, "/oauth2/"):
+	case strings.HasSuffix(rest, "oauth2/token"):
 		return worker.Call{}, false
-	case strings.HasSuffix(r.URL.Path, "/graphql"):
+	case rest == "graphql":
 		var q struct {
 			Query string `json:"query"`
 		}
 		_ = json.Unmarshal(body, &q) // what is no query has no name
-		m := graphQLField.FindStringSubmatch(q.Query)
-		if m == nil {
-			return worker.Call{System: system, Operation: "(no query)"}, true
+		for _, field := range []*regexp.Regexp{aliasedField, plainField} {
+			if m := field.FindStringSubmatch(q.Query); m != nil {
+				return worker.Call{System: system, Operation: m[1]}, true
+			}
 		}
-		return worker.Call{System: system, Operation: m[1] + m[2]}, true
+		return worker.Call{System: system, Operation: "(no query)"}, true
 	case system == "k8s":
-		return kubernetesCall(r.Method, parts), true
+		return kubernetesCall(r.Method, strings.Split(rest, "/")), true
 	}
-	return worker.Call{System: system, Operation: r.Method + " /" + strings.Join(parts[1:], "/")}, true
+	rest = strings.Trim(strings.TrimPrefix(rest, bases[system]), "/")
+	if rest == "" {
+		return worker.Call{System: system, Operation: r.Method}, true
+	}
+	return worker.Call{System: system, Operation: r.Method + " /" + rest}, true
 }
 
-// kubernetesCall turns /k8s/<cluster>/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name> into "get <resource>".
+// kubernetesCall turns <cluster>/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name> into "get <resource>".
 func kubernetesCall(method string, parts []string) worker.Call {
-	c := worker.Call{System: parts[1]}
-	rest := parts[2:]
-	if parts[1] == "runtimes" {
-		c.System, rest = "runtime", parts[3:]
+	c := worker.Call{System: parts[0]}
+	rest := parts[1:]
+	if c.System == "runtimes" {
+		c.System, rest = "runtime", parts[2:]
 	}
 	if len(rest) > 0 && rest[0] == "api" {
 		rest = rest[2:]
@@ -182,20 +192,12 @@ func Matches(described, observed worker.Call) bool {
 		return false
 	}
 	want, got := strings.Split(described.Operation, "/"), strings.Split(observed.Operation, "/")
-	if len(want) > len(got) {
+	if len(want) != len(got) {
 		return false
 	}
-	// A described route is relative to the base URL of the system, so the observed path may have more in front.
-	if method, _, _ := strings.Cut(want[0], " "); !strings.HasPrefix(got[0], method) {
-		return false
-	}
-	if len(want) == 1 {
-		return described.Operation == observed.Operation
-	}
-	got = got[len(got)-len(want)+1:]
-	for i, w := range want[1:] {
+	for i, w := range want {
 		w, _, _ = strings.Cut(w, "?")
-		if !strings.HasPrefix(w, "{") && w != "" && w != got[i] {
+		if !strings.HasPrefix(w, "{") && w != got[i] {
 			return false
 		}
 	}
