@@ -56,7 +56,8 @@ func (t *Tx) UpdateHash(ctx context.Context, operationID string) (string, error)
 	return hash, wrap(ctx, "read update", err)
 }
 
-// Change makes an instance as it is given, with these sealed credentials besides those that it has.
+// Change makes an instance as it is given, with these sealed credentials besides those that it has. An earlier update of the
+// instance that did not succeed is forgotten: what was asked for later counts.
 func (t *Tx) Change(ctx context.Context, i *instance.Instance, sealed map[string]string) error {
 	origin, err := json.Marshal(i.Context)
 	if err != nil {
@@ -69,6 +70,9 @@ func (t *Tx) Change(ctx context.Context, i *instance.Instance, sealed map[string
 		return wrap(ctx, "change instance", err)
 	}
 	t.touch(i.ID)
+	if _, err := t.tx.ExecContext(ctx, `DELETE FROM broker.updates WHERE instance_id = $1`, i.ID); err != nil {
+		return wrap(ctx, "change instance", err)
+	}
 	for name, value := range sealed {
 		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed) VALUES ($1, $2, $3)
 			ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed`, i.ID, name, value)
