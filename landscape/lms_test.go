@@ -123,7 +123,7 @@ func TestLMSRefusesBadRequests(t *testing.T) {
 	}
 	w.must(404, "GET", tenants+"/unknown", nil, lmsToken)
 	w.must(404, "GET", tenants+"/unknown/certs/ca", nil, lmsToken)
-	w.must(404, "GET", "/lms/certs/unknown", nil, lmsToken)
+	w.must(404, "GET", "/lms/unknown", nil, lmsToken)
 	tenant := tenants + "/" + text(t, w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken), "id")
 	w.clock.advance(reconcileTime)
 	nameless, _ := csr(t, "")

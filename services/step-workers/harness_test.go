@@ -296,7 +296,7 @@ func (w *world) system(name string) system {
 }
 
 // systems are those of the landscape that hold objects of instances.
-var systems = []string{"avs", "edp", "ias", "provisioner", "director", "reconciler", "spc", "control-plane", "gardener", "runtimes"}
+var systems = []string{"avs", "edp", "ias", "lms", "azure", "provisioner", "director", "reconciler", "spc", "control-plane", "gardener", "runtimes"}
 
 // objects is how many objects of each kind are held, by "system/kind".
 func (w *world) objects() map[string]int64 {

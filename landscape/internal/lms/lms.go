@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -104,7 +105,7 @@ func (s *System) Handler() http.Handler {
 	mux.HandleFunc("GET /lms/tenants/{id}/status", s.authorized(s.status))
 	mux.HandleFunc("POST /lms/tenants/{id}/certs", s.authorized(s.sign))
 	mux.HandleFunc("GET /lms/tenants/{id}/certs/ca", s.authorized(s.ca))
-	mux.HandleFunc("GET /lms/certs/{id}", s.authorized(s.callback))
+	mux.HandleFunc("GET /lms/{callback}", s.authorized(s.callback))
 	return mux
 }
 
@@ -237,13 +238,14 @@ func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	if base == "" {
 		base = answer.BaseURL(r)
 	}
-	answer.JSON(w, http.StatusOK, map[string]string{"callbackUrl": base + "/lms/certs/" + c.ID})
+	answer.JSON(w, http.StatusOK, map[string]string{"callbackUrl": base + "/lms/cert-" + c.ID})
 }
 
 func (s *System) callback(w http.ResponseWriter, r *http.Request) {
+	id, _ := strings.CutPrefix(r.PathValue("callback"), "cert-")
 	var c Certificate
 	var ok bool
-	s.View(func() { c, ok = s.certificates.Get(r.PathValue("id")) })
+	s.View(func() { c, ok = s.certificates.Get(id) })
 	if !ok || s.now().Before(c.SignedAt) {
 		fail(w, http.StatusNotFound, errNotFound.Error())
 		return

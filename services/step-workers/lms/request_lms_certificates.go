@@ -75,7 +75,8 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 		}
 		d.Fingerprint, d.RequestedAt = c.fingerprint(), s.now()
 		log.Info("certificate requested", "tenant_id", d.TenantID)
-		if err := op.SaveDetails(d); err != nil {
+		own := Details{CallbackURL: d.CallbackURL, Fingerprint: d.Fingerprint, RequestedAt: d.RequestedAt}
+		if err := op.SaveDetails(own); err != nil {
 			return worker.Fail(op, outcome.Error(component, err))
 		}
 	}

@@ -1,0 +1,707 @@
+package stepworkers_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/eventhubs"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
+	"github.com/kyma-project/keb/services/step-workers/lms"
+	"github.com/kyma-project/keb/services/step-workers/servicemanager"
+)
+
+// kyma1Provisioning and kyma1Deprovisioning are the steps in the order of the overlay kyma-1, without those for Kyma 2 that find
+// nothing to do. What the worker kyma decides before is in the details, see kyma1Order.
+var (
+	kyma1Provisioning = []string{
+		"Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "Create_LMS_Tenant", "IAS_Registration", "EDP_Registration",
+		"Provision_Azure_Event_Hubs", "Overrides_From_Secrets_And_Config_Step", "ServiceManagerOverrides",
+		"Request_LMS_Certificates", "Create_Runtime", "Check_Runtime", "AVS_Create_External_Eval_Step", "AVS_Tags",
+	}
+	kyma1Deprovisioning = []string{
+		"Deprovision_Azure_Event_Hubs", "De-provision_AVS_Evaluations", "IAS_Deregistration", "EDP_Deregistration",
+		"Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
+	}
+)
+
+// kyma1Order is an order for which Provision_Initialization has decided the version.
+func (w *world) kyma1Order() workertest.Operation {
+	op := w.order()
+	op.Details = map[string]any{kyma.Name: kyma.Details{Version: "1.24.11", Origin: "defaults"}}
+	op.Parameters.(map[string]any)["overridesVersion"] = "2.20.0"
+	return op
+}
+
+// until runs the steps of a list up to one that it does not run.
+func (w *world) until(name string, op workertest.Operation) workertest.Operation {
+	w.t.Helper()
+	return w.all(kyma1Provisioning[:slices.Index(kyma1Provisioning, name)], op)
+}
+
+// installed is the Kyma that the Runtime Provisioner was told to install.
+type installed struct {
+	Version    string
+	Profile    string
+	Components []struct {
+		Component, Namespace string
+		Configuration        []worker.Override
+	}
+	Configuration []worker.Override
+}
+
+// entries are the values of all components by "component key".
+func (i installed) entries() map[string]worker.Override {
+	all := map[string]worker.Override{}
+	for _, c := range i.Components {
+		for _, e := range c.Configuration {
+			all[c.Component+" "+e.Key] = e
+		}
+	}
+	for _, e := range i.Configuration {
+		all[" "+e.Key] = e
+	}
+	return all
+}
+
+// orders are the orders of runtimes while f runs.
+func (w *world) orders(f func()) []installed {
+	w.t.Helper()
+	var got []installed
+	for _, c := range asked(w.calls(f), "provisionRuntime") {
+		var config struct{ KymaConfig installed }
+		if err := json.Unmarshal([]byte(c.variable("config")), &config); err != nil {
+			w.t.Fatal(err)
+		}
+		got = append(got, config.KymaConfig)
+	}
+	return got
+}
+
+func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
+	w := newWorld(t)
+	before := w.objects()
+	var op workertest.Operation
+	orders := w.orders(func() { op = w.all(kyma1Provisioning, w.kyma1Order()) })
+	held := w.objects()
+	for kind, want := range map[string]int64{
+		"avs/evaluation": 2, "edp/dataTenant": 1, "ias/serviceProvider": 1, "lms/tenant": 1, "lms/certificate": 1,
+		"azure/resourceGroup": 1, "azure/namespace": 1, "provisioner/runtime": 1, "director/runtime": 1, "gardener/Shoot": 1,
+		"reconciler/cluster": 0, "control-plane/Kyma": 0,
+	} {
+		if held[kind] != want {
+			t.Errorf("%s: %d, want %d; all: %v", kind, held[kind], want, held)
+		}
+	}
+	if len(orders) != 1 {
+		t.Fatalf("%d runtimes were ordered, want 1", len(orders))
+	}
+	if got := orders[0]; got.Version != "1.24.11" || got.Profile != "Production" {
+		t.Errorf("Kyma %s with the profile %s was ordered", got.Version, got.Profile)
+	}
+	for _, c := range orders[0].Components {
+		want := map[string]string{"istio": "istio-system", "knative-eventing": "knative-eventing", "knative-eventing-kafka": "knative-eventing"}[c.Component]
+		if want == "" {
+			want = "kyma-system"
+		}
+		if c.Namespace != want {
+			t.Errorf("component %s is in %s, want %s", c.Component, c.Namespace, want)
+		}
+	}
+	entries := orders[0].entries()
+	host := "k" + "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20.servicebus.example.com"
+	for key, want := range map[string]string{
+		" global.domainName":                                     "kyma.example.com",
+		"istio global.tracing.enabled":                           "true",
+		"service-manager-proxy config.sm.url":                    "https://sm.example.com",
+		"service-manager-proxy sm.user":                          canary + "-id",
+		"service-manager-proxy sm.password":                      canary + "-secret",
+		"logging fluent-bit.backend.forward.port":                "8443",
+		"logging fluent-bit.backend.forward.host":                "forward.t1.us.lms.example.com",
+		"knative-eventing-kafka kafka.brokers.hostname":          host,
+		"knative-eventing-kafka kafka.brokers.port":              "9093",
+		"knative-eventing knative-eventing.channel.default.kind": "KafkaChannel",
+	} {
+		if got := entries[key].Value; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	for _, key := range []string{
+		"service-manager-proxy sm.user", "service-manager-proxy sm.password", "logging fluent-bit.backend.forward.tls.key",
+		"knative-eventing-kafka kafka.password", "monitoring grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_ID",
+		"monitoring grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_SECRET",
+	} {
+		if e := entries[key]; e.Value == "" || !e.Secret {
+			t.Errorf("%s is missing, or not marked as a secret", key)
+		}
+	}
+	for _, text := range w.texts {
+		for _, secret := range []string{"PRIVATE KEY", "SharedAccessKey=", "SECRET"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("a secret got out: %s", text)
+			}
+		}
+	}
+
+	op = w.all(kyma1Deprovisioning, deprovision(op))
+	after := w.objects()
+	// The Provisioner keeps its history, and the tenant of LMS is there for other runtimes.
+	for _, kind := range []string{"provisioner/operation", "lms/tenant", "lms/certificate"} {
+		delete(after, kind)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("something is left (-before +after):\n%s", diff)
+	}
+	if d := saved[eventhubs.Details](t, op, eventhubs.Name); d != (eventhubs.Details{}) {
+		t.Errorf("still saved: %+v", d)
+	}
+	w.noSecrets()
+}
+
+// Each step is killed at every point between its calls and its result, then runs to its end, then runs once more.
+func TestKyma1ObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
+	w := newWorld(t)
+	op := w.kyma1Order()
+	once := func(names []string) {
+		for _, name := range names {
+			for range 4 {
+				w.run(name, op)
+				w.advance(takes)
+			}
+			r, next := w.finish(name, op)
+			if r.Outcome != succeeded && r.Outcome != skipped {
+				t.Fatalf("%s after kills: %s, %+v", name, r.Outcome, r.Error)
+			}
+			if r := w.run(name, next); r.Outcome != succeeded && r.Outcome != skipped {
+				t.Errorf("%s once more: %s, %+v", name, r.Outcome, r.Error)
+			}
+			op = next
+		}
+	}
+	once(kyma1Provisioning)
+	made := w.created()
+	for kind, want := range map[string]int64{
+		"ias/serviceProvider": 1, "lms/tenant": 1, "lms/certificate": 1, "azure/resourceGroup": 1, "azure/namespace": 1,
+		"provisioner/runtime": 1, "provisioner/operation": 1,
+	} {
+		if made[kind] != want {
+			t.Errorf("%s: %d were made, want %d", kind, made[kind], want)
+		}
+	}
+	op = deprovision(op)
+	once(kyma1Deprovisioning)
+	for kind, n := range w.objects() {
+		switch kind {
+		case "ias/serviceProvider", "azure/resourceGroup", "azure/namespace", "provisioner/runtime":
+			t.Errorf("%s: %d left", kind, n)
+		}
+	}
+}
+
+func TestKyma1StepsRetryOutagesAndFailOnRefusals(t *testing.T) {
+	w := newWorld(t)
+	through := func(names []string, op workertest.Operation) workertest.Operation {
+		for _, name := range names {
+			for _, talk := range []talk{
+				// LMS does not say which errors will pass.
+				{"Create_LMS_Tenant", "/lms", retry, retry, retry},
+				{"Request_LMS_Certificates", "/lms/tenants", retry, retry, retry},
+				{"IAS_Registration", "/ias", failed, failed, retry},
+				{"Provision_Azure_Event_Hubs", "/azure/subscriptions", failed, failed, retry},
+				{"Provision_Azure_Event_Hubs", "/azure/keb/oauth2", retry, retry, retry},
+				{"Create_Runtime", "/provisioner", failed, failed, retry},
+				{"Create_Runtime", "/director/graphql", failed, failed, retry},
+				{"Deprovision_Azure_Event_Hubs", "/azure/subscriptions", failed, failed, retry},
+			} {
+				if talk.step == name {
+					w.disturb(talk, op)
+				}
+			}
+			w.build(w.url)
+			op = w.all([]string{name}, op)
+		}
+		return op
+	}
+	through(kyma1Deprovisioning, deprovision(through(kyma1Provisioning, w.kyma1Order())))
+	w.noSecrets()
+}
+
+// The system does its work, and the answer is lost.
+func TestKyma1LostAnswersMakeNothingTwice(t *testing.T) {
+	w := newWorld(t)
+	op := w.kyma1Order()
+	lose := func(names []string) {
+		for _, name := range names {
+			for _, prefix := range []string{"/lms", "/ias", "/azure/subscriptions", "/provisioner"} {
+				for range 3 {
+					w.build(w.url)
+					w.door.fault.Store(&fault{prefix: prefix, status: http.StatusInternalServerError, after: true})
+					r := w.run(name, op)
+					w.door.fault.Store(nil)
+					op.Details = r.Then().Details
+				}
+			}
+			w.build(w.url)
+			op = w.all([]string{name}, op)
+		}
+	}
+	lose(kyma1Provisioning)
+	made := w.created()
+	for _, kind := range []string{"ias/serviceProvider", "lms/tenant", "lms/certificate", "azure/resourceGroup", "azure/namespace", "provisioner/runtime"} {
+		if made[kind] != 1 {
+			t.Errorf("%s: %d were made, want 1", kind, made[kind])
+		}
+	}
+	op = deprovision(op)
+	lose(kyma1Deprovisioning)
+	for kind, n := range w.objects() {
+		switch kind {
+		case "ias/serviceProvider", "azure/resourceGroup", "azure/namespace", "provisioner/runtime":
+			t.Errorf("%s: %d left", kind, n)
+		}
+	}
+}
+
+func TestKyma1StepsDoNothingThatTheyDoNotTell(t *testing.T) {
+	w := newWorld(t)
+	run := func(names []string, op workertest.Operation) workertest.Operation {
+		for _, name := range names {
+			w.door.fault.Store(&fault{prefix: "/", status: http.StatusServiceUnavailable})
+			w.told(name, op)
+			w.door.fault.Store(nil)
+			w.build(w.url)
+			op = w.told(name, op)
+		}
+		return op
+	}
+	run(kyma1Deprovisioning, deprovision(run(kyma1Provisioning, w.kyma1Order())))
+}
+
+// provider is the service provider of IAS.
+type provider struct {
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	Secrets  []json.RawMessage `json:"clientSecrets"`
+	Settings map[string]any    `json:"settings"`
+}
+
+func (w *world) provider() provider {
+	w.t.Helper()
+	var list struct {
+		Data []provider `json:"data"`
+	}
+	w.admin(http.MethodGet, "/ias/objects", nil, &list)
+	if len(list.Data) != 1 {
+		w.t.Fatalf("%d service providers, want 1", len(list.Data))
+	}
+	return list.Data[0]
+}
+
+func TestRegistrationIsWholeAndPilesUpNoSecrets(t *testing.T) {
+	w := newWorld(t)
+	op := w.kyma1Order()
+	values := map[string]bool{}
+	for range 5 {
+		r := w.run("IAS_Registration", op)
+		if r.Outcome != succeeded || len(r.Overrides) != 1 || r.Overrides[0].Component != "monitoring" {
+			t.Fatalf("%s, %+v, overrides %d", r.Outcome, r.Error, len(r.Overrides))
+		}
+		values[r.Overrides[0].Entries[1].Value] = true
+	}
+	got := w.provider()
+	if got.Name != "SKR Grafana (instanceID: 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20)" || len(got.Secrets) != 1 || len(values) != 5 {
+		t.Errorf("%q has %d secrets after %d were told", got.Name, len(got.Secrets), len(values))
+	}
+	settings, err := json.Marshal(got.Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"openIdConnect"`, `"redirect_uris":["https://grafana.c-1a2b3c4.kyma.example.com/login/generic_oauth"]`, `"name_id_attribute":"mail"`,
+		`"group":"skr-monitoring-admin"`, `"group":"skr-monitoring-viewer"`, `"default_action":"Deny"`, `/ias/service/idp/sap-id"`,
+	} {
+		if !strings.Contains(string(settings), want) {
+			t.Errorf("%s is missing in %s", want, settings)
+		}
+	}
+	// Somebody else's provider stays.
+	other := w.kyma1Order()
+	other.InstanceID = "22222222-2222-4222-8222-222222222222"
+	w.all([]string{"IAS_Registration"}, other)
+	w.all([]string{"IAS_Deregistration"}, deprovision(op))
+	if left := w.provider(); !strings.Contains(left.Name, other.InstanceID) {
+		t.Errorf("%s is left", left.Name)
+	}
+}
+
+func TestIdentityProviderThatIASDoesNotHaveIsNamed(t *testing.T) {
+	w := newWorld(t)
+	w.door.fault.Store(&fault{prefix: "/ias", status: http.StatusOK, body: `{"service_providers":[],"identity_providers":[{"id":"1","name":"another"}]}`})
+	r := w.run("IAS_Registration", w.kyma1Order())
+	if r.Outcome != failed || !strings.Contains(r.Error.Message, "KEB_IAS_IDENTITY_PROVIDER") || !strings.Contains(r.Error.Message, `"SAP"`) {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+// A stage may be repeated after the runtime was ordered: what the runtime got must stay good.
+func TestSecretsStayAsTheyAreOnceTheRuntimeIsOrdered(t *testing.T) {
+	w := newWorld(t)
+	op := w.until("Check_Runtime", w.kyma1Order())
+	before := w.provider()
+	repeated := op
+	repeated.Overrides, repeated.Remembered = nil, nil
+	calls := w.calls(func() {
+		for _, name := range []string{"Create_LMS_Tenant", "IAS_Registration", "Provision_Azure_Event_Hubs", "Request_LMS_Certificates"} {
+			if r := w.run(name, repeated); r.Outcome != skipped {
+				t.Errorf("%s: %s, %+v", name, r.Outcome, r.Error)
+			}
+		}
+	})
+	if len(calls) != 0 {
+		t.Errorf("%d calls were made", len(calls))
+	}
+	if diff := cmp.Diff(before, w.provider()); diff != "" {
+		t.Errorf("the service provider has changed (-before +after):\n%s", diff)
+	}
+	if r := w.run("Create_Runtime", repeated); r.Outcome != succeeded {
+		t.Errorf("Create_Runtime: %s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestInstancesOfAGlobalAccountShareATenantPerRegion(t *testing.T) {
+	w := newWorld(t)
+	tenants := map[string]int{}
+	for _, change := range []func(*workertest.Operation){
+		func(*workertest.Operation) {},
+		func(op *workertest.Operation) { op.InstanceID = "22222222-2222-4222-8222-222222222222" },
+		func(op *workertest.Operation) { op.Runtime.Region = "westus2" },
+		func(op *workertest.Operation) { op.Runtime.Region = "westeurope" },
+		func(op *workertest.Operation) { op.Runtime.Region = "australiaeast" },
+		func(op *workertest.Operation) { op.Context.GlobalAccountID = "ga-2" },
+		// What the platform has moved keeps its tenant.
+		func(op *workertest.Operation) {
+			op.Context.GlobalAccountID, op.Context.SubscriptionGlobalAccountID = "ga-3", "ga-1"
+		},
+	} {
+		op := w.kyma1Order()
+		change(&op)
+		_, op = w.finish("Create_LMS_Tenant", op)
+		tenants[saved[lms.Details](t, op, lms.Name).TenantID]++
+	}
+	if len(tenants) != 4 {
+		t.Errorf("%d tenants, want those of ga-1 in us, eu and aus, and of ga-2 in us: %v", len(tenants), tenants)
+	}
+	nameless := w.kyma1Order()
+	nameless.Context.GlobalAccountID = "---"
+	if r := w.run("Create_LMS_Tenant", nameless); r.Outcome != failed || !strings.Contains(r.Error.Message, "context.globalAccountId") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestTenantsAreNamedAsLMSWants(t *testing.T) {
+	w := newWorld(t)
+	op := w.kyma1Order()
+	op.Context.GlobalAccountID = strings.Repeat("ab-", 40)
+	calls := w.calls(func() { w.all([]string{"Create_LMS_Tenant"}, op) })
+	var got map[string]any
+	if len(calls) != 1 || json.Unmarshal(calls[0].body, &got) != nil {
+		t.Fatalf("calls %v", calls)
+	}
+	want := map[string]any{
+		"name": strings.Repeat("ab", 25), "region": "us", "samlGroups": []any{"skr-logging-viewer"}, "clusterType": "single-node",
+		"datacenter": "all", "environment": "dev", "project": "kyma", "samlTenant": "", "costcenter": 0.0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tenant (-want +got):\n%s", diff)
+	}
+}
+
+func TestCertificateBelongsToTheKeyOfTheStage(t *testing.T) {
+	w := newWorld(t)
+	op := w.until("Request_LMS_Certificates", w.kyma1Order())
+	overrides := func(op workertest.Operation) map[string]string {
+		r, _ := w.finish("Request_LMS_Certificates", op)
+		if r.Outcome != succeeded {
+			t.Fatalf("%s, %+v", r.Outcome, r.Error)
+		}
+		values := map[string]string{}
+		for _, c := range r.Overrides {
+			if c.Component == lms.Component {
+				for _, e := range c.Entries {
+					plain, err := base64.StdEncoding.DecodeString(e.Value)
+					if values[e.Key] = e.Value; err == nil {
+						values[e.Key] = string(plain)
+					}
+				}
+			}
+		}
+		return values
+	}
+	first := overrides(op)
+	for key, want := range map[string]string{"tls.key": "PRIVATE KEY", "tls.cert": "BEGIN CERTIFICATE", "tls.ca": "BEGIN CERTIFICATE"} {
+		if !strings.Contains(first["fluent-bit.backend.forward."+key], want) {
+			t.Errorf("%s is %q", key, first["fluent-bit.backend.forward."+key])
+		}
+	}
+	// The stage is repeated: the key is another one, and so must be the certificate, although the one before is saved.
+	_, saved := w.finish("Request_LMS_Certificates", op)
+	repeated := w.kyma1Order()
+	repeated.Details = saved.Details
+	_, repeated = w.finish("Create_LMS_Tenant", repeated)
+	second := overrides(repeated)
+	for _, key := range []string{"tls.key", "tls.cert"} {
+		if first["fluent-bit.backend.forward."+key] == second["fluent-bit.backend.forward."+key] {
+			t.Errorf("%s is the same in a repeated stage", key)
+		}
+	}
+	if n := w.created()["lms/tenant"]; n != 1 {
+		t.Errorf("%d tenants were made, want 1", n)
+	}
+}
+
+func TestLoggingNeverFailsAProvisioning(t *testing.T) {
+	w := newWorld(t)
+	const name = "Request_LMS_Certificates"
+	if r := w.run(name, w.kyma1Order()); r.Outcome != skipped {
+		t.Errorf("without a tenant: %s, %+v", r.Outcome, r.Error)
+	}
+	op := w.until(name, w.kyma1Order())
+	lost := op
+	lost.LostMemory = true
+	if r := w.run(name, lost); r.Outcome != event.OutcomeStageLost {
+		t.Errorf("without stage memory: %s, %+v", r.Outcome, r.Error)
+	}
+	w.door.fault.Store(&fault{prefix: "/lms", status: http.StatusOK, body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":false}`})
+	if r := w.run(name, op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "not ready") {
+		t.Errorf("a tenant that is not ready: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	late := op
+	late.FirstTried = 31 * time.Minute
+	if r := w.run(name, late); r.Outcome != event.OutcomeNotCompleted || r.Error.Reason != "err_keb_timeout" {
+		t.Errorf("a tenant that is not ready after half an hour: %s, %+v", r.Outcome, r.Error)
+	}
+	w.door.fault.Store(nil)
+
+	w.advance(takes)
+	r := w.run(name, op)
+	if r.Outcome != retry || !strings.Contains(r.Message, "not signed") {
+		t.Fatalf("a certificate that is not signed: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	op.Details = r.Then().Details
+	for what, body := range map[string]string{"no certificate": `{"cert":"garbage"}`, "nothing": `{}`} {
+		w.door.fault.Store(&fault{prefix: "/lms/cert-", status: http.StatusOK, body: body})
+		if r := w.run(name, op); r.Outcome != retry || r.Error == nil {
+			t.Errorf("%s for a certificate: %s, %+v", what, r.Outcome, r.Error)
+		}
+	}
+	w.door.fault.Store(&fault{prefix: "/lms/cert-", status: http.StatusNotFound})
+	w.advance(31 * time.Minute)
+	if r := w.run(name, op); r.Outcome != event.OutcomeNotCompleted {
+		t.Errorf("a certificate that is not signed after half an hour: %s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestTokenOfLMSGoesNowhereElse(t *testing.T) {
+	w := newWorld(t)
+	op := w.until("Request_LMS_Certificates", w.kyma1Order())
+	w.advance(takes)
+	// One answer to all calls: the tenant is ready, and the certificate is somewhere else.
+	w.door.fault.Store(&fault{prefix: "/lms", status: http.StatusOK,
+		body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":true,"callbackUrl":"http://evil.example.com/x"}`})
+	r := w.run("Request_LMS_Certificates", op)
+	if r.Outcome != retry || r.Error == nil || !strings.Contains(r.Error.Message, "not its own") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+// A message is cut to a length before secrets are looked for in it, so the end of one could stay.
+func TestRefusedOrderTellsNoSecret(t *testing.T) {
+	w := newWorld(t)
+	op := w.until("Create_Runtime", w.kyma1Order())
+	body := `{"errors":[{"message":"` + strings.Repeat("x ", 92) + canary + `-secret","extensions":{"error_code":400,"error_reason":"err_bad"}}]}`
+	w.door.fault.Store(&fault{prefix: "/provisioner", status: http.StatusOK, body: body})
+	if r := w.run("Create_Runtime", op); r.Outcome != failed || r.Error.Reason != "err_bad" {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	w.noSecrets()
+}
+
+func TestEventHubsAreThoseOfTheInstance(t *testing.T) {
+	w := newWorld(t)
+	const name = "Provision_Azure_Event_Hubs"
+	op := w.kyma1Order()
+	w.door.fault.Store(&fault{prefix: "/azure/subscriptions", status: http.StatusConflict})
+	if r := w.run(name, op); r.Outcome != retry || r.Error == nil {
+		t.Errorf("something is in the way: %s, %+v", r.Outcome, r.Error)
+	}
+	w.door.fault.Store(nil)
+	if r := w.run(name, op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "being created") {
+		t.Fatalf("at first: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	w.all([]string{name}, op)
+	aws := w.kyma1Order()
+	aws.InstanceID, aws.Plan.Name, aws.Runtime.Provider, aws.Runtime.Region = "22222222-2222-4222-8222-22222222222A", "aws", "aws", "us-east-1"
+	w.all([]string{name}, aws)
+	var list struct {
+		Data []struct {
+			Name, Location string
+			Tags           map[string]string
+		} `json:"data"`
+	}
+	w.admin(http.MethodGet, "/azure/objects?kind=resourceGroup", nil, &list)
+	got := map[string]string{}
+	for _, g := range list.Data {
+		got[g.Name] = g.Location + " " + g.Tags["InstanceID"] + " " + g.Tags["SubAccountID"]
+	}
+	want := map[string]string{
+		"k5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20": "eastus 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20 SA-1",
+		"k22222222-2222-4222-8222-22222222222a": "westeurope 22222222-2222-4222-8222-22222222222A SA-1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("resource groups (-want +got):\n%s", diff)
+	}
+	long := w.kyma1Order()
+	long.InstanceID = strings.Repeat("i", 60)
+	if r := w.run(name, long); r.Outcome != failed || !strings.Contains(r.Error.Message, "instance id") {
+		t.Errorf("a name that Azure does not take: %s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestDeletionOfEventHubsWaitsAsAzureAsks(t *testing.T) {
+	w := newWorld(t)
+	const name = "Deprovision_Azure_Event_Hubs"
+	if r := w.run(name, deprovision(w.kyma1Order())); r.Outcome != skipped {
+		t.Errorf("without Event Hubs: %s, %+v", r.Outcome, r.Error)
+	}
+	op := deprovision(w.all([]string{"Provision_Azure_Event_Hubs"}, w.kyma1Order()))
+	w.door.fault.Store(&fault{prefix: "/azure", status: http.StatusTooManyRequests})
+	if r := w.run(name, op); r.Outcome != retry || r.RetryAfter != 100*time.Millisecond {
+		t.Errorf("throttled: %s after %s, %+v", r.Outcome, r.RetryAfter, r.Error)
+	}
+	w.door.fault.Store(nil)
+	w.build(w.url)
+	// The landscape takes half of its time.
+	r := w.run(name, op)
+	if r.Outcome != retry || r.Error != nil || r.RetryAfter != takes/2 {
+		t.Fatalf("the deletion is asked for again after %s, want %s: %s, %+v", r.RetryAfter, takes/2, r.Outcome, r.Error)
+	}
+	if r := w.run(name, op); r.Outcome != retry || r.RetryAfter != 100*time.Millisecond {
+		t.Errorf("while it goes on: %s after %s, want the poll interval", r.Outcome, r.RetryAfter)
+	}
+	// The step was given up here, and the instance ordered once more: nothing is put into a group that goes away.
+	again := w.kyma1Order()
+	again.Details = r.Then().Details
+	if r := w.run("Provision_Azure_Event_Hubs", again); r.Outcome != retry || !strings.Contains(r.Message, "being deleted") {
+		t.Errorf("provisioning meanwhile: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	// The next deprovisioning does the rest.
+	w.advance(takes)
+	op.Details = r.Then().Details
+	r, op = w.finish(name, op)
+	if held := w.objects(); r.Outcome != succeeded || held["azure/resourceGroup"]+held["azure/namespace"] != 0 {
+		t.Errorf("%s, %+v, left %v", r.Outcome, r.Error, held)
+	}
+	if r := w.run(name, op); r.Outcome != skipped {
+		t.Errorf("once more: %s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestServiceManagerModes(t *testing.T) {
+	t.Parallel()
+	order := map[string]any{"clientid": "sent", "clientsecret": "s", "sm_url": "https://sent.example.com"}
+	for name, test := range map[string]struct {
+		mode servicemanager.Mode
+		sent any
+		want string // the user, or what the error says
+	}{
+		"always, sent":                   {servicemanager.Always, order, "configured"},
+		"always, not sent":               {servicemanager.Always, nil, "configured"},
+		"when not sent, sent":            {servicemanager.WhenNotSentInRequest, order, "sent"},
+		"when not sent, not sent":        {servicemanager.WhenNotSentInRequest, nil, "configured"},
+		"never, sent":                    {servicemanager.Never, order, "sent"},
+		"never, not sent":                {servicemanager.Never, nil, "error: context.sm_operator_credentials is missing"},
+		"sent, but not all of it":        {servicemanager.Never, map[string]any{"clientid": "x"}, "error: missing clientsecret, sm_url"},
+		"always, sent and not all of it": {servicemanager.Always, map[string]any{"clientid": "x"}, "configured"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps, err := servicemanager.Steps(servicemanager.Config{
+				Mode: test.mode, URL: "https://sm.example.com", Username: "configured", Password: canary, RetryInterval: time.Second,
+			}, extclient.Deps{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			op := workertest.Operation{}
+			if test.sent != nil {
+				op.Credentials = map[string]any{event.CredentialsServiceManager: test.sent}
+			}
+			r := workertest.Run(t, steps[0], op)
+			if want, isError := strings.CutPrefix(test.want, "error: "); isError {
+				if r.Outcome != failed || !strings.Contains(r.Error.Message, want) {
+					t.Errorf("%s, %+v, want %q", r.Outcome, r.Error, want)
+				}
+				return
+			}
+			if r.Outcome != succeeded || len(r.Overrides) != 1 || r.Overrides[0].Component != servicemanager.Component {
+				t.Fatalf("%s, %+v", r.Outcome, r.Error)
+			}
+			got := map[string]string{}
+			for _, e := range r.Overrides[0].Entries {
+				got[e.Key] = e.Value
+			}
+			if got["sm.user"] != test.want || got["sm.password"] == "" || got["config.sm.url"] == "" {
+				t.Errorf("user %q, want %q", got["sm.user"], test.want)
+			}
+		})
+	}
+}
+
+func TestBadConfigurationOfKyma1WorkersNamesTheField(t *testing.T) {
+	t.Parallel()
+	_, errLMS := lms.Steps(lms.Config{URL: "here", ClusterType: "huge"}, extclient.Deps{})
+	_, errHubs := eventhubs.Steps(eventhubs.Config{URL: "http://x"}, extclient.Deps{})
+	_, errSM := servicemanager.Steps(servicemanager.Config{Mode: "Sometimes"}, extclient.Deps{})
+	_, errEmpty := servicemanager.Steps(servicemanager.Config{Mode: servicemanager.Always}, extclient.Deps{})
+	for what, err := range map[string]error{
+		"KEB_LMS_URL": errLMS, "KEB_LMS_CLUSTER_TYPE": errLMS, "KEB_LMS_TENANT_TIMEOUT": errLMS,
+		"KEB_AZURE_LOGIN_URL": errHubs, "KEB_AZURE_SUBSCRIPTION_ID": errHubs, "KEB_AZURE_EVENT_HUBS_THROUGHPUT_UNITS": errHubs,
+		"KEB_SERVICE_MANAGER_OVERRIDE_MODE": errSM, "KEB_SERVICE_MANAGER_URL": errEmpty, "KEB_SERVICE_MANAGER_PASSWORD": errEmpty,
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("error %v does not name %s", err, what)
+		}
+	}
+}
+
+func TestKyma1IsNotInstalledInOwnClusters(t *testing.T) {
+	w := newWorld(t)
+	op := w.kyma1Order()
+	op.Plan.Name = "own_cluster"
+	if r := w.run("Create_Runtime", op); r.Outcome != failed || !strings.Contains(r.Error.Message, "own_cluster") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	trial := w.kyma1Order()
+	trial.Plan.Name = "trial"
+	trial.Details[kyma.Name] = kyma.Details{Version: "1.24.11"}
+	orders := w.orders(func() {
+		w.all([]string{"Resolve_Target_Secret", "Overrides_From_Secrets_And_Config_Step", "Create_Runtime"}, trial)
+	})
+	if len(orders) != 1 || orders[0].Profile != "Evaluation" {
+		t.Errorf("orders of a trial: %+v", orders)
+	}
+	for _, c := range orders[0].Components {
+		if c.Component == eventhubs.ComponentKafka {
+			t.Error("a trial gets Kafka channels although it has no Event Hubs")
+		}
+	}
+}
