@@ -9,6 +9,7 @@ require (
 	github.com/kyma-project/keb/landscape v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/broker v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/services/jobs v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/orchestrator v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/step-workers v0.0.0-00010101000000-000000000000
 	github.com/nats-io/nats-server/v2 v2.15.2
@@ -137,3 +138,5 @@ replace github.com/kyma-project/keb/services/orchestrator => ../../services/orch
 replace github.com/kyma-project/keb/services/step-workers => ../../services/step-workers
 
 replace github.com/kyma-project/keb/landscape => ../../landscape
+
+replace github.com/kyma-project/keb/services/jobs => ../../services/jobs

@@ -74,6 +74,8 @@ func (s *System) Env() []string {
 	return append([]string{
 		"KEB_OSB_ADDR=" + s.OSBAddr, "KEB_OPERATOR_ADDR=" + s.OperatorAddr, "KEB_LANDSCAPE_ADDR=" + s.LandscapeAddr,
 		"KEB_DATA_DIR=" + s.DataDir, "DEMO=0",
+		// A job that takes up what a test has left behind would change what it counts.
+		"KEB_RETRIGGER_EVERY=0", "KEB_EXPIRY_EVERY=0", "KEB_CLEANUP_EVERY=0",
 	}, s.opts.Env...)
 }
 

@@ -86,6 +86,7 @@ func newRoot(std IO) *cobra.Command {
 	root.AddCommand(
 		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
 		newUpgrade(o), newOrchestrations(o),
+		newJob(o),
 	)
 	return root
 }

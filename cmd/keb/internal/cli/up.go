@@ -11,7 +11,8 @@ import (
 )
 
 func newUp(o *options) *cobra.Command {
-	cfg := up.Config{}
+	cfg := up.Config{Jobs: up.DefaultJobTimes()}
+	times := jobTimes(&cfg.Jobs)
 	noDemo := false
 	var overlays []string
 	cmd := &cobra.Command{
@@ -30,6 +31,9 @@ it is stopped. Killed and started again, it goes on where it was.`,
 			if err != nil {
 				return err
 			}
+			if err := times.fromEnv(cmd); err != nil {
+				return err
+			}
 			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
 			cfg.DataDir, cfg.User, cfg.Password = o.dataDir, o.user, o.password
 			cfg.Overlays = overlays
@@ -42,6 +46,7 @@ it is stopped. Killed and started again, it goes on where it was.`,
 	flags.BoolVar(&cfg.Fast, "fast", false, "take the waits out: the cluster of the landscape is there at once, polls are short")
 	flags.BoolVar(&noDemo, "no-demo", false, "do not provision a sample runtime (DEMO=0)")
 	flags.BoolVarP(&cfg.Verbose, "verbose", "v", false, "also print the log, which is in <data folder>/keb.log")
+	times.register(cmd)
 	flags.StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
 	// The address may hold a password, which --help must not print as a default.
 	cmd.PreRun = func(*cobra.Command, []string) {

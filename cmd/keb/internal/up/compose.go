@@ -46,6 +46,9 @@ func (s *system) compose(ctx context.Context) error {
 	if err := s.addWorkers(ctx, landscapeURL); err != nil {
 		return err
 	}
+	if err := s.addJobs(landscapeURL); err != nil {
+		return err
+	}
 	if s.cfg.Demo {
 		d := &demo{
 			osbURL: "http://" + s.osb.Addr().String(), operatorURL: "http://" + s.operator.Addr().String(),

@@ -23,6 +23,8 @@ type Config struct {
 	Overlays []string
 	// Demo provisions a sample runtime at the start.
 	Demo bool
+	// Jobs is how often the jobs run.
+	Jobs JobTimes
 	// Fast takes the waits out of the landscape and the workers.
 	Fast bool
 	// Program is how keb is called, for hints.
@@ -61,6 +63,7 @@ func (c Config) Validate() error {
 		}
 		used[a.addr] = a.flag
 	}
+	problems = append(problems, c.Jobs.validate())
 	if c.DataDir == "" {
 		problems = append(problems, errors.New("--data-dir (KEB_DATA_DIR): must not be empty"))
 	}

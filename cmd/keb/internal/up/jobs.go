@@ -1,0 +1,59 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/services/jobs"
+)
+
+// JobTimes is how often each job runs; 0 means never.
+type JobTimes struct {
+	DeprovisionRetrigger, TrialExpiry, SubaccountCleanup time.Duration
+}
+
+// DefaultJobTimes are times for one machine: what a CronJob would do at night is to be seen here.
+func DefaultJobTimes() JobTimes {
+	return JobTimes{DeprovisionRetrigger: 5 * time.Minute, TrialExpiry: time.Hour, SubaccountCleanup: time.Hour}
+}
+
+// validate names every time that cannot be.
+func (t JobTimes) validate() error {
+	var problems []error
+	for _, e := range []struct {
+		name  string
+		every time.Duration
+	}{
+		{"--retrigger-every (KEB_RETRIGGER_EVERY)", t.DeprovisionRetrigger}, {"--expiry-every (KEB_EXPIRY_EVERY)", t.TrialExpiry},
+		{"--cleanup-every (KEB_CLEANUP_EVERY)", t.SubaccountCleanup},
+	} {
+		if e.every < 0 {
+			problems = append(problems, fmt.Errorf("%s: %s is negative; 0 means never", e.name, e.every))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// landscapeCredential is what the simulated systems take unless they are told otherwise.
+const landscapeCredential = "keb"
+
+// addJobs lets the jobs run from time to time. They come through the broker's front door like anybody else, so they wait for their next
+// turn when it is away.
+func (s *system) addJobs(landscapeURL string) error {
+	cfg := jobs.Defaults()
+	cfg.BrokerURL, cfg.User, cfg.Password = "http://"+s.osb.Addr().String(), s.cfg.User, s.cfg.Password
+	cfg.CISURL, cfg.CISTokenURL = landscapeURL+"/cis", landscapeURL+"/cis/oauth/token"
+	cfg.CISClientID, cfg.CISClientSecret = landscapeCredential, landscapeCredential
+	schedule := jobs.NewSchedule(jobs.Deps{Log: s.log.With("component", "jobs"), Registerer: s.registry})
+	for job, every := range map[jobs.Job]time.Duration{
+		jobs.DeprovisionRetrigger: s.cfg.Jobs.DeprovisionRetrigger, jobs.TrialExpiry: s.cfg.Jobs.TrialExpiry,
+		jobs.SubaccountCleanup: s.cfg.Jobs.SubaccountCleanup,
+	} {
+		if err := schedule.Add(job, every, cfg); err != nil {
+			return err
+		}
+	}
+	s.group.Add("jobs", schedule.Run)
+	return nil
+}
