@@ -25,7 +25,8 @@ func (t JobTimes) validate() error {
 		name  string
 		every time.Duration
 	}{
-		{"--retrigger-every (KEB_RETRIGGER_EVERY)", t.DeprovisionRetrigger}, {"--expiry-every (KEB_EXPIRY_EVERY)", t.TrialExpiry},
+		{"--retrigger-every (KEB_RETRIGGER_EVERY)", t.DeprovisionRetrigger},
+		{"--expiry-every (KEB_EXPIRY_EVERY)", t.TrialExpiry},
 		{"--cleanup-every (KEB_CLEANUP_EVERY)", t.SubaccountCleanup},
 	} {
 		if e.every < 0 {
