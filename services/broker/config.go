@@ -40,9 +40,8 @@ type Config struct {
 	LandscapeURL string `env:"KEB_LANDSCAPE_DASHBOARD_URL" envDefault:"https://dashboard.kyma.local"`
 	// ShootDomainSuffix follows the shoot's name in the domain of a runtime.
 	ShootDomainSuffix string `env:"KEB_SHOOT_DOMAIN_SUFFIX" envDefault:"kyma.local"`
-	// KymaVersion is the version that orders get; OnDemandVersions lets orders choose their own.
-	KymaVersion      string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	OnDemandVersions bool   `env:"KEB_ON_DEMAND_VERSIONS"`
+	// OnDemandVersions lets orders choose their Kyma version.
+	OnDemandVersions bool `env:"KEB_ON_DEMAND_VERSIONS"`
 	// AdditionalParameters publishes oidc and administrators in the plans' schemas.
 	AdditionalParameters bool `env:"KEB_ADDITIONAL_PARAMETERS" envDefault:"true"`
 	// MaintenanceVersion is the version in the plans' maintenance_info; empty publishes none.
@@ -127,7 +126,7 @@ func (c Config) LogValue() slog.Value {
 		slog.String("user", c.User), slog.String("jwt_issuer", c.JWTIssuer), slog.String("jwt_audience", c.JWTAudience),
 		slog.Any("plans", c.Plans), slog.String("default_region", c.DefaultRegion),
 		slog.String("trial_provider", c.TrialProvider), slog.String("landscape_url", c.LandscapeURL),
-		slog.String("shoot_domain_suffix", c.ShootDomainSuffix), slog.String("kyma_version", c.KymaVersion),
+		slog.String("shoot_domain_suffix", c.ShootDomainSuffix),
 		slog.Bool("require_org_space", c.RequireOrgSpace), slog.Int("eu_accounts", len(c.EUAccounts)),
 		slog.Duration("maximum_polling", c.MaximumPolling),
 	)
@@ -200,7 +199,7 @@ func (c Config) planChanges() map[string][]string {
 func (c Config) catalog() catalog.Config {
 	return catalog.Config{
 		Plans: c.Plans, DefaultRegion: c.DefaultRegion, TrialProvider: c.TrialProvider, LandscapeURL: c.LandscapeURL,
-		ShootDomainSuffix: c.ShootDomainSuffix, KymaVersion: c.KymaVersion, OnDemandVersions: c.OnDemandVersions,
+		ShootDomainSuffix: c.ShootDomainSuffix, OnDemandVersions: c.OnDemandVersions,
 		AdditionalParameters: c.AdditionalParameters, MaintenanceVersion: c.MaintenanceVersion,
 		Modified: c.CatalogModified, MaximumPolling: c.MaximumPolling, OIDC: catalog.DefaultOIDC(), PlanChanges: c.planChanges(),
 		Bindings: catalog.Bindings{

@@ -16,10 +16,22 @@ import (
 // labelComponent scopes an object to one component; without it the overrides are for all.
 const labelComponent = "component"
 
-// store reads overrides from the control plane.
+// store reads what operators keep in the control plane.
 type store struct {
 	kube      *kube.Client
 	namespace string
+}
+
+// mapping is the content of a ConfigMap; nothing if there is none.
+func (s *store) mapping(ctx context.Context, name string) (map[string]string, error) {
+	object, err := s.kube.Get(ctx, kube.ConfigMaps, s.namespace, name)
+	if kube.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text(*object)
 }
 
 // secrets are the overrides of every plan and version, by component.

@@ -11,9 +11,12 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	kube.ControlPlane
-	// Namespace is where the Secrets and ConfigMaps with overrides are.
+	// Namespace is where the Secrets and ConfigMaps with overrides and the versions of accounts are.
 	Namespace string `env:"KEB_OVERRIDES_NAMESPACE" envDefault:"kcp-system"`
-	// DefaultVersion is the Kyma version of orders that name none.
+	// VersionsConfigMap names the ConfigMap with the Kyma versions of accounts: the keys are SA_<subaccount>, which counts first,
+	// and GA_<global account>. It need not exist.
+	VersionsConfigMap string `env:"KEB_KYMA_VERSIONS_CONFIGMAP" envDefault:"kyma-versions"`
+	// DefaultVersion is the Kyma version of orders that name none, of accounts without one.
 	DefaultVersion string        `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
 	RetryInterval  time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
 }
@@ -21,9 +24,10 @@ type Config struct {
 // Validate names every field that cannot work.
 func (c Config) Validate() error {
 	errs := []error{c.ControlPlane.Validate()}
-	if c.Namespace == "" || c.DefaultVersion == "" {
-		errs = append(errs, errors.New("KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSION must not be empty"))
+	if c.Namespace == "" || c.VersionsConfigMap == "" {
+		errs = append(errs, errors.New("KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSIONS_CONFIGMAP must not be empty"))
 	}
+	errs = append(errs, checkVersion("KEB_KYMA_VERSION", c.DefaultVersion))
 	if c.RetryInterval <= 0 {
 		errs = append(errs, fmt.Errorf("KEB_OVERRIDES_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
 	}

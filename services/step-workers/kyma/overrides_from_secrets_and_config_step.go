@@ -3,37 +3,44 @@ package kyma
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// overrides puts the operators' overrides into the stage memory.
-type overrides struct {
-	cfg   Config
-	store *store
-}
+// overrides puts the operators' overrides for the decided version into the stage memory.
+type overrides struct{ decider }
 
 // Name implements worker.Step.
 func (overrides) Name() string { return "Overrides_From_Secrets_And_Config_Step" }
 
+// Describe implements worker.Described.
+func (overrides) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Collects the overrides of the operators for the plan and the version of Kyma.",
+		Calls: []worker.Call{
+			{System: system, Operation: "list secrets"},
+			{System: system, Operation: "list configmaps"},
+		},
+		StageMemory: []string{"overrides:*"},
+	}
+}
+
 // labelPart is what may stand in the name of a label. The version comes from the customer.
-var labelPart = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,40}[A-Za-z0-9])?$`)
+var labelPart = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,43}[A-Za-z0-9])?$`)
 
 // Run implements worker.Step.
 func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	var p struct {
-		KymaVersion      string `json:"kymaVersion"`
-		OverridesVersion string `json:"overridesVersion"`
-	}
-	if err := op.Parameters(&p); err != nil {
+	version, err := s.version(op)
+	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
-	version := cmp.Or(p.OverridesVersion, p.KymaVersion, s.cfg.DefaultVersion)
 	if !labelPart.MatchString(version) || !labelPart.MatchString(op.Plan.Name) {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
 			"parameters.overridesVersion, kymaVersion: %q with plan %q cannot be a label, want letters, digits, \"-\", \"_\" or \".\"", version, op.Plan.Name)})
@@ -56,4 +63,21 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	}
 	log.Debug("overrides collected", "components", len(found))
 	return op, 0, nil
+}
+
+// version is the version whose overrides count: that of a new runtime may be ordered apart from Kyma's.
+func (s overrides) version(op worker.Operation) (string, error) {
+	var p struct {
+		KymaVersion      string `json:"kymaVersion"`
+		OverridesVersion string `json:"overridesVersion"`
+	}
+	var decided Details
+	if err := errors.Join(op.Parameters(&p), op.Details(Name, &decided)); err != nil {
+		return "", err
+	}
+	if p.OverridesVersion != "" && op.Type == event.Provision {
+		return p.OverridesVersion, nil
+	}
+	// An operation that was begun with another process has decided nothing.
+	return cmp.Or(decided.Version, p.KymaVersion, s.cfg.DefaultVersion), nil
 }

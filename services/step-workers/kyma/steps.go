@@ -5,8 +5,11 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Name is the name of the worker.
+// Name is the name of the worker and of its part of the details.
 const Name = "kyma"
+
+// system names the control plane in descriptions.
+const system = "control-plane"
 
 const component = "k8s client - keb"
 
@@ -22,5 +25,6 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []worker.Step{overrides{cfg, &store{kube: client, namespace: cfg.Namespace}}}, nil
+	d := decider{cfg, &store{kube: client, namespace: cfg.Namespace}}
+	return []worker.Step{provisionInitialization{d}, updateInitKymaVersion{d}, upgradeInitKymaVersion{d}, overrides{d}}, nil
 }

@@ -29,8 +29,6 @@ type Config struct {
 	LandscapeURL string
 	// ShootDomainSuffix follows the shoot's name in the domain of a runtime.
 	ShootDomainSuffix string
-	// KymaVersion is the version that orders get; empty leaves the decision to the workers.
-	KymaVersion string
 	// OnDemandVersions lets an order choose kymaVersion and overridesVersion.
 	OnDemandVersions bool
 	// AdditionalParameters publishes oidc and administrators in the schemas; they are accepted in any case.

@@ -16,7 +16,7 @@ import (
 func config() Config {
 	return Config{
 		Plans: PlanNames(), DefaultRegion: "cf-eu10", TrialProvider: ProviderAzure, LandscapeURL: "https://dashboard.example.org",
-		ShootDomainSuffix: "kyma.example.org", KymaVersion: "2.20.0", AdditionalParameters: true,
+		ShootDomainSuffix: "kyma.example.org", AdditionalParameters: true,
 		MaximumPolling: 25 * time.Hour, OIDC: DefaultOIDC(),
 	}
 }

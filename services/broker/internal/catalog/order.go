@@ -248,13 +248,10 @@ func (r *resolution) logon() Problems {
 	return nil
 }
 
-// version decides the Kyma version: only with on-demand versions may an order choose it.
+// version lets only an order with on-demand versions choose the Kyma version. Without a choice the workers decide.
 func (r *resolution) version() {
 	if !r.c.cfg.OnDemandVersions {
 		drop(r.eff, "kymaVersion", "overridesVersion")
-	}
-	if text(r.eff, "kymaVersion") == "" && r.c.cfg.KymaVersion != "" {
-		r.eff["kymaVersion"] = r.c.cfg.KymaVersion
 	}
 }
 

@@ -1,0 +1,44 @@
+package kyma
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// updateInitKymaVersion finds the version of Kyma that the runtime has: an update changes it not.
+type updateInitKymaVersion struct{ decider }
+
+// Name implements worker.Step.
+func (updateInitKymaVersion) Name() string { return "Update_Init_Kyma_Version" }
+
+// Describe implements worker.Described.
+func (updateInitKymaVersion) Describe() worker.Description {
+	return describe("Finds the version of Kyma that the runtime has, so that an update leaves it as it is.")
+}
+
+// Run implements worker.Step.
+func (s updateInitKymaVersion) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	var saved Details
+	// The worker reconciler reads the details of this one, so its package cannot be imported here.
+	var applied struct {
+		KymaVersion string `json:"kymaVersion"`
+	}
+	if err := errors.Join(op.Details(Name, &saved), op.Details("reconciler", &applied)); err != nil {
+		return worker.Fail(op, outcome.Error("keb", err))
+	}
+	if version := cmp.Or(applied.KymaVersion, saved.Version); version != "" {
+		if version == saved.Version {
+			return op, 0, nil
+		}
+		// The last upgrade has not come as far as to change the runtime, or was a rehearsal.
+		return s.save(op, log, Details{version, cmp.Or(saved.Origin, OriginDefaults)}, nil)
+	}
+	decided, err := s.forOrder(ctx, op)
+	return s.save(op, log, decided, err)
+}

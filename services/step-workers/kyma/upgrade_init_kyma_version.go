@@ -1,0 +1,30 @@
+package kyma
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// upgradeInitKymaVersion decides to which version Kyma is upgraded.
+type upgradeInitKymaVersion struct{ decider }
+
+// Name implements worker.Step.
+func (upgradeInitKymaVersion) Name() string { return "Upgrade_Init_Kyma_Version" }
+
+// Describe implements worker.Described.
+func (upgradeInitKymaVersion) Describe() worker.Description {
+	return describe("Decides to which version Kyma is upgraded: the one of the orchestration, else that of the account, else the configured one.")
+}
+
+// Run implements worker.Step.
+func (s upgradeInitKymaVersion) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if op.Upgrade != nil && op.Upgrade.KymaVersion != "" {
+		version := op.Upgrade.KymaVersion
+		return s.save(op, log, Details{version, OriginParameters}, checkVersion("upgrade.kymaVersion", version))
+	}
+	decided, err := s.forAccount(ctx, op)
+	return s.save(op, log, decided, err)
+}

@@ -1,0 +1,84 @@
+package kyma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+)
+
+// versionForms are the versions of Kyma (facts/keb.md 4.1): releases, pull requests and commits of a branch.
+var versionForms = regexp.MustCompile(`^(\d+\.\d+\.\d+(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?|PR-\d+|[A-Za-z0-9][A-Za-z0-9_.-]*-[0-9a-f]{6,40})$`)
+
+// maxVersion is how long a version may be: it stands in the name of a label.
+const maxVersion = 45
+
+// ErrVersion tells that something is not a version of Kyma.
+var ErrVersion = errors.New("not a version of Kyma")
+
+// checkVersion says what is wrong with the version that stands in a field.
+func checkVersion(field, version string) error {
+	if len(version) > maxVersion || !versionForms.MatchString(version) {
+		return fmt.Errorf(
+			"%s: %q is %w, want a semantic version as in 2.20.0, PR-<number> or <branch>-<commit hash>, at most %d characters",
+			field, version, ErrVersion, maxVersion)
+	}
+	return nil
+}
+
+// decider decides which version of Kyma an operation installs.
+type decider struct {
+	cfg   Config
+	store *store
+}
+
+// forOrder is the version that was ordered, else that of the account.
+func (d decider) forOrder(ctx context.Context, op worker.Operation) (Details, error) {
+	var p struct {
+		KymaVersion string `json:"kymaVersion"`
+	}
+	if err := op.Parameters(&p); err != nil {
+		return Details{}, err
+	}
+	if p.KymaVersion != "" {
+		return Details{p.KymaVersion, OriginParameters}, checkVersion("parameters.kymaVersion", p.KymaVersion)
+	}
+	return d.forAccount(ctx, op)
+}
+
+// forAccount is the version of the subaccount, else that of the global account, else the configured one.
+func (d decider) forAccount(ctx context.Context, op worker.Operation) (Details, error) {
+	versions, err := d.store.mapping(ctx, d.cfg.VersionsConfigMap)
+	if err != nil {
+		return Details{}, err
+	}
+	for _, key := range []string{"SA_" + op.Context.SubaccountID, "GA_" + op.Context.GlobalAccountID} {
+		if version := versions[key]; version != "" {
+			return Details{version, OriginMapping}, checkVersion("ConfigMap "+d.cfg.VersionsConfigMap+", "+key, version)
+		}
+	}
+	return Details{d.cfg.DefaultVersion, OriginDefaults}, nil
+}
+
+// save ends a step with the version that was decided on.
+func (d decider) save(op worker.Operation, log *slog.Logger, decided Details, err error) (worker.Operation, time.Duration, error) {
+	if err != nil {
+		return outcome.Of(op, component, d.cfg.RetryInterval, err)
+	}
+	log.Info("kyma version decided", "kyma_version", decided.Version, "origin", decided.Origin)
+	return op, 0, op.SaveDetails(decided)
+}
+
+// describe is the description of a step that decides.
+func describe(summary string) worker.Description {
+	return worker.Description{
+		Summary: summary,
+		Calls:   []worker.Call{{System: system, Operation: "get configmaps"}},
+		Details: []string{"version", "origin"},
+	}
+}

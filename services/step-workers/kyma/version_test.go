@@ -1,0 +1,238 @@
+package kyma_test
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
+)
+
+const (
+	provision = "Provision_Initialization"
+	update    = "Update_Init_Kyma_Version"
+	upgrade   = "Upgrade_Init_Kyma_Version"
+	collect   = "Overrides_From_Secrets_And_Config_Step"
+
+	mapping = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kyma-versions"},"data":{
+		"SA_sa-1":"PR-17","GA_ga-1":"main-1a2b3c4d","GA_ga-2":"2.19.3","GA_ga-bad":"latest"}}`
+	noMapping = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`
+)
+
+// controlPlane answers for the ConfigMap and for lists, and keeps the selectors of the latter.
+type controlPlane struct {
+	status    int
+	mapping   string
+	selectors []string
+	items     string
+}
+
+func (c *controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if strings.HasSuffix(r.URL.Path, "/configmaps/kyma-versions") {
+		w.WriteHeader(c.status)
+		_, _ = w.Write([]byte(c.mapping))
+		return
+	}
+	c.selectors = append(c.selectors, r.URL.Query().Get("labelSelector"))
+	kind, items := "SecretList", `{"metadata":{"name":"s","labels":{"component":"c"}},"data":{"k":"`+base64.StdEncoding.EncodeToString([]byte("v"))+`"}}`
+	if strings.HasSuffix(r.URL.Path, "/configmaps") {
+		kind, items = "ConfigMapList", c.items
+	}
+	_, _ = w.Write([]byte(`{"kind":"` + kind + `","apiVersion":"v1","metadata":{},"items":[` + items + `]}`))
+}
+
+func run(t *testing.T, c *controlPlane, step string, op workertest.Operation) workertest.Result {
+	t.Helper()
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	steps, err := kyma.Steps(kyma.Config{
+		ControlPlane: kube.ControlPlane{KCPURL: server.URL}, Namespace: "kcp-system", VersionsConfigMap: "kyma-versions",
+		DefaultVersion: "2.20.0", RetryInterval: time.Second,
+	}, extclient.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op.Worker = kyma.Name
+	for _, s := range steps {
+		if s.Name() == step {
+			return workertest.Run(t, s, op)
+		}
+	}
+	t.Fatalf("no step %s", step)
+	return workertest.Result{}
+}
+
+func order(account, subaccount string, parameters map[string]any) workertest.Operation {
+	if parameters == nil {
+		parameters = map[string]any{}
+	}
+	return workertest.Operation{
+		Plan: event.Plan{Name: "azure"}, Parameters: parameters,
+		Context: event.Context{GlobalAccountID: account, SubaccountID: subaccount},
+	}
+}
+
+func TestTheVersionOfAnOrder(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		op   workertest.Operation
+		want kyma.Details
+	}{
+		"the ordered one counts first": {order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0-rc1"}), kyma.Details{Version: "2.18.0-rc1", Origin: "parameters"}},
+		"then that of the subaccount":  {order("ga-1", "sa-1", nil), kyma.Details{Version: "PR-17", Origin: "account-mapping"}},
+		"then that of the account":     {order("ga-1", "sa-2", nil), kyma.Details{Version: "main-1a2b3c4d", Origin: "account-mapping"}},
+		"then the configured one":      {order("ga-3", "sa-3", nil), kyma.Details{Version: "2.20.0", Origin: "defaults"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := run(t, &controlPlane{status: 200, mapping: mapping}, provision, test.op)
+			want := map[string]any{"version": test.want.Version, "origin": test.want.Origin}
+			if diff := cmp.Diff(want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
+				t.Errorf("%s, %+v (-want +got):\n%s", r.Outcome, r.Error, diff)
+			}
+		})
+	}
+}
+
+func TestAVersionThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	bad := order("ga-1", "sa-1", nil)
+	bad.Type, bad.Upgrade = event.UpgradeKyma, &event.Upgrade{KymaVersion: "2.21"}
+	for field, test := range map[string]struct {
+		step string
+		op   workertest.Operation
+	}{
+		"parameters.kymaVersion":               {provision, order("ga-1", "sa-1", map[string]any{"kymaVersion": "1=true,x"})},
+		"ConfigMap kyma-versions, GA_ga-bad: ": {provision, order("ga-bad", "sa-3", nil)},
+		"upgrade.kymaVersion":                  {upgrade, bad},
+	} {
+		r := run(t, &controlPlane{status: 200, mapping: mapping}, test.step, test.op)
+		if r.Outcome != event.OutcomeFailed || !strings.Contains(r.Error.Message, field) || !strings.Contains(r.Error.Message, "PR-<number>") || r.Details != nil {
+			t.Errorf("%s: %s, %+v, saved %v", field, r.Outcome, r.Error, r.Details)
+		}
+	}
+}
+
+func TestWithoutAMappingTheConfiguredVersionCounts(t *testing.T) {
+	t.Parallel()
+	r := run(t, &controlPlane{status: 404, mapping: noMapping}, provision, order("ga-1", "sa-1", nil))
+	if r.Outcome != event.OutcomeSucceeded || r.Details["version"] != "2.20.0" {
+		t.Errorf("%s, %+v, saved %v", r.Outcome, r.Error, r.Details)
+	}
+	r = run(t, &controlPlane{status: 500, mapping: "{}"}, provision, order("ga-1", "sa-1", nil))
+	if r.Outcome != event.OutcomeRetry || r.RetryAfter != time.Second || r.Details != nil {
+		t.Errorf("a control plane that fails: %s, %+v, saved %v", r.Outcome, r.Error, r.Details)
+	}
+}
+
+func TestAnUpdateLeavesTheVersionAsItIs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		details map[string]any
+		want    map[string]any // what is saved
+	}{
+		"what was decided":           {map[string]any{"kyma": kyma.Details{Version: "2.19.0", Origin: "parameters"}}, nil},
+		"what an upgrade did change": {map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.21.0"}}, nil},
+		"what an upgrade did not change": {
+			map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.20.0"}},
+			map[string]any{"version": "2.20.0", "origin": "parameters"},
+		},
+		"a runtime of former times": {nil, map[string]any{"version": "PR-17", "origin": "account-mapping"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := order("ga-1", "sa-1", nil)
+			op.Type, op.Details = event.Update, test.details
+			r := run(t, &controlPlane{status: 200, mapping: mapping}, update, op)
+			if diff := cmp.Diff(test.want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
+				t.Errorf("%s, %+v, saved (-want +got):\n%s", r.Outcome, r.Error, diff)
+			}
+		})
+	}
+}
+
+func TestAnUpgradeGoesToTheVersionOfTheOrchestration(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]map[string]any{
+		"2.21.0": {"version": "2.21.0", "origin": "parameters"},
+		"":       {"version": "PR-17", "origin": "account-mapping"},
+	} {
+		op := order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0"}) // what was ordered once does not count
+		op.Type, op.Upgrade = event.UpgradeKyma, &event.Upgrade{KymaVersion: version}
+		op.Details = map[string]any{"kyma": kyma.Details{Version: "2.18.0", Origin: "parameters"}}
+		r := run(t, &controlPlane{status: 200, mapping: mapping}, upgrade, op)
+		if diff := cmp.Diff(want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
+			t.Errorf("%q: %s, %+v, saved (-want +got):\n%s", version, r.Outcome, r.Error, diff)
+		}
+	}
+}
+
+func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
+	t.Parallel()
+	global := `{"metadata":{"name":"g"},"data":{"a":"b"}},{"metadata":{"name":"i","labels":{"component":"istio"}},"data":{"x":"y"}}`
+	for name, test := range map[string]struct {
+		kind       event.OperationType
+		parameters map[string]any
+		details    kyma.Details
+		items      string
+		version    string
+		want       event.Outcome
+	}{
+		"of the order":                       {event.Provision, nil, kyma.Details{Version: "PR-17"}, global, "PR-17", event.OutcomeSucceeded},
+		"of another version":                 {event.Provision, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "PR-17"}, global, "o-1", event.OutcomeSucceeded},
+		"an upgrade takes its own":           {event.UpgradeKyma, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "2.21.0"}, global, "2.21.0", event.OutcomeSucceeded},
+		"an operation that decided nothing":  {event.Provision, nil, kyma.Details{}, global, "2.20.0", event.OutcomeSucceeded},
+		"those of a component alone are few": {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"i","labels":{"component":"istio"}}}`, "2.20.0", event.OutcomeFailed},
+		"none":                               {event.Provision, nil, kyma.Details{Version: "2.20.0"}, "", "2.20.0", event.OutcomeFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &controlPlane{status: 404, mapping: noMapping, items: test.items}
+			op := order("ga", "sa", test.parameters)
+			op.Type, op.Details = test.kind, map[string]any{"kyma": test.details}
+			r := run(t, c, collect, op)
+			if r.Outcome != test.want {
+				t.Fatalf("%s, %+v", r.Outcome, r.Error)
+			}
+			want := []string{"runtime-override=true", "overrides-plan-azure=true,overrides-version-" + test.version + "=true"}
+			if diff := cmp.Diff(want, c.selectors); diff != "" {
+				t.Errorf("selectors (-want +got):\n%s", diff)
+			}
+			if test.want == event.OutcomeFailed {
+				if !strings.Contains(r.Error.Message, "no global overrides for plan azure and version 2.20.0") || len(r.Overrides) > 0 {
+					t.Errorf("%+v, overrides %v", r.Error, r.Overrides)
+				}
+				return
+			}
+			wantOverrides := []worker.ComponentOverrides{
+				{Component: "", Entries: []worker.Override{{Key: "a", Value: "b"}}},
+				{Component: "c", Entries: []worker.Override{{Key: "k", Value: "v", Secret: true}}},
+				{Component: "istio", Entries: []worker.Override{{Key: "x", Value: "y"}}},
+			}
+			if diff := cmp.Diff(wantOverrides, r.Overrides); diff != "" {
+				t.Errorf("overrides (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestADefaultThatIsNoVersionIsRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	_, err := kyma.Steps(kyma.Config{
+		ControlPlane: kube.ControlPlane{KCPURL: "http://127.0.0.1:1"}, Namespace: "n", VersionsConfigMap: "v", DefaultVersion: "latest", RetryInterval: 1,
+	}, extclient.Deps{})
+	if err == nil || !strings.Contains(err.Error(), "KEB_KYMA_VERSION") {
+		t.Errorf("got %v", err)
+	}
+}
