@@ -524,7 +524,7 @@ func TestTokenOfLMSGoesNowhereElse(t *testing.T) {
 	}
 }
 
-// A message is cut to a length before secrets are looked for in it, so the end of one could stay.
+// The system repeats a secret of the order, of which the length of a message leaves only the beginning.
 func TestRefusedOrderTellsNoSecret(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Create_Runtime", w.kyma1Order())

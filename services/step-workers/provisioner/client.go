@@ -84,8 +84,7 @@ func (c *Client) ProvisionRuntime(ctx context.Context, account, subaccount strin
 	header.Set("sub-account", subaccount)
 	var got OperationStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
-		// The overrides of Kyma hold secrets, which an error might repeat.
-		Name: "provisionRuntime", Header: header, Variables: map[string]any{"config": input}, Sensitive: input.KymaConfig != nil,
+		Name: "provisionRuntime", Header: header, Variables: map[string]any{"config": input},
 		Query: `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) ` + operationFields + ` }`,
 	}, &got)
 	if err == nil && (got.ID == "" || got.RuntimeID == "") {
