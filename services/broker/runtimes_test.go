@@ -93,7 +93,7 @@ func TestOperatorsSeeARuntime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() {
-		b.orch.details = json.RawMessage(`{"provisioner":{"runtimeId":"rt-1"},"avs":{"internalId":42},"hyperscaler":{"targetSecret":"azure-7"}}`)
+		b.orch.details = json.RawMessage(`{"provisioner":{"runtimeId":"rt-1"},"avs":{"internalId":42},"kyma":{"version":"2.21.3"},"hyperscaler":{"targetSecret":"azure-7"}}`)
 	})
 	operation := b.accepted(b.put("i", order(azure)))
 	b.ended("i", operation, "succeeded")
@@ -107,10 +107,10 @@ func TestOperatorsSeeARuntime(t *testing.T) {
 		"subscription": {r.SubscriptionID, "ga-1"}, "subaccount": {r.SubAccountID, "sa-1"}, "region": {r.Region, "eastus"},
 		"platform region": {r.SubAccountRegion, "cf-eu10"}, "service id": {r.ServiceClassID, serviceID},
 		"service": {r.ServiceClassName, "kymaruntime"}, "plan id": {r.ServicePlanID, azure}, "plan": {r.ServicePlanName, "azure"},
-		"provider": {r.Provider, "azure"}, "user": {r.UserID, "user@example.org"}, "version": {r.KymaVersion, b.cfg.KymaVersion},
+		"provider": {r.Provider, "azure"}, "user": {r.UserID, "user@example.org"}, "version": {r.KymaVersion, "2.21.3"},
 		"state": {r.Status.State, "succeeded"}, "operation": {r.Status.Provisioning.OperationID, operation},
 		"operation state": {r.Status.Provisioning.State, "succeeded"}, "type": {r.Status.Provisioning.Type, "provision"},
-		"kyma config":    {fmt.Sprint(r.KymaConfig["version"]), b.cfg.KymaVersion},
+		"kyma config":    {fmt.Sprint(r.KymaConfig["version"]), "2.21.3"},
 		"cluster config": {fmt.Sprintf("%v %v %v", r.ClusterConfig["name"], r.ClusterConfig["autoScalerMin"], r.ClusterConfig["targetSecret"]), r.ShootName + " 3 azure-7"},
 	} {
 		if got[0] != got[1] {

@@ -239,3 +239,47 @@ func TestUpgradesAreRepairedLikeOtherOperations(t *testing.T) {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma' AND state = 'succeeded'`) == 1
 	})
 }
+
+func TestAnInstanceIsUpdatedWhileItIsUpgraded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.hold(true)
+	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
+		t.Fatalf("refused: %s", r.Refused)
+	}
+	testkit.Eventually(t, 5*time.Second, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	operation := b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 9})))
+	if got := b.runtimes("").Data[0]; got.Status.State != "upgrading" {
+		t.Errorf("the update waits, and the state is %s", got.Status.State)
+	}
+	b.hold(false)
+	b.ended("i", operation, "succeeded")
+	l := b.runtimes("?cluster_config=true")
+	if max := fmt.Sprint(l.Data[0].ClusterConfig["autoScalerMax"]); max != "9" {
+		t.Errorf("the cluster has at most %s nodes", max)
+	}
+}
+
+func TestASuspendedRuntimeIsListedAsSuch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.suspended("i")
+	if l := b.runtimes(""); l.TotalCount != 0 {
+		t.Errorf("listed unasked: %+v", l.Data)
+	}
+	l := b.runtimes("?state=suspended")
+	if l.TotalCount != 1 || l.Data[0].RuntimeID != "" || l.Data[0].Status.Provisioning == nil || l.Data[0].Status.Deprovisioning != nil {
+		t.Errorf("listed are %+v", l.Data)
+	}
+	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; !strings.Contains(r.Refused, "suspended") {
+		t.Errorf("an upgrade is refused with %q", r.Refused)
+	}
+	if page, err := b.instances(event.InstancesRequest{Limit: 10}); err != nil || page.Instances[0].State != event.InstanceSuspended {
+		t.Errorf("orchestrations see %+v, %v", page, err)
+	}
+	b.ended("i", b.accepted(b.patch("i", active(true))), "succeeded")
+	if r := b.runtimes("").Data; len(r) != 1 || r[0].RuntimeID == "" || r[0].Status.State != "succeeded" {
+		t.Errorf("back again: %+v", r)
+	}
+}

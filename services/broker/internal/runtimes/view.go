@@ -188,7 +188,7 @@ type details struct {
 		InternalID int64 `json:"internalId"`
 	} `json:"avs"`
 	Kyma struct {
-		Version string `json:"kymaVersion"`
+		Version string `json:"version"`
 	} `json:"kyma"`
 	Hyperscaler struct {
 		TargetSecret string `json:"targetSecret"`

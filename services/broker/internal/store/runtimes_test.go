@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -184,6 +185,49 @@ func TestWhatIsRemovedStaysInTheListUntilItsOperationsArePurged(t *testing.T) {
 	}
 	if _, total, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 10}); err != nil || total != 0 {
 		t.Errorf("%d runtimes are left, %v", total, err)
+	}
+}
+
+// Whoever comes last sees what the others have done, so no row is left with what was true before.
+func TestTheListAgreesWithTheOperationsWhateverHappensAtOnce(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for n := range 40 {
+		i := sample(fmt.Sprintf("i%d", n))
+		record(t, s, i, did{kind: event.Provision, state: event.InProgress}, did{kind: event.Update, state: event.Pending})
+		var together sync.WaitGroup
+		for _, c := range []instance.Change{
+			ended(i.ID+"-1", event.Succeeded, 9, `{}`),
+			{OperationID: i.ID + "-1", Progress: instance.Progress{State: event.InProgress, Cursor: 7}},
+			{OperationID: i.ID + "-2", Progress: instance.Progress{State: event.InProgress, Cursor: 1}},
+		} {
+			together.Go(func() {
+				if err := s.Apply(t.Context(), []instance.Change{c}, time.Unix(3000, 0)); err != nil {
+					t.Errorf("apply: %v", err)
+				}
+			})
+		}
+		together.Go(func() {
+			err := s.InTx(t.Context(), func(ctx context.Context, tx *Tx) error {
+				if _, err := tx.Lock(ctx, i.ID); err != nil {
+					return err
+				}
+				if err := tx.Supersede(ctx, i.ID+"-1", i.ID+"-3"); err != nil {
+					return err
+				}
+				return tx.InsertOperation(ctx, Request{Operation: i.Event(i.ID+"-3", event.Deprovision, nil), At: time.Unix(2500, 0)})
+			})
+			if err != nil {
+				t.Errorf("deprovision: %v", err)
+			}
+		})
+		together.Wait()
+	}
+	var wrong []string
+	err := s.db.SelectContext(t.Context(), &wrong, `SELECT instance_id || ' ' || state FROM broker.runtimes
+		WHERE state <> broker.runtime_state(instance_id, false) OR state <> 'deprovisioning'`)
+	if err != nil || len(wrong) > 0 {
+		t.Errorf("the list has %v, %v", wrong, err)
 	}
 }
 
