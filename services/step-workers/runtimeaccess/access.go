@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"regexp"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,9 +75,7 @@ func (a access) object(apiVersion, kind, namespace string, content map[string]an
 		meta["namespace"] = namespace
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": meta}}
-	for field, value := range content {
-		o.Object[field] = value
-	}
+	maps.Copy(o.Object, content)
 	return o.DeepCopy()
 }
 

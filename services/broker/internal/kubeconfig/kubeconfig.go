@@ -98,8 +98,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-yaml")
 		w.Header().Set("Content-Disposition", "attachment; filename=kubeconfig.yaml")
 		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		// The status is out; a client that went away cannot be told more.
-		_, _ = w.Write(body)
+		_, _ = w.Write(body) //nolint:gosec // YAML that no browser shows as a page
 		return
 	}
 	p, known := errors.AsType[*problem](err)
