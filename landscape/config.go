@@ -25,6 +25,8 @@ type Config struct {
 	CleanTime time.Duration `env:"KEB_LANDSCAPE_CLEAN_TIME"`
 	// KymaVersion is the version for which overrides and a Kyma template are there from the start; "" means 2.20.0.
 	KymaVersion string `env:"KEB_LANDSCAPE_KYMA_VERSION"`
+	// NextKymaVersion is another one, to upgrade to; the subaccount kyma-next gets it from the start; "" means 2.21.0.
+	NextKymaVersion string `env:"KEB_LANDSCAPE_NEXT_KYMA_VERSION"`
 	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 500.
 	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
 
@@ -49,6 +51,7 @@ type Config struct {
 const (
 	DefaultCredential  = "keb"
 	DefaultKymaVersion = "2.20.0"
+	DefaultNextVersion = "2.21.0"
 	DefaultBindings    = 500
 	DefaultCleanTime   = time.Minute
 )
@@ -62,6 +65,7 @@ func (c Config) withDefaults() Config {
 		*s = cmp.Or(*s, DefaultCredential)
 	}
 	c.KymaVersion = cmp.Or(c.KymaVersion, DefaultKymaVersion)
+	c.NextKymaVersion = cmp.Or(c.NextKymaVersion, DefaultNextVersion)
 	c.CleanTime = cmp.Or(c.CleanTime, DefaultCleanTime)
 	c.Bindings = cmp.Or(c.Bindings, DefaultBindings)
 	return c

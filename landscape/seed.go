@@ -77,7 +77,7 @@ additional-components:
 // seedControlPlane puts in the overrides (facts/keb.md 4.1 step 7), the Kyma template (step 3) and the version mapping (step 2).
 func seedControlPlane(cfg Config, control *kubernetes.System) error {
 	versioned := func(component string) map[string]any {
-		labels := map[string]any{"overrides-version-" + cfg.KymaVersion: "true"}
+		labels := map[string]any{"overrides-version-" + cfg.KymaVersion: "true", "overrides-version-" + cfg.NextKymaVersion: "true"}
 		for _, plan := range plans {
 			labels["overrides-plan-"+plan] = "true"
 		}
@@ -102,10 +102,10 @@ func seedControlPlane(cfg Config, control *kubernetes.System) error {
 		},
 		{
 			configMapResource, "keb-runtime-configuration",
-			map[string]any{"keb-config": "true", "runtime-version-" + cfg.KymaVersion: "true"},
+			map[string]any{"keb-config": "true", "runtime-version-" + cfg.KymaVersion: "true", "runtime-version-" + cfg.NextKymaVersion: "true"},
 			map[string]any{"default": kymaTemplate},
 		},
-		{configMapResource, "kyma-versions", nil, map[string]any{}},
+		{configMapResource, "kyma-versions", nil, map[string]any{"SA_kyma-next": cfg.NextKymaVersion}},
 	} {
 		meta := map[string]any{"name": i.name, "namespace": kcpNamespace}
 		if i.labels != nil {

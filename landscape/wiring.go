@@ -1,6 +1,8 @@
 package landscape
 
 import (
+	"fmt"
+	"hash/fnv"
 	"net/http"
 	"time"
 
@@ -97,7 +99,7 @@ func (s shoots) AddShoot(shoot provisioner.Shoot) error {
 			"seedName":    shoot.Provider + "-eu1",
 			"provider":    map[string]any{"type": shoot.Provider},
 			"kubernetes":  map[string]any{"version": shoot.KubernetesVersion},
-			"maintenance": map[string]any{"timeWindow": map[string]any{"begin": "020000+0000", "end": "060000+0000"}},
+			"maintenance": map[string]any{"timeWindow": timeWindow(shoot.Name)},
 		},
 	})
 }
@@ -106,6 +108,15 @@ func (s shoots) UpdateShoot(shoot provisioner.Shoot) error {
 	return s.Merge("", shootResource, gardenNamespace, shoot.Name, map[string]any{"spec": map[string]any{
 		"kubernetes": map[string]any{"version": shoot.KubernetesVersion},
 	}})
+}
+
+// timeWindow is a maintenance window of four hours that begins at a full hour of the night, from 20:00 to 03:00, another one
+// for another name (facts/keb.md 5.8).
+func timeWindow(shootName string) map[string]any {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(shootName))
+	begin := (20 + hash.Sum32()%8) % 24
+	return map[string]any{"begin": fmt.Sprintf("%02d0000+0000", begin), "end": fmt.Sprintf("%02d0000+0000", (begin+4)%24)}
 }
 
 func (s shoots) RemoveShoot(name string) error {

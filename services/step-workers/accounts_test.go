@@ -5,8 +5,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
 const resolve = "Resolve_Target_Secret"
@@ -128,4 +131,38 @@ func TestAccountIsReleasedWithItsLastCluster(t *testing.T) {
 	if again := w.account(w.order()); again == account {
 		t.Errorf("the released account %s was given out again before it was cleaned", account)
 	}
+}
+
+func TestAnAccountWithAVersionOfItsOwnGetsIt(t *testing.T) {
+	w := newWorld(t)
+	for subaccount, want := range map[string]string{"SA-1": "2.20.0", "kyma-next": "2.21.0"} {
+		op := w.order()
+		op.Context.SubaccountID = subaccount
+		op = w.all([]string{"Provision_Initialization", "Overrides_From_Secrets_And_Config_Step"}, op)
+		if got := saved[kyma.Details](t, op, kyma.Name); got.Version != want {
+			t.Errorf("%s: %+v, want %s", subaccount, got, want)
+		}
+	}
+}
+
+func TestShootsHaveMaintenanceWindows(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	w.all([]string{resolve, "Create_Runtime_Without_Kyma"}, op)
+	services, err := stepworkers.All(w.url, stepworkers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		if s.Name != hyperscaler.Name || len(s.Questions) != 1 || s.Questions[0].Subject != event.AskMaintenanceWindows {
+			continue
+		}
+		answer, err := s.Questions[0].Answer(t.Context(), []byte(`{"shootNames":["`+op.Runtime.ShootName+`"]}`))
+		windows, _ := answer.(event.MaintenanceWindowsAnswer)
+		if err != nil || len(windows.Windows) != 1 || windows.Windows[0].ShootName != op.Runtime.ShootName {
+			t.Errorf("%+v, %v", answer, err)
+		}
+		return
+	}
+	t.Error("no worker answers the question for maintenance windows")
 }
