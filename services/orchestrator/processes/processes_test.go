@@ -147,6 +147,16 @@ func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
 			"EDP_Deregistration", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
 		}},
 		"the shared subscription of trials stays": {event.Deprovision, "trial", []string{sm}, []string{"Release_Subscription"}},
+		"free gives its subscription back":        {event.Deprovision, "free", []string{sm}, nil},
+		"an own cluster is not upgraded by us": {event.UpgradeCluster, "own_cluster", nil, []string{
+			"Send_Notification", "AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime",
+			"AVS_Restore_Status", "Send_Finished_Notification",
+		}},
+		"preview gets no other Kyma": {event.UpgradeKyma, "preview", []string{sm}, []string{
+			"Upgrade_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step",
+			"BusolaMigratorOverrides", "Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
+			"AVS_Restore_Status", "Send_Finished_Notification",
+		}},
 		"preview is not in Reconciler": {event.Deprovision, "preview", nil, []string{
 			"BTPOperator_Cleanup", "Deregister_Cluster", "Check_Cluster_Deregistration",
 		}},
