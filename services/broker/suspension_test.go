@@ -274,14 +274,13 @@ func TestExpiryOfOldInstances(t *testing.T) {
 		t.Errorf("without credentials: status %d", res.StatusCode)
 	}
 
-	equal(t, "label", any("Your cluster expires in 13 days."), b.labels("t")["Trial expiration details"])
+	equal(t, "label", any("Your cluster expires in 14 days."), b.labels("t")["Trial expiration details"])
 	equal(t, "label", any("https://docs.example.org/trial"), b.labels("t")["Trial documentation"])
 	equal(t, "label of free", nil, b.labels("f")["Trial expiration details"])
-	b.aged("t", "12 days")
+	b.aged("t", "13 days")
 	equal(t, "label", any("Your cluster expires tomorrow."), b.labels("t")["Trial expiration details"])
 	b.aged("t", "30 hours")
 	equal(t, "label", any("Your cluster expires today."), b.labels("t")["Trial expiration details"])
-	b.aged("t", "1 day")
 	b.aged("f", "31 days")
 	for _, id := range []string{"t", "f"} {
 		operation := b.accepted(b.expire(id))

@@ -448,3 +448,57 @@ func TestKubeconfigOfAnOwnClusterIsReplaced(t *testing.T) {
 		t.Errorf("shown is %s", a.raw)
 	}
 }
+
+// An operator may retry a failed operation from its failed stage.
+func TestAFailedUpdateThatSucceedsInTheEndCounts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.ended("i", b.accepted(b.put("i", order(trial))), "succeeded")
+	administrators := func() any {
+		shown, _ := b.get("i").body["parameters"].(map[string]any)
+		return shown["administrators"]
+	}
+	b.orch.set(func() { b.orch.failing[event.Update] = true })
+	fail := func(name string) *operation {
+		t.Helper()
+		id := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{name}})))
+		b.ended("i", id, "failed")
+		b.orch.mu.Lock()
+		defer b.orch.mu.Unlock()
+		return b.orch.operations[id]
+	}
+	succeed := func(o *operation) {
+		t.Helper()
+		b.orch.succeed(o)
+		testkit.Eventually(t, 10*time.Second, "success", func() bool { return b.last("i", o.ID).text("state") == "succeeded" })
+	}
+	retried := fail("first")
+	succeed(retried)
+	equal(t, "administrators", any([]any{"first"}), administrators())
+
+	// Not when something else was asked for meanwhile.
+	retried = fail("second")
+	b.ended("i", b.accepted(b.patch("i", active(false))), "succeeded")
+	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"third"}})); a.status != 200 {
+		t.Fatalf("status %d %s", a.status, a.raw)
+	}
+	succeed(retried)
+	equal(t, "administrators", any([]any{"third"}), administrators())
+}
+
+func TestAnUpdateSurvivesTheBroker(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.hold(true)
+	body := parameters(map[string]any{"autoScalerMax": 30})
+	operation := b.accepted(b.patch("i", body))
+	b.restart()
+	equal(t, "again", operation, b.accepted(b.patch("i", body)))
+	b.stop()
+	b.hold(false)
+	b.start()
+	b.ended("i", operation, "succeeded")
+	shown, _ := b.get("i").body["parameters"].(map[string]any)
+	equal(t, "autoScalerMax", any(30.0), shown["autoScalerMax"])
+}

@@ -89,7 +89,9 @@ func (b *Broker) expiration(i *instance.Instance) string {
 	if !i.ExpiredAt.IsZero() {
 		return "Your cluster has expired. Delete it, and create another one if you need it."
 	}
-	days := int(i.CreatedAt.Add(b.cfg.TrialLifetime).Sub(b.deps.Now()) / (24 * time.Hour))
+	// By the calendar, as people count.
+	const day = 24 * time.Hour
+	days := int(i.CreatedAt.Add(b.cfg.TrialLifetime).Truncate(day).Sub(b.deps.Now().Truncate(day)) / day)
 	switch {
 	case days <= 0:
 		return "Your cluster expires today."
