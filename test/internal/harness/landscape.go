@@ -89,6 +89,19 @@ func (s *System) Fault(system, settings string) {
 	}
 }
 
+// DeleteSubaccount lets the cloud inventory tell that a sub-account was deleted.
+func (s *System) DeleteSubaccount(id string) {
+	s.t.Helper()
+	event, err := json.Marshal(map[string]string{"subaccountId": id})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	body, status, err := s.call(http.MethodPost, s.admin("cis")+"/events", string(event))
+	if err != nil || status != http.StatusCreated {
+		s.t.Fatalf("delete sub-account %s: status %d, %v: %s", id, status, err, body)
+	}
+}
+
 func (s *System) admin(system string) string {
 	return strings.TrimSuffix("http://"+s.LandscapeAddr+"/admin/systems/"+system, "/")
 }
