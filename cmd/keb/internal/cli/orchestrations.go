@@ -180,8 +180,12 @@ func (i *inspecting) show(ctx context.Context, client *operator.Client, id strin
 		return printJSON(i.Out, raw)
 	}
 	lines := [][2]string{
-		{"orchestration", o.ID}, {"type", o.Type}, {"state", o.State}, {"description", flat(o.Description)},
-		{"created", o.CreatedAt.Local().Format(time.DateTime)}, {"updated", o.UpdatedAt.Local().Format(time.DateTime)},
+		{"orchestration", o.ID},
+		{"type", o.Type},
+		{"state", o.State},
+		{"description", flat(o.Description)},
+		{"created", o.CreatedAt.Local().Format(time.DateTime)},
+		{"updated", o.UpdatedAt.Local().Format(time.DateTime)},
 		{"operations", o.Stats()},
 	}
 	return i.lines(lines)
@@ -243,9 +247,17 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 		return printJSON(i.Out, raw)
 	}
 	lines := [][2]string{
-		{"operation", m.OperationID}, {"state", m.State}, {"description", flat(m.Description)}, {"instance", m.InstanceID},
-		{"runtime", m.RuntimeID}, {"shoot", m.ShootName}, {"plan", m.ServicePlanName}, {"global account", m.GlobalAccountID},
-		{"subaccount", m.SubAccountID}, {"window", window(m)}, {"retried as", m.RetriedAs},
+		{"operation", m.OperationID},
+		{"state", m.State},
+		{"description", flat(m.Description)},
+		{"instance", m.InstanceID},
+		{"runtime", m.RuntimeID},
+		{"shoot", m.ShootName},
+		{"plan", m.ServicePlanName},
+		{"global account", m.GlobalAccountID},
+		{"subaccount", m.SubAccountID},
+		{"window", window(m)},
+		{"retried as", m.RetriedAs},
 	}
 	if m.DryRun {
 		lines = append(lines, [2]string{"dry run", "yes"})
@@ -278,18 +290,20 @@ func (i *inspecting) retry(ctx context.Context, client *operator.Client, id stri
 	if i.json() {
 		return printJSON(i.Out, raw)
 	}
-	text := "orchestration " + id + ": " + r.Msg + "\n"
+	var text strings.Builder
+	fmt.Fprintf(&text, "orchestration %s: %s\n", id, r.Msg)
 	for _, part := range []struct {
 		what string
 		list []string
 	}{
-		{"retried shoots", r.RetryShoots}, {"not retried, a newer upgrade is there", r.OldOperations},
+		{"retried shoots", r.RetryShoots},
+		{"not retried, a newer upgrade is there", r.OldOperations},
 		{"not retried, no failed operation of this orchestration", r.InvalidOperations},
 	} {
 		if len(part.list) > 0 {
-			text += part.what + ": " + strings.Join(part.list, ", ") + "\n"
+			fmt.Fprintf(&text, "%s: %s\n", part.what, strings.Join(part.list, ", "))
 		}
 	}
-	_, err = io.WriteString(i.Out, text)
+	_, err = io.WriteString(i.Out, text.String())
 	return err
 }

@@ -23,7 +23,7 @@ type Orchestration struct {
 	OperationStats map[string]int `json:"operationStats"`
 }
 
-// Final states of an orchestration, besides StateSucceeded and StateFailed.
+// StateCanceled is the final state of an orchestration besides StateSucceeded and StateFailed.
 const StateCanceled = "canceled"
 
 // Final reports whether the orchestration has ended.

@@ -280,7 +280,7 @@ type retryView struct {
 func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 	const form = "application/x-www-form-urlencoded"
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != form {
-		a.fail(w, http.StatusUnsupportedMediaType, errors.New("Content-Type: must be "+form)) //nolint:revive // the name of a header
+		a.fail(w, http.StatusUnsupportedMediaType, errors.New("Content-Type: must be "+form))
 		return
 	}
 	body, ok := a.body(w, r)

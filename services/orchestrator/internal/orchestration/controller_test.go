@@ -49,8 +49,10 @@ type bundle struct {
 
 func setup(t testing.TB, instances int) *bundle {
 	t.Helper()
-	b := &bundle{t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch), asked: map[string]int{},
-		windows: map[string]event.MaintenanceWindow{}}
+	b := &bundle{
+		t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch), asked: map[string]int{},
+		windows: map[string]event.MaintenanceWindow{},
+	}
 	db, err := postgres.Open(context.Background(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 10})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,8 @@ func ParsePolicy(text []byte) (*Policy, error) {
 			field, text string
 			into        **regexp.Regexp
 		}{
-			{"globalAccountID", in.Rules[i].Match.GlobalAccountID, &r.globalAccount}, {"plan", in.Rules[i].Match.Plan, &r.plan},
+			{"globalAccountID", in.Rules[i].Match.GlobalAccountID, &r.globalAccount},
+			{"plan", in.Rules[i].Match.Plan, &r.plan},
 			{"region", in.Rules[i].Match.Region, &r.region},
 		} {
 			if c.text == "" {

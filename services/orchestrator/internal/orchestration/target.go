@@ -78,8 +78,13 @@ func (t *Target) compile(at string) (matcher, error) {
 		field, value string
 		into         **regexp.Regexp
 	}{
-		{"globalAccount", t.GlobalAccount, &m.globalAccount}, {"subAccount", t.SubAccount, &m.subaccount}, {"region", t.Region, &m.region},
-		{"runtimeID", t.RuntimeID, nil}, {"planName", t.PlanName, nil}, {"shoot", t.Shoot, nil}, {"instanceID", t.InstanceID, nil},
+		{"globalAccount", t.GlobalAccount, &m.globalAccount},
+		{"subAccount", t.SubAccount, &m.subaccount},
+		{"region", t.Region, &m.region},
+		{"runtimeID", t.RuntimeID, nil},
+		{"planName", t.PlanName, nil},
+		{"shoot", t.Shoot, nil},
+		{"instanceID", t.InstanceID, nil},
 	} {
 		if len(c.value) > maxText {
 			return m, fmt.Errorf("%s.%s: is %d bytes long, at most %d are allowed", at, c.field, len(c.value), maxText)

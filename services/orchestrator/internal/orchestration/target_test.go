@@ -11,12 +11,18 @@ import (
 
 // fleet is what the targets of the tests choose from.
 var fleet = []event.InstanceSummary{
-	{InstanceID: "i-1", Plan: event.Plan{Name: "azure"}, GlobalAccountID: "ga-1", SubaccountID: "sa-1", RuntimeID: "r-1",
-		Runtime: event.Runtime{ShootName: "c-1", Region: "westeurope"}},
-	{InstanceID: "i-2", Plan: event.Plan{Name: "aws"}, GlobalAccountID: "ga-1", SubaccountID: "sa-2", RuntimeID: "r-2",
-		Runtime: event.Runtime{ShootName: "c-2", Region: "eu-central-1"}},
-	{InstanceID: "i-3", Plan: event.Plan{Name: "aws"}, GlobalAccountID: "ga-10", SubaccountID: "sa-3", RuntimeID: "r-3",
-		Runtime: event.Runtime{ShootName: "c-3", Region: "us-east-1"}},
+	{
+		InstanceID: "i-1", Plan: event.Plan{Name: "azure"}, GlobalAccountID: "ga-1", SubaccountID: "sa-1", RuntimeID: "r-1",
+		Runtime: event.Runtime{ShootName: "c-1", Region: "westeurope"},
+	},
+	{
+		InstanceID: "i-2", Plan: event.Plan{Name: "aws"}, GlobalAccountID: "ga-1", SubaccountID: "sa-2", RuntimeID: "r-2",
+		Runtime: event.Runtime{ShootName: "c-2", Region: "eu-central-1"},
+	},
+	{
+		InstanceID: "i-3", Plan: event.Plan{Name: "aws"}, GlobalAccountID: "ga-10", SubaccountID: "sa-3", RuntimeID: "r-3",
+		Runtime: event.Runtime{ShootName: "c-3", Region: "us-east-1"},
+	},
 	{InstanceID: "i-4", Plan: event.Plan{Name: "own_cluster"}, GlobalAccountID: "ga-2", SubaccountID: "sa-4"},
 }
 
