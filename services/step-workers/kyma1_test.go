@@ -516,8 +516,10 @@ func TestTokenOfLMSGoesNowhereElse(t *testing.T) {
 	op := w.until("Request_LMS_Certificates", w.kyma1Order())
 	w.advance(takes)
 	// One answer to all calls: the tenant is ready, and the certificate is somewhere else.
-	w.door.fault.Store(&fault{prefix: "/lms", status: http.StatusOK,
-		body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":true,"callbackUrl":"http://evil.example.com/x"}`})
+	w.door.fault.Store(&fault{
+		prefix: "/lms", status: http.StatusOK,
+		body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":true,"callbackUrl":"http://evil.example.com/x"}`,
+	})
 	r := w.run("Request_LMS_Certificates", op)
 	if r.Outcome != retry || r.Error == nil || !strings.Contains(r.Error.Message, "not its own") {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)

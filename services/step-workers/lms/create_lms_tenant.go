@@ -24,7 +24,7 @@ func (createTenant) Describe() worker.Description {
 		Summary:     "Sees to a tenant in LMS, which the runtimes of a global account in one region share.",
 		Calls:       []worker.Call{{System: component, Operation: "POST /tenants"}},
 		Details:     []string{"tenantId"},
-		StageMemory: []string{credentialsKey},
+		StageMemory: []string{fluentBitKey},
 	}
 }
 
@@ -66,6 +66,6 @@ func (s createTenant) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
-	op.Remember(credentialsKey, remembered)
+	op.Remember(fluentBitKey, remembered)
 	return op, 0, op.SaveDetails(map[string]any{"tenantId": d.TenantID})
 }

@@ -50,7 +50,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 	if d.TenantID == "" {
 		return worker.Skip(op, "the instance has no LMS tenant")
 	}
-	remembered, err := op.Recall(ctx, credentialsKey)
+	remembered, err := op.Recall(ctx, fluentBitKey)
 	if errors.Is(err, worker.ErrNotRemembered) {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no key for Fluent Bit: Create_LMS_Tenant has not run in this stage"})
 	}

@@ -17,8 +17,8 @@ const component = "lms"
 // Component is the Kyma component that gets the overrides.
 const Component = "logging"
 
-// credentialsKey is where Create_LMS_Tenant puts the key of Fluent Bit in the stage memory.
-const credentialsKey = "lms-fluentbit"
+// fluentBitKey is where Create_LMS_Tenant puts the key of Fluent Bit in the stage memory.
+const fluentBitKey = "lms-fluentbit"
 
 // Details is what the worker saves about an instance.
 type Details struct {
@@ -85,8 +85,18 @@ func tenantName(account string) string {
 
 // places are parts of the names of hyperscaler regions that are not in Europe, with their LMS region. "australia" has "us" in it.
 var places = []struct{ part, region string }{
-	{"ap-", "aus"}, {"asia", "aus"}, {"australia", "aus"}, {"japan", "aus"}, {"korea", "aus"}, {"india", "aus"},
-	{"us", "us"}, {"america", "us"}, {"ca-", "us"}, {"canada", "us"}, {"sa-", "us"}, {"brazil", "us"},
+	{"ap-", "aus"},
+	{"asia", "aus"},
+	{"australia", "aus"},
+	{"japan", "aus"},
+	{"korea", "aus"},
+	{"india", "aus"},
+	{"us", "us"},
+	{"america", "us"},
+	{"ca-", "us"},
+	{"canada", "us"},
+	{"sa-", "us"},
+	{"brazil", "us"},
 }
 
 // tenantRegion is the LMS region of a hyperscaler region: eu, us or aus; eu for an unknown one.
