@@ -34,12 +34,14 @@ func TestEverythingWrongWithAConfigurationIsNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	c := usable()
 	c.User, c.SealKeys, c.Plans, c.RetryAfter = "", "k1:short", []string{"azur"}, 0
+	c.TrialLifetime, c.PublicURL, c.PlanChanges = 0, "keb.example.org", map[string]string{"azure": "azure_lite|aws"}
 	err := c.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
 		"KEB_OSB_USER and KEB_OSB_PASSWORD", "nobody could log on", "KEB_SEAL_KEYS", `plan "azur" is not known`, "KEB_OSB_RETRY_AFTER",
+		"KEB_TRIAL_LIFETIME", "KEB_BROKER_PUBLIC_URL", `plan changes: plan "aws" is not enabled`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
