@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/avs"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 )
@@ -286,7 +287,9 @@ func TestRuntimeStaysWithTheAccountThatItWasOrderedIn(t *testing.T) {
 	}
 	op = w.all(updating, moved(w.update(op, "u-1")))
 	op = w.all(upgradingCluster, moved(w.upgrade(op, event.UpgradeCluster, "c-1")))
-	if r := w.run("AVS_Tags", moved(w.later(op, event.Provision, "p-2"))); r.Outcome != succeeded {
+	again := moved(w.later(op, event.Provision, "p-2"))
+	again.Details[avs.Name] = avs.Details{InternalID: saved[avs.Details](t, op, avs.Name).InternalID}
+	if r := w.run("AVS_Tags", again); r.Outcome != succeeded {
 		t.Errorf("AVS_Tags: %s, %+v", r.Outcome, r.Error)
 	}
 	w.all([]string{"BTPOperator_Cleanup", "Remove_Runtime", "Check_Runtime_Removal"}, moved(deprovision(op)))

@@ -36,7 +36,6 @@ func (injectCredentials) Describe() worker.Description {
 		Calls: []worker.Call{
 			{System: system, Operation: "get namespaces"},
 			{System: system, Operation: "create namespaces"},
-			{System: system, Operation: "update namespaces"},
 			{System: system, Operation: "get secrets"},
 			{System: system, Operation: "create secrets"},
 			{System: system, Operation: "update secrets"},

@@ -54,7 +54,7 @@ func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.L
 	if op.Upgrade != nil && op.Upgrade.DryRun {
 		return worker.Skip(op, "dry run: the reconciler would get "+body.summary())
 	}
-	if d.RuntimeID != "" && d.RuntimeID != runtime.RuntimeID {
+	if op.Type == event.Provision && d.RuntimeID != "" && d.RuntimeID != runtime.RuntimeID {
 		// The runtime that the instance had before it was suspended was never deregistered.
 		if _, err := s.reconciler.delete(ctx, d.RuntimeID); err != nil {
 			return outcome.Of(op, system, s.cfg.RetryInterval, fmt.Errorf("deregister the former runtime: %w", err))

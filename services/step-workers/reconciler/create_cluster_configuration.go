@@ -16,15 +16,15 @@ func (createClusterConfiguration) Name() string { return "Create_Cluster_Configu
 
 // Describe implements worker.Described.
 func (createClusterConfiguration) Describe() worker.Description {
-	return describeApply("Tells the Reconciler about the new runtime, with the overrides of all steps of the stage.")
+	d := describeApply("Tells the Reconciler about the new runtime, with the overrides of all steps of the stage.")
+	d.Calls = append(d.Calls, worker.Call{System: system, Operation: "DELETE /clusters/{runtimeID}"})
+	return d
 }
 
 func describeApply(summary string) worker.Description {
 	return worker.Description{
 		Summary: summary,
-		Calls: []worker.Call{
-			{System: system, Operation: "POST /clusters"}, {System: system, Operation: "DELETE /clusters/{runtimeID}"},
-		},
+		Calls:   []worker.Call{{System: system, Operation: "POST /clusters"}},
 		Details: savedMembers(),
 	}
 }
