@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,7 +38,8 @@ type Store interface {
 	Get(ctx context.Context, id string) (*Orchestration, error)
 	// Assign replaces the members of a pending orchestration; an instance that is a member already keeps its operation id.
 	Assign(ctx context.Context, o *Orchestration, members []*Member) error
-	// Describe sets the description of an orchestration that has not ended, and when its targets are looked up next.
+	// Describe sets the description of an orchestration that is neither being canceled nor has ended; due is when the targets of
+	// a pending one are looked up next.
 	Describe(ctx context.Context, id, description string, due, now time.Time) error
 	// Settle takes over how the operations of members in progress have ended, and returns how many of each state.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)
@@ -302,8 +304,9 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 			break
 		}
 	}
-	ended, due, inProgress, err := s.Conclude(ctx, o.ID, c.deps.Now())
-	if err = errors.Join(askErr, err); err != nil {
+	err = c.explain(ctx, o, askErr)
+	ended, due, inProgress, concludeErr := s.Conclude(ctx, o.ID, c.deps.Now())
+	if err = errors.Join(askErr, err, concludeErr); err != nil {
 		return time.Time{}, err
 	}
 	if ended.State.Final() {
@@ -319,6 +322,24 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 		next = due
 	}
 	return next, nil
+}
+
+// notStarted begins the description of an orchestration whose operations the broker cannot be asked for.
+const notStarted = "operations cannot be started now: "
+
+// explain shows why nothing is started, and takes that back.
+func (c *Controller) explain(ctx context.Context, o *Orchestration, askErr error) error {
+	text := o.Description
+	switch {
+	case askErr != nil:
+		text = notStarted + askErr.Error()
+	case strings.HasPrefix(o.Description, notStarted):
+		text = "operations are started again"
+	}
+	if text == o.Description {
+		return nil
+	}
+	return c.deps.Store.Describe(ctx, o.ID, text, time.Time{}, c.deps.Now())
 }
 
 // claim makes due members in progress, those that have missed their window apart: they wait for the next.

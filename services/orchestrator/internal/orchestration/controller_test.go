@@ -43,6 +43,7 @@ type bundle struct {
 	asked     map[string]int // how often the broker was asked for an operation
 	upgraded  []string       // instances, in order
 	pages     int
+	refuse    error // the answer to every question for upgrades
 	// onPage is called for each question for instances; its error is the answer.
 	onPage func(request event.InstancesRequest) error
 }
@@ -117,6 +118,9 @@ func (b *bundle) upgrade(data []byte) (any, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.refuse != nil {
+		return nil, b.refuse
+	}
 	var answer event.UpgradeAnswer
 	for _, u := range request.Upgrades {
 		if b.asked[u.OperationID]++; b.asked[u.OperationID] == 1 {
@@ -383,6 +387,22 @@ func TestTargetsThatCannotBeLookedUpAreLookedUpLater(t *testing.T) {
 	b.set(func() { b.onPage = nil })
 	b.clock.Advance(time.Second)
 	b.await(c, "it begins", func() bool { return len(b.started()) == 1 })
+}
+
+func TestAnOrchestrationSaysWhyNothingStarts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.refuse = errors.New("the database is away")
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}}`)
+	b.await(c, "it says why nothing starts", func() bool {
+		return b.get(o.ID).Description == "operations cannot be started now: ask keb.ask.broker.upgrade: the database is away"
+	})
+	b.set(func() { b.refuse = nil })
+	b.await(c, "it says that it goes on", func() bool { return b.get(o.ID).Description == "operations are started again" })
+	if got := b.started(); len(got) != 1 {
+		t.Errorf("started: %v", got)
+	}
 }
 
 func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {

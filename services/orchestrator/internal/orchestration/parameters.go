@@ -20,6 +20,8 @@ const (
 	maxTargets = 1000
 	// maxText bounds every text of a request.
 	maxText = 500
+	// maxVersion bounds versions; the broker takes no longer ones.
+	maxVersion = 200
 )
 
 // Parameters are what an orchestration was asked for, as in the body of its request (facts/keb.md 8.1).
@@ -195,7 +197,7 @@ func (p *Parameters) checkVersions() error {
 			check{"kubernetes.machineImageVersion", k.MachineImageVersion, imageName, "a version such as 1592.4.0"})
 	}
 	for _, c := range checks {
-		if c.value != "" && (len(c.value) > maxText || !c.form.MatchString(c.value)) {
+		if c.value != "" && (len(c.value) > maxVersion || !c.form.MatchString(c.value)) {
 			return fmt.Errorf("%s: %.50q: must be %s", c.field, c.value, c.want)
 		}
 	}

@@ -262,13 +262,17 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text
 	return nil
 }
 
-// Describe sets the description of a pending orchestration, and when its targets are looked up next.
+// Describe sets the description of an orchestration that is neither being canceled nor has ended; due is when the targets of
+// a pending one are looked up next.
 func (s *Orchestrations) Describe(ctx context.Context, id, description string, due, now time.Time) error {
 	return s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
-		if o.State != orchestration.Pending {
+		if o.State == orchestration.Canceling || o.State.Final() {
 			return nil
 		}
-		o.Description, o.DueAt, o.UpdatedAt = description, due, now
+		if o.State == orchestration.Pending {
+			o.DueAt = due
+		}
+		o.Description, o.UpdatedAt = description, now
 		return update(ctx, tx, o)
 	})
 }
