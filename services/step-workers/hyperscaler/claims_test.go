@@ -131,55 +131,53 @@ func TestATenantHasOneAccountForEachKindOfRegion(t *testing.T) {
 // Another process does its work between any two calls of one that is slow.
 func TestTwoProcessesSettleOneClaimWhateverTheOrderOfTheirCalls(t *testing.T) {
 	t.Parallel()
-	for pause := range 4 {
-		for stop := 1; stop <= 5; stop++ {
-			t.Run(fmt.Sprintf("%d/%d", pause, stop), func(t *testing.T) {
-				t.Parallel()
-				g := newGarden(t, 3)
-				// The other one makes so many calls, and goes on when the first has ended.
-				other := make(chan string, 1)
-				paused, goOn := make(chan struct{}), make(chan struct{})
-				var calls atomic.Int64
-				second := g.process(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if int(calls.Add(1)) == stop {
-						close(paused)
-						<-goOn
-					}
-					return next.RoundTrip(r)
-				})
-				var group sync.WaitGroup
-				var once sync.Once
-				seen := 0
-				first := g.process(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if seen++; seen == pause+1 {
-						once.Do(func() {
-							done := make(chan struct{})
-							group.Go(func() {
-								other <- second.claim(order(2, "ga-1"))
-								close(done)
-							})
-							select {
-							case <-paused:
-							case <-done:
-							}
-						})
-					}
-					return next.RoundTrip(r)
-				})
-				got := first.claim(order(1, "ga-1"))
-				close(goOn)
-				group.Wait()
-				select {
-				case account := <-other:
-					if account != got {
-						t.Errorf("one got %s, the other %s", got, account)
-					}
-				default: // the first one makes fewer calls than that
-				}
-				g.checkOwners(map[string]map[string]bool{"ga-1": {got: true}})
-			})
-		}
+	// Which accounts they try is up to chance, and so is whose name comes first.
+	for i := range 4 * 5 * 4 {
+		pause, stop := i%4, i/4%5+1
+		t.Run(fmt.Sprintf("%d/%d", pause, stop), func(t *testing.T) {
+			t.Parallel()
+			twoProcesses(t, pause, stop)
+		})
 	}
+}
+
+// twoProcesses lets one process make some calls, another one some, and then each the rest of its own.
+func twoProcesses(t *testing.T, pause, stop int) {
+	t.Helper()
+	g := newGarden(t, 3)
+	other := make(chan string, 1)
+	paused, goOn := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int64
+	second := g.process(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if int(calls.Add(1)) == stop {
+			close(paused)
+			<-goOn
+		}
+		return next.RoundTrip(r)
+	})
+	var group sync.WaitGroup
+	first := g.process(between(pause+1, func() {
+		done := make(chan struct{})
+		group.Go(func() {
+			other <- second.claim(order(2, "ga-1"))
+			close(done)
+		})
+		select {
+		case <-paused:
+		case <-done:
+		}
+	}))
+	got := first.claim(order(1, "ga-1"))
+	close(goOn)
+	group.Wait()
+	select {
+	case account := <-other:
+		if account != got {
+			t.Errorf("one got %s, the other %s", got, account)
+		}
+	default: // the first one makes fewer calls than that
+	}
+	g.checkOwners(map[string]map[string]bool{"ga-1": {got: true}})
 }
 
 // A process dies after each of its calls, before it sees the answer.
