@@ -272,6 +272,10 @@ func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(overlays, "typo.yaml"), []byte("operation: provision\nchanges:\n  - add:\n      stepp: X\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	policy := filepath.Join(t.TempDir(), "policy.json")
+	if err := os.WriteFile(policy, []byte(`{"default": {"timeBegin": "220000+0000", "timeEnd": "late"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		cfg  orchestrator.Config
@@ -280,6 +284,9 @@ func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 		{"no database", orchestrator.Config{}, "KEB_DATABASE_URL"},
 		{"negative sweep", orchestrator.Config{DatabaseURL: "postgres://h/db", SweepEvery: -1}, "KEB_SWEEP_EVERY"},
 		{"negative rounds", orchestrator.Config{DatabaseURL: "postgres://h/db", AskWorkersEvery: -1}, "KEB_ASK_WORKERS_EVERY"},
+		{"negative time between looks", orchestrator.Config{DatabaseURL: "postgres://h/db", OrchestrationsEvery: -1}, "KEB_ORCHESTRATIONS_EVERY"},
+		{"missing policy", orchestrator.Config{DatabaseURL: "postgres://h/db", MaintenancePolicy: overlays + "/none"}, "KEB_MAINTENANCE_POLICY: open "},
+		{"broken policy", orchestrator.Config{DatabaseURL: "postgres://h/db", MaintenancePolicy: policy}, "KEB_MAINTENANCE_POLICY: " + policy + ": default.timeEnd"},
 		{"negative admission", orchestrator.Config{DatabaseURL: "postgres://h/db", Admission: map[event.OperationType]int{"provision": -1}}, "KEB_ADMISSION"},
 		{"missing overlay", orchestrator.Config{DatabaseURL: "postgres://h/db", Overlays: []string{overlays + "/none"}}, "KEB_OVERLAYS"},
 		{"typo in an overlay", orchestrator.Config{DatabaseURL: "postgres://h/db", Overlays: []string{overlays}}, "typo.yaml:"},

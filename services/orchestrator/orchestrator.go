@@ -110,8 +110,8 @@ func (c Config) Validate() error {
 	if c.OrchestrationsEvery < 0 {
 		problems = append(problems, fmt.Errorf("KEB_ORCHESTRATIONS_EVERY: %s: must not be negative", c.OrchestrationsEvery))
 	}
-	if _, err := c.policy(); err != nil {
-		problems = append(problems, err)
+	if err := CheckMaintenancePolicy(c.MaintenancePolicy); err != nil {
+		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}
 	for t, n := range c.Admission {
 		if n < 0 {
@@ -140,18 +140,24 @@ func (c Config) load() (process.Set, error) {
 	return set, nil
 }
 
-// policy is nil without a file.
-func (c Config) policy() (*orchestration.Policy, error) {
-	if c.MaintenancePolicy == "" {
+// CheckMaintenancePolicy reports what is wrong with a file for Config.MaintenancePolicy; an empty path is none.
+func CheckMaintenancePolicy(path string) error {
+	_, err := loadPolicy(path)
+	return err
+}
+
+// loadPolicy returns nil without a file.
+func loadPolicy(path string) (*orchestration.Policy, error) {
+	if path == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(c.MaintenancePolicy)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
+		return nil, err
 	}
 	p, err := orchestration.ParsePolicy(text)
 	if err != nil {
-		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %s: %w", c.MaintenancePolicy, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
 }
@@ -258,9 +264,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 // openFleet prepares the controller of orchestrations. It has a pool of its own, for a round holds a connection while others
 // are asked.
 func (o *Orchestrator) openFleet(ctx context.Context, read *sqlx.DB) (*store.Orchestrations, error) {
-	policy, err := o.cfg.policy()
+	policy, err := loadPolicy(o.cfg.MaintenancePolicy)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
 	}
 	write, err := o.pool(ctx, "keb-orchestrator-fleet", drivers)
 	if err != nil {

@@ -48,6 +48,8 @@ it is stopped. Killed and started again, it goes on where it was.`,
 	flags.BoolVarP(&cfg.Verbose, "verbose", "v", false, "also print the log, which is in <data folder>/keb.log")
 	times.register(cmd)
 	flags.StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
+	flags.StringVar(&cfg.MaintenancePolicy, "maintenance-policy", env("KEB_MAINTENANCE_POLICY", ""),
+		"file that says when runtimes may be upgraded (KEB_MAINTENANCE_POLICY)")
 	// The address may hold a password, which --help must not print as a default.
 	cmd.PreRun = func(*cobra.Command, []string) {
 		if cfg.DatabaseURL == "" {

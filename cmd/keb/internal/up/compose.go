@@ -97,7 +97,9 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 		return err
 	}
 	// The orchestrator opens its own pools and migrates its own schema.
-	o, err := orchestrator.New(ctx, orchestrator.Config{DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays}, orchestrator.Deps{
+	o, err := orchestrator.New(ctx, orchestrator.Config{
+		DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays, MaintenancePolicy: s.cfg.MaintenancePolicy,
+	}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
 		Registerer: s.registry, Gatherer: s.registry,
 	})

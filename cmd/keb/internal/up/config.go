@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/kyma-project/keb/services/orchestrator"
 )
 
 // Config says how the system runs. The services below read nothing from the environment.
@@ -21,6 +23,8 @@ type Config struct {
 	User, Password string
 	// Overlays are folders with process overlays, applied in order.
 	Overlays []string
+	// MaintenancePolicy is a file that says when runtimes may be upgraded; empty leaves it to their shoots.
+	MaintenancePolicy string
 	// Demo provisions a sample runtime at the start.
 	Demo bool
 	// Jobs is how often the jobs run.
@@ -64,6 +68,9 @@ func (c Config) Validate() error {
 		used[a.addr] = a.flag
 	}
 	problems = append(problems, c.Jobs.validate())
+	if err := orchestrator.CheckMaintenancePolicy(c.MaintenancePolicy); err != nil {
+		problems = append(problems, fmt.Errorf("--maintenance-policy (KEB_MAINTENANCE_POLICY): %w", err))
+	}
 	if c.DataDir == "" {
 		problems = append(problems, errors.New("--data-dir (KEB_DATA_DIR): must not be empty"))
 	}

@@ -131,6 +131,20 @@ func TestLoopbackAddressesAreValid(t *testing.T) {
 	}
 }
 
+func TestAMaintenancePolicyThatCannotBeReadIsNamedBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	cfg := validConfig(t)
+	cfg.MaintenancePolicy = filepath.Join(t.TempDir(), "policy.json")
+	if err := os.WriteFile(cfg.MaintenancePolicy, []byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Monday"]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := cfg.Validate()
+	want := "--maintenance-policy (KEB_MAINTENANCE_POLICY): " + cfg.MaintenancePolicy + `: rules[0].days: "Monday" is no day`
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %q...", err, want)
+	}
+}
+
 func TestADataFolderBelongsToOneProcess(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
