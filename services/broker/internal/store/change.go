@@ -30,8 +30,10 @@ func (t *Tx) Reserve(ctx context.Context, i *instance.Instance) (bool, error) {
 	if err != nil {
 		return false, wrap(ctx, "reserve instance", err)
 	}
-	t.touch(i.ID)
 	n, err := res.RowsAffected()
+	if n == 1 {
+		t.touch(i.ID)
+	}
 	return n == 1, wrap(ctx, "reserve instance", err)
 }
 
