@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -96,6 +97,27 @@ func takeOtherPaths(t *testing.T, seen *record) {
 	}
 }
 
+// unseen are described calls that need circumstances which no scenario makes; the tests of the worker's module make some.
+var unseen = map[string][]string{
+	// A parent evaluation is an installation's setting.
+	"avs/De-provision_AVS_Evaluations": {"DELETE /{parent}/child/{id}"},
+	// The runtime has a cluster id of its own before the broker has given it one.
+	"btp/BTPOperatorOverrides": {"get configmaps"},
+	// Somebody else changes the object between the look and the change.
+	"btp/Inject_BTP_Operator_Credentials": {"update namespaces"},
+	"lifecycle-manager/Apply_Kyma":        {"update kymas"},
+	// The instance is older than the saved version.
+	"kyma/Update_Init_Kyma_Version": {"get configmaps"},
+	// An upgrade that was noted and never reached the Runtime Provisioner.
+	"provisioner/Check_Runtime":         {"runtimeStatus", "upgradeShoot"},
+	"provisioner/Check_Runtime_Removal": {"runtimes", "runtimeStatus", "deprovisionRuntime"},
+	// The Reconciler knows the runtime from a deregistration that is under way, or never gets ready.
+	"reconciler/Apply_Cluster_Configuration":    {"DELETE /clusters/{runtimeID}"},
+	"reconciler/Apply_Reconciler_Configuration": {"DELETE /clusters/{runtimeID}"},
+	"reconciler/Check_Cluster_Configuration":    {"DELETE /clusters/{runtimeID}"},
+	"reconciler/Create_Cluster_Configuration":   {"DELETE /clusters/{runtimeID}"},
+}
+
 // compare holds the description of each step against what it was seen to do.
 func (r *record) compare(t *testing.T) {
 	for _, key := range slices.Sorted(maps.Keys(r.steps)) {
@@ -115,15 +137,24 @@ func (r *record) compare(t *testing.T) {
 		}
 		calls := slices.Collect(maps.Keys(did.calls))
 		for _, described := range d.Calls {
-			if !slices.ContainsFunc(calls, func(c worker.Call) bool { return rehearsal.Matches(described, c) }) {
-				t.Errorf("%s says that it calls %s %q, and was never seen to", key, described.System, described.Operation)
+			was := slices.ContainsFunc(calls, func(c worker.Call) bool { return rehearsal.Matches(described, c) })
+			if excused := slices.Contains(unseen[key], described.Operation); was == excused {
+				t.Errorf("%s says that it calls %s %q: seen %t, on the list of unseen ones %t", key, described.System, described.Operation, was, excused)
 			}
 		}
-		if diff := cmp.Diff(slices.Sorted(slices.Values(d.Details)), slices.Sorted(maps.Keys(did.details))); diff != "" {
-			t.Errorf("%s saves (-described +seen):\n%s", key, diff)
+		for name := range did.details {
+			if !slices.Contains(d.Details, name) {
+				t.Errorf("%s saves %s and does not say so", key, name)
+			}
 		}
-		if diff := cmp.Diff(slices.Sorted(slices.Values(d.StageMemory)), slices.Sorted(maps.Keys(did.memory))); diff != "" {
-			t.Errorf("%s puts into the stage memory (-described +seen):\n%s", key, diff)
+		for name := range did.memory {
+			wild := slices.ContainsFunc(d.StageMemory, func(described string) bool {
+				prefix, any := strings.CutSuffix(described, "*")
+				return any && strings.HasPrefix(name, prefix)
+			})
+			if !wild && !slices.Contains(d.StageMemory, name) {
+				t.Errorf("%s puts %s into the stage memory and does not say so", key, name)
+			}
 		}
 	}
 }

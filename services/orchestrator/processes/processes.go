@@ -8,3 +8,8 @@ import "embed"
 //
 //go:embed *.yaml
 var FS embed.FS
+
+// Overlays holds the overlays that come with the orchestrator, in the folder "overlays". They are off by default.
+//
+//go:embed overlays/*.yaml
+var Overlays embed.FS

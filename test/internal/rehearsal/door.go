@@ -128,7 +128,7 @@ var bases = map[string]string{"avs": "api/v2/evaluationmetadata", "reconciler": 
 func callOf(r *http.Request, body []byte) (worker.Call, bool) {
 	system, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
-	case strings.HasSuffix(rest, "oauth2/token"):
+	case strings.Contains(rest, "oauth2/") && strings.HasSuffix(rest, "/token"):
 		return worker.Call{}, false
 	case rest == "graphql":
 		var q struct {

@@ -1,8 +1,12 @@
 package rehearsal
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"io/fs"
+	"net/http"
+	"regexp"
 	"testing"
 
 	"github.com/google/uuid"
@@ -19,7 +23,13 @@ type Scenario struct {
 	Overlays []fs.FS
 	// Before are run first, without faults, and must succeed.
 	Before []event.Operation
+	// Prepare changes the world before the tested operation; optional.
+	Prepare func(w *World, left Left)
+	// Forget lets the tested operation start without what earlier ones have saved.
+	Forget bool
 	Tested event.Operation
+	// Credentials are what the tested operation may claim, if not Credentials.
+	Credentials map[string]any
 }
 
 const canary = "CANARY-7f3b9c"
@@ -80,6 +90,8 @@ func Scenarios() []Scenario {
 		{Name: "upgradeKyma", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeKyma)},
 		{Name: "upgradeCluster", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeCluster)},
 		{Name: "deprovision", Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
+		{Name: "provision Kyma 1", Overlays: kyma1(), Tested: provision},
+		{Name: "deprovision Kyma 1", Overlays: kyma1(), Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
 	}
 }
 
@@ -88,15 +100,35 @@ func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 	t.Helper()
 	w := NewWorld(t)
 	set := Processes(t, s.Overlays...)
-	var left Left
+	left := map[string]Left{} // by instance
 	for _, op := range s.Before {
-		run := w.Do(set[op.Type], op, left, Credentials(), nil)
+		run := w.Do(set[op.Type], op, left[op.InstanceID], Credentials(), nil)
 		if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
 			t.Fatalf("%s before it: %+v %+v", op.Type, status, status.Error)
 		}
-		left = run.Left()
+		left[op.InstanceID] = run.Left()
 	}
-	return w, w.Do(set[s.Tested.Type], s.Tested, left, Credentials(), hook)
+	before := left[s.Tested.InstanceID]
+	if s.Prepare != nil {
+		s.Prepare(w, before)
+	}
+	if s.Forget {
+		before = Left{}
+	}
+	credentials := s.Credentials
+	if credentials == nil {
+		credentials = Credentials()
+	}
+	return w, w.Do(set[s.Tested.Type], s.Tested, before, credentials, hook)
+}
+
+// kyma1 is the overlay of the older documents' systems.
+func kyma1() []fs.FS {
+	overlay, err := fs.Sub(processes.Overlays, "overlays")
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return []fs.FS{overlay}
 }
 
 // Variants are operations on other plans, and on instances in other states, for the paths that Scenarios do not take.
@@ -116,7 +148,21 @@ func Variants() []Scenario {
 	dryKyma, dryCluster := Operation(event.UpgradeKyma), Operation(event.UpgradeCluster)
 	dryKyma.Upgrade.DryRun, dryCluster.Upgrade.DryRun = true, true
 	provision := Operation(event.Provision)
+	neighbour := Operation(event.Provision)
+	neighbour.Plan = event.Plan{ID: "8cb22518-aa26-44c5-91a0-e669ec9bf443", Name: "azure_lite"}
+	neighbour.InstanceID, neighbour.Runtime.ShootName = "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a29", "c-9999999"
+	renewed := map[string]any{event.CredentialsServiceManager: map[string]any{
+		"clientid": canary + "-id-2", "clientsecret": canary + "-secret-2", "sm_url": "https://sm.example.com",
+		"url": "https://" + canary + ".example.com", "xsappname": "x",
+	}}
 	return []Scenario{
+		{Name: "provision on another plan in a subaccount with an instance", Before: []event.Operation{neighbour}, Tested: provision},
+		{Name: "deprovision without what was saved", Before: []event.Operation{provision}, Forget: true, Tested: Operation(event.Deprovision)},
+		{
+			Name: "deprovision a runtime in use", Before: []event.Operation{provision}, Prepare: useBTP,
+			Tested: Operation(event.Deprovision),
+		},
+		{Name: "renew the credentials", Before: []event.Operation{provision}, Credentials: renewed, Tested: Operation(event.Update)},
 		{Name: "provision trial", Tested: trial(event.Provision)},
 		{Name: "suspend trial", Before: []event.Operation{trial(event.Provision)}, Tested: suspend},
 		{Name: "unsuspend trial", Before: []event.Operation{trial(event.Provision), suspend}, Tested: trial(event.Provision)},
@@ -125,4 +171,74 @@ func Variants() []Scenario {
 		{Name: "dry run of an upgrade of Kyma", Before: []event.Operation{provision}, Tested: dryKyma},
 		{Name: "dry run of an upgrade of the cluster", Before: []event.Operation{provision}, Tested: dryCluster},
 	}
+}
+
+// Parts of a kubeconfig.
+var (
+	serverOf = regexp.MustCompile(`server:\s*"?([^"\s]+)`)
+	tokenOf  = regexp.MustCompile(`token:\s*"?([^"\s]+)`)
+)
+
+// useBTP makes a service instance and a binding in the runtime, with finalizers that nobody takes away.
+func useBTP(w *World, left Left) {
+	w.t.Helper()
+	var details struct {
+		Provisioner struct {
+			RuntimeID string `json:"runtimeId"`
+		} `json:"provisioner"`
+	}
+	if err := json.Unmarshal(left.Details, &details); err != nil {
+		w.t.Fatal(err)
+	}
+	query, err := json.Marshal(map[string]string{
+		"query": `query { result: runtimeStatus(id: "` + details.Provisioner.RuntimeID + `") { runtimeConfiguration { kubeconfig } } }`,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	answer := w.post(w.url+"/provisioner/graphql", query, map[string]string{"tenant": "ga-1"})
+	var status struct {
+		Data struct {
+			Result struct {
+				RuntimeConfiguration struct{ Kubeconfig string }
+			}
+		}
+	}
+	if err := json.Unmarshal(answer, &status); err != nil {
+		w.t.Fatal(err)
+	}
+	kubeconfig := status.Data.Result.RuntimeConfiguration.Kubeconfig
+	server, token := serverOf.FindStringSubmatch(kubeconfig), tokenOf.FindStringSubmatch(kubeconfig)
+	if server == nil || token == nil {
+		w.t.Fatalf("no kubeconfig of %q in %s", details.Provisioner.RuntimeID, answer)
+	}
+	for _, kind := range []string{"ServiceInstance", "ServiceBinding"} {
+		object := `{"apiVersion":"services.cloud.sap.com/v1","kind":"` + kind + `","metadata":{"name":"db","namespace":"default",
+			"finalizers":["services.cloud.sap.com/sap-btp-finalizer"]}}`
+		resource := map[string]string{"ServiceInstance": "serviceinstances", "ServiceBinding": "servicebindings"}[kind]
+		w.post(server[1]+"/apis/services.cloud.sap.com/v1/namespaces/default/"+resource, []byte(object),
+			map[string]string{"Authorization": "Bearer " + token[1]})
+	}
+}
+
+func (w *World) post(url string, body []byte, header map[string]string) []byte {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		w.t.Fatalf("POST %s: %d %s %v", url, resp.StatusCode, answer, err)
+	}
+	return answer
 }

@@ -30,7 +30,7 @@ import (
 
 const (
 	// takes is how long clusters and reconciliations take.
-	takes = 10 * time.Minute
+	takes = 4 * time.Minute
 	// poll is the time between two looks of a step.
 	poll = time.Minute
 	// rounds bounds an operation that goes round and round.
@@ -299,18 +299,11 @@ func (w *World) NotServed() []worker.Call {
 	return calls
 }
 
-// Object is an object of a simulated system.
-type Object struct {
-	Kind string          `json:"kind"`
-	ID   string          `json:"id"`
-	Data json.RawMessage `json:"data"`
-}
-
-// Objects are the objects that a system holds.
-func (w *World) Objects(system string) []Object {
+// Objects are the objects that a system holds, with their members, "kind" and "id".
+func (w *World) Objects(system string) []map[string]any {
 	w.t.Helper()
 	var page struct {
-		Data []Object `json:"data"`
+		Data []map[string]any `json:"data"`
 	}
 	w.Admin(http.MethodGet, "/admin/systems/"+system+"/objects", nil, &page)
 	return page.Data

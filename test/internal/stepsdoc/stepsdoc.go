@@ -42,7 +42,7 @@ func Generate() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	overlay, err := fs.Sub(processes.FS, "overlays")
+	overlay, err := fs.Sub(processes.Overlays, "overlays")
 	if err != nil {
 		return nil, fmt.Errorf("open the overlays: %w", err)
 	}
@@ -52,7 +52,7 @@ func Generate() ([]byte, error) {
 		{Title: "", Intro: ""},
 		{
 			Title: "With the overlay kyma-1",
-			Intro: "The systems of the older documents, off by default: set `KEB_OVERLAYS` to the folder `processes/overlays`. " +
+			Intro: "The systems of the older documents, off by default: docs/operator.md says how to switch it on. " +
 				"Operations that the overlay does not change are left out.",
 			Overlays: []fs.FS{overlay},
 		},
