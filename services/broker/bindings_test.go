@@ -143,11 +143,14 @@ func (b *bench) dumpBindings() string {
 	return strings.Join(rows, "\n")
 }
 
-// parallel sends requests for bindings of instance i at the same time.
-func (b *bench) parallel(bindings ...string) []answer {
+// parallel sends requests for bindings of instance i at the same time, and holds the worker until all but held of them are
+// answered: those in which it is asked.
+func (b *bench) parallel(r *runtimes, held int, bindings ...string) []answer {
 	b.t.Helper()
+	release := r.hold()
 	answers := make([]answer, len(bindings))
 	var sent sync.WaitGroup
+	done := make(chan struct{}, len(bindings))
 	for n, binding := range bindings {
 		sent.Go(func() {
 			a, err := b.try(http.MethodPut, bindingPath("i", binding), bindOrder(nil))
@@ -155,8 +158,20 @@ func (b *bench) parallel(bindings ...string) []answer {
 				b.t.Errorf("request: %v", err)
 			}
 			answers[n] = a
+			done <- struct{}{}
 		})
 	}
+	limit := time.NewTimer(15 * time.Second)
+	defer limit.Stop()
+	for range len(bindings) - held {
+		select {
+		case <-done:
+		case <-limit.C:
+			b.t.Errorf("more than %d requests wait for the worker", held)
+			release()
+		}
+	}
+	release()
 	sent.Wait()
 	return answers
 }
@@ -169,7 +184,7 @@ func TestParallelRequestsForOneBindingMakeOneAccess(t *testing.T) {
 		ids[n] = "b"
 	}
 	kubeconfigs, created := map[string]bool{}, 0
-	for _, a := range b.parallel(ids...) {
+	for _, a := range b.parallel(r, 1, ids...) {
 		switch a.status {
 		case 201:
 			created++
@@ -181,8 +196,8 @@ func TestParallelRequestsForOneBindingMakeOneAccess(t *testing.T) {
 			t.Errorf("status %d %s", a.status, a.raw)
 		}
 	}
-	if created != 1 || len(kubeconfigs) != 1 || !r.madeOnce("i/b") {
-		t.Errorf("%d answers of 201 with %d kubeconfigs, made once: %t", created, len(kubeconfigs), r.madeOnce("i/b"))
+	if created != 1 || len(kubeconfigs) != 1 || r.tokens != 1 {
+		t.Errorf("%d answers of 201 with %d kubeconfigs, and %d tokens", created, len(kubeconfigs), r.tokens)
 	}
 	if n := b.count(`SELECT count(*) FROM broker.bindings`); n != 1 {
 		t.Errorf("%d rows", n)
@@ -197,7 +212,7 @@ func TestParallelBindingsKeepToTheLimit(t *testing.T) {
 		ids[n] = fmt.Sprintf("b-%d", n)
 	}
 	statuses := map[int]int{}
-	for _, a := range b.parallel(ids...) {
+	for _, a := range b.parallel(r, 10, ids...) {
 		statuses[a.status]++
 		if a.status == 422 && !strings.Contains(a.text("description"), "10 bindings") {
 			t.Errorf("the refusal says %q", a.text("description"))
@@ -232,6 +247,9 @@ func TestBindingThatWasNotFinishedIsTakenOver(t *testing.T) {
 			b.expect("bind", a, c.status)
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("the answer took %s", took)
+			}
+			if n := b.count(`SELECT count(*) FROM broker.bindings WHERE claimed_until <= now()`); n != 1 {
+				t.Error("the claim is not given back")
 			}
 			b.expect("read", b.binding("i", "b"), 404)
 			b.expect("last operation", b.send(http.MethodGet, bindingPath("i", "b")+"/last_operation", nil), 404)

@@ -47,7 +47,7 @@ type Config struct {
 	// MaintenanceVersion is the version in the plans' maintenance_info; empty publishes none.
 	MaintenanceVersion string `env:"KEB_MAINTENANCE_VERSION"`
 	// CatalogModified is the catalog's Last-Modified: move it on together with any setting that the catalog shows.
-	CatalogModified time.Time `env:"KEB_CATALOG_MODIFIED" envDefault:"2026-11-01T00:00:00Z"`
+	CatalogModified time.Time `env:"KEB_CATALOG_MODIFIED" envDefault:"2026-11-21T00:00:00Z"`
 	// RequireOrgSpace refuses orders without organization_guid and space_guid.
 	RequireOrgSpace bool `env:"KEB_REQUIRE_ORG_SPACE"`
 	// EUAccounts are the global accounts that may order in platform regions with EU access; others get EURejection.
