@@ -84,3 +84,16 @@ func TestOnlyOrchestrationsAreAnnounced(t *testing.T) {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)
 	}
 }
+
+// What an upgrade before has told, and never ended, says nothing.
+func TestEachUpgradeIsAnnounced(t *testing.T) {
+	w := newWorld(t)
+	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
+	op = w.all([]string{"Send_Notification"}, op)
+	op = w.upgrade(op, event.UpgradeCluster, "c-1")
+	op.Upgrade.OrchestrationID = "o-2"
+	w.all([]string{"Send_Notification"}, op)
+	if got := w.event("o-2"); got != "0: i-1 1"+window {
+		t.Errorf("%q", got)
+	}
+}
