@@ -24,6 +24,9 @@ type cleanup struct{ *shared }
 // Name implements worker.Step.
 func (cleanup) Name() string { return "BTPOperator_Cleanup" }
 
+// accountCleanup is the user agent of the job that deprovisions the instances of deleted subaccounts (facts/keb.md section 7).
+const accountCleanup = "accountcleanup-job"
+
 // errGone tells that there is no runtime to clean.
 var errGone = errors.New("there is no runtime")
 
@@ -63,7 +66,8 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 	if s.deps.Now != nil {
 		now = s.deps.Now
 	}
-	soft := now().Sub(op.FirstTriedAt) >= s.cfg.SoftDeleteAfter
+	// The account behind the instances is gone, so nobody is there who could still delete them properly.
+	soft := op.UserAgent == accountCleanup || now().Sub(op.FirstTriedAt) >= s.cfg.SoftDeleteAfter
 	// Bindings first: an instance that is still bound cannot be deleted.
 	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
 		left, err := s.clean(ctx, runtime, kind, soft)

@@ -167,7 +167,7 @@ func Variants() []Scenario {
 		{Name: "suspend trial", Before: []event.Operation{trial(event.Provision)}, Tested: suspend},
 		{Name: "unsuspend trial", Before: []event.Operation{trial(event.Provision), suspend}, Tested: trial(event.Provision)},
 		{Name: "provision preview", Tested: preview},
-		{Name: "clean up an account", Before: []event.Operation{provision}, Tested: cleanup},
+		{Name: "clean up an account", Before: []event.Operation{provision}, Prepare: useBTP, Tested: cleanup},
 		{Name: "dry run of an upgrade of Kyma", Before: []event.Operation{provision}, Tested: dryKyma},
 		{Name: "dry run of an upgrade of the cluster", Before: []event.Operation{provision}, Tested: dryCluster},
 	}
