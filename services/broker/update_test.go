@@ -202,9 +202,12 @@ func TestUpdateWithoutAContextIsFine(t *testing.T) {
 	equal(t, "credentials", []string{event.CredentialsServiceManager}, got.Credentials)
 }
 
+// patient lets a busy machine take its time: the fifty wait for each other.
+func patient(c *broker.Config) { c.StoreTimeout = 30 * time.Second }
+
 func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := newBench(t, patient)
 	b.provisioned("i")
 	b.hold(true)
 	bodies := []map[string]any{
@@ -232,7 +235,7 @@ func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
 
 func TestOfFiftyDifferentUpdatesOneIsAccepted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := newBench(t, patient)
 	b.provisioned("i")
 	b.hold(true)
 	accepted, busy := "", 0

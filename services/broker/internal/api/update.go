@@ -251,9 +251,8 @@ type target struct {
 	instance.Instance
 	// changes is what reaches the runtime; nil when nothing does.
 	changes *event.Changes
-	// plain are the credentials that are replaced, in the clear, and names all that the instance then has.
+	// plain are the credentials that are replaced, in the clear.
 	plain map[string]json.RawMessage
-	names []string
 }
 
 func (u *updating) target(
@@ -267,15 +266,10 @@ func (u *updating) target(
 	if u.req.MaintenanceInfo != nil {
 		t.MaintenanceVersion = u.req.MaintenanceInfo.Version
 	}
-	sealed, err := tx.SealedCredentials(ctx, i.ID)
-	if err != nil {
+	var err error
+	if t.plain, err = u.replaced(ctx, tx, i.ID, changed); err != nil {
 		return nil, err
 	}
-	t.plain = u.replaced(i.ID, sealed, changed)
-	for name := range t.plain {
-		sealed[name] = ""
-	}
-	t.names = slices.Sorted(maps.Keys(sealed))
 	changes := event.Changes{
 		Parameters: changed.Parameters, Plan: t.Plan.ID != i.Plan.ID,
 		LicenseType: t.Context.LicenseType != i.Context.LicenseType, Credentials: slices.Sorted(maps.Keys(t.plain)),
@@ -301,10 +295,16 @@ func licenseType(have, sent string, changed *catalog.Changed) string {
 }
 
 // replaced are the credentials of the request that differ from the stored ones.
-func (u *updating) replaced(instanceID string, sealed map[string]string, changed *catalog.Changed) map[string]json.RawMessage {
+func (u *updating) replaced(
+	ctx context.Context, tx *store.Tx, instanceID string, changed *catalog.Changed,
+) (map[string]json.RawMessage, error) {
 	wanted := plainCredentials(u.wanted.ServiceManager, changed.Kubeconfig)
 	if len(wanted) == 0 {
-		return nil
+		return nil, nil
+	}
+	sealed, err := tx.SealedCredentials(ctx, instanceID)
+	if err != nil {
+		return nil, err
 	}
 	have := u.b.deps.Sealer.Open(instanceID, sealed)
 	maps.DeleteFunc(wanted, func(name string, value json.RawMessage) bool {
@@ -313,7 +313,7 @@ func (u *updating) replaced(instanceID string, sealed map[string]string, changed
 		}
 		return bytes.Equal(have[name], value)
 	})
-	return wanted
+	return wanted, nil
 }
 
 // moved is the context after the subaccount was moved to another global account, where an installation allows that: the
@@ -387,7 +387,17 @@ func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	if err != nil {
 		return outcome{}, err
 	}
-	operation := t.Event(u.operationID, event.Update, t.names)
+	names, err := tx.CredentialNames(ctx, i.ID)
+	if err != nil {
+		return outcome{}, err
+	}
+	for name := range t.plain {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	operation := t.Event(u.operationID, event.Update, names)
 	operation.Update = t.changes
 	request := store.Request{Operation: operation, At: u.b.deps.Now(), Extensions: extensions(ctx, u.req.Call)}
 	if err := errors.Join(
