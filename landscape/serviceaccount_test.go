@@ -1,6 +1,7 @@
 package landscape_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -40,9 +41,7 @@ func tokenRequest(seconds any) map[string]any {
 
 func named(name string, more map[string]any) map[string]any {
 	body := map[string]any{"metadata": map[string]any{"name": name}}
-	for k, v := range more {
-		body[k] = v
-	}
+	maps.Copy(body, more)
 	return body
 }
 
