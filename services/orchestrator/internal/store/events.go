@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Event is a line of the history of an operation, with what is needed to show it alone.
+type Event struct {
+	Line
+	OperationID, InstanceID string
+	// Definition is the hash of the process definition.
+	Definition string
+}
+
+// Events returns the newest lines of the histories of operations, in the order of time: of the operations named, of those on
+// the instances named, or of those that are both. What is no UUID is left out. It relies on the primary keys and on
+// operations_instance.
+func (s *Orchestrations) Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]Event, error) {
+	var conditions []string
+	var args []any
+	for _, c := range []struct {
+		condition string
+		ids       []string
+		isUUID    bool
+	}{{"o.id = ANY($%d::uuid[])", operationIDs, true}, {"o.instance_id = ANY($%d::text[])", instanceIDs, false}} {
+		if len(c.ids) == 0 {
+			continue
+		}
+		var list array
+		for _, id := range c.ids {
+			parsed, err := uuid.Parse(id)
+			switch {
+			case !c.isUUID:
+				list.text(clean(id))
+			case err == nil:
+				list.raw(parsed.String())
+			}
+		}
+		args = append(args, &list)
+		conditions = append(conditions, fmt.Sprintf(c.condition, len(args)))
+	}
+	if len(conditions) == 0 {
+		return nil, errors.New("read events: no operation and no instance is named")
+	}
+	args = append(args, limit)
+	rows, err := s.read.QueryContext(ctx, fmt.Sprintf(`
+SELECT * FROM (
+    SELECT h.cursor, h.stage, h.step, h.stage_attempt, h.step_attempt, h.started_at, h.finished_at, h.kind,
+        COALESCE(h.worker_version, '') AS worker_version, COALESCE(h.message, '') AS message, h.error,
+        h.operation_id::text AS operation_id, o.instance_id, r.definition
+    FROM orchestrator.operations o JOIN orchestrator.requests r ON r.operation_id = o.id
+    JOIN orchestrator.history h ON h.operation_id = o.id
+    WHERE %s ORDER BY h.finished_at DESC, h.operation_id DESC, h.cursor DESC LIMIT $%d
+) e ORDER BY e.finished_at, e.operation_id, e.cursor`, strings.Join(conditions, " AND "), len(args)), args...)
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	defer rows.Close()
+	var events []Event
+	for rows.Next() {
+		var e Event
+		if err := scanEvent(rows, &e); err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+		events = append(events, e)
+	}
+	return events, rows.Err()
+}
+
+func scanEvent(rows *sql.Rows, e *Event) error {
+	var failure []byte
+	err := rows.Scan(&e.Cursor, &e.Stage, &e.Step, &e.StageAttempt, &e.StepAttempt, &e.StartedAt, &e.FinishedAt, &e.Kind,
+		&e.WorkerVersion, &e.Message, &failure, &e.OperationID, &e.InstanceID, &e.Definition)
+	if err != nil {
+		return err
+	}
+	e.StartedAt, e.FinishedAt = e.StartedAt.UTC(), e.FinishedAt.UTC()
+	if len(failure) > 0 {
+		e.Error = &event.Error{}
+		if err := json.Unmarshal(failure, e.Error); err != nil {
+			return fmt.Errorf("decode error: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+)
+
+// Settle takes over how the operations of members in progress have ended, and returns how many of each state. It relies on
+// orchestration_members_in_progress and the primary key of operations.
+func (s *Orchestrations) Settle(ctx context.Context, id string, now time.Time) (orchestration.Stats, error) {
+	var ended []orchestration.State
+	err := s.write.SelectContext(ctx, &ended, `
+UPDATE orchestrator.orchestration_members m SET
+    state = CASE o.state WHEN 'cancelled' THEN 'canceled' ELSE o.state END, updated_at = $2,
+    description = COALESCE(CASE WHEN o.state = 'cancelled' THEN o.cancel_reason END,
+        CASE WHEN o.state = 'failed' THEN o.error->>'message' END, o.message, '')
+FROM orchestrator.operations o
+WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.id = m.operation_id
+    AND o.state IN ('succeeded', 'failed', 'cancelled')
+RETURNING m.state`, id, now)
+	if err != nil {
+		return nil, fmt.Errorf("settle members: %w", err)
+	}
+	stats := orchestration.Stats{}
+	for _, state := range ended {
+		stats[state]++
+	}
+	return stats, nil
+}
+
+// Missed returns waiting members that are due and whose window has ended. It relies on orchestration_members_waiting.
+func (s *Orchestrations) Missed(ctx context.Context, id string, now time.Time, limit int) ([]*orchestration.Member, error) {
+	return members(ctx, s.read, "find members that have missed their window", `
+WHERE m.orchestration_id = $1::uuid AND `+waiting+` AND m.due_at <= $2 AND m.window_end <= $2 LIMIT $3`, id, now, limit)
+}
+
+// Postpone writes when waiting members are due.
+func (s *Orchestrations) Postpone(ctx context.Context, list []*orchestration.Member, now time.Time) error {
+	var id, due, begin, end array
+	for _, m := range list {
+		id.raw(m.OperationID)
+		due.time(m.DueAt)
+		begin.time(m.WindowBegin)
+		end.time(m.WindowEnd)
+	}
+	_, err := s.write.ExecContext(ctx, `
+UPDATE orchestrator.orchestration_members m SET due_at = v.due_at, window_begin = v.window_begin, window_end = v.window_end, updated_at = $5
+FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[]) AS v(operation_id, due_at, window_begin, window_end)
+WHERE m.operation_id = v.operation_id AND `+waiting, &id, &due, &begin, &end, now)
+	if err != nil {
+		return fmt.Errorf("postpone members: %w", err)
+	}
+	return nil
+}
+
+// Claim makes as many due members in progress as workers leaves room for, and returns how many. It relies on
+// orchestration_members_waiting and orchestration_members_in_progress.
+func (s *Orchestrations) Claim(ctx context.Context, id string, workers int, now time.Time) (claimed int, err error) {
+	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
+		if o.State != orchestration.InProgress && o.State != orchestration.Retrying {
+			return nil
+		}
+		result, err := tx.ExecContext(ctx, `
+WITH due AS (
+    SELECT m.operation_id FROM orchestrator.orchestration_members m
+    WHERE m.orchestration_id = $1::uuid AND `+waiting+` AND m.due_at <= $2 AND (m.window_end IS NULL OR m.window_end > $2)
+    ORDER BY m.due_at, m.operation_id
+    LIMIT greatest(0, $3 - (SELECT count(*) FROM orchestrator.orchestration_members p
+        WHERE p.orchestration_id = $1::uuid AND p.state = 'in progress'))
+)
+UPDATE orchestrator.orchestration_members m SET state = 'in progress', asked_at = $2, updated_at = $2
+FROM due WHERE m.operation_id = due.operation_id`, id, now, workers)
+		if err != nil {
+			return fmt.Errorf("claim members: %w", err)
+		}
+		n, err := result.RowsAffected()
+		if claimed = int(n); err != nil || claimed == 0 || o.State == orchestration.InProgress {
+			return err
+		}
+		o.State, o.UpdatedAt = orchestration.InProgress, now
+		return update(ctx, tx, o)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return claimed, nil
+}
+
+// Unrecorded returns members in progress that the broker has not confirmed, or confirmed before a time although their
+// operation has not arrived.
+func (s *Orchestrations) Unrecorded(ctx context.Context, id string, before time.Time) ([]*orchestration.Member, error) {
+	return members(ctx, s.write, "find members without an operation", `
+WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND (NOT m.recorded OR m.asked_at < $2
+    AND NOT EXISTS (SELECT FROM orchestrator.operations o WHERE o.id = m.operation_id))
+ORDER BY m.operation_id`, id, before)
+}
+
+// Recorded writes what the broker has answered: refused is the reason by operation id.
+func (s *Orchestrations) Recorded(ctx context.Context, recorded []string, refused map[string]string, now time.Time) error {
+	var id, no, reason array
+	for _, operation := range recorded {
+		id.raw(operation)
+	}
+	for operation, text := range refused {
+		no.raw(operation)
+		reason.text(clean(text))
+	}
+	_, err := s.write.ExecContext(ctx, `
+WITH refused AS (
+    UPDATE orchestrator.orchestration_members m SET state = 'skipped', description = v.reason, updated_at = $4
+    FROM unnest($2::uuid[], $3::text[]) AS v(operation_id, reason) WHERE m.operation_id = v.operation_id AND m.state = 'in progress'
+)
+UPDATE orchestrator.orchestration_members m SET recorded = true, asked_at = $4
+WHERE m.operation_id = ANY($1::uuid[]) AND m.state = 'in progress'`, &id, &no, &reason, now)
+	if err != nil {
+		return fmt.Errorf("write the broker's answer: %w", err)
+	}
+	return nil
+}
+
+// Queued names the operations of members in progress that wait for their turn.
+func (s *Orchestrations) Queued(ctx context.Context, id string) ([]string, error) {
+	var found []string
+	err := s.read.SelectContext(ctx, &found, `
+SELECT o.id::text FROM orchestrator.orchestration_members m JOIN orchestrator.operations o ON o.id = m.operation_id
+WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'pending'`, id)
+	if err != nil {
+		return nil, fmt.Errorf("find queued operations: %w", err)
+	}
+	return found, nil
+}
+
+// candidates are the members that may be retried. It relies on orchestration_members_instance for the newest upgrade.
+func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration, operations []string) ([]orchestration.Candidate, error) {
+	where, args := ` AND m.state = 'failed' AND m.retried_as IS NULL`, []any{o.ID, string(o.Type)}
+	if len(operations) > 0 {
+		var ids array
+		for _, id := range operations {
+			if parsed, err := uuid.Parse(id); err == nil {
+				ids.raw(parsed.String())
+			}
+		}
+		where, args = ` AND m.operation_id = ANY($3::uuid[])`, append(args, &ids)
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT`+memberColumns+`, NOT EXISTS (
+    SELECT FROM orchestrator.orchestration_members n JOIN orchestrator.orchestrations p ON p.id = n.orchestration_id
+    WHERE n.instance_id = m.instance_id AND n.operation_id > m.operation_id AND p.type = $2 AND n.state NOT IN ('canceled', 'skipped'))`+
+		fromMembers+` WHERE m.orchestration_id = $1::uuid`+where+` ORDER BY m.operation_id`, args...)
+	if err != nil {
+		return nil, fmt.Errorf("find members to retry: %w", err)
+	}
+	defer rows.Close()
+	var found []orchestration.Candidate
+	for rows.Next() {
+		var c orchestration.Candidate
+		if err := scanMember(rows, &c.Member, &c.Newest); err != nil {
+			return nil, fmt.Errorf("find members to retry: %w", err)
+		}
+		found = append(found, c)
+	}
+	return found, rows.Err()
+}
+
+// MemberFilter selects members of an orchestration; an empty state selects all but those that others have taken the place of.
+type MemberFilter struct {
+	State orchestration.State
+	// Limit and Offset cut a page out of the list, in the order of operation ids.
+	Limit, Offset int
+}
+
+// Members returns a page of the members of an orchestration, and how many there are in all.
+func (s *Orchestrations) Members(
+	ctx context.Context, id string, f MemberFilter,
+) (page []*orchestration.Member, total int, err error) {
+	where, args := ` WHERE m.orchestration_id = $1::uuid AND m.retried_as IS NULL`, []any{id}
+	if f.State != "" {
+		where, args = where+` AND m.state = $2`, append(args, string(f.State))
+	}
+	if err := s.read.GetContext(ctx, &total, `SELECT count(*)`+fromMembers+where, args...); err != nil {
+		return nil, 0, fmt.Errorf("count members: %w", err)
+	}
+	where += fmt.Sprintf(" ORDER BY m.operation_id LIMIT $%d OFFSET $%d", len(args)+1, len(args)+2)
+	page, err = members(ctx, s.read, "list members", where, append(args, f.Limit, f.Offset)...)
+	return page, total, err
+}
+
+// Member returns a member of an orchestration, or ErrNotFound.
+func (s *Orchestrations) Member(ctx context.Context, id, operationID string) (*orchestration.Member, error) {
+	parsed, err := uuid.Parse(operationID)
+	if err != nil {
+		return nil, ErrNotFound
+	}
+	found, err := members(ctx, s.read, "read member", ` WHERE m.operation_id = $1::uuid AND m.orchestration_id = $2::uuid`, parsed.String(), id)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, ErrNotFound
+	}
+	return found[0], nil
+}
+
+// members reads members; what completes the text of an error.
+func members(ctx context.Context, q sqlx.QueryerContext, what, where string, args ...any) ([]*orchestration.Member, error) {
+	rows, err := q.QueryContext(ctx, `SELECT`+memberColumns+fromMembers+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	defer rows.Close()
+	var found []*orchestration.Member
+	for rows.Next() {
+		var m orchestration.Member
+		if err := scanMember(rows, &m); err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		found = append(found, &m)
+	}
+	return found, rows.Err()
+}
+
+func scanMember(rows *sql.Rows, m *orchestration.Member, more ...any) error {
+	var window []byte
+	var begin, end sql.NullTime
+	err := rows.Scan(append([]any{
+		&m.OperationID, &m.OrchestrationID, &m.InstanceID, &m.RuntimeID, &m.GlobalAccountID, &m.SubaccountID, &m.Plan.ID, &m.Plan.Name,
+		&m.ShootName, &window, &m.State, &m.Description, &m.DueAt, &begin, &end, &m.RetriedAs, &m.UpdatedAt,
+	}, more...)...)
+	if err != nil {
+		return err
+	}
+	m.DueAt, m.UpdatedAt, m.WindowBegin, m.WindowEnd = m.DueAt.UTC(), m.UpdatedAt.UTC(), utc(begin), utc(end)
+	if len(window) > 0 {
+		m.Window = &orchestration.Window{}
+		if err := json.Unmarshal(window, m.Window); err != nil {
+			return fmt.Errorf("member %s: decode maintenance window: %w", m.OperationID, err)
+		}
+	}
+	return nil
+}
+
+// memberArrays are the columns of new members.
+type memberArrays struct {
+	id, orchestration, instance, runtime, account, subaccount, planID, planName, shoot array
+	window, state, description, due, begin, end, updated                               array
+}
+
+func (c *memberArrays) add(m *orchestration.Member) error {
+	c.id.raw(m.OperationID)
+	c.orchestration.raw(m.OrchestrationID)
+	c.instance.text(clean(m.InstanceID))
+	c.runtime.text(clean(m.RuntimeID))
+	c.account.text(clean(m.GlobalAccountID))
+	c.subaccount.text(clean(m.SubaccountID))
+	c.planID.text(clean(m.Plan.ID))
+	c.planName.text(clean(m.Plan.Name))
+	c.shoot.text(clean(m.ShootName))
+	if m.Window == nil {
+		c.window.null()
+	} else {
+		window, err := json.Marshal(m.Window)
+		if err != nil {
+			return fmt.Errorf("encode maintenance window: %w", err)
+		}
+		c.window.text(string(window))
+	}
+	c.state.text(string(m.State))
+	c.description.text(clean(m.Description))
+	c.due.time(m.DueAt)
+	c.begin.time(m.WindowBegin)
+	c.end.time(m.WindowEnd)
+	c.updated.time(m.UpdatedAt)
+	return nil
+}
+
+func (c *memberArrays) insert(ctx context.Context, tx *sqlx.Tx, conflict string) error {
+	_, err := tx.ExecContext(ctx, `
+INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, instance_id, runtime_id, global_account_id,
+    subaccount_id, plan_id, plan_name, shoot_name, window_rule, state, description, due_at, window_begin, window_end, updated_at)
+SELECT v.operation_id, v.orchestration_id, v.instance_id, v.runtime_id, v.global_account_id, v.subaccount_id, v.plan_id, v.plan_name,
+    v.shoot_name, v.window_rule::jsonb, v.state, v.description, v.due_at, v.window_begin, v.window_end, v.updated_at
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+    $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[])
+    AS v(operation_id, orchestration_id, instance_id, runtime_id, global_account_id, subaccount_id, plan_id, plan_name, shoot_name,
+        window_rule, state, description, due_at, window_begin, window_end, updated_at)`+conflict,
+		&c.id, &c.orchestration, &c.instance, &c.runtime, &c.account, &c.subaccount, &c.planID, &c.planName, &c.shoot, &c.window,
+		&c.state, &c.description, &c.due, &c.begin, &c.end, &c.updated)
+	if err != nil {
+		return fmt.Errorf("insert members: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+)
+
+// fleet stores an orchestration in progress with members that are due.
+func (b *bundle) fleet(members int) (*Orchestrations, *orchestration.Orchestration) {
+	b.t.Helper()
+	p, err := orchestration.ParseParameters(event.UpgradeKyma, []byte(`{"targets": {"include": [{"target": "all"}]}}`))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s := NewOrchestrations(b.db, b.db)
+	o := orchestration.New(event.UpgradeKyma, p, epoch)
+	if err := s.Create(b.t.Context(), o); err != nil {
+		b.t.Fatal(err)
+	}
+	instances := make([]event.InstanceSummary, members)
+	for i := range instances {
+		instances[i] = event.InstanceSummary{InstanceID: fmt.Sprintf("i-%05d", i), Plan: event.Plan{ID: "p", Name: "azure"}}
+	}
+	next := *o
+	next.State, next.DueAt = orchestration.InProgress, time.Time{}
+	if err := s.Assign(b.t.Context(), &next, orchestration.Candidates(o, nil, instances, nil, epoch)); err != nil {
+		b.t.Fatal(err)
+	}
+	return s, &next
+}
+
+// A round must not read all members: with 10,000 of them there are 10,000 rounds.
+func TestARoundReadsOnlyTheMembersItIsAbout(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, o := b.fleet(5000)
+	if n, err := s.Claim(t.Context(), o.ID, 10, epoch); err != nil || n != 10 {
+		t.Fatalf("claimed %d, %v", n, err)
+	}
+	if _, err := b.db.Exec(`ANALYZE orchestrator.orchestration_members`); err != nil {
+		t.Fatal(err)
+	}
+	for name, query := range map[string]string{
+		"claim": `SELECT m.operation_id FROM orchestrator.orchestration_members m WHERE m.orchestration_id = '%s' AND ` + waiting +
+			` AND m.due_at <= now() AND (m.window_end IS NULL OR m.window_end > now()) ORDER BY m.due_at, m.operation_id LIMIT 10`,
+		"in progress": `SELECT count(*) FROM orchestrator.orchestration_members m WHERE m.orchestration_id = '%s' AND m.state = 'in progress'`,
+		"next due":    `SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.orchestration_id = '%s' AND ` + waiting,
+		"settle": `SELECT m.operation_id FROM orchestrator.orchestration_members m JOIN orchestrator.operations o ON o.id = m.operation_id
+			WHERE m.orchestration_id = '%s' AND m.state = 'in progress' AND o.state IN ('succeeded', 'failed', 'cancelled')`,
+	} {
+		var plan []string
+		if err := b.db.Select(&plan, "EXPLAIN "+fmt.Sprintf(query, o.ID)); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan on orchestration_members") ||
+			!strings.Contains(text, "orchestration_members_waiting") && !strings.Contains(text, "orchestration_members_in_progress") {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
+func TestAnInstanceIsAMemberOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, o := b.fleet(3)
+	// What has begun gets no other members.
+	err := s.Assign(t.Context(), o, nil)
+	if err == nil || !strings.Contains(err.Error(), "the orchestration is in progress") {
+		t.Errorf("error %v", err)
+	}
+	page, total, err := s.Members(t.Context(), o.ID, MemberFilter{Limit: 2, Offset: 1})
+	if err != nil || total != 3 || len(page) != 2 || page[0].InstanceID != "i-00001" {
+		t.Errorf("page %v of %d, %v", page, total, err)
+	}
+	_, err = b.db.Exec(`
+INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, instance_id, runtime_id, global_account_id, subaccount_id,
+    plan_id, plan_name, shoot_name, state, description, due_at, updated_at)
+SELECT gen_random_uuid(), orchestration_id, instance_id, '', '', '', '', '', '', state, '', due_at, updated_at
+FROM orchestrator.orchestration_members LIMIT 1`)
+	if !postgres.IsUniqueViolation(err, "orchestration_members_current") {
+		t.Errorf("an instance is made a member twice: %v", err)
+	}
+}
