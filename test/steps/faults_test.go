@@ -76,7 +76,7 @@ var answers = map[string]struct{ notFound, garbage meaning }{
 	"Provision_Azure_Event_Hubs":   {broken, again},
 	"Request_LMS_Certificates":     {again, again},
 	"Create_Runtime":               {broken, again},
-	"Deprovision_Azure_Event_Hubs": {fine, again},
+	"Deprovision_Azure_Event_Hubs": {broken, again},
 }
 
 // clean is how a scenario ends without any fault.
