@@ -321,8 +321,8 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusAccepted, view)
 }
 
-// maxRetried bounds the operations that one request names.
-const maxRetried = 10_000
+// maxRetried bounds the operations that one request names; who means more of them names none.
+const maxRetried = 5000
 
 func parseRetry(body []byte) (operations []string, immediate bool, err error) {
 	form, err := url.ParseQuery(string(body))

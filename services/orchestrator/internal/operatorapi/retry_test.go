@@ -20,7 +20,7 @@ func TestWhatARequestForARetryNames(t *testing.T) {
 		"immediate=true&immediate=false":   {err: "must be true or false, once"},
 		"operations=a":                     {err: `unknown field "operations"`},
 		"%zz":                              {err: "body: is no form"},
-		strings.Repeat("operation-id=a&", maxRetried+1): {err: "is given 10001 times"},
+		strings.Repeat("operation-id=a&", maxRetried+1): {err: "is given 5001 times"},
 	} {
 		operations, immediate, err := parseRetry([]byte(body))
 		if want.err != "" {
