@@ -2,6 +2,7 @@ package harness
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -86,6 +87,19 @@ func (s *System) Fault(system, settings string) {
 	body, status, err := s.call(http.MethodPut, s.admin(system), settings)
 	if err != nil || status != http.StatusOK {
 		s.t.Fatalf("set %s to %s: status %d, %v: %s", system, settings, status, err, body)
+	}
+}
+
+// Fail makes the work that a system does for an instance from now on fail, or for all with "*". Empty makes it succeed again.
+func (s *System) Fail(system, instanceID string) {
+	s.t.Helper()
+	method, content, want := http.MethodDelete, "", http.StatusNoContent
+	if instanceID != "" {
+		method, content, want = http.MethodPut, fmt.Sprintf(`{"instanceId": %q}`, instanceID), http.StatusOK
+	}
+	body, status, err := s.call(method, s.admin(system)+"/failures", content)
+	if err != nil || status != want {
+		s.t.Fatalf("let %s fail for %q: status %d, %v: %s", system, instanceID, status, err, body)
 	}
 }
 

@@ -23,6 +23,7 @@ type Operation struct {
 	Error        *Error    `json:"error"`
 	NotCompleted []string  `json:"notCompleted"`
 	WaitingFor   string    `json:"waitingFor"`
+	StartedAt    time.Time `json:"startedAt"`
 	FinishedAt   time.Time `json:"finishedAt"`
 	Stages       []Stage   `json:"stages"`
 	History      []Entry   `json:"history"`

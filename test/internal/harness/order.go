@@ -17,6 +17,7 @@ const (
 	ServiceID      = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
 	PlanAzure      = "4deee563-e5ec-4731-b9b1-53b42d855f0c"
 	PlanAWS        = "361c511f-f939-4621-b228-d0fb79a1fe15"
+	PlanTrial      = "7d55d31d-35ae-4438-bf13-6ffdfa107d9f"
 	PlanOwnCluster = "03e3cb66-a4c6-4c6a-b4b0-5d42224debea"
 )
 
@@ -43,6 +44,13 @@ func Azure() *Order {
 			"administrators": []string{"jane.doe@example.com"},
 		},
 	}
+}
+
+// Trial is an order of plan trial.
+func Trial() *Order {
+	o := Azure()
+	o.PlanID, o.Parameters = PlanTrial, map[string]any{"name": "trial-e2e"}
+	return o
 }
 
 // Body is the order as an OSB request.
@@ -82,6 +90,26 @@ func (s *System) Provision(o *Order) string {
 func (s *System) Deprovision(o *Order) string {
 	s.t.Helper()
 	return s.accepted(s.Platform().Deprovision(s.t.Context(), o.InstanceID, ServiceID, o.PlanID))
+}
+
+// Update asks for a change, and returns the id of the operation. The service of the change is filled in.
+func (s *System) Update(o *Order, change osbclient.Change) string {
+	s.t.Helper()
+	change.ServiceID = ServiceID
+	return s.accepted(s.Platform().Update(s.t.Context(), o.InstanceID, change))
+}
+
+// UpdateAtOnce asks for a change that is made without an operation.
+func (s *System) UpdateAtOnce(o *Order, change osbclient.Change) {
+	s.t.Helper()
+	change.ServiceID = ServiceID
+	answer, err := s.Platform().Update(s.t.Context(), o.InstanceID, change)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if answer.Async || answer.Operation != "" {
+		s.t.Fatalf("answer %+v, want 200 without an operation", answer)
+	}
 }
 
 func (s *System) accepted(answer *osbclient.Answer, err error) string {
