@@ -132,6 +132,7 @@ func (s *system) addBroker(ctx context.Context) error {
 	cfg.User, cfg.Password, cfg.SealKeys = s.cfg.User, s.cfg.Password, s.keys
 	// A runtime takes seconds here, so platforms may ask more often than the default of the service says.
 	cfg.RetryAfter = time.Second
+	cfg.PublicURL = "http://" + s.osb.Addr().String()
 	srv, err := broker.New(ctx, cfg, broker.Deps{
 		DB: db, Bus: b, Log: s.log.With("component", "broker"), Registerer: s.registry,
 	})
