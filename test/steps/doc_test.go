@@ -38,6 +38,7 @@ func TestThePageOfStepsIsUpToDate(t *testing.T) {
 type record struct {
 	mu    sync.Mutex
 	steps map[string]*deeds
+	runs  int
 }
 
 type deeds struct {
@@ -52,6 +53,7 @@ func (r *record) look(w *rehearsal.World, run *rehearsal.Run) {
 	if r.steps == nil {
 		r.steps = map[string]*deeds{}
 	}
+	r.runs++
 	for _, x := range run.Executions {
 		step := w.Step(x.Worker, x.Command.Step)
 		if step == nil {
@@ -120,6 +122,7 @@ var unseen = map[string][]string{
 
 // compare holds the description of each step against what it was seen to do.
 func (r *record) compare(t *testing.T) {
+	t.Logf("%d operations have run %d steps", r.runs, len(r.steps))
 	for _, key := range slices.Sorted(maps.Keys(r.steps)) {
 		did := r.steps[key]
 		d, ok := worker.Describe(did.step)

@@ -1,6 +1,7 @@
 package processes_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,60 @@ func TestDeprovisioningHasOneStagePerStep(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, stepsOf(load(t)[event.Deprovision])); diff != "" {
 		t.Errorf("steps differ (-want +got):\n%s", diff)
+	}
+}
+
+// Steps that the seeds' tables do not have are marked with a plus.
+func TestUpdatesAndUpgradesHaveTheSeedsSteps(t *testing.T) {
+	t.Parallel()
+	want := map[event.OperationType][]string{
+		event.Update: {
+			"cluster/Update_Kyma_Initialization/orchestrator",
+			"cluster/Upgrade_Shoot/provisioner",
+			"btp-operator/Update_Init_Kyma_Version/kyma",
+			"btp-operator/Get_Kubeconfig/provisioner",
+			"btp-operator/BTPOperatorOverrides/btp",
+			"+btp-operator/Inject_BTP_Operator_Credentials/btp",
+			"btp-operator/Apply_Reconciler_Configuration/reconciler",
+			"btp-operator-check/CheckReconcilerState/reconciler",
+			"check/Check_Runtime/provisioner",
+		},
+		// Check_Cluster_Configuration checks what Apply_Cluster_Configuration has applied, so it stands last.
+		event.UpgradeKyma: {
+			"+upgrade_kyma/Upgrade_Kyma_Initialisation/orchestrator",
+			"+upgrade_kyma/Upgrade_Init_Kyma_Version/kyma",
+			"upgrade_kyma/Get_Kubeconfig/provisioner",
+			"upgrade_kyma/BTPOperatorOverrides/btp",
+			"upgrade_kyma/Overrides_From_Secrets_And_Config_Step/kyma",
+			"upgrade_kyma/BusolaMigratorOverrides/busola",
+			"upgrade_kyma/Send_Notification/spc",
+			"+upgrade_kyma/AVS_Set_Maintenance/avs",
+			"upgrade_kyma/Apply_Cluster_Configuration/reconciler",
+			"check_kyma/Check_Cluster_Configuration/reconciler",
+			"+finally/AVS_Restore_Status/avs",
+			"+finally/Send_Finished_Notification/spc",
+		},
+		event.UpgradeCluster: {
+			"+upgrade_cluster/Upgrade_Cluster_Initialisation/orchestrator",
+			"upgrade_cluster/Send_Notification/spc",
+			"+upgrade_cluster/AVS_Set_Maintenance/avs",
+			"upgrade_cluster/Upgrade_Cluster/provisioner",
+			"+check_runtime/Check_Runtime/provisioner",
+			"+finally/AVS_Restore_Status/avs",
+			"+finally/Send_Finished_Notification/spc",
+		},
+	}
+	set := load(t)
+	for operation, steps := range want {
+		for i := range steps {
+			steps[i] = strings.TrimPrefix(steps[i], "+")
+		}
+		if diff := cmp.Diff(steps, stepsOf(set[operation])); diff != "" {
+			t.Errorf("%s: steps differ (-want +got):\n%s", operation, diff)
+		}
+	}
+	if got := set[event.UpgradeKyma].Timeout; got != 3*time.Hour {
+		t.Errorf("an upgrade of Kyma may take %s, want 3h", got)
 	}
 }
 
