@@ -1,0 +1,206 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// clients is how many ask at the same time in these tests.
+const clients = 50
+
+// Answers, as crowd tells them.
+const (
+	accepted = "202"
+	busy     = "422 ConcurrencyError"
+)
+
+// crowd lets many clients ask at the same time, and counts the answers. operations are those that they were given.
+func crowd(t *testing.T, ask func(client int) (*osbclient.Answer, error)) (answers map[string]int, operations []string) {
+	t.Helper()
+	var (
+		mu    sync.Mutex
+		all   sync.WaitGroup
+		start = make(chan struct{})
+		given = map[string]bool{}
+	)
+	answers = map[string]int{}
+	for client := range clients {
+		all.Go(func() {
+			<-start
+			answer, err := ask(client)
+			mu.Lock()
+			defer mu.Unlock()
+			e, refused := errors.AsType[*osb.Error](err)
+			switch {
+			case refused:
+				answers[strings.TrimSpace(fmt.Sprintf("%d %s", e.Status, e.Code))]++
+			case err != nil:
+				answers[err.Error()]++
+			case answer.Async:
+				answers[accepted]++
+				given[answer.Operation] = true
+			default:
+				answers["200"]++
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	return answers, slices.Sorted(maps.Keys(given))
+}
+
+// wantAnswers wants those answers, with one operation if any was accepted, and that many new operations; it returns the operation.
+func wantAnswers(t *testing.T, sys *harness.System, before int, want map[string]int, ask func(client int) (*osbclient.Answer, error)) string {
+	t.Helper()
+	answers, operations := crowd(t, ask)
+	if diff := cmp.Diff(want, answers); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+	one := 0
+	if want[accepted] > 0 {
+		one = 1
+	}
+	if len(operations) != one {
+		t.Fatalf("%d operations were told, want %d: %v", len(operations), one, operations)
+	}
+	if one == 0 {
+		checkCount(t, sys, before)
+		return ""
+	}
+	// The orchestrator takes it from the bus a moment after the answer.
+	sys.Await(operations[0], limit, "the operation", func(*harness.Operation) bool { return true })
+	checkCount(t, sys, before+1)
+	return operations[0]
+}
+
+func checkCount(t *testing.T, sys *harness.System, want int) {
+	t.Helper()
+	if got := sys.OperationCount(); got != want {
+		t.Errorf("%d operations, want %d", got, want)
+	}
+}
+
+func machines(machineType string) osbclient.Change {
+	return osbclient.Change{ServiceID: harness.ServiceID, Parameters: map[string]any{"machineType": machineType}}
+}
+
+func TestManyWhoUpdateAtOnceGetOneOperation(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Azure()
+	platform := sys.Platform()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	types := []string{"Standard_D8_v3", "Standard_D16_v3"}
+	update := func(client int) (*osbclient.Answer, error) {
+		return platform.Update(t.Context(), o.InstanceID, machines(types[client%2]))
+	}
+
+	// Two kinds: whoever comes first has it.
+	sys.Fault("provisioner", hanging)
+	answers, operations := crowd(t, update)
+	if diff := cmp.Diff(map[string]int{accepted: clients / 2, busy: clients / 2}, answers); diff != "" || len(operations) != 1 {
+		t.Fatalf("operations %v, answers (-want +got):\n%s", operations, diff)
+	}
+	sys.Fault("provisioner", healthy)
+	sys.PollEnd(o, operations[0], osb.StateSucceeded, limit)
+	checkCount(t, sys, 2)
+	first, ok := shown(t, sys, o)["machineType"].(string)
+	if !ok || !slices.Contains(types, first) || clusterOf(t, sys, o).GardenerConfig.MachineType != first {
+		t.Errorf("%q is shown, the cluster is %+v", first, clusterOf(t, sys, o))
+	}
+
+	// All the same: all get it.
+	sys.Fault("provisioner", hanging)
+	other := types[0]
+	if first == other {
+		other = types[1]
+	}
+	same := wantAnswers(t, sys, 2, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Update(t.Context(), o.InstanceID, machines(other))
+	})
+
+	// Meanwhile nobody can delete it.
+	wantAnswers(t, sys, 3, map[string]int{busy: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
+	})
+	sys.Fault("provisioner", healthy)
+	sys.PollEnd(o, same, osb.StateSucceeded, limit)
+	if got := clusterOf(t, sys, o).GardenerConfig.MachineType; got != other {
+		t.Errorf("the cluster has %s, want %s", got, other)
+	}
+
+	// And who asks when it is done gets nothing to wait for.
+	wantAnswers(t, sys, 3, map[string]int{"200": clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Update(t.Context(), o.InstanceID, machines(other))
+	})
+	checkFootprint(t, sys, o, harness.Complete())
+}
+
+func TestManyWhoComeUponAProvisioning(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Azure()
+	platform := sys.Platform()
+	// There is a cluster already, which must not stay.
+	sys.Fault("reconciler", hanging)
+	provision := wantAnswers(t, sys, 0, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Provision(t.Context(), o.InstanceID, o.Body())
+	})
+	sys.Await(provision, limit, "Create_Cluster_Configuration", func(op *harness.Operation) bool {
+		return op.Step == "Create_Cluster_Configuration"
+	})
+	wantAnswers(t, sys, 1, map[string]int{busy: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Update(t.Context(), o.InstanceID, machines("Standard_D8_v3"))
+	})
+
+	// A deprovisioning does not wait.
+	deprovision := wantAnswers(t, sys, 1, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
+	})
+	if deprovision == provision {
+		t.Fatal("the deprovisioning is the provisioning")
+	}
+	wantAnswers(t, sys, 2, map[string]int{busy: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Provision(t.Context(), o.InstanceID, o.Body())
+	})
+	sys.Fault("reconciler", healthy)
+	sys.PollEnd(o, deprovision, osb.StateSucceeded, limit)
+	if op := sys.AwaitEnd(provision, "cancelled", limit); len(op.RanAgain()) > 0 {
+		t.Errorf("ran again: %v", op.RanAgain())
+	}
+	sys.PollEnd(o, provision, osb.StateFailed, limit)
+	if op := sys.AwaitEnd(deprovision, "succeeded", limit); len(op.NotCompleted) > 0 {
+		t.Errorf("not completed: %v", op.NotCompleted)
+	}
+	checkNothingLeft(t, sys, o)
+	testkit.Eventually(t, limit, "410", func() bool {
+		_, err := platform.Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
+		return harness.StatusOf(err) == harness.Gone
+	})
+	checkCount(t, sys, 2)
+
+	// The instance can be ordered again.
+	again := wantAnswers(t, sys, 2, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Provision(t.Context(), o.InstanceID, o.Body())
+	})
+	sys.PollEnd(o, again, osb.StateSucceeded, limit)
+	if footprint := sys.Footprints([]*harness.Order{o})[0]; !cmp.Equal(footprint, harness.Complete()) {
+		// The account that was given back may still be there beside the new one.
+		footprint["gardener/SecretBinding"] = 1
+		if diff := cmp.Diff(harness.Complete(), footprint); diff != "" {
+			t.Errorf("in the landscape (-want +got):\n%s", diff)
+		}
+	}
+}
