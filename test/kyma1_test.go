@@ -1,0 +1,204 @@
+package test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// kyma1 is the overlay that comes with the orchestrator.
+const kyma1 = "../services/orchestrator/processes/overlays"
+
+// What is made in the landscape for Kyma 1 only, and for Kyma 2 only.
+var (
+	kyma1Kinds = []string{"lms/tenant", "lms/certificate", "ias/serviceProvider", "azure/resourceGroup", "azure/namespace"}
+	kyma2Kinds = []string{"reconciler/cluster", "control-plane/Kyma", "runtimes/Secret"}
+)
+
+// counts are those of the kinds that have changed since before.
+func counts(counted, before map[string]int, kinds ...[]string) map[string]int {
+	out := map[string]int{}
+	for _, kind := range slices.Concat(kinds...) {
+		if n := counted[kind] - before[kind]; n != 0 {
+			out[kind] = n
+		}
+	}
+	return out
+}
+
+// overrides are those that the runtime was ordered with, by component and key.
+func overrides(t *testing.T, sys *harness.System, o *harness.Order) map[string]map[string]string {
+	t.Helper()
+	clusters := sys.Objects("provisioner", "runtime", o.InstanceID)
+	if len(clusters) != 1 {
+		t.Fatalf("%d clusters, want 1", len(clusters))
+	}
+	var cluster struct {
+		KymaConfig struct {
+			Version    string
+			Components []struct {
+				Component     string
+				Configuration []struct{ Key, Value string }
+			}
+		}
+	}
+	clusters[0].Into(sys, &cluster)
+	if cluster.KymaConfig.Version == "" {
+		t.Fatalf("the Provisioner was not asked for Kyma: %s", clusters[0].Raw)
+	}
+	all := map[string]map[string]string{}
+	for _, c := range cluster.KymaConfig.Components {
+		all[c.Component] = map[string]string{}
+		for _, entry := range c.Configuration {
+			all[c.Component][entry.Key] = entry.Value
+		}
+	}
+	return all
+}
+
+func TestARuntimeOfKyma1IsBuiltAndTakenAway(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1}})
+	o := harness.Azure()
+	made, there := sys.Created(), sys.Holds()
+	provision := sys.Provision(o)
+	sys.PollEnd(o, provision, osb.StateSucceeded, limit)
+	if op := sys.Operation(provision); len(op.NotCompleted) > 0 || len(op.RanAgain()) > 0 {
+		t.Errorf("not completed: %v, ran again: %v", op.NotCompleted, op.RanAgain())
+	}
+	once := map[string]int{"lms/tenant": 1, "lms/certificate": 1, "ias/serviceProvider": 1, "azure/resourceGroup": 1, "azure/namespace": 1}
+	for name, counted := range map[string]map[string]int{
+		"made": counts(sys.Created(), made, kyma1Kinds, kyma2Kinds), "there": counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds),
+	} {
+		if diff := cmp.Diff(once, counted); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	with := harness.Complete()
+	for _, kind := range kyma2Kinds {
+		delete(with, kind)
+	}
+	checkFootprint(t, sys, o, with)
+	for system, kind := range map[string]string{"ias": "serviceProvider", "azure": "resourceGroup"} {
+		if len(sys.Objects(system, kind, o.InstanceID)) != 1 {
+			t.Errorf("the %s in %s does not name the instance", kind, system)
+		}
+	}
+	checkKyma1(t, sys, o)
+
+	// A second runtime of the same account shares the tenant, and nothing else.
+	second := harness.Azure()
+	second.GlobalAccount = o.GlobalAccount
+	sys.PollEnd(second, sys.Provision(second), osb.StateSucceeded, limit)
+	twice := map[string]int{"lms/tenant": 1, "lms/certificate": 2, "ias/serviceProvider": 2, "azure/resourceGroup": 2, "azure/namespace": 2}
+	if diff := cmp.Diff(twice, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
+		t.Errorf("with two runtimes (-want +got):\n%s", diff)
+	}
+
+	for _, o := range []*harness.Order{o, second} {
+		end := sys.Deprovision(o)
+		sys.PollEnd(o, end, osb.StateSucceeded, limit)
+		if left := sys.AwaitEnd(end, "succeeded", limit).NotCompleted; len(left) > 0 {
+			t.Errorf("not completed: %v", left)
+		}
+	}
+	// They are of one account, so each is what is left of the other.
+	checkNothingLeft(t, sys, o)
+	left := counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)
+	// LMS has no way to remove something: the tenant stays for the account, the certificates until they are over.
+	if diff := cmp.Diff(map[string]int{"lms/tenant": 1, "lms/certificate": 2}, left); diff != "" {
+		t.Errorf("left after the deprovisioning (-want +got):\n%s", diff)
+	}
+}
+
+// checkKyma1 wants the runtime to have been ordered with what the systems of Kyma 1 gave.
+func checkKyma1(t *testing.T, sys *harness.System, o *harness.Order) {
+	t.Helper()
+	with := overrides(t, sys, o)
+	// What is marked as a secret is masked.
+	const secret = "***"
+	for component, keys := range map[string]map[string]bool{
+		"monitoring": {
+			"grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_ID": true, "grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_SECRET": true,
+		},
+		"knative-eventing-kafka": {"kafka.brokers.hostname": false, "kafka.password": true},
+		"logging":                {"fluent-bit.backend.forward.tls.cert": false, "fluent-bit.backend.forward.tls.key": true},
+		"service-manager-proxy":  {"config.sm.url": false, "sm.password": true},
+	} {
+		for key, isSecret := range keys {
+			if value := with[component][key]; value == "" || (value == secret) != isSecret {
+				t.Errorf("component %s has %s=%q, a secret: %t; it has %v", component, key, value, isSecret, with[component])
+			}
+		}
+	}
+}
+
+func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1, "testdata/short-budgets"}})
+	o := harness.Trial()
+	there := sys.Holds()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	// A trial has no Event Hubs.
+	once := map[string]int{"lms/tenant": 1, "lms/certificate": 1, "ias/serviceProvider": 1}
+	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
+		t.Errorf("with the runtime (-want +got):\n%s", diff)
+	}
+	before := overrides(t, sys, o)
+	// What is left behind must not be taken for what is there.
+	sys.Fault("edp", outage)
+	suspension := sys.Update(o, active(false))
+	sys.PollEnd(o, suspension, osb.StateSucceeded, limit)
+	if left := sys.AwaitEnd(suspension, "succeeded", limit).NotCompleted; !cmp.Equal(left, []string{"EDP_Deregistration"}) {
+		t.Errorf("not completed: %v", left)
+	}
+	sys.Fault("edp", healthy)
+	sys.PollEnd(o, sys.Update(o, active(true)), osb.StateSucceeded, limit)
+	// The runtime has another key for Fluent Bit, and a certificate for it.
+	once["lms/certificate"] = 2
+	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
+		t.Errorf("with the runtime that came back (-want +got):\n%s", diff)
+	}
+	after := overrides(t, sys, o)
+	if before["logging"]["fluent-bit.backend.forward.tls.cert"] == after["logging"]["fluent-bit.backend.forward.tls.cert"] {
+		t.Error("the certificate is that of the runtime before")
+	}
+	for component, keys := range before {
+		for key := range keys {
+			if after[component][key] == "" {
+				t.Errorf("component %s has lost %s", component, key)
+			}
+		}
+	}
+	want := trialFootprint()
+	for _, kind := range append(kyma2Kinds, "avs/evaluation") {
+		delete(want, kind) // trials are not watched
+	}
+	checkFootprint(t, sys, o, want)
+}
+
+func TestARuntimeOfKyma1IsKeptFromTheReconciler(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1}})
+	o := harness.Azure()
+	there := sys.Holds()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	o.ClientSecret = "another"
+	sys.PollEnd(o, sys.Update(o, osbclient.Change{
+		Context: o.Body().Context, Parameters: map[string]any{"machineType": "Standard_D8_v3"},
+	}), osb.StateSucceeded, limit)
+	if got := clusterOf(t, sys, o).GardenerConfig.MachineType; got != "Standard_D8_v3" {
+		t.Errorf("the cluster has %s", got)
+	}
+	id := upgrade(t, sys, "kyma", "--version", nextKyma)
+	awaitOrchestration(t, sys, id, "succeeded", map[string]int{"succeeded": 1})
+	if diff := cmp.Diff(map[string]int{}, counts(sys.Holds(), there, kyma2Kinds)); diff != "" {
+		t.Errorf("of Kyma 2 (-want +got):\n%s", diff)
+	}
+	checkActive(t, sys, []*harness.Order{o})
+}
