@@ -3,11 +3,15 @@ package test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -84,4 +88,131 @@ func kubeconfig(t *testing.T, token harness.Canary) string {
 		t.Fatal(err)
 	}
 	return base64.StdEncoding.EncodeToString(raw)
+}
+
+// told are the secrets that the simulated systems have made for a runtime, by what the Provisioner was given to bring them into it.
+func told(t *testing.T, sys *harness.System) map[string]string {
+	t.Helper()
+	journal, err := os.ReadFile(filepath.Join(sys.DataDir, "landscape", "provisioner.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	// A value is random from where on.
+	for name, entry := range map[string]struct{ key, from string }{
+		"secret of IAS":     {"grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_SECRET", ""},
+		"key of Event Hubs": {"kafka.password", "SharedAccessKey="},
+		"key of Fluent Bit": {"fluent-bit.backend.forward.tls.key", ""},
+	} {
+		match := regexp.MustCompile(`"key":"` + regexp.QuoteMeta(entry.key) + `","secret":true,"value":"([^"]+)"`).FindSubmatch(journal)
+		if match == nil {
+			t.Fatalf("the Provisioner was not given the %s", name)
+		}
+		_, random, _ := strings.Cut(string(match[1]), entry.from)
+		found[name] = random
+	}
+	token := regexp.MustCompile(`"token":"([^"]+)"`).FindSubmatch(journal)
+	if token == nil {
+		t.Fatal("the runtime has no token")
+	}
+	found["kubeconfig of the runtime"] = string(token[1])
+	found["key of Fluent Bit"] = scalar(t, found["key of Fluent Bit"])
+	return found
+}
+
+// scalar is what is random of a private key in PEM in base64: what stands before says what kind of key it is, and what stands behind is
+// public. It is cut where the base64 within the PEM begins a new group.
+func scalar(t *testing.T, encoded string) string {
+	t.Helper()
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, ok := strings.Cut(string(text), "-----\n")
+	if !ok || len(body) < 90 {
+		t.Fatal("the key is no PEM")
+	}
+	return body[48:88]
+}
+
+// findable tells whether a secret is found in the landscape.
+func findable(t *testing.T, sys *harness.System, name, text string) bool {
+	t.Helper()
+	canaries := harness.Canaries{}
+	canaries.Add(name, text)
+	there, _ := canaries.Under(t, filepath.Join(sys.DataDir, "landscape"))
+	return len(there) > 0
+}
+
+func TestNoSecretThatOthersHaveMadeIsAtRestInTheClear(t *testing.T) {
+	t.Parallel()
+	id, secret, newID, newSecret := harness.NewCanary(), harness.NewCanary(), harness.NewCanary(), harness.NewCanary()
+	canaries := harness.NewCanaries(map[string]harness.Canary{
+		"client id": id, "client secret": secret, "new client id": newID, "new client secret": newSecret,
+	})
+	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1}})
+	o := harness.Azure()
+	o.ClientID, o.ClientSecret = id.String(), secret.String()
+
+	// The Provisioner has everything, but its answer is lost: the worker knows it, too, and will need it again.
+	sys.Fault("provisioner", `{"errorRate": 1, "errorAfter": true}`)
+	provision := sys.Provision(o)
+	sys.Await(provision, limit, "a retry of Create_Runtime", func(op *harness.Operation) bool {
+		return op.At(t, "Create_Runtime").Attempts > 1
+	})
+	sys.Kill()
+	for name, text := range told(t, sys) {
+		canaries.Add(name, text)
+		// Or this test could not fail.
+		if !findable(t, sys, name, text) {
+			t.Errorf("the %s is not found where it must be", name)
+		}
+	}
+	look(t, sys, canaries)
+
+	sys.Start()
+	sys.Fault("provisioner", healthy)
+	sys.PollEnd(o, provision, osb.StateSucceeded, limit)
+	binding, err := sys.Platform().Bind(t.Context(), o.InstanceID, "one", osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token := userOf(t, binding)
+	// What stands before says whose it is.
+	canaries.Add("token of a binding", token[strings.LastIndex(token, ".")+1:])
+
+	// An update with new credentials is killed on its way.
+	sys.Fault("provisioner", outage)
+	o.ClientID, o.ClientSecret = newID.String(), newSecret.String()
+	update := sys.Update(o, osbclient.Change{Context: o.Body().Context, Parameters: map[string]any{"machineType": "Standard_D8_v3"}})
+	sys.Await(update, limit, "a retry of the update", func(op *harness.Operation) bool {
+		return op.At(t, "Upgrade_Shoot").Attempts > 1
+	})
+	sys.Kill()
+	look(t, sys, canaries)
+
+	sys.Start()
+	sys.Fault("provisioner", healthy)
+	sys.PollEnd(o, update, osb.StateSucceeded, limit)
+	for _, address := range []string{
+		"http://" + sys.OperatorAddr + "/operations/" + provision, "http://" + sys.OperatorAddr + "/operations/" + update,
+		"http://" + sys.OperatorAddr + "/events?instance_ids=" + o.InstanceID, "http://" + sys.OperatorAddr + "/metrics",
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, body := answered(t, sys, request)
+		if names := canaries.In([]byte(body)); len(names) > 0 || status != http.StatusOK {
+			t.Errorf("GET %s: %d, shows the %v", address, status, names)
+		}
+	}
+	sys.PollEnd(o, sys.Deprovision(o), osb.StateSucceeded, limit)
+	sys.Stop()
+	look(t, sys, canaries)
+	for _, p := range sys.Processes() {
+		if names := canaries.In([]byte(p.Output())); len(names) > 0 {
+			t.Errorf("process %d has printed the %v", p.PID(), names)
+		}
+	}
 }

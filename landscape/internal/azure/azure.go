@@ -3,6 +3,7 @@
 package azure
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -11,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/journal"
@@ -392,7 +391,7 @@ func (s *System) putNamespace(w http.ResponseWriter, r *http.Request) {
 		if g.GoneAt != nil {
 			return &problem{http.StatusConflict, "ResourceGroupBeingDeleted", "the resource group is being deleted"}
 		}
-		n.ReadyAt, n.Key = s.now().Add(s.cfg.CreateTime), uuid.NewString()
+		n.ReadyAt, n.Key = s.now().Add(s.cfg.CreateTime), rand.Text()
 		if old, ok := s.namespaces.Get(namespaceID(r)); ok {
 			status, n.ReadyAt, n.Key = http.StatusOK, old.ReadyAt, old.Key
 		}

@@ -2,6 +2,7 @@
 package ias
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -138,7 +139,7 @@ func (s *System) configureByBody(w http.ResponseWriter, r *http.Request) {
 		reply(w, s.change(id, body, nil), http.StatusNoContent, nil)
 		return
 	}
-	secret := uuid.NewString()
+	secret := rand.Text()
 	var user string
 	err := s.change(id, nil, func(p *Provider) {
 		if p.RESTAPIUser == "" {

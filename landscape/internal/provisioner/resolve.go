@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"net/http"
@@ -97,7 +98,7 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	runtime := Runtime{
 		ID: uuid.NewString(), Tenant: tenant, SubAccount: r.Header.Get("Sub-Account"), Name: in.Config.RuntimeInput.Name,
 		Description: in.Config.RuntimeInput.Description, Labels: in.Config.RuntimeInput.Labels, Config: gardener,
-		Admins: in.Config.ClusterConfig.Administrators, Kyma: in.Config.KymaConfig, Token: uuid.NewString(),
+		Admins: in.Config.ClusterConfig.Administrators, Kyma: in.Config.KymaConfig, Token: rand.Text(),
 	}
 	kind := "Provision"
 	if runtime.Kyma == nil {

@@ -34,15 +34,21 @@ func NewCanaries(canaries map[string]Canary) Canaries {
 	for name, canary := range canaries {
 		pieces.add(name, canary.halves[0])
 		pieces.add(name, canary.halves[1])
-		for _, encoded := range encodings(canary.String()) {
-			pieces.add(name+" in base64", encoded)
-			// A kubeconfig holds the token, and is encoded itself.
-			for _, twice := range encodings(encoded) {
-				pieces.add(name+" in base64 twice", twice)
-			}
-		}
+		pieces.Add(name, canary.String())
 	}
 	return pieces
+}
+
+// Add looks for a secret that somebody else has made, too. All of it must be random: each piece of eight bytes is looked for.
+func (c Canaries) Add(name, secret string) {
+	c.add(name, secret)
+	for _, encoded := range encodings(secret) {
+		c.add(name+" in base64", encoded)
+		// A kubeconfig holds the token, and is encoded itself.
+		for _, twice := range encodings(encoded) {
+			c.add(name+" in base64 twice", twice)
+		}
+	}
 }
 
 // encodings are the three base64 texts that a text can be in the middle of: what stands before decides how three bytes become four
