@@ -52,6 +52,18 @@ var serverSide = []string{"targetSecret", "licence_type", "expired", "euAccess"}
 // members whose values have to be whole numbers for the workers, whichever way JSON wrote them.
 var wholeNumbers = []string{"autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable", "zonesCount"}
 
+// understood are the members of parameters that somebody reads.
+var understood = slices.Concat(serverSide, changeable, settled, []string{"components"})
+
+// dropMisspelt removes the members that differ from a known one only in upper and lower case. Readers of JSON in Go would take
+// them for that one, and no check has seen them.
+func dropMisspelt(m map[string]any) {
+	maps.DeleteFunc(m, func(name string, _ any) bool {
+		return !slices.Contains(understood, name) &&
+			slices.ContainsFunc(understood, func(k string) bool { return strings.EqualFold(k, name) })
+	})
+}
+
 // Resolve checks an order and fills in the defaults of its plan. It returns ErrUnknownPlan, or Problems that name each
 // bad member.
 func (c *Catalog) Resolve(o Order) (*Resolved, error) {
@@ -108,11 +120,12 @@ func (r *resolution) resolve() error {
 		}
 		r.Kubeconfig = plain
 	}
-	// Where the plan does not know a kubeconfig it is dropped too: it is a secret in any case.
-	delete(r.sent, "kubeconfig")
+	// Where the plan does not know a kubeconfig it is dropped too, however it is written: it is a secret in any case.
+	maps.DeleteFunc(r.sent, func(name string, _ any) bool { return strings.EqualFold(name, "kubeconfig") })
 
 	r.eff = make(map[string]any, len(r.sent)+12)
 	maps.Copy(r.eff, r.sent)
+	dropMisspelt(r.eff)
 	for _, name := range serverSide {
 		delete(r.eff, name)
 	}

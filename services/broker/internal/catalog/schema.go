@@ -156,6 +156,7 @@ func orderSchema(s spec, provider string, eu bool) object {
 		"kymaVersion":      object{"type": "string"},
 		"overridesVersion": object{"type": "string"},
 		"provider":         object{"type": "string"},
+		"components":       object{"type": "array", "items": object{"type": "string", "minLength": 1}},
 	}
 	if s.Name == Trial {
 		hidden["region"] = object{"type": "string", "enum": trialRegionNames}

@@ -81,6 +81,7 @@ func (c *Catalog) ResolveUpdate(u Update) (*Changed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("effective parameters of the instance: %w", err)
 	}
+	dropMisspelt(before)
 	r := revision{
 		Changed: Changed{Plan: to.Plan, LicenseType: to.licence, OldLicenseType: from.licence},
 		c:       c, to: to, moved: to.ID != from.ID, runtime: u.Runtime, patch: patch, sent: sent, before: before, eff: maps.Clone(before),
