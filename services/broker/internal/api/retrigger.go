@@ -68,6 +68,10 @@ func (b *Broker) retrigger(
 	case dryRun:
 		return result, nil
 	}
+	// Who deleted the instance decides how its objects are removed, not who has it done again.
+	if call.UserAgent, err = tx.UserAgent(ctx, newest.ID); err != nil {
+		return Retriggered{}, err
+	}
 	accepted, err := b.recordRemoval(ctx, tx, &osb.DeprovisionRequest{Call: call, InstanceID: i.ID}, i, newest, operationID)
 	result.Operation = accepted.Operation
 	return result, err

@@ -198,7 +198,7 @@ func (u *updating) decide(
 		return done, err
 	}
 	if !i.ExpiredAt.IsZero() {
-		return u.moveExpired(ctx, tx, i)
+		return u.moveExpired(ctx, tx, i, newest)
 	}
 	if newest.Suspension && newest.State.Final() && newest.State != event.Succeeded {
 		return outcome{}, osb.Unprocessable(
@@ -240,9 +240,15 @@ func (u *updating) activate(
 }
 
 // moveExpired answers for an instance that has expired: of all changes only its global account counts.
-func (u *updating) moveExpired(ctx context.Context, tx *store.Tx, i *instance.Instance) (outcome, error) {
+func (u *updating) moveExpired(
+	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation,
+) (outcome, error) {
 	t := &target{Instance: *i}
 	t.Context = u.b.moved(i.Context, u.wanted.GlobalAccountID)
+	// An update that runs has a context of its own, which counts once it succeeds.
+	if newest.Type == event.Update && !newest.State.Final() && t.Context != i.Context {
+		return outcome{}, osb.ConcurrencyError()
+	}
 	return u.atOnce(ctx, tx, i, t)
 }
 

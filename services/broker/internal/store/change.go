@@ -91,6 +91,22 @@ func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 	return t.RevokeBindings(ctx, r.Operation.InstanceID, r.At)
 }
 
+// UserAgent reads as whom an operation was asked for; empty when that is not known. It returns ErrNotFound.
+func (t *Tx) UserAgent(ctx context.Context, operationID string) (string, error) {
+	var request string
+	// Primary key.
+	err := t.tx.GetContext(ctx, &request,
+		`SELECT coalesce(request::text, '{}') FROM broker.operations WHERE id = $1`, operationID)
+	if err != nil {
+		return "", wrap(ctx, "read request", err)
+	}
+	var requested event.OperationRequested
+	if err := json.Unmarshal([]byte(request), &requested); err != nil {
+		return "", fmt.Errorf("read request: %w", err)
+	}
+	return requested.Operation.UserAgent, nil
+}
+
 // Supersede marks an unfinished operation as ended by a deprovisioning.
 func (t *Tx) Supersede(ctx context.Context, operationID, by string) error {
 	_, err := t.tx.ExecContext(ctx, `UPDATE broker.operations SET superseded_by = $2

@@ -1,0 +1,34 @@
+package broker_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/kyma-project/keb/services/broker"
+)
+
+// An expired instance takes a new global account at once, but not while an update runs that is to change the instance.
+func TestAnExpiredInstanceThatMovesDoesNotForgetItsUpdate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
+	b.trial("i")
+	b.hold(true)
+	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"new"}})))
+	if a := b.patch("i", expired()); a.status != http.StatusUnprocessableEntity {
+		t.Fatalf("expired while it is updated: status %d %s", a.status, a.raw)
+	}
+	move := map[string]any{"context": map[string]any{"globalaccount_id": "ga-2"}}
+	if a := b.patch("i", move); a.status != http.StatusUnprocessableEntity || a.text("error") != "ConcurrencyError" {
+		t.Errorf("moved while it is updated: status %d %s", a.status, a.raw)
+	}
+	b.hold(false)
+	b.ended("i", update, "succeeded")
+	shown, _ := b.get("i").body["parameters"].(map[string]any)
+	equal(t, "administrators", any([]any{"new"}), shown["administrators"])
+	if a := b.patch("i", move); a.status != http.StatusOK {
+		t.Errorf("moved: status %d %s", a.status, a.raw)
+	}
+	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE global_account_id = 'ga-2'`); n != 1 {
+		t.Error("the global account is the old one")
+	}
+}
