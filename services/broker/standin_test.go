@@ -27,7 +27,7 @@ type orchestrator struct {
 	retrying  bool
 	silent    bool
 	lingering bool
-	// details are the saved data of every operation that succeeds.
+	// details are the saved data of every operation that succeeds or fails.
 	details    json.RawMessage
 	operations map[string]*operation
 	order      []string
@@ -332,10 +332,13 @@ func (o *orchestrator) succeed(op *operation) {
 
 func (o *orchestrator) fail(op *operation, step string) {
 	failure := event.Error{Component: "provisioner", Reason: "err_cluster", Message: "the cluster failed"}
-	o.step(op, func(s *event.OperationStatus) { s.State, s.Position, s.Error = event.Failed, nil, &failure },
-		func(f event.Fact, _ event.OperationStatus) (event.Type, any) {
-			return event.TypeOperationFailed, event.OperationFailed{Fact: f, Stage: "create_runtime", Step: step, Error: failure}
-		})
+	o.step(op, func(s *event.OperationStatus) {
+		s.State, s.Position, s.Error, s.Details = event.Failed, nil, &failure, o.details
+	}, func(f event.Fact, s event.OperationStatus) (event.Type, any) {
+		return event.TypeOperationFailed, event.OperationFailed{
+			Fact: f, Stage: "create_runtime", Step: step, Error: failure, Details: s.Details,
+		}
+	})
 }
 
 // step is one transition: it moves the cursor on and publishes a fact.

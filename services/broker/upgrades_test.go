@@ -283,3 +283,35 @@ func TestASuspendedRuntimeIsListedAsSuch(t *testing.T) {
 		t.Errorf("back again: %+v", r)
 	}
 }
+
+// The worker kyma decides on a version before anything is applied, so what an upgrade has left there is what was intended.
+func TestAnUpgradeThatFailedOrWasOnlyTriedIsNotTheVersionThatIsShown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	version := func() string { return b.runtimes("").Data[0].KymaVersion }
+	upgraded := func(want event.OperationState, details string, change func(*event.Upgrade)) {
+		t.Helper()
+		b.orch.set(func() {
+			b.orch.details = json.RawMessage(details)
+			b.orch.failing[event.UpgradeKyma] = want == event.Failed
+		})
+		o := upgradeOrder("i", event.UpgradeKyma)
+		change(&o.Upgrade)
+		if r := b.upgrade(o)[0]; r.Refused != "" {
+			t.Fatalf("refused: %s", r.Refused)
+		}
+		b.ended("i", o.OperationID, string(want))
+	}
+	const applied = `"reconciler":{"runtimeId":"r","kymaVersion":"2.20.0"}`
+	upgraded(event.Succeeded, `{"kyma":{"version":"2.21.0"},`+applied+`}`, func(u *event.Upgrade) { u.DryRun = true })
+	equal(t, "after a dry run", "2.20.0", version())
+	upgraded(event.Failed, `{"kyma":{"version":"2.21.0"},`+applied+`}`, func(*event.Upgrade) {})
+	equal(t, "after a failure", "2.20.0", version())
+	// No worker has saved anything, as in an installation without a Reconciler.
+	upgraded(event.Succeeded, `{}`, func(u *event.Upgrade) { u.KymaVersion = "2.20.5" })
+	upgraded(event.Succeeded, `{}`, func(u *event.Upgrade) { u.DryRun, u.KymaVersion = true, "2.22.0" })
+	equal(t, "after a dry run without details", "2.20.5", version())
+	upgraded(event.Succeeded, `{"kyma":{"version":"2.21.0"},"reconciler":{"kymaVersion":"2.21.0"}}`, func(*event.Upgrade) {})
+	equal(t, "after an upgrade", "2.21.0", version())
+}

@@ -1,7 +1,9 @@
 package runtimes
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -190,6 +192,9 @@ type details struct {
 	Kyma struct {
 		Version string `json:"version"`
 	} `json:"kyma"`
+	Reconciler struct {
+		KymaVersion string `json:"kymaVersion"`
+	} `json:"reconciler"`
 	Hyperscaler struct {
 		TargetSecret string `json:"targetSecret"`
 	} `json:"hyperscaler"`
@@ -198,7 +203,9 @@ type details struct {
 func readKnown(r *store.Runtime) (known, error) {
 	k := known{runtime: r}
 	if len(r.Effective) > 0 {
-		if err := json.Unmarshal(r.Effective, &k.parameters); err != nil {
+		err := json.Unmarshal(r.Effective, &k.parameters)
+		// A member of another type than it should have is left empty, and the others are there.
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
 			return k, fmt.Errorf("parameters of instance %s: %w", r.InstanceID, err)
 		}
 	}
@@ -206,7 +213,9 @@ func readKnown(r *store.Runtime) (known, error) {
 	if len(r.Details) == 0 || json.Unmarshal(r.Details, &members) != nil {
 		return k, nil
 	}
-	for name, target := range map[string]any{"avs": &k.details.AVS, "kyma": &k.details.Kyma, "hyperscaler": &k.details.Hyperscaler} {
+	for name, target := range map[string]any{
+		"avs": &k.details.AVS, "kyma": &k.details.Kyma, "reconciler": &k.details.Reconciler, "hyperscaler": &k.details.Hyperscaler,
+	} {
 		if raw := members[name]; raw != nil {
 			_ = json.Unmarshal(raw, target) // not what it was: left empty
 		}
@@ -214,10 +223,11 @@ func readKnown(r *store.Runtime) (known, error) {
 	return k, nil
 }
 
-// kymaVersion is what the workers saved, else what the newest upgrade brought, else what was ordered.
+// kymaVersion is what was applied last, else what the workers have decided on, which an upgrade that failed or was a dry run
+// has not brought, else what the newest upgrade brought, else what was ordered.
 func (k *known) kymaVersion() string {
-	if k.details.Kyma.Version != "" {
-		return k.details.Kyma.Version
+	if v := cmp.Or(k.details.Reconciler.KymaVersion, k.details.Kyma.Version); v != "" {
+		return v
 	}
 	for i := range k.runtime.Operations {
 		o := &k.runtime.Operations[i]

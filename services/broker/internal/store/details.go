@@ -87,8 +87,11 @@ func runtimeID(details json.RawMessage) string {
 	return d.Reconciler.RuntimeID
 }
 
-// runtimeVersion is the Kyma version that an operation brings or keeps; empty when nothing says.
+// runtimeVersion is the Kyma version that an operation brings or keeps; empty when nothing says, and for a dry run.
 func runtimeVersion(o event.Operation) string {
+	if o.Upgrade != nil && o.Upgrade.DryRun {
+		return ""
+	}
 	if o.Upgrade != nil {
 		return storable(o.Upgrade.KymaVersion)
 	}
