@@ -315,7 +315,7 @@ func TestAFailedUpdateLeavesTheInstanceAsItWas(t *testing.T) {
 	b.ended("i", b.accepted(b.patch("i", wanted)), "failed")
 	equal(t, "instance", before, b.get("i").raw)
 	last := b.last("i", "")
-	equal(t, "instance_usable", any(false), last.body["instance_usable"])
+	equal(t, "instance_usable", any(true), last.body["instance_usable"])
 	equal(t, "update_repeatable", any(true), last.body["update_repeatable"])
 	b.orch.set(func() { b.orch.failing[event.Update] = false })
 	got := b.updated("i", wanted)

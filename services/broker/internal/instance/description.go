@@ -15,7 +15,7 @@ const maxDescription = 500
 // LastOperation is what the platform is told about an operation (facts/osb.md 2.4). timedOut tells that the platform's
 // time for it is over.
 func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
-	no := false
+	yes, no := true, false
 	switch {
 	case o.SupersededBy != "":
 		removed := "deletion of the instance"
@@ -27,13 +27,13 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 		return osb.LastOperation{State: osb.StateSucceeded, Description: o.title() + " succeeded"}
 	case o.State.Final() || timedOut:
 		l := osb.LastOperation{State: osb.StateFailed, Description: o.failure(timedOut)}
-		// An instance that is half removed, or half changed, is not to be used (L15, L16).
+		// An instance that is half removed is not to be used (L16). One that could not be changed is as before for its users, and
+		// the change may be asked for again (L15).
 		switch o.Type {
 		case event.Deprovision:
 			l.InstanceUsable = &no
 		case event.Update:
-			repeatable := true
-			l.InstanceUsable, l.UpdateRepeatable = &no, &repeatable
+			l.InstanceUsable, l.UpdateRepeatable = &yes, &yes
 		}
 		return l
 	}

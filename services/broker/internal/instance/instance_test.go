@@ -165,7 +165,7 @@ func TestLastOperationInTheWordsOfTheAPI(t *testing.T) {
 		},
 		{
 			"failed update", operation(event.Update, event.Failed), false,
-			osb.LastOperation{State: osb.StateFailed, Description: "update failed", InstanceUsable: &no, UpdateRepeatable: &yes},
+			osb.LastOperation{State: osb.StateFailed, Description: "update failed", InstanceUsable: &yes, UpdateRepeatable: &yes},
 		},
 		{
 			"cancelled", operation(event.Provision, event.Cancelled), false,
