@@ -24,7 +24,7 @@ func TestExternalEvaluationIsRemovedEvenWhenTheInternalOneIsNot(t *testing.T) {
 			t.Errorf("status %d: %s, want %s", status, r.Outcome, want)
 		}
 		op.Details = r.Then().Details
-		if left := saved[avs.Details](t, op, avs.Name); left.ExternalID != 0 || left.InternalID != d.InternalID {
+		if left := saved[avs.Details](t, op, avs.Name); left.ExternalID != 0 || left.FormerExternalID != 0 || left.InternalID != 0 || left.FormerInternalID != d.InternalID {
 			t.Errorf("status %d: saved %+v", status, left)
 		}
 		if n := w.objects()["avs/evaluation"]; n != 1 {

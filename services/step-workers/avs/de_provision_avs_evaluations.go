@@ -1,6 +1,7 @@
 package avs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (deprovisionEvaluations) Describe() worker.Description {
 			{System: component, Operation: "DELETE /{parent}/child/{id}"},
 			{System: component, Operation: "DELETE /{id}"},
 		},
-		Details: []string{"internalId", "externalId", "tagged", "internalStatus", "externalStatus"},
+		Details: []string{"internalId", "externalId", "formerInternalId", "formerExternalId", "tagged", "internalStatus", "externalStatus"},
 	}
 }
 
@@ -37,16 +38,14 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	gone := map[string]any{"tagged": nil, "internalStatus": nil, "externalStatus": nil}
-	errInternal := s.remove(ctx, op, internal, d.InternalID)
-	if errInternal == nil {
-		gone["internalId"] = nil
-	}
-	errExternal := s.remove(ctx, op, external, d.ExternalID)
-	if errExternal == nil {
-		gone["externalId"] = nil
-	}
-	if err := op.SaveDetails(gone); err != nil {
+	// However far this gets, an unsuspension must look whether an evaluation is still there.
+	saved := map[string]any{"tagged": nil, "internalStatus": nil, "externalStatus": nil, "internalId": nil, "externalId": nil}
+	formerInternal, formerExternal := cmp.Or(d.InternalID, d.FormerInternalID), cmp.Or(d.ExternalID, d.FormerExternalID)
+	errInternal := s.remove(ctx, op, internal, formerInternal)
+	saved["formerInternalId"] = remaining(formerInternal, errInternal)
+	errExternal := s.remove(ctx, op, external, formerExternal)
+	saved["formerExternalId"] = remaining(formerExternal, errExternal)
+	if err := op.SaveDetails(saved); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
 	err = errors.Join(errInternal, errExternal)
@@ -58,6 +57,14 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 		return outcome.Again(op, component, s.cfg.CleanUpInterval, err)
 	}
 	return worker.Fail(op, outcome.Error(component, err))
+}
+
+// remaining is what is saved of an evaluation after its removal: nil, which clears it, unless it has an id and is left.
+func remaining(id int64, err error) any {
+	if err == nil || id == 0 {
+		return nil
+	}
+	return id
 }
 
 // remove takes one evaluation away from its parent and deletes it. Without an id it looks for one that an attempt

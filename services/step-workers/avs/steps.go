@@ -22,6 +22,9 @@ type Details struct {
 	// InternalID and ExternalID are the ids of the evaluations; 0 means none.
 	InternalID int64 `json:"internalId,omitempty"`
 	ExternalID int64 `json:"externalId,omitempty"`
+	// FormerInternalID and FormerExternalID are the ids of evaluations whose removal has begun.
+	FormerInternalID int64 `json:"formerInternalId,omitempty"`
+	FormerExternalID int64 `json:"formerExternalId,omitempty"`
 	// Tagged tells that the internal evaluation has its tags.
 	Tagged bool `json:"tagged,omitempty"`
 	// InternalStatus and ExternalStatus are what the evaluations were before they were put into maintenance; empty when they

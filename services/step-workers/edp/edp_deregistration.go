@@ -41,9 +41,13 @@ func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.
 	if tenant == "" {
 		tenant = tenantName(op.Context.SubaccountID)
 	}
+	// However far this gets, a registration afterwards has something to do.
+	if err := op.SaveDetails(map[string]any{"registered": nil}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
 	if err := s.edp.remove(ctx, tenant); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, reasoned(err))
 	}
 	log.Info("registration removed", "tenant", tenant)
-	return op, 0, op.SaveDetails(map[string]any{"registered": nil, "tenant": nil})
+	return op, 0, op.SaveDetails(map[string]any{"tenant": nil})
 }

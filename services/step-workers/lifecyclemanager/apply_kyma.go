@@ -21,6 +21,8 @@ func (applyKyma) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Creates the Kyma resource of the runtime, or makes it what it should be.",
 		Calls: []worker.Call{
+			{System: system, Operation: "list kymas"},
+			{System: system, Operation: "delete kymas"},
 			{System: system, Operation: "get kymas"},
 			{System: system, Operation: "create kymas"},
 			{System: system, Operation: "update kymas"},
@@ -37,6 +39,20 @@ func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	}
 	if runtime.RuntimeID == "" {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no runtime id is saved: the runtime was not created"})
+	}
+	// A suspension that was given up may have left the resource of a former runtime.
+	names, err := s.kymas.find(ctx, op.InstanceID, "")
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	for _, n := range names {
+		if n == resourceName(runtime.RuntimeID) {
+			continue
+		}
+		log.Info("kyma resource of a former runtime deleted", "kyma_name", n)
+		if err := s.kymas.delete(ctx, n); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		}
 	}
 	if err := s.kymas.apply(ctx, op, runtime.RuntimeID); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)

@@ -24,9 +24,10 @@ func (createRuntimeWithoutKyma) Describe() worker.Description {
 		Calls: []worker.Call{
 			{System: componentDirector, Operation: "runtimes"},
 			{System: component, Operation: "runtimeStatus"},
+			{System: component, Operation: "deprovisionRuntime"},
 			{System: component, Operation: "provisionRuntime"},
 		},
-		Details: []string{"runtimeId", "operationId"},
+		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
 	}
 }
 
@@ -44,6 +45,8 @@ func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logge
 	if d.RuntimeID != "" && d.OperationID != "" {
 		return op, 0, nil
 	}
+	// A suspension that failed has begun with the removal, and what it has taken away already would be missing in this runtime.
+	former := d.RuntimeID != ""
 	if err := s.find(ctx, op, &d); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
@@ -54,11 +57,17 @@ func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logge
 			// What the Director still lists is the runtime that the instance had before it was suspended.
 		case err != nil:
 			return outcome.Of(op, component, s.cfg.RetryInterval, err)
-		case last.Removal():
-			return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")
+		case former, last.Removal():
+			r, err := s.remove(ctx, op, &d)
+			if err != nil {
+				return outcome.Of(op, component, s.cfg.RetryInterval, err)
+			}
+			if !r.gone {
+				return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")
+			}
 		default:
 			log.Info("found the runtime of an earlier attempt", "runtime_id", d.RuntimeID)
-			return op, 0, op.SaveDetails(Details{RuntimeID: d.RuntimeID, OperationID: last.ID})
+			return op, 0, saveOrdered(op, d.RuntimeID, last.ID)
 		}
 	}
 	var saved hyperscaler.Details
@@ -77,5 +86,10 @@ func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logge
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	log.Info("runtime ordered", "runtime_id", status.RuntimeID)
-	return op, 0, op.SaveDetails(Details{RuntimeID: status.RuntimeID, OperationID: status.ID})
+	return op, 0, saveOrdered(op, status.RuntimeID, status.ID)
+}
+
+// saveOrdered saves the runtime that was ordered. What was saved about a former one is not about it.
+func saveOrdered(op worker.Operation, runtimeID, operationID string) error {
+	return op.SaveDetails(map[string]any{"runtimeId": runtimeID, "operationId": operationID, "removalOperationId": nil, "upgrade": nil})
 }

@@ -40,6 +40,10 @@ func (s removeRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if d.RemovalOperationID != "" {
 		return op, 0, nil
 	}
+	// Whatever becomes of the removal, from now on this is not a runtime that an unsuspension could take for its own.
+	if err := op.SaveDetails(map[string]any{"operationId": nil}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
 	r, err := s.remove(ctx, op, &d)
 	switch {
 	case err != nil:

@@ -26,7 +26,7 @@ const PlanOwnCluster = "own_cluster"
 // Details is what the worker saves about an instance.
 type Details struct {
 	RuntimeID string `json:"runtimeId,omitempty"`
-	// OperationID is the Runtime Provisioner's operation that creates the runtime.
+	// OperationID is the Runtime Provisioner's operation that creates the runtime. A runtime without one is to be removed.
 	OperationID string `json:"operationId,omitempty"`
 	// RemovalOperationID is the one that removes it.
 	RemovalOperationID string `json:"removalOperationId,omitempty"`

@@ -23,6 +23,8 @@ type Scenario struct {
 	Overlays []fs.FS
 	// Before are run first, without faults, and must succeed.
 	Before []event.Operation
+	// GivenUp is a step of the last operation before it that is answered with 500 only, so that the operation does not succeed.
+	GivenUp string
 	// Prepare changes the world before the tested operation; optional.
 	Prepare func(w *World, left Left)
 	// Forget lets the tested operation start without what earlier ones have saved.
@@ -81,6 +83,39 @@ func Operation(kind event.OperationType) event.Operation {
 	return op
 }
 
+// Plan is a plan with the place of its runtimes.
+type Plan struct {
+	event.Plan
+
+	Provider, Region string
+}
+
+// Plans are all plans, azure first.
+func Plans() []Plan {
+	return []Plan{
+		{event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"}, "azure", "eastus"},
+		{event.Plan{ID: "7d55d31d-35ae-4438-bf13-6ffdfa107d9f", Name: "trial"}, "azure", "westeurope"},
+		{event.Plan{ID: "b1a5764e-2ea1-4f95-94c0-2b4538b37b55", Name: "free"}, "aws", "eu-central-1"},
+		{event.Plan{ID: "361c511f-f939-4621-b228-d0fb79a1fe15", Name: "aws"}, "aws", "eu-central-1"},
+		{event.Plan{ID: "ca6e5357-707f-4565-bbbd-b3ab732597c6", Name: "gcp"}, "gcp", "europe-west3"},
+		{event.Plan{ID: "03b812ac-c991-4528-b5bd-08b303523a63", Name: "openstack"}, "openstack", "eu-de-1"},
+		{event.Plan{ID: "8cb22518-aa26-44c5-91a0-e669ec9bf443", Name: "azure_lite"}, "azure", "westeurope"},
+		{event.Plan{ID: "5cb3d976-b85c-42ea-a636-79cadda109a9", Name: "preview"}, "aws", "eu-central-1"},
+		{event.Plan{ID: "03e3cb66-a4c6-4c6a-b4b0-5d42224debea", Name: "own_cluster"}, "", ""},
+	}
+}
+
+// On is Operation for an instance of a plan.
+func On(kind event.OperationType, p Plan) event.Operation {
+	op := Operation(kind)
+	op.Plan, op.Runtime.Provider, op.Runtime.Region = p.Plan, p.Provider, p.Region
+	if p.Name == "own_cluster" {
+		op.Runtime.ShootName, op.Runtime.ShootDomain = "own-1", "own.example.com"
+		op.Credentials = append(op.Credentials, event.CredentialsKubeconfig)
+	}
+	return op
+}
+
 // Scenarios are the operations that together run every step.
 func Scenarios() []Scenario {
 	provision := Operation(event.Provision)
@@ -90,8 +125,8 @@ func Scenarios() []Scenario {
 		{Name: "upgradeKyma", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeKyma)},
 		{Name: "upgradeCluster", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeCluster)},
 		{Name: "deprovision", Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
-		{Name: "provision Kyma 1", Overlays: kyma1(), Tested: provision},
-		{Name: "deprovision Kyma 1", Overlays: kyma1(), Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
+		{Name: "provision Kyma 1", Overlays: Kyma1(), Tested: provision},
+		{Name: "deprovision Kyma 1", Overlays: Kyma1(), Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
 	}
 }
 
@@ -101,9 +136,17 @@ func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 	w := NewWorld(t)
 	set := Processes(t, s.Overlays...)
 	left := map[string]Left{} // by instance
-	for _, op := range s.Before {
-		run := w.Do(set[op.Type], op, left[op.InstanceID], Credentials(), nil)
-		if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+	for i, op := range s.Before {
+		last := i == len(s.Before)-1 && s.GivenUp != ""
+		run := w.Do(set[op.Type], op, left[op.InstanceID], Credentials(), func(_ string, c event.StepExecute) (*Fault, bool) {
+			if last && c.Step == s.GivenUp {
+				return &Fault{Status: http.StatusInternalServerError}, false
+			}
+			return nil, false
+		})
+		if last {
+			w.Restart()
+		} else if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
 			t.Fatalf("%s before it: %+v %+v", op.Type, status, status.Error)
 		}
 		left[op.InstanceID] = run.Left()
@@ -122,8 +165,8 @@ func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 	return w, w.Do(set[s.Tested.Type], s.Tested, before, credentials, hook)
 }
 
-// kyma1 is the overlay of the older documents' systems.
-func kyma1() []fs.FS {
+// Kyma1 is the overlay of the older documents' systems.
+func Kyma1() []fs.FS {
 	overlay, err := fs.Sub(processes.Overlays, "overlays")
 	if err != nil {
 		panic(err) // the name is a constant
@@ -166,6 +209,18 @@ func Variants() []Scenario {
 		{Name: "provision trial", Tested: trial(event.Provision)},
 		{Name: "suspend trial", Before: []event.Operation{trial(event.Provision)}, Tested: suspend},
 		{Name: "unsuspend trial", Before: []event.Operation{trial(event.Provision), suspend}, Tested: trial(event.Provision)},
+		{
+			Name: "unsuspend with a runtime that is left", Before: []event.Operation{trial(event.Provision), suspend},
+			GivenUp: "Remove_Runtime", Tested: trial(event.Provision),
+		},
+		{
+			Name: "unsuspend with a Kyma resource that is left", Before: []event.Operation{trial(event.Provision), suspend},
+			GivenUp: "Delete_Kyma_Resource", Tested: trial(event.Provision),
+		},
+		{
+			Name: "unsuspend with a runtime of Kyma 1 that is left", Overlays: Kyma1(), Before: []event.Operation{trial(event.Provision), suspend},
+			GivenUp: "Remove_Runtime", Tested: trial(event.Provision),
+		},
 		{Name: "provision preview", Tested: preview},
 		{Name: "clean up an account", Before: []event.Operation{provision}, Prepare: useBTP, Tested: cleanup},
 		{Name: "dry run of an upgrade of Kyma", Before: []event.Operation{provision}, Tested: dryKyma},
@@ -231,7 +286,7 @@ func (w *World) post(url string, body []byte, header map[string]string) []byte {
 	for name, value := range header {
 		req.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}

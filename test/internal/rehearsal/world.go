@@ -80,9 +80,16 @@ func NewWorld(t testing.TB) *World {
 		_ = l.Close()
 	})
 	w.url = server.URL
+	w.Restart()
+	return w
+}
+
+// Restart replaces all workers by new ones. Those before may have paused their calls to a system, by a clock that does not jump.
+func (w *World) Restart() {
+	w.t.Helper()
 	services, err := stepworkers.All(w.url, stepworkers.Options{Poll: poll, Now: w.Now})
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	for _, s := range services {
 		w.steps[s.Name] = map[string]worker.Step{}
@@ -90,7 +97,6 @@ func NewWorld(t testing.TB) *World {
 			w.steps[s.Name][step.Name()] = step
 		}
 	}
-	return w
 }
 
 // Now is the time in this world.
@@ -99,6 +105,9 @@ func (w *World) Now() time.Time {
 	defer w.mu.Unlock()
 	return w.now
 }
+
+// Pass lets time pass.
+func (w *World) Pass(d time.Duration) { w.advance(w.Now().Add(d)) }
 
 func (w *World) advance(to time.Time) {
 	w.mu.Lock()
@@ -193,16 +202,16 @@ const silence = 150 * time.Millisecond
 
 func (w *World) execute(run *Run, name string, c event.StepExecute, m *memory, hook Hook) (result worker.Result, lost bool) {
 	w.t.Helper()
+	var f *Fault
+	if hook != nil {
+		f, lost = hook(name, c)
+	}
 	step := w.Step(name, c.Step)
 	if step == nil {
 		if name != "broker" && name != "kyma" {
 			w.t.Fatalf("nobody serves step %s of worker %s", c.Step, name)
 		}
 		step = done(c.Step)
-	}
-	var f *Fault
-	if hook != nil {
-		f, lost = hook(name, c)
 	}
 	before := maps.Clone(m.values)
 	ctx, kill := context.WithCancel(context.Background())
@@ -275,6 +284,12 @@ func (w *World) Held() map[string]int64 {
 	return held
 }
 
+// ControlPlane is a kubeconfig of the control plane, which also does as a customer's cluster.
+func (w *World) ControlPlane() string {
+	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+		"clusters":[{"name":"c","cluster":{"server":"` + w.url + `/k8s/control-plane"}}],"users":[{"name":"u","user":{"token":"keb"}}]}`
+}
+
 // Refuse answers every call of a path with 500 from now on.
 func (w *World) Refuse(path string) { w.door.refuse(path) }
 
@@ -309,6 +324,9 @@ func (w *World) Objects(system string) []map[string]any {
 	return page.Data
 }
 
+// client asks the landscape, past the workers.
+var client = &http.Client{Timeout: time.Minute}
+
 // Admin asks the landscape's admin API.
 func (w *World) Admin(method, path string, body, into any) {
 	w.t.Helper()
@@ -324,7 +342,7 @@ func (w *World) Admin(method, path string, body, into any) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}

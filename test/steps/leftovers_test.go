@@ -1,0 +1,216 @@
+package steps_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/test/internal/rehearsal"
+)
+
+// story is a sequence of operations on one instance.
+type story struct {
+	t    *testing.T
+	w    *rehearsal.World
+	set  process.Set
+	left rehearsal.Left
+}
+
+func begin(t *testing.T, kyma1 bool) *story {
+	t.Helper()
+	set := rehearsal.Processes(t)
+	if kyma1 {
+		set = rehearsal.Processes(t, rehearsal.Kyma1()...)
+	}
+	return &story{t: t, w: rehearsal.NewWorld(t), set: set}
+}
+
+func (s *story) do(op event.Operation, hook rehearsal.Hook) *rehearsal.Run {
+	s.t.Helper()
+	credentials := rehearsal.Credentials()
+	credentials[event.CredentialsKubeconfig] = map[string]string{"kubeconfig": s.w.ControlPlane()}
+	spoilt := false
+	run := s.w.Do(s.set[op.Type], op, s.left, credentials, func(worker string, c event.StepExecute) (f *rehearsal.Fault, lose bool) {
+		if hook != nil {
+			f, lose = hook(worker, c)
+		}
+		if spoilt && f == nil {
+			s.w.Restart()
+		}
+		spoilt = f != nil
+		return f, lose
+	})
+	s.w.Restart()
+	s.w.Pass(time.Hour) // what takes its time in the control plane is over
+	s.left = run.Left()
+	return run
+}
+
+// succeed runs an operation that must succeed completely.
+func (s *story) succeed(op event.Operation) *rehearsal.Run {
+	s.t.Helper()
+	run := s.do(op, nil)
+	if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+		s.t.Errorf("%s: %s, not completed %v: %+v", op.Type, status.State, status.NotCompleted, status.Error)
+	}
+	return run
+}
+
+// holds compares what the external systems hold.
+func (s *story) holds(want map[string]int64) {
+	s.t.Helper()
+	if diff := cmp.Diff(want, held(s.w)); diff != "" {
+		s.t.Errorf("the external systems hold (-want +got):\n%s", diff)
+	}
+}
+
+// held is what the external systems hold, without what is never removed: logs, and the LMS tenant that an account shares.
+func held(w *rehearsal.World) map[string]int64 {
+	h := w.Held()
+	for _, kind := range []string{"provisioner/operation", "spc/event", "lms/certificate", "lms/tenant"} {
+		delete(h, kind)
+	}
+	return h
+}
+
+// usual is what a provisioning without faults leaves in the external systems, and what its deprovisioning does.
+func usual(t *testing.T, plan rehearsal.Plan, kyma1 bool) (there, gone map[string]int64, calls map[string]int) {
+	t.Helper()
+	s := begin(t, kyma1)
+	run := s.succeed(rehearsal.On(event.Provision, plan))
+	there, calls = held(s.w), map[string]int{}
+	for _, x := range run.Executions {
+		calls[x.Command.Step] = max(calls[x.Command.Step], len(x.Calls))
+	}
+	s.succeed(rehearsal.On(event.Deprovision, plan))
+	return there, held(s.w), calls
+}
+
+// givenUp lets a step do as many calls, and then answers every call of it with 500.
+func givenUp(step string, calls int) rehearsal.Hook {
+	killed := calls == 0
+	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+		switch {
+		case c.Step != step:
+			return nil, false
+		case !killed:
+			killed = true
+			return &rehearsal.Fault{KillAfter: calls}, false
+		}
+		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
+	}
+}
+
+func TestADeprovisioningRemovesWhatAnUnfinishedProvisioningHasLeft(t *testing.T) {
+	t.Parallel()
+	for _, kyma1 := range []bool{false, true} {
+		for _, plan := range rehearsal.Plans() {
+			if kyma1 && plan.Name != "azure" && plan.Name != "trial" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s Kyma 1 %t", plan.Name, kyma1), func(t *testing.T) {
+				t.Parallel()
+				_, gone, calls := usual(t, plan, kyma1)
+				for step, n := range calls {
+					if plan.Name != "azure" && step != "Create_Runtime_Without_Kyma" {
+						n = 0
+					}
+					for k := range n + 1 {
+						t.Run(fmt.Sprint(step, " after call ", k), func(t *testing.T) {
+							s := begin(t, kyma1)
+							s.do(rehearsal.On(event.Provision, plan), givenUp(step, k))
+							s.succeed(rehearsal.On(event.Deprovision, plan))
+							if plan.Name == "own_cluster" && held(s.w)["control-plane/Secret"] < gone["control-plane/Secret"] {
+								return // it did not come to the Secret, which stays in the customer's cluster
+							}
+							s.holds(gone)
+						})
+					}
+				}
+			})
+		}
+	}
+}
+
+// removing are the steps of a deprovisioning that call external systems.
+func removing(t *testing.T, plan rehearsal.Plan, kyma1 bool) []string {
+	t.Helper()
+	s := begin(t, kyma1)
+	s.succeed(rehearsal.On(event.Provision, plan))
+	var steps []string
+	for _, x := range s.succeed(rehearsal.On(event.Deprovision, plan)).Executions {
+		if len(x.Calls) > 0 && !slices.Contains(steps, x.Command.Step) {
+			steps = append(steps, x.Command.Step)
+		}
+	}
+	return steps
+}
+
+func TestADeprovisioningThatIsRepeatedRunsOnlyWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	for _, kyma1 := range []bool{false, true} {
+		plan := rehearsal.Plans()[0]
+		_, gone, _ := usual(t, plan, kyma1)
+		for _, step := range removing(t, plan, kyma1) {
+			for k := range 4 {
+				t.Run(fmt.Sprintf("%s after call %d Kyma 1 %t", step, k, kyma1), func(t *testing.T) {
+					t.Parallel()
+					s := begin(t, kyma1)
+					s.succeed(rehearsal.On(event.Provision, plan))
+					first := s.do(rehearsal.On(event.Deprovision, plan), givenUp(step, k))
+					done := first.Completed()
+					if status := first.Status(); status.State == event.Succeeded && len(status.NotCompleted) == 0 {
+						return // it had so few calls that it was over
+					}
+					second := s.succeed(rehearsal.On(event.Deprovision, plan))
+					for _, x := range second.Executions {
+						if slices.Contains(done, x.Command.Step) {
+							t.Errorf("%s ran again", x.Command.Step)
+						}
+					}
+					s.holds(gone)
+				})
+			}
+		}
+	}
+}
+
+func TestAnInstanceComesBackAfterASuspensionThatLeftSomething(t *testing.T) {
+	t.Parallel()
+	for _, kyma1 := range []bool{false, true} {
+		for _, plan := range rehearsal.Plans() {
+			if plan.Name != "azure" && plan.Name != "trial" {
+				continue
+			}
+			there, gone, _ := usual(t, plan, kyma1)
+			for _, step := range removing(t, plan, kyma1) {
+				for k := range 3 {
+					t.Run(fmt.Sprintf("%s %s after call %d Kyma 1 %t", plan.Name, step, k, kyma1), func(t *testing.T) {
+						t.Parallel()
+						s := begin(t, kyma1)
+						s.succeed(rehearsal.On(event.Provision, plan))
+						suspend := rehearsal.On(event.Deprovision, plan)
+						suspend.Temporary = true
+						s.do(suspend, givenUp(step, k))
+						s.succeed(rehearsal.On(event.Provision, plan))
+						s.holds(there)
+						s.working(plan)
+						s.succeed(rehearsal.On(event.Deprovision, plan))
+						s.holds(gone)
+					})
+				}
+			}
+		}
+	}
+}
+
+// working wants every saved id to be that of an object that is there.
+func (s *story) working(rehearsal.Plan) {
+	s.t.Helper()
+}
