@@ -1,0 +1,134 @@
+package steps_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/test/internal/rehearsal"
+)
+
+// act is an operation of a sequence.
+type act struct {
+	kind event.OperationType
+	// change completes the operation; optional.
+	change func(op *event.Operation)
+	// fails is the step that is answered with 500 only; empty when the operation is to succeed.
+	fails string
+}
+
+func suspend(op *event.Operation) { op.Temporary = true }
+
+func dry(op *event.Operation) { op.Upgrade.DryRun = true }
+
+// TestEveryPlanGoesThroughAllOperations runs sequences of operations on an instance of each plan. In the end nothing is left.
+func TestEveryPlanGoesThroughAllOperations(t *testing.T) {
+	t.Parallel()
+	sequences := map[string][]act{
+		"everything": {
+			{kind: event.Update}, {kind: event.UpgradeKyma}, {kind: event.UpgradeCluster}, {kind: event.Update},
+		},
+		"the same update twice":                  {{kind: event.Update}, {kind: event.Update}},
+		"an update after one that failed":        {{kind: event.Update, fails: "Upgrade_Shoot"}, {kind: event.Update}},
+		"an update after one that was not ended": {{kind: event.Update, fails: "Check_Runtime"}, {kind: event.Update}},
+		"an update after an upgrade that failed": {{kind: event.UpgradeCluster, fails: "Check_Runtime"}, {kind: event.Update}},
+		"an upgrade after an update that failed": {{kind: event.Update, fails: "Check_Runtime"}, {kind: event.UpgradeCluster}},
+		"an upgrade of the cluster after one that failed": {
+			{kind: event.UpgradeCluster, fails: "Upgrade_Cluster"}, {kind: event.UpgradeCluster},
+		},
+		"an upgrade of Kyma after one that failed": {
+			{kind: event.UpgradeKyma, fails: "Apply_Cluster_Configuration"},
+			{kind: event.UpgradeKyma},
+			{kind: event.UpgradeKyma, fails: "Check_Cluster_Configuration"},
+			{kind: event.UpgradeKyma},
+		},
+		"dry runs and then real ones": {
+			{kind: event.UpgradeKyma, change: dry},
+			{kind: event.UpgradeKyma},
+			{kind: event.UpgradeCluster, change: dry},
+			{kind: event.UpgradeCluster},
+		},
+		"a suspended instance": {
+			{kind: event.Deprovision, change: suspend},
+			{kind: event.Update},
+			{kind: event.UpgradeKyma},
+			{kind: event.UpgradeCluster},
+			{kind: event.Provision},
+			{kind: event.Update},
+			{kind: event.UpgradeKyma},
+			{kind: event.UpgradeCluster},
+		},
+		"a suspension after an upgrade whose end failed": {
+			{kind: event.UpgradeKyma, fails: "AVS_Restore_Status"},
+			{kind: event.Deprovision, change: suspend},
+			{kind: event.Provision},
+			{kind: event.UpgradeCluster, fails: "AVS_Restore_Status"},
+			{kind: event.UpgradeCluster},
+		},
+	}
+	for _, plan := range rehearsal.Plans() {
+		for _, kyma1 := range []bool{false, true} {
+			if kyma1 && plan.Name == "own_cluster" {
+				continue // there is none
+			}
+			there, gone, _ := usual(t, plan, kyma1)
+			for name, sequence := range sequences {
+				t.Run(fmt.Sprintf("%s %s Kyma 1 %t", plan.Name, name, kyma1), func(t *testing.T) {
+					t.Parallel()
+					s := begin(t, kyma1)
+					s.succeed(rehearsal.On(event.Provision, plan))
+					suspended := false
+					for i, a := range sequence {
+						op := rehearsal.On(a.kind, plan)
+						if a.change != nil {
+							a.change(&op)
+						}
+						s.play(i, op, a)
+						switch {
+						case op.Temporary:
+							suspended = true
+							s.holds(gone)
+						case op.Type == event.Provision:
+							suspended = false
+						}
+						if !suspended {
+							s.holds(there)
+							if a.fails != "AVS_Restore_Status" {
+								s.watched(i)
+							}
+						}
+					}
+					s.succeed(rehearsal.On(event.Deprovision, plan))
+					s.holds(gone)
+				})
+			}
+		}
+	}
+}
+
+func (s *story) play(i int, op event.Operation, a act) {
+	s.t.Helper()
+	hit := false
+	run := s.do(op, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+		if c.Step != a.fails {
+			return nil, false
+		}
+		hit = true
+		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
+	})
+	status := run.Status()
+	if a.fails == "" && (status.State != event.Succeeded || len(status.NotCompleted) > 0) || a.fails == "" && hit {
+		s.t.Errorf("%d. %s: %s, not completed %v: %+v", i+1, op.Type, status.State, status.NotCompleted, status.Error)
+	}
+}
+
+// watched wants no evaluation to be in maintenance.
+func (s *story) watched(i int) {
+	s.t.Helper()
+	for _, o := range s.w.Objects("avs") {
+		if o["status"] == "MAINTENANCE" {
+			s.t.Errorf("%d. evaluation %v is still in maintenance", i+1, o["id"])
+		}
+	}
+}
