@@ -203,8 +203,8 @@ func TestAFailedUpdateShowsWhatWasThereBeforeAndCanBeRepeated(t *testing.T) {
 	sys.Fail("provisioner", o.InstanceID)
 	failed := sys.Update(o, change)
 	last := sys.PollEnd(o, failed, osb.StateFailed, limit)
-	if last.InstanceUsable == nil || *last.InstanceUsable || last.UpdateRepeatable == nil || !*last.UpdateRepeatable {
-		t.Errorf("the failed update is told as %+v, want it not usable and repeatable", last)
+	if last.InstanceUsable == nil || !*last.InstanceUsable || last.UpdateRepeatable == nil || !*last.UpdateRepeatable {
+		t.Errorf("the failed update is told as %+v, want it usable and repeatable", last)
 	}
 	if !strings.Contains(last.Description, "Check_Runtime") || !strings.Contains(last.Description, "failed on demand") {
 		t.Errorf("the description is %q, want the step and the reason", last.Description)
