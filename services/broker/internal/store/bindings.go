@@ -189,12 +189,26 @@ func (s *Store) ReleaseBinding(ctx context.Context, b *Binding, now, due time.Ti
 
 // RemoveBinding removes a binding whose access was removed under a claim, and reports whether it did.
 func (s *Store) RemoveBinding(ctx context.Context, b *Binding, now time.Time) (bool, error) {
-	// The binding is gone with its instance, if that is.
-	return s.changed(ctx, "remove binding", `WITH gone AS (
-			DELETE FROM broker.bindings WHERE instance_id = $1 AND id = $2 AND claim = $3 RETURNING instance_id, id)
-		INSERT INTO broker.removed_bindings (instance_id, id, removed_at) SELECT instance_id, id, $4 FROM gone
-			ON CONFLICT (instance_id, id) DO UPDATE SET removed_at = excluded.removed_at`,
-		b.InstanceID, b.ID, b.Claim, now)
+	var removed int64
+	err := s.InTx(ctx, func(ctx context.Context, tx *Tx) error {
+		// What is remembered refers to the instance, whose lock comes before that of the binding for whoever has both.
+		_, err := tx.tx.ExecContext(ctx, `SELECT FROM broker.instances WHERE id = $1 FOR KEY SHARE`, b.InstanceID)
+		if err != nil {
+			return wrap(ctx, "remove binding", err)
+		}
+		// The binding is gone with its instance, if that is.
+		res, err := tx.tx.ExecContext(ctx, `WITH gone AS (
+				DELETE FROM broker.bindings WHERE instance_id = $1 AND id = $2 AND claim = $3 RETURNING instance_id, id)
+			INSERT INTO broker.removed_bindings (instance_id, id, removed_at) SELECT instance_id, id, $4 FROM gone
+				ON CONFLICT (instance_id, id) DO UPDATE SET removed_at = excluded.removed_at`,
+			b.InstanceID, b.ID, b.Claim, now)
+		if err != nil {
+			return wrap(ctx, "remove binding", err)
+		}
+		removed, err = res.RowsAffected()
+		return wrap(ctx, "remove binding", err)
+	})
+	return removed > 0, err
 }
 
 // ClaimDueBindings revokes and claims the bindings that are due to be removed, at most limit, and returns them. Several

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// A platform unbinds and deletes at the same time: each waits for the other at most as long as that one works.
+func TestABindingIsRemovedWhileItsInstanceIsLocked(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	i := sample("i")
+	record(t, s, i, did{kind: event.Provision, state: event.Succeeded})
+	at := time.Unix(4000, 0)
+	b := &Binding{
+		InstanceID: "i", ID: "b", Expiration: time.Hour, CreatedAt: at, ExpiresAt: at, Claim: "c", ClaimedUntil: at, DueAt: at,
+	}
+	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.ReserveBinding(ctx, b) })
+	removed := make(chan error, 1)
+	in(t, s, func(ctx context.Context, tx *Tx) error {
+		if _, err := tx.Lock(ctx, "i"); err != nil {
+			return err
+		}
+		go func() {
+			_, err := s.RemoveBinding(t.Context(), b, at)
+			removed <- err
+		}()
+		testkit.Eventually(t, 10*time.Second, "the removal to wait", func() bool {
+			var waiting int
+			err := s.db.GetContext(ctx, &waiting, `SELECT count(*) FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+			return err == nil && waiting > 0
+		})
+		return tx.RevokeBindings(ctx, "i", at)
+	})
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+	var left int
+	if err := s.db.Get(&left, `SELECT count(*) FROM broker.bindings`); err != nil || left != 0 {
+		t.Errorf("%d bindings are left, %v", left, err)
+	}
+}
