@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if b.remover, err = worker.New(
 		worker.Config{Name: removal.Worker, Version: "1"},
 		worker.Deps{Bus: deps.Bus, Log: deps.Log, Registerer: deps.Registerer, Now: deps.Now},
-		removal.New(b.store, deps.Bus, deps.Now, cfg.StepRetry),
+		removal.New(b.store, deps.Bus, deps.Now, cfg.StepRetry, cfg.BindingGrace),
 	); err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}

@@ -2,8 +2,11 @@ package broker_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -30,5 +33,24 @@ func TestAnExpiredInstanceThatMovesDoesNotForgetItsUpdate(t *testing.T) {
 	}
 	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE global_account_id = 'ga-2'`); n != 1 {
 		t.Error("the global account is the old one")
+	}
+}
+
+// A cluster of the customer's own stays when its instance goes, and an administrator's access in it must not.
+func TestNoAccessIsLeftInTheCustomersClusterWhenTheInstanceGoes(t *testing.T) {
+	t.Parallel()
+	b, r := newBindingBench(t, func(c *broker.Config) { c.BindablePlans = []string{"own_cluster"} })
+	b.ended("o", b.accepted(b.put("o", ownOrder())), "succeeded")
+	b.expect("bind", b.send(http.MethodPut, bindingPath("o", "b"), map[string]any{"service_id": serviceID, "plan_id": own}), 201)
+	r.set(func() { r.failing = true })
+	deletion := b.accepted(b.delete("o"))
+	testkit.Eventually(t, 10*time.Second, "the clean-up", func() bool { return strings.Contains(b.log.String(), "access of a binding not removed") })
+	if n := b.count(`SELECT count(*) FROM broker.instances WHERE id = 'o'`); n != 1 {
+		t.Fatal("the instance went before the access")
+	}
+	r.set(func() { r.failing = false })
+	b.ended("o", deletion, "succeeded")
+	if left := r.has(); len(left) != 0 {
+		t.Errorf("left are %v", left)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -33,17 +34,22 @@ type Step struct {
 	now   func() time.Time
 	// again is when the step is taken up after something that it needs was away.
 	again time.Duration
+	// patience is how long the access of bindings in a customer's own cluster is waited for.
+	patience time.Duration
 }
 
 // New makes the step.
-func New(s *store.Store, asker Asker, now func() time.Time, again time.Duration) *Step {
-	return &Step{store: s, asker: asker, now: now, again: again}
+func New(s *store.Store, asker Asker, now func() time.Time, again, patience time.Duration) *Step {
+	return &Step{store: s, asker: asker, now: now, again: again, patience: patience}
 }
 
 // Name is the name of the step in the process files.
 func (*Step) Name() string { return StepName }
 
-var errOutdated = errors.New("the instance has a newer operation")
+var (
+	errOutdated = errors.New("the instance has a newer operation")
+	errBound    = errors.New("the access of bindings in the customer's cluster is still being removed")
+)
 
 // Run removes the instance and its credentials when every step of the deprovisioning was completed. Otherwise it only
 // marks the instance deleted: the platform sees it gone, and a later operation still finds what it needs. An instance
@@ -69,6 +75,16 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 		if len(open) > 0 {
 			return tx.MarkDeleted(ctx, op.InstanceID, s.now())
 		}
+		// With any other instance its cluster is gone, and everything in it.
+		if i.Plan.Name == catalog.OwnCluster {
+			bound, err := tx.Bound(ctx, op.InstanceID, s.now().Add(-s.patience))
+			if err != nil {
+				return err
+			}
+			if bound {
+				return errBound
+			}
+		}
 		return tx.Bury(ctx, op.InstanceID, s.now())
 	})
 	switch {
@@ -76,6 +92,8 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 		return op, 0, nil
 	case errors.Is(err, errOutdated):
 		return worker.Skip(op, errOutdated.Error())
+	case errors.Is(err, errBound):
+		return worker.Retry(op, s.again, errBound)
 	case errors.Is(err, store.ErrUnavailable):
 		return worker.Retry(op, s.again, &worker.Error{Component: "db - keb", Reason: "err_db_unknown", Message: "the broker's database is not available"})
 	case err != nil:

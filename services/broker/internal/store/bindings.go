@@ -172,6 +172,15 @@ func (t *Tx) RevokeBindings(ctx context.Context, instanceID string, now time.Tim
 	return wrap(ctx, "revoke bindings", err)
 }
 
+// Bound reports whether an instance has bindings that were not revoked before a time.
+func (t *Tx) Bound(ctx context.Context, instanceID string, since time.Time) (bool, error) {
+	var bound bool
+	// Primary key.
+	err := t.tx.GetContext(ctx, &bound, `SELECT EXISTS (SELECT FROM broker.bindings
+		WHERE instance_id = $1 AND (revoked_at IS NULL OR revoked_at > $2))`, instanceID, since)
+	return bound, wrap(ctx, "look up bindings", err)
+}
+
 // FinishBinding keeps the access that was made for a reserved binding, and reports whether it was still wanted: somebody else
 // may have got the claim, and the binding may have been revoked.
 func (s *Store) FinishBinding(ctx context.Context, b *Binding) (bool, error) {
