@@ -15,20 +15,27 @@ import (
 	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
-// memory is a stage memory in a map.
-type memory struct {
+// Memory is the memory of one attempt of a stage, in a map. It may be used concurrently.
+type Memory struct {
 	mu     sync.Mutex
 	values map[string][]byte
 }
 
-func (m *memory) Put(_ context.Context, key string, value []byte) error {
+var _ worker.Memory = (*Memory)(nil)
+
+// NewMemory is a memory with nothing in it.
+func NewMemory() *Memory { return &Memory{values: map[string][]byte{}} }
+
+// Put implements worker.Memory.
+func (m *Memory) Put(_ context.Context, key string, value []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.values[key] = value
 	return nil
 }
 
-func (m *memory) Get(_ context.Context, key string) ([]byte, error) {
+// Get implements worker.Memory.
+func (m *Memory) Get(_ context.Context, key string) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	value, ok := m.values[key]
@@ -38,7 +45,8 @@ func (m *memory) Get(_ context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
-func (m *memory) List(_ context.Context, prefix string) (map[string][]byte, error) {
+// List implements worker.Memory.
+func (m *Memory) List(_ context.Context, prefix string) (map[string][]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found := maps.Clone(m.values)
@@ -46,13 +54,21 @@ func (m *memory) List(_ context.Context, prefix string) (map[string][]byte, erro
 	return found, nil
 }
 
-func (m *memory) Check(context.Context) error {
+// Check implements worker.Memory.
+func (m *Memory) Check(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.values) == 0 {
 		return worker.ErrStageLost
 	}
 	return nil
+}
+
+// Values are the entries as they are kept, by key.
+func (m *Memory) Values() map[string][]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.values)
 }
 
 // other is the step that stands for the other steps of the stage: it fills the memory and looks into it.
@@ -64,7 +80,7 @@ func (o other) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (wo
 	return op, 0, o(ctx, op)
 }
 
-func (m *memory) run(step other) error {
+func (m *Memory) run(step other) error {
 	r := worker.Execute(context.Background(), step, worker.Execution{
 		Command: event.StepExecute{Step: step.Name(), ExecuteBefore: time.Now().Add(time.Minute)},
 		Memory:  m,
@@ -75,7 +91,7 @@ func (m *memory) run(step other) error {
 	return nil
 }
 
-func (m *memory) seed(t testing.TB, op Operation) {
+func (m *Memory) seed(t testing.TB, op Operation) {
 	t.Helper()
 	err := m.run(func(_ context.Context, o worker.Operation) error {
 		for key, value := range op.Remembered {
@@ -91,7 +107,7 @@ func (m *memory) seed(t testing.TB, op Operation) {
 	}
 }
 
-func (m *memory) contents() ([]worker.ComponentOverrides, map[string][]byte, error) {
+func (m *Memory) contents() ([]worker.ComponentOverrides, map[string][]byte, error) {
 	remembered := map[string][]byte{}
 	for name, value := range m.values {
 		if key, ok := entry.ValueKey(name); ok {

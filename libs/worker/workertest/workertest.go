@@ -94,7 +94,7 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		t.Fatalf("workertest: %v", err)
 	}
 	op = op.withDefaults()
-	memory := &memory{values: map[string][]byte{}}
+	memory := NewMemory()
 	if !op.LostMemory {
 		maps.Copy(memory.values, op.carried)
 		memory.seed(t, op)

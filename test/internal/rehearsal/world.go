@@ -15,7 +15,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +22,9 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/orchestrator"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
@@ -59,15 +60,13 @@ type World struct {
 	url   string
 	door  *door
 	steps map[string]map[string]worker.Step
-
-	mu  sync.Mutex
-	now time.Time
+	clock *testkit.Clock
 }
 
 // NewWorld starts a landscape of its own.
 func NewWorld(t testing.TB) *World {
 	t.Helper()
-	w := &World{t: t, now: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), steps: map[string]map[string]worker.Step{}}
+	w := &World{t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)), steps: map[string]map[string]worker.Step{}}
 	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: takes, Bindings: 3}, landscape.Deps{Now: w.Now})
 	if err != nil {
 		t.Fatal(err)
@@ -100,20 +99,14 @@ func (w *World) Restart() {
 }
 
 // Now is the time in this world.
-func (w *World) Now() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now
-}
+func (w *World) Now() time.Time { return w.clock.Now() }
 
 // Pass lets time pass.
-func (w *World) Pass(d time.Duration) { w.advance(w.Now().Add(d)) }
+func (w *World) Pass(d time.Duration) { w.clock.Advance(d) }
 
 func (w *World) advance(to time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if to.After(w.now) {
-		w.now = to
+	if now := w.clock.Now(); to.After(now) {
+		w.clock.Advance(to.Sub(now))
 	}
 }
 
@@ -157,7 +150,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 	if err := run.Start(before.Details, before.Completed, w.Now()); err != nil {
 		w.t.Fatal(err)
 	}
-	memory := &memory{values: map[string][]byte{}}
+	memory := workertest.NewMemory()
 	attempt := ""
 	for range rounds {
 		name, command, ok := run.Command()
@@ -173,7 +166,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 			continue
 		}
 		if now := fmt.Sprint(command.Stage, command.StageAttempt); now != attempt {
-			attempt, memory = now, newMemory()
+			attempt, memory = now, workertest.NewMemory()
 		}
 		result, lost := w.execute(run, name, command, memory, hook)
 		if lost {
@@ -200,7 +193,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 // silence is how long a step waits for a system that does not answer.
 const silence = 150 * time.Millisecond
 
-func (w *World) execute(run *Run, name string, c event.StepExecute, m *memory, hook Hook) (result worker.Result, lost bool) {
+func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertest.Memory, hook Hook) (result worker.Result, lost bool) {
 	w.t.Helper()
 	var f *Fault
 	if hook != nil {
@@ -213,7 +206,7 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *memory, h
 		}
 		step = done(c.Step)
 	}
-	before := maps.Clone(m.values)
+	before := m.Values()
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
 	executed := c
@@ -235,7 +228,7 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *memory, h
 		run.Executions = append(run.Executions, x)
 		return result, true
 	}
-	x.Details, x.StageMemory = saved(w.t, result.Details), m.added(before)
+	x.Details, x.StageMemory = saved(w.t, result.Details), added(m, before)
 	run.Executions = append(run.Executions, x)
 	return result, false
 }
@@ -358,62 +351,10 @@ func (w *World) Admin(method, path string, body, into any) {
 	}
 }
 
-// memory is the stage memory of one attempt of a stage.
-type memory struct {
-	mu     sync.Mutex
-	values map[string][]byte
-}
-
-func newMemory() *memory { return &memory{values: map[string][]byte{}} }
-
-// Put implements worker.Memory.
-func (m *memory) Put(_ context.Context, key string, value []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.values[key] = bytes.Clone(value)
-	return nil
-}
-
-// Get implements worker.Memory.
-func (m *memory) Get(_ context.Context, key string) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.values[key]
-	if !ok {
-		return nil, worker.ErrNotRemembered
-	}
-	return v, nil
-}
-
-// List implements worker.Memory.
-func (m *memory) List(_ context.Context, prefix string) (map[string][]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	found := map[string][]byte{}
-	for key, v := range m.values {
-		if strings.HasPrefix(key, prefix) {
-			found[key] = v
-		}
-	}
-	return found, nil
-}
-
-// Check implements worker.Memory.
-func (m *memory) Check(context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.values) == 0 {
-		return worker.ErrStageLost
-	}
-	return nil
-}
-
 // added names what was not there before.
-func (m *memory) added(before map[string][]byte) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func added(m *workertest.Memory, before map[string][]byte) []string {
 	var names []string
-	for key, v := range m.values {
+	for key, v := range m.Values() {
 		if was, ok := before[key]; !ok || !bytes.Equal(was, v) {
 			names = append(names, memoryName(key, v))
 		}
