@@ -299,3 +299,23 @@ func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 		})
 	}
 }
+
+func TestAnOperationIsNotRetriedAfterANewerOne(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	failed := operation(event.Provision, "i-1", "azure")
+	s.request(failed)
+	s.await(failed, event.Failed)
+	removed := operation(event.Deprovision, "i-1", "azure")
+	s.run(removed)
+	s.script.set("Second", done)
+	if code, text := s.post("/operations/"+failed.ID+"/retry", ""); code != http.StatusConflict || !strings.Contains(text, removed.ID) {
+		t.Errorf("retry of a provisioning whose instance is gone: %d %s", code, text)
+	}
+	if state := s.state(failed.ID); state != event.Failed {
+		t.Errorf("it is %s", state)
+	}
+}

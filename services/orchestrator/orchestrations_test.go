@@ -557,6 +557,41 @@ func TestFailedOperationsAreRetried(t *testing.T) {
 	}
 }
 
+func TestAnOrchestrationTakesInWhatAnOperatorRetries(t *testing.T) {
+	f := newFleet(t, 2)
+	f.start()
+	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	id := f.upgradeAll(2)
+	f.awaitOrchestration(id, "failed")
+	f.script.set("Upgrade", done)
+	for i, m := range f.members(id, "") {
+		if code, text := f.post("/operations/"+m.OperationID+"/retry", `{"by":"me"}`); code != http.StatusNoContent {
+			t.Fatalf("retry: %d %s", code, text)
+		}
+		f.awaitStats(id, []map[string]int{{"succeeded": 1, "failed": 1}, {"succeeded": 2}}[i])
+	}
+	if o := f.awaitOrchestration(id, "succeeded"); o.Description != "2 succeeded" {
+		t.Errorf("description: %q", o.Description)
+	}
+	// What a newer operation has repeated is not retried.
+	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	again := f.upgrade("kyma", `{"targets": {"include": [{"instanceID": "i-00000"}]}}`)
+	f.awaitOrchestration(again, "failed")
+	old := f.members(again, "")[0]
+	f.call(http.MethodPost, "/orchestrations/"+again+"/retry", "application/x-www-form-urlencoded", "", http.StatusAccepted, nil)
+	testkit.Eventually(t, patience, "the repeated operation has failed too", func() bool {
+		current := f.members(again, "&state=failed")
+		return len(current) == 1 && current[0].OperationID != old.OperationID
+	})
+	if code, text := f.post("/operations/"+old.OperationID+"/retry", `{"by":"me"}`); code != http.StatusConflict {
+		t.Errorf("retry of a repeated operation: %d %s", code, text)
+	}
+}
+
 func TestTheOrchestrationAPIRefusesWhatItCannotDo(t *testing.T) {
 	f := newFleet(t, 1)
 	f.start()

@@ -29,6 +29,19 @@ func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event
 	return nil
 }
 
+// newest refuses the retry of an operation that others have followed: it would undo what they did, or bring back what they have
+// removed.
+func (d *Dispatcher) newest(ctx context.Context, tx *sqlx.Tx, row *store.Row) error {
+	newer, err := d.deps.Store.NewerTx(ctx, tx, row.Operation.ID, row.Operation.InstanceID)
+	if err != nil {
+		return err
+	}
+	if newer != "" {
+		return fmt.Errorf("%w: the instance has the newer operation %s", engine.ErrNotPossible, newer)
+	}
+	return nil
+}
+
 func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event) error {
 	if _, err := uuid.Parse(operationID); err != nil {
 		return store.ErrNotFound
@@ -51,6 +64,12 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		if row, err = d.deps.Store.LockTx(ctx, tx, operationID); err != nil {
 			return err
 		}
+		_, retry := e.(engine.Retry)
+		if retry {
+			if err := d.newest(ctx, tx, row); err != nil {
+				return err
+			}
+		}
 		if w, err = d.newWork(ctx, row, true); err != nil {
 			return err
 		}
@@ -69,6 +88,11 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		}
 		if _, err := d.deps.Store.WriteTx(ctx, tx, changesOf([]*work{w})); err != nil {
 			return err
+		}
+		if retry {
+			if err := d.deps.Store.ReopenMemberTx(ctx, tx, operationID, d.deps.Now()); err != nil {
+				return err
+			}
 		}
 		return d.deps.Store.SaveInstancesTx(ctx, tx, []*store.Instance{instance})
 	})

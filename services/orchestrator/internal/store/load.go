@@ -162,6 +162,23 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
+// NewerTx returns the first operation of the same instance that was requested after an operation and not cancelled; empty when
+// there is none. The instance must be locked. It relies on operations_instance.
+func (s *Store) NewerTx(ctx context.Context, tx *sqlx.Tx, id, instanceID string) (string, error) {
+	var found []string
+	err := tx.SelectContext(ctx, &found, `
+SELECT n.id::text FROM orchestrator.operations n
+WHERE n.instance_id = $2 AND n.state <> 'cancelled' AND n.arrived > (SELECT o.arrived FROM orchestrator.operations o WHERE o.id = $1::uuid)
+ORDER BY n.arrived LIMIT 1`, id, instanceID)
+	if err != nil {
+		return "", fmt.Errorf("look for a newer operation: %w", err)
+	}
+	if len(found) == 0 {
+		return "", nil
+	}
+	return found[0], nil
+}
+
 const lockSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = $1::uuid FOR UPDATE OF o NOWAIT`
 
 // LockTx locks and returns one operation, or ErrNotFound. A row that another transaction holds is an error that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,6 +35,34 @@ RETURNING m.state`, id, now)
 		stats[state]++
 	}
 	return stats, nil
+}
+
+// ReopenMemberTx puts the member whose failed operation an operator retries in progress again, with its orchestration if that has
+// failed. One that the orchestration has repeated, and one of an orchestration that was canceled, stays as it is.
+func (s *Store) ReopenMemberTx(ctx context.Context, tx *sqlx.Tx, operationID string, now time.Time) error {
+	var id string
+	err := tx.GetContext(ctx, &id, `
+SELECT o.id::text FROM orchestrator.orchestrations o
+WHERE o.id = (SELECT m.orchestration_id FROM orchestrator.orchestration_members m WHERE m.operation_id = $1::uuid)
+    AND o.state IN ('in progress', 'retrying', 'failed') FOR UPDATE`, operationID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lock the orchestration of operation %s: %w", operationID, err)
+	}
+	_, err = tx.ExecContext(ctx, `
+WITH member AS (
+    UPDATE orchestrator.orchestration_members m SET state = 'in progress', description = '', updated_at = $3
+    WHERE m.operation_id = $2::uuid AND m.state = 'failed' AND m.retried_as IS NULL RETURNING m.orchestration_id
+)
+UPDATE orchestrator.orchestrations o SET state = 'in progress', description = $4, updated_at = $3
+FROM member WHERE o.id = $1::uuid AND o.id = member.orchestration_id AND o.state = 'failed'`,
+		id, operationID, now, "an operator has retried operation "+operationID)
+	if err != nil {
+		return fmt.Errorf("reopen the member of operation %s: %w", operationID, err)
+	}
+	return nil
 }
 
 // Missed returns waiting members that are due and whose window has ended. It relies on orchestration_members_waiting.
