@@ -3,10 +3,10 @@ package binding
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -15,18 +15,7 @@ const batch = 8
 
 // Run removes the bindings that have expired, were revoked, or were never finished, until ctx ends. What fails is tried again.
 func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(s.cfg.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("clean-up of bindings failed, trying again", "err", err)
-		}
-	}
+	return service.Every(ctx, s.cfg.Every, s.deps.Log, "clean-up of bindings", s.sweep)
 }
 
 func (s *Service) sweep(ctx context.Context) error {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Purger removes old rows.
@@ -23,16 +25,7 @@ type Config struct {
 
 // Run cleans up until ctx ends.
 func Run(ctx context.Context, cfg Config, p Purger, log *slog.Logger, now func() time.Time) error {
-	tick := time.NewTicker(cfg.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if err := p.Purge(ctx, now().Add(-cfg.Operations), now().Add(-cfg.Tombstones)); err != nil && ctx.Err() == nil {
-			log.Warn("clean-up failed, trying again", "err", err)
-		}
-	}
+	return service.Every(ctx, cfg.Every, log, "clean-up", func(ctx context.Context) error {
+		return p.Purge(ctx, now().Add(-cfg.Operations), now().Add(-cfg.Tombstones))
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
@@ -49,18 +50,7 @@ const batch = 500
 
 // Run repairs until ctx ends.
 func (r *Repair) Run(ctx context.Context) error {
-	tick := time.NewTicker(r.cfg.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if err := r.Once(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("operations not repaired, trying again", "err", err)
-		}
-	}
+	return service.Every(ctx, r.cfg.Every, r.log, "repair of operations", r.Once)
 }
 
 // Once asks about one batch of silent operations; the next call goes on behind it. A request that the orchestrator does
