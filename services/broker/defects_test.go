@@ -1,0 +1,128 @@
+package broker_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+// These are defects of the original (facts/keb.md section 11), by their numbers there, as its users would have seen them.
+// 10 is TestUpdateOfTheMachineTypeAloneIsKept in update_test.go. The others are those of services that are not the broker.
+
+// 11.
+func TestAnUpdateThatCannotBeIsTheCallersMistakeAndNeedsNoContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	for _, body := range []map[string]any{
+		parameters(map[string]any{"autoScalerMin": "three"}), parameters(map[string]any{"machineType": 5}), {"parameters": []int{1}},
+		{"parameters": "x"}, {"context": "x"}, {"context": []int{}}, {"context": map[string]any{"globalaccount_id": 1}},
+	} {
+		if a := b.patch("i", body); a.status != http.StatusBadRequest || a.text("description") == "" {
+			t.Errorf("%v: status %d %s, want 400", body, a.status, a.raw)
+		}
+	}
+	for _, body := range []map[string]any{{}, {"context": nil}, {"parameters": nil}} {
+		if a := b.patch("i", body); a.status != http.StatusOK {
+			t.Errorf("%v: status %d %s, want 200", body, a.status, a.raw)
+		}
+	}
+	b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
+	// Also a refused order says which kind of refusal it is, where upstream always says 400.
+	european := with(order(azure), "context", map[string]any{"globalaccount_id": "g", "subaccount_id": "s", "user_id": "u"})
+	if a := b.send(http.MethodPut, "/oauth/cf-eu11/v2/service_instances/e?accepts_incomplete=true", european); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("an account without EU access: status %d %s, want 422", a.status, a.raw)
+	}
+}
+
+// 13. Several at once are TestOneTrialForAGlobalAccount in suspension_test.go.
+func TestAnAccountWithOtherInstancesMayTryTheServiceOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.SingleTrial = true })
+	b.provisioned("paid")
+	b.ended("lite", b.accepted(b.put("lite", order(azureLite))), "succeeded")
+	b.ended("t", b.accepted(b.put("t", order(trial))), "succeeded")
+	if a := b.put("second", order(trial)); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("a second trial: status %d %s", a.status, a.raw)
+	}
+	b.ended("more", b.accepted(b.put("more", order(azure))), "succeeded")
+	b.ended("t", b.accepted(b.delete("t")), "succeeded")
+	b.ended("second", b.accepted(b.put("second", order(trial))), "succeeded")
+}
+
+// 14.
+func TestAnswersNameTheRequestAndDescribeErrorsAsTheAPISays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	const header = "X-Broker-API-Request-Identity"
+	for _, path := range []string{"/v2/catalog", "/oauth/v2/catalog", "/v2/service_instances/none", "/v2/service_instances/none/last_operation"} {
+		if a := b.send(http.MethodGet, path, nil); len(a.header.Values(header)) != 0 {
+			t.Errorf("%s: the header is %q, and none was sent", path, a.header.Values(header))
+		}
+		if a := b.send(http.MethodGet, path, nil, header, "request-7"); !slices.Equal(a.header.Values(header), []string{"request-7"}) {
+			t.Errorf("%s: the header is %q", path, a.header.Values(header))
+		}
+	}
+	for _, version := range []string{"", "1.0", "three", "3.0"} {
+		a := b.send(http.MethodGet, "/v2/catalog", nil, "X-Broker-API-Version", version)
+		if a.status != http.StatusPreconditionFailed || a.text("description") == "" || a.body["Description"] != nil {
+			t.Errorf("version %q: status %d %s", version, a.status, a.raw)
+		}
+	}
+}
+
+// 16.
+func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.EUAccounts = []string{"ga-1"} })
+	for _, platform := range []string{"cf-eu10", "cf-us20", "cf-eu11", "cf-ch20"} {
+		var offers struct {
+			Services []struct {
+				Plans []struct {
+					ID      string `json:"id"`
+					Name    string `json:"name"`
+					Schemas struct {
+						Instance struct {
+							Create struct {
+								Parameters struct {
+									Properties struct {
+										Region struct {
+											Enum []string `json:"enum"`
+										} `json:"region"`
+									} `json:"properties"`
+								} `json:"parameters"`
+							} `json:"create"`
+						} `json:"service_instance"`
+					} `json:"schemas"`
+				} `json:"plans"`
+			} `json:"services"`
+		}
+		raw := b.send(http.MethodGet, "/oauth/"+platform+"/v2/catalog", nil).raw
+		if err := json.Unmarshal([]byte(raw), &offers); err != nil {
+			t.Fatal(err)
+		}
+		tried := 0
+		for _, p := range offers.Services[0].Plans {
+			offered := p.Schemas.Instance.Create.Parameters.Properties.Region.Enum
+			if len(offered) == 0 {
+				continue
+			}
+			tried++
+			id := platform + "-" + p.Name
+			b.accepted(b.send(http.MethodPut, "/oauth/"+platform+"/v2/service_instances/"+id+"?accepts_incomplete=true", order(p.ID)))
+			testkit.Eventually(t, 10*time.Second, "the request", func() bool { return len(b.orch.received(id)) == 1 })
+			if got := b.newest(id).Runtime.Region; !slices.Contains(offered, got) {
+				t.Errorf("%s: the region is %q, offered are %s", id, got, strings.Join(offered, ", "))
+			}
+		}
+		if tried < 4 {
+			t.Errorf("%s: only %d plans offer regions", platform, tried)
+		}
+	}
+}
