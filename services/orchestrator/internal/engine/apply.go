@@ -334,14 +334,18 @@ func (m *machine) timeOut() {
 	m.fail(event.Error{Component: component, Reason: reasonTimeout, Message: message})
 }
 
-// giveUpFinally ends an operation whose finally stage has used up its time.
+// giveUpFinally ends an operation whose finally stage has used up its time. Its steps that are left are not completed.
 func (m *machine) giveUpFinally(step *process.Step) {
 	r := Result{StartedAt: m.now, FinishedAt: m.now, Error: &event.Error{
 		Component: component, Reason: reasonTimeout, Message: fmt.Sprintf("the stage %s has used up its time", process.StageFinally),
 	}}
 	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
-	m.recordStep(r, event.OutcomeNotCompleted, nil)
-	m.notCompleted(step)
+	for step != nil {
+		m.recordStep(r, event.OutcomeNotCompleted, nil)
+		m.notCompleted(step)
+		m.nextStep()
+		_, step = m.s.current(m.p)
+	}
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = m.s.Stage+1, 0, 0, time.Time{}
 	m.advance()
 }

@@ -1,7 +1,10 @@
 package engine_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +95,9 @@ func TestAFinallyStageThatTakesTooLongIsGivenUp(t *testing.T) {
 	if want := epoch.Add(time.Hour + process.MaxFinally); !r.now.Equal(want) {
 		t.Errorf("given up at %s, want %s", r.now, want)
 	}
+	if diff := cmp.Diff([]string{"Restore", "Tell"}, r.s.NotCompleted); diff != "" {
+		t.Errorf("not completed (-want +got):\n%s", diff)
+	}
 }
 
 func TestWhatIsEndingCannotBeCancelled(t *testing.T) {
@@ -109,4 +115,65 @@ func TestAPendingOperationIsCancelledWithoutItsFinallyStage(t *testing.T) {
 	r := newRun(t, load(t, provision+finally))
 	r.must(engine.Cancel{Reason: "not wanted"})
 	r.is(event.Cancelled)
+}
+
+func TestTheFinallyStageIsNotPassedOnAsCompleted(t *testing.T) {
+	r := started(t, deprovision+finally)
+	r.fail() // First: passed over
+	for range 4 {
+		r.succeed()
+	}
+	r.is(event.Succeeded)
+	completed := r.s.CompletedSteps(r.p)
+	if diff := cmp.Diff([]string{"Second", "Third"}, completed); diff != "" {
+		t.Errorf("completed (-want +got):\n%s", diff)
+	}
+	again := newRun(t, r.p)
+	again.must(engine.Start{Completed: completed})
+	again.at("First", 1, 1)
+	again.succeed()
+	again.at("Restore", 1, 1)
+}
+
+func TestDetailsThatAreTooLargeDoNotKeepAnOperationFromEnding(t *testing.T) {
+	for name, patch := range map[string]string{
+		"too large":   `{"a":"` + strings.Repeat("a", engine.MaxDetails) + `"}`,
+		"no object":   `["a"]`,
+		"not even so": `{"a":`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := atC(t)
+			r.fail()
+			before := r.s.Details
+			r.result(engine.Result{Outcome: event.OutcomeSucceeded, Details: json.RawMessage(patch)})
+			r.at("Tell", 1, 1)
+			r.result(engine.Result{Outcome: event.OutcomeStageLost, Details: json.RawMessage(patch)})
+			r.is(event.Failed)
+			if diff := cmp.Diff([]string{"Restore", "Tell"}, r.s.NotCompleted); diff != "" || !bytes.Equal(before, r.s.Details) {
+				t.Errorf("details %.50s, not completed (-want +got):\n%s", r.s.Details, diff)
+			}
+			if r.s.Error.Message != "it broke" {
+				t.Errorf("failed because of %+v", r.s.Error)
+			}
+		})
+	}
+}
+
+func TestAnOperatorSkipsThroughTheFinallyStage(t *testing.T) {
+	r := atC(t)
+	r.must(engine.Cancel{Reason: "not wanted"})
+	r.must(engine.SkipStep{Step: "C", By: "me"})
+	r.at("Restore", 1, 1)
+	r.refuse(engine.ErrNotPossible, engine.SkipStep{Step: "C", By: "me"})
+	r.refuse(engine.ErrNotPossible, engine.Retry{By: "me"})
+	r.retry(0)
+	r.must(engine.SkipStep{Step: "Restore", By: "me"})
+	r.must(engine.SkipStep{Step: "Tell", By: "me"})
+	r.is(event.Cancelled)
+	if diff := cmp.Diff([]string{"C", "Restore", "Tell"}, r.s.NotCompleted); diff != "" {
+		t.Errorf("not completed (-want +got):\n%s", diff)
+	}
+	if r.s.Error.Message != "not wanted" {
+		t.Errorf("cancelled because of %+v", r.s.Error)
+	}
 }

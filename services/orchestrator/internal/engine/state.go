@@ -94,10 +94,13 @@ func (s *State) Position(p *process.Process) *event.Position {
 }
 
 // CompletedSteps names the steps whose work an ended operation has done, or found not to be needed, so that a later
-// operation of the same type on the same instance need not run them.
+// operation of the same type on the same instance need not run them. Those of the finally stage belong to each operation.
 func (s *State) CompletedSteps(p *process.Process) []string {
 	completed := slices.Clone(s.Completed)
 	for i := range p.Stages {
+		if p.Stages[i].Finally {
+			break
+		}
 		for j := range p.Stages[i].Steps {
 			step := &p.Stages[i].Steps[j]
 			if i > s.Stage || i == s.Stage && j >= s.Step {
