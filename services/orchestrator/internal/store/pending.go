@@ -11,11 +11,14 @@ import (
 )
 
 const (
+	// firstSQL tells of o that no other operation has waited longer for its instance, whatever its type. It relies on
+	// operations_instance.
+	firstSQL = `o.arrived = (SELECT min(w.arrived) FROM orchestrator.operations w WHERE w.instance_id = o.instance_id AND w.state = 'pending')`
 	// pendingSQL relies on operations_pending; a locked instance is somebody else's business.
 	pendingSQL = `
 SELECT o.id::text, o.instance_id
 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-WHERE o.state = 'pending' AND o.type = $1 AND n.running IS NULL
+WHERE o.state = 'pending' AND o.type = $1 AND n.running IS NULL AND ` + firstSQL + `
 ORDER BY o.arrived LIMIT $2 FOR UPDATE OF n SKIP LOCKED`
 	// pendingOfSQL relies on operations_instance.
 	pendingOfSQL = `
@@ -29,7 +32,7 @@ ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
 	pendingTypesSQL = `
 SELECT t.type FROM unnest($1::text[]) AS t(type)
 WHERE (SELECT o.arrived FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-    WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL ORDER BY o.arrived LIMIT 1) IS NOT NULL`
+    WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL AND ` + firstSQL + ` ORDER BY o.arrived LIMIT 1) IS NOT NULL`
 )
 
 // Candidate is a pending operation whose instance is free, and locked.
@@ -38,7 +41,8 @@ type Candidate struct {
 	Type           event.OperationType
 }
 
-// PendingTx returns pending operations of a type whose instances are free, in order of arrival, and locks the instances.
+// PendingTx returns pending operations of a type whose instances are free, in order of arrival, and locks the instances. One that
+// others of its instance precede, of whatever type, is not among them.
 func (s *Store) PendingTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType, limit int) ([]Candidate, error) {
 	rows, err := tx.QueryContext(ctx, pendingSQL, string(t), limit)
 	if err != nil {
@@ -56,7 +60,7 @@ func (s *Store) PendingTx(ctx context.Context, tx *sqlx.Tx, t event.OperationTyp
 	return found, rows.Err()
 }
 
-// PendingOfTx is PendingTx for certain instances and every type.
+// PendingOfTx returns all pending operations of certain instances if they are free, in order of arrival, and locks the instances.
 func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []string) ([]Candidate, error) {
 	var list array
 	for _, id := range instanceIDs {

@@ -65,7 +65,7 @@ func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string,
 	return found, nil
 }
 
-// PendingTypes names those of the types that have a pending operation whose instance is free.
+// PendingTypes names those of the types that have a pending operation whose instance is free, and which is the next one there.
 func (s *Store) PendingTypes(ctx context.Context, types []event.OperationType) ([]event.OperationType, error) {
 	var list array
 	for _, t := range types {
