@@ -74,6 +74,9 @@ func TestEveryPlanGoesThroughAllOperations(t *testing.T) {
 			}
 			there, gone, _ := usual(t, plan, kyma1)
 			for name, sequence := range sequences {
+				if len(sequence) < 4 && plan.Name != "azure" {
+					continue // the long ones have all steps in them
+				}
 				t.Run(fmt.Sprintf("%s %s Kyma 1 %t", plan.Name, name, kyma1), func(t *testing.T) {
 					t.Parallel()
 					s := begin(t, kyma1)

@@ -303,9 +303,15 @@ func TestAnAccountClaimedLongAgoIsResolvedAgain(t *testing.T) {
 		t.Errorf("got %q, the tenant has %v", secretOf(r), g.owners()["ga-1"])
 	}
 	made := op
-	made.Details = map[string]any{"hyperscaler": op.Details["hyperscaler"], "provisioner": map[string]any{"runtimeId": "r"}}
+	made.Details = map[string]any{"hyperscaler": op.Details["hyperscaler"], "provisioner": map[string]any{"runtimeId": "r", "operationId": "o"}}
 	if r := p.run(resolve, made); r.Details != nil {
 		t.Errorf("the account of a runtime that is there was changed to %v", r.Details)
+	}
+	// The removal of the runtime has begun, before the suspension of the instance failed.
+	removed := op
+	removed.Details = map[string]any{"hyperscaler": op.Details["hyperscaler"], "provisioner": map[string]any{"runtimeId": "r"}}
+	if r := p.run(resolve, removed); secretOf(r) == "" || secretOf(r) != g.owners()["ga-1"][0] {
+		t.Errorf("got %q, the tenant has %v", secretOf(r), g.owners()["ga-1"])
 	}
 }
 

@@ -76,10 +76,11 @@ func (s resolveTargetSecret) stale(op worker.Operation, d Details) (bool, error)
 	if d.ClaimedAt.IsZero() || s.pool.now().Sub(d.ClaimedAt) < s.cfg.ClaimTime/2 {
 		return false, nil
 	}
-	// The worker provisioner reads the details of this one, so its package cannot be imported here.
+	// The worker provisioner reads the details of this one, so its package cannot be imported here. A runtime without the
+	// operation that has made it is one that is removed, or was long ago.
 	var runtime struct {
-		RuntimeID string `json:"runtimeId"`
+		OperationID string `json:"operationId"`
 	}
 	err := op.Details("provisioner", &runtime)
-	return runtime.RuntimeID == "", err
+	return runtime.OperationID == "", err
 }
