@@ -21,8 +21,12 @@ func TestAnUpdateThatCannotBeIsTheCallersMistakeAndNeedsNoContext(t *testing.T) 
 	b := newBench(t, nil)
 	b.provisioned("i")
 	for _, body := range []map[string]any{
-		parameters(map[string]any{"autoScalerMin": "three"}), parameters(map[string]any{"machineType": 5}), {"parameters": []int{1}},
-		{"parameters": "x"}, {"context": "x"}, {"context": []int{}}, {"context": map[string]any{"globalaccount_id": 1}},
+		parameters(map[string]any{"autoScalerMin": "three"}), parameters(map[string]any{"machineType": 5}),
+		{"parameters": []int{1}},
+		{"parameters": "x"},
+		{"context": "x"},
+		{"context": []int{}},
+		{"context": map[string]any{"globalaccount_id": 1}},
 	} {
 		if a := b.patch("i", body); a.status != http.StatusBadRequest || a.text("description") == "" {
 			t.Errorf("%v: status %d %s, want 400", body, a.status, a.raw)

@@ -2,10 +2,13 @@ package broker_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
@@ -52,5 +55,94 @@ func TestNoAccessIsLeftInTheCustomersClusterWhenTheInstanceGoes(t *testing.T) {
 	b.ended("o", deletion, "succeeded")
 	if left := r.has(); len(left) != 0 {
 		t.Errorf("left are %v", left)
+	}
+}
+
+// Whatever platforms, operators and orchestrations ask for at once: every answer is one that they can act on, at most one update
+// runs per instance, and when all has come to rest the list of runtimes, the bindings and the accesses agree.
+func TestEverythingAtOnceEndsInOrder(t *testing.T) {
+	t.Parallel()
+	b, r := newBindingBench(t, func(c *broker.Config) {
+		c.TrialLifetime, c.SubaccountMovement, c.BindingGrace = time.Nanosecond, true, 50*time.Millisecond
+		c.BindablePlans = []string{"azure", "trial"}
+	})
+	ids := []string{"i", "t", "u"}
+	b.trial("t")
+	b.trial("u")
+	plans := map[string]string{"i": azure, "t": trial, "u": trial}
+	bind := func(id string, n int) (answer, error) {
+		body := map[string]any{"service_id": serviceID, "plan_id": plans[id]}
+		return b.try(http.MethodPut, bindingPath(id, "b"+strconv.Itoa(n%3)), body)
+	}
+	unbind := func(id string, n int) (answer, error) {
+		return b.try(http.MethodDelete, bindingPath(id, "b"+strconv.Itoa(n%3))+"?service_id="+serviceID+"&plan_id="+plans[id], nil)
+	}
+	patch := func(id string, members map[string]any) (answer, error) {
+		return b.try(http.MethodPatch, "/v2/service_instances/"+id+"?accepts_incomplete=true", change(members))
+	}
+	asks := []func(id string, n int) (answer, error){
+		bind, bind, unbind,
+		func(id string, n int) (answer, error) {
+			return patch(id, parameters(map[string]any{"administrators": []string{"a" + strconv.Itoa(n%5)}}))
+		},
+		func(id string, n int) (answer, error) { return patch(id, active(n%2 == 0)) },
+		func(id string, n int) (answer, error) {
+			return patch(id, map[string]any{"context": map[string]any{"globalaccount_id": "ga-" + strconv.Itoa(n%2)}})
+		},
+		func(id string, n int) (answer, error) {
+			if n%16 != 0 {
+				return b.try(http.MethodGet, "/runtimes?state=all&instance_id="+id, nil)
+			}
+			if n%32 == 0 {
+				return b.try(http.MethodPut, "/expire/service_instance/"+id, nil)
+			}
+			return b.try(http.MethodDelete, "/v2/service_instances/"+id+"?accepts_incomplete=true&service_id="+serviceID+"&plan_id="+plans[id], nil)
+		},
+		func(id string, n int) (answer, error) {
+			return b.try(http.MethodPut, "/v2/service_instances/"+id+"?accepts_incomplete=true", order(plans[id]))
+		},
+		func(id string, _ int) (answer, error) {
+			var a event.UpgradeAnswer
+			err := b.bus.Ask(t.Context(), event.AskUpgrade,
+				event.UpgradeRequest{Upgrades: []event.UpgradeOrder{upgradeOrder(id, event.UpgradeKyma), upgradeOrder("i", event.UpgradeCluster)}}, &a)
+			return answer{}, err
+		},
+	}
+	const callers, rounds = 12, 40
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for n := range rounds {
+				at := c*rounds + n
+				a, err := asks[(c+n*7)%len(asks)](ids[(c+n/len(asks))%len(ids)], at)
+				if err != nil || a.status >= 500 {
+					t.Errorf("caller %d, round %d: status %d %s, %v", c, n, a.status, a.raw, err)
+				}
+				if n := b.count(`SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM broker.operations
+						WHERE type = 'update' AND state IN ('pending', 'in progress') GROUP BY instance_id) AS u`); n > 1 {
+					t.Errorf("%d updates of one instance run at once", n)
+				}
+			}
+		})
+	}
+	all.Wait()
+	testkit.Eventually(t, 60*time.Second, "rest", func() bool {
+		return b.count(`SELECT count(*) FROM broker.operations WHERE state IN ('pending', 'in progress')`) == 0 &&
+			b.count(`SELECT count(*) FROM broker.bindings WHERE made_at IS NULL OR revoked_at IS NOT NULL`) == 0
+	})
+	if n := b.count(`SELECT count(*) FROM broker.runtimes r LEFT JOIN broker.instances i ON i.id = r.instance_id
+			WHERE r.state <> broker.runtime_state(r.instance_id, i.deleted_at IS NOT NULL)`); n != 0 {
+		t.Errorf("the list is wrong about %d runtimes", n)
+	}
+	if n := b.count(`SELECT count(*) FROM broker.updates u JOIN broker.operations o ON o.id = u.operation_id WHERE o.state = 'succeeded'`); n != 0 {
+		t.Errorf("%d updates have succeeded and are not in their instances", n)
+	}
+	if n := b.count(`SELECT count(*) FROM broker.bindings`); n != len(r.has()) {
+		t.Errorf("%d bindings, and %d accesses: %v", n, len(r.has()), r.has())
+	}
+	for line := range strings.SplitSeq(b.log.String(), "\n") {
+		if strings.Contains(line, "deadlock") || strings.Contains(line, "level=ERROR") {
+			t.Error(line)
+		}
 	}
 }
