@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,7 +104,22 @@ func givenUp(step string, calls int) rehearsal.Hook {
 			killed = true
 			return &rehearsal.Fault{KillAfter: calls}, false
 		}
-		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
+		// Those that have hours are not waited for: an operator cancels the operation.
+		return &rehearsal.Fault{Status: http.StatusInternalServerError, Cancel: strings.Contains(c.Step, "Runtime")}, false
+	}
+}
+
+// cancelled lets a step do as many calls, and then the operation is cancelled.
+func cancelled(step string, calls int) rehearsal.Hook {
+	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+		if c.Step != step {
+			return nil, false
+		}
+		f := rehearsal.Fault{KillAfter: calls, Cancel: true}
+		if calls == 0 {
+			f.Status = http.StatusInternalServerError
+		}
+		return &f, false
 	}
 }
 
@@ -124,7 +140,10 @@ func TestADeprovisioningRemovesWhatAnUnfinishedProvisioningHasLeft(t *testing.T)
 					for k := range n + 1 {
 						t.Run(fmt.Sprint(step, " after call ", k), func(t *testing.T) {
 							s := begin(t, kyma1)
-							s.do(rehearsal.On(event.Provision, plan), givenUp(step, k))
+							run := s.do(rehearsal.On(event.Provision, plan), cancelled(step, k))
+							if state := run.Status().State; state != event.Cancelled {
+								t.Fatalf("the provisioning is %s", state)
+							}
 							s.succeed(rehearsal.On(event.Deprovision, plan))
 							if plan.Name == "own_cluster" && held(s.w)["control-plane/Secret"] < gone["control-plane/Secret"] {
 								return // it did not come to the Secret, which stays in the customer's cluster

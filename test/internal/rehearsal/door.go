@@ -25,6 +25,8 @@ type Fault struct {
 	// KillAfter lets the systems do as many calls, and then the process of the worker is gone: the answer of the last one is
 	// not read, and the result is lost. 0 means never.
 	KillAfter int
+	// Cancel asks to end the operation before the result of the step arrives.
+	Cancel bool
 }
 
 // door stands in front of the landscape, between it and the workers: it notes their calls and can spoil them.

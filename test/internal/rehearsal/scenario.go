@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"regexp"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -44,10 +45,16 @@ func Credentials() map[string]any {
 	}}
 }
 
+// builtIn are the processes without overlays. They never change.
+var builtIn = sync.OnceValues(func() (process.Set, error) { return process.Load(processes.FS) })
+
 // Processes are the built-in processes with overlays.
 func Processes(t testing.TB, overlays ...fs.FS) process.Set {
 	t.Helper()
-	set, err := process.Load(processes.FS, overlays...)
+	set, err := builtIn()
+	if len(overlays) > 0 {
+		set, err = process.Load(processes.FS, overlays...)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

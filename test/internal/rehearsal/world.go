@@ -214,6 +214,11 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertes
 		executed.ExecuteBefore = w.Now().Add(silence)
 	}
 	w.door.arm(f, kill)
+	if f != nil && f.Cancel {
+		if err := run.Cancel("not wanted any more", w.Now()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	result = worker.Execute(ctx, step, worker.Execution{
 		Command: executed, Worker: event.Worker{Name: name, Version: "test"}, Memory: m, Now: w.Now,
 		Claim: func(_ context.Context, q event.CredentialsRequest) (json.RawMessage, error) {
