@@ -130,3 +130,26 @@ func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
 		}
 	}
 }
+
+// facts/osb.md section 3, order of checks: a platform that cannot wait is told so first, whatever runs.
+func TestAPlatformThatCannotWaitIsToldSoWhateverRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.hold(true)
+	update := func(what string) {
+		t.Helper()
+		a := b.send(http.MethodPatch, "/v2/service_instances/i", change(parameters(map[string]any{"autoScalerMax": 9})))
+		if a.status != http.StatusUnprocessableEntity || a.text("error") != "AsyncRequired" {
+			t.Errorf("%s: status %d %s", what, a.status, a.raw)
+		}
+	}
+	update("nothing")
+	b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 9})))
+	update("an update")
+	b.hold(false)
+	b.ended("i", b.last("i", "").text("operation"), "succeeded")
+	b.hold(true)
+	b.accepted(b.delete("i"))
+	update("a deprovisioning")
+}

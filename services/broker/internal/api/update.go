@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -96,6 +97,10 @@ type updating struct {
 func (u *updating) run(ctx context.Context, tx *store.Tx) (outcome, error) {
 	i, newest, err := lockLive(ctx, tx, u.req.InstanceID)
 	if err != nil {
+		e, refused := errors.AsType[*osb.Error](err)
+		if refused && e.Status == http.StatusUnprocessableEntity && !u.req.AcceptsIncomplete {
+			return outcome{}, osb.AsyncRequired() // before what only a later request can change
+		}
 		return outcome{}, err
 	}
 	changed, err := u.check(i)
