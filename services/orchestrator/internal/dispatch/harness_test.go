@@ -40,6 +40,13 @@ stages:
     steps:
       - {name: One, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 10m}}
       - {name: Two, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 10m}}
+`)}, "deprovision.yaml": {Data: []byte(`
+operation: deprovision
+timeout: 1h
+stages:
+  - name: remove
+    steps:
+      - {name: One, worker: alpha}
 `)}}
 
 // bundle is a bus and a database, with nobody who consumes but the test.
@@ -211,10 +218,20 @@ func count(c prometheus.Counter) int { return int(testutil.ToFloat64(c)) }
 // request publishes requests for updates of the instances, and lets the orchestrator take them in.
 func (b *bundle) request(o *orchestrator, instances ...string) []string {
 	b.t.Helper()
-	ids := make([]string, len(instances))
-	messages := make([]bus.Message, len(instances))
+	operations := make([]event.Operation, len(instances))
 	for i, instance := range instances {
-		op := event.Operation{ID: uuid.Must(uuid.NewV7()).String(), Type: event.Update, InstanceID: instance, Plan: event.Plan{ID: "p", Name: "p"}}
+		operations[i] = event.Operation{Type: event.Update, InstanceID: instance}
+	}
+	return b.requestAll(o, operations...)
+}
+
+// requestAll publishes requests, and lets the orchestrator take them in as one batch.
+func (b *bundle) requestAll(o *orchestrator, operations ...event.Operation) []string {
+	b.t.Helper()
+	ids := make([]string, len(operations))
+	messages := make([]bus.Message, len(operations))
+	for i, op := range operations {
+		op.ID, op.Plan = uuid.Must(uuid.NewV7()).String(), event.Plan{ID: "p", Name: "p"}
 		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, epoch, event.OperationRequested{Operation: op, RequestedAt: epoch})
 		if err != nil {
 			b.t.Fatal(err)
@@ -224,7 +241,7 @@ func (b *bundle) request(o *orchestrator, instances ...string) []string {
 	if err := b.bus.Publish(b.t.Context(), messages...); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := o.Requests(b.t.Context(), b.take(b.requests, len(instances))); err != nil {
+	if err := o.Requests(b.t.Context(), b.take(b.requests, len(operations))); err != nil {
 		b.t.Fatal(err)
 	}
 	return ids

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -41,9 +43,17 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error 
 		}
 		orders = append(orders, order{delivery: delivery, request: request, process: p, trace: traceOf(delivery.Event)})
 	}
+	held := map[string]bool{} // instances of which a request was given back: what follows must not overtake it
 	for len(orders) > 0 {
 		var wave []order
 		wave, orders = firstPerInstance(orders)
+		wave = slices.DeleteFunc(wave, func(o order) bool {
+			behind := held[o.request.Operation.InstanceID]
+			if behind {
+				d.refuse(ctx, &o, errBehind)
+			}
+			return behind
+		})
 		err := d.takeIn(ctx, wave)
 		if err == nil {
 			continue
@@ -51,6 +61,7 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error 
 		if away(ctx, err) {
 			// One by one they would only wait one after the other.
 			for i := range wave {
+				held[wave[i].request.Operation.InstanceID] = true
 				d.refuse(ctx, &wave[i], err)
 			}
 			continue
@@ -59,12 +70,45 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error 
 			d.log.Warn("batch of requests failed and is taken apart", "requests", len(wave), "err", err)
 		}
 		for i := range wave {
-			if err := d.takeIn(ctx, wave[i:i+1]); err != nil {
+			if err := d.takeInPatiently(ctx, wave[i:i+1]); err != nil {
+				held[wave[i].request.Operation.InstanceID] = passing(ctx, err)
 				d.refuse(ctx, &wave[i], err)
 			}
 		}
 	}
 	return nil
+}
+
+// errBehind holds a request back that follows one which comes again.
+var errBehind = fmt.Errorf("an earlier request for the instance comes again first: %w", store.ErrConflict)
+
+const (
+	// attempts is how often a request is taken in that meets others at the same rows; the pause between doubles from firstPause on.
+	attempts   = 7
+	firstPause = 5 * time.Millisecond
+)
+
+// takeInPatiently waits a little for others who hold the rows: a request that is given back is overtaken by those that come
+// meanwhile.
+func (d *Dispatcher) takeInPatiently(ctx context.Context, orders []order) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pause := firstPause
+	var err error
+	for range attempts {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		err = d.takeIn(ctx, orders)
+		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		timer.Reset(pause)
+		pause *= 2
+	}
+	return err
 }
 
 // firstPerInstance splits orders into the first of each instance, and the others: one transaction takes in one request of an

@@ -1,0 +1,46 @@
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// An unsuspension that overtakes the suspension before it is cancelled by it, or ends without a runtime.
+func TestARequestDoesNotOvertakeOneThatComesAgain(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	running := b.request(o, "i-1")[0]
+	// Somebody else is at its row for a while.
+	tx, err := b.db.BeginTxx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, running); err != nil {
+		t.Fatal(err)
+	}
+	ids := b.requestAll(o,
+		event.Operation{Type: event.Deprovision, InstanceID: "i-1", Temporary: true}, event.Operation{Type: event.Update, InstanceID: "i-1"},
+		event.Operation{Type: event.Update, InstanceID: "i-2"})
+	arrived := func() []string {
+		var order []string
+		if err := b.db.Select(&order, `SELECT id::text FROM orchestrator.operations ORDER BY arrived`); err != nil {
+			t.Fatal(err)
+		}
+		return order
+	}
+	if diff := cmp.Diff([]string{running, ids[2]}, arrived()); diff != "" {
+		t.Errorf("arrived while the row is locked (-want +got):\n%s", diff)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Requests(t.Context(), b.take(b.requests, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{running, ids[2], ids[0], ids[1]}, arrived()); diff != "" {
+		t.Errorf("arrived afterwards (-want +got):\n%s", diff)
+	}
+}
