@@ -18,7 +18,7 @@ func Every(ctx context.Context, d time.Duration, log *slog.Logger, what string, 
 		case <-tick.C:
 		}
 		if err := f(ctx); err != nil && ctx.Err() == nil {
-			log.Warn(what+" failed, trying again", "err", err)
+			log.Warn("background work failed, trying again", "work", what, "err", err)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestWhatFailsIsCalledAgainUntilTheEnd(t *testing.T) {
 	if err != nil || calls != 3 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
-	if n := strings.Count(log.String(), "sweep failed, trying again"); n != 2 {
+	if n := strings.Count(log.String(), "background work failed, trying again\" work=sweep"); n != 2 {
 		t.Errorf("%d failures in the log, want 2:\n%s", n, log.String())
 	}
 }
