@@ -36,7 +36,7 @@ func (b *Binding) Usable(now time.Time) bool {
 }
 
 // Claimed tells whether somebody is working on the binding's access.
-func (b *Binding) Claimed(now time.Time) bool { return now.Before(b.ClaimedUntil) }
+func (b *Binding) Claimed(now time.Time) bool { return b.Claim != "" && now.Before(b.ClaimedUntil) }
 
 type bindingRow struct {
 	InstanceID   string       `db:"instance_id"`
@@ -132,7 +132,7 @@ func (t *Tx) Binding(ctx context.Context, instanceID, id string) (*Binding, erro
 func (t *Tx) OtherBindings(ctx context.Context, instanceID, id string, now time.Time) (int, error) {
 	var n int
 	err := t.tx.GetContext(ctx, &n, `SELECT count(*) FROM broker.bindings WHERE instance_id = $1 AND id <> $2
-		AND revoked_at IS NULL AND expires_at > $3 AND (made_at IS NOT NULL OR claimed_until > $3)`, instanceID, id, now)
+		AND revoked_at IS NULL AND expires_at > $3 AND (made_at IS NOT NULL OR claim <> '' AND claimed_until > $3)`, instanceID, id, now)
 	return n, wrap(ctx, "count bindings", err)
 }
 
@@ -167,7 +167,7 @@ func (t *Tx) RevokeBinding(ctx context.Context, b *Binding, now time.Time) error
 // caller holds the lock of the instance. A binding that is being made is revoked too: it is not finished then.
 func (t *Tx) RevokeBindings(ctx context.Context, instanceID string, now time.Time) error {
 	_, err := t.tx.ExecContext(ctx, `UPDATE broker.bindings SET revoked_at = $2, sealed = '',
-			due_at = CASE WHEN claimed_until > $2 THEN due_at ELSE $2 END
+			due_at = CASE WHEN claim <> '' AND claimed_until > $2 THEN due_at ELSE $2 END
 		WHERE instance_id = $1 AND revoked_at IS NULL`, instanceID, now)
 	return wrap(ctx, "revoke bindings", err)
 }
@@ -229,7 +229,7 @@ func (s *Store) ClaimDueBindings(ctx context.Context, claim string, now, until, 
 	// Index bindings_due.
 	err := s.db.SelectContext(ctx, &rows, `UPDATE broker.bindings b SET revoked_at = coalesce(b.revoked_at, $2), sealed = '',
 			claim = $1, claimed_until = $3, due_at = $4
-		FROM (SELECT instance_id, id FROM broker.bindings WHERE due_at <= $2 AND claimed_until <= $2
+		FROM (SELECT instance_id, id FROM broker.bindings WHERE due_at <= $2 AND (claim = '' OR claimed_until <= $2)
 			ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED) v
 		WHERE b.instance_id = v.instance_id AND b.id = v.id
 		RETURNING b.instance_id, b.id, b.subscription, b.runtime_id, b.expiration_seconds, b.predecessor, b.created_at,

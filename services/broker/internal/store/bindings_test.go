@@ -45,3 +45,32 @@ func TestABindingIsRemovedWhileItsInstanceIsLocked(t *testing.T) {
 		t.Errorf("%d bindings are left, %v", left, err)
 	}
 }
+
+// Brokers have clocks of their own, and a request may have read its clock long before its transaction comes to the row.
+func TestABindingIsRevokedAlthoughItWasMadeLaterByAnotherClock(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	i := sample("i")
+	record(t, s, i, did{kind: event.Provision, state: event.Succeeded})
+	at := time.Unix(4000, 0)
+	b := &Binding{
+		InstanceID: "i", ID: "b", Expiration: time.Hour, CreatedAt: at, Claim: "c", ClaimedUntil: at.Add(time.Minute),
+		DueAt: at.Add(time.Minute), MadeAt: at.Add(2 * time.Second), ExpiresAt: at.Add(time.Hour), Sealed: "s",
+	}
+	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.ReserveBinding(ctx, b) })
+	if wanted, err := s.FinishBinding(t.Context(), b); err != nil || !wanted {
+		t.Fatalf("not finished: %t, %v", wanted, err)
+	}
+	in(t, s, func(ctx context.Context, tx *Tx) error {
+		made, err := tx.Binding(ctx, "i", "b")
+		if err == nil && made.Claimed(at) {
+			t.Error("somebody still seems to work on it")
+		}
+		return err
+	})
+	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.RevokeBindings(ctx, "i", at) })
+	due, err := s.ClaimDueBindings(t.Context(), "d", at.Add(time.Second), at.Add(time.Minute), at.Add(time.Minute), 10)
+	if err != nil || len(due) != 1 {
+		t.Errorf("%d bindings are due, %v", len(due), err)
+	}
+}
