@@ -165,3 +165,20 @@ func TestCommandOfAnOldDeprovisioningDoesNotRemoveANewInstance(t *testing.T) {
 		t.Errorf("status %d %s", a.status, a.raw)
 	}
 }
+
+// The release before this one kept no saved data of instances: without it nobody could bind them, or log on.
+func TestInstancesOfAnEarlierReleaseGetTheirRuntime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.provisioned("j")
+	b.stop()
+	b.exec(`UPDATE broker.instances SET details = NULL, details_seq = 0, runtime_id = ''`)
+	b.exec(`UPDATE broker.runtimes SET runtime_id = ''`)
+	b.start()
+	testkit.Eventually(t, 10*time.Second, "the runtimes", func() bool {
+		return b.count(`SELECT count(*) FROM broker.instances i JOIN broker.runtimes r ON r.instance_id = i.id
+			WHERE i.runtime_id = 'runtime-of-' || i.id AND r.runtime_id = i.runtime_id AND i.details IS NOT NULL`) == 2
+	})
+	equal(t, "state", "succeeded", b.last("i", "").text("state"))
+}

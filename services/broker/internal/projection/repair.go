@@ -2,8 +2,10 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -17,6 +19,7 @@ type Ledger interface {
 	Silent(ctx context.Context, since time.Time, after int64, limit int) (ids []string, next int64, err error)
 	Heard(ctx context.Context, operationIDs []string, at time.Time) error
 	Unpublish(ctx context.Context, operationIDs []string, at time.Time) error
+	WithoutDetails(ctx context.Context, after string, limit int) (operationIDs []string, last string, err error)
 }
 
 // Asker asks the orchestrator.
@@ -38,6 +41,9 @@ type Repair struct {
 	log    *slog.Logger
 	now    func() time.Time
 	after  int64
+	// caughtUp tells that catchUp has come to its end, and reached the instance up to which it has come.
+	caughtUp bool
+	reached  string
 }
 
 // NewRepair makes a repair; Run makes it work.
@@ -50,7 +56,40 @@ const batch = 500
 
 // Run repairs until ctx ends.
 func (r *Repair) Run(ctx context.Context) error {
-	return service.Every(ctx, r.cfg.Every, r.log, "repair of operations", r.Once)
+	return service.Every(ctx, r.cfg.Every, r.log, "repair of operations", func(ctx context.Context) error {
+		return errors.Join(r.Once(ctx), r.catchUp(ctx))
+	})
+}
+
+// catchUp asks for the saved data of one batch of instances that have none, once after each start: those that an earlier release
+// has made, which did not keep it, would have no runtime until their next operation.
+func (r *Repair) catchUp(ctx context.Context) error {
+	if r.caughtUp {
+		return nil
+	}
+	ids, last, err := r.ledger.WithoutDetails(ctx, r.reached, batch)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		r.caughtUp = true
+		return nil
+	}
+	var answer event.OperationsAnswer
+	if err := r.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
+		return fmt.Errorf("ask for the saved data of %d instances: %w", len(ids), err)
+	}
+	var changes []instance.Change
+	for _, s := range answer.Operations {
+		if slices.Contains(ids, s.OperationID) {
+			changes = append(changes, instance.Status(s))
+		}
+	}
+	if err := r.ledger.Apply(ctx, changes, r.now()); err != nil {
+		return err
+	}
+	r.reached = last
+	return nil
 }
 
 // Once asks about one batch of silent operations; the next call goes on behind it. A request that the orchestrator does

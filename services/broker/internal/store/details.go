@@ -32,7 +32,8 @@ func (t *Tx) applyDetails(ctx context.Context, changes []instance.Change) error 
 		return nil
 	}
 	// Primary keys. An old fact finds its operation elsewhere, and is passed over.
-	_, err := t.tx.ExecContext(ctx, `UPDATE broker.instances i SET
+	var touched []string
+	err := t.tx.SelectContext(ctx, &touched, `UPDATE broker.instances i SET
 			details_seq = v.seq, details = nullif(v.details, '')::json, runtime_id = v.runtime_id
 		FROM (SELECT DISTINCT ON (o.instance_id) o.instance_id, o.seq,
 				CASE WHEN o.type = 'deprovision' AND u.complete = 1 THEN '' ELSE u.details END AS details,
@@ -43,9 +44,10 @@ func (t *Tx) applyDetails(ctx context.Context, changes []instance.Change) error 
 			JOIN broker.operations o ON o.id = u.id
 			WHERE o.state = u.state AND o.cursor = u.cursor AND (u.details <> '' OR o.type = 'deprovision')
 			ORDER BY o.instance_id, o.seq DESC) v
-		WHERE i.id = v.instance_id AND v.seq >= i.details_seq`,
+		WHERE i.id = v.instance_id AND v.seq >= i.details_seq RETURNING i.id`,
 		postgres.Array(ids), postgres.Array(states), postgres.Array(cursors), postgres.Array(details),
 		postgres.Array(runtimes), postgres.Array(complete))
+	t.touch(touched...)
 	return wrap(ctx, "apply details", err)
 }
 

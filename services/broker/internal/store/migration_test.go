@@ -62,13 +62,14 @@ func first(t testing.TB) *Store {
 			`{"name":"n","shootName":"shoot","shootDomain":"d","provider":"azure","region":"eastus"}`, time.Unix(1000, 0))
 		exec(t, s, `INSERT INTO broker.credentials VALUES ($1, 'service-manager', 'v1.k1.sealed')`, i)
 	}
-	for id, did := range map[string][2]string{
-		"ready-2": {"provision", "succeeded"}, "coming-2": {"provision", "in progress"}, "failed-2": {"provision", "failed"},
-		"going-1": {"provision", "succeeded"}, "going-2": {"deprovision", "pending"}, "incomplete-2": {"deprovision", "succeeded"},
-		"undead-2": {"deprovision", "failed"}, "gone-1": {"provision", "succeeded"}, "gone-2": {"deprovision", "succeeded"},
+	for _, did := range [][3]string{
+		{"ready-2", "provision", "succeeded"}, {"coming-2", "provision", "in progress"}, {"failed-2", "provision", "failed"},
+		{"going-1", "provision", "succeeded"}, {"going-2", "deprovision", "pending"}, {"incomplete-2", "deprovision", "succeeded"},
+		{"undead-2", "deprovision", "failed"}, {"gone-1", "provision", "succeeded"}, {"gone-2", "deprovision", "succeeded"},
 	} {
+		instanceID, _, _ := strings.Cut(did[0], "-")
 		exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, cursor, created_at, updated_at, heard_at, request)
-			VALUES ($1, $2, $3, $4, 5, $5, $5, $5, '{}')`, id, id[:strings.IndexByte(id, '-')], did[0], did[1], time.Unix(2000, 0))
+			VALUES ($1, $2, $3, $4, 5, $5, $5, $5, '{}')`, did[0], instanceID, did[1], did[2], time.Unix(2000, 0))
 	}
 	exec(t, s, `INSERT INTO broker.tombstones VALUES ('gone', now())`)
 	return s

@@ -161,6 +161,29 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 	return ids, next, nil
 }
 
+// WithoutDetails lists the newest ended operations of instances that have no saved data, at most limit, in the order of the
+// instances and behind one of them. It returns the last of these instances.
+func (s *Store) WithoutDetails(ctx context.Context, after string, limit int) (operationIDs []string, last string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var rows []struct {
+		ID       string `db:"id"`
+		Instance string `db:"instance_id"`
+	}
+	// Primary key, index operations_instance.
+	err = s.db.SelectContext(ctx, &rows, `SELECT o.id, o.instance_id FROM broker.instances i CROSS JOIN LATERAL (
+			SELECT id, instance_id FROM broker.operations
+			WHERE instance_id = i.id AND state NOT IN ('pending', 'in progress') ORDER BY seq DESC LIMIT 1) o
+		WHERE i.details_seq = 0 AND i.id > $1 ORDER BY i.id LIMIT $2`, after, limit)
+	if err != nil {
+		return nil, "", wrap(ctx, "list instances without saved data", err)
+	}
+	for _, r := range rows {
+		operationIDs, last = append(operationIDs, r.ID), r.Instance
+	}
+	return operationIDs, last, nil
+}
+
 // Heard records that the orchestrator was asked about operations, whatever it said.
 func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) error {
 	return s.exec(ctx, "mark heard",
