@@ -395,6 +395,77 @@ func TestAnOperationIsRecordedOnceAlthoughTheAnswerIsLost(t *testing.T) {
 	}
 }
 
+func TestAnOrchestrationGoesOnWhenTheDatabaseDropsItsConnections(t *testing.T) {
+	f := newFleet(t, 60)
+	f.start()
+	cuts := 0
+	f.after = func([]event.UpgradeOrder) error {
+		if cuts++; cuts%5 != 0 {
+			return nil
+		}
+		_, err := f.db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name LIKE 'keb-orchestrator%'`)
+		return err
+	}
+	id := f.upgradeAll(4)
+	if o := f.awaitOrchestration(id, "succeeded"); o.Description != "60 succeeded" {
+		t.Errorf("description: %q", o.Description)
+	}
+	if cuts < 5 {
+		t.Errorf("the broker was asked %d times: no connection was dropped", cuts)
+	}
+	f.eachOnce()
+	if n := f.mostInProgress(); n > 4 {
+		t.Errorf("%d members were in progress, want at most 4", n)
+	}
+}
+
+func TestManyMembersAreListedPageByPage(t *testing.T) {
+	const members = 10_000
+	f := newFleet(t, members)
+	f.start()
+	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "2099-01-01T00:00:00Z"}}`)
+	f.awaitStats(id, map[string]int{"pending": members})
+	seen := map[string]bool{}
+	for page := 1; len(seen) < members; page++ {
+		list := f.members(id, fmt.Sprintf("&page=%d", page))
+		if len(list) != min(1000, members-len(seen)) {
+			t.Fatalf("page %d has %d operations", page, len(list))
+		}
+		for _, m := range list {
+			if seen[m.InstanceID] {
+				t.Fatalf("%s is listed twice", m.InstanceID)
+			}
+			seen[m.InstanceID] = true
+		}
+	}
+	if list := f.members(id, "&page=11"); len(list) != 0 {
+		t.Errorf("%d operations behind the last page", len(list))
+	}
+	f.call(http.MethodPut, "/orchestrations/"+id+"/cancel", "", "", http.StatusOK, nil)
+	f.awaitOrchestration(id, "canceled")
+	f.awaitStats(id, map[string]int{"canceled": members})
+	if len(f.recorded) != 0 {
+		t.Errorf("%d operations were recorded", len(f.recorded))
+	}
+}
+
+func TestAnOrchestrationWithNothingToDoSaysSo(t *testing.T) {
+	f := newFleet(t, 3)
+	f.start()
+	for _, i := range f.instances {
+		f.refuse[i.InstanceID] = "the instance is suspended"
+	}
+	refused := f.upgradeAll(1)
+	if o := f.awaitOrchestration(refused, "succeeded"); o.Description != "3 skipped" {
+		t.Errorf("all are refused: %q", o.Description)
+	}
+	nobody := f.upgrade("kyma", `{"targets": {"include": [{"planName": "trial"}]}, "strategy": {"schedule": "2020-01-01T00:00:00Z"}}`)
+	if o := f.awaitOrchestration(nobody, "succeeded"); o.Description != "no instance matches the targets" {
+		t.Errorf("none is meant: %q", o.Description)
+	}
+}
+
 func TestARefusalSkipsTheMemberAndMakesRoom(t *testing.T) {
 	f := newFleet(t, 10)
 	for i := range 9 {
