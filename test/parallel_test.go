@@ -204,3 +204,73 @@ func TestManyWhoComeUponAProvisioning(t *testing.T) {
 		}
 	}
 }
+
+func TestManyWhoSuspendAndResumeATrial(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Trial()
+	platform := sys.Platform()
+	ask := func(of func(client int) bool) func(client int) (*osbclient.Answer, error) {
+		return func(client int) (*osbclient.Answer, error) {
+			change := active(of(client))
+			change.ServiceID = harness.ServiceID
+			return platform.Update(t.Context(), o.InstanceID, change)
+		}
+	}
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	everybody := map[string]int{accepted: clients}
+
+	// Whoever wants the same gets the same; to come back waits until all is gone.
+	sys.Fault("provisioner", hanging)
+	suspension := wantAnswers(t, sys, 1, everybody, ask(func(int) bool { return false }))
+	back := wantAnswers(t, sys, 2, everybody, ask(func(int) bool { return true }))
+	sys.Fault("provisioner", healthy)
+	sys.PollEnd(o, back, osb.StateSucceeded, limit)
+	sys.AwaitEnd(suspension, "succeeded", limit)
+	checkFootprint(t, sys, o, trialFootprint())
+	checkStatus(t, sys, o, "", "succeeded")
+
+	// When they do not agree, the last word counts.
+	answers, _ := crowd(t, ask(func(client int) bool { return client%2 == 0 }))
+	for answer := range answers {
+		if answer != accepted && answer != "200" {
+			t.Errorf("answered %s: %v", answer, answers)
+		}
+	}
+	testkit.Eventually(t, limit, "the end of all operations", func() bool {
+		return !slices.ContainsFunc(sys.Operations(), func(op harness.Operation) bool { return !op.Final() })
+	})
+	all := sys.Operations()
+	t.Logf("%v; %d operations, the newest is %s", answers, len(all), all[0].Type)
+	checkOrder(t, all)
+	sys.PollEnd(o, all[0].ID, osb.StateSucceeded, limit)
+	if all[0].Type == "provision" {
+		checkFootprint(t, sys, o, trialFootprint())
+		checkStatus(t, sys, o, "", "succeeded")
+	} else {
+		checkFootprint(t, sys, o, harness.Footprint{})
+		checkStatus(t, sys, o, "suspended", "suspended")
+		sys.PollEnd(o, sys.Update(o, active(true)), osb.StateSucceeded, limit)
+		checkFootprint(t, sys, o, trialFootprint())
+	}
+	shootOf(t, sys, o)
+	sys.PollEnd(o, sys.Deprovision(o), osb.StateSucceeded, limit)
+	checkFootprint(t, sys, o, harness.Footprint{})
+}
+
+// checkOrder wants operations of an instance, newest first, to have run one after the other in the order in which they came.
+func checkOrder(t *testing.T, operations []harness.Operation) {
+	t.Helper()
+	var later *harness.Operation
+	for i := range operations {
+		op := &operations[i]
+		if op.StartedAt.IsZero() {
+			continue // it was cancelled while it waited
+		}
+		if later != nil && later.StartedAt.Before(op.FinishedAt) {
+			t.Errorf("%s %s began at %s, before %s %s, which came first, had ended at %s",
+				later.Type, later.ID, later.StartedAt, op.Type, op.ID, op.FinishedAt)
+		}
+		later = op
+	}
+}
