@@ -162,14 +162,17 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
-// NewerTx returns the first operation of the same instance that was requested after an operation and not cancelled; empty when
-// there is none. The instance must be locked. It relies on operations_instance.
-func (s *Store) NewerTx(ctx context.Context, tx *sqlx.Tx, id, instanceID string) (string, error) {
-	var found []string
-	err := tx.SelectContext(ctx, &found, `
+// newerSQL relies on operations_instance.
+const newerSQL = `
 SELECT n.id::text FROM orchestrator.operations n
 WHERE n.instance_id = $2 AND n.state <> 'cancelled' AND n.arrived > (SELECT o.arrived FROM orchestrator.operations o WHERE o.id = $1::uuid)
-ORDER BY n.arrived LIMIT 1`, id, instanceID)
+ORDER BY n.arrived LIMIT 1`
+
+// NewerTx returns the first operation of the same instance that was requested after an operation and not cancelled; empty when
+// there is none. The instance must be locked.
+func (s *Store) NewerTx(ctx context.Context, tx *sqlx.Tx, id, instanceID string) (string, error) {
+	var found []string
+	err := tx.SelectContext(ctx, &found, newerSQL, id, instanceID)
 	if err != nil {
 		return "", fmt.Errorf("look for a newer operation: %w", err)
 	}

@@ -87,6 +87,7 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		{"inProgressSQL", inProgressSQL, []any{"update"}, []string{"operations_in_progress"}},
 		{"pendingTypesSQL", pendingTypesSQL, []any{&types}, []string{"operations_pending"}},
 		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
+		{"newerSQL", newerSQL, []any{some.Operation.ID, "i-1"}, []string{"operations_instance", "operations_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
