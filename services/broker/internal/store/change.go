@@ -156,9 +156,10 @@ func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
 		`DELETE FROM broker.instances WHERE id = $1 AND $2::timestamptz IS NOT NULL`,
 		`INSERT INTO broker.tombstones (instance_id, deleted_at) VALUES ($1, $2)
 			ON CONFLICT (instance_id) DO UPDATE SET deleted_at = excluded.deleted_at`,
-		// Index operations_instance. What is not published yet is still needed.
-		`UPDATE broker.operations SET request = NULL, extensions = '{}'
-			WHERE instance_id = $1 AND request IS NOT NULL AND published_at IS NOT NULL AND $2::timestamptz IS NOT NULL`,
+		// Index operations_instance. Whoever buries does so for the newest operation, which the orchestrator has got, so all were
+		// published; the mark of one may still be on its way.
+		`UPDATE broker.operations SET request = NULL, extensions = '{}', published_at = coalesce(published_at, $2)
+			WHERE instance_id = $1 AND request IS NOT NULL`,
 	} {
 		if _, err := t.tx.ExecContext(ctx, statement, instanceID, at); err != nil {
 			return wrap(ctx, "bury instance", err)

@@ -63,9 +63,15 @@ func first(t testing.TB) *Store {
 		exec(t, s, `INSERT INTO broker.credentials VALUES ($1, 'service-manager', 'v1.k1.sealed')`, i)
 	}
 	for _, did := range [][3]string{
-		{"ready-2", "provision", "succeeded"}, {"coming-2", "provision", "in progress"}, {"failed-2", "provision", "failed"},
-		{"going-1", "provision", "succeeded"}, {"going-2", "deprovision", "pending"}, {"incomplete-2", "deprovision", "succeeded"},
-		{"undead-2", "deprovision", "failed"}, {"gone-1", "provision", "succeeded"}, {"gone-2", "deprovision", "succeeded"},
+		{"ready-2", "provision", "succeeded"},
+		{"coming-2", "provision", "in progress"},
+		{"failed-2", "provision", "failed"},
+		{"going-1", "provision", "succeeded"},
+		{"going-2", "deprovision", "pending"},
+		{"incomplete-2", "deprovision", "succeeded"},
+		{"undead-2", "deprovision", "failed"},
+		{"gone-1", "provision", "succeeded"},
+		{"gone-2", "deprovision", "succeeded"},
 	} {
 		instanceID, _, _ := strings.Cut(did[0], "-")
 		exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, cursor, created_at, updated_at, heard_at, request)

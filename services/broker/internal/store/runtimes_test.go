@@ -528,3 +528,22 @@ func BenchmarkRuntimes(b *testing.B) {
 		})
 	}
 }
+
+// A request is marked published a moment after the orchestrator has got it, which may be after all of its work.
+func TestThePersonIsForgottenAlsoBeforeThePublicationIsMarked(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	record(t, s, sample("i"), did{kind: event.Provision, state: event.Succeeded}, did{kind: event.Deprovision, state: event.InProgress})
+	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.Bury(ctx, "i", time.Unix(4000, 0)) })
+	if err := s.Published(t.Context(), []string{"i-1", "i-2"}, time.Unix(5000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	var left, waiting int
+	err := s.db.Get(&left, `SELECT count(*) FROM broker.operations o WHERE o::text LIKE '%user@example.org%'`)
+	if err != nil || left != 0 {
+		t.Errorf("%d operations tell of the person, %v", left, err)
+	}
+	if err := s.db.Get(&waiting, `SELECT count(*) FROM broker.operations WHERE published_at IS NULL`); err != nil || waiting != 0 {
+		t.Errorf("%d operations wait to be published, %v", waiting, err)
+	}
+}
