@@ -140,7 +140,7 @@ func checkKyma1(t *testing.T, sys *harness.System, o *harness.Order) {
 
 func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1, "testdata/short-budgets"}})
+	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1, "testdata/short-edp-budget"}})
 	o := harness.Trial()
 	there := sys.Holds()
 	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
