@@ -43,6 +43,7 @@ func (cleanup) Describe() worker.Description {
 			{System: system, Operation: "list serviceinstances"},
 			{System: system, Operation: "delete serviceinstances"},
 			{System: system, Operation: "patch serviceinstances"},
+			{System: system, Operation: "delete secrets"},
 		},
 	}
 }
@@ -76,6 +77,12 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 		}
 		if left > 0 {
 			return worker.Wait(op, s.cfg.RetryInterval, fmt.Sprintf("%d %s are being deleted", left, kind.Resource))
+		}
+	}
+	// A cluster that is not ours lives on, and must not keep the credentials.
+	if op.Plan.Name == provisioner.PlanOwnCluster {
+		if err := runtime.Delete(ctx, kube.Secrets, secretNamespace, secretName); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, err)
 		}
 	}
 	log.Info("service bindings and instances are gone", "soft", soft)
