@@ -178,8 +178,14 @@ func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
 func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
-	owner, _, _ := ownerProcess(t, dir)
-	defer kill(t, owner)
+	owner, serverPID, _ := ownerProcess(t, dir)
+	t.Cleanup(func() {
+		kill(t, owner)
+		// The server goes with its parent, and until all of it has gone it writes into the folder that is to be removed.
+		for inspect(serverPID, dir) == processOurServer || os.RemoveAll(dir) != nil {
+			time.Sleep(pollEvery)
+		}
+	})
 	_, err := Start(testContext(t), Config{DataDir: dir})
 	inUse, ok := errors.AsType[*InUseError](err)
 	if !ok {
