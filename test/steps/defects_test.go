@@ -258,6 +258,36 @@ func TestAnUpdateGoesOnAfterARestartInTheMiddle(t *testing.T) {
 	}
 }
 
+// 9.
+func TestAnExpiredTokenLosesNothingOfTheCall(t *testing.T) {
+	t.Parallel()
+	s := scenario(t, "provision")
+	usual, _ := rehearsal.Play(t, s, nil)
+	const creation = 2 // the first call looks for the evaluation
+	w, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+		if c.Step == "AVS_Create_Internal_Eval_Step" {
+			return &rehearsal.Fault{Status: http.StatusUnauthorized, Only: creation}, false
+		}
+		return nil, false
+	})
+	for _, x := range run.Executions {
+		if x.Command.Step == "AVS_Create_Internal_Eval_Step" && (x.Command.StepAttempt > 1 || len(x.Calls) != creation+1) {
+			t.Errorf("attempt %d made the calls %v, want the creation twice in one attempt", x.Command.StepAttempt, x.Calls)
+		}
+	}
+	names := func(w *rehearsal.World) (names []string) {
+		for _, o := range w.Objects("avs") {
+			name, _ := o["name"].(string)
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got, want := names(w), names(usual); !slices.Equal(got, want) || got[0] == "" {
+		t.Errorf("evaluations %q, want %q", got, want)
+	}
+}
+
 // 17: a route that only one side knows shows as a call that no simulator serves.
 func TestEveryCallIsServed(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,8 @@ type Fault struct {
 	Status int
 	// Garbage answers every call with 200 and a page that is no answer.
 	Garbage bool
+	// Only spoils one call of the execution, counted from 1; 0 spoils all.
+	Only int
 	// Silent answers no call.
 	Silent bool
 	// KillAfter lets the systems do as many calls, and then the process of the worker is gone: the answer of the last one is
@@ -61,6 +63,9 @@ func (d *door) note(c worker.Call) (f Fault, nth int, kill context.CancelFunc) {
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, c)
 	if d.fault == nil {
+		return Fault{}, len(d.calls), nil
+	}
+	if d.fault.Only > 0 && d.fault.Only != len(d.calls) {
 		return Fault{}, len(d.calls), nil
 	}
 	return *d.fault, len(d.calls), d.kill
