@@ -183,7 +183,7 @@ func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
 		kill(t, owner)
 		// The server goes with its parent, and until all of it has gone it writes into the folder that is to be removed.
 		for inspect(serverPID, dir) == processOurServer || os.RemoveAll(dir) != nil {
-			time.Sleep(pollEvery)
+			<-time.After(pollEvery)
 		}
 	})
 	_, err := Start(testContext(t), Config{DataDir: dir})
