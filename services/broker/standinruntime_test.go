@@ -121,8 +121,9 @@ func (r *runtimes) bind(ctx context.Context, question []byte) (any, error) {
 			ExpiresAt:  time.Now().Add(time.Duration(q.ExpirationSeconds) * time.Second).Truncate(time.Second),
 		}
 	})
-	if lost {
+	if lost { // the asker may wait a moment longer than it has said
 		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	return a, nil
 }
@@ -139,6 +140,7 @@ func (r *runtimes) unbind(ctx context.Context, question []byte) (any, error) {
 	r.set(func() { delete(r.access, q.Runtime.InstanceID+"/"+q.BindingID) })
 	if lost {
 		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	return event.UnbindAnswer{}, nil
 }
