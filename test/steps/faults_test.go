@@ -236,8 +236,8 @@ func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step
 	case broken:
 		c.ended(t, run, step, name, c.definition(t, step).OnFailure)
 	case fine:
-		if status.State != event.Succeeded {
-			t.Errorf("%s: the operation is %s: %+v", name, status.State, status.Error)
+		if status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+			t.Errorf("%s: the operation is %s, not completed %v: %+v", name, status.State, status.NotCompleted, status.Error)
 		}
 	}
 	for kind, n := range w.Held() {

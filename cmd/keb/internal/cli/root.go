@@ -154,9 +154,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return usageError("%s needs %s; see keb %s --help", cmd.Name(), strings.Join(names[len(args):], " and "), cmd.Name())
+			return usageError("%s needs %s; see %s --help", cmd.Name(), strings.Join(names[len(args):], " and "), cmd.CommandPath())
 		case len(args) > len(names):
-			return usageError("%s: unexpected argument %q; see keb %s --help", cmd.Name(), args[len(names)], cmd.Name())
+			return usageError("%s: unexpected argument %q; see %s --help", cmd.Name(), args[len(names)], cmd.CommandPath())
 		}
 		return nil
 	}

@@ -137,10 +137,7 @@ func (a *API) body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool
 func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 	var f store.OrchestrationFilter
 	var err error
-	if f.State, err = parseState(r.URL.Query(), orchestration.States()); err == nil {
-		f.Limit, f.Offset, err = parsePage(r.URL.Query())
-	}
-	if err != nil {
+	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), orchestration.States()); err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
@@ -154,6 +151,15 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 		out.Data = append(out.Data, viewOrchestration(o))
 	}
 	a.write(w, http.StatusOK, out)
+}
+
+// parseList reads which page of a list is wanted, of which state.
+func parseList(q url.Values, allowed []orchestration.State) (state orchestration.State, limit, offset int, err error) {
+	if state, err = parseState(q, allowed); err != nil {
+		return "", 0, 0, err
+	}
+	limit, offset, err = parsePage(q)
+	return state, limit, offset, err
 }
 
 func parseState(q url.Values, allowed []orchestration.State) (orchestration.State, error) {
@@ -201,10 +207,7 @@ func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
 func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 	var f store.MemberFilter
 	var err error
-	if f.State, err = parseState(r.URL.Query(), orchestration.MemberStates()); err == nil {
-		f.Limit, f.Offset, err = parsePage(r.URL.Query())
-	}
-	if err != nil {
+	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), orchestration.MemberStates()); err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
