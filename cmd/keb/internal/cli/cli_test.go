@@ -99,9 +99,9 @@ func TestWrongCallsAreOneLineAndCodeTwo(t *testing.T) {
 		"no id":              {[]string{"watch"}, "watch needs the id of an operation; see keb watch --help"},
 		"too many arguments": {[]string{"operation", "a", "b"}, `operation: unexpected argument "b"; see keb operation --help`},
 		"too many arguments for a nested command": {[]string{"process", "check", "a"}, `check: unexpected argument "a"; see keb process check --help`},
-		"no file":            {[]string{"provision"}, "provision needs -f FILE; see examples/requests"},
-		"too often":          {[]string{"watch", "a", "--every", "1ms"}, "--every must be at least 50ms"},
-		"bad duration":       {[]string{"watch", "a", "--every", "soon"}, `invalid argument "soon" for "--every" flag: time: invalid duration "soon"`},
+		"no file":      {[]string{"provision"}, "provision needs -f FILE; see examples/requests"},
+		"too often":    {[]string{"watch", "a", "--every", "1ms"}, "--every must be at least 50ms"},
+		"bad duration": {[]string{"watch", "a", "--every", "soon"}, `invalid argument "soon" for "--every" flag: time: invalid duration "soon"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
