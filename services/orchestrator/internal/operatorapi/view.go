@@ -122,7 +122,8 @@ func (a *API) view(r *store.Row, p *process.Process, running string) operation {
 // waitingFor says why an operation is not moving.
 func (a *API) waitingFor(r *store.Row, p *process.Process, running string) string {
 	switch {
-	case r.Status == event.Pending && running != "":
+	// Read a moment after the row, the operation in progress may be this one: until then it waited for its admission.
+	case r.Status == event.Pending && running != "" && running != r.Operation.ID:
 		return "instance busy with operation " + running
 	case r.Status == event.Pending:
 		return "admission"

@@ -1,0 +1,25 @@
+package operatorapi
+
+import (
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// The row and the operation in progress on its instance are read one after the other: an operation that starts in between
+// must not be shown as waiting for itself.
+func TestAPendingOperationNeverWaitsForItself(t *testing.T) {
+	t.Parallel()
+	for running, want := range map[string]string{
+		"":       "admission",
+		"itself": "admission",
+		"other":  "instance busy with operation other",
+	} {
+		r := &store.Row{}
+		r.Operation.ID, r.Status = "itself", event.Pending
+		if got := new(API).waitingFor(r, nil, running); got != want {
+			t.Errorf("with %q in progress it waits for %q, want %q", running, got, want)
+		}
+	}
+}
