@@ -1,0 +1,8 @@
+// Package v1alpha1 is the API of BTP Manager: the BtpOperator, its states, and the reasons for them.
+//
+// +kubebuilder:object:generate=true
+// +groupName=operator.kyma-project.io
+package v1alpha1
+
+//go:generate go tool controller-gen object paths=.
+//go:generate go tool controller-gen crd:generateEmbeddedObjectMeta=false paths=. output:crd:dir=../../../../deploy/helm/btp-manager/templates

@@ -1,0 +1,69 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ConditionReady is the type of the one condition of a BtpOperator.
+const ConditionReady = "Ready"
+
+// Reason is why a BtpOperator is in its state.
+type Reason string
+
+// The reasons (facts/btp-manager.md 1). Reasons says what each means.
+const (
+	ReasonReconcileSucceeded          Reason = "ReconcileSucceeded"
+	ReasonInitialized                 Reason = "Initialized"
+	ReasonProcessing                  Reason = "Processing"
+	ReasonUpdated                     Reason = "Updated"
+	ReasonCredentialsNamespaceChanged Reason = "CredentialsNamespaceChanged"
+	ReasonClusterIDChanged            Reason = "ClusterIdChanged"
+	ReasonHardDeleting                Reason = "HardDeleting"
+	ReasonSoftDeleting                Reason = "SoftDeleting"
+	ReasonNotCleaned                  Reason = "ServiceInstancesAndBindingsNotCleaned"
+	ReasonOlderCRExists               Reason = "OlderCRExists"
+	ReasonMissingSecret               Reason = "MissingSecret"
+	ReasonInvalidSecret               Reason = "InvalidSecret"
+	ReasonChartInstallFailed          Reason = "ChartInstallFailed"
+	ReasonConsistencyCheckFailed      Reason = "ConsistencyCheckFailed"
+	ReasonResourceRemovalFailed       Reason = "ResourceRemovalFailed"
+)
+
+// Meaning is what a reason stands for. A reason has one state and one condition status.
+type Meaning struct {
+	Reason Reason
+	State  State
+	Status metav1.ConditionStatus
+	// Means is a sentence for the user.
+	Means string
+}
+
+// Reasons lists every reason. docs/btp-manager-states.md is generated from it.
+func Reasons() []Meaning {
+	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
+	return []Meaning{
+		{ReasonReconcileSucceeded, StateReady, yes, "The operand is there as its chart says, and ready."},
+		{ReasonInitialized, StateProcessing, no, "The operand is being provisioned."},
+		{ReasonProcessing, StateProcessing, no, "The BtpOperator that led is gone, and this one leads now."},
+		{ReasonUpdated, StateProcessing, no, "What stood in the way has changed, and the operand is provisioned again."},
+		{ReasonCredentialsNamespaceChanged, StateProcessing, no, "The operand's credentials move to another namespace."},
+		{ReasonClusterIDChanged, StateProcessing, no, "The operand gets another cluster ID."},
+		{ReasonNotCleaned, StateWarning, no, "The deletion waits until no service instance and no service binding is left, or for the label force-delete."},
+		{ReasonHardDeleting, StateDeleting, no, "Service bindings, then service instances, are being deleted, and the operand cleans up the remote side."},
+		{ReasonSoftDeleting, StateDeleting, no, "The hard delete failed or ran out of time: finalizers are taken off what is left."},
+		{ReasonOlderCRExists, StateError, no, "An older BtpOperator leads. The message names it."},
+		{ReasonMissingSecret, StateError, no, "The Secret with the credentials does not exist."},
+		{ReasonInvalidSecret, StateError, no, "The Secret with the credentials lacks keys or values. The message names them."},
+		{ReasonChartInstallFailed, StateError, no, "The chart could not be rendered or applied, or its objects were not ready in time. The message names the object."},
+		{ReasonConsistencyCheckFailed, StateError, no, "What the chart made could not be compared with the chart or restored."},
+		{ReasonResourceRemovalFailed, StateError, no, "What the chart made could not be removed. It is tried again."},
+	}
+}
+
+// Meaning looks a reason up. It answers false for one that is not in Reasons.
+func (r Reason) Meaning() (Meaning, bool) {
+	for _, m := range Reasons() {
+		if m.Reason == r {
+			return m, true
+		}
+	}
+	return Meaning{}, false
+}

@@ -1,0 +1,129 @@
+// Package kubetest gives tests a real kube-apiserver with its etcd. `make envtest` builds both.
+package kubetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// assets is where `make envtest` puts the servers, and the variable that names another folder.
+const assets = "KUBEBUILDER_ASSETS"
+
+// crd is the definition of the BtpOperator, in the repository.
+const crd = "deploy/helm/btp-manager/templates/operator.kyma-project.io_btpoperators.yaml"
+
+// Shared is one cluster for all tests of a package, started by the first that asks for it:
+//
+//	var shared kubetest.Shared
+//
+//	func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+type Shared struct {
+	once    sync.Once
+	cluster *Cluster
+	err     error
+}
+
+// Main runs the tests of a package and stops the cluster that they used.
+func (s *Shared) Main(m *testing.M) int {
+	code := m.Run()
+	if s.cluster != nil {
+		if err := s.cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// Cluster returns the cluster. It skips the test where there is no kube-apiserver, and fails it when KUBEBUILDER_ASSETS
+// promises one.
+func (s *Shared) Cluster(t testing.TB) *Cluster {
+	t.Helper()
+	if folder() == "" {
+		t.Skip("no kube-apiserver: run `make envtest` first")
+	}
+	s.once.Do(func() { s.cluster, s.err = Start() })
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.cluster
+}
+
+// Cluster is a kube-apiserver with its etcd, without controllers and nodes.
+type Cluster struct {
+	// Config connects with all rights.
+	Config *rest.Config
+	// Environment is what runs it.
+	Environment *envtest.Environment
+}
+
+// Start starts a cluster that knows the BtpOperator.
+func Start() (*Cluster, error) {
+	dir := folder()
+	if dir == "" {
+		return nil, errors.New("no kube-apiserver: run `make envtest` first")
+	}
+	env := &envtest.Environment{
+		BinaryAssetsDirectory: dir,
+		CRDInstallOptions:     envtest.CRDInstallOptions{Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true},
+	}
+	cfg, err := env.Start()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start kube-apiserver and etcd: %w", err), env.Stop())
+	}
+	// Tests make many calls at once; the limits of a client are not what they test.
+	cfg.QPS, cfg.Burst = -1, 0
+	return &Cluster{Config: cfg, Environment: env}, nil
+}
+
+// Stop stops the cluster.
+func (c *Cluster) Stop() error {
+	if err := c.Environment.Stop(); err != nil {
+		return fmt.Errorf("stop kube-apiserver and etcd: %w", err)
+	}
+	return nil
+}
+
+// Client returns a client that reads without a cache.
+func (c *Cluster) Client(t testing.TB, opts client.Options) client.Client {
+	t.Helper()
+	cl, err := client.New(c.Config, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl
+}
+
+// folder is where the servers are, or empty.
+func folder() string {
+	if dir := os.Getenv(assets); dir != "" {
+		return dir
+	}
+	dir := filepath.Join(root(), ".keb", "kube")
+	if _, err := os.Stat(filepath.Join(dir, "kube-apiserver")); err != nil {
+		return ""
+	}
+	return dir
+}
+
+// root is the folder of the repository.
+func root() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir
+		}
+	}
+	return ""
+}
