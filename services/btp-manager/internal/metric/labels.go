@@ -6,22 +6,14 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// Outcome is how a pass over a BtpOperator ended.
-type Outcome string
-
-// The outcomes of a pass.
+// The outcomes of a pass over a BtpOperator.
 const (
-	// Settled means that nothing is to be done until something changes or its interval is over.
-	Settled Outcome = "settled"
-	// Continues means that the next pass goes on with what this one began.
-	Continues Outcome = "continues"
-	// Conflict means that somebody else had changed the object first; the pass is repeated.
-	Conflict Outcome = "conflict"
-	// Failed means that the pass ended with an error and is repeated.
-	Failed Outcome = "failed"
+	outcomeDone     = "done"
+	outcomeConflict = "conflict"
+	outcomeFailed   = "failed"
 )
 
-func outcomes() []Outcome { return []Outcome{Settled, Continues, Conflict, Failed} }
+func outcomes() []string { return []string{outcomeDone, outcomeConflict, outcomeFailed} }
 
 // Mode is a way to delete service instances and bindings.
 type Mode string

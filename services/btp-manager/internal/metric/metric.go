@@ -47,9 +47,9 @@ func New(cfg Config, r prometheus.Registerer) (*Metrics, error) {
 		btpOperators: gauges("btpoperators",
 			"BtpOperators by state and reason, as the leading replica sees them.", "state", "reason"),
 		since: gauges("btpoperator_since_timestamp_seconds",
-			"Since when the BtpOperator that waits longest in a state has been asked to go or, before that, ready or not ready; 0 without one.",
+			"Since when the BtpOperator that waits longest is deprovisioned, asked to go or else ready or not ready; 0 without one.",
 			"state", "reason"),
-		reconciles: counters("reconciles_total", "Passes over a BtpOperator, by outcome.", "outcome"),
+		reconciles: counters("reconciles_total", "Passes over a BtpOperator, by outcome; a conflict means that somebody else had changed an object first.", "outcome"),
 		reconcileDuration: histograms("reconcile_duration_seconds",
 			"How long a pass over a BtpOperator took, by the state in which it began.",
 			prometheus.ExponentialBuckets(0.005, 2.5, 11), // 5 ms to 48 s: a pass never waits for the cluster to change
@@ -120,7 +120,7 @@ func (m *Metrics) create(cfg Config) {
 		m.reconcileDuration.WithLabelValues(s)
 	}
 	for _, o := range outcomes() {
-		m.reconciles.WithLabelValues(string(o))
+		m.reconciles.WithLabelValues(o)
 	}
 	for _, mode := range modes() {
 		m.deprovisioning.WithLabelValues(string(mode))

@@ -1,6 +1,8 @@
 package metric_test
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
@@ -75,6 +79,10 @@ func btpOperator(state v1alpha1.State, reason v1alpha1.Reason, since, deleted in
 	return b
 }
 
+func conflict() error {
+	return fmt.Errorf("write the status: %w", apierrors.NewConflict(schema.GroupResource{Resource: "btpoperators"}, "a", nil))
+}
+
 func TestMetricsTellWhatHappened(t *testing.T) {
 	t.Parallel()
 	m, r := setup(t)
@@ -119,14 +127,23 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 			"btpoperators{reason=other,state=other}":                                     2,
 			"btpoperator_since_timestamp_seconds{reason=other,state=other}":              100,
 		}},
-		{"a pass over a new one", func() { m.Reconciled("", metric.Continues, time.Second) }, map[string]float64{
-			"reconciles_total{outcome=continues}": 1, "reconcile_duration_seconds{state=none}": 1,
+		{"what is being deprovisioned counts from there", func() {
+			b := btpOperator(deleting, v1alpha1.ReasonHardDeleting, 300, 700)
+			b.Status.Deprovisioning = &v1alpha1.Deprovisioning{StartedAt: metav1.Unix(800, 0)}
+			m.BtpOperators([]v1alpha1.BtpOperator{b})
+		}, map[string]float64{
+			"btpoperators{reason=other,state=other}":                                  0,
+			"btpoperator_since_timestamp_seconds{reason=other,state=other}":           0,
+			"btpoperator_since_timestamp_seconds{reason=HardDeleting,state=Deleting}": 800,
 		}},
-		{"a failed pass over a broken one", func() { m.Reconciled(failed, metric.Failed, time.Second) }, map[string]float64{
+		{"a pass over a new one", func() { m.Reconciled("", time.Second, nil) }, map[string]float64{
+			"reconciles_total{outcome=done}": 1, "reconcile_duration_seconds{state=none}": 1,
+		}},
+		{"a failed pass over a broken one", func() { m.Reconciled(failed, time.Second, errors.New("no answer")) }, map[string]float64{
 			"reconciles_total{outcome=failed}": 1, "reconcile_duration_seconds{state=Error}": 1,
 		}},
-		{"a pass in a state that nobody knows", func() { m.Reconciled("Odd", metric.Settled, time.Second) }, map[string]float64{
-			"reconciles_total{outcome=settled}": 1, "reconcile_duration_seconds{state=other}": 1,
+		{"a pass in a state that nobody knows", func() { m.Reconciled("Odd", time.Second, conflict()) }, map[string]float64{
+			"reconciles_total{outcome=conflict}": 1, "reconcile_duration_seconds{state=other}": 1,
 		}},
 		{"provisioned", func() { m.Provisioned(time.Minute) }, map[string]float64{"provisioning_duration_seconds{}": 1}},
 		{"some are left", func() { m.Left(3, 2) }, map[string]float64{"service_instances_left{}": 3, "service_bindings_left{}": 2}},
@@ -173,8 +190,8 @@ func TestEveryCombinationExistsFromTheStart(t *testing.T) {
 	got := changed(t, r, func() {
 		for _, meaning := range v1alpha1.Reasons() {
 			m.BtpOperators([]v1alpha1.BtpOperator{btpOperator(meaning.State, meaning.Reason, 300, 0)})
-			for _, o := range []metric.Outcome{metric.Settled, metric.Continues, metric.Conflict, metric.Failed, "odd"} {
-				m.Reconciled(meaning.State, o, 0)
+			for _, err := range []error{nil, conflict(), errors.New("no answer")} {
+				m.Reconciled(meaning.State, 0, err)
 			}
 		}
 		m.BtpOperators(nil)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
@@ -30,8 +31,8 @@ func (m *Metrics) BtpOperators(all []v1alpha1.BtpOperator) {
 	}
 }
 
-// stands tells where a BtpOperator stands, and since when: since its deletion was asked for or, before that, since it became
-// ready or ceased to be.
+// stands tells where a BtpOperator stands, and since when: since its deprovisioning began, since its deletion was asked for, or
+// since it became ready or ceased to be, the first of these that there is.
 func stands(b *v1alpha1.BtpOperator, known []standing) (standing, time.Time) {
 	at, since := standing{none, none}, b.CreationTimestamp.Time
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); c != nil {
@@ -42,19 +43,30 @@ func stands(b *v1alpha1.BtpOperator, known []standing) (standing, time.Time) {
 	if !slices.Contains(known, at) {
 		at = standing{other, other}
 	}
-	if !b.DeletionTimestamp.IsZero() {
+	switch d := b.Status.Deprovisioning; {
+	case d != nil && !d.StartedAt.IsZero():
+		since = d.StartedAt.Time
+	case !b.DeletionTimestamp.IsZero():
 		since = b.DeletionTimestamp.Time
 	}
 	return at, since
 }
 
-// Reconciled counts a pass over a BtpOperator that was in a state when the pass began.
-func (m *Metrics) Reconciled(state v1alpha1.State, how Outcome, took time.Duration) {
+// Reconciled counts a pass over a BtpOperator that was in a state when the pass began, and how long it took. It is told by
+// err whether the pass did what it was to do, or was overtaken by a change of somebody else's, or failed.
+func (m *Metrics) Reconciled(state v1alpha1.State, took time.Duration, err error) {
 	s := string(state)
 	if s == "" {
 		s = none
 	}
-	m.reconciles.WithLabelValues(bounded(how, outcomes(), Failed)).Inc()
+	how := outcomeDone
+	switch {
+	case apierrors.IsConflict(err):
+		how = outcomeConflict
+	case err != nil:
+		how = outcomeFailed
+	}
+	m.reconciles.WithLabelValues(how).Inc()
 	m.reconcileDuration.WithLabelValues(bounded(s, states(), other)).Observe(took.Seconds())
 }
 
