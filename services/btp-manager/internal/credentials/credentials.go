@@ -1,0 +1,119 @@
+// Package credentials reads the Secret sap-btp-manager, which the broker writes into the cluster: how to reach the Service
+// Manager, and who the cluster is to it (facts/btp-manager.md 2.3).
+package credentials
+
+import (
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// SecretName is the name of the Secret unless a setting says otherwise.
+const SecretName = "sap-btp-manager" //nolint:gosec // the name of a Secret is no secret
+
+// The keys of the Secret. All but KeyNamespace are required, with a value (facts/btp-manager.md 2.3).
+const (
+	KeyClientID     = "clientid"
+	KeyClientSecret = "clientsecret"
+	KeySMURL        = "sm_url"
+	KeyTokenURL     = "tokenurl"
+	KeyClusterID    = "cluster_id"
+	KeyNamespace    = "credentials_namespace"
+)
+
+// Other keys that the operand's chart has a value for.
+const (
+	keyTokenURLSuffix = "tokenurlsuffix"
+	keyTLSCert        = "tls.crt"
+	keyTLSKey         = "tls.key"
+)
+
+// SkipLabel on the Secret, with the value "true", says that its user keeps it and the broker must not (facts/btp-manager.md 9).
+const SkipLabel = "kyma-project.io/skip-reconciliation"
+
+// Credentials is what the Secret holds. However it is printed, logged or marshalled, it shows the cluster's ID and the namespace
+// and no credential.
+type Credentials struct {
+	// ClientID and ClientSecret are those of the Service Manager's client.
+	ClientID, ClientSecret string
+	// SMURL is the address of the Service Manager.
+	SMURL string
+	// TokenURL is the address that gives tokens, without the path.
+	TokenURL string
+	// ClusterID is the cluster's ID at the Service Manager.
+	ClusterID string
+	// Namespace is where the operand keeps its credentials. Empty: the chart's namespace.
+	Namespace string
+	// Extra holds the other keys of the Secret, for the operand's Secret. Nil without any.
+	Extra map[string][]byte
+}
+
+// Skipped tells whether the user keeps the Secret and the broker leaves it alone.
+func Skipped(s *corev1.Secret) bool { return s.Labels[SkipLabel] == "true" }
+
+// Values are the chart's values for the credentials:
+//
+//	cluster.id
+//	manager.management_namespace                          only with a namespace
+//	manager.secret.{clientid,clientsecret,sm_url,tokenurl}
+//	manager.secret.tokenurlsuffix, manager.secret.tls.{crt,key}  only when the Secret has them
+//	manager.secret.extra                                  the other keys, each with its value in base64; only with any
+func (c Credentials) Values() map[string]any {
+	secret := map[string]any{
+		KeyClientID:     c.ClientID,
+		KeyClientSecret: c.ClientSecret,
+		KeySMURL:        c.SMURL,
+		KeyTokenURL:     c.TokenURL,
+	}
+	tls, extra := map[string]any{}, map[string]any{}
+	for key, value := range c.Extra {
+		switch key {
+		case keyTokenURLSuffix:
+			secret[keyTokenURLSuffix] = string(value)
+		case keyTLSCert:
+			tls["crt"] = string(value)
+		case keyTLSKey:
+			tls["key"] = string(value)
+		default:
+			extra[key] = base64.StdEncoding.EncodeToString(value)
+		}
+	}
+	if len(tls) > 0 {
+		secret["tls"] = tls
+	}
+	if len(extra) > 0 {
+		secret["extra"] = extra
+	}
+	manager := map[string]any{"secret": secret}
+	if c.Namespace != "" {
+		manager["management_namespace"] = c.Namespace
+	}
+	return map[string]any{
+		"manager": manager,
+		"cluster": map[string]any{"id": c.ClusterID},
+	}
+}
+
+// String names the cluster, the namespace and the extra keys, and no credential.
+func (c Credentials) String() string {
+	return fmt.Sprintf("credentials of cluster %q (namespace %q, extra keys %q)", c.ClusterID, c.Namespace, slices.Sorted(maps.Keys(c.Extra)))
+}
+
+// GoString is String.
+func (c Credentials) GoString() string { return c.String() }
+
+// Format writes String for every verb: some verbs print the fields of a struct that has only String.
+func (c Credentials) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.String())) }
+
+// LogValue implements slog.LogValuer with String.
+func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalLog implements logr.Marshaler with String.
+func (c Credentials) MarshalLog() any { return c.String() }
+
+// MarshalText implements encoding.TextMarshaler with String, for JSON and YAML.
+func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
