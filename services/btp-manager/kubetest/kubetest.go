@@ -26,6 +26,9 @@ const crd = "deploy/helm/btp-manager/templates/operator.kyma-project.io_btpopera
 //
 //	func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 type Shared struct {
+	// Options are those of Start.
+	Options []Option
+
 	once    sync.Once
 	cluster *Cluster
 	err     error
@@ -50,7 +53,7 @@ func (s *Shared) Cluster(t testing.TB) *Cluster {
 	if folder() == "" {
 		t.Skip("no kube-apiserver: run `make envtest` first")
 	}
-	s.once.Do(func() { s.cluster, s.err = Start() })
+	s.once.Do(func() { s.cluster, s.err = Start(s.Options...) })
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
@@ -63,33 +66,49 @@ type Cluster struct {
 	Config *rest.Config
 	// Environment is what runs it.
 	Environment *envtest.Environment
+
+	// dir holds what the cluster keeps in files: its audit log, the kubeconfig of its administrator.
+	dir   string
+	audit *audit
 }
+
+// Option changes how a cluster is started.
+type Option func(*Cluster) error
 
 // Start starts a cluster that knows the BtpOperator.
-func Start() (*Cluster, error) {
-	dir := folder()
-	if dir == "" {
+func Start(opts ...Option) (*Cluster, error) {
+	servers := folder()
+	if servers == "" {
 		return nil, errors.New("no kube-apiserver: run `make envtest` first")
 	}
-	env := &envtest.Environment{
-		BinaryAssetsDirectory: dir,
-		CRDInstallOptions:     envtest.CRDInstallOptions{Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true},
-	}
-	cfg, err := env.Start()
+	dir, err := os.MkdirTemp("", "kubetest-")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start kube-apiserver and etcd: %w", err), env.Stop())
+		return nil, fmt.Errorf("start a cluster: %w", err)
+	}
+	c := &Cluster{dir: dir, Environment: &envtest.Environment{
+		BinaryAssetsDirectory: servers,
+		CRDInstallOptions:     envtest.CRDInstallOptions{Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true},
+	}}
+	for _, o := range opts {
+		if err := o(c); err != nil {
+			return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), os.RemoveAll(dir))
+		}
+	}
+	if c.Config, err = c.Environment.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start kube-apiserver and etcd: %w", err), c.Stop())
 	}
 	// Tests make many calls at once; the limits of a client are not what they test.
-	cfg.QPS, cfg.Burst = -1, 0
-	return &Cluster{Config: cfg, Environment: env}, nil
+	c.Config.QPS, c.Config.Burst = -1, 0
+	return c, nil
 }
 
-// Stop stops the cluster.
+// Stop stops the cluster and removes its files.
 func (c *Cluster) Stop() error {
-	if err := c.Environment.Stop(); err != nil {
-		return fmt.Errorf("stop kube-apiserver and etcd: %w", err)
+	err := c.Environment.Stop()
+	if err != nil {
+		err = fmt.Errorf("stop kube-apiserver and etcd: %w", err)
 	}
-	return nil
+	return errors.Join(err, os.RemoveAll(c.dir))
 }
 
 // Client returns a client that reads without a cache.

@@ -5,12 +5,15 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-var shared kubetest.Shared
+const watched = "somebody-watched"
+
+var shared = kubetest.Shared{Options: []kubetest.Option{kubetest.Audit(watched)}}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
@@ -19,4 +22,14 @@ func TestAClusterHasItsNamespaces(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// namespace makes one for this test alone.
+func namespace(t *testing.T, c client.Client) string {
+	t.Helper()
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kubetest-"}}
+	if err := c.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	return n.Name
 }

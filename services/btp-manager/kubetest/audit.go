@@ -1,0 +1,112 @@
+package kubetest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// marks is a namespace that does not exist. Reading from it leaves a mark in the audit log.
+const marks = "kubetest-audit-marks"
+
+// audit is the log of what some users did.
+type audit struct {
+	path  string
+	marks atomic.Int64
+}
+
+// Audit has the kube-apiserver write down each call of these users, for Cluster.Audit: who, which verb, which object, which
+// answer, and no content. A user's name is what Cluster.As was given, or system:serviceaccount:<namespace>:<name>.
+func Audit(users ...string) Option {
+	return func(c *Cluster) error {
+		policy := auditv1.Policy{
+			TypeMeta: metav1.TypeMeta{APIVersion: auditv1.SchemeGroupVersion.String(), Kind: "Policy"},
+			Rules: []auditv1.PolicyRule{
+				{Level: auditv1.LevelMetadata, Namespaces: []string{marks}},
+				{Level: auditv1.LevelMetadata, Users: users},
+				{Level: auditv1.LevelNone},
+			},
+			// What counts is the answer; a call that is still going on (a watch) counts from its first.
+			OmitStages: []auditv1.Stage{auditv1.StageRequestReceived},
+		}
+		if len(users) == 0 {
+			return errors.New("an audit log needs users: without one it would hold what everybody does")
+		}
+		content, err := yaml.Marshal(policy)
+		if err != nil {
+			return fmt.Errorf("audit policy: %w", err)
+		}
+		file := filepath.Join(c.dir, "audit-policy.yaml")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			return fmt.Errorf("audit policy: %w", err)
+		}
+		c.audit = &audit{path: filepath.Join(c.dir, "audit.log")}
+		c.Environment.ControlPlane.GetAPIServer().Configure().
+			Append("audit-policy-file", file).
+			Append("audit-log-path", c.audit.path)
+		return nil
+	}
+}
+
+// Audit returns what the users named at the start of the cluster did until now, in the order of the log. A finished call has
+// the stage ResponseComplete; a watch has ResponseStarted as well, from its beginning. Take the number of events before
+// a test's action to look only at what came after.
+func (c *Cluster) Audit(t testing.TB) []auditv1.Event {
+	t.Helper()
+	if c.audit == nil {
+		t.Fatal("this cluster has no audit log: start it with kubetest.Audit")
+	}
+	// The log is written after the answer. What happened before a mark is surely in the log when the mark is.
+	mark := client.ObjectKey{Namespace: marks, Name: fmt.Sprintf("mark-%d", c.audit.marks.Add(1))}
+	if err := client.IgnoreNotFound(c.Client(t, client.Options{}).Get(t.Context(), mark, &corev1.ConfigMap{})); err != nil {
+		t.Fatal(err)
+	}
+	var events []auditv1.Event
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		var err error
+		events, err = readAudit(c.audit.path)
+		return slices.ContainsFunc(events, func(e auditv1.Event) bool { return isMark(e) && e.ObjectRef.Name == mark.Name }), err
+	})
+	if err != nil {
+		t.Fatalf("read the audit log: %v", err)
+	}
+	return slices.DeleteFunc(events, isMark)
+}
+
+func isMark(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Namespace == marks }
+
+// readAudit reads the complete lines of a log that is being written.
+func readAudit(path string) ([]auditv1.Event, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	complete := content[:strings.LastIndexByte(string(content), '\n')+1]
+	var events []auditv1.Event
+	lines := bufio.NewScanner(strings.NewReader(string(complete)))
+	lines.Buffer(nil, len(complete)+1)
+	for lines.Scan() {
+		var e auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, lines.Err()
+}

@@ -1,0 +1,37 @@
+package kubetest
+
+import (
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// As returns how this user connects, with a client certificate. The user may do what RBAC allows it: without a binding that
+// is no more than any user may, which is to look at the API's discovery.
+func (c *Cluster) As(t testing.TB, user string, groups ...string) *rest.Config {
+	t.Helper()
+	u, err := c.Environment.AddUser(envtest.User{Name: user, Groups: groups}, rest.CopyConfig(c.Config))
+	if err != nil {
+		t.Fatalf("add the user %s: %v", user, err)
+	}
+	return u.Config()
+}
+
+// ServiceAccountConfig returns how the pods of a ServiceAccount connect: with a token that is good for an hour and for as
+// long as the ServiceAccount exists. RBAC is in force.
+func (c *Cluster) ServiceAccountConfig(t testing.TB, namespace, name string) *rest.Config {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	request := &authenticationv1.TokenRequest{}
+	if err := c.Client(t, client.Options{}).SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatalf("get a token for the ServiceAccount %s/%s: %v", namespace, name, err)
+	}
+	cfg := rest.AnonymousClientConfig(c.Config)
+	cfg.BearerToken = request.Status.Token
+	return cfg
+}
