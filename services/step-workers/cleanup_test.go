@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
@@ -14,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// customer puts a service instance and a binding of it into the runtime.
-func (w *world) customer(op workertest.Operation, finalizers ...any) {
+// runtimeKubeconfig is how the runtime of op is reached.
+func (w *world) runtimeKubeconfig(op workertest.Operation) string {
 	w.t.Helper()
 	d := saved[provisioner.Details](w.t, op, provisioner.Name)
 	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
@@ -26,29 +27,40 @@ func (w *world) customer(op workertest.Operation, finalizers ...any) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	runtime, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
+	return status.Configuration.Kubeconfig
+}
+
+// runtime is a client of the runtime of op.
+func (w *world) runtime(op workertest.Operation) *kube.Client {
+	w.t.Helper()
+	runtime, err := kube.FromKubeconfig("runtime", []byte(w.runtimeKubeconfig(op)), 0, extclient.Deps{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(runtime.Close)
-	for _, o := range []struct {
-		kind string
-		in   func(*unstructured.Unstructured) error
-	}{
-		{"ServiceInstance", func(u *unstructured.Unstructured) error {
-			return runtime.Create(w.t.Context(), kube.ServiceInstances, u)
-		}},
-		{"ServiceBinding", func(u *unstructured.Unstructured) error {
-			return runtime.Create(w.t.Context(), kube.ServiceBindings, u)
-		}},
+	return runtime
+}
+
+// customer puts a service instance and a binding of it into the runtime.
+func (w *world) customer(op workertest.Operation, finalizers ...any) {
+	w.t.Helper()
+	w.customerHas(op, "db", finalizers...)
+}
+
+func (w *world) customerHas(op workertest.Operation, name string, finalizers ...any) {
+	w.t.Helper()
+	runtime := w.runtime(op)
+	for kind, resource := range map[string]schema.GroupVersionResource{
+		"ServiceInstance": kube.ServiceInstances, "ServiceBinding": kube.ServiceBindings,
 	} {
-		meta := map[string]any{"name": "db", "namespace": "default"}
+		meta := map[string]any{"name": name, "namespace": "default"}
 		if len(finalizers) > 0 {
 			meta["finalizers"] = finalizers
 		}
-		if err := o.in(&unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "services.cloud.sap.com/v1", "kind": o.kind, "metadata": meta,
-		}}); err != nil {
+		err := runtime.Create(w.t.Context(), resource, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "services.cloud.sap.com/v1", "kind": kind, "metadata": meta,
+		}})
+		if err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -84,17 +96,6 @@ func TestFinalizersAreTakenAwayWhenTheOperatorDoesNotAnswer(t *testing.T) {
 	if held := w.objects(); r.Outcome != succeeded || held["runtimes/ServiceBinding"]+held["runtimes/ServiceInstance"] != 0 {
 		t.Errorf("after the time for it: %s, %+v, left %v", r.Outcome, r.Error, held)
 	}
-}
-
-func TestWrongCredentialsForTheServiceManagerNameWhatIsMissing(t *testing.T) {
-	w := newWorld(t)
-	op := w.order()
-	op.Credentials = map[string]any{"sm_operator_credentials": map[string]any{"clientid": canary, "sm_url": "x", "url": "y"}}
-	r := w.run("BTPOperatorOverrides", op)
-	if r.Outcome != failed || !strings.Contains(r.Error.Message, "clientsecret") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
-	w.noSecrets()
 }
 
 func TestClusterIDIsTheSameInEveryAttempt(t *testing.T) {

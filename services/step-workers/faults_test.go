@@ -52,7 +52,7 @@ var talks = []talk{
 	{"Send_Finished_Notification", "/spc", retry, skipped, succeeded},
 	{"Upgrade_Cluster", "/provisioner", failed, failed, retry},
 	{"BTPOperator_Cleanup", "/provisioner", retry, retry, retry},
-	{"BTPOperator_Cleanup", "/k8s/runtimes", failed, succeeded, retry},
+	{"BTPOperator_Cleanup", "/k8s/runtimes", retry, succeeded, retry},
 	{"De-provision_AVS_Evaluations", "/avs/api", failed, succeeded, succeeded},
 	{"EDP_Deregistration", "/edp/namespaces", failed, succeeded, retry},
 	{"IAS_Deregistration", "/ias", failed, failed, retry},

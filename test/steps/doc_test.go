@@ -106,10 +106,11 @@ var unseen = map[string][]string{
 	// The runtime has a cluster id of its own before the broker has given it one.
 	"btp/BTPOperatorOverrides": {"get configmaps"},
 	// An own cluster, see sequences_test.go.
-	"btp/BTPOperator_Cleanup": {"delete secrets"},
+	"btp/BTPOperator_Cleanup": {"get secrets", "delete secrets"},
+	// Somebody has put a Secret there that cannot be changed.
+	"btp/Inject_BTP_Operator_Credentials": {"delete secrets"},
 	// Somebody else changes the object between the look and the change.
-	"btp/Inject_BTP_Operator_Credentials": {"update namespaces"},
-	"lifecycle-manager/Apply_Kyma":        {"update kymas"},
+	"lifecycle-manager/Apply_Kyma": {"update kymas"},
 	// The instance is older than the saved version.
 	"kyma/Update_Init_Kyma_Version": {"get configmaps"},
 	// An upgrade that was noted and never reached the Runtime Provisioner.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -43,6 +44,7 @@ func (cleanup) Describe() worker.Description {
 			{System: system, Operation: "list serviceinstances"},
 			{System: system, Operation: "delete serviceinstances"},
 			{System: system, Operation: "patch serviceinstances"},
+			{System: system, Operation: "get secrets"},
 			{System: system, Operation: "delete secrets"},
 		},
 	}
@@ -72,8 +74,9 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 	// Bindings first: an instance that is still bound cannot be deleted.
 	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
 		left, err := s.clean(ctx, runtime, kind, soft)
+		// Also a refusal is repeated: a webhook that denies deletions may be gone soon, and the step's budget is short.
 		if err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+			return outcome.Again(op, component, s.cfg.RetryInterval, err)
 		}
 		if left > 0 {
 			return worker.Wait(op, s.cfg.RetryInterval, fmt.Sprintf("%d %s are being deleted", left, kind.Resource))
@@ -81,8 +84,8 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 	}
 	// A cluster that is not ours lives on, and must not keep the credentials.
 	if op.Plan.Name == provisioner.PlanOwnCluster {
-		if err := runtime.Delete(ctx, kube.Secrets, secretNamespace, secretName); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		if err := withdraw(ctx, runtime); err != nil {
+			return outcome.Again(op, component, s.cfg.RetryInterval, err)
 		}
 	}
 	log.Info("service bindings and instances are gone", "soft", soft)
@@ -90,33 +93,50 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 }
 
 // clean deletes all objects of a kind and returns how many are still there. A runtime that does not know the kind has
-// none.
+// none. One that cannot be deleted does not keep the others from being deleted.
 func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
 	objects, err := runtime.List(ctx, kind, "", "")
 	if kube.IsNotFound(err) {
 		return 0, nil
 	}
-	if err != nil {
+	if err != nil || len(objects) == 0 {
 		return 0, err
 	}
-	if len(objects) == 0 {
-		return 0, nil
-	}
+	var refused []error
 	for _, o := range objects {
-		if o.GetDeletionTimestamp() == nil {
-			if err := runtime.Delete(ctx, kind, o.GetNamespace(), o.GetName()); err != nil {
-				return 0, err
-			}
+		err := remove(ctx, runtime, kind, &o, soft)
+		if extclient.IsTemporary(err) {
+			return 0, err
 		}
-		if soft && len(o.GetFinalizers()) > 0 {
-			err := runtime.Patch(ctx, kind, o.GetNamespace(), o.GetName(), []byte(`{"metadata":{"finalizers":null}}`))
-			if err != nil && !kube.IsNotFound(err) {
-				return 0, err
-			}
+		if err != nil && len(refused) < maxRefused {
+			refused = append(refused, err)
 		}
+	}
+	if len(refused) > 0 {
+		return 0, errors.Join(refused...)
 	}
 	objects, err = runtime.List(ctx, kind, "", "")
 	return len(objects), err
+}
+
+// maxRefused is how many objects that cannot be deleted the error names.
+const maxRefused = 5
+
+// remove deletes an object, and with soft takes its finalizers away.
+func remove(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, o *unstructured.Unstructured, soft bool) error {
+	if o.GetDeletionTimestamp() == nil {
+		if err := runtime.Delete(ctx, kind, o.GetNamespace(), o.GetName()); err != nil {
+			return err
+		}
+	}
+	if !soft || len(o.GetFinalizers()) == 0 {
+		return nil
+	}
+	err := runtime.Patch(ctx, kind, o.GetNamespace(), o.GetName(), []byte(`{"metadata":{"finalizers":null}}`))
+	if kube.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // kubeconfig asks the Runtime Provisioner: the stage memory of the provisioning is long gone.

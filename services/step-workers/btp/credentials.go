@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -23,30 +24,54 @@ type credentials struct {
 // String keeps the credentials out of any text.
 func (credentials) String() string { return "[redacted]" }
 
-// claim gets the instance's credentials. A missing member is an error that names it.
+// claim gets the instance's credentials. A member that is missing, or a URL that is none, is an error that names it.
 func claim(ctx context.Context, op worker.Operation) (credentials, error) {
 	var c credentials
 	if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &c); err != nil {
 		return c, err
 	}
-	var missing []string
-	for name, value := range map[string]string{"clientid": c.ClientID, "clientsecret": c.ClientSecret, "sm_url": c.SMURL, "url": c.URL} {
-		if value == "" {
-			missing = append(missing, name)
-		}
-	}
-	if len(missing) > 0 {
-		return c, &incompleteError{missing: missing}
-	}
-	return c, nil
+	return c, c.check()
 }
 
-// incompleteError tells which members of the credentials are missing. Nothing but a new order can mend it.
-type incompleteError struct{ missing []string }
+// check finds what the BTP manager would refuse in the runtime, where nobody who can mend it would see it.
+func (c credentials) check() error {
+	var e incompleteError
+	for _, m := range []struct {
+		name, value string
+		isURL       bool
+	}{
+		{"clientid", c.ClientID, false},
+		{"clientsecret", c.ClientSecret, false},
+		{"sm_url", c.SMURL, true},
+		{"url", c.URL, true},
+	} {
+		switch {
+		case m.value == "":
+			e.missing = append(e.missing, m.name)
+		case m.isURL && extclient.CheckURL(m.name, m.value) != nil:
+			e.wrong = append(e.wrong, m.name)
+		}
+	}
+	if len(e.missing)+len(e.wrong) == 0 {
+		return nil
+	}
+	return &e
+}
 
-// Error names the members.
+// incompleteError tells which members of the credentials are missing, and which are no URLs. Nothing but a new order can
+// mend it.
+type incompleteError struct{ missing, wrong []string }
+
+// Error names the members, and none of their values.
 func (e *incompleteError) Error() string {
-	return "sm_operator_credentials: missing " + strings.Join(e.missing, ", ")
+	var found []string
+	if len(e.missing) > 0 {
+		found = append(found, "missing "+strings.Join(e.missing, ", "))
+	}
+	if len(e.wrong) > 0 {
+		found = append(found, "no http or https URL: "+strings.Join(e.wrong, ", "))
+	}
+	return "sm_operator_credentials: " + strings.Join(found, "; ")
 }
 
 func incomplete(err error) bool {

@@ -229,6 +229,11 @@ func (c *Client) Apply(ctx context.Context, r schema.GroupVersionResource, want 
 	if err != nil {
 		return err
 	}
+	return c.Turn(ctx, r, have, want)
+}
+
+// Turn is Apply for an object that was read: have becomes want. A change by somebody else since then is a conflict.
+func (c *Client) Turn(ctx context.Context, r schema.GroupVersionResource, have, want *unstructured.Unstructured) error {
 	if !merge(have, want) {
 		return nil
 	}

@@ -1,0 +1,270 @@
+package stepworkers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+const inject = "Inject_BTP_Operator_Credentials"
+
+// reached is a provisioning that has just got the kubeconfig of its runtime.
+func (w *world) reached() workertest.Operation {
+	w.t.Helper()
+	return w.all([]string{"Resolve_Target_Secret", "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, w.order())
+}
+
+// btpSecret is the Secret of the BTP manager in the runtime of op, with its data decoded.
+func (w *world) btpSecret(op workertest.Operation) (labels, annotations, data map[string]string) {
+	w.t.Helper()
+	s, err := w.runtime(op).Get(w.t.Context(), kube.Secrets, "kyma-system", "sap-btp-manager")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	encoded, _, err := unstructured.NestedStringMap(s.Object, "data")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data = map[string]string{}
+	for key, value := range encoded {
+		text, err := base64.StdEncoding.DecodeString(value)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		data[key] = string(text)
+	}
+	return s.GetLabels(), s.GetAnnotations(), data
+}
+
+// putBTPSecret makes a Secret of that name as a customer would, or replaces the one that is there.
+func (w *world) putBTPSecret(op workertest.Operation, labels map[string]any, more map[string]any) {
+	w.t.Helper()
+	runtime := w.runtime(op)
+	for _, o := range []*unstructured.Unstructured{
+		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kyma-system"}}},
+		{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+			"metadata": map[string]any{"name": "sap-btp-manager", "namespace": "kyma-system", "labels": labels},
+			"data":     map[string]any{"clientid": "bWluZQ==", "other": "b3RoZXI="},
+		}},
+	} {
+		resource := kube.Namespaces
+		if o.GetKind() == "Secret" {
+			resource = kube.Secrets
+			maps.Copy(o.Object, more)
+			if err := runtime.Delete(w.t.Context(), resource, "kyma-system", o.GetName()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		if err := runtime.Create(w.t.Context(), resource, o); err != nil && !kube.IsConflict(err) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// logged runs a step of the world and returns what it has logged.
+func (w *world) logged(name string, op workertest.Operation) (workertest.Result, string) {
+	w.t.Helper()
+	var text bytes.Buffer
+	step := w.steps[name]
+	w.steps[name] = heard{step, slog.New(slog.NewTextHandler(&text, nil))}
+	defer func() { w.steps[name] = step }()
+	r := w.run(name, op)
+	w.texts = append(w.texts, text.String())
+	return r, text.String()
+}
+
+// heard is a step whose log is kept.
+type heard struct {
+	worker.Step
+
+	log *slog.Logger
+}
+
+func (h heard) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	return h.Step.Run(ctx, op, h.log)
+}
+
+var brokerLabels = map[string]string{
+	"app.kubernetes.io/managed-by": "kcp-kyma-environment-broker", "app.kubernetes.io/watched-by": "kcp-kyma-environment-broker",
+}
+
+func TestCredentialsComeIntoTheRuntimeAsTheBTPManagerReadsThem(t *testing.T) {
+	w := newWorld(t)
+	op := w.reached()
+	r, log := w.logged(inject, op)
+	if r.Outcome != succeeded || strings.Contains(log, "WARN") {
+		t.Fatalf("%s, %+v, log %q", r.Outcome, r.Error, log)
+	}
+	labels, annotations, data := w.btpSecret(op)
+	id, _ := r.Details["smClusterId"].(string)
+	want := map[string]string{
+		"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",
+		"tokenurl": "https://" + canary + ".example.com", "cluster_id": id,
+	}
+	if diff := cmp.Diff(want, data); diff != "" || id == "" {
+		t.Errorf("data with the cluster id %q (-want +got):\n%s", id, diff)
+	}
+	if diff := cmp.Diff(brokerLabels, labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if annotations["Warning"] == "" {
+		t.Errorf("annotations %v do not warn", annotations)
+	}
+	// Once more it finds everything done.
+	calls := w.calls(func() { r = w.run(inject, op) })
+	if r.Outcome != succeeded || len(calls) != 1 || calls[0].method != http.MethodGet {
+		t.Errorf("repeated: %s, %+v, %d calls", r.Outcome, r.Error, len(calls))
+	}
+	w.noSecrets()
+}
+
+func TestCredentialsNeedARuntime(t *testing.T) {
+	w := newWorld(t)
+	r := w.run(inject, w.order())
+	if r.Outcome != failed || !strings.Contains(r.Error.Message, "no kubeconfig") {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestSecretOfSomebodyElseIsOverwrittenAndTheLogSaysSo(t *testing.T) {
+	for name, more := range map[string]map[string]any{
+		"as usual": nil, "of another type": {"type": "kubernetes.io/tls"}, "immutable": {"immutable": true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.reached()
+			w.putBTPSecret(op, map[string]any{"app.kubernetes.io/managed-by": "helm"}, more)
+			var r workertest.Result
+			var log string
+			calls := w.calls(func() { r, log = w.logged(inject, op) })
+			if r.Outcome != succeeded || !strings.Contains(log, "WARN") || !strings.Contains(log, "managed_by=helm") {
+				t.Fatalf("%s, %+v, log %q", r.Outcome, r.Error, log)
+			}
+			// A real server refuses to change the type, and anything of an immutable Secret.
+			if want := map[bool]string{true: "PUT", false: "DELETE"}[more == nil]; calls[1].method != want {
+				t.Errorf("the second call is %s %s, want %s", calls[1].method, calls[1].path, want)
+			}
+			labels, _, data := w.btpSecret(op)
+			if _, left := data["other"]; left || len(data) != 5 || data["clientid"] != canary+"-id" {
+				t.Errorf("it has %d keys, the customer's among them %t", len(data), left)
+			}
+			if diff := cmp.Diff(brokerLabels, labels); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+			w.noSecrets()
+		})
+	}
+}
+
+func TestSecretThatCustomersKeepThemselvesIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	op := w.reached()
+	const label = "kyma-project.io/skip-reconciliation"
+	w.putBTPSecret(op, map[string]any{label: "true"}, nil)
+	for name, run := range map[string]workertest.Operation{"provisioning": op, "update": w.update(op, "u-1")} {
+		run.Remembered = map[string][]byte{provisioner.KubeconfigKey: []byte(w.runtimeKubeconfig(op))}
+		r := w.run(inject, run)
+		if r.Outcome != skipped || !strings.Contains(r.Message, label) {
+			t.Errorf("%s: %s, %q, %+v", name, r.Outcome, r.Message, r.Error)
+		}
+		if _, _, data := w.btpSecret(op); data["clientid"] != "mine" || len(data) != 2 {
+			t.Errorf("%s: the Secret has %d keys and client id %q", name, len(data), data["clientid"])
+		}
+	}
+	// Any other value asks for nothing.
+	w.putBTPSecret(op, map[string]any{label: "false"}, nil)
+	if r := w.run(inject, op); r.Outcome != succeeded {
+		t.Errorf("%s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	if _, _, data := w.btpSecret(op); data["clientid"] != canary+"-id" {
+		t.Errorf("client id %q", data["clientid"])
+	}
+}
+
+func TestWrongCredentialsForTheServiceManagerNameWhatIsWrong(t *testing.T) {
+	w := newWorld(t)
+	reached := w.reached()
+	for name, test := range map[string]struct {
+		changes map[string]string
+		want    string
+	}{
+		"no client id":  {map[string]string{"clientid": ""}, "missing clientid"},
+		"no secret":     {map[string]string{"clientsecret": ""}, "missing clientsecret"},
+		"no sm_url":     {map[string]string{"sm_url": ""}, "missing sm_url"},
+		"no url":        {map[string]string{"url": ""}, "missing url"},
+		"nothing":       {map[string]string{"clientid": "", "clientsecret": "", "sm_url": "", "url": ""}, "missing clientid, clientsecret, sm_url, url"},
+		"text as URLs":  {map[string]string{"sm_url": canary, "url": "ftp://" + canary}, "no http or https URL: sm_url, url"},
+		"some of both":  {map[string]string{"clientid": "", "url": canary}, "missing clientid; no http or https URL: url"},
+		"a URL to part": {map[string]string{"url": "https:///" + canary}, "no http or https URL: url"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			given := map[string]string{
+				"clientid": canary, "clientsecret": canary, "sm_url": "https://sm.example.com", "url": "https://token.example.com",
+			}
+			maps.Copy(given, test.changes)
+			for _, step := range []string{"BTPOperatorOverrides", inject} {
+				op := reached
+				op.Credentials = map[string]any{event.CredentialsServiceManager: given}
+				r := w.run(step, op)
+				if r.Outcome != failed || r.Error.Message != "sm_operator_credentials: "+test.want {
+					t.Errorf("%s: %s, %+v, want %q", step, r.Outcome, r.Error, test.want)
+				}
+			}
+		})
+	}
+	if n := w.objects()["runtimes/Secret"]; n != 0 {
+		t.Errorf("%d secrets are in the runtime", n)
+	}
+	w.noSecrets()
+}
+
+// ownCluster is the runtime of op as a cluster of the customer, at the end of its instance.
+func (w *world) ownCluster(op workertest.Operation) workertest.Operation {
+	own := deprovision(op)
+	own.Plan.Name = "own_cluster"
+	own.Credentials = map[string]any{
+		event.CredentialsKubeconfig:     map[string]any{"kubeconfig": w.runtimeKubeconfig(op)},
+		event.CredentialsServiceManager: op.Credentials[event.CredentialsServiceManager],
+	}
+	return own
+}
+
+func TestOwnClusterKeepsOnlyTheCredentialsThatAreNotOurs(t *testing.T) {
+	w := newWorld(t)
+	op := w.reached()
+	for name, test := range map[string]struct {
+		labels map[string]any
+		stays  bool
+	}{
+		"ours":                     {map[string]any{"app.kubernetes.io/managed-by": "kcp-kyma-environment-broker"}, false},
+		"kept by the customer":     {map[string]any{"app.kubernetes.io/managed-by": "kcp-kyma-environment-broker", "kyma-project.io/skip-reconciliation": "true"}, true},
+		"made by the customer":     {nil, true},
+		"made by another operator": {map[string]any{"app.kubernetes.io/managed-by": "helm"}, true},
+	} {
+		w.putBTPSecret(op, test.labels, nil)
+		for range 2 {
+			if r := w.run("BTPOperator_Cleanup", w.ownCluster(op)); r.Outcome != succeeded {
+				t.Errorf("%s: %s, %+v", name, r.Outcome, r.Error)
+			}
+		}
+		if stays := w.objects()["runtimes/Secret"] == 1; stays != test.stays {
+			t.Errorf("%s: it stays %t, want %t", name, stays, test.stays)
+		}
+	}
+}
