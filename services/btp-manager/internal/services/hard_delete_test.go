@@ -1,0 +1,296 @@
+package services_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+func TestHardDeleteOfWhatNobodyHoldsIsDoneInOnePass(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db")
+	s := b.secret(ns, "access", b.order(binding, ns, "access"))
+
+	left, err := b.services.HardDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	if b.exists(s) {
+		t.Error("the Secret of the binding is still there")
+	}
+}
+
+func TestHardDeleteWaitsForTheLastBindingBeforeItTakesAnInstance(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns, other := b.namespace(), b.namespace()
+	b.order(instance, ns, "db", held)
+	b.order(binding, ns, "access", held)
+	b.order(binding, other, "access", held)
+
+	left, err := b.services.HardDelete(t.Context())
+	want(t, left, err, 1, 2)
+	for _, n := range []string{ns, other} {
+		if !b.marked(binding, n, "access") {
+			t.Errorf("the binding in %s is not being deleted", n)
+		}
+	}
+
+	b.release(t.Context(), binding, ns, "access")
+	left, err = b.services.HardDelete(t.Context())
+	want(t, left, err, 1, 1)
+	if b.marked(instance, ns, "db") {
+		t.Fatal("the instance is being deleted though a binding is left")
+	}
+
+	b.release(t.Context(), binding, other, "access")
+	left, err = b.services.HardDelete(t.Context())
+	want(t, left, err, 1, 0)
+	if !b.marked(instance, ns, "db") {
+		t.Fatal("the instance is not being deleted though no binding is left")
+	}
+
+	b.release(t.Context(), instance, ns, "db")
+	left, err = b.services.HardDelete(t.Context())
+	want(t, left, err, 0, 0)
+}
+
+func TestHardDeleteLeavesToTheOperandWhatIsBeingDeleted(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db", held)
+	s := b.secret(ns, "access", b.order(binding, ns, "access", held))
+	left, err := b.services.HardDelete(t.Context())
+	want(t, left, err, 1, 1)
+	b.requests.reset(nil)
+
+	left, err = b.services.HardDelete(t.Context())
+
+	want(t, left, err, 1, 1)
+	if n := b.requests.count()[http.MethodDelete]; n != 0 {
+		t.Errorf("%d requests to delete what is being deleted", n)
+	}
+	if !b.exists(s) {
+		t.Error("the Secret of a binding that the operand holds is gone")
+	}
+}
+
+func TestHardDeleteTakesWhatIsCreatedBetweenPasses(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	for range 2 {
+		b.order(instance, ns, "db")
+		b.order(binding, ns, "access")
+		left, err := b.services.HardDelete(t.Context())
+		want(t, left, err, 0, 0)
+	}
+}
+
+func TestADeletionIsNotStoppedByANamespaceThatTerminates(t *testing.T) {
+	deletions := map[string]func(*services.Services, context.Context) (services.Left, error){
+		"hard": (*services.Services).HardDelete,
+		"soft": (*services.Services).SoftDelete,
+	}
+	for name, del := range deletions {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, instance, binding)
+			ns := b.namespace()
+			b.order(instance, ns, "db")
+			s := b.secret(ns, "access", b.order(binding, ns, "access"))
+			if err := b.admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: meta("", "", ns).ObjectMeta}); err != nil {
+				t.Fatal(err)
+			}
+
+			left, err := del(b.services, t.Context())
+
+			want(t, left, err, 0, 0)
+			if b.exists(s) {
+				t.Error("the Secret of the binding is still there")
+			}
+		})
+	}
+}
+
+// An error of the API decides whether the deletion is given up for a soft one, is tried again, or is only late.
+func TestHardDeleteTellsARefusalFromOtherErrors(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db", held)
+	b.order(binding, ns, "access", held)
+	resource := schema.GroupResource{Group: "services.cloud.sap.com", Resource: "servicebindings"}
+	type outcome int
+	const (
+		late outcome = iota
+		refused
+		failed
+	)
+	for _, c := range []struct {
+		name string
+		err  error
+		want outcome
+	}{
+		{"forbidden", apierrors.NewForbidden(resource, "", errors.New("admission webhook denied the request")), refused},
+		{"invalid", apierrors.NewInvalid(schema.GroupKind{Group: resource.Group, Kind: binding}, "access", nil), refused},
+		{"bad request", apierrors.NewBadRequest("no"), refused},
+		{"method not supported", apierrors.NewMethodNotSupported(resource, "deletecollection"), refused},
+		{"not logged in", apierrors.NewUnauthorized("who"), failed},
+		{"internal error", apierrors.NewInternalError(errors.New("failed calling webhook")), failed},
+		{"not an answer of the API", errors.New("broken"), failed},
+		{"deadline", context.DeadlineExceeded, late},
+		{"timeout of the server", apierrors.NewTimeoutError("slow", 1), late},
+		{"server busy", apierrors.NewServerTimeout(resource, "delete", 1), late},
+		{"too many requests", apierrors.NewTooManyRequests("slow down", 1), late},
+		{"conflict", apierrors.NewConflict(resource, "access", errors.New("changed")), late},
+		{"unavailable", apierrors.NewServiceUnavailable("starting"), late},
+		{"gone meanwhile", apierrors.NewNotFound(resource, "access"), late},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
+				DeleteAllOf: func(context.Context, client.WithWatch, client.Object, ...client.DeleteAllOfOption) error {
+					return c.err
+				},
+			}), services.Config{})
+
+			left, err := s.HardDelete(t.Context())
+
+			if left.Instances != 1 || left.Bindings != 1 {
+				t.Errorf("left: %+v, want the instance and the binding", left)
+			}
+			_, isRefused := errors.AsType[*services.RefusedError](err)
+			if isRefused != (c.want == refused) || (err != nil) != (c.want != late) {
+				t.Errorf("error: %v", err)
+			}
+			if err != nil && !errors.Is(err, c.err) {
+				t.Errorf("the error %v does not wrap its cause", err)
+			}
+		})
+	}
+}
+
+func TestHardDeleteGoesOnInOtherNamespacesAfterARefusal(t *testing.T) {
+	b := setup(t, instance, binding)
+	protected, free := b.namespace(), b.namespace()
+	b.order(binding, protected, "access", held)
+	b.order(binding, free, "access", held)
+	s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
+		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
+			if new(client.DeleteAllOfOptions).ApplyOptions(opts).Namespace == protected {
+				return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("protected"))
+			}
+			return c.DeleteAllOf(ctx, o, opts...)
+		},
+	}), services.Config{})
+
+	if _, err := s.HardDelete(t.Context()); err == nil {
+		t.Error("no error of the refusal")
+	}
+
+	if b.marked(binding, protected, "access") || !b.marked(binding, free, "access") {
+		t.Error("want the deletion of the binding in the free namespace only")
+	}
+}
+
+func TestHardDeleteBearsAnAPIThatDoesNotAnswerInTime(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db")
+	b.order(binding, ns, "access")
+	s := b.with(b.client, services.Config{RequestTimeout: 2 * time.Second})
+	b.requests.reset(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodDelete {
+			return nil, nil
+		}
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+
+	left, err := s.HardDelete(t.Context())
+	want(t, left, err, 1, 1)
+
+	b.requests.reset(nil)
+	left, err = s.HardDelete(t.Context())
+	want(t, left, err, 0, 0)
+}
+
+func TestADeletionKnowsNothingWhenTheAPICannotList(t *testing.T) {
+	b := setup(t, instance, binding)
+	b.order(instance, b.namespace(), "db")
+	b.requests.reset(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet {
+			return nil, errors.New("connection lost")
+		}
+		return nil, nil
+	})
+	for name, call := range map[string]func(*services.Services, context.Context) (services.Left, error){
+		"count": (*services.Services).Count,
+		"hard":  (*services.Services).HardDelete,
+		"soft":  (*services.Services).SoftDelete,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := call(b.services, t.Context())
+			if _, refused := errors.AsType[*services.RefusedError](err); err == nil || refused {
+				t.Errorf("error: %v, want one that is no refusal", err)
+			}
+		})
+	}
+}
+
+func TestHardDeleteEndsWithItsContext(t *testing.T) {
+	b := setup(t, instance, binding)
+	b.order(binding, b.namespace(), "access")
+	ctx, cancel := context.WithCancel(t.Context())
+	b.requests.reset(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodDelete {
+			cancel()
+		}
+		return nil, nil
+	})
+	if _, err := b.services.HardDelete(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error: %v, want that the context was canceled", err)
+	}
+}
+
+func TestHardDeleteOfManyInstancesTakesFewRequests(t *testing.T) {
+	b := setup(t, instance, binding)
+	const namespaces, each = 30, 50
+	var creators sync.WaitGroup
+	for range namespaces {
+		ns := b.namespace()
+		creators.Go(func() {
+			for i := range each {
+				if err := b.admin.Create(t.Context(), object(instance, ns, numbered("db", i))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	creators.Wait()
+	if t.Failed() {
+		return
+	}
+	b.requests.reset(nil)
+
+	left, err := b.services.HardDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	counts := b.requests.count()
+	if counts[http.MethodDelete] != namespaces {
+		t.Errorf("%d requests to delete, want one for each of %d namespaces", counts[http.MethodDelete], namespaces)
+	}
+	// Bindings once, three pages of instances, instances again; the client may ask for the kinds of the API.
+	if counts[http.MethodGet] > 12 {
+		t.Errorf("%d requests to read, want a few pages", counts[http.MethodGet])
+	}
+	t.Logf("requests: %v", counts)
+}

@@ -1,0 +1,102 @@
+package services
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// maxFirst is how many objects Left names.
+	maxFirst = 5
+	// maxMessage is how many characters of an object's message Left holds.
+	maxMessage = 200
+)
+
+// Left is what a cluster still has.
+type Left struct {
+	// Instances and Bindings are the numbers of service instances and bindings in all namespaces.
+	Instances, Bindings int
+	// First names up to five of them, bindings before instances, each with what the operand says of it:
+	// "ServiceBinding namespace/name: message", without the message when it says nothing. A message is one line and is cut
+	// after 200 characters.
+	First []string
+}
+
+// None reports whether nothing is left.
+func (l Left) None() bool { return l.Instances == 0 && l.Bindings == 0 }
+
+// Count counts the service instances and bindings. An error means that their numbers are not known.
+func (s *Services) Count(ctx context.Context) (Left, error) {
+	bindings, err := s.list(ctx, binding)
+	if err != nil {
+		return Left{}, err
+	}
+	instances, err := s.list(ctx, instance)
+	if err != nil {
+		return Left{}, err
+	}
+	return s.left(ctx, bindings, instances), nil
+}
+
+func (s *Services) left(ctx context.Context, bindings, instances []item) Left {
+	l := Left{Instances: len(instances), Bindings: len(bindings)}
+	for _, some := range []struct {
+		k     kind
+		items []item
+	}{{binding, bindings}, {instance, instances}} {
+		for _, it := range some.items[:min(len(some.items), maxFirst-len(l.First))] {
+			l.First = append(l.First, s.describe(ctx, some.k, it))
+		}
+	}
+	return l
+}
+
+// describe names an object with the operand's message. When it cannot be read, the name has to do.
+func (s *Services) describe(ctx context.Context, k kind, it item) string {
+	name := fmt.Sprintf("%s %s/%s", k.name, it.namespace, it.name)
+	o := new(unstructured.Unstructured)
+	o.SetGroupVersionKind(api.WithKind(k.name))
+	err := s.call(ctx, func(ctx context.Context) error {
+		return s.deps.Client.Get(ctx, client.ObjectKey{Namespace: it.namespace, Name: it.name}, o)
+	})
+	if err != nil {
+		return name
+	}
+	if text := message(o.Object); text != "" {
+		return name + ": " + text
+	}
+	return name
+}
+
+// message is what the operand says of an object that is not as it should be (facts/btp-manager.md 4, conditions). The reasons
+// tell which conditions count: after a failed deletion, Failed says more than Succeeded.
+func message(object map[string]any) string {
+	conditions, _, _ := unstructured.NestedSlice(object, "status", "conditions")
+	for _, wanted := range []struct{ kind, status string }{{"Failed", "True"}, {"Succeeded", "False"}, {"Ready", "False"}} {
+		for _, c := range conditions {
+			condition, _ := c.(map[string]any)
+			if condition["type"] != wanted.kind || condition["status"] != wanted.status {
+				continue
+			}
+			if text, _ := condition["message"].(string); text != "" {
+				return shorten(text)
+			}
+			if reason, _ := condition["reason"].(string); reason != "" {
+				return shorten(reason)
+			}
+		}
+	}
+	return ""
+}
+
+func shorten(text string) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) > maxMessage {
+		return string(runes[:maxMessage-1]) + "…"
+	}
+	return string(runes)
+}

@@ -1,0 +1,122 @@
+package services
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// managedBy names, on a Secret, who looks after it.
+const managedBy = "app.kubernetes.io/managed-by"
+
+// secret is a Secret that goes with its binding.
+type secret struct {
+	binding types.UID
+	found   *metav1.PartialObjectMetadata
+}
+
+// deleteSecretOf deletes the Secret of a binding, when there is one.
+func (s *Services) deleteSecretOf(ctx context.Context, it item) error {
+	found, err := s.secretOf(ctx, it)
+	if err != nil || found == nil {
+		return err
+	}
+	return s.deleteSecret(ctx, found)
+}
+
+// secretOf finds the Secret of a binding: the one that spec.secretName names, or of the binding's own name. It must be owned by
+// the binding, or by nobody and looked after by nobody. It answers nil when there is none. The Secret's data is not read.
+func (s *Services) secretOf(ctx context.Context, it item) (*metav1.PartialObjectMetadata, error) {
+	b := new(unstructured.Unstructured)
+	b.SetGroupVersionKind(api.WithKind(binding.name))
+	err := s.call(ctx, func(ctx context.Context) error {
+		return s.deps.Client.Get(ctx, client.ObjectKey{Namespace: it.namespace, Name: it.name}, b)
+	})
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the binding: %w", err)
+	}
+	name, _, _ := unstructured.NestedString(b.Object, "spec", "secretName")
+	if name == "" {
+		name = it.name
+	}
+	found := new(metav1.PartialObjectMetadata)
+	found.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}
+	err = s.call(ctx, func(ctx context.Context) error {
+		return s.deps.Client.Get(ctx, client.ObjectKey{Namespace: it.namespace, Name: name}, found)
+	})
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the Secret's metadata: %w", err)
+	}
+	for _, owner := range found.OwnerReferences {
+		if owner.UID == b.GetUID() {
+			return found, nil
+		}
+	}
+	if len(found.OwnerReferences) > 0 || found.Labels[managedBy] != "" {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// deleteSecret deletes the Secret that was found, not another that has come in its place.
+func (s *Services) deleteSecret(ctx context.Context, found *metav1.PartialObjectMetadata) error {
+	err := s.call(ctx, func(ctx context.Context) error {
+		return s.deps.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID})
+	})
+	if absent(err) {
+		return nil
+	}
+	return err
+}
+
+// secretsOf finds the Secrets of the bindings that have no finalizers. They go at once when they are deleted, and with them the
+// names of their Secrets.
+func (s *Services) secretsOf(ctx context.Context, bindings []item, t *tally) []secret {
+	var free []item
+	for _, it := range bindings {
+		if !it.held {
+			free = append(free, it)
+		}
+	}
+	var (
+		mu      sync.Mutex
+		secrets []secret
+	)
+	s.each(ctx, len(free), func(ctx context.Context, i int) {
+		found, err := s.secretOf(ctx, free[i])
+		if err != nil {
+			t.add("find the Secret of ServiceBinding "+free[i].namespace+"/"+free[i].name, err)
+			return
+		}
+		if found != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			secrets = append(secrets, secret{binding: free[i].uid, found: found})
+		}
+	})
+	return secrets
+}
+
+// deleteSecrets deletes the Secrets whose bindings are gone.
+func (s *Services) deleteSecrets(ctx context.Context, secrets []secret, bindings []item, t *tally) {
+	alive := make(map[types.UID]bool, len(bindings))
+	for _, it := range bindings {
+		alive[it.uid] = true
+	}
+	s.each(ctx, len(secrets), func(ctx context.Context, i int) {
+		if found := secrets[i].found; !alive[secrets[i].binding] {
+			t.add("delete Secret "+found.Namespace+"/"+found.Name, s.deleteSecret(ctx, found))
+		}
+	})
+}
