@@ -11,6 +11,9 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
 TEST_TIMEOUT ?= 15m
 
+# Where the Kubernetes servers for the tests of btp-manager are.
+KUBE = $(CURDIR)/.keb/kube
+
 # Tools come from tools/go.mod at the versions it names, and are built once into the build cache.
 tool = $$(cd tools && GOWORK=off go tool -n $(1))
 
@@ -25,23 +28,65 @@ define each_module
 	echo "$(1): $(words $(MODULES)) modules, no problems"
 endef
 
+# The module in tools/ that a server comes from, what it is called there, and the version that go.mod names.
+module_etcd = etcd
+module_kwok = kwok
+server_module = $(or $(module_$(1)),kube)
+package_etcd = go.etcd.io/etcd/server/v3
+package_kwok = sigs.k8s.io/kwok/cmd/kwok
+server_package = $(or $(package_$(1)),k8s.io/kubernetes/cmd/$(1))
+version_etcd = go.etcd.io/etcd/server/v3
+version_kwok = sigs.k8s.io/kwok
+server_version = $$(awk '$$1 == "$(or $(version_$(1)),k8s.io/kubernetes)" { print $$2 }' tools/$(server_module)/go.mod)
+
+# Builds a server, unless the one that is there was built from the same go.mod by the same command; both are in its stamp.
+# The stamp goes first and comes last, and the binary is renamed into place: no half of one is ever taken for a server.
+# Without its version the kube-apiserver calls itself v0.0.0.
+define server
+	@set -e; version=$(server_version); minor=$${version#v*.}; flags="-s -w"; \
+	if [ $(server_module) = kube ]; then v=k8s.io/component-base/version; \
+		flags="$$flags -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}"; fi; \
+	binary="$(KUBE)/$(1)"; stamp="$(KUBE)/.$(1).stamp"; \
+	want="$$(echo "CGO_ENABLED=0 go build -ldflags '$$flags' $(server_package)"; cat tools/$(server_module)/go.mod)"; \
+	if [ -x "$$binary" ] && [ "$$want" = "$$(cat "$$stamp" 2>/dev/null)" ]; then echo "$(1) $$version is in .keb/kube"; exit; fi; \
+	echo "$(1) $$version: building it from the Go module proxy, which takes minutes the first time"; \
+	SECONDS=0; mkdir -p "$(KUBE)"; new="$$binary.$$$$"; trap 'rm -f "$$new" "$$stamp.$$$$"' EXIT; \
+	(cd tools/$(server_module) && GOWORK=off CGO_ENABLED=0 go build -ldflags "$$flags" -o "$$new" $(server_package)); \
+	rm -f "$$stamp"; mv "$$new" "$$binary"; \
+	echo "$$want" >"$$stamp.$$$$"; mv "$$stamp.$$$$" "$$stamp"; \
+	echo "$(1) $$version: built in $$SECONDS s"
+endef
+
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## start the whole system in one process and provision a sample runtime (DEMO=0: without the sample)
 	@go run ./cmd/keb up
 
 .PHONY: test
-test: ## run all tests with the race detector, against real PostgreSQL and NATS
+test: envtest ## run all tests with the race detector, against real PostgreSQL, NATS and kube-apiserver
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector";) \
 	gotestsum=$(call tool,gotestsum) && \
-	"$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: envtest
+envtest: ## build the kube-apiserver and etcd that tests run against, unless they are there
+	$(call server,etcd)
+	$(call server,kube-apiserver)
 
 .PHONY: soak
 soak: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
 	@cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./...
+
+.PHONY: e2e-btp
+e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, simulated nodes, kubectl
+	$(call server,kube-controller-manager)
+	$(call server,kube-scheduler)
+	$(call server,kubectl)
+	$(call server,kwok)
+	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest ./e2e/...
 
 .PHONY: bench
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
