@@ -83,6 +83,9 @@ type Deprovisioning struct {
 	StartedAt metav1.Time `json:"startedAt"`
 	// HardDeleteDeadline is when the hard delete gives way to the soft delete, also after a restart of BTP Manager.
 	HardDeleteDeadline metav1.Time `json:"hardDeleteDeadline"`
+	// SoftDeleted tells that the hard delete failed or ran out of time, so that the remote side may keep what was deleted here.
+	// +optional
+	SoftDeleted bool `json:"softDeleted,omitempty"`
 	// ServiceInstances is how many service instances were left when they were last counted.
 	ServiceInstances int32 `json:"serviceInstances"`
 	// ServiceBindings is how many service bindings were left when they were last counted.
