@@ -1,0 +1,83 @@
+package render
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// hook marks an object that Helm would create at a moment of its own.
+const hook = "helm.sh/hook"
+
+// decode reads the YAML documents of one rendered file. Errors name the file and the document, and hold no part of it: it may be
+// a Secret.
+func decode(name, text string) ([]*unstructured.Unstructured, error) {
+	var objs []*unstructured.Unstructured
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
+	for i := 1; ; i++ {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objs, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", name, i, err)
+		}
+		o, err := decodeOne(document)
+		if err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", name, i, err)
+		}
+		if o != nil {
+			objs = append(objs, o)
+		}
+	}
+}
+
+// decodeOne returns nil for a document that holds nothing, or a hook.
+func decodeOne(document []byte) (*unstructured.Unstructured, error) {
+	data, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return nil, fmt.Errorf("no YAML: %w", err)
+	}
+	if string(data) == "null" {
+		return nil, nil
+	}
+	if err := headed(data); err != nil {
+		return nil, err
+	}
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON(data); err != nil {
+		return nil, errors.New("no Kubernetes object") // the error itself quotes the document
+	}
+	if o.IsList() {
+		return nil, fmt.Errorf("it is a %s; write its objects one by one", o.GetKind())
+	}
+	if o.GetName() == "" {
+		return nil, fmt.Errorf("the %s has no name", o.GetKind())
+	}
+	if _, ok := o.GetAnnotations()[hook]; ok {
+		return nil, nil
+	}
+	return o, nil
+}
+
+// headed checks what makes a document an object.
+func headed(data []byte) error {
+	var head struct {
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Metadata   map[string]any `json:"metadata"`
+	}
+	if err := yaml.Unmarshal(data, &head); err != nil {
+		return errors.New("no Kubernetes object")
+	}
+	if head.APIVersion == "" || head.Kind == "" || head.Metadata == nil {
+		return errors.New("an object needs apiVersion, kind and metadata")
+	}
+	return nil
+}

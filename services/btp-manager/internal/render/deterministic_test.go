@@ -1,0 +1,95 @@
+package render_test
+
+import (
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+)
+
+func TestTheSameValuesGiveTheSameObjectsEachTime(t *testing.T) {
+	for name, v := range sets() {
+		t.Run(name, func(t *testing.T) {
+			first := renderOperand(t, v)
+			c := operand(t)
+			for range 20 {
+				again, err := c.Render(release(), v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(first, again); diff != "" {
+					t.Fatalf("the second time (-first +again):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// A reconcile and the controller of the certificates render at the same time.
+func TestAChartRendersInSeveralGoroutines(t *testing.T) {
+	c, v := operand(t), usual()
+	want := renderOperand(t, v)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			got, err := c.Render(release(), v)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			// What one caller does to its objects is nothing to another.
+			defer func() { got[0].SetName("changed") }()
+			if !reflect.DeepEqual(want, got) {
+				t.Error("a render gave other objects")
+			}
+		})
+	}
+	wg.Wait()
+	again, err := c.Render(release(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, again); diff != "" {
+		t.Errorf("callers changed the chart (-want +got):\n%s", diff)
+	}
+}
+
+func TestValuesStayAsTheyAre(t *testing.T) {
+	v := values{"a": values{"b": "mine"}, "list": []any{"x"}}
+	c, err := render.Load(tiny(map[string]string{
+		"values.yaml":      "a: {b: chart, c: chart}\nlist: []\n",
+		"templates/c.yaml": `{{- $_ := set .Values.a "b" "changed" }}` + "\n" + configMap(`{{ .Values.a.b }}{{ .Values.a.c }}`),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		objs, err := c.Render(release(), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := objs[0].Object["data"]; !reflect.DeepEqual(got, values{"x": "changedchart"}) {
+			t.Errorf("data is %v", got)
+		}
+	}
+	if diff := cmp.Diff(values{"a": values{"b": "mine"}, "list": []any{"x"}}, v); diff != "" {
+		t.Errorf("Render changed the values of its caller (-before +after):\n%s", diff)
+	}
+}
+
+func TestTheVersionIsTheCharts(t *testing.T) {
+	c, err := render.Load(tiny(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Version() != "1.2.3" {
+		t.Errorf("the version is %q", c.Version())
+	}
+	if _, err := render.Load(chart.FS()); err != nil {
+		t.Error(err)
+	}
+}

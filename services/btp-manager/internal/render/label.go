@@ -1,0 +1,65 @@
+package render
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// The labels of everything that BTP Manager makes (facts/btp-manager.md 2.4). They stand on objects and on pod templates, so
+// that the pods carry them too.
+const (
+	// ManagedByLabel tells who made an object. Its value is ManagedBy.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	// ManagedBy is the value of ManagedByLabel.
+	ManagedBy = "btp-manager"
+	// ChartVersionLabel tells from which version of the chart an object comes.
+	ChartVersionLabel = "chart-version"
+	// ModuleLabel tells to which module an object belongs. Its value is Module.
+	ModuleLabel = "kyma-project.io/module"
+	// Module is the value of ModuleLabel.
+	Module = "btp-operator"
+)
+
+// Labels returns the labels of an object that is made for this version of the chart.
+func Labels(version string) map[string]string {
+	return map[string]string{ManagedByLabel: ManagedBy, ModuleLabel: Module, ChartVersionLabel: version}
+}
+
+// podTemplate is where a kind has the template of its pods.
+func podTemplate(kind string) []string {
+	switch kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job":
+		return []string{"spec", "template"}
+	case "CronJob":
+		return []string{"spec", "jobTemplate", "spec", "template"}
+	}
+	return nil
+}
+
+func label(o *unstructured.Unstructured, version string) error {
+	if err := addLabels(o.Object, version, "metadata", "labels"); err != nil {
+		return err
+	}
+	if template := podTemplate(o.GetKind()); template != nil {
+		return addLabels(o.Object, version, append(template, "metadata", "labels")...)
+	}
+	return nil
+}
+
+func addLabels(object map[string]any, version string, fields ...string) error {
+	labels, _, err := unstructured.NestedStringMap(object, fields...)
+	if err != nil {
+		return fmt.Errorf("labels: %w", err)
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for key, value := range Labels(version) {
+		labels[key] = value
+	}
+	if err := unstructured.SetNestedStringMap(object, labels, fields...); err != nil {
+		return fmt.Errorf("labels: %w", err)
+	}
+	return nil
+}

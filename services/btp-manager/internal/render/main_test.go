@@ -1,0 +1,135 @@
+package render_test
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+)
+
+var (
+	shared kubetest.Shared
+	update = flag.Bool("update", false, "write the golden files")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(shared.Main(m))
+}
+
+type values = map[string]any
+
+func release() render.Release { return render.Release{Name: "btpoperator", Namespace: "kyma-system"} }
+
+// operand is the chart that BTP Manager ships.
+func operand(t testing.TB) *render.Chart {
+	t.Helper()
+	c, err := render.Load(chart.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func renderOperand(t testing.TB, v values) []*unstructured.Unstructured {
+	t.Helper()
+	objs, err := operand(t).Render(release(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objs
+}
+
+// bundle is a certificate in form only.
+const bundle = "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n"
+
+// usual is what BTP Manager sets for a cluster.
+func usual() values {
+	return values{
+		"cluster": values{"id": "9f2e4b1c-cluster"},
+		"manager": values{
+			"certificates": values{"caBundle": bundle},
+			"secret": values{
+				"clientid": "sb-client!b1|service-manager!b2", "clientsecret": "s3cr3t: \"quoted\"\n", "sm_url": "https://sm.example.com",
+				"tokenurl": "https://token.example.com",
+			},
+		},
+	}
+}
+
+// namespaced keeps the operand to two namespaces, and its credentials in a third.
+func namespaced() values {
+	return values{
+		"cluster": values{"id": "c"},
+		"manager": values{
+			"allow_cluster_access": false, "allowed_namespaces": []string{"apps", "data"}, "management_namespace": "credentials",
+			"certificates": values{"caBundle": bundle},
+		},
+		"networkPolicies": values{"enabled": false},
+	}
+}
+
+// tuned sets every value that can be set.
+func tuned() values {
+	return values{
+		"cluster": values{"id": "true"}, // a string that YAML would take for something else
+		"manager": values{
+			"image":            values{"repository": "registry.local:5000/operand", "tag": "v1.2.3", "sha": strings.Repeat("ab", 32)},
+			"imagePullSecrets": []any{values{"name": "registry"}},
+			"replica_count":    2, "enable_leader_election": false, "priorityClassName": "",
+			"cpu_limit": "1", "memory_limit": "2Gi", "req_cpu_limit": "100m", "req_memory_limit": "128Mi",
+			"enable_limited_cache": false,
+			"secret": values{
+				"b64encoded": true, "annotations": map[string]string{"note": "yes"},
+				"clientid": "Y2xpZW50", "clientsecret": "", "sm_url": "aHR0cHM6Ly9zbQ==", "tokenurl": "aHR0cHM6Ly90", "tokenurlsuffix": "/token",
+				"tls":   values{"crt": "Y3J0", "key": "a2V5"},
+				"extra": map[string]string{"region": "ZXUxMA==", "a.b-c": ""},
+			},
+			"certificates": values{"caBundle": bundle + bundle}, "customCACerts": values{"configMap": "company-ca"},
+			"health_service":     values{"enabled": true},
+			"podSecurityContext": values{"fsGroup": 1000}, "securityContext": values{"runAsUser": 1000},
+			"annotations": map[string]string{"team": "btp"}, "nodeSelector": map[string]string{"kubernetes.io/arch": "arm64"},
+			"tolerations":               []any{values{"key": "dedicated", "operator": "Exists"}},
+			"affinity":                  values{"nodeAffinity": values{}},
+			"topologySpreadConstraints": []any{values{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
+		},
+		"networkPolicies": values{"egressPorts": []any{8443}},
+	}
+}
+
+func sets() map[string]values {
+	return map[string]values{"defaults": nil, "usual": usual(), "namespaced": namespaced(), "tuned": tuned()}
+}
+
+// tiny is a chart with these templates, and nothing else that the test does not put there.
+func tiny(files map[string]string) fstest.MapFS {
+	fsys := fstest.MapFS{"Chart.yaml": {Data: []byte("apiVersion: v2\nname: tiny\nversion: 1.2.3\n")}}
+	for name, text := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return fsys
+}
+
+// configMap is a template of a ConfigMap whose data are these lines.
+func configMap(data string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  x: " + data + "\n"
+}
+
+// find returns the object of that kind and name.
+func find(t testing.TB, objs []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	for _, o := range objs {
+		if o.GetKind() == kind && o.GetName() == name {
+			return o
+		}
+	}
+	t.Fatalf("there is no %s %s", kind, name)
+	return nil
+}

@@ -1,0 +1,205 @@
+// Package render turns a Helm chart and values into Kubernetes objects, in process and without a cluster. Equal input gives
+// equal objects, always: a chart that could render otherwise is refused when it is loaded.
+package render
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// notes is the template that Helm prints for people. It holds no objects.
+const notes = "NOTES.txt"
+
+// Chart is a chart that was read and checked. It may be used from several goroutines.
+type Chart struct {
+	chart  *chart.Chart
+	schema *valuesSchema
+	crds   []*unstructured.Unstructured
+}
+
+// Release says for whom a chart is rendered.
+type Release struct {
+	// Name is what templates see as .Release.Name.
+	Name string
+	// Namespace is where namespaced objects go that name no namespace themselves.
+	Namespace string
+}
+
+// Load reads the chart in fsys, whose root holds Chart.yaml. A template that calls a function which is random, reads a clock
+// or looks outside is refused with a *FunctionError. So is a chart with subcharts, a library chart, one whose version cannot be
+// the value of a label, and one with a values.schema.json that is no JSON schema of its own.
+func Load(fsys fs.FS) (*Chart, error) {
+	files, err := read(fsys)
+	if err != nil {
+		return nil, fmt.Errorf("read the chart: %w", err)
+	}
+	c, err := loader.LoadFiles(files)
+	if err != nil {
+		return nil, fmt.Errorf("load the chart: %w", err)
+	}
+	if err := check(c); err != nil {
+		return nil, fmt.Errorf("load the chart %s: %w", c.Name(), err)
+	}
+	s, err := compile(c.Schema)
+	if err != nil {
+		return nil, fmt.Errorf("load the chart %s: values.schema.json: %w", c.Name(), err)
+	}
+	crds, err := definitions(c)
+	if err != nil {
+		return nil, fmt.Errorf("load the chart %s: %w", c.Name(), err)
+	}
+	return &Chart{chart: c, schema: s, crds: crds}, nil
+}
+
+// Version is the chart's version, which each object carries in ChartVersionLabel.
+func (c *Chart) Version() string { return c.chart.Metadata.Version }
+
+// Render returns the objects that the chart makes of values, which go over the chart's own. Each object
+//
+//   - has a namespace when its kind is namespaced, the release's unless the chart gives another one,
+//   - carries the labels of BTP Manager, and so do the pods that it makes,
+//   - stands where it can be applied: after the definitions, accounts and configuration that it needs.
+//
+// Hooks are left out; nobody would run them. Values that the chart's schema refuses give a *ValuesError. No error holds a
+// value. Render changes neither the chart nor values.
+func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
+	merged, err := merge(c.chart.Values, values)
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
+	}
+	if err := c.schema.validate(merged); err != nil {
+		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
+	}
+	rendered, err := engine.Engine{Strict: true}.Render(c.chart, top(c.chart, release, merged))
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
+	}
+	objs, err := decodeAll(rendered)
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
+	}
+	for _, crd := range c.crds {
+		objs = append(objs, crd.DeepCopy())
+	}
+	if err := finish(objs, release, c.Version()); err != nil {
+		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
+	}
+	return objs, nil
+}
+
+// top is what templates see. The capabilities are those that Helm was built with, never those of a cluster.
+func top(c *chart.Chart, release Release, values map[string]any) chartutil.Values {
+	return chartutil.Values{
+		"Chart":        c.Metadata,
+		"Capabilities": chartutil.DefaultCapabilities.Copy(),
+		"Values":       chartutil.Values(values),
+		"Release": map[string]any{
+			"Name": release.Name, "Namespace": release.Namespace, "Service": "Helm",
+			"Revision": 1, "IsInstall": true, "IsUpgrade": false,
+		},
+	}
+}
+
+// finish gives every object what Render promises of it, and sorts objs.
+func finish(objs []*unstructured.Unstructured, release Release, version string) error {
+	var errs []error
+	scopes := definedScopes(objs)
+	seen := map[string]bool{}
+	for _, o := range objs {
+		if err := place(o, release.Namespace, scopes); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := label(o, version); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", describe(o), err))
+		}
+		if seen[describe(o)] {
+			errs = append(errs, fmt.Errorf("%s is there twice", describe(o)))
+		}
+		seen[describe(o)] = true
+	}
+	order(objs)
+	return errors.Join(errs...)
+}
+
+func check(c *chart.Chart) error {
+	if len(c.Dependencies()) > 0 || len(c.Metadata.Dependencies) > 0 {
+		return errors.New("it has subcharts, which are not rendered")
+	}
+	if strings.EqualFold(c.Metadata.Type, "library") {
+		return errors.New("it is a library, which renders nothing")
+	}
+	if problems := validation.IsValidLabelValue(c.Metadata.Version); len(problems) > 0 {
+		return fmt.Errorf("its version %q cannot be the value of a label: %s", c.Metadata.Version, strings.Join(problems, "; "))
+	}
+	var errs []error
+	for _, t := range c.Templates {
+		errs = append(errs, checkFunctions(t.Name, string(t.Data)))
+	}
+	return errors.Join(errs...)
+}
+
+// definitions decodes the folder crds, whose files Helm takes as they are.
+func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
+	var crds []*unstructured.Unstructured
+	for _, file := range c.CRDObjects() {
+		objs, err := decode(file.Name, string(file.File.Data))
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objs {
+			if o.GetKind() != crdKind {
+				return nil, fmt.Errorf("%s: %s is no %s", file.Name, describe(o), crdKind)
+			}
+		}
+		crds = append(crds, objs...)
+	}
+	return crds, nil
+}
+
+// decodeAll decodes what the templates gave, in the order of their names.
+func decodeAll(rendered map[string]string) ([]*unstructured.Unstructured, error) {
+	names := make([]string, 0, len(rendered))
+	for name := range rendered {
+		if path.Base(name) != notes {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	var objs []*unstructured.Unstructured
+	for _, name := range names {
+		found, err := decode(name, rendered[name])
+		if err != nil {
+			return nil, err
+		}
+		objs = append(objs, found...)
+	}
+	return objs, nil
+}
+
+func read(fsys fs.FS) ([]*loader.BufferedFile, error) {
+	var files []*loader.BufferedFile
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, &loader.BufferedFile{Name: name, Data: data})
+		return nil
+	})
+	return files, err
+}

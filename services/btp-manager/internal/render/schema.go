@@ -1,0 +1,132 @@
+package render
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// schemaURL is what the chart's schema is called inside; nothing is fetched from there.
+const schemaURL = "values.schema.json"
+
+// ValuesError lists everything that the chart's schema refuses in values. It holds no value: one may be a secret.
+type ValuesError struct {
+	// Problems are sorted by field.
+	Problems []Problem
+}
+
+// Problem is what is wrong with one value.
+type Problem struct {
+	// Field is the path to the value, as in manager.image.tag.
+	Field string
+	// Text says what is wrong and what is allowed.
+	Text string
+}
+
+func (e *ValuesError) Error() string {
+	texts := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		texts[i] = p.Field + ": " + p.Text
+	}
+	return "values: " + strings.Join(texts, "; ")
+}
+
+// valuesSchema checks values. The nil one accepts all.
+type valuesSchema struct{ compiled *jsonschema.Schema }
+
+// compile reads a JSON schema, or nothing.
+func compile(data []byte) (*valuesSchema, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // a schema that refers to another document is refused, not fetched
+	if err := c.AddResource(schemaURL, document); err != nil {
+		return nil, err
+	}
+	compiled, err := c.Compile(schemaURL)
+	if err != nil {
+		return nil, err
+	}
+	return &valuesSchema{compiled: compiled}, nil
+}
+
+func (s *valuesSchema) validate(values map[string]any) error {
+	if s == nil {
+		return nil
+	}
+	err := s.compiled.Validate(values)
+	if err == nil {
+		return nil
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return fmt.Errorf("values: %w", err)
+	}
+	var problems []Problem
+	leaves(invalid, func(leaf *jsonschema.ValidationError) { problems = append(problems, explain(leaf)...) })
+	slices.SortFunc(problems, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Text, b.Text)) })
+	return &ValuesError{Problems: slices.Compact(problems)}
+}
+
+func leaves(e *jsonschema.ValidationError, found func(*jsonschema.ValidationError)) {
+	// What is wrong with the name of a value is known only where the name is.
+	_, name := e.ErrorKind.(*kind.PropertyNames)
+	if len(e.Causes) == 0 || name {
+		found(e)
+		return
+	}
+	for _, cause := range e.Causes {
+		leaves(cause, found)
+	}
+}
+
+// explain puts an error into words. The library's own words would quote the value.
+func explain(e *jsonschema.ValidationError) []Problem {
+	field := strings.Join(e.InstanceLocation, ".")
+	each := func(keys []string, text string) []Problem {
+		problems := make([]Problem, len(keys))
+		for i, key := range keys {
+			problems[i] = Problem{Field: join(field, key), Text: text}
+		}
+		return problems
+	}
+	text := ""
+	switch k := e.ErrorKind.(type) {
+	case *kind.AdditionalProperties:
+		return each(k.Properties, "the chart has no such value")
+	case *kind.Required:
+		return each(k.Missing, "is missing")
+	case *kind.PropertyNames:
+		return each([]string{k.Property}, "cannot be the name of a value here")
+	case *kind.Type:
+		text = fmt.Sprintf("is a %s, must be %s", k.Got, strings.Join(k.Want, " or "))
+	case *kind.Pattern:
+		text = "must match " + k.Want
+	case *kind.Enum:
+		text = fmt.Sprintf("must be one of %v", k.Want)
+	case *kind.MinLength:
+		text = fmt.Sprintf("is %d characters long, must be at least %d", k.Got, k.Want)
+	case *kind.MaxLength:
+		text = fmt.Sprintf("is %d characters long, must be at most %d", k.Got, k.Want)
+	case *kind.Minimum:
+		text = fmt.Sprintf("is %s, must be at least %s", k.Got.RatString(), k.Want.RatString())
+	case *kind.Maximum:
+		text = fmt.Sprintf("is %s, must be at most %s", k.Got.RatString(), k.Want.RatString())
+	case *kind.UniqueItems:
+		text = "has the same item twice"
+	default:
+		text = "does not fit the schema: " + strings.Join(e.ErrorKind.KeywordPath(), "/")
+	}
+	return []Problem{{Field: field, Text: text}}
+}
