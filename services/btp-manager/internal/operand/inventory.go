@@ -1,0 +1,227 @@
+package operand
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// InventoryName is the ConfigMap that remembers what was applied, in the namespace of the chart.
+	InventoryName = "btp-manager-inventory"
+	// inventoryKey holds one object a line: its apiVersion, its kind, and its name with the namespace in front.
+	inventoryKey = "objects"
+)
+
+// inventory is what was applied before, as far as it is known.
+type inventory struct {
+	// stored is nil when there is no ConfigMap yet.
+	stored *corev1.ConfigMap
+	refs   []Ref
+}
+
+// inventory reads the ConfigMap. One that is missing or that somebody broke is rebuilt from the objects that carry the labels of a
+// chart object and are of a kind that objs, the readable lines or Kinds name: without it an obsolete object would stay forever.
+func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructured) (*inventory, error) {
+	inv := new(inventory)
+	cm := new(corev1.ConfigMap)
+	switch err := o.client.Get(ctx, client.ObjectKey{Namespace: o.cfg.Namespace, Name: InventoryName}, cm); {
+	case err == nil:
+		inv.stored = cm
+	case !gone(err):
+		return nil, fmt.Errorf("read the inventory: %w", err)
+	}
+	lines, bad := []string(nil), inv.stored == nil
+	if inv.stored != nil {
+		text, ok := cm.Data[inventoryKey]
+		lines, bad = strings.Split(strings.TrimSpace(text), "\n"), !ok
+	}
+	for _, line := range lines {
+		ref, ok := parseLine(line)
+		if !ok {
+			bad = true
+			continue
+		}
+		inv.refs = append(inv.refs, ref)
+	}
+	if !bad {
+		return inv, nil
+	}
+	if inv.stored != nil {
+		log.FromContext(ctx).Info("the inventory cannot be read, rebuilding it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
+	}
+	found, err := o.labelled(ctx, union(refs(objs), inv.refs), client.HasLabels{chartVersionLabel})
+	if err != nil {
+		return nil, fmt.Errorf("rebuild the inventory: %w", err)
+	}
+	inv.refs = union(inv.refs, without(found, o.cfg.Own))
+	return inv, nil
+}
+
+// store writes the inventory when it is not so yet. It carries the labels that the objects of the chart carry.
+func (o *Operand) store(ctx context.Context, inv *inventory, refs []Ref, objs []*unstructured.Unstructured) error {
+	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cfg.Namespace, Name: InventoryName}}
+	if inv.stored != nil {
+		want = inv.stored.DeepCopy()
+	}
+	want.Data = map[string]string{inventoryKey: lines(refs)}
+	want.BinaryData = nil
+	if want.Labels == nil {
+		want.Labels = map[string]string{}
+	}
+	want.Labels[managedByLabel] = managedBy
+	if len(objs) > 0 {
+		for _, key := range []string{chartVersionLabel, moduleLabel} {
+			if v := objs[0].GetLabels()[key]; v != "" {
+				want.Labels[key] = v
+			}
+		}
+	}
+	var err error
+	if inv.stored == nil {
+		err = o.client.Create(ctx, want, client.FieldOwner(o.cfg.FieldOwner))
+	} else if !maps.Equal(want.Data, inv.stored.Data) || !maps.Equal(want.Labels, inv.stored.Labels) {
+		err = o.client.Update(ctx, want, client.FieldOwner(o.cfg.FieldOwner))
+	}
+	if err != nil {
+		return fmt.Errorf("store the inventory: %w", err)
+	}
+	inv.stored = want
+	return nil
+}
+
+// lines writes refs in an order of their own, so that the same objects give the same text.
+func lines(refs []Ref) string {
+	out := make([]string, 0, len(refs))
+	for _, r := range refs {
+		name := r.Name
+		if r.Namespace != "" {
+			name = r.Namespace + "/" + r.Name
+		}
+		out = append(out, fmt.Sprintf("%s %s %s\n", schema.GroupVersion{Group: r.Group, Version: r.Version}, r.Kind, name))
+	}
+	slices.Sort(out)
+	return strings.Join(out, "")
+}
+
+func parseLine(line string) (Ref, bool) {
+	f := strings.Fields(line)
+	if len(f) != 3 {
+		return Ref{}, false
+	}
+	gv, err := schema.ParseGroupVersion(f[0])
+	if err != nil || gv.Version == "" {
+		return Ref{}, false
+	}
+	r := Ref{Group: gv.Group, Version: gv.Version, Kind: f[1], Name: f[2]}
+	if ns, name, ok := strings.Cut(f[2], "/"); ok {
+		r.Namespace, r.Name = ns, name
+	}
+	return r, r.Name != "" && !strings.Contains(r.Name, "/")
+}
+
+// Kinds are the kinds of objects that charts of the operand have had (facts/btp-manager.md 4). Objects of these kinds that
+// carry our label are found without an inventory; BTP Manager needs the right to list them.
+func Kinds() []schema.GroupVersionKind {
+	const (
+		rbac      = "rbac.authorization.k8s.io"
+		admission = "admissionregistration.k8s.io"
+	)
+	return []schema.GroupVersionKind{
+		{Version: "v1", Kind: "ConfigMap"},
+		{Version: "v1", Kind: "Secret"},
+		{Version: "v1", Kind: "Service"},
+		{Version: "v1", Kind: "ServiceAccount"},
+		{Group: "apps", Version: "v1", Kind: "Deployment"},
+		{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+		{Group: rbac, Version: "v1", Kind: "Role"},
+		{Group: rbac, Version: "v1", Kind: "RoleBinding"},
+		{Group: rbac, Version: "v1", Kind: "ClusterRole"},
+		{Group: rbac, Version: "v1", Kind: "ClusterRoleBinding"},
+		{Group: admission, Version: "v1", Kind: "MutatingWebhookConfiguration"},
+		{Group: admission, Version: "v1", Kind: "ValidatingWebhookConfiguration"},
+		{Group: crdGroup, Version: "v1", Kind: crdKind},
+	}
+}
+
+// labelled lists what carries our label, and opts, of the kinds in Kinds and in known; namespaced kinds in the chart's namespace
+// and in those of known. The inventory itself is not among it.
+func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
+	kinds := map[schema.GroupKind]string{}
+	namespaces := map[string]bool{o.cfg.Namespace: true}
+	for _, k := range Kinds() {
+		kinds[k.GroupKind()] = k.Version
+	}
+	for _, r := range known {
+		kinds[r.GroupVersionKind().GroupKind()] = r.Version
+		if r.Namespace != "" {
+			namespaces[r.Namespace] = true
+		}
+	}
+	opts = append([]client.ListOption{client.MatchingLabels{managedByLabel: managedBy}, client.Limit(200)}, opts...)
+	var out []Ref
+	for _, kind := range slices.SortedFunc(maps.Keys(kinds), func(a, b schema.GroupKind) int { return cmp.Compare(a.String(), b.String()) }) {
+		gvk := kind.WithVersion(kinds[kind])
+		namespaced, err := o.client.IsObjectNamespaced(partial(gvk))
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look up %s: %w", kind, err)
+		}
+		where := []string{""}
+		if namespaced {
+			where = slices.Sorted(maps.Keys(namespaces))
+		}
+		for _, ns := range where {
+			found, err := o.list(ctx, gvk, append([]client.ListOption{client.InNamespace(ns)}, opts...))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	return out, nil
+}
+
+// list reads the metadata of objects page by page.
+func (o *Operand) list(ctx context.Context, gvk schema.GroupVersionKind, opts []client.ListOption) ([]Ref, error) {
+	var out []Ref
+	next := ""
+	for {
+		page := new(metav1.PartialObjectMetadataList)
+		page.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		err := o.client.List(ctx, page, append([]client.ListOption{client.Continue(next)}, opts...)...)
+		if gone(err) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", gvk.GroupKind(), err)
+		}
+		for i := range page.Items {
+			ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: page.Items[i].Namespace, Name: page.Items[i].Name}
+			if ref.identity() != (Ref{Kind: "ConfigMap", Namespace: o.cfg.Namespace, Name: InventoryName}) {
+				out = append(out, ref)
+			}
+		}
+		if next = page.Continue; next == "" {
+			return out, nil
+		}
+	}
+}
+
+func partial(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	obj := new(metav1.PartialObjectMetadata)
+	obj.SetGroupVersionKind(gvk)
+	return obj
+}

@@ -1,0 +1,188 @@
+// Package operand puts the objects of the operand's chart into the cluster, keeps them as the chart says, tells which are not
+// ready, and takes them away again.
+//
+// Nothing here waits. Each call does what can be done now and answers what is left, so that a caller which is killed at any
+// point goes on with a call of its successor. What must be remembered for that is in the ConfigMap btp-manager-inventory.
+package operand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	managedByLabel    = "app.kubernetes.io/managed-by"
+	managedBy         = "btp-manager"
+	chartVersionLabel = "chart-version"
+	moduleLabel       = "kyma-project.io/module"
+)
+
+// Ref names an object in the cluster.
+type Ref struct {
+	// Group is empty for the core group.
+	Group string
+	// Version is the API version in which the object is read and written. Two Refs that differ only in it name one object.
+	Version string
+	Kind    string
+	// Namespace is empty for a cluster-scoped object.
+	Namespace string
+	Name      string
+}
+
+// String is the Ref as a user reads it: "Deployment kyma-system/x", or "ClusterRole x".
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// GroupVersionKind is the kind of the object.
+func (r Ref) GroupVersionKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+}
+
+// RefOf names obj, whose kind must be set.
+func RefOf(obj client.Object) Ref {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	return Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// identity is the Ref without its version.
+func (r Ref) identity() Ref {
+	r.Version = ""
+	return r
+}
+
+func (r Ref) key() client.ObjectKey { return client.ObjectKey{Namespace: r.Namespace, Name: r.Name} }
+
+// Config says where the operand is. The zero value of a field stands for its default.
+type Config struct {
+	// Namespace holds the inventory and the namespaced objects of the chart. The default is kyma-system.
+	Namespace string
+	// FieldOwner is the field manager of everything applied. The default is btp-manager.
+	FieldOwner string
+	// Deployment is the name of the operand's Deployment. The default is sap-btp-operator-controller-manager.
+	Deployment string
+	// MutatingWebhook and ValidatingWebhook are the names of the operand's webhook configurations. The defaults are
+	// sap-btp-operator-mutating-webhook-configuration and sap-btp-operator-validating-webhook-configuration.
+	MutatingWebhook, ValidatingWebhook string
+	// Own are objects that BTP Manager makes beside the chart: Apply never removes them as obsolete, Remove removes them while
+	// they carry our label. The default is the two Secrets with certificates, ca-server-cert and webhook-server-cert.
+	Own []Ref
+	// Products are objects that the operand makes itself, without our label. Remove removes them. The default is the Secret
+	// sap-btp-operator-clusterid (facts/btp-manager.md 3.4): the next operand would not start with another cluster ID.
+	Products []Ref
+}
+
+func (c Config) withDefaults() Config {
+	fill := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	fill(&c.Namespace, "kyma-system")
+	fill(&c.FieldOwner, "btp-manager")
+	fill(&c.Deployment, "sap-btp-operator-controller-manager")
+	fill(&c.MutatingWebhook, "sap-btp-operator-mutating-webhook-configuration")
+	fill(&c.ValidatingWebhook, "sap-btp-operator-validating-webhook-configuration")
+	secret := func(name string) Ref { return Ref{Version: "v1", Kind: "Secret", Namespace: c.Namespace, Name: name} }
+	if c.Own == nil {
+		c.Own = []Ref{secret("ca-server-cert"), secret("webhook-server-cert")}
+	}
+	if c.Products == nil {
+		c.Products = []Ref{secret("sap-btp-operator-clusterid")}
+	}
+	return c
+}
+
+// Deps is what an Operand works with.
+type Deps struct {
+	// Client writes, and reads without a cache: what a cache does not hold yet would be applied or left behind wrongly.
+	Client client.Client
+}
+
+// Operand is the operand in one cluster. Its methods must not run at the same time: the caller is the elected leader and
+// handles one BtpOperator at a time.
+type Operand struct {
+	cfg    Config
+	client client.Client
+}
+
+// New returns the operand that cfg describes.
+func New(cfg Config, deps Deps) *Operand {
+	return &Operand{cfg: cfg.withDefaults(), client: deps.Client}
+}
+
+// get reads an object. It answers nil when the object or its kind does not exist.
+func (o *Operand) get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
+	obj := new(unstructured.Unstructured)
+	obj.SetGroupVersionKind(ref.GroupVersionKind())
+	if err := o.client.Get(ctx, ref.key(), obj); err != nil {
+		if gone(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read %s: %w", ref, err)
+	}
+	return obj, nil
+}
+
+// getMeta reads an object's metadata. It answers nil when the object or its kind does not exist.
+func (o *Operand) getMeta(ctx context.Context, ref Ref) (*metav1.PartialObjectMetadata, error) {
+	obj := new(metav1.PartialObjectMetadata)
+	obj.SetGroupVersionKind(ref.GroupVersionKind())
+	if err := o.client.Get(ctx, ref.key(), obj); err != nil {
+		if gone(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read %s: %w", ref, err)
+	}
+	return obj, nil
+}
+
+// delete deletes the object that was read, not one that took its name since. One that is gone is fine.
+func (o *Operand) delete(ctx context.Context, ref Ref, obj client.Object) error {
+	uid := obj.GetUID()
+	target := new(metav1.PartialObjectMetadata)
+	target.SetGroupVersionKind(ref.GroupVersionKind())
+	target.SetNamespace(ref.Namespace)
+	target.SetName(ref.Name)
+	err := o.client.Delete(ctx, target, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && !gone(err) {
+		return fmt.Errorf("delete %s: %w", ref, err)
+	}
+	return nil
+}
+
+// gone tells that there is no such object, or no such kind in this cluster.
+func gone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+// ours tells that an object is part of the operand: only those are ever deleted.
+func ours(obj client.Object) bool { return obj.GetLabels()[managedByLabel] == managedBy }
+
+// check refuses objects that could be applied and then neither be found nor removed again.
+func check(objs []*unstructured.Unstructured) error {
+	var errs []error
+	seen := map[Ref]bool{}
+	for _, obj := range objs {
+		ref := RefOf(obj)
+		switch {
+		case ref.Version == "" || ref.Kind == "" || ref.Name == "":
+			errs = append(errs, fmt.Errorf("an object has no apiVersion, kind or name: %s", ref))
+		case !ours(obj):
+			errs = append(errs, fmt.Errorf("%s has no label %s=%s: it could not be removed again", ref, managedByLabel, managedBy))
+		case seen[ref.identity()]:
+			errs = append(errs, fmt.Errorf("%s is there twice", ref))
+		}
+		seen[ref.identity()] = true
+	}
+	return errors.Join(errs...)
+}

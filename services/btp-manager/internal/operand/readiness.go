@@ -1,0 +1,113 @@
+package operand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// NotReady is an object that is not ready.
+type NotReady struct {
+	Ref
+	// Reason says why, for the user.
+	Reason string
+}
+
+// String is the NotReady as a user reads it: "Deployment kyma-system/x: Available is False: ...".
+func (n NotReady) String() string { return n.Ref.String() + ": " + n.Reason }
+
+// Unready answers which of objs are not ready, in their order. An object that is missing or being deleted is not. The errors are
+// joined and name the objects that could not be read; the others are looked at all the same.
+func (o *Operand) Unready(ctx context.Context, objs []*unstructured.Unstructured) ([]NotReady, error) {
+	var out []NotReady
+	var errs []error
+	for _, obj := range objs {
+		ref := RefOf(obj)
+		live, err := o.get(ctx, ref)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		reason := "does not exist"
+		if live != nil {
+			reason = unready(live)
+		}
+		if reason != "" {
+			out = append(out, NotReady{ref, reason})
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// unready says why an object is not ready, or nothing when it is.
+func unready(live *unstructured.Unstructured) string {
+	if live.GetDeletionTimestamp() != nil {
+		return deleting(live)
+	}
+	var reasons []string
+	result, err := status.Compute(live)
+	switch {
+	case err != nil:
+		reasons = append(reasons, fmt.Sprintf("its status cannot be read: %v", err))
+	case result.Status != status.CurrentStatus:
+		reasons = append(reasons, result.Message)
+	}
+	switch live.GroupVersionKind().Group + "/" + live.GetKind() {
+	case "apps/Deployment":
+		reasons = append(reasons, deploymentConditions(live)...)
+	case "admissionregistration.k8s.io/MutatingWebhookConfiguration", "admissionregistration.k8s.io/ValidatingWebhookConfiguration":
+		reasons = append(reasons, webhooksWithoutCA(live)...)
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func deleting(live *unstructured.Unstructured) string {
+	if f := live.GetFinalizers(); len(f) > 0 {
+		return "is being deleted and waits for " + strings.Join(f, ", ")
+	}
+	return "is being deleted"
+}
+
+// deploymentConditions are the conditions that keep a Deployment from being ready (facts/btp-manager.md 2.5). The condition
+// ReplicaFailure says what the others only follow from, such as a quota.
+func deploymentConditions(live *unstructured.Unstructured) []string {
+	want := []struct{ kind, status string }{{"Available", "True"}, {"Progressing", "True"}, {"ReplicaFailure", ""}}
+	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	var out []string
+	for _, w := range want {
+		found := false
+		for _, c := range conditions {
+			m, _ := c.(map[string]any)
+			field := func(name string) string { s, _, _ := unstructured.NestedString(m, name); return s }
+			if field("type") != w.kind {
+				continue
+			}
+			found = true
+			if got := field("status"); got != w.status && (w.status != "" || got == "True") {
+				out = append(out, fmt.Sprintf("%s is %s: %s: %s", w.kind, got, field("reason"), field("message")))
+			}
+		}
+		if !found && w.status != "" {
+			out = append(out, "has no condition "+w.kind)
+		}
+	}
+	return out
+}
+
+// webhooksWithoutCA are the webhooks of a configuration that the API server could not call, since it would trust no certificate.
+func webhooksWithoutCA(live *unstructured.Unstructured) []string {
+	webhooks, _, _ := unstructured.NestedSlice(live.Object, "webhooks")
+	var out []string
+	for _, w := range webhooks {
+		m, _ := w.(map[string]any)
+		name, _, _ := unstructured.NestedString(m, "name")
+		if bundle, _, _ := unstructured.NestedString(m, "clientConfig", "caBundle"); bundle == "" {
+			out = append(out, fmt.Sprintf("webhook %s has no caBundle", name))
+		}
+	}
+	return out
+}

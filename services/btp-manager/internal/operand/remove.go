@@ -1,0 +1,202 @@
+package operand
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+)
+
+// phase is when an object is removed. A phase begins when nothing of the one before is left.
+type phase int
+
+const (
+	// workloads also are the webhooks: without a workload behind it, a webhook refuses everything.
+	workloads phase = iota
+	others
+	// credentials are late: what is left of the operand may need them (facts/btp-manager.md 7 #18).
+	credentials
+	definitions
+	phases
+)
+
+func (r Ref) phase() phase {
+	switch {
+	case r.isCRD():
+		return definitions
+	case r.Group == "" && r.Kind == "Secret":
+		return credentials
+	case r.Group == "apps", r.Group == "batch", r.Group == "" && r.Kind == "Pod", r.Group == "admissionregistration.k8s.io":
+		return workloads
+	}
+	return others
+}
+
+// prune deletes what an earlier chart had. It answers what is still there afterwards, which the inventory must go on to hold.
+// applied are the objects of this chart: one that is served under two API groups is not obsolete under the old one.
+func (o *Operand) prune(ctx context.Context, obsolete []Ref, applied map[types.UID]bool, done *Applied) ([]Ref, error) {
+	var remaining []Ref
+	var errs []error
+	slices.SortStableFunc(obsolete, byPhase)
+	for _, ref := range without(obsolete, o.cfg.Own) {
+		live, err := o.getMeta(ctx, ref)
+		if err == nil && live == nil {
+			continue
+		}
+		if err == nil && (applied[live.UID] || !ours(live)) {
+			log.FromContext(ctx).Info("leaving an object that is no longer of the chart, and not ours", "object", ref.String())
+			continue
+		}
+		if err == nil && live.DeletionTimestamp == nil {
+			if err = o.unused(ctx, ref); err == nil {
+				err = o.delete(ctx, ref, live)
+			}
+			if err == nil {
+				done.Removed = append(done.Removed, ref)
+			}
+		}
+		if inUse, ok := errors.AsType[*InUseError](err); ok {
+			done.Kept = append(done.Kept, *inUse)
+			err = nil
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("remove the obsolete %s: %w", ref, err))
+		} else if len(live.Finalizers) == 0 {
+			continue
+		}
+		remaining = append(remaining, ref)
+	}
+	return remaining, errors.Join(errs...)
+}
+
+// Remove removes what the chart, the inventory and BTP Manager made: the workloads and webhooks, then the rest, then Secrets, then
+// CustomResourceDefinitions, and last the inventory. What carries our label and is of a known kind goes too, even when nothing
+// else names it; without our label nothing goes, except the Products of Config. keep names what stays; it may be nil.
+//
+// It answers what still exists of it: call it again until that is empty. When custom resources of a definition still exist, it
+// removes nothing and answers an *InUseError for each definition.
+func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured, keep func(Ref) bool) (left []Ref, err error) {
+	inv, err := o.inventory(ctx, objs)
+	if err != nil {
+		return nil, err
+	}
+	targets, err := o.targets(ctx, union(refs(objs), inv.refs), keep)
+	if err != nil {
+		return nil, fmt.Errorf("find what to remove: %w", err)
+	}
+	for _, t := range targets {
+		left = append(left, t.ref)
+	}
+	var inUse []error
+	for _, t := range targets {
+		inUse = append(inUse, o.unused(ctx, t.ref))
+	}
+	if err := errors.Join(inUse...); err != nil {
+		return left, err
+	}
+	for p := range phases {
+		rest, err := o.removePhase(ctx, targets, p)
+		later := slices.DeleteFunc(slices.Clone(left), func(r Ref) bool { return r.phase() <= p })
+		if err != nil || len(rest) > 0 {
+			return append(rest, later...), err
+		}
+		left = later
+	}
+	if inv.stored == nil {
+		return nil, nil
+	}
+	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: o.cfg.Namespace, Name: InventoryName}
+	return nil, o.delete(ctx, ref, inv.stored)
+}
+
+// target is an object that is there and is to be removed.
+type target struct {
+	ref  Ref
+	live *metav1.PartialObjectMetadata
+}
+
+// targets reads what is there of known, of our own objects, and of what carries our label, in the order of removal.
+func (o *Operand) targets(ctx context.Context, known []Ref, keep func(Ref) bool) ([]target, error) {
+	found, err := o.labelled(ctx, known)
+	if err != nil {
+		return nil, err
+	}
+	// The definition of the BtpOperator belongs to BTP Manager, whatever label it carries.
+	found = slices.DeleteFunc(found, func(r Ref) bool {
+		return r.isCRD() && strings.HasSuffix(r.Name, "."+v1alpha1.GroupVersion().Group)
+	})
+	all := union(union(union(known, o.cfg.Own), o.cfg.Products), found)
+	slices.SortStableFunc(all, byPhase)
+	var out []target
+	for _, ref := range all {
+		if keep != nil && keep(ref) {
+			continue
+		}
+		live, err := o.getMeta(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if live == nil || !ours(live) && !slices.Contains(o.cfg.Products, ref) {
+			continue
+		}
+		out = append(out, target{ref, live})
+	}
+	return out, nil
+}
+
+// removePhase deletes the targets of one phase and answers which are still there.
+func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([]Ref, error) {
+	var rest []Ref
+	var errs []error
+	for _, t := range targets {
+		if t.ref.phase() != p {
+			continue
+		}
+		var err error
+		if t.live.DeletionTimestamp == nil {
+			// Looked at again just before: a custom resource may have come since.
+			if err = o.unused(ctx, t.ref); err == nil {
+				err = o.delete(ctx, t.ref, t.live)
+			}
+		}
+		live, getErr := o.getMeta(ctx, t.ref)
+		if err = errors.Join(err, getErr); err != nil {
+			errs = append(errs, err)
+		}
+		if err != nil || live != nil {
+			rest = append(rest, t.ref)
+		}
+	}
+	return rest, errors.Join(errs...)
+}
+
+// RemoveWorkload deletes the operand's Deployment and its two webhook configurations, so that neither stands in the way when
+// finalizers are taken off service instances and bindings (facts/btp-manager.md 3.3). Missing ones and ones without our label
+// are left out.
+func (o *Operand) RemoveWorkload(ctx context.Context) error {
+	const admission = "admissionregistration.k8s.io"
+	var errs []error
+	for _, ref := range []Ref{
+		{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: o.cfg.Namespace, Name: o.cfg.Deployment},
+		{Group: admission, Version: "v1", Kind: "MutatingWebhookConfiguration", Name: o.cfg.MutatingWebhook},
+		{Group: admission, Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: o.cfg.ValidatingWebhook},
+	} {
+		live, err := o.getMeta(ctx, ref)
+		if err == nil && live != nil && ours(live) {
+			err = o.delete(ctx, ref, live)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func byPhase(a, b Ref) int { return cmp.Compare(a.phase(), b.phase()) }
