@@ -26,6 +26,12 @@ type Failing interface {
 	Failures(w http.ResponseWriter, r *http.Request)
 }
 
+// Lending is a system that can be told how the runtime of one instance is reached.
+type Lending interface {
+	// Kubeconfigs serves GET (list), PUT (set one) and DELETE (drop all).
+	Kubeconfigs(w http.ResponseWriter, r *http.Request)
+}
+
 // Telling is a system that tells events, which somebody must bring about.
 type Telling interface {
 	// Events serves GET (list), POST (add one) and DELETE (drop all).
@@ -75,6 +81,7 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("GET /admin/systems/{name}/objects", a.named(a.objects))
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		mux.HandleFunc(method+" /admin/systems/{name}/failures", a.named(a.failures))
+		mux.HandleFunc(method+" /admin/systems/{name}/kubeconfigs", a.named(a.kubeconfigs))
 	}
 	for _, method := range []string{"GET", "POST", "DELETE"} {
 		mux.HandleFunc(method+" /admin/systems/{name}/events", a.named(a.events))
@@ -186,6 +193,15 @@ func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
 		return
 	}
 	failing.Failures(w, r)
+}
+
+func (a *API) kubeconfigs(w http.ResponseWriter, r *http.Request, e Entry) {
+	lending, ok := e.System.(Lending)
+	if !ok {
+		answer.Error(w, http.StatusBadRequest, "system %s has no kubeconfigs, use provisioner", e.Name)
+		return
+	}
+	lending.Kubeconfigs(w, r)
 }
 
 func (a *API) events(w http.ResponseWriter, r *http.Request, e Entry) {

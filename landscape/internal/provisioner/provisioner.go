@@ -103,6 +103,7 @@ type System struct {
 	runtimes   *journal.Table[Runtime]
 	operations *journal.Table[Operation]
 	failures   *journal.Table[Failure]
+	given      *journal.Table[Given]
 	byShoot    journal.Index // of runtimes, by the shoot's name
 	due        schedule.Queue
 	settling   sync.Mutex // held while operations end, so that nobody sees one half ended
@@ -115,6 +116,7 @@ func New(cfg Config, deps Deps, path string) (*System, error) {
 	s := &System{
 		cfg: cfg, deps: deps, runtimes: journal.NewTable[Runtime]("runtime"),
 		operations: journal.NewTable[Operation]("operation"), failures: journal.NewTable[Failure]("failure"),
+		given: journal.NewTable[Given]("kubeconfig"),
 	}
 	s.operations.OnChange(func(id string, o Operation, gone bool) {
 		if !gone && !o.Ended {
@@ -129,7 +131,7 @@ func New(cfg Config, deps Deps, path string) (*System, error) {
 		s.byShoot.Set(id, r.shoot().Name)
 	})
 	var err error
-	if s.Store, err = journal.Open(path, s.runtimes, s.operations, s.failures); err != nil {
+	if s.Store, err = journal.Open(path, s.runtimes, s.operations, s.failures, s.given); err != nil {
 		return nil, err
 	}
 	s.graph, err = graphql.New("/provisioner/graphql", schema, map[string]graphql.Resolver{

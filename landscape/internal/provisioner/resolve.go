@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -290,29 +289,4 @@ func shownConfig(config map[string]any) map[string]any {
 		}
 	}
 	return out
-}
-
-func (s *System) kubeconfig(r *http.Request, runtime Runtime) string {
-	base := s.cfg.ExternalURL
-	if base == "" {
-		base = answer.BaseURL(r)
-	}
-	name := runtime.shoot().Name
-	return fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: %[1]s
-clusters:
-- name: %[1]s
-  cluster:
-    server: %[2]s/k8s/runtimes/%[3]s
-contexts:
-- name: %[1]s
-  context:
-    cluster: %[1]s
-    user: %[1]s
-users:
-- name: %[1]s
-  user:
-    token: %[4]s
-`, name, base, runtime.ID, runtime.Token)
 }
