@@ -200,18 +200,23 @@ func TestSecretThatCustomersKeepThemselvesIsLeftAlone(t *testing.T) {
 func TestWrongCredentialsForTheServiceManagerNameWhatIsWrong(t *testing.T) {
 	w := newWorld(t)
 	reached := w.reached()
+	const (
+		space   = " has white space around it or control characters"
+		address = " is no http or https URL without credentials, query and fragment"
+	)
 	for name, test := range map[string]struct {
 		changes map[string]string
 		want    string
 	}{
-		"no client id":  {map[string]string{"clientid": ""}, "missing clientid"},
-		"no secret":     {map[string]string{"clientsecret": ""}, "missing clientsecret"},
-		"no sm_url":     {map[string]string{"sm_url": ""}, "missing sm_url"},
-		"no url":        {map[string]string{"url": ""}, "missing url"},
-		"nothing":       {map[string]string{"clientid": "", "clientsecret": "", "sm_url": "", "url": ""}, "missing clientid, clientsecret, sm_url, url"},
-		"text as URLs":  {map[string]string{"sm_url": canary, "url": "ftp://" + canary}, "no http or https URL: sm_url, url"},
-		"some of both":  {map[string]string{"clientid": "", "url": canary}, "missing clientid; no http or https URL: url"},
-		"a URL to part": {map[string]string{"url": "https:///" + canary}, "no http or https URL: url"},
+		"no client id": {map[string]string{"clientid": ""}, "missing clientid"},
+		"no secret":    {map[string]string{"clientsecret": ""}, "missing clientsecret"},
+		"no sm_url":    {map[string]string{"sm_url": ""}, "missing sm_url"},
+		"no url":       {map[string]string{"url": ""}, "missing url"},
+		"nothing":      {map[string]string{"clientid": "", "clientsecret": "", "sm_url": "", "url": ""}, "missing clientid, clientsecret, sm_url, url"},
+		"white space":  {map[string]string{"clientid": " \n", "clientsecret": canary + "\n"}, "missing clientid; clientsecret" + space},
+		"text as URL":  {map[string]string{"sm_url": canary, "url": "ftp://" + canary}, "sm_url" + address + "; url" + address},
+		"no host":      {map[string]string{"clientid": "", "url": "https:///" + canary}, "missing clientid; url" + address},
+		"more of URL":  {map[string]string{"sm_url": "https://u:" + canary + "@h", "url": "https://h/?" + canary}, "sm_url" + address + "; url" + address},
 	} {
 		t.Run(name, func(t *testing.T) {
 			given := map[string]string{

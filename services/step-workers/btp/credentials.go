@@ -3,12 +3,13 @@ package btp
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -24,7 +25,7 @@ type credentials struct {
 // String keeps the credentials out of any text.
 func (credentials) String() string { return "[redacted]" }
 
-// claim gets the instance's credentials. A member that is missing, or a URL that is none, is an error that names it.
+// claim gets the instance's credentials. A member that is missing or cannot be is an error that names it.
 func claim(ctx context.Context, op worker.Operation) (credentials, error) {
 	var c credentials
 	if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &c); err != nil {
@@ -38,7 +39,7 @@ func (c credentials) check() error {
 	var e incompleteError
 	for _, m := range []struct {
 		name, value string
-		isURL       bool
+		address     bool
 	}{
 		{"clientid", c.ClientID, false},
 		{"clientsecret", c.ClientSecret, false},
@@ -46,10 +47,12 @@ func (c credentials) check() error {
 		{"url", c.URL, true},
 	} {
 		switch {
-		case m.value == "":
+		case strings.TrimSpace(m.value) == "":
 			e.missing = append(e.missing, m.name)
-		case m.isURL && extclient.CheckURL(m.name, m.value) != nil:
-			e.wrong = append(e.wrong, m.name)
+		case strings.TrimSpace(m.value) != m.value || strings.ContainsFunc(m.value, unicode.IsControl):
+			e.wrong = append(e.wrong, m.name+" has white space around it or control characters")
+		case m.address && !isAddress(m.value):
+			e.wrong = append(e.wrong, m.name+" is no http or https URL without credentials, query and fragment")
 		}
 	}
 	if len(e.missing)+len(e.wrong) == 0 {
@@ -58,18 +61,20 @@ func (c credentials) check() error {
 	return &e
 }
 
-// incompleteError tells which members of the credentials are missing, and which are no URLs. Nothing but a new order can
-// mend it.
+func isAddress(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil && !strings.ContainsAny(text, "?#")
+}
+
+// incompleteError tells which members of the credentials are missing, and what is wrong with others. Nothing but a new order
+// can mend it.
 type incompleteError struct{ missing, wrong []string }
 
 // Error names the members, and none of their values.
 func (e *incompleteError) Error() string {
-	var found []string
+	found := e.wrong
 	if len(e.missing) > 0 {
-		found = append(found, "missing "+strings.Join(e.missing, ", "))
-	}
-	if len(e.wrong) > 0 {
-		found = append(found, "no http or https URL: "+strings.Join(e.wrong, ", "))
+		found = append([]string{"missing " + strings.Join(e.missing, ", ")}, e.wrong...)
 	}
 	return "sm_operator_credentials: " + strings.Join(found, "; ")
 }
