@@ -1,0 +1,100 @@
+// Command btp-manager is the Kubernetes operator that provisions and deprovisions the SAP BTP service operator.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/app"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+)
+
+// operandImage names the operand's image, for clusters that pull from a registry of their own (facts/btp-manager.md 5, A8).
+const operandImage = "SAP_BTP_SERVICE_OPERATOR"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "btp-manager:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, env func(string) string, out io.Writer) error {
+	settings := config.Default()
+	fs := flag.NewFlagSet("btp-manager", flag.ContinueOnError)
+	fs.SetOutput(out)
+	settings.Flags(fs)
+	kubeconfig := fs.String("kubeconfig", "", "file that says how to reach the cluster; empty for the cluster that this runs in")
+	format := fs.String("log-format", "json", "format of the log: json or text")
+	level := fs.String("log-level", "info", "least level of the log: debug, info, warn or error")
+	check := fs.Bool("check-config", false, "check the flags and end")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: settings are flags", fs.Arg(0))
+	}
+	if err := settings.Validate(); err != nil {
+		return err
+	}
+	logger, err := service.Logger(out, *format, *level)
+	if err != nil {
+		return err
+	}
+	if *check {
+		return nil
+	}
+	to, err := connect(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	sink := logr.FromSlogHandler(logger.Handler())
+	log.SetLogger(sink)
+	klog.SetLogger(sink)
+	a, err := app.New(app.Config{Settings: settings, Version: version(), Image: env(operandImage)}, app.Deps{
+		REST: to, Log: sink, Chart: chart.FS(), Metrics: metrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// connect answers how to reach the cluster. The API server limits those who ask too much; a second limit here would slow a
+// deprovisioning of many objects.
+func connect(kubeconfig string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	cfg.UserAgent = "btp-manager"
+	cfg.QPS = -1
+	return cfg, nil
+}
+
+// version is that of the build.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,178 @@
+// Package app puts BTP Manager together: the controllers with their events, the caches behind those, metrics, probes and leader
+// election. Tests run it as cmd does.
+package app
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/controller"
+	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+const (
+	name = "btp-manager"
+	// lease is the Lease of the leader election.
+	lease = "btp-manager.operator.kyma-project.io"
+	// stopTimeout is how long the controllers may take to end their passes.
+	stopTimeout = 20 * time.Second
+	// requestTimeout bounds each request that is not a watch.
+	requestTimeout = 30 * time.Second
+)
+
+// Config says how BTP Manager runs.
+type Config struct {
+	// Settings are those of the flags; a ConfigMap may change some of them.
+	Settings config.Config
+	// Version is that of BTP Manager.
+	Version string
+	// Image is the operand's image; empty for that of the chart.
+	Image string
+	// LeaseDuration, RenewDeadline and RetryPeriod are those of the leader election; zero for 15 s, 10 s and 2 s.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Deps is what BTP Manager works with.
+type Deps struct {
+	// REST is how to reach the cluster.
+	REST *rest.Config
+	// Log takes the log; its zero value drops it.
+	Log logr.Logger
+	// Chart holds the files of the operand's chart.
+	Chart fs.FS
+	// Metrics takes the metrics. /metrics shows those in controller-runtime's registry.
+	Metrics prometheus.Registerer
+	// Now is the clock; nil for that of the machine.
+	Now func() time.Time
+	// Client, when it is not nil, stands between BTP Manager and its client.
+	Client func(client.Client) client.Client
+}
+
+// App is a BTP Manager.
+type App struct {
+	manager manager.Manager
+	metrics *metric.Metrics
+}
+
+// New makes a BTP Manager. It asks the API server for what it must know of the cluster, and changes nothing there.
+func New(cfg Config, deps Deps) (*App, error) {
+	if err := cfg.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	operandChart, err := render.Load(deps.Chart)
+	if err != nil {
+		return nil, fmt.Errorf("the operand's chart: %w", err)
+	}
+	metrics, err := metric.New(metric.Config{Version: cfg.Version, ChartVersion: operandChart.Version()}, deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("make the scheme: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("make the scheme: %w", err)
+	}
+	made, err := kinds(operandChart, cfg.Settings.ChartNamespace)
+	if err != nil {
+		return nil, err
+	}
+	wait := stopTimeout
+	mgr, err := manager.New(deps.REST, manager.Options{
+		Scheme:                        scheme,
+		Logger:                        deps.Log,
+		Cache:                         cache.Options{ByObject: ours(made, cfg.Settings.ChartNamespace)},
+		Metrics:                       server.Options{BindAddress: cfg.Settings.MetricsBindAddress},
+		HealthProbeBindAddress:        cfg.Settings.HealthProbeBindAddress,
+		LeaderElection:                cfg.Settings.LeaderElect,
+		LeaderElectionID:              lease,
+		LeaderElectionNamespace:       cfg.Settings.ChartNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 duration(cfg.LeaseDuration),
+		RenewDeadline:                 duration(cfg.RenewDeadline),
+		RetryPeriod:                   duration(cfg.RetryPeriod),
+		GracefulShutdownTimeout:       &wait,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	bounded := rest.CopyConfig(deps.REST)
+	bounded.Timeout = requestTimeout // not for the caches, whose watches last
+	uncached, err := client.New(bounded, client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("make the client: %w", err)
+	}
+	if deps.Client != nil {
+		uncached = deps.Client(uncached)
+	}
+	a := &App{manager: mgr, metrics: metrics}
+	recorder := mgr.GetEventRecorder(name)
+	settings := controller.NewSettings(cfg.Settings, uncached, recorder, metrics)
+	found := func(s config.Config) *services.Services {
+		return services.New(services.Config{RequestTimeout: s.DeleteRequestTimeout}, services.Deps{Client: uncached, REST: deps.REST})
+	}
+	reconciler := controller.New(controller.Deps{
+		Client: uncached, Chart: operandChart, Settings: settings, Recorder: recorder, Metrics: metrics, Image: cfg.Image, Now: deps.Now,
+		Objects: operand.New(operand.Config{
+			Namespace: cfg.Settings.ChartNamespace, FieldOwner: name,
+		}, operand.Deps{Client: uncached}),
+		Services: func(s config.Config) controller.Services { return found(s) },
+		Certificates: func(s config.Config) controller.Certificates {
+			return certs.New(certs.Config{
+				Namespace: s.ChartNamespace, Service: webhookService, CALifetime: s.CaCertificateExpiration,
+				ServingLifetime: s.WebhookCertificateExpiration, RenewBefore: s.ExpirationBoundary,
+			}, certs.Deps{Client: uncached, Now: deps.Now})
+		},
+	})
+	if err := a.watch(reconciler, settings, found(cfg.Settings), made, cfg.Settings, deps.REST); err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("add the liveness probe: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("add the readiness probe: %w", err)
+	}
+	return a, nil
+}
+
+// webhookService is the Service in front of the operand's webhooks (facts/btp-manager.md 2.8).
+const webhookService = "sap-btp-operator-webhook-service"
+
+// Run reconciles until ctx ends. With leader election it waits for its turn first, and it fails when it loses its lease.
+func (a *App) Run(ctx context.Context) error {
+	if err := a.manager.Start(ctx); err != nil {
+		return fmt.Errorf("run the manager: %w", err)
+	}
+	return nil
+}
+
+func duration(d time.Duration) *time.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &d
+}

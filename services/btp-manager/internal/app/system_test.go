@@ -1,0 +1,404 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/app"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+)
+
+const (
+	kymaSystem = "kyma-system"
+	operandPod = "sap-btp-operator-controller-manager"
+	patience   = 30 * time.Second
+)
+
+var shared kubetest.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// system is a cluster with, once it is started, a BTP Manager in it. Its tests run one after the other: one BtpOperator leads in
+// a cluster.
+type system struct {
+	client.Client
+	t           *testing.T
+	cluster     *kubetest.Cluster
+	deployments *kubetest.Deployments
+	// What start gives to BTP Manager; a test may change it before.
+	settings config.Config
+	chart    fs.FS
+	image    string
+	now      func() time.Time
+	between  func(client.Client) client.Client
+	rest     *rest.Config
+
+	registry *prometheus.Registry
+	log      *syncBuffer
+	halt     func() // stops BTP Manager and waits for its end
+}
+
+// newSystem returns a cluster that is as good as new, with the namespace kyma-system.
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	cluster := shared.Cluster(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &system{
+		t: t, cluster: cluster, Client: cluster.Client(t, client.Options{Scheme: scheme}),
+		settings: config.Default(), chart: withoutWebhookServer(t, chart.FS()), rest: cluster.Config, log: new(syncBuffer),
+	}
+	s.settings.MetricsBindAddress, s.settings.HealthProbeBindAddress, s.settings.LeaderElect = "0", "0", false
+	s.settings.ReadyCheckInterval, s.settings.HardDeleteCheckInterval = 100*time.Millisecond, 100*time.Millisecond
+	s.namespace(kymaSystem)
+	s.clean()
+	t.Cleanup(s.clean)
+	s.deployments = cluster.Deployments(t, kymaSystem)
+	return s
+}
+
+// withoutWebhookServer lets requests pass that the operand's webhooks would look at: no operand runs here to answer them.
+func withoutWebhookServer(t *testing.T, of fs.FS) fstest.MapFS {
+	t.Helper()
+	found := 0
+	out := copyFS(t, of, func(_, content string) string {
+		found += strings.Count(content, "failurePolicy: Fail")
+		return strings.ReplaceAll(content, "failurePolicy: Fail", "failurePolicy: Ignore")
+	})
+	if found == 0 {
+		t.Fatal("the chart has no webhook with failurePolicy: Fail")
+	}
+	return out
+}
+
+// copyFS copies a chart and changes its files on the way.
+func copyFS(t *testing.T, of fs.FS, change func(path, content string) string) fstest.MapFS {
+	t.Helper()
+	out := fstest.MapFS{}
+	err := fs.WalkDir(of, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(of, path)
+		if err == nil {
+			out[path] = &fstest.MapFile{Data: []byte(change(path, string(content)))}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// start starts BTP Manager. It stops at the end of the test, or when stop is called.
+func (s *system) start() {
+	s.t.Helper()
+	if s.halt != nil {
+		s.t.Fatal("BTP Manager runs already")
+	}
+	s.registry = prometheus.NewRegistry()
+	a, err := app.New(app.Config{Settings: s.settings, Version: "test", Image: s.image}, app.Deps{
+		REST: s.rest, Log: logr.FromSlogHandler(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Chart: s.chart, Metrics: s.registry, Now: s.now, Client: s.between,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	s.halt = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Errorf("BTP Manager ended with %v", err)
+		}
+		s.halt = nil
+	})
+	s.t.Cleanup(func() {
+		if s.halt != nil {
+			s.halt()
+		}
+		if s.t.Failed() {
+			s.t.Logf("log of BTP Manager:\n%s", s.log)
+		}
+	})
+}
+
+// stop stops BTP Manager, as a SIGTERM does.
+func (s *system) stop() {
+	s.t.Helper()
+	s.halt()
+}
+
+// clean removes what a test left, whoever holds it.
+func (s *system) clean() {
+	ctx := context.Background()
+	operators := new(v1alpha1.BtpOperatorList)
+	if err := s.List(ctx, operators); err != nil {
+		s.t.Fatal(err)
+	}
+	for i := range operators.Items {
+		s.wipe(ctx, &operators.Items[i])
+	}
+	for _, kind := range []string{"ServiceBinding", "ServiceInstance"} {
+		list := new(unstructured.UnstructuredList)
+		list.SetGroupVersionKind(serviceKind(kind + "List"))
+		if err := s.List(ctx, list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			s.t.Fatal(err)
+		}
+		for i := range list.Items {
+			s.wipe(ctx, &list.Items[i])
+		}
+	}
+	for _, ref := range s.labelled(ctx) {
+		s.wipe(ctx, ref)
+	}
+	for _, o := range []client.Object{new(corev1.Secret), new(corev1.ConfigMap), new(appsv1.Deployment)} {
+		if err := s.DeleteAllOf(ctx, o, client.InNamespace(kymaSystem)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	testkit.Eventually(s.t, patience, "the cluster is empty", func() bool { return len(s.labelled(ctx)) == 0 })
+}
+
+// wipe deletes an object without its finalizers.
+func (s *system) wipe(ctx context.Context, o client.Object) {
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+	if err := client.IgnoreNotFound(s.Delete(ctx, o)); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, crd := o.GetLabels()["crd"]; !crd && len(o.GetFinalizers()) > 0 {
+		if err := client.IgnoreNotFound(s.Patch(ctx, o, patch)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// labelled lists the objects with our label, of every kind that the chart makes.
+func (s *system) labelled(ctx context.Context) []client.Object {
+	s.t.Helper()
+	c, err := render.Load(chart.FS())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var found []client.Object
+	seen := map[schema.GroupVersionKind]bool{}
+	for _, o := range objects {
+		gvk := o.GroupVersionKind()
+		if seen[gvk] {
+			continue
+		}
+		seen[gvk] = true
+		list := new(unstructured.UnstructuredList)
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		if err := s.List(ctx, list, client.MatchingLabels{render.ManagedByLabel: render.ManagedBy}); err != nil {
+			s.t.Fatal(err)
+		}
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+		}
+	}
+	return found
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// What tests do as users do.
+
+func serviceKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "services.cloud.sap.com", Version: "v1", Kind: kind}
+}
+
+// namespace makes a namespace, unless it is there.
+func (s *system) namespace(name string) {
+	s.t.Helper()
+	err := s.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		s.t.Fatal(err)
+	}
+}
+
+// create makes an object.
+func (s *system) create(o client.Object) {
+	s.t.Helper()
+	if err := s.Create(s.t.Context(), o); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// operator makes a BtpOperator in kyma-system.
+func (s *system) operator(name string) *v1alpha1.BtpOperator {
+	s.t.Helper()
+	o := &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: name}}
+	s.create(o)
+	return o
+}
+
+// secret is a Secret sap-btp-manager that is complete, with some keys changed; an empty value stays, "-" takes the key away.
+func secret(change ...string) *corev1.Secret {
+	data := map[string][]byte{
+		"clientid": []byte("a-client"), "clientsecret": []byte("a-secret"), "sm_url": []byte("https://sm.example.com"),
+		"tokenurl": []byte("https://auth.example.com"), "cluster_id": []byte("a-cluster"),
+	}
+	for i := 0; i < len(change); i += 2 {
+		if change[i+1] == "-" {
+			delete(data, change[i])
+			continue
+		}
+		data[change[i]] = []byte(change[i+1])
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "sap-btp-manager"}, Data: data}
+}
+
+// serviceInstance and serviceBinding make what users make.
+func (s *system) serviceInstance(namespace, name string, finalizers ...string) *unstructured.Unstructured {
+	return s.service("ServiceInstance", namespace, name, finalizers, map[string]any{"serviceOfferingName": "an-offering", "servicePlanName": "a-plan"})
+}
+
+func (s *system) serviceBinding(namespace, name string, finalizers ...string) *unstructured.Unstructured {
+	return s.service("ServiceBinding", namespace, name, finalizers, map[string]any{"serviceInstanceName": "an-instance"})
+}
+
+func (s *system) service(kind, namespace, name string, finalizers []string, spec map[string]any) *unstructured.Unstructured {
+	s.t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(serviceKind(kind))
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	o.SetFinalizers(finalizers)
+	s.create(o)
+	return o
+}
+
+// provisioned is a cluster with a BtpOperator that is Ready.
+func (s *system) provisioned() *v1alpha1.BtpOperator {
+	s.t.Helper()
+	s.create(secret())
+	o := s.operator("btpoperator")
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	return o
+}
+
+// await waits until a BtpOperator is in a state for a reason, and answers its condition's message.
+func (s *system) await(o *v1alpha1.BtpOperator, state v1alpha1.State, reason v1alpha1.Reason) string {
+	s.t.Helper()
+	var message string
+	s.until(o, fmt.Sprintf("BtpOperator %s gets %s/%s", o.Name, state, reason), func() bool {
+		if len(o.Status.Conditions) > 1 {
+			s.t.Fatalf("%d conditions: %+v", len(o.Status.Conditions), o.Status.Conditions)
+		}
+		if o.Status.State != state || len(o.Status.Conditions) == 0 || o.Status.Conditions[0].Reason != string(reason) {
+			return false
+		}
+		message = o.Status.Conditions[0].Message
+		return true
+	})
+	return message
+}
+
+// until waits until ok, looking at a BtpOperator anew each time.
+func (s *system) until(o *v1alpha1.BtpOperator, what string, ok func() bool) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, what, func() bool {
+		if err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			if apierrors.IsNotFound(err) {
+				return false
+			}
+			s.t.Fatal(err)
+		}
+		if ok() {
+			return true
+		}
+		if s.t.Context().Err() != nil {
+			s.t.Fatal(s.t.Context().Err())
+		}
+		return false
+	})
+}
+
+// awaitGone waits until an object is no more.
+func (s *system) awaitGone(o client.Object) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, fmt.Sprintf("%T %s goes", o, o.GetName()), func() bool {
+		err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
+		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+	})
+}
+
+// exists tells whether an object is there, and reads it.
+func (s *system) exists(o client.Object) bool {
+	s.t.Helper()
+	err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
+	if client.IgnoreNotFound(err) != nil {
+		s.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// delete deletes an object.
+func (s *system) delete(o client.Object) {
+	s.t.Helper()
+	if err := s.Delete(s.t.Context(), o); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// deployment is the operand's Deployment, to be read.
+func deployment() *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: operandPod}}
+}

@@ -1,0 +1,218 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/controller"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+const (
+	// settle is how long an event of an object waits for the next ones: what several hands change at once is corrected once.
+	settle = 200 * time.Millisecond
+	// firstRetry is the pause after a failed pass; it doubles with every further one, up to lastRetry.
+	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Minute
+)
+
+// kind is a kind of objects that the chart makes.
+type kind struct {
+	schema.GroupVersionKind
+	namespaced bool
+}
+
+// kinds lists the kinds of the objects that the chart makes.
+func kinds(c *render.Chart, namespace string) ([]kind, error) {
+	objects, err := c.Render(render.Release{Name: name, Namespace: namespace}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the operand's chart: %w", err)
+	}
+	var all []kind
+	for _, o := range objects {
+		if k := (kind{o.GroupVersionKind(), o.GetNamespace() != ""}); !slices.Contains(all, k) {
+			all = append(all, k)
+		}
+	}
+	return all, nil
+}
+
+func metadataOf(k kind) *metav1.PartialObjectMetadata {
+	m := new(metav1.PartialObjectMetadata)
+	m.SetGroupVersionKind(k.GroupVersionKind)
+	return m
+}
+
+// ours says what the cache holds: of the kinds of the chart the metadata of the objects with our label, in the chart's namespace,
+// and Secrets wherever the credentials may be.
+func ours(made []kind, namespace string) map[client.Object]cache.ByObject {
+	by := map[client.Object]cache.ByObject{}
+	for _, k := range made {
+		selector := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.ManagedByLabel: render.ManagedBy})}
+		if k.namespaced && k.Kind != "Secret" {
+			selector.Namespaces = map[string]cache.Config{namespace: {}}
+		}
+		by[metadataOf(k)] = selector
+	}
+	return by
+}
+
+// watch gives the controllers their events. Whatever happens to something that all BtpOperators depend on wakes all of them: one
+// that does not lead has nothing to do, and is quick about it.
+func (a *App) watch(
+	r *controller.Reconciler, settings *controller.Settings, found *services.Services, made []kind, cfg config.Config, to *rest.Config,
+) error {
+	named, err := a.named(cfg, to)
+	if err != nil {
+		return err
+	}
+	left := make(chan event.GenericEvent, 1)
+	everyone := handler.EnqueueRequestsFromMapFunc(a.everyone)
+	b := builder.ControllerManagedBy(a.manager).Named("btpoperator").
+		WithOptions(ctrl.Options{
+			MaxConcurrentReconciles: 1, // package operand works for one at a time
+			SkipNameValidation:      new(true),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		For(&v1alpha1.BtpOperator{}, builder.WithPredicates(asked())).
+		Watches(&v1alpha1.BtpOperator{}, everyone, builder.WithPredicates(gone())).
+		WatchesRawSource(source.Kind(named, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(
+			func(ctx context.Context, _ *corev1.Secret) []reconcile.Request { return a.everyone(ctx, nil) }))).
+		WatchesRawSource(source.Kind(named, &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(
+			func(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request { return a.everyone(ctx, nil) }))).
+		WatchesRawSource(source.Channel(left, everyone))
+	for _, k := range made {
+		b = b.WatchesMetadata(metadataOf(k), after(settle, a.everyone))
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("make the controller of BtpOperators: %w", err)
+	}
+	err = builder.ControllerManagedBy(a.manager).Named("settings").
+		WithOptions(ctrl.Options{SkipNameValidation: new(true)}).
+		WatchesRawSource(source.Kind(named, &corev1.ConfigMap{}, &handler.TypedEnqueueRequestForObject[*corev1.ConfigMap]{})).
+		Complete(settings)
+	if err != nil {
+		return fmt.Errorf("make the controller of the settings: %w", err)
+	}
+	// Both of these are for the leader only, as the controllers are.
+	err = a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		return found.Watch(ctx, func() {
+			select {
+			case left <- event.GenericEvent{Object: new(v1alpha1.BtpOperator)}:
+			default: // one is waiting already
+			}
+		})
+	}))
+	if err != nil {
+		return fmt.Errorf("add the watch of service instances and bindings: %w", err)
+	}
+	err = a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		a.metrics.Leads(true)
+		defer a.metrics.Leads(false)
+		if _, err := settings.Read(ctx); err != nil {
+			log.FromContext(ctx).Info("settings not read yet", "err", err.Error())
+		}
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("add the metric of the leader: %w", err)
+	}
+	return nil
+}
+
+// named is a cache of the two objects that are known by their names, whatever labels they have: the Secret with the credentials,
+// which may be made by hand, and the ConfigMap with settings.
+func (a *App) named(cfg config.Config, to *rest.Config) (cache.Cache, error) {
+	only := func(name string) cache.ByObject {
+		return cache.ByObject{
+			Namespaces: map[string]cache.Config{cfg.ChartNamespace: {}},
+			Field:      fields.OneTermEqualSelector("metadata.name", name),
+		}
+	}
+	c, err := cache.New(to, cache.Options{
+		Scheme: a.manager.GetScheme(), Mapper: a.manager.GetRESTMapper(), HTTPClient: a.manager.GetHTTPClient(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: only(cfg.SecretName), &corev1.ConfigMap{}: only(cfg.ConfigName)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the cache of the Secret and the ConfigMap: %w", err)
+	}
+	if err := a.manager.Add(c); err != nil {
+		return nil, fmt.Errorf("add the cache of the Secret and the ConfigMap: %w", err)
+	}
+	return c, nil
+}
+
+// everyone answers all BtpOperators.
+func (a *App) everyone(ctx context.Context, _ client.Object) []reconcile.Request {
+	var all v1alpha1.BtpOperatorList
+	if err := a.manager.GetCache().List(ctx, &all); err != nil {
+		log.FromContext(ctx).Error(err, "BtpOperators not listed, their next look comes with their interval")
+		return nil
+	}
+	requests := make([]reconcile.Request, len(all.Items))
+	for i := range all.Items {
+		requests[i] = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: all.Items[i].Namespace, Name: all.Items[i].Name}}
+	}
+	return requests
+}
+
+// after wakes those that find answers, a little later.
+func after(wait time.Duration, find handler.MapFunc) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	wake := func(ctx context.Context, o client.Object, q queue) {
+		for _, r := range find(ctx, o) {
+			q.AddAfter(r, wait)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { wake(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+	}
+}
+
+// asked lets through what users change, and not our writes to the status.
+func asked() predicate.Predicate {
+	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
+		},
+	})
+}
+
+// gone lets through what may change who leads: the end of a BtpOperator.
+func gone() predicate.Predicate {
+	no := func(event.CreateEvent) bool { return false }
+	return predicate.Funcs{
+		CreateFunc: no,
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return len(e.ObjectNew.GetFinalizers()) < len(e.ObjectOld.GetFinalizers())
+		},
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}

@@ -1,0 +1,124 @@
+// Package controller runs the life of the BtpOperators in a cluster: it finds out what happened, asks package machine where that
+// leads, and carries out what follows with the packages that know how.
+package controller
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
+	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+// Chart makes the objects of the operand.
+type Chart interface {
+	Version() string
+	Render(release render.Release, values map[string]any) ([]*unstructured.Unstructured, error)
+}
+
+// Objects puts the objects of the operand into the cluster and takes them away.
+type Objects interface {
+	Apply(ctx context.Context, objects []*unstructured.Unstructured) (operand.Applied, error)
+	Unready(ctx context.Context, objects []*unstructured.Unstructured) ([]operand.NotReady, error)
+	Remove(ctx context.Context, objects []*unstructured.Unstructured, keep func(operand.Ref) bool) ([]operand.Ref, error)
+	RemoveWorkload(ctx context.Context) error
+}
+
+// Services counts and deletes the service instances and bindings in the cluster.
+type Services interface {
+	Count(ctx context.Context) (services.Left, error)
+	HardDelete(ctx context.Context) (services.Left, error)
+	SoftDelete(ctx context.Context) (services.Left, error)
+}
+
+// Certificates keeps the certificates of the operand's webhooks.
+type Certificates interface {
+	Ensure(ctx context.Context) (certs.Result, error)
+}
+
+// Deps is what a Reconciler works with. All fields are required.
+type Deps struct {
+	// Client reads without a cache: each pass is to see what there is now.
+	Client  client.Client
+	Chart   Chart
+	Objects Objects
+	// Services and Certificates answer what works with the settings in force.
+	Services     func(config.Config) Services
+	Certificates func(config.Config) Certificates
+	Settings     *Settings
+	Recorder     events.EventRecorder
+	Metrics      *metric.Metrics
+	// Image is the operand's image; empty for that of the chart.
+	Image string
+	Now   func() time.Time
+}
+
+// Reconciler reconciles BtpOperators, one at a time. Package app gives it its events.
+type Reconciler struct {
+	deps Deps
+}
+
+// New returns a Reconciler.
+func New(deps Deps) *Reconciler { return &Reconciler{deps: deps} }
+
+// render makes the objects of the operand with credentials and what its webhooks trust.
+func (p *pass) render(given credentials.Credentials, caBundle []byte) ([]*unstructured.Unstructured, error) {
+	values := map[string]any{
+		"manager": map[string]any{
+			"enable_limited_cache": p.cfg.EnableLimitedCache,
+			"certificates":         map[string]any{"caBundle": string(caBundle)},
+		},
+		"networkPolicies": map[string]any{
+			"enabled": !strings.EqualFold(p.cr.Annotations[v1alpha1.DisableNetworkPoliciesAnnotation], "true"),
+		},
+	}
+	if p.deps.Image != "" {
+		merge(values, map[string]any{"manager": map[string]any{"image": image(p.deps.Image)}})
+	}
+	if given.ClusterID != "" {
+		merge(values, given.Values())
+	}
+	return p.deps.Chart.Render(render.Release{Name: releaseName, Namespace: p.cfg.ChartNamespace}, values)
+}
+
+// releaseName is what the chart is called in the cluster. It does not depend on the BtpOperator that leads: another leader
+// takes the same objects over.
+const releaseName = "sap-btp-operator"
+
+// merge puts the values of b into a, at any depth.
+func merge(a, b map[string]any) {
+	for key, value := range b {
+		under, ok := value.(map[string]any)
+		if over, both := a[key].(map[string]any); ok && both {
+			merge(over, under)
+			continue
+		}
+		if ok {
+			value = maps.Clone(under)
+		}
+		a[key] = value
+	}
+}
+
+// image splits a reference into the chart's values: repository, and tag or digest.
+func image(reference string) map[string]any {
+	if repository, digest, ok := strings.Cut(reference, "@"); ok {
+		return map[string]any{"repository": repository, "sha": strings.TrimPrefix(digest, "sha256:")}
+	}
+	if i := strings.LastIndex(reference, ":"); i > strings.LastIndex(reference, "/") {
+		return map[string]any{"repository": reference[:i], "tag": reference[i+1:]}
+	}
+	return map[string]any{"repository": reference}
+}

@@ -1,0 +1,224 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
+	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+// deprovision takes the next part of a deprovisioning. How far it is stands in the status, so that a restart changes nothing.
+func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
+	if p.cr.Status.Deprovisioning == nil || p.at() == (machine.At{}) {
+		if wait, err := p.begin(ctx); wait != 0 || err != nil {
+			return wait, err
+		}
+	}
+	p.deps.Metrics.NotReady()
+	switch p.cr.Status.Deprovisioning.Phase {
+	case v1alpha1.PhaseHardDelete:
+		return p.hardDelete(ctx)
+	case v1alpha1.PhaseSoftDelete:
+		return p.softDelete(ctx)
+	default:
+		return p.remove(ctx)
+	}
+}
+
+// begin starts the deprovisioning, unless service instances and bindings block it. Without a wait it has started.
+func (p *pass) begin(ctx context.Context) (time.Duration, error) {
+	if p.cfg.BlockDeletion && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
+		left, err := p.deps.Services(p.cfg).Count(ctx)
+		if err != nil {
+			return 0, err
+		}
+		p.deps.Metrics.Left(left.Instances, left.Bindings)
+		if left.Instances+left.Bindings > 0 {
+			// Their users need a working operand to delete them.
+			p.keepOperand(ctx)
+			message := fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
+			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
+		}
+	}
+	return 0, p.move(ctx, machine.DeletionStarted, "service bindings and service instances are being deleted", func(s *v1alpha1.BtpOperatorStatus) {
+		now := p.deps.Now()
+		s.ReadyDeadline = nil
+		if s.Deprovisioning == nil {
+			s.Deprovisioning = &v1alpha1.Deprovisioning{
+				Phase: v1alpha1.PhaseHardDelete, StartedAt: metav1.NewTime(now), HardDeleteDeadline: metav1.NewTime(now.Add(p.cfg.HardDeleteTimeout)),
+			}
+		}
+	})
+}
+
+// hardDelete deletes what users made and lets the operand clean up the remote side, until the deadline.
+func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
+	if p.cfg.OperandFirst {
+		if err := p.deps.Objects.RemoveWorkload(ctx); err != nil {
+			return p.removalFailed(ctx, err)
+		}
+	} else {
+		p.keepOperand(ctx)
+	}
+	until := p.cr.Status.Deprovisioning.HardDeleteDeadline
+	late := !p.deps.Now().Before(until.Time)
+	left, err := p.deps.Services(p.cfg).HardDelete(ctx)
+	if passing(err) && !late {
+		return 0, err // the soft delete leaves the remote side behind: not for a hiccup of the API
+	}
+	if err != nil {
+		p.deps.Metrics.Deleted(metric.Hard, failure(err))
+		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
+	}
+	p.deps.Metrics.Left(left.Instances, left.Bindings)
+	if left.Instances+left.Bindings == 0 {
+		p.deps.Metrics.Deleted(metric.Hard, metric.Done)
+		if err := p.enter(ctx, v1alpha1.PhaseRemoval, machine.DeletionStarted, "the operand is being removed", left); err != nil {
+			return 0, err
+		}
+		return p.remove(ctx)
+	}
+	if late {
+		p.deps.Metrics.Deleted(metric.Hard, metric.TimedOut)
+		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
+	}
+	message := fmt.Sprintf("%s; the hard delete goes on until %s", remaining(left), until.UTC().Format(time.RFC3339))
+	return min(p.cfg.HardDeleteCheckInterval, until.Sub(p.deps.Now())),
+		p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, message, left)
+}
+
+// softDelete takes the finalizers off what is left. The operand and its webhooks go first: they would stand in the way.
+func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
+	if err := p.deps.Objects.RemoveWorkload(ctx); err != nil {
+		return p.removalFailed(ctx, err)
+	}
+	left, err := p.deps.Services(p.cfg).SoftDelete(ctx)
+	if err != nil {
+		return p.removalFailed(ctx, err)
+	}
+	p.deps.Metrics.Left(left.Instances, left.Bindings)
+	if left.Instances+left.Bindings > 0 {
+		return soon, p.count(ctx, left)
+	}
+	p.deps.Metrics.Deleted(metric.Soft, metric.Done)
+	if err := p.setPhase(ctx, v1alpha1.PhaseRemoval, left); err != nil {
+		return 0, err
+	}
+	return p.remove(ctx)
+}
+
+// remove removes what the chart made, and then lets the BtpOperator go. What users have made meanwhile goes like the rest.
+func (p *pass) remove(ctx context.Context) (time.Duration, error) {
+	left, err := p.deps.Services(p.cfg).SoftDelete(ctx)
+	if err != nil {
+		return p.removalFailed(ctx, err)
+	}
+	if left.Instances+left.Bindings > 0 {
+		return soon, p.count(ctx, left)
+	}
+	objects, err := p.render(credentials.Credentials{}, nil)
+	if err != nil {
+		return p.removalFailed(ctx, err)
+	}
+	terminating, err := p.deps.Objects.Remove(ctx, objects, nil)
+	if err != nil {
+		return p.removalFailed(ctx, err)
+	}
+	if len(terminating) > 0 {
+		log.FromContext(ctx).V(1).Info("waiting for objects to go", "objects", len(terminating), "first", terminating[0].String())
+		return soon, nil
+	}
+	mode := metric.Hard
+	if p.cr.Status.Deprovisioning.SoftDeleted {
+		mode = metric.Soft
+	}
+	if err := p.finalize(ctx, controllerutil.RemoveFinalizer); err != nil {
+		return 0, err
+	}
+	log.FromContext(ctx).Info("deprovisioned", "mode", string(mode))
+	p.deps.Metrics.Deprovisioned(mode, p.deps.Now().Sub(p.cr.Status.Deprovisioning.StartedAt.Time))
+	return 0, nil
+}
+
+// removalFailed says what went wrong. The error that it returns makes the next pass come soon, and later and later.
+func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, error) {
+	if passing(cause) {
+		return 0, cause
+	}
+	return 0, errors.Join(cause, p.move(ctx, machine.RemovalFailed, cause.Error(), nil))
+}
+
+// enter writes the phase and what is left together with the transition.
+func (p *pass) enter(
+	ctx context.Context, phase v1alpha1.DeprovisioningPhase, event machine.Event, message string, left services.Left,
+) error {
+	return p.move(ctx, event, message, func(s *v1alpha1.BtpOperatorStatus) { s.Deprovisioning = at(s.Deprovisioning, phase, left) })
+}
+
+// setPhase writes the phase and what is left; the state stays.
+func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase, left services.Left) error {
+	base := p.cr.DeepCopy()
+	p.cr.Status.Deprovisioning = at(p.cr.Status.Deprovisioning, phase, left)
+	return p.writeStatus(ctx, base)
+}
+
+// count writes what is left.
+func (p *pass) count(ctx context.Context, left services.Left) error {
+	return p.setPhase(ctx, p.cr.Status.Deprovisioning.Phase, left)
+}
+
+func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left services.Left) *v1alpha1.Deprovisioning {
+	next := *d
+	next.SoftDeleted = next.SoftDeleted || phase == v1alpha1.PhaseSoftDelete
+	next.Phase, next.ServiceInstances, next.ServiceBindings = phase, int32(left.Instances), int32(left.Bindings) //nolint:gosec // counts of objects
+	return &next
+}
+
+// keepOperand keeps the operand as its chart says while users or the hard delete need it. It does what it can: a failure is no
+// reason to stop a deprovisioning.
+func (p *pass) keepOperand(ctx context.Context) {
+	given, event, err := p.credentials(ctx)
+	if err == nil && event == "" {
+		objects, _, operandErr := p.operand(ctx, given)
+		if err = operandErr; err == nil {
+			_, err = p.deps.Objects.Apply(ctx, objects)
+		}
+	}
+	if err != nil {
+		log.FromContext(ctx).Info("the operand could not be kept as its chart says", "err", err.Error())
+	}
+}
+
+func failure(err error) metric.End {
+	if _, ok := errors.AsType[*services.RefusedError](err); ok {
+		return metric.Refused
+	}
+	return metric.Broken
+}
+
+// remaining says what is left, with the first objects by name.
+func remaining(left services.Left) string {
+	text := fmt.Sprintf("%s and %s left", plural(left.Instances, "service instance"), plural(left.Bindings, "service binding"))
+	if len(left.First) > 0 {
+		text += " (" + strings.Join(left.First, "; ") + ")"
+	}
+	return text
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

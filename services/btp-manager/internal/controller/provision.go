@@ -1,0 +1,208 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
+	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+)
+
+// provision brings the operand to what the chart and the Secret say, and looks whether it is ready.
+func (p *pass) provision(ctx context.Context) (time.Duration, error) {
+	if err := p.finalize(ctx, controllerutil.AddFinalizer); err != nil {
+		return 0, err
+	}
+	if at := p.at(); at == (machine.At{}) || at.Reason == v1alpha1.ReasonOlderCRExists {
+		if err := p.move(ctx, machine.Leads, "provisioning started", p.restartClock); err != nil {
+			return 0, err
+		}
+	}
+	given, event, err := p.credentials(ctx)
+	if event != "" {
+		p.deps.Metrics.NotReady()
+		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, event, err.Error(), nil)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if r := p.at().Reason; r == v1alpha1.ReasonMissingSecret || r == v1alpha1.ReasonInvalidSecret {
+		if err := p.move(ctx, machine.SecretUsable, "the credentials are there", p.restartClock); err != nil {
+			return 0, err
+		}
+	}
+	objects, certificates, err := p.operand(ctx, given)
+	if err != nil {
+		return p.chartFailed(ctx, err)
+	}
+	if err := p.followCredentials(ctx, given); err != nil {
+		return p.chartFailed(ctx, err)
+	}
+	applied, err := p.deps.Objects.Apply(ctx, objects)
+	p.corrected(ctx, applied)
+	if err != nil {
+		return p.chartFailed(ctx, err)
+	}
+	unready, err := p.deps.Objects.Unready(ctx, objects)
+	if err != nil {
+		return p.chartFailed(ctx, err)
+	}
+	p.deps.Metrics.NotReady(kinds(unready)...)
+	if err := p.unblock(ctx, given, unready); err != nil {
+		return 0, err
+	}
+	if len(unready) > 0 {
+		return p.notReady(ctx, unready)
+	}
+	return p.ready(ctx, certificates)
+}
+
+// restartClock gives the objects of the chart the time that they have to get ready.
+func (p *pass) restartClock(s *v1alpha1.BtpOperatorStatus) {
+	at := metav1.NewTime(p.deps.Now().Add(p.cfg.ReadyTimeout))
+	s.ReadyDeadline = &at
+}
+
+// inTime tells whether the objects of the chart still have time to get ready.
+func (p *pass) inTime() bool {
+	at := p.cr.Status.ReadyDeadline
+	return p.at().State == v1alpha1.StateProcessing && at != nil && p.deps.Now().Before(at.Time)
+}
+
+// credentials reads the Secret. An event says that it cannot be used, and the error then why, for the user.
+func (p *pass) credentials(ctx context.Context) (credentials.Credentials, machine.Event, error) {
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: p.cfg.SecretName}
+	err := p.deps.Client.Get(ctx, key, &secret)
+	if apierrors.IsNotFound(err) {
+		return credentials.Credentials{}, machine.SecretMissing, fmt.Errorf("the Secret %s with the credentials does not exist", key)
+	}
+	if err != nil {
+		return credentials.Credentials{}, "", fmt.Errorf("read the Secret %s: %w", key, err)
+	}
+	given, err := credentials.Parse(&secret)
+	if err != nil {
+		return credentials.Credentials{}, machine.SecretInvalid, fmt.Errorf("the Secret %s cannot be used: %w", key, err)
+	}
+	return given, "", nil
+}
+
+// operand makes the objects of the chart. Their webhooks trust the certificates, which are renewed here.
+func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*unstructured.Unstructured, certs.Result, error) {
+	certificates, err := p.deps.Certificates(p.cfg).Ensure(ctx)
+	for _, name := range certificates.Regenerated {
+		p.deps.Metrics.Regenerated(name)
+		log.FromContext(ctx).Info("certificate made", "certificate", name)
+	}
+	if err != nil {
+		return nil, certs.Result{}, err
+	}
+	p.deps.Metrics.Expires(metric.CertificateCA, certificates.CANotAfter)
+	p.deps.Metrics.Expires(metric.CertificateServing, certificates.ServingNotAfter)
+	objects, err := p.render(given, certificates.CABundle)
+	return objects, certificates, err
+}
+
+// corrected tells what a pass had to put right. What the first passes make is no drift.
+func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
+	logger := log.FromContext(ctx)
+	settled := p.at().State == v1alpha1.StateReady && p.cr.Status.ChartVersion == p.deps.Chart.Version()
+	for _, change := range applied.Changed {
+		logger.Info("object applied", "object", change.String())
+		if settled {
+			p.deps.Metrics.Drift(change.Kind)
+		}
+	}
+	for _, ref := range applied.Removed {
+		logger.Info("obsolete object removed", "object", ref.String())
+	}
+	p.deps.Metrics.Removed(len(applied.Removed))
+	if settled && len(applied.Changed) > 0 {
+		names := make([]string, 0, len(applied.Changed))
+		for _, change := range applied.Changed {
+			names = append(names, change.String())
+		}
+		p.note(corev1.EventTypeNormal, "DriftCorrected", "brought back to the chart: "+strings.Join(names, ", "))
+	}
+}
+
+// chartFailed waits a little longer with what may pass by itself, and says the rest at once. The error that it returns makes the
+// next pass come soon, and later and later when that does not help.
+func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, error) {
+	if apierrors.IsConflict(cause) || (passing(cause) && p.inTime()) {
+		return 0, cause
+	}
+	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))
+}
+
+// notReady waits until the time is over. A BtpOperator in Error stays there until its objects are ready.
+func (p *pass) notReady(ctx context.Context, unready []operand.NotReady) (time.Duration, error) {
+	message := describe(unready)
+	switch {
+	case p.at().State == v1alpha1.StateReady:
+		return p.cfg.ReadyCheckInterval, p.move(ctx, machine.ObjectsNotReady, message, p.restartClock)
+	case p.inTime():
+		left := p.cr.Status.ReadyDeadline.Sub(p.deps.Now())
+		return min(p.cfg.ReadyCheckInterval, max(left, time.Millisecond)), p.move(ctx, machine.ObjectsNotReady, message, nil)
+	default:
+		message = fmt.Sprintf("not ready within %s: %s", p.cfg.ReadyTimeout, message)
+		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.ReadyTimedOut, message, nil)
+	}
+}
+
+func (p *pass) ready(ctx context.Context, certificates certs.Result) (time.Duration, error) {
+	message := "the operand is ready"
+	switch p.at().State {
+	case v1alpha1.StateError:
+		if err := p.move(ctx, machine.ObjectsReady, message, p.restartClock); err != nil {
+			return 0, err
+		}
+	case v1alpha1.StateProcessing:
+		started := p.cr.Status.ReadyDeadline.Add(-p.cfg.ReadyTimeout)
+		p.deps.Metrics.Provisioned(max(0, p.deps.Now().Sub(started)))
+	}
+	err := p.move(ctx, machine.ObjectsReady, message, func(s *v1alpha1.BtpOperatorStatus) {
+		s.ReadyDeadline, s.ChartVersion = nil, p.deps.Chart.Version()
+	})
+	return min(p.cfg.ReadyStateRequeueInterval, max(certificates.RenewAt.Sub(p.deps.Now()), soon)), err
+}
+
+// describe names the first objects that are not ready, with the reason, and counts the rest.
+func describe(unready []operand.NotReady) string {
+	const named = 3
+	var b strings.Builder
+	for i, n := range unready {
+		if i == named {
+			fmt.Fprintf(&b, "; and %d more", len(unready)-named)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s: %s", n.Ref, n.Reason)
+	}
+	return b.String()
+}
+
+func kinds(unready []operand.NotReady) []string {
+	all := make([]string, len(unready))
+	for i, n := range unready {
+		all[i] = n.Ref.Kind
+	}
+	return all
+}

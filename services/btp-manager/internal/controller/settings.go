@@ -1,0 +1,87 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+)
+
+// Settings are the flags with the ConfigMap over them. A ConfigMap that is refused changes nothing: what was in force before it
+// stays so. Without a ConfigMap the flags are in force.
+type Settings struct {
+	flags    config.Config
+	client   client.Client
+	recorder events.EventRecorder
+	metrics  *metric.Metrics
+
+	mu      sync.Mutex
+	current config.Config
+	seen    version // of the ConfigMap that was read last, so that each is announced once
+}
+
+type version struct {
+	uid     types.UID
+	version string
+}
+
+// NewSettings returns the settings of the flags. The client reads without a cache.
+func NewSettings(flags config.Config, c client.Client, recorder events.EventRecorder, metrics *metric.Metrics) *Settings {
+	return &Settings{flags: flags, current: flags, client: c, recorder: recorder, metrics: metrics}
+}
+
+// Reconcile implements reconcile.Reconciler for the ConfigMap.
+func (s *Settings) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	_, err := s.Read(ctx)
+	return reconcile.Result{}, err
+}
+
+// Read answers the settings in force, after a look at the ConfigMap. It fails only when the API does.
+func (s *Settings) Read(ctx context.Context) (config.Config, error) {
+	var found corev1.ConfigMap
+	key := client.ObjectKey{Namespace: s.flags.ChartNamespace, Name: s.flags.ConfigName}
+	err := s.client.Get(ctx, key, &found)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return config.Config{}, fmt.Errorf("read the ConfigMap %s: %w", key, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.use(ctx, s.flags, version{})
+		s.metrics.CustomConfig(false)
+		s.metrics.ConfigRejected(false)
+		return s.current, nil
+	}
+	next, err := s.flags.With(found.Data)
+	s.metrics.ConfigRejected(err != nil)
+	read := version{found.UID, found.ResourceVersion}
+	if err != nil {
+		if s.seen != read {
+			s.seen = read
+			log.FromContext(ctx).Error(err, "settings refused, those in force stay", "config_map", key.String())
+			s.recorder.Eventf(&found, nil, corev1.EventTypeWarning, "ConfigRejected", "ConfigRejected", "%s", clip(err.Error()))
+		}
+		return s.current, nil
+	}
+	s.use(ctx, next, read)
+	s.metrics.CustomConfig(true)
+	return next, nil
+}
+
+func (s *Settings) use(ctx context.Context, next config.Config, read version) {
+	if changed := config.Diff(s.current, next); len(changed) > 0 {
+		log.FromContext(ctx).Info("settings changed", "keys", strings.Join(changed, ","))
+	}
+	s.current, s.seen = next, read
+}

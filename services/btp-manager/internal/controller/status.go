@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
+)
+
+// longest is how many bytes a message of a condition or an event may have; the API server takes 32 KiB, but people read them.
+const longest = 1000
+
+func clip(message string) string {
+	if len(message) <= longest {
+		return message
+	}
+	cut := longest
+	for !utf8.RuneStart(message[cut]) {
+		cut--
+	}
+	return message[:cut] + " ..."
+}
+
+func statusEqual(a, b *v1alpha1.BtpOperatorStatus) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// announce writes an event about a new state.
+func (p *pass) announce(to machine.At, action, message string) {
+	kind := corev1.EventTypeNormal
+	if to.State == v1alpha1.StateError || to.State == v1alpha1.StateWarning || to.Reason == v1alpha1.ReasonSoftDeleting {
+		kind = corev1.EventTypeWarning
+	}
+	p.deps.Recorder.Eventf(p.cr, nil, kind, string(to.Reason), action, "%s", clip(message))
+}
+
+// note writes an event that is no new state.
+func (p *pass) note(kind, reason, message string) {
+	p.deps.Recorder.Eventf(p.cr, nil, kind, reason, reason, "%s", clip(message))
+}
+
+// passing tells whether an error is likely to go away by itself: the API is busy, restarting or out of reach, or somebody else was
+// faster. One that lasts among several makes them all last.
+func passing(err error) bool {
+	if err == nil {
+		return false
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // looks at this error, not at what it wraps
+		for _, e := range many.Unwrap() {
+			if !passing(e) {
+				return false
+			}
+		}
+		return true
+	}
+	if one := errors.Unwrap(err); one != nil {
+		return passing(one)
+	}
+	return apierrors.IsConflict(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
+}
