@@ -81,7 +81,7 @@ func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.
 	if err := c.schema.validate(merged); err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
-	rendered, err := engine.Engine{Strict: true}.Render(c.chart, top(c.chart, release, merged))
+	rendered, err := engine.Engine{Strict: true}.Render(c.chart, top(release, merged))
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
@@ -99,9 +99,8 @@ func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.
 }
 
 // top is what templates see. The capabilities are those that Helm was built with, never those of a cluster.
-func top(c *chart.Chart, release Release, values map[string]any) chartutil.Values {
+func top(release Release, values map[string]any) chartutil.Values {
 	return chartutil.Values{
-		"Chart":        c.Metadata,
 		"Capabilities": chartutil.DefaultCapabilities.Copy(),
 		"Values":       chartutil.Values(values),
 		"Release": map[string]any{

@@ -80,9 +80,7 @@ func (s *valuesSchema) validate(values map[string]any) error {
 }
 
 func leaves(e *jsonschema.ValidationError, found func(*jsonschema.ValidationError)) {
-	// What is wrong with the name of a value is known only where the name is.
-	_, name := e.ErrorKind.(*kind.PropertyNames)
-	if len(e.Causes) == 0 || name {
+	if len(e.Causes) == 0 {
 		found(e)
 		return
 	}
@@ -107,8 +105,8 @@ func explain(e *jsonschema.ValidationError) []Problem {
 		return each(k.Properties, "the chart has no such value")
 	case *kind.Required:
 		return each(k.Missing, "is missing")
-	case *kind.PropertyNames:
-		return each([]string{k.Property}, "cannot be the name of a value here")
+	case *kind.FalseSchema:
+		text = "cannot be set here"
 	case *kind.Type:
 		text = fmt.Sprintf("is a %s, must be %s", k.Got, strings.Join(k.Want, " or "))
 	case *kind.Pattern:

@@ -84,6 +84,9 @@ func plain(field string, value any) (any, error) {
 func plainMap(field string, m map[string]any) (map[string]any, error) {
 	out := make(map[string]any, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if !utf8.ValidString(key) {
+			return nil, fmt.Errorf("the name %q is no valid UTF-8", join(field, key))
+		}
 		p, err := plain(join(field, key), m[key])
 		if err != nil {
 			return nil, err
