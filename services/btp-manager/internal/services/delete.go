@@ -108,7 +108,7 @@ func (s *Services) releaseAll(ctx context.Context, k kind, items []item, t *tall
 		}
 		if it.held {
 			t.add("take the finalizers off "+what, s.call(ctx, func(ctx context.Context) error {
-				return s.deps.Client.Patch(ctx, k.object(it.namespace, it.name), noFinalizers)
+				return s.deps.Client.Patch(ctx, k.meta(it.namespace, it.name), noFinalizers)
 			}))
 		}
 	})

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -32,17 +31,8 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("%d requests refused:
 // Unwrap returns the first refusals.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// absent reports whether an object, or its whole kind, does not exist. A server that cannot tell its kinds proves nothing.
-func absent(err error) bool {
-	if failed, ok := errors.AsType[*apiutil.ErrResourceDiscoveryFailed](err); ok {
-		for _, err := range *failed {
-			if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-				return false
-			}
-		}
-	}
-	return apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
-}
+// absent reports whether an object, or its whole kind, does not exist.
+func absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
 // delayed reports whether a request did not get through now and may later.
 func delayed(err error) bool {

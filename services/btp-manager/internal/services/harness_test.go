@@ -3,13 +3,16 @@ package services_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
@@ -29,7 +33,10 @@ import (
 
 var shared kubetest.Shared
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(shared.Main(m))
+}
 
 const (
 	instance = "ServiceInstance"
@@ -74,14 +81,14 @@ func setup(t *testing.T, kinds ...string) *bundle {
 		t.Fatal(err)
 	}
 	b.services = b.with(b.client, services.Config{})
-	t.Cleanup(func() {
-		for _, kind := range []string{binding, instance} {
+	for _, kind := range []string{instance, binding} {
+		if slices.Contains(kinds, kind) {
+			b.install(kind)
+		} else {
 			b.uninstall(kind)
 		}
-	})
-	for _, kind := range kinds {
-		b.install(kind)
 	}
+	t.Cleanup(b.clean)
 	return b
 }
 
@@ -112,6 +119,24 @@ func (b *bundle) uninstall(kind string) {
 			b.release(ctx, kind, o.GetNamespace(), o.GetName())
 		}
 		return apierrors.IsNotFound(b.admin.Get(ctx, client.ObjectKeyFromObject(crd), crd))
+	})
+}
+
+// clean removes the objects of a test. The CRDs stay for the next.
+func (b *bundle) clean() {
+	ctx := context.WithoutCancel(b.t.Context())
+	b.eventually("the removal of all instances and bindings", func() bool {
+		left := 0
+		for _, kind := range []string{instance, binding} {
+			items := b.list(ctx, kind)
+			left += len(items)
+			for _, o := range items {
+				// What refuses deletions goes with its test, and needs a moment.
+				_ = b.admin.Delete(ctx, object(kind, o.Namespace, o.Name))
+				b.release(ctx, kind, o.Namespace, o.Name)
+			}
+		}
+		return left == 0
 	})
 }
 
@@ -266,11 +291,7 @@ func (r *recorder) reset(fault func(*http.Request) (*http.Response, error)) {
 func (r *recorder) count() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	counts := make(map[string]int, len(r.counts))
-	for method, n := range r.counts {
-		counts[method] = n
-	}
-	return counts
+	return maps.Clone(r.counts)
 }
 
 func numbered(prefix string, i int) string { return fmt.Sprintf("%s-%04d", prefix, i) }

@@ -58,8 +58,7 @@ func (s *Services) left(ctx context.Context, bindings, instances []item) Left {
 // describe names an object with the operand's message. When it cannot be read, the name has to do.
 func (s *Services) describe(ctx context.Context, k kind, it item) string {
 	name := fmt.Sprintf("%s %s/%s", k.name, it.namespace, it.name)
-	o := new(unstructured.Unstructured)
-	o.SetGroupVersionKind(api.WithKind(k.name))
+	o := k.object("", "")
 	err := s.call(ctx, func(ctx context.Context) error {
 		return s.deps.Client.Get(ctx, client.ObjectKey{Namespace: it.namespace, Name: it.name}, o)
 	})

@@ -32,8 +32,7 @@ func (s *Services) deleteSecretOf(ctx context.Context, it item) error {
 // secretOf finds the Secret of a binding: the one that spec.secretName names, or of the binding's own name. It must be owned by
 // the binding, or by nobody and looked after by nobody. It answers nil when there is none. The Secret's data is not read.
 func (s *Services) secretOf(ctx context.Context, it item) (*metav1.PartialObjectMetadata, error) {
-	b := new(unstructured.Unstructured)
-	b.SetGroupVersionKind(api.WithKind(binding.name))
+	b := binding.object("", "")
 	err := s.call(ctx, func(ctx context.Context) error {
 		return s.deps.Client.Get(ctx, client.ObjectKey{Namespace: it.namespace, Name: it.name}, b)
 	})
@@ -71,8 +70,12 @@ func (s *Services) secretOf(ctx context.Context, it item) (*metav1.PartialObject
 
 // deleteSecret deletes the Secret that was found, not another that has come in its place.
 func (s *Services) deleteSecret(ctx context.Context, found *metav1.PartialObjectMetadata) error {
+	o := new(unstructured.Unstructured)
+	o.SetGroupVersionKind(found.GroupVersionKind())
+	o.SetNamespace(found.Namespace)
+	o.SetName(found.Name)
 	err := s.call(ctx, func(ctx context.Context) error {
-		return s.deps.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID})
+		return s.deps.Client.Delete(ctx, o, client.Preconditions{UID: &found.UID})
 	})
 	if absent(err) {
 		return nil

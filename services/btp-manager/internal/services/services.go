@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,10 +72,20 @@ var (
 // api is where both kinds are (facts/btp-manager.md 4).
 var api = schema.GroupVersion{Group: "services.cloud.sap.com", Version: "v1"}
 
-// object is the metadata of one, or of all in a namespace.
-func (k kind) object(namespace, name string) *metav1.PartialObjectMetadata {
+// meta is the metadata of one.
+func (k kind) meta(namespace, name string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.SetGroupVersionKind(api.WithKind(k.name))
+	return o
+}
+
+// object is one, or with empty names any, to be read in full or deleted. The answer to a deletion holds the object when that
+// stays for its finalizers, and a client for metadata takes that for an error.
+func (k kind) object(namespace, name string) *unstructured.Unstructured {
+	o := new(unstructured.Unstructured)
+	o.SetGroupVersionKind(api.WithKind(k.name))
+	o.SetNamespace(namespace)
+	o.SetName(name)
 	return o
 }
 

@@ -1,0 +1,249 @@
+package services_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+func TestSoftDeleteTakesWhatOthersHold(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns, other := b.namespace(), b.namespace()
+	b.order(instance, ns, "db", held, "example.com/backup")
+	b.order(instance, other, "queue")
+	s := b.secret(ns, "access", b.order(binding, ns, "access", held, "example.com/backup"))
+	b.order(binding, other, "access", held)
+
+	left, err := b.services.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	if b.exists(s) {
+		t.Error("the Secret of the binding is still there")
+	}
+}
+
+func TestSoftDeleteTakesWhatAHardDeleteCouldNot(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db", "example.com/backup")
+	b.order(binding, ns, "access", "example.com/backup")
+	left, err := b.services.HardDelete(t.Context())
+	want(t, left, err, 1, 1)
+
+	left, err = b.services.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+}
+
+func TestADeletionTakesTheSecretOfABindingAndNoOther(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// secretName is what the binding says, secret what the Secret is called.
+		secretName, secret string
+		owner              string
+		labels             map[string]string
+		survives           bool
+	}{
+		{name: "of the binding's name", secret: "access", owner: "the binding"},
+		{name: "of a name that the binding gives", secretName: "credentials", secret: "credentials", owner: "the binding"},
+		{name: "of the binding's name when it gives another", secretName: "credentials", secret: "access", survives: true},
+		{name: "owned by nobody", secret: "access"},
+		{name: "owned by another", secret: "access", owner: "another binding", survives: true},
+		{name: "looked after by another", secret: "access", labels: map[string]string{"app.kubernetes.io/managed-by": "helm"}, survives: true},
+		{name: "looked after by another and owned by the binding", secret: "access", owner: "the binding", labels: map[string]string{"app.kubernetes.io/managed-by": "helm"}},
+	} {
+		for kind, del := range map[string]func(*services.Services, context.Context) (services.Left, error){
+			"hard": (*services.Services).HardDelete,
+			"soft": (*services.Services).SoftDelete,
+		} {
+			t.Run(kind+" "+c.name, func(t *testing.T) {
+				b := setup(t, instance, binding)
+				ns := b.namespace()
+				access := object(binding, ns, "access")
+				if c.secretName != "" {
+					if err := unstructured.SetNestedField(access.Object, c.secretName, "spec", "secretName"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.create(access)
+				var owners []*unstructured.Unstructured
+				switch c.owner {
+				case "the binding":
+					owners = append(owners, access)
+				case "another binding":
+					owners = append(owners, b.order(binding, b.namespace(), "access"))
+				}
+				s := b.secret(ns, c.secret, owners...)
+				s.Labels = c.labels
+				if err := b.admin.Update(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+
+				left, err := del(b.services, t.Context())
+
+				want(t, left, err, 0, 0)
+				if b.exists(s) != c.survives {
+					t.Errorf("the Secret survives: %v, want %v", !c.survives, c.survives)
+				}
+			})
+		}
+	}
+}
+
+func TestSoftDeleteKeepsABindingUntilItsSecretCanBeDeleted(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	s := b.secret(ns, "access", b.order(binding, ns, "access", held))
+	b.requests.reset(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/secrets/") {
+			return nil, errors.New("connection lost")
+		}
+		return nil, nil
+	})
+	left, err := b.services.SoftDelete(t.Context())
+	want(t, left, err, 0, 1)
+
+	b.requests.reset(nil)
+	left, err = b.services.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	if b.exists(s) {
+		t.Error("the Secret of the binding is still there")
+	}
+}
+
+func TestSoftDeleteDoesNotTakeASecretThatCameInThePlaceOfTheBindings(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	old := b.secret(ns, "access", b.order(binding, ns, "access", held))
+	another := b.order(instance, ns, "db", held)
+	// Between the look at the Secret and its deletion, another takes its name.
+	replaced := false
+	s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetObjectKind().GroupVersionKind().Kind == "Secret" && !replaced {
+				replaced = true
+				if err := b.admin.Delete(ctx, old); err != nil {
+					t.Error(err)
+				}
+				b.secret(ns, "access", another)
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	}), services.Config{})
+
+	if _, err := s.SoftDelete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := s.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	if !b.exists(old) {
+		t.Error("the Secret that took the name is gone")
+	}
+}
+
+func TestSoftDeleteBearsThatAnObjectGoesMeanwhile(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db", held)
+	b.order(binding, ns, "access", held)
+	s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			b.release(ctx, o.GetObjectKind().GroupVersionKind().Kind, o.GetNamespace(), o.GetName())
+			return c.Patch(ctx, o, patch, opts...)
+		},
+	}), services.Config{})
+
+	left, err := s.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+}
+
+func TestSoftDeleteAnswersWhatComesBack(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db", held)
+	b.order(binding, ns, "access", held)
+	again := true
+	s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			err := c.Patch(ctx, o, patch, opts...)
+			if kind := o.GetObjectKind().GroupVersionKind().Kind; again && kind == binding {
+				again = false
+				b.order(kind, o.GetNamespace(), o.GetName(), held)
+			}
+			return err
+		},
+	}), services.Config{})
+	left, err := s.SoftDelete(t.Context())
+	want(t, left, err, 0, 1)
+
+	left, err = s.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+}
+
+// The operand's webhook refuses the deletion of an instance with the annotation preventDeletion; here a policy does.
+func TestARefusedDeletionEndsWhenWhatRefusesItIsRemoved(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	lift := b.preventDeletion()
+	protected := object(instance, ns, "db", held)
+	protected.SetAnnotations(map[string]string{prevent: "true"})
+	b.create(protected)
+	b.eventually("the enforcement of the policy", func() bool {
+		return apierrors.IsInvalid(b.admin.Delete(t.Context(), object(instance, ns, "db"), client.DryRunAll))
+	})
+
+	_, err := b.services.HardDelete(t.Context())
+	if _, ok := errors.AsType[*services.RefusedError](err); !ok || !strings.Contains(err.Error(), ns) || !strings.Contains(err.Error(), "must not be deleted") {
+		t.Fatalf("error: %v, want a refusal that tells the namespace and the reason", err)
+	}
+
+	// While it cannot be deleted, a soft delete says so, and takes off what the removal of the CRDs would hang on.
+	left, err := b.services.SoftDelete(t.Context())
+	if _, ok := errors.AsType[*services.RefusedError](err); !ok || left.Instances != 1 {
+		t.Fatalf("left %+v, error %v, want the instance and a refusal", left, err)
+	}
+	if b.marked(instance, ns, "db") {
+		t.Fatal("the instance is being deleted in spite of the policy")
+	}
+	if o := meta(instance, ns, "db"); b.exists(o) && len(o.Finalizers) > 0 {
+		t.Fatalf("the instance still has the finalizers %v", o.Finalizers)
+	}
+
+	lift()
+	b.eventually("the end of the policy", func() bool {
+		return b.admin.Delete(t.Context(), object(instance, ns, "db"), client.DryRunAll) == nil
+	})
+	left, err = b.services.SoftDelete(t.Context())
+	want(t, left, err, 0, 0)
+}
+
+func TestSoftDeleteOfManyInstancesEndsInOnePass(t *testing.T) {
+	b := setup(t, instance, binding)
+	const count = 60
+	ns := b.namespace()
+	for i := range count {
+		b.order(instance, ns, numbered("db", i), held)
+	}
+	b.requests.reset(nil)
+
+	left, err := b.services.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	counts := b.requests.count()
+	if counts[http.MethodDelete] != 1 || counts[http.MethodPatch] != count {
+		t.Errorf("requests: %v, want one to delete and one for the finalizers of each", counts)
+	}
+}
