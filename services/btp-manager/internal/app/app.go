@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -90,11 +91,10 @@ func New(cfg Config, deps Deps) (*App, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make the scheme: %w", err)
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make the scheme: %w", err)
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("make the scheme: %w", err)
+		}
 	}
 	made, err := kinds(operandChart, cfg.Settings.ChartNamespace)
 	if err != nil {
@@ -144,6 +144,7 @@ func New(cfg Config, deps Deps) (*App, error) {
 			return certs.New(certs.Config{
 				Namespace: s.ChartNamespace, Service: webhookService, CALifetime: s.CaCertificateExpiration,
 				ServingLifetime: s.WebhookCertificateExpiration, RenewBefore: s.ExpirationBoundary,
+				Labels: map[string]string{render.ManagedByLabel: render.ManagedBy, render.ModuleLabel: render.Module},
 			}, certs.Deps{Client: uncached, Now: deps.Now})
 		},
 	})

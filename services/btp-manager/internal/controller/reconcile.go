@@ -43,7 +43,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		before := p.at().State
 		after, err := p.run(ctx, all.Items)
 		r.deps.Metrics.Reconciled(before, r.deps.Now().Sub(started), err)
-		if apierrors.IsConflict(err) {
+		switch {
+		case ctx.Err() != nil:
+			return reconcile.Result{}, nil // BTP Manager stops; the next one goes on
+		case apierrors.IsConflict(err):
 			// Somebody was faster; the next look at the cluster tells.
 			log.FromContext(ctx).V(1).Info("something changed meanwhile", "err", err.Error())
 			after, err = soon, nil
