@@ -23,8 +23,8 @@ import (
 
 // The Secrets, and what they hold in PEM (facts/btp-manager.md 2.8).
 const (
-	CASecret      = "ca-server-cert" //nolint:gosec // the name of a Secret is no secret
-	ServingSecret = "webhook-server-cert"
+	CASecret      = "ca-server-cert"      //nolint:gosec // the name of a Secret is no secret
+	ServingSecret = "webhook-server-cert" //nolint:gosec // the same
 
 	// KeyCACert holds the CA that signs, then the previous one while that is still trusted.
 	KeyCACert = "ca.crt"

@@ -53,7 +53,7 @@ type Config struct {
 
 // Default is the settings without any flag.
 func Default() Config {
-	return Config{
+	return Config{ //nolint:gosec // the name of a Secret is no secret
 		ProcessingStateRequeueInterval: 5 * time.Minute,
 		ReadyStateRequeueInterval:      time.Hour,
 		ReadyTimeout:                   time.Minute,

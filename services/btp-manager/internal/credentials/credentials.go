@@ -27,7 +27,7 @@ const (
 
 // Other keys that the operand's chart has a value for.
 const (
-	keyTokenURLSuffix = "tokenurlsuffix"
+	keyTokenURLSuffix = "tokenurlsuffix" //nolint:gosec // the name of a key is no secret
 	keyTLSCert        = "tls.crt"
 	keyTLSKey         = "tls.key"
 )
