@@ -46,7 +46,7 @@ type Applied struct {
 	// object of their name is still being deleted. Unready lists them too.
 	Held []NotReady
 	// Kept are the definitions of an earlier chart that stay, because custom resources of their kind exist.
-	Kept []InUseError
+	Kept []*InUseError
 }
 
 // conflicts is how often an object is tried again that changed while it was being applied.

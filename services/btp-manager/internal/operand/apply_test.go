@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
@@ -108,4 +109,37 @@ func TestWhatOthersChangedIsAsTheChartSaysAgain(t *testing.T) {
 			equal(t, "resource versions", b.versions(), before)
 		})
 	}
+}
+
+func TestObjectsOfAKindThatTheChartDefinesAreAppliedOnceItIsServed(t *testing.T) {
+	b := setup(t)
+	gadget, mine := definition(t, "1", "Gadget"), thing(t, "Gadget", "mine")
+	objs := []*unstructured.Unstructured{gadget, mine}
+	sawHeld := false
+	testkit.Eventually(t, within, "the custom resource", func() bool {
+		done := b.apply(objs)
+		sawHeld = sawHeld || len(done.Held) > 0
+		return len(done.Held) == 0
+	})
+	if !sawHeld {
+		t.Log("the kind was served at once")
+	}
+	if !b.exists(mine) {
+		t.Error("the custom resource is not there")
+	}
+	equal(t, "applied again", b.apply(objs), operand.Applied{})
+}
+
+func TestApplyRefusesWhatItCouldNotRemoveAgain(t *testing.T) {
+	b := setup(t)
+	unlabelled, nameless := configMap(t, "1", "unlabelled", "x"), configMap(t, "1", "", "x")
+	unlabelled.SetLabels(nil)
+	twice := configMap(t, "1", "twice", "x")
+	_, err := b.operand.Apply(t.Context(), []*unstructured.Unstructured{unlabelled, nameless, twice, twice})
+	for _, want := range []string{"ConfigMap kyma-system/unlabelled has no label", "no apiVersion, kind or name", "ConfigMap kyma-system/twice is there twice"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	equal(t, "objects", b.names(), []string{})
 }

@@ -3,12 +3,15 @@ package operand
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +24,8 @@ const (
 	InventoryName = "btp-manager-inventory"
 	// inventoryKey holds one object a line: its apiVersion, its kind, and its name with the namespace in front.
 	inventoryKey = "objects"
+	// checksumKey holds the SHA-256 of these lines, in hex: lines that somebody changed or cut off are not all there is.
+	checksumKey = "sha256"
 )
 
 // inventory is what was applied before, as far as it is known.
@@ -30,8 +35,8 @@ type inventory struct {
 	refs   []Ref
 }
 
-// inventory reads the ConfigMap. One that is missing or that somebody broke is rebuilt from the objects that carry the labels of a
-// chart object and are of a kind that objs, the readable lines or Kinds name: without it an obsolete object would stay forever.
+// inventory reads the ConfigMap. One that is missing or that somebody changed is completed by the objects that carry the labels of
+// a chart object and are of a kind that objs, the readable lines or Kinds name: without it an obsolete object would stay forever.
 func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructured) (*inventory, error) {
 	inv := new(inventory)
 	cm := new(corev1.ConfigMap)
@@ -43,10 +48,13 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	}
 	lines, bad := []string(nil), inv.stored == nil
 	if inv.stored != nil {
-		text, ok := cm.Data[inventoryKey]
-		lines, bad = strings.Split(strings.TrimSpace(text), "\n"), !ok
+		text := cm.Data[inventoryKey]
+		lines, bad = strings.Split(strings.TrimSuffix(text, "\n"), "\n"), cm.Data[checksumKey] != checksum(text)
 	}
 	for _, line := range lines {
+		if line == "" {
+			continue
+		}
 		ref, ok := parseLine(line)
 		if !ok {
 			bad = true
@@ -58,7 +66,7 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 		return inv, nil
 	}
 	if inv.stored != nil {
-		log.FromContext(ctx).Info("the inventory cannot be read, rebuilding it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
+		log.FromContext(ctx).Info("the inventory was changed by somebody, completing it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
 	}
 	found, err := o.labelled(ctx, union(refs(objs), inv.refs), client.HasLabels{chartVersionLabel})
 	if err != nil {
@@ -74,7 +82,8 @@ func (o *Operand) store(ctx context.Context, inv *inventory, refs []Ref, objs []
 	if inv.stored != nil {
 		want = inv.stored.DeepCopy()
 	}
-	want.Data = map[string]string{inventoryKey: lines(refs)}
+	text := lines(refs)
+	want.Data = map[string]string{inventoryKey: text, checksumKey: checksum(text)}
 	want.BinaryData = nil
 	if want.Labels == nil {
 		want.Labels = map[string]string{}
@@ -114,6 +123,11 @@ func lines(refs []Ref) string {
 	return strings.Join(out, "")
 }
 
+func checksum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
 func parseLine(line string) (Ref, bool) {
 	f := strings.Fields(line)
 	if len(f) != 3 {
@@ -127,7 +141,9 @@ func parseLine(line string) (Ref, bool) {
 	if ns, name, ok := strings.Cut(f[2], "/"); ok {
 		r.Namespace, r.Name = ns, name
 	}
-	return r, r.Name != "" && !strings.Contains(r.Name, "/")
+	// A name that no path can hold would be an error in every call.
+	valid := func(s string) bool { return len(path.IsValidPathSegmentName(s)) == 0 }
+	return r, r.Name != "" && valid(r.Name) && valid(r.Namespace)
 }
 
 // Kinds are the kinds of objects that charts of the operand have had (facts/btp-manager.md 4). Objects of these kinds that

@@ -48,34 +48,43 @@ func (o *Operand) prune(ctx context.Context, obsolete []Ref, applied map[types.U
 	var errs []error
 	slices.SortStableFunc(obsolete, byPhase)
 	for _, ref := range without(obsolete, o.cfg.Own) {
-		live, err := o.getMeta(ctx, ref)
-		if err == nil && live == nil {
-			continue
-		}
-		if err == nil && (applied[live.UID] || !ours(live)) {
-			log.FromContext(ctx).Info("leaving an object that is no longer of the chart, and not ours", "object", ref.String())
-			continue
-		}
-		if err == nil && live.DeletionTimestamp == nil {
-			if err = o.unused(ctx, ref); err == nil {
-				err = o.delete(ctx, ref, live)
-			}
-			if err == nil {
-				done.Removed = append(done.Removed, ref)
-			}
-		}
-		if inUse, ok := errors.AsType[*InUseError](err); ok {
-			done.Kept = append(done.Kept, *inUse)
-			err = nil
-		}
+		there, err := o.pruneOne(ctx, ref, applied, done)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("remove the obsolete %s: %w", ref, err))
-		} else if len(live.Finalizers) == 0 {
-			continue
 		}
-		remaining = append(remaining, ref)
+		if there {
+			remaining = append(remaining, ref)
+		}
 	}
 	return remaining, errors.Join(errs...)
+}
+
+// pruneOne answers whether the object must stay in the inventory.
+func (o *Operand) pruneOne(ctx context.Context, ref Ref, applied map[types.UID]bool, done *Applied) (bool, error) {
+	live, err := o.getMeta(ctx, ref)
+	if err != nil || live == nil {
+		return err != nil, err
+	}
+	if applied[live.UID] || !ours(live) {
+		log.FromContext(ctx).Info("leaving an object that is still of the chart, or not ours", "object", ref.String())
+		return false, nil
+	}
+	if live.DeletionTimestamp != nil {
+		return true, nil
+	}
+	if err := o.unused(ctx, ref); err != nil {
+		if inUse, ok := errors.AsType[*InUseError](err); ok {
+			done.Kept = append(done.Kept, inUse)
+			return true, nil
+		}
+		return true, err
+	}
+	if err := o.delete(ctx, ref, live); err != nil {
+		return true, err
+	}
+	done.Removed = append(done.Removed, ref)
+	live, err = o.getMeta(ctx, ref)
+	return err != nil || live != nil, err
 }
 
 // Remove removes what the chart, the inventory and BTP Manager made: the workloads and webhooks, then the rest, then Secrets, then

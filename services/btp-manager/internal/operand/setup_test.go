@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/libs/testkit"
@@ -41,6 +43,7 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
+	log.SetLogger(logr.Discard())
 	cluster := shared.Cluster(t)
 	c, err := client.NewWithWatch(cluster.Config, client.Options{})
 	if err != nil {

@@ -49,7 +49,8 @@ func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured)
 }
 
 // takenOver moves the fields of other managers into the one entry that owner has for what it applies. It answers false when
-// there are none to move.
+// there are none to move. Fields set through another version of the API count by their path: one that has another path there
+// is not found (no kind of the chart is served in two versions).
 func takenOver(entries []metav1.ManagedFieldsEntry, owner, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
 	own := metav1.ManagedFieldsEntry{
 		Manager: owner, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, FieldsType: "FieldsV1",

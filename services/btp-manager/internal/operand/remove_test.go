@@ -1,0 +1,332 @@
+package operand_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+)
+
+// remove calls Remove until nothing is left.
+func (b *bundle) remove(objs []*unstructured.Unstructured) {
+	b.t.Helper()
+	testkit.Eventually(b.t, within, "the removal", func() bool {
+		left, err := b.operand.Remove(b.t.Context(), objs, nil)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return len(left) == 0
+	})
+}
+
+// bare is obj as somebody else has it.
+func bare(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	obj = obj.DeepCopy()
+	obj.SetLabels(nil)
+	return obj
+}
+
+func TestRemoveTakesEverythingThatIsOursAndNothingElse(t *testing.T) {
+	b := setup(t)
+	objs := append(chart(t, "1"), object(t, "1", "{apiVersion: v1, kind: Secret, metadata: {name: moved, namespace: elsewhere}}"))
+	b.apply(objs)
+	// What the manager makes, what the operand makes, and what an inventory never knew.
+	b.make(secret(t, "1", "ca-server-cert"))
+	b.make(secret(t, "1", "webhook-server-cert"))
+	b.make(bare(secret(t, "1", "sap-btp-operator-clusterid")))
+	b.make(configMap(t, "0", "forgotten", "x"))
+	b.make(clusterRole(t, "0", "forgotten"))
+	b.make(object(t, "0", "{apiVersion: v1, kind: Secret, metadata: {name: forgotten, namespace: elsewhere}}"))
+
+	for _, obj := range []*unstructured.Unstructured{
+		configMap(t, "1", "users", "x"), secret(t, "1", "users"), clusterRole(t, "1", "users"), service(t, "1", "users"),
+		deployment(t, "1", "users", "users"), definition(t, "1", "Users"),
+		webhook(t, "1", "ValidatingWebhookConfiguration", "users"),
+		object(t, "1", "{apiVersion: v1, kind: Secret, metadata: {name: users, namespace: elsewhere}}"),
+	} {
+		b.make(bare(obj))
+	}
+	b.remove(objs)
+	equal(t, "objects", b.names(), []string{
+		"ConfigMap kyma-system/users", "Secret elsewhere/users", "Secret kyma-system/users", "Service kyma-system/users",
+		"Deployment kyma-system/users", "ClusterRole users", "ValidatingWebhookConfiguration users",
+		"CustomResourceDefinition userss.keb.test",
+	})
+	if b.exists(configMap(t, "1", operand.InventoryName, "")) {
+		t.Error("the inventory is still there")
+	}
+	b.remove(objs)
+	b.remove(nil)
+}
+
+func TestRemoveGoesByTheInventoryWhenThereIsNoChart(t *testing.T) {
+	b := setup(t)
+	odd := object(t, "1", "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: operand}, value: 1}")
+	b.apply(append(chart(t, "1"), odd))
+	b.remove(nil)
+	equal(t, "objects", b.names(), []string{})
+}
+
+func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
+	b := setup(t)
+	b.apply(chart(t, "1"))
+	if err := b.client.Delete(t.Context(), b.inventory()); err != nil {
+		t.Fatal(err)
+	}
+	b.remove(nil)
+	equal(t, "objects", b.names(), []string{})
+}
+
+func TestRemoveKeepsWhatItIsAskedToKeep(t *testing.T) {
+	b := setup(t)
+	b.apply(chart(t, "1"))
+	b.make(configMap(t, "", "sap-btp-manager", "x"))
+	left, err := b.operand.Remove(t.Context(), chart(t, "1"), func(r operand.Ref) bool {
+		return r.Name == "sap-btp-manager" || r.Kind == "CustomResourceDefinition"
+	})
+	if err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	equal(t, "objects", b.names(), []string{"ConfigMap kyma-system/sap-btp-manager", "CustomResourceDefinition gadgets.keb.test"})
+}
+
+func TestRemoveNeverTakesTheDefinitionOfTheBtpOperator(t *testing.T) {
+	b := setup(t)
+	crd := object(t, "1", "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: btpoperators.operator.kyma-project.io}}")
+	b.patch(crd, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"btp-manager"}}}`)
+	t.Cleanup(func() {
+		bare := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`))
+		if err := b.client.Patch(context.Background(), crd, bare); err != nil {
+			t.Error(err)
+		}
+	})
+	b.remove(nil)
+	if b.get(crd).GetDeletionTimestamp() != nil {
+		t.Error("it is being deleted")
+	}
+}
+
+// watched is a client that writes down what it deletes.
+func watched(b *bundle, deleted *[]string) *operand.Operand {
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			*deleted = append(*deleted, operand.RefOf(o).String())
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	return operand.New(operand.Config{}, operand.Deps{Client: c})
+}
+
+func TestRemoveTakesWorkloadsFirstAndDefinitionsLast(t *testing.T) {
+	b := setup(t)
+	b.apply(chart(t, "1"))
+	b.make(secret(t, "1", "ca-server-cert"))
+	var deleted []string
+	op := watched(b, &deleted)
+	testkit.Eventually(t, within, "the removal", func() bool {
+		left, err := op.Remove(t.Context(), chart(t, "1"), nil)
+		return err == nil && len(left) == 0
+	})
+	phases := [][]string{
+		{"Deployment", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"},
+		{"ClusterRole", "ClusterRoleBinding", "ConfigMap", "NetworkPolicy", "Role", "RoleBinding", "Service", "ServiceAccount"},
+		{"Secret", "Secret"},
+		{"CustomResourceDefinition"},
+		{"ConfigMap"},
+	}
+	for _, want := range phases {
+		var got []string
+		for _, name := range deleted[:min(len(want), len(deleted))] {
+			got = append(got, strings.Fields(name)[0])
+		}
+		deleted = deleted[len(got):]
+		slices.Sort(got)
+		equal(t, "kinds", got, want)
+	}
+	equal(t, "rest", len(deleted), 0)
+}
+
+func TestRemoveWaitsForAPhaseBeforeItBeginsTheNext(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	held := objs[10]
+	b.patch(held, `{"metadata":{"finalizers":["keb.test/hold"]}}`)
+	for range 2 {
+		left, err := b.operand.Remove(t.Context(), objs, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "first of what is left", left[0], operand.RefOf(held))
+		// Everything but the two webhook configurations, which are of the first phase too.
+		equal(t, "left", len(left), len(objs)-2)
+	}
+	b.patch(held, `{"metadata":{"finalizers":null}}`)
+	b.remove(objs)
+	equal(t, "objects", b.names(), []string{})
+}
+
+func TestRemoveRefusesWhileCustomResourcesExist(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		b.make(thing(t, "Gadget", name))
+	}
+	before := b.versions()
+	left, err := b.operand.Remove(t.Context(), objs, nil)
+	inUse, ok := errors.AsType[*operand.InUseError](err)
+	if !ok {
+		t.Fatalf("not refused: %v", err)
+	}
+	equal(t, "message", inUse.Error(), "CustomResourceDefinition gadgets.keb.test is not deleted: Gadget kyma-system/a, "+
+		"Gadget kyma-system/b, Gadget kyma-system/c, Gadget kyma-system/d, Gadget kyma-system/e and 2 more would go with it")
+	equal(t, "left", len(left), len(objs))
+	equal(t, "resource versions", b.versions(), before)
+
+	// The caller may leave the definition, and what it defines, where it is.
+	if left, err := b.operand.Remove(t.Context(), objs, func(r operand.Ref) bool { return r.Kind == "CustomResourceDefinition" }); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	if !b.exists(thing(t, "Gadget", "a")) {
+		t.Error("the custom resource is gone")
+	}
+}
+
+// A custom resource that comes while the rest is being removed is not lost either.
+func TestRemoveLooksAgainJustBeforeADefinitionGoes(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	b.make(thing(t, "Gadget", "probe"))
+	if err := b.client.Delete(t.Context(), thing(t, "Gadget", "probe")); err != nil {
+		t.Fatal(err)
+	}
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+				b.make(thing(t, "Gadget", "late"))
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	left, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil)
+	if _, ok := errors.AsType[*operand.InUseError](err); !ok {
+		t.Errorf("not refused: %v", err)
+	}
+	equal(t, "left", left, []operand.Ref{operand.RefOf(objs[0])})
+	if !b.exists(thing(t, "Gadget", "late")) {
+		t.Error("the custom resource is gone")
+	}
+}
+
+func TestRemoveFinishesWhenTheDefinitionsWereNeverThere(t *testing.T) {
+	b := setup(t)
+	unknown := object(t, "1", "{apiVersion: no.such.group/v1, kind: Thing, metadata: {name: x}}")
+	b.remove(append(chart(t, "1"), unknown))
+	equal(t, "objects", b.names(), []string{})
+}
+
+func TestRemoveSaysWhichObjectCouldNotBeDeletedAndIsTriedAgain(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	refused := errors.New("refused")
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetName() == "hooks" {
+				return refused
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	left, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil)
+	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Service kyma-system/hooks") {
+		t.Errorf("the error does not name the object and the cause: %v", err)
+	}
+	equal(t, "left", left, []operand.Ref{operand.RefOf(objs[9]), operand.RefOf(objs[3]), operand.RefOf(objs[0])})
+	b.remove(objs)
+	equal(t, "objects", b.names(), []string{})
+}
+
+func TestRemoveDoesNothingWhenItCannotSeeWhatThereIs(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	before := b.versions()
+	forbidden := errors.New("forbidden")
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if l.GetObjectKind().GroupVersionKind().Kind == "ClusterRoleList" {
+				return forbidden
+			}
+			return c.List(ctx, l, opts...)
+		},
+	})
+	if _, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil); !errors.Is(err, forbidden) {
+		t.Errorf("the cause is missing: %v", err)
+	}
+	equal(t, "resource versions", b.versions(), before)
+}
+
+func TestRemoveWorkloadTakesTheDeploymentAndTheWebhooksOnly(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	b.make(webhook(t, "1", "ValidatingWebhookConfiguration", "another"))
+	for range 2 {
+		if err := b.operand.RemoveWorkload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, obj := range objs {
+			if b.exists(obj) != (i < 10) {
+				t.Errorf("%s exists: %t", operand.RefOf(obj), b.exists(obj))
+			}
+		}
+	}
+	if !b.exists(webhook(t, "1", "ValidatingWebhookConfiguration", "another")) {
+		t.Error("another webhook configuration is gone")
+	}
+}
+
+func TestRemoveWorkloadLeavesAnOperandThatIsNotOurs(t *testing.T) {
+	b := setup(t)
+	theirs := bare(chart(t, "1")[10])
+	b.make(theirs)
+	if err := b.operand.RemoveWorkload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !b.exists(theirs) {
+		t.Error("it is gone")
+	}
+}
+
+func TestRemoveWorkloadGoesOnAfterAnObjectThatCannotBeDeleted(t *testing.T) {
+	b := setup(t)
+	objs := chart(t, "1")
+	b.apply(objs)
+	refused := errors.New("refused")
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetObjectKind().GroupVersionKind().Kind == "Deployment" {
+				return refused
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	err := operand.New(operand.Config{}, operand.Deps{Client: c}).RemoveWorkload(t.Context())
+	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Deployment kyma-system/sap-btp-operator-controller-manager") {
+		t.Errorf("the error does not name the object and the cause: %v", err)
+	}
+	if b.exists(objs[11]) || b.exists(objs[12]) {
+		t.Error("a webhook configuration is still there")
+	}
+}
