@@ -124,6 +124,10 @@ func TestAWrongSettingIsNamedWithWhatIsAllowed(t *testing.T) {
 				{"HealthProbeBindAddress", `":99999" has no port from 1 to 65535`, "`host:port`, `:port`, or `0` for nowhere"},
 			},
 		},
+		"an address without a port": {
+			func(c *config.Config) { c.MetricsBindAddress = "localhost:0" },
+			[]config.InvalidError{{"MetricsBindAddress", `"localhost:0" has no port from 1 to 65535`, "`host:port`, `:port`, or `0` for nowhere"}},
+		},
 		"a check less often than its timeout": {
 			func(c *config.Config) { c.ReadyTimeout, c.HardDeleteTimeout = time.Second, time.Second },
 			[]config.InvalidError{
@@ -194,8 +198,8 @@ func TestADiffNamesExactlyWhatChangedInOrder(t *testing.T) {
 		t.Errorf("no change: %v", got)
 	}
 	changed := old
-	changed.ReadyTimeout, changed.BlockDeletion, changed.HardDeleteTimeout = 2*time.Minute, true, time.Hour
-	if got, want := config.Diff(old, changed), []string{"BlockDeletion", "HardDeleteTimeout", "ReadyTimeout"}; !slices.Equal(got, want) {
+	changed.ReadyTimeout, changed.OperandFirst, changed.HardDeleteTimeout, changed.BlockDeletion = 2*time.Minute, true, time.Hour, true
+	if got, want := config.Diff(old, changed), []string{"BlockDeletion", "HardDeleteTimeout", "OperandFirst", "ReadyTimeout"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -93,6 +93,11 @@ func TestAnIncompleteSecretNamesWhatItLacks(t *testing.T) {
 			want: credentials.IncompleteError{Empty: []string{"clientsecret", "cluster_id"}},
 			text: "keys without a value: clientsecret, cluster_id",
 		},
+		"values empty that are not read in order": {
+			data: with(secret(nil).Data, map[string]string{"sm_url": "", "cluster_id": ""}),
+			want: credentials.IncompleteError{Empty: []string{"cluster_id", "sm_url"}},
+			text: "keys without a value: cluster_id, sm_url",
+		},
 		"a value of white space": {
 			data: with(secret(nil).Data, map[string]string{"tokenurl": " \n"}),
 			want: credentials.IncompleteError{Empty: []string{"tokenurl"}},
