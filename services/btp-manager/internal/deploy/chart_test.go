@@ -1,0 +1,256 @@
+package deploy_test
+
+import (
+	"flag"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
+)
+
+func TestTheChartMakesWhatItsValuesSay(t *testing.T) {
+	t.Parallel()
+	const always = "ClusterRole btp-manager,ClusterRole kyma-btp-manager-edit,ClusterRole kyma-btp-manager-view,ClusterRoleBinding btp-manager," +
+		"CustomResourceDefinition btpoperators.operator.kyma-project.io,"
+	for name, want := range map[string]string{
+		"defaults": always + "Deployment kyma-system/btp-manager,NetworkPolicy kyma-system/btp-manager,PodDisruptionBudget kyma-system/btp-manager," +
+			"Role kyma-system/btp-manager,RoleBinding kyma-system/btp-manager,Service kyma-system/btp-manager-metrics,ServiceAccount kyma-system/btp-manager",
+		"everything": "BtpOperator kyma-system/btpoperator," + always + "ConfigMap kyma-system/btp-manager-dashboard,ConfigMap kyma-system/settings," +
+			"Deployment kyma-system/btp-manager,Namespace kyma-system,NetworkPolicy kyma-system/btp-manager,PodDisruptionBudget kyma-system/btp-manager," +
+			"PriorityClass kyma-system,PrometheusRule kyma-system/btp-manager,Role kyma-system/btp-manager,RoleBinding kyma-system/btp-manager," +
+			"Service kyma-system/btp-manager-metrics,ServiceAccount kyma-system/btp-manager,ServiceMonitor kyma-system/btp-manager",
+		"small": always + "ConfigMap elsewhere/btp-manager-dashboard,ConfigMap elsewhere/sap-btp-manager,Deployment elsewhere/btp-manager," +
+			"NetworkPolicy elsewhere/btp-manager,Role elsewhere/btp-manager,RoleBinding elsewhere/btp-manager,Service elsewhere/btp-manager-metrics," +
+			"ServiceAccount elsewhere/btp-manager",
+		"bare": always + "Deployment kyma-system/btp-manager,Role kyma-system/btp-manager,RoleBinding kyma-system/btp-manager," +
+			"Service kyma-system/btp-manager-metrics,ServiceAccount kyma-system/btp-manager",
+	} {
+		var got []string
+		for _, o := range rendered(t, valueSets()[name]) {
+			got = append(got, describe(o))
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(slices.Sorted(strings.SplitSeq(want, ",")), got); diff != "" {
+			t.Errorf("%s: diff (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func TestWhatBelongsTogetherAgrees(t *testing.T) {
+	t.Parallel()
+	for name, values := range valueSets() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := rendered(t, values)
+			d := one[*appsv1.Deployment](t, objects, "btp-manager")
+			pods := d.Spec.Template
+			check := func(what string, s *metav1.LabelSelector, labels map[string]string) {
+				t.Helper()
+				if !selects(t, s, labels) {
+					t.Errorf("%s: the selector %v does not select %v", what, s, labels)
+				}
+			}
+			check("Deployment", d.Spec.Selector, pods.Labels)
+			for _, c := range pods.Spec.TopologySpreadConstraints {
+				check("topology spread", c.LabelSelector, pods.Labels)
+			}
+			for _, p := range all[*networkingv1.NetworkPolicy](objects) {
+				check(describe(p), &p.Spec.PodSelector, pods.Labels)
+			}
+			for _, p := range all[*policyv1.PodDisruptionBudget](objects) {
+				check(describe(p), p.Spec.Selector, pods.Labels)
+			}
+			s := one[*corev1.Service](t, objects, "btp-manager-metrics")
+			check(describe(s), &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, pods.Labels)
+			for _, m := range all[*serviceMonitor](objects) {
+				check(describe(m), &m.Spec.Selector, s.Labels)
+				if m.Spec.Endpoints[0].Port != s.Spec.Ports[0].Name || m.Spec.NamespaceSelector.MatchNames[0] != s.Namespace {
+					t.Errorf("the ServiceMonitor looks at %+v, the Service is %s with the port %s", m.Spec, describe(s), s.Spec.Ports[0].Name)
+				}
+			}
+			checkPorts(t, objects, pods.Spec.Containers[0])
+			checkAccounts(t, objects, pods.Spec.ServiceAccountName)
+		})
+	}
+}
+
+func checkPorts(t *testing.T, objects []client.Object, c corev1.Container) {
+	t.Helper()
+	ports := map[string]int32{}
+	for _, p := range c.Ports {
+		ports[p.Name] = p.ContainerPort
+	}
+	if diff := cmp.Diff(map[string]int32{"metrics": 8080, "health": 8081}, ports); diff != "" {
+		t.Errorf("ports: diff (-want +got)\n%s", diff)
+	}
+	for path, probe := range map[string]*corev1.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
+		if probe.HTTPGet.Path != path || probe.HTTPGet.Port.String() != "health" {
+			t.Errorf("a probe asks %s at %s, want %s at health", probe.HTTPGet.Path, probe.HTTPGet.Port.String(), path)
+		}
+	}
+	if to := one[*corev1.Service](t, objects, "btp-manager-metrics").Spec.Ports[0].TargetPort.String(); to != "metrics" {
+		t.Errorf("the Service leads to the port %s, want metrics", to)
+	}
+	for _, p := range all[*networkingv1.NetworkPolicy](objects) {
+		for _, in := range p.Spec.Ingress {
+			if len(in.From) == 0 || in.Ports[0].Port.String() != "metrics" {
+				t.Errorf("the policy lets %v in to %v, want named peers to metrics only", in.From, in.Ports)
+			}
+		}
+	}
+}
+
+func checkAccounts(t *testing.T, objects []client.Object, account string) {
+	t.Helper()
+	in := one[*corev1.ServiceAccount](t, objects, account).Namespace
+	roles := map[string]bool{}
+	for _, r := range all[*rbacv1.ClusterRole](objects) {
+		roles["ClusterRole "+r.Name] = true
+	}
+	for _, r := range all[*rbacv1.Role](objects) {
+		roles["Role "+r.Name] = true
+	}
+	want := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: in, Name: account}}
+	verify := func(o client.Object, to rbacv1.RoleRef, subjects []rbacv1.Subject) {
+		t.Helper()
+		if !roles[to.Kind+" "+to.Name] {
+			t.Errorf("%s is for a %s %s, which does not exist", describe(o), to.Kind, to.Name)
+		}
+		if diff := cmp.Diff(want, subjects); diff != "" {
+			t.Errorf("%s: diff (-want +got)\n%s", describe(o), diff)
+		}
+	}
+	for _, b := range all[*rbacv1.ClusterRoleBinding](objects) {
+		verify(b, b.RoleRef, b.Subjects)
+	}
+	for _, b := range all[*rbacv1.RoleBinding](objects) {
+		verify(b, b.RoleRef, b.Subjects)
+	}
+}
+
+func TestThePodIsRestricted(t *testing.T) {
+	t.Parallel()
+	for name, values := range valueSets() {
+		pod := one[*appsv1.Deployment](t, rendered(t, values), "btp-manager").Spec.Template.Spec
+		c := pod.Containers[0]
+		yes, no, user := true, false, int64(65532)
+		want := corev1.PodSecurityContext{
+			RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		if diff := cmp.Diff(want, *pod.SecurityContext); diff != "" {
+			t.Errorf("%s: pod: diff (-want +got)\n%s", name, diff)
+		}
+		if diff := cmp.Diff(corev1.SecurityContext{
+			AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}, *c.SecurityContext); diff != "" {
+			t.Errorf("%s: container: diff (-want +got)\n%s", name, diff)
+		}
+		if len(pod.Containers)+len(pod.InitContainers) != 1 || len(pod.Volumes) > 0 || pod.HostNetwork || pod.HostPID || pod.HostIPC {
+			t.Errorf("%s: the pod has more than one container, volumes, or something of its host", name)
+		}
+	}
+}
+
+func TestTheManagerTakesTheFlags(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]func(*config.Config){
+		"defaults": func(*config.Config) {},
+		"small":    func(c *config.Config) { c.ChartNamespace = "elsewhere" },
+		"everything": func(c *config.Config) {
+			c.HardDeleteTimeout *= 3
+			c.HardDeleteTimeout /= 2
+			c.BlockDeletion, c.EnableLimitedCache, c.ConfigName = true, false, "settings"
+		},
+	} {
+		objects := rendered(t, valueSets()[name])
+		got, expected := config.Default(), config.Default()
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		got.Flags(fs)
+		format, level := fs.String("log-format", "", ""), fs.String("log-level", "", "")
+		if err := fs.Parse(one[*appsv1.Deployment](t, objects, "btp-manager").Spec.Template.Spec.Containers[0].Args); err != nil || fs.NArg() > 0 {
+			t.Errorf("%s: %v, left over: %v", name, err, fs.Args())
+		}
+		expected.LeaderElect = true
+		want(&expected)
+		if diff := cmp.Diff(expected, got); diff != "" {
+			t.Errorf("%s: diff (-want +got)\n%s", name, diff)
+		}
+		if err := got.Validate(); err != nil || *format == "" || *level == "" {
+			t.Errorf("%s: %v, log format %q and level %q", name, err, *format, *level)
+		}
+		for _, m := range all[*corev1.ConfigMap](objects) {
+			if m.Name != got.ConfigName {
+				continue
+			}
+			if _, err := got.With(m.Data); err != nil {
+				t.Errorf("%s: the ConfigMap with %v is refused: %v", name, m.Data, err)
+			}
+		}
+	}
+}
+
+func TestNothingOfTheManagerLooksLikeTheOperand(t *testing.T) {
+	t.Parallel()
+	for _, o := range rendered(t, everything) {
+		if o.GetLabels()[operand.ManagedByLabel] == operand.ManagedBy {
+			t.Errorf("%s has the label that a deprovisioning removes", describe(o))
+		}
+		if is, ok := o.(*appsv1.Deployment); ok && is.Spec.Template.Labels[operand.ManagedByLabel] == operand.ManagedBy {
+			t.Error("the pods have the label that a deprovisioning removes")
+		}
+		if _, ok := o.(*apiextensionsv1.CustomResourceDefinition); !ok && o.GetLabels()["app.kubernetes.io/name"] != "btp-manager" {
+			t.Errorf("%s does not say what it belongs to: %v", describe(o), o.GetLabels())
+		}
+	}
+}
+
+func TestWhatOthersNeedStaysWhenTheReleaseGoes(t *testing.T) {
+	t.Parallel()
+	objects := rendered(t, everything)
+	for _, o := range []client.Object{
+		one[*corev1.Namespace](t, objects, "kyma-system"),
+		one[*schedulingv1.PriorityClass](t, objects, "kyma-system"),
+		one[*v1alpha1.BtpOperator](t, objects, "btpoperator"),
+		one[*apiextensionsv1.CustomResourceDefinition](t, objects, "btpoperators.operator.kyma-project.io"),
+	} {
+		if o.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s goes with the release", describe(o))
+		}
+	}
+}
+
+func TestTheBtpOperatorIsAHookOnlyWhereItsKindIsNotKnownYet(t *testing.T) {
+	t.Parallel()
+	// Helm deletes the object of a hook before it makes it again. Where the kind is known, that may deprovision an operand.
+	known := one[*v1alpha1.BtpOperator](t, rendered(t, everything, "operator.kyma-project.io/v1alpha1/BtpOperator"), "btpoperator")
+	if diff := cmp.Diff([]string{"helm.sh/resource-policy"}, slices.Sorted(maps.Keys(known.Annotations))); diff != "" {
+		t.Errorf("kind known: diff (-want +got)\n%s", diff)
+	}
+	unknown := one[*v1alpha1.BtpOperator](t, rendered(t, everything), "btpoperator")
+	if diff := cmp.Diff(map[string]string{
+		"helm.sh/resource-policy": "keep", "helm.sh/hook": "post-install,post-upgrade",
+		"meta.helm.sh/release-name": "release", "meta.helm.sh/release-namespace": "default",
+	}, unknown.Annotations); diff != "" {
+		t.Errorf("kind not known: diff (-want +got)\n%s", diff)
+	}
+	if unknown.Labels[operand.ManagedByLabel] != "Helm" {
+		t.Errorf("Helm will not take an object over that is managed by %q", unknown.Labels[operand.ManagedByLabel])
+	}
+}

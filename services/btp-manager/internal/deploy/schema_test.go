@@ -1,0 +1,130 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+)
+
+func TestBadValuesAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	for values, names := range map[string]string{
+		`replicas: -1`:                                       "/replicas",
+		`replicas: two`:                                      "/replicas",
+		`replica: 2`:                                         "'replica'",
+		`namespace: Kyma_System`:                             "/namespace",
+		`settings: {ReadyTimeout: soon}`:                     "/settings/ReadyTimeout",
+		`settings: {ReadyTimeout: 60}`:                       "/settings/ReadyTimeout",
+		`settings: {ReadyTimout: 60s}`:                       "'ReadyTimout'",
+		`settings: {BlockDeletion: "yes"}`:                   "/settings/BlockDeletion",
+		`settings: {ChartNamespace: x}`:                      "'ChartNamespace'",
+		`configMap: {settings: {HardDeleteTimeout: never}}`:  "/configMap/settings/HardDeleteTimeout",
+		`configMap: {settings: {EnableLimitedCache: false}}`: "'EnableLimitedCache'",
+		`image: {repository: ""}`:                            "/image/repository",
+		`image: {digest: "sha256:abc"}`:                      "/image/digest",
+		`image: {pullPolicy: Sometimes}`:                     "/image/pullPolicy",
+		`imagePullSecrets: [registry]`:                       "/imagePullSecrets/0",
+		`log: {level: loud}`:                                 "/log/level",
+		`log: {format: xml}`:                                 "/log/format",
+		`btpOperator: {name: Btp Operator}`:                  "/btpOperator/name",
+		`networkPolicy: {apiServerPorts: [0]}`:               "/networkPolicy/apiServerPorts/0",
+		`networkPolicy: {apiServerPorts: []}`:                "/networkPolicy/apiServerPorts",
+		`networkPolicy: {metricsFrom: [{podselector: {}}]}`:  "'podselector'",
+		`serviceMonitor: {interval: often}`:                  "/serviceMonitor/interval",
+		`prerequisites: {priorityClassValue: 2000000000}`:    "/prerequisites/priorityClassValue",
+		`dashboard: {labels: {grafana_dashboard: 1}}`:        "/dashboard/labels/grafana_dashboard",
+		`prometheusRule: {disabled: BtpManagerDown}`:         "/prometheusRule/disabled",
+		`nodeSelector: {kubernetes.io/arch: [amd64]}`:        "/nodeSelector/kubernetes.io~1arch",
+		`resources: {limits: {memory: [1]}}`:                 "/resources/limits/memory",
+		`podDisruptionBudget: {minAvailable: 1}`:             "'minAvailable'",
+	} {
+		switch _, err := render(t, values); {
+		case err == nil:
+			t.Errorf("%s: no error", values)
+		case !strings.Contains(err.Error(), names):
+			t.Errorf("%s: the error does not name %s: %v", values, names, err)
+		}
+	}
+}
+
+// TestTheSchemaKnowsEverySetting holds the chart against the settings of the manager.
+func TestTheSchemaKnowsEverySetting(t *testing.T) {
+	t.Parallel()
+	// The chart sets these itself, by values of their own or because its other objects agree with them.
+	ours := []string{"ChartNamespace", "LeaderElect", "MetricsBindAddress", "HealthProbeBindAddress"}
+	text, err := os.ReadFile(chartDir + "values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type settings struct {
+		Properties map[string]any `json:"properties"`
+	}
+	var schema struct {
+		Properties struct {
+			Settings  settings `json:"settings"`
+			ConfigMap struct {
+				Properties struct {
+					Settings settings `json:"settings"`
+				} `json:"properties"`
+			} `json:"configMap"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	asFlag, live := map[string]any{}, map[string]any{}
+	for _, s := range config.Settings() {
+		var want any
+		switch s.Type {
+		case "duration":
+			want = map[string]any{"$ref": "#/$defs/duration"}
+		case "bool":
+			want = map[string]any{"type": "boolean"}
+		default:
+			want = map[string]any{"$ref": "#/$defs/name"}
+		}
+		if !slices.Contains(ours, s.Key) {
+			asFlag[s.Key] = want
+		}
+		if !s.FlagOnly {
+			live[s.Key] = want
+		}
+	}
+	if diff := cmp.Diff(asFlag, schema.Properties.Settings.Properties); diff != "" {
+		t.Errorf("settings: diff (-manager +schema)\n%s", diff)
+	}
+	if diff := cmp.Diff(live, schema.Properties.ConfigMap.Properties.Settings.Properties); diff != "" {
+		t.Errorf("configMap.settings: diff (-manager +schema)\n%s", diff)
+	}
+}
+
+func TestTheSchemaIsClosed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(chartDir + "values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(path string, s map[string]any)
+	walk = func(path string, s map[string]any) {
+		properties, ok := s["properties"].(map[string]any)
+		if ok && s["additionalProperties"] != false {
+			t.Errorf("%s takes properties that nobody knows", path)
+		}
+		for name, p := range properties {
+			if under, ok := p.(map[string]any); ok {
+				walk(path+"/"+name, under)
+			}
+		}
+	}
+	walk("", schema)
+}
