@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -28,6 +29,8 @@ const crd = "deploy/helm/btp-manager/templates/operator.kyma-project.io_btpopera
 type Shared struct {
 	// Options are those of Start.
 	Options []Option
+	// Full makes it a whole cluster, as by the function Full.
+	Full bool
 
 	once    sync.Once
 	cluster *Cluster
@@ -38,6 +41,9 @@ type Shared struct {
 func (s *Shared) Main(m *testing.M) int {
 	code := m.Run()
 	if s.cluster != nil {
+		if code != 0 && s.Full {
+			fmt.Fprintln(os.Stderr, s.cluster.Logs())
+		}
 		if err := s.cluster.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -53,7 +59,12 @@ func (s *Shared) Cluster(t testing.TB) *Cluster {
 	if folder() == "" {
 		t.Skip("no kube-apiserver: run `make envtest` first")
 	}
-	s.once.Do(func() { s.cluster, s.err = Start(s.Options...) })
+	opts := slices.Clone(s.Options)
+	if s.Full {
+		needFull(t)
+		opts = append(opts, whole)
+	}
+	s.once.Do(func() { s.cluster, s.err = Start(opts...) })
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
@@ -70,6 +81,9 @@ type Cluster struct {
 	// dir holds what the cluster keeps in files: its audit log, the kubeconfig of its administrator.
 	dir   string
 	audit *audit
+	// whole clusters have processes beside the kube-apiserver.
+	whole     bool
+	processes []*process
 }
 
 // Option changes how a cluster is started.
@@ -99,16 +113,21 @@ func Start(opts ...Option) (*Cluster, error) {
 	}
 	// Tests make many calls at once; the limits of a client are not what they test.
 	c.Config.QPS, c.Config.Burst = -1, 0
+	if c.whole {
+		if err := c.startProcesses(); err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+	}
 	return c, nil
 }
 
 // Stop stops the cluster and removes its files.
 func (c *Cluster) Stop() error {
-	err := c.Environment.Stop()
-	if err != nil {
-		err = fmt.Errorf("stop kube-apiserver and etcd: %w", err)
+	errs := []error{c.stopProcesses()}
+	if err := c.Environment.Stop(); err != nil {
+		errs = append(errs, fmt.Errorf("stop kube-apiserver and etcd: %w", err))
 	}
-	return errors.Join(err, os.RemoveAll(c.dir))
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
 // Client returns a client that reads without a cache.
