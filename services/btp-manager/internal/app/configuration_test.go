@@ -1,0 +1,168 @@
+package app_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/app"
+)
+
+// settingsMap is the ConfigMap with settings.
+func settingsMap(data map[string]string) *corev1.ConfigMap {
+	o := &corev1.ConfigMap{Data: data}
+	o.Namespace, o.Name = kymaSystem, "sap-btp-manager"
+	return o
+}
+
+// set changes the settings.
+func (s *system) set(data map[string]string) {
+	s.t.Helper()
+	if err := s.Update(s.t.Context(), settingsMap(data)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestSettingsOfTheConfigMapAreInForceWhileItHoldsThem(t *testing.T) {
+	s := newSystem(t)
+	seen := s.observe()
+	s.start()
+	s.deployments.Hold()
+	s.create(secret())
+	o := s.operator("btpoperator")
+	s.await(o, v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+
+	t.Run("a timeout that is shorter than its flag", func(t *testing.T) {
+		s := s.in(t)
+		s.create(settingsMap(map[string]string{"ReadyTimeout": "1s", "ReadyCheckInterval": "100ms"}))
+		s.awaitMetric(1, "custom_config_applied")
+		// What runs keeps its deadline; the next try has the new one.
+		s.delete(secret())
+		s.await(o, v1alpha1.StateError, v1alpha1.ReasonMissingSecret)
+		s.create(secret())
+		message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed)
+		if !strings.Contains(message, "1s") || !strings.Contains(message, "Deployment kyma-system/"+operandPod) {
+			t.Errorf("message %q names neither the time nor what is not ready", message)
+		}
+		s.deployments.Release()
+		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	})
+	t.Run("a timer", func(t *testing.T) {
+		s.set(map[string]string{"ReadyStateRequeueInterval": "1s"})
+		seen.settle(t)
+		n := seen.passes()
+		seen.more(t, n)
+		seen.more(t, n+1)
+	})
+	t.Run("one that is refused changes nothing", func(t *testing.T) {
+		s := s.in(t)
+		s.set(map[string]string{"ReadyStateRequeueInterval": "soon", "BlockDeletion": "true"})
+		s.awaitMetric(1, "config_rejected")
+		refused := settingsMap(nil)
+		s.exists(refused)
+		note := s.awaitEvent(refused, "Warning", "ConfigRejected")
+		for _, want := range []string{"ReadyStateRequeueInterval", `"soon"`, "1s"} {
+			if !strings.Contains(note, want) {
+				t.Errorf("the event %q does not name %s", note, want)
+			}
+		}
+		if got := s.metric("custom_config_applied"); got != 1 {
+			t.Errorf("custom_config_applied is %v, want 1: the ConfigMap before it is in force", got)
+		}
+		seen.settle(t)
+		n := seen.passes()
+		seen.more(t, n)
+		seen.more(t, n+1)
+	})
+	t.Run("one without a value has that of its flag again", func(t *testing.T) {
+		s := s.in(t)
+		s.set(map[string]string{"HardDeleteTimeout": "1h"})
+		s.awaitMetric(0, "config_rejected")
+		seen.settle(t)
+		n := seen.passes()
+		for range 4 { // longer than the second that was the interval before
+			seen.settle(t)
+		}
+		if got := seen.passes(); got != n {
+			t.Errorf("%d passes with an interval of an hour", got-n)
+		}
+	})
+	t.Run("others are not for it", func(t *testing.T) {
+		s := s.in(t)
+		s.delete(settingsMap(nil))
+		s.awaitMetric(0, "custom_config_applied")
+		other, elsewhere := settingsMap(map[string]string{"ReadyTimeout": "1s"}), settingsMap(map[string]string{"ReadyTimeout": "1s"})
+		other.Name, elsewhere.Namespace = "sap-btp-manager-2", "default"
+		s.create(other)
+		s.create(elsewhere)
+		t.Cleanup(func() { _ = s.Delete(context.WithoutCancel(s.t.Context()), elsewhere) })
+		s.poke(o)
+		seen.settle(t)
+		if got := s.metric("custom_config_applied"); got != 0 {
+			t.Errorf("custom_config_applied is %v with ConfigMaps of other names and namespaces", got)
+		}
+		s.create(settingsMap(map[string]string{"ReadyTimeout": "2m"}))
+		s.awaitMetric(1, "custom_config_applied")
+	})
+	t.Run("it is read at the start", func(t *testing.T) {
+		s.stop()
+		s.start()
+		s.in(t).awaitMetric(1, "custom_config_applied")
+	})
+}
+
+func TestDeletionThatASettingBlocksGoesOnWhenTheSettingGoes(t *testing.T) {
+	s := newSystem(t)
+	s.create(settingsMap(map[string]string{"BlockDeletion": "true"}))
+	s.start()
+	o := s.provisioned()
+	s.namespace("users")
+	s.serviceInstance("users", "an-instance")
+	s.delete(o)
+	s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
+	s.delete(settingsMap(nil))
+	s.awaitGone(o)
+}
+
+func TestSettingsWithoutABtpOperatorAreReadToo(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.create(settingsMap(map[string]string{"ReadyTimeout": "2m"}))
+	s.awaitMetric(1, "custom_config_applied")
+	s.set(map[string]string{"ReadyTimeout": "-2m"})
+	s.awaitMetric(1, "config_rejected")
+	s.delete(settingsMap(nil))
+	s.awaitMetric(0, "custom_config_applied")
+	s.awaitMetric(0, "config_rejected")
+}
+
+func TestTheOperandsCacheIsLimitedUnlessASettingSaysOtherwise(t *testing.T) {
+	for _, tt := range []struct {
+		limited bool
+		want    string
+	}{{true, "true"}, {false, "false"}} {
+		t.Run(tt.want, func(t *testing.T) {
+			s := newSystem(t)
+			s.settings.EnableLimitedCache = tt.limited
+			s.start()
+			s.provisioned()
+			if got := s.operandConfig()["ENABLE_LIMITED_CACHE"]; got != tt.want {
+				t.Errorf("ENABLE_LIMITED_CACHE is %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSettingsThatCannotBeKeepBTPManagerFromStarting(t *testing.T) {
+	s := newSystem(t)
+	s.settings.ReadyTimeout = -time.Second
+	_, err := app.New(app.Config{Settings: s.settings}, app.Deps{REST: s.rest, Chart: s.chart, Metrics: prometheus.NewRegistry()})
+	if err == nil || !strings.Contains(err.Error(), "ReadyTimeout") {
+		t.Errorf("got %v, want an error about ReadyTimeout", err)
+	}
+}

@@ -1,0 +1,310 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+)
+
+// in is the same system in a subtest, which neither starts nor stops BTP Manager.
+func (s *system) in(t *testing.T) *system {
+	sub := *s
+	sub.t = t
+	return &sub
+}
+
+// calls sees what BTP Manager does at the API server, and can make some of it fail.
+type calls struct {
+	client.Client
+	mu     sync.Mutex
+	looks  int
+	all    int
+	writes []string
+	// failing answers the error that a call is to end with instead; nil for none.
+	failing func(verb string, o any) error
+}
+
+// observe puts calls between BTP Manager and the API server, from the next start on.
+func (s *system) observe() *calls {
+	c := new(calls)
+	s.between = func(inner client.Client) client.Client {
+		c.Client = inner
+		return c
+	}
+	return c
+}
+
+// fail lets calls end with the error that failing answers for them.
+func (c *calls) fail(failing func(verb string, o any) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing = failing
+}
+
+// passes is how often BTP Manager has looked at its BtpOperators.
+func (c *calls) passes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looks
+}
+
+// written lists the writes since the last call, without server-side apply: that asks for a state, which may be there already.
+func (c *calls) written() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.writes
+	c.writes = nil
+	return out
+}
+
+// settle waits until no event is left to work on: events wait 200 ms for the next ones.
+func (c *calls) settle(t *testing.T) {
+	t.Helper()
+	const quiet = 400 * time.Millisecond
+	last, since := -1, time.Now()
+	testkit.Eventually(t, patience, "BTP Manager comes to rest", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.all != last {
+			last, since = c.all, time.Now()
+		}
+		return time.Since(since) > quiet
+	})
+}
+
+// more waits until BTP Manager has looked again.
+func (c *calls) more(t *testing.T, than int) {
+	t.Helper()
+	testkit.Eventually(t, patience, "BTP Manager looks again", func() bool { return c.passes() > than })
+}
+
+func (c *calls) call(verb string, o any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all++
+	if named, ok := o.(client.Object); ok && verb != "get" {
+		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, client.ObjectKeyFromObject(named)))
+	}
+	if c.failing == nil {
+		return nil
+	}
+	return c.failing(verb, o)
+}
+
+func (c *calls) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := list.(*v1alpha1.BtpOperatorList); ok {
+		c.mu.Lock()
+		c.looks++
+		c.mu.Unlock()
+	}
+	if err := c.call("list", list); err != nil {
+		return err
+	}
+	return c.Client.List(ctx, list, opts...)
+}
+
+func (c *calls) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := c.call("get", o); err != nil {
+		return err
+	}
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+func (c *calls) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if err := c.call("create", o); err != nil {
+		return err
+	}
+	return c.Client.Create(ctx, o, opts...)
+}
+
+func (c *calls) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if err := c.call("update", o); err != nil {
+		return err
+	}
+	return c.Client.Update(ctx, o, opts...)
+}
+
+func (c *calls) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if err := c.call("patch", o); err != nil {
+		return err
+	}
+	return c.Client.Patch(ctx, o, patch, opts...)
+}
+
+func (c *calls) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if err := c.call("delete", o); err != nil {
+		return err
+	}
+	return c.Client.Delete(ctx, o, opts...)
+}
+
+func (c *calls) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	if err := c.call("apply", o); err != nil {
+		return err
+	}
+	return c.Client.Apply(ctx, o, opts...)
+}
+
+func (c *calls) Status() client.SubResourceWriter { return statusCalls{c.Client.Status(), c} }
+
+// statusCalls are the calls that write a status.
+type statusCalls struct {
+	client.SubResourceWriter
+	calls *calls
+}
+
+func (s statusCalls) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	if err := s.calls.call("status", o); err != nil {
+		return err
+	}
+	return s.SubResourceWriter.Patch(ctx, o, patch, opts...)
+}
+
+// poke has BTP Manager look at a BtpOperator.
+func (s *system) poke(o *v1alpha1.BtpOperator) {
+	s.t.Helper()
+	s.annotate(o, "example.com/poked", time.Now().String())
+}
+
+// annotate sets an annotation of an object; with an empty value it takes it away.
+func (s *system) annotate(o client.Object, key, value string) {
+	s.t.Helper()
+	text := "null"
+	if value != "" {
+		text = fmt.Sprintf("%q", value)
+	}
+	s.patch(o, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, text))
+}
+
+// patch changes an object as a user with kubectl does.
+func (s *system) patch(o client.Object, merge string) {
+	s.t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", []byte(merge))
+	if err := s.Patch(s.t.Context(), o, patch, client.FieldOwner("kubectl-patch")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// change changes the broker's Secret.
+func (s *system) change(keysAndValues ...string) {
+	s.t.Helper()
+	o := secret()
+	if !s.exists(o) {
+		s.t.Fatal("no Secret to change")
+	}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		if o.Data[keysAndValues[i]] = []byte(keysAndValues[i+1]); keysAndValues[i+1] == "-" {
+			delete(o.Data, keysAndValues[i])
+		}
+	}
+	if err := s.Update(s.t.Context(), o); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// made reads what BTP Manager has made, by kind, namespace and name.
+func (s *system) made() map[string]*unstructured.Unstructured {
+	s.t.Helper()
+	out := map[string]*unstructured.Unstructured{}
+	for _, o := range s.labelled(s.t.Context()) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			s.t.Fatalf("a %T", o)
+		}
+		out[title(u)] = u
+	}
+	return out
+}
+
+// title names an object for the reader of a test.
+func title(o *unstructured.Unstructured) string {
+	return strings.TrimSpace(o.GetKind() + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"))
+}
+
+// operandSecret and operandConfig are what the operand gets of the credentials, to be read.
+func operandSecret(namespace string) *corev1.Secret {
+	o := new(corev1.Secret)
+	o.Namespace, o.Name = namespace, "sap-btp-service-operator"
+	return o
+}
+
+func (s *system) operandConfig() map[string]string {
+	s.t.Helper()
+	o := new(corev1.ConfigMap)
+	o.Namespace, o.Name = kymaSystem, "sap-btp-operator-config"
+	if !s.exists(o) {
+		return nil
+	}
+	return o.Data
+}
+
+// metric answers a metric of BTP Manager; of a histogram the number of observations. Labels come as name, value, name, value.
+func (s *system) metric(name string, labels ...string) float64 {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "btpmanager_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var has []string
+			for _, l := range m.GetLabel() {
+				has = append(has, l.GetName(), l.GetValue())
+			}
+			if !slices.Equal(has, labels) {
+				continue
+			}
+			if h := m.GetHistogram(); h != nil {
+				return float64(h.GetSampleCount())
+			}
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	s.t.Fatalf("no metric %s with %v", name, labels)
+	return 0
+}
+
+// awaitMetric waits until a metric has a value.
+func (s *system) awaitMetric(want float64, name string, labels ...string) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, fmt.Sprintf("%s%v becomes %v", name, labels, want), func() bool { return s.metric(name, labels...) == want })
+}
+
+// events answers the Kubernetes Events about an object.
+func (s *system) events(o client.Object) []eventsv1.Event {
+	s.t.Helper()
+	list := new(eventsv1.EventList)
+	if err := s.List(s.t.Context(), list, client.InNamespace(o.GetNamespace())); err != nil {
+		s.t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.UID != o.GetUID() })
+}
+
+// awaitEvent waits for a Kubernetes Event about an object, and answers its note.
+func (s *system) awaitEvent(o client.Object, kind, reason string) string {
+	s.t.Helper()
+	var note string
+	testkit.Eventually(s.t, patience, "the "+kind+" event "+reason, func() bool {
+		return slices.ContainsFunc(s.events(o), func(e eventsv1.Event) bool {
+			note = e.Note
+			return e.Type == kind && e.Reason == reason
+		})
+	})
+	return note
+}

@@ -1,0 +1,104 @@
+package app_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+)
+
+// versions are the resource versions of all that BTP Manager writes.
+func (s *system) versions(o *v1alpha1.BtpOperator) map[string]string {
+	s.t.Helper()
+	if !s.exists(o) {
+		s.t.Fatal("the BtpOperator is gone")
+	}
+	// A test may touch the BtpOperator; its status is what BTP Manager writes.
+	out := map[string]string{"status": fmt.Sprintf("%+v %v", o.Status, o.Finalizers)}
+	for name, made := range s.made() {
+		out[name] = made.GetResourceVersion()
+	}
+	return out
+}
+
+func TestABtpOperatorThatIsReadyIsNotWrittenToHoweverOftenItIsLookedAt(t *testing.T) {
+	s := newSystem(t)
+	seen := s.observe()
+	s.start()
+	o := s.provisioned()
+	seen.settle(t)
+	seen.written()
+	before, passes := s.versions(o), seen.passes()
+
+	const rounds = 10
+	for i := range rounds {
+		n := seen.passes()
+		s.poke(o)
+		seen.more(t, n)
+		// Nothing of the chart, but the watch of Deployments sees it.
+		n = seen.passes()
+		d := deployment()
+		s.exists(d)
+		d.Status.Conditions[0].Message = fmt.Sprintf("event %d", i)
+		if err := s.Status().Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		seen.more(t, n)
+	}
+	seen.settle(t)
+	if n := seen.passes() - passes; n < 2*rounds {
+		t.Errorf("%d passes, want at least %d", n, 2*rounds)
+	}
+	if got := seen.written(); len(got) > 0 {
+		t.Errorf("BTP Manager wrote: %q", got)
+	}
+	after := s.versions(o)
+	// The test itself wrote to this one; BTP Manager would have been seen to.
+	delete(before, "Deployment kyma-system/"+operandPod)
+	delete(after, "Deployment kyma-system/"+operandPod)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("written to (-before +after):\n%s", diff)
+	}
+	if len(before) < 15 {
+		t.Errorf("only %d objects", len(before))
+	}
+}
+
+func TestWithNothingToDoBTPManagerRests(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		secret bool
+		hold   bool
+		state  v1alpha1.State
+		reason v1alpha1.Reason
+	}{
+		{"Ready", true, false, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded},
+		{"waiting for the Secret", false, false, v1alpha1.StateError, v1alpha1.ReasonMissingSecret},
+		{"not ready in time", true, true, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			s.settings.ReadyTimeout = 300 * time.Millisecond
+			seen := s.observe()
+			s.start()
+			if tt.hold {
+				s.deployments.Hold()
+			}
+			if tt.secret {
+				s.create(secret())
+			}
+			o := s.operator("btpoperator")
+			s.await(o, tt.state, tt.reason)
+			seen.settle(t)
+			before := seen.passes()
+			seen.settle(t)
+			seen.settle(t)
+			if n := seen.passes() - before; n > 0 {
+				t.Errorf("%d passes though nothing happened", n)
+			}
+		})
+	}
+}
