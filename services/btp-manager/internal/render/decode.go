@@ -2,6 +2,7 @@ package render
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,7 +74,7 @@ func headed(data []byte) error {
 		Kind       string         `json:"kind"`
 		Metadata   map[string]any `json:"metadata"`
 	}
-	if err := yaml.Unmarshal(data, &head); err != nil {
+	if err := json.Unmarshal(data, &head); err != nil {
 		return errors.New("no Kubernetes object")
 	}
 	if head.APIVersion == "" || head.Kind == "" || head.Metadata == nil {
