@@ -248,15 +248,31 @@ func TestADeletionKnowsNothingWhenTheAPICannotList(t *testing.T) {
 func TestHardDeleteEndsWithItsContext(t *testing.T) {
 	b := setup(t, instance, binding)
 	b.order(binding, b.namespace(), "access")
-	ctx, cancel := context.WithCancel(t.Context())
-	b.requests.reset(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodDelete {
-			cancel()
-		}
-		return nil, nil
-	})
-	if _, err := b.services.HardDelete(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("error: %v, want that the context was canceled", err)
+	for _, c := range []struct {
+		name  string
+		limit time.Duration
+		want  error
+	}{
+		{"canceled", time.Hour, context.Canceled},
+		{"out of time", 2 * time.Second, context.DeadlineExceeded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+			defer cancel()
+			b.requests.reset(func(r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodDelete {
+					return nil, nil
+				}
+				if c.want == context.Canceled {
+					cancel()
+				}
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
+			if _, err := b.services.HardDelete(ctx); !errors.Is(err, c.want) {
+				t.Errorf("error: %v, want %v", err, c.want)
+			}
+		})
 	}
 }
 
