@@ -86,7 +86,8 @@ e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, 
 	$(call server,kube-scheduler)
 	$(call server,kubectl)
 	$(call server,kwok)
-	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest ./e2e/...
+	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 \
+	go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest $(patsubst services/btp-manager/%,./%/...,$(wildcard services/btp-manager/e2e))
 
 .PHONY: bench
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
