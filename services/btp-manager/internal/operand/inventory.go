@@ -11,12 +11,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
 const (
@@ -68,7 +70,7 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	if inv.stored != nil {
 		log.FromContext(ctx).Info("the inventory was changed by somebody, completing it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
 	}
-	found, err := o.labelled(ctx, union(refs(objs), inv.refs), client.HasLabels{chartVersionLabel})
+	found, err := o.labelled(ctx, union(refs(objs), inv.refs), client.HasLabels{render.ChartVersionLabel})
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the inventory: %w", err)
 	}
@@ -88,9 +90,9 @@ func (o *Operand) store(ctx context.Context, inv *inventory, refs []Ref, objs []
 	if want.Labels == nil {
 		want.Labels = map[string]string{}
 	}
-	want.Labels[managedByLabel] = managedBy
+	want.Labels[render.ManagedByLabel] = render.ManagedBy
 	if len(objs) > 0 {
-		for _, key := range []string{chartVersionLabel, moduleLabel} {
+		for _, key := range []string{render.ChartVersionLabel, render.ModuleLabel} {
 			if v := objs[0].GetLabels()[key]; v != "" {
 				want.Labels[key] = v
 			}
@@ -142,7 +144,7 @@ func parseLine(line string) (Ref, bool) {
 		r.Namespace, r.Name = ns, name
 	}
 	// A name that no path can hold would be an error in every call.
-	valid := func(s string) bool { return len(path.IsValidPathSegmentName(s)) == 0 }
+	valid := func(s string) bool { return len(content.IsPathSegmentName(s)) == 0 }
 	return r, r.Name != "" && valid(r.Name) && valid(r.Namespace)
 }
 
@@ -184,7 +186,7 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 			namespaces[r.Namespace] = true
 		}
 	}
-	opts = append([]client.ListOption{client.MatchingLabels{managedByLabel: managedBy}, client.Limit(200)}, opts...)
+	opts = append([]client.ListOption{client.MatchingLabels{render.ManagedByLabel: render.ManagedBy}, client.Limit(200)}, opts...)
 	var out []Ref
 	for _, kind := range slices.SortedFunc(maps.Keys(kinds), func(a, b schema.GroupKind) int { return cmp.Compare(a.String(), b.String()) }) {
 		gvk := kind.WithVersion(kinds[kind])

@@ -16,13 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-const (
-	managedByLabel    = "app.kubernetes.io/managed-by"
-	managedBy         = "btp-manager"
-	chartVersionLabel = "chart-version"
-	moduleLabel       = "kyma-project.io/module"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
 // Ref names an object in the cluster.
@@ -166,7 +161,7 @@ func (o *Operand) delete(ctx context.Context, ref Ref, obj client.Object) error 
 func gone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
 // ours tells that an object is part of the operand: only those are ever deleted.
-func ours(obj client.Object) bool { return obj.GetLabels()[managedByLabel] == managedBy }
+func ours(obj client.Object) bool { return obj.GetLabels()[render.ManagedByLabel] == render.ManagedBy }
 
 // check refuses objects that could be applied and then neither be found nor removed again.
 func check(objs []*unstructured.Unstructured) error {
@@ -178,7 +173,7 @@ func check(objs []*unstructured.Unstructured) error {
 		case ref.Version == "" || ref.Kind == "" || ref.Name == "":
 			errs = append(errs, fmt.Errorf("an object has no apiVersion, kind or name: %s", ref))
 		case !ours(obj):
-			errs = append(errs, fmt.Errorf("%s has no label %s=%s: it could not be removed again", ref, managedByLabel, managedBy))
+			errs = append(errs, fmt.Errorf("%s has no label %s=%s: it could not be removed again", ref, render.ManagedByLabel, render.ManagedBy))
 		case seen[ref.identity()]:
 			errs = append(errs, fmt.Errorf("%s is there twice", ref))
 		}
