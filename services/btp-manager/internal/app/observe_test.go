@@ -95,7 +95,7 @@ func (c *calls) call(verb string, o any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all++
-	if named, ok := o.(client.Object); ok && verb != "get" {
+	if named, ok := o.(client.Object); ok && verb != "get" && verb != "apply" {
 		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, client.ObjectKeyFromObject(named)))
 	}
 	if c.failing == nil {
