@@ -263,7 +263,7 @@ func TestHardDeleteEndsWithItsContext(t *testing.T) {
 				if r.Method != http.MethodDelete {
 					return nil, nil
 				}
-				if c.want == context.Canceled {
+				if errors.Is(c.want, context.Canceled) {
 					cancel()
 				}
 				<-r.Context().Done()
