@@ -17,6 +17,7 @@ import (
 const (
 	keb        = "github.com/kyma-project/keb/cmd/keb"
 	helloWorld = "github.com/kyma-project/keb/examples/hello-world-worker"
+	btpManager = "github.com/kyma-project/keb/services/btp-manager/cmd"
 )
 
 // The programs of this test binary, each built once, when a test first needs it.
@@ -24,14 +25,17 @@ var (
 	programs        = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "keb-e2e-") })
 	buildKeb        = build(keb, "keb")
 	buildHelloWorld = build(helloWorld, "hello-world-worker")
+	buildBTPManager = build(btpManager, "btp-manager")
 )
 
 // Tests is a test binary for goleak.VerifyTestMain: its Run removes the programs and stops the shared Postgres afterwards.
 type Tests struct{ M *testing.M }
 
 // Run runs the tests.
-func (t Tests) Run() int {
-	code := testkit.Run(t.M)
+func (t Tests) Run() int { return Clean(testkit.Run(t.M)) }
+
+// Clean removes the programs after the tests have ended with that code, and returns the code to end with.
+func Clean(code int) int {
 	dir, err := programs()
 	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
 		fmt.Fprintln(os.Stderr, "harness:", err)
@@ -64,6 +68,9 @@ func Keb(t testing.TB) string { return program(t, buildKeb) }
 
 // HelloWorldWorker is the path of the built example of a team's worker.
 func HelloWorldWorker(t testing.TB) string { return program(t, buildHelloWorld) }
+
+// BTPManager is the path of the built BTP manager.
+func BTPManager(t testing.TB) string { return program(t, buildBTPManager) }
 
 func program(t testing.TB, build func() (string, error)) string {
 	t.Helper()

@@ -103,6 +103,20 @@ func (s *System) Fail(system, instanceID string) {
 	}
 }
 
+// RealCluster lets the runtime of an order be a real cluster: the Provisioner hands out its kubeconfig. It must be told before the
+// order is placed.
+func (s *System) RealCluster(o *Order, kubeconfig []byte) {
+	s.t.Helper()
+	content, err := json.Marshal(map[string]string{"instanceId": o.InstanceID, "kubeconfig": string(kubeconfig)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	body, status, err := s.call(http.MethodPut, s.admin("provisioner")+"/kubeconfigs", string(content))
+	if err != nil || status != http.StatusOK {
+		s.t.Fatalf("set the kubeconfig of %s: status %d, %v: %s", o.InstanceID, status, err, body)
+	}
+}
+
 // DeleteSubaccount lets the cloud inventory tell that a sub-account was deleted.
 func (s *System) DeleteSubaccount(id string) {
 	s.t.Helper()

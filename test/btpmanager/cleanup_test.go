@@ -1,0 +1,67 @@
+package btpmanager_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// cleaned wants the clean-up of an operation to have ended well.
+func cleaned(t *testing.T, sys *harness.System, id string) {
+	t.Helper()
+	op := sys.AwaitEnd(id, "succeeded", limit)
+	outcomes := op.Outcomes("BTPOperator_Cleanup")
+	if len(op.NotCompleted) > 0 || len(outcomes) == 0 || outcomes[len(outcomes)-1] != "succeeded" {
+		t.Errorf("not completed: %v; outcomes of the clean-up: %v", op.NotCompleted, outcomes)
+	}
+}
+
+// The API server does not know service instances before the operand's chart is there.
+func TestSuspensionOfARuntimeWithoutTheOperandHasNothingToClean(t *testing.T) {
+	c := start(t)
+	var instances unstructured.UnstructuredList
+	instances.SetGroupVersionKind(services[1])
+	if err := c.List(t.Context(), &instances); !meta.IsNoMatchError(err) {
+		t.Fatalf("a list of service instances is answered %v, want that the kind is not known", err)
+	}
+	sys, o := c.system()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	suspension := sys.Update(o, active(false))
+	sys.PollEnd(o, suspension, osb.StateSucceeded, limit)
+	cleaned(t, sys, suspension)
+	if len(c.data(given)) != 5 {
+		t.Error("the Secret of KEB is gone")
+	}
+}
+
+// Nobody can clean up the remote side of an account that is gone, so that nobody waits for it.
+func TestRemovalOfADeletedAccountTakesFinalizersAway(t *testing.T) {
+	c := start(t)
+	c.order()
+	sys, o := c.system()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	c.await(v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	c.useServices()
+	sys.DeleteSubaccount(o.Subaccount)
+	job := sys.Run("job", "-o", "json", "subaccount-cleanup", "--wait")
+	if code := job.ExitCode(limit); code != 0 {
+		t.Fatalf("the job ended with %d:\n%s", code, job.Output())
+	}
+	i := slices.IndexFunc(sys.Operations(), func(op harness.Operation) bool { return op.Type == "deprovision" })
+	if i < 0 {
+		t.Fatalf("the job has begun nothing: %s", job.Output())
+	}
+	cleaned(t, sys, sys.Operations()[i].ID)
+	c.eventually("the end of the bindings and instances", func() (bool, string) {
+		left := c.count()
+		return left == 0, fmt.Sprintf("%d left", left)
+	})
+	c.remove()
+}
