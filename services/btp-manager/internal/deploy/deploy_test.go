@@ -120,14 +120,7 @@ func rendered(t *testing.T, values string, known ...string) []client.Object {
 // decode reads the objects of a manifest into their Go types. A field that the type does not have fails the test.
 func decode(t *testing.T, file, manifest string) []client.Object {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, addMonitoring,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scheme := knownTypes(t)
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	var objects []client.Object
 	documents := utilyaml.NewYAMLReader(newReader(manifest))
@@ -156,6 +149,20 @@ func decode(t *testing.T, file, manifest string) []client.Object {
 		}
 		objects = append(objects, o)
 	}
+}
+
+// knownTypes are the kinds that the chart makes.
+func knownTypes(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, addMonitoring,
+	} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
 }
 
 // all returns the objects of a type.
