@@ -28,11 +28,9 @@ const (
 	restarter = client.FieldOwner("kubectl-rollout")
 )
 
-// followCredentials says when the Secret names another credentials namespace or cluster ID than the operand has.
+// followCredentials says when the Secret names another credentials namespace or cluster ID than the operand has, and takes along
+// what the operand noted in a namespace that it leaves.
 func (p *pass) followCredentials(ctx context.Context, given credentials.Credentials) error {
-	if p.at().State != v1alpha1.StateReady {
-		return nil
-	}
 	var has corev1.ConfigMap
 	err := p.deps.Client.Get(ctx, client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: operandConfig}, &has)
 	if client.IgnoreNotFound(err) != nil {
@@ -42,42 +40,70 @@ func (p *pass) followCredentials(ctx context.Context, given credentials.Credenti
 	if namespace == "" {
 		namespace = p.cfg.ChartNamespace
 	}
+	ready := p.at().State == v1alpha1.StateReady
 	if old := has.Data[namespaceKey]; old != "" && old != namespace {
-		return p.move(ctx, machine.CredentialsMoved, fmt.Sprintf("the credentials move from namespace %q to %q", old, namespace), p.restartClock)
+		// Before the ConfigMap says something else: afterwards nobody knows of the old namespace.
+		if _, err := p.forget(ctx, old, ""); err != nil {
+			return err
+		}
+		if ready {
+			return p.move(ctx, machine.CredentialsMoved, fmt.Sprintf("the credentials move from namespace %q to %q", old, namespace), p.restartClock)
+		}
 	}
-	if old := has.Data[clusterIDKey]; old != "" && old != given.ClusterID {
+	if old := has.Data[clusterIDKey]; ready && old != "" && old != given.ClusterID {
 		return p.move(ctx, machine.ClusterIDChanged, fmt.Sprintf("the cluster ID changes from %q to %q", old, given.ClusterID), p.restartClock)
 	}
 	return nil
 }
 
 // unblock helps an operand that does not start because it remembers another cluster ID: it ends at once when the one that it
-// noted at its first start differs (facts/btp-manager.md 7, row 15). A running operand is left alone.
+// noted at its first start differs (facts/btp-manager.md 7, row 15). It notes it beside its credentials and reads it in its own
+// namespace. A running operand is left alone.
 func (p *pass) unblock(ctx context.Context, given credentials.Credentials, unready []operand.NotReady) error {
 	for _, n := range unready {
-		if n.Ref.Kind != "Deployment" {
+		if n.Kind != "Deployment" {
 			continue
 		}
-		key := client.ObjectKey{Namespace: given.Namespace, Name: initialClusterID}
-		if key.Namespace == "" {
-			key.Namespace = p.cfg.ChartNamespace
+		forgotten := false
+		for _, namespace := range []string{p.cfg.ChartNamespace, given.Namespace} {
+			if namespace == "" {
+				continue
+			}
+			removed, err := p.forget(ctx, namespace, given.ClusterID)
+			if err != nil {
+				return err
+			}
+			forgotten = forgotten || removed
 		}
-		var noted corev1.Secret
-		if err := p.deps.Client.Get(ctx, key, &noted); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		if string(noted.Data[initialKey]) == given.ClusterID {
+		if !forgotten {
 			return nil
 		}
-		precondition := client.Preconditions{UID: &noted.UID}
-		if err := p.deps.Client.Delete(ctx, &noted, precondition); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete the Secret %s, which holds another cluster ID: %w", key, err)
-		}
-		log.FromContext(ctx).Info("cluster ID of an earlier start removed", "secret", key.String())
-		p.note(corev1.EventTypeNormal, "ClusterIDRemoved", fmt.Sprintf("the Secret %s held another cluster ID and kept the operand from starting", key))
 		return p.restart(ctx, n.Ref)
 	}
 	return nil
+}
+
+// forget deletes the cluster ID that the operand noted in a namespace, unless it is this one. It answers whether there was any to
+// delete.
+func (p *pass) forget(ctx context.Context, namespace, unless string) (bool, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: initialClusterID}
+	var noted corev1.Secret
+	if err := p.deps.Client.Get(ctx, key, &noted); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return false, nil
+		}
+		return false, fmt.Errorf("read the Secret %s: %w", key, err)
+	}
+	if unless != "" && string(noted.Data[initialKey]) == unless {
+		return false, nil
+	}
+	err := p.deps.Client.Delete(ctx, &noted, client.Preconditions{UID: &noted.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("delete the Secret %s, which holds another cluster ID: %w", key, err)
+	}
+	log.FromContext(ctx).Info("cluster ID of an earlier start removed", "secret", key.String())
+	p.note(corev1.EventTypeNormal, "ClusterIDRemoved", fmt.Sprintf("the Secret %s held the cluster ID of an earlier start", key))
+	return true, nil
 }
 
 // restart replaces the operand's pods, as `kubectl rollout restart` does.

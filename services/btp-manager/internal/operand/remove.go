@@ -143,7 +143,8 @@ func (o *Operand) targets(ctx context.Context, known []Ref, keep func(Ref) bool)
 	found = slices.DeleteFunc(found, func(r Ref) bool {
 		return r.isCRD() && strings.HasSuffix(r.Name, "."+v1alpha1.GroupVersion().Group)
 	})
-	all := union(union(union(known, o.cfg.Own), o.cfg.Products), found)
+	products := o.products(known)
+	all := union(union(union(known, o.cfg.Own), products), found)
 	slices.SortStableFunc(all, byPhase)
 	var out []target
 	for _, ref := range all {
@@ -154,12 +155,26 @@ func (o *Operand) targets(ctx context.Context, known []Ref, keep func(Ref) bool)
 		if err != nil {
 			return nil, err
 		}
-		if live == nil || !ours(live) && !slices.Contains(o.cfg.Products, ref) {
+		if live == nil || !ours(live) && !slices.Contains(products, ref) {
 			continue
 		}
 		out = append(out, target{ref, live})
 	}
 	return out, nil
+}
+
+// products are those of Config, and what has their names in other namespaces with objects of the chart: the operand makes them
+// where its credentials are.
+func (o *Operand) products(known []Ref) []Ref {
+	out := o.cfg.Products
+	for _, p := range o.cfg.Products {
+		for _, ref := range known {
+			if p.Namespace = ref.Namespace; p.Namespace != "" {
+				out = union(out, []Ref{p})
+			}
+		}
+	}
+	return out
 }
 
 // removePhase deletes the targets of one phase and answers which are still there.
