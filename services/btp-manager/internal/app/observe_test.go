@@ -308,3 +308,10 @@ func (s *system) awaitEvent(o client.Object, kind, reason string) string {
 	})
 	return note
 }
+
+// background is a context that outlives the test, for what it leaves to be cleaned up.
+func (s *system) background() context.Context { return context.WithoutCancel(s.t.Context()) }
+
+func containsAll(text string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(text, p) })
+}
