@@ -13,14 +13,17 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// cleaned wants the clean-up of an operation to have ended well.
-func cleaned(t *testing.T, sys *harness.System, id string) {
+const cleanup = "BTPOperator_Cleanup"
+
+// cleaned wants the clean-up of an operation to have ended well, and tells how often it was tried.
+func cleaned(t *testing.T, sys *harness.System, id string) (attempts int) {
 	t.Helper()
 	op := sys.AwaitEnd(id, "succeeded", limit)
-	outcomes := op.Outcomes("BTPOperator_Cleanup")
+	outcomes := op.Outcomes(cleanup)
 	if len(op.NotCompleted) > 0 || len(outcomes) == 0 || outcomes[len(outcomes)-1] != "succeeded" {
 		t.Errorf("not completed: %v; outcomes of the clean-up: %v", op.NotCompleted, outcomes)
 	}
+	return len(outcomes)
 }
 
 // The API server does not know service instances before the operand's chart is there.
