@@ -112,13 +112,12 @@ func merge(a, b map[string]any) {
 	}
 }
 
-// image splits a reference into the chart's values: repository, and tag or digest.
+// image splits a reference into the chart's values. All are given: the chart's own tag does not belong to another image.
 func image(reference string) map[string]any {
-	if repository, digest, ok := strings.Cut(reference, "@"); ok {
-		return map[string]any{"repository": repository, "sha": strings.TrimPrefix(digest, "sha256:")}
+	rest, digest, _ := strings.Cut(reference, "@")
+	repository, tag := rest, ""
+	if i := strings.LastIndex(rest, ":"); i > strings.LastIndex(rest, "/") { // what else has a colon is the registry's port
+		repository, tag = rest[:i], rest[i+1:]
 	}
-	if i := strings.LastIndex(reference, ":"); i > strings.LastIndex(reference, "/") {
-		return map[string]any{"repository": reference[:i], "tag": reference[i+1:]}
-	}
-	return map[string]any{"repository": reference}
+	return map[string]any{"repository": repository, "tag": tag, "sha": strings.TrimPrefix(digest, "sha256:")}
 }
