@@ -1,9 +1,20 @@
 package app_test
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
@@ -50,4 +61,214 @@ func TestASecretThatLacksSomethingIsNamedInTheCondition(t *testing.T) {
 			s.await(o, v1alpha1.StateError, v1alpha1.ReasonMissingSecret)
 		})
 	}
+}
+
+func TestTheOperandsImageIsTheOneGivenToBTPManager(t *testing.T) {
+	s := newSystem(t)
+	s.create(secret())
+	o := s.operator("btpoperator")
+	for _, tt := range []struct{ name, image, want string }{
+		{"none", "", "ghcr.io/sap/sap-btp-service-operator/controller:v0.11.10"},
+		{"with a tag", "registry.example.com:5000/a/operand:1.2.3", "registry.example.com:5000/a/operand:1.2.3"},
+		{"with a digest", "registry.example.com/operand@sha256:" + digest, "registry.example.com/operand@sha256:" + digest},
+		{"with both", "registry.example.com/operand:1@sha256:" + digest, "registry.example.com/operand:1@sha256:" + digest},
+		{"with neither", "registry.example.com:5000/operand", "registry.example.com:5000/operand"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s.image = tt.image
+			s.start()
+			defer s.stop()
+			s := s.in(t)
+			var got string
+			defer func() {
+				if t.Failed() {
+					t.Logf("the image is %s", got)
+				}
+			}()
+			testkit.Eventually(t, patience, "the image is "+tt.want, func() bool {
+				d := deployment()
+				if s.exists(d) {
+					got = d.Spec.Template.Spec.Containers[0].Image
+				}
+				return got == tt.want
+			})
+			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+		})
+	}
+}
+
+var digest = strings.Repeat("0123456789abcdef", 4)
+
+func TestWhatIsNotReadyIsNamedAndWaitedFor(t *testing.T) {
+	s := newSystem(t)
+	s.settings.ReadyTimeout = 2 * time.Second
+	s.start()
+	s.deployments.Hold()
+	s.create(secret())
+	o := s.operator("btpoperator")
+	notReady := "Deployment kyma-system/" + operandPod
+	s.until(o, "the message names what is not ready", func() bool {
+		return o.Status.State == v1alpha1.StateProcessing && strings.Contains(o.Status.Conditions[0].Message, notReady)
+	})
+	if message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !containsAll(message, notReady, "2s", "Available") {
+		t.Errorf("message %q does not name the object, the time and what is wrong", message)
+	}
+	s.awaitMetric(1, "resources_not_ready", "kind", "Deployment")
+	s.deployments.Release()
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	s.awaitMetric(0, "resources_not_ready", "kind", "Deployment")
+
+	t.Run("a Deployment that is deleted", func(t *testing.T) {
+		s := s.in(t)
+		s.deployments.Hold()
+		s.delete(deployment())
+		s.await(o, v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+		s.deployments.Release()
+		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	})
+	t.Run("an image that does not exist", func(t *testing.T) {
+		s := s.in(t)
+		d := deployment()
+		s.exists(d)
+		want := d.Spec.Template.Spec.Containers[0].Image
+		s.patch(d, `{"spec":{"template":{"spec":{"containers":[{"name":"manager","image":"example.com/none:none"}]}}}}`)
+		testkit.Eventually(t, patience, "the image is the old one", func() bool {
+			return s.exists(d) && d.Spec.Template.Spec.Containers[0].Image == want && len(d.Spec.Template.Spec.Containers[0].EnvFrom) > 0
+		})
+		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	})
+	t.Run("a CustomResourceDefinition that is deleted", func(t *testing.T) {
+		s := s.in(t)
+		crd := new(unstructured.Unstructured)
+		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+		crd.SetName("servicebindings.services.cloud.sap.com")
+		s.exists(crd)
+		before := crd.GetUID()
+		s.delete(crd)
+		testkit.Eventually(t, patience, "it comes back", func() bool { return s.exists(crd) && crd.GetUID() != before })
+		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+		s.namespace("users")
+		s.serviceBinding("users", "a-binding")
+	})
+}
+
+// isDeployment tells whether a call is about the operand's Deployment.
+func isDeployment(o any) bool {
+	named, ok := o.(interface{ GetName() string })
+	return ok && named.GetName() == operandPod
+}
+
+func TestAnObjectThatTheClusterRefusesIsNamed(t *testing.T) {
+	s := newSystem(t)
+	seen := s.observe()
+	var refused atomic.Bool
+	refused.Store(true)
+	seen.fail(func(verb string, o any) error {
+		if verb == "apply" && refused.Load() && isDeployment(o) {
+			return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, operandPod, errors.New("a policy forbids it"))
+		}
+		return nil
+	})
+	s.start()
+	s.create(secret())
+	o := s.operator("btpoperator")
+	named := []string{"Deployment kyma-system/" + operandPod, "a policy forbids it"}
+	if message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !containsAll(message, named...) {
+		t.Errorf("message %q does not name the object and why", message)
+	}
+	if !s.exists(operandSecret(kymaSystem)) {
+		t.Error("one object that was refused kept the others from being applied")
+	}
+	refused.Store(false)
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+
+	refused.Store(true)
+	s.poke(o)
+	if message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonConsistencyCheckFailed); !containsAll(message, named...) {
+		t.Errorf("message %q does not name the object and why", message)
+	}
+	refused.Store(false)
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+}
+
+func TestAnAPIThatHesitatesIsNoError(t *testing.T) {
+	resource := schema.GroupResource{Group: "operator.kyma-project.io", Resource: "btpoperators"}
+	for _, tt := range []struct {
+		name string
+		err  error
+	}{
+		{"a conflict", apierrors.NewConflict(resource, "btpoperator", errors.New("the object has been modified"))},
+		{"a timeout", apierrors.NewTimeoutError("slow", 1)},
+		{"a server that is full", apierrors.NewTooManyRequests("busy", 1)},
+		{"an internal error", apierrors.NewInternalError(errors.New("etcd has no leader"))},
+		{"a server that is away", fmt.Errorf("dial: %w", syscall.ECONNREFUSED)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			seen := s.observe()
+			// calls holds its lock meanwhile.
+			failed := map[string]int{}
+			seen.fail(func(verb string, o any) error {
+				if !slices.Contains([]string{"status", "apply", "delete"}, verb) || failed[verb] == 1 || verb == "apply" && !isDeployment(o) {
+					return nil
+				}
+				failed[verb]++
+				return tt.err
+			})
+			o := s.operator("btpoperator")
+			states := s.history(o)
+			s.create(secret())
+			s.start()
+			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+			s.delete(o)
+			s.wantHistory(states, "Processing/Initialized", ready, hard)
+			if len(failed) != 3 {
+				t.Errorf("only %v failed", failed)
+			}
+		})
+	}
+}
+
+func TestNetworkPoliciesAreThereUnlessTheBtpOperatorSaysOtherwise(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	o := s.provisioned()
+	policies := func() int {
+		n := 0
+		for _, made := range s.made() {
+			if made.GetKind() == "NetworkPolicy" {
+				n++
+			}
+		}
+		return n
+	}
+	for _, tt := range []struct {
+		value string
+		want  int
+	}{{"true", 0}, {"", 4}, {"TRUE", 0}, {"false", 4}} {
+		s.annotate(o, v1alpha1.DisableNetworkPoliciesAnnotation, tt.value)
+		testkit.Eventually(t, patience, fmt.Sprintf("with the annotation %q there are %d", tt.value, tt.want), func() bool { return policies() == tt.want })
+	}
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	s.annotate(o, v1alpha1.DisableNetworkPoliciesAnnotation, "true")
+	testkit.Eventually(t, patience, "none is there", func() bool { return policies() == 0 })
+	s.delete(o)
+	s.awaitGone(o)
+}
+
+func TestABtpOperatorMayHaveAnyNameInAnyNamespace(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.create(secret())
+	s.namespace("a-namespace")
+	o := new(v1alpha1.BtpOperator)
+	o.Namespace, o.Name = "a-namespace", "any.name"
+	s.create(o)
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	if !s.exists(deployment()) {
+		t.Error("the operand's Deployment does not exist in kyma-system")
+	}
+	s.awaitEvent(o, "Normal", string(v1alpha1.ReasonReconcileSucceeded))
+	s.delete(o)
+	s.awaitGone(o)
 }
