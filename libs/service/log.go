@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 )
 
 // Logger returns a logger that writes to w. format is "json", "text", or empty for json; level is "debug", "info", "warn",
@@ -12,7 +13,8 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{}
 	if level != "" {
 		var l slog.Level
-		if err := l.UnmarshalText([]byte(level)); err != nil {
+		// A level below debug, as "debug-4", would let libraries log what they send, secrets with it.
+		if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
 			return nil, fmt.Errorf("log level %q: want debug, info, warn or error", level)
 		}
 		opts.Level = l

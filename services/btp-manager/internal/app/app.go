@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -64,7 +65,7 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Now is the clock; nil for that of the machine.
 	Now func() time.Time
-	// Client, when it is not nil, stands between BTP Manager and its client.
+	// Client, when it is not nil, stands between BTP Manager and each of its two clients.
 	Client func(client.Client) client.Client
 }
 
@@ -119,20 +120,20 @@ func New(cfg Config, deps Deps) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
-	bounded := rest.CopyConfig(deps.REST)
-	bounded.Timeout = requestTimeout // not for the caches, whose watches last
-	uncached, err := client.New(bounded, client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper()})
+	uncached, err := newClient(deps, scheme, mgr.GetRESTMapper(), requestTimeout)
 	if err != nil {
-		return nil, fmt.Errorf("make the client: %w", err)
+		return nil, err
 	}
-	if deps.Client != nil {
-		uncached = deps.Client(uncached)
+	// The deletion of service instances and bindings has a deadline of its own, a setting.
+	deleting, err := newClient(deps, scheme, mgr.GetRESTMapper(), 0)
+	if err != nil {
+		return nil, err
 	}
 	a := &App{manager: mgr, metrics: metrics}
 	recorder := mgr.GetEventRecorder(name)
 	settings := controller.NewSettings(cfg.Settings, uncached, recorder, metrics)
 	found := func(s config.Config) *services.Services {
-		return services.New(services.Config{RequestTimeout: s.DeleteRequestTimeout}, services.Deps{Client: uncached, REST: deps.REST})
+		return services.New(services.Config{RequestTimeout: s.DeleteRequestTimeout}, services.Deps{Client: deleting, REST: deps.REST})
 	}
 	reconciler := controller.New(controller.Deps{
 		Client: uncached, Chart: operandChart, Settings: settings, Recorder: recorder, Metrics: metrics, Image: cfg.Image, Now: deps.Now,
@@ -158,6 +159,20 @@ func New(cfg Config, deps Deps) (*App, error) {
 		return nil, fmt.Errorf("add the readiness probe: %w", err)
 	}
 	return a, nil
+}
+
+// newClient makes a client without a cache.
+func newClient(deps Deps, scheme *runtime.Scheme, mapper meta.RESTMapper, timeout time.Duration) (client.Client, error) {
+	to := rest.CopyConfig(deps.REST)
+	to.Timeout = timeout
+	c, err := client.New(to, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("make the client: %w", err)
+	}
+	if deps.Client != nil {
+		return deps.Client(c), nil
+	}
+	return c, nil
 }
 
 // webhookService is the Service in front of the operand's webhooks (facts/btp-manager.md 2.8).

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,29 +23,23 @@ import (
 
 var errDead = errors.New("killed")
 
-// mortal is a client whose owner is killed right after its first write that changes something: nothing works from then on.
-type mortal struct {
-	client.Client
-	mu   sync.Mutex
-	dead chan struct{}
+// life is that of a BTP Manager which is killed right after its first write that changes something.
+type life struct {
+	mu   sync.Mutex // held by the write under way
+	dead atomic.Bool
 }
 
-func newMortal(c client.Client) *mortal { return &mortal{Client: c, dead: make(chan struct{})} }
-
-func (m *mortal) killed() bool {
-	select {
-	case <-m.dead:
-		return true
-	default:
-		return false
-	}
+// mortal is a client of a life: nothing works after its end.
+type mortal struct {
+	client.Client
+	*life
 }
 
 // write does a write and kills the owner when it changed the object.
 func (m *mortal) write(ctx context.Context, o client.Object, do func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.killed() {
+	if m.dead.Load() {
 		return errDead
 	}
 	before, err := m.version(ctx, o)
@@ -59,7 +54,7 @@ func (m *mortal) write(ctx context.Context, o client.Object, do func() error) er
 		return err
 	}
 	if before != after {
-		close(m.dead)
+		m.dead.Store(true)
 		return errDead
 	}
 	return nil
@@ -84,14 +79,14 @@ func (m *mortal) version(ctx context.Context, o client.Object) (string, error) {
 }
 
 func (m *mortal) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if m.killed() {
+	if m.dead.Load() {
 		return errDead
 	}
 	return m.Client.Get(ctx, key, o, opts...)
 }
 
 func (m *mortal) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	if m.killed() {
+	if m.dead.Load() {
 		return errDead
 	}
 	return m.Client.List(ctx, l, opts...)
@@ -125,13 +120,13 @@ func (m *mortal) Delete(ctx context.Context, o client.Object, opts ...client.Del
 func (m *mortal) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.killed() {
+	if m.dead.Load() {
 		return errDead
 	}
 	if err := m.Client.DeleteAllOf(ctx, o, opts...); err != nil {
 		return err
 	}
-	close(m.dead)
+	m.dead.Store(true)
 	return errDead
 }
 
@@ -151,21 +146,21 @@ func (s mortalStatus) Patch(ctx context.Context, o client.Object, p client.Patch
 func (s *system) lives(goal func() bool) int {
 	s.t.Helper()
 	defer func() { s.between = nil }()
-	for life := 1; ; life++ {
-		if life > 200 {
+	for count := 1; ; count++ {
+		if count > 200 {
 			s.t.Fatal("it writes and writes")
 		}
-		var m *mortal
-		s.between = func(c client.Client) client.Client { m = newMortal(c); return m }
+		now := new(life)
+		s.between = func(c client.Client) client.Client { return &mortal{c, now} }
 		s.start()
 		reached := false
 		testkit.Eventually(s.t, patience, "the next write, or the goal", func() bool {
 			reached = goal()
-			return reached || m.killed()
+			return reached || now.dead.Load()
 		})
 		s.stop()
 		if reached {
-			return life
+			return count
 		}
 	}
 }

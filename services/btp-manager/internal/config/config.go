@@ -5,7 +5,6 @@ package config
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -60,7 +59,7 @@ func Default() Config {
 		ReadyCheckInterval:             2 * time.Second,
 		HardDeleteTimeout:              20 * time.Minute,
 		HardDeleteCheckInterval:        10 * time.Second,
-		DeleteRequestTimeout:           5 * time.Minute,
+		DeleteRequestTimeout:           30 * time.Second,
 		CaCertificateExpiration:        10 * year,
 		WebhookCertificateExpiration:   year,
 		ExpirationBoundary:             7 * day,
@@ -85,21 +84,3 @@ func Diff(old, changed Config) []string {
 	slices.Sort(keys)
 	return keys
 }
-
-// Store holds the snapshot that is in force. It is safe for concurrent use.
-type Store struct {
-	current atomic.Pointer[Config]
-}
-
-// NewStore returns a Store that holds c.
-func NewStore(c Config) *Store {
-	s := new(Store)
-	s.Set(c)
-	return s
-}
-
-// Get returns the snapshot. A pass uses one for all that it does.
-func (s *Store) Get() Config { return *s.current.Load() }
-
-// Set puts another snapshot in force, for those who ask from now on.
-func (s *Store) Set(c Config) { s.current.Store(&c) }

@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
@@ -44,7 +45,7 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		p.deps.Metrics.Left(left.Instances, left.Bindings)
-		if left.Instances+left.Bindings > 0 {
+		if !left.None() {
 			// Their users need a working operand to delete them.
 			p.keepOperand(ctx)
 			message := fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
@@ -82,7 +83,7 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
-	if left.Instances+left.Bindings == 0 {
+	if left.None() {
 		p.deps.Metrics.Deleted(metric.Hard, metric.Done)
 		if err := p.enter(ctx, v1alpha1.PhaseRemoval, machine.DeletionStarted, "the operand is being removed", left); err != nil {
 			return 0, err
@@ -105,11 +106,14 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	}
 	left, err := p.deps.Services(p.cfg).SoftDelete(ctx)
 	if err != nil {
+		if !passing(err) && p.at().State == v1alpha1.StateDeleting {
+			p.deps.Metrics.Deleted(metric.Soft, failure(err))
+		}
 		return p.removalFailed(ctx, err)
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
-	if left.Instances+left.Bindings > 0 {
-		return soon, p.count(ctx, left)
+	if !left.None() {
+		return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left)
 	}
 	p.deps.Metrics.Deleted(metric.Soft, metric.Done)
 	if err := p.setPhase(ctx, v1alpha1.PhaseRemoval, left); err != nil {
@@ -118,20 +122,25 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	return p.remove(ctx)
 }
 
-// remove removes what the chart made, and then lets the BtpOperator go. What users have made meanwhile goes like the rest.
+// remove removes what the chart made, and then lets the BtpOperator go. What users have made meanwhile is deleted softly: the
+// operand may be gone.
 func (p *pass) remove(ctx context.Context) (time.Duration, error) {
-	left, err := p.deps.Services(p.cfg).SoftDelete(ctx)
+	left, err := p.deps.Services(p.cfg).Count(ctx)
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}
-	if left.Instances+left.Bindings > 0 {
-		return soon, p.count(ctx, left)
+	if !left.None() {
+		if p.at().Reason == v1alpha1.ReasonSoftDeleting {
+			return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left)
+		}
+		message := "made while the operand was being removed: " + remaining(left)
+		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, message, left)
 	}
 	objects, err := p.render(credentials.Credentials{}, nil)
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}
-	terminating, err := p.deps.Objects.Remove(ctx, objects, nil)
+	terminating, err := p.deps.Objects.Remove(ctx, objects, p.keep)
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}
@@ -147,8 +156,16 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	log.FromContext(ctx).Info("deprovisioned", "mode", string(mode))
+	p.deps.Metrics.Expires(metric.CertificateCA, time.Time{})
+	p.deps.Metrics.Expires(metric.CertificateServing, time.Time{})
 	p.deps.Metrics.Deprovisioned(mode, p.deps.Now().Sub(p.cr.Status.Deprovisioning.StartedAt.Time))
 	return 0, nil
+}
+
+// keep spares what BTP Manager is given, however it is labelled: the credentials and the settings.
+func (p *pass) keep(ref operand.Ref) bool {
+	return ref.Namespace == p.cfg.ChartNamespace &&
+		(ref.Kind == "Secret" && ref.Name == p.cfg.SecretName || ref.Kind == "ConfigMap" && ref.Name == p.cfg.ConfigName)
 }
 
 // removalFailed says what went wrong. The error that it returns makes the next pass come soon, and later and later.
@@ -173,15 +190,10 @@ func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase,
 	return p.writeStatus(ctx, base)
 }
 
-// count writes what is left.
-func (p *pass) count(ctx context.Context, left services.Left) error {
-	return p.setPhase(ctx, p.cr.Status.Deprovisioning.Phase, left)
-}
-
 func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left services.Left) *v1alpha1.Deprovisioning {
 	next := *d
 	next.SoftDeleted = next.SoftDeleted || phase == v1alpha1.PhaseSoftDelete
-	next.Phase, next.ServiceInstances, next.ServiceBindings = phase, int32(left.Instances), int32(left.Bindings) //nolint:gosec // counts of objects
+	next.Phase, next.ServiceInstances, next.ServiceBindings = phase, int32(left.Instances), int32(left.Bindings)
 	return &next
 }
 

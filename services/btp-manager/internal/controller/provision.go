@@ -69,7 +69,7 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	if len(unready) > 0 {
 		return p.notReady(ctx, unready)
 	}
-	return p.ready(ctx, certificates)
+	return p.ready(ctx, certificates, applied.Kept)
 }
 
 // restartClock gives the objects of the chart the time that they have to get ready.
@@ -165,8 +165,12 @@ func (p *pass) notReady(ctx context.Context, unready []operand.NotReady) (time.D
 	}
 }
 
-func (p *pass) ready(ctx context.Context, certificates certs.Result) (time.Duration, error) {
+// ready says that all is well, and which obsolete definitions stay because users still have resources of their kinds.
+func (p *pass) ready(ctx context.Context, certificates certs.Result, kept []*operand.InUseError) (time.Duration, error) {
 	message := "the operand is ready"
+	for _, k := range kept {
+		message += "; " + k.Error()
+	}
 	switch p.at().State {
 	case v1alpha1.StateError:
 		if err := p.move(ctx, machine.ObjectsReady, message, p.restartClock); err != nil {
@@ -202,7 +206,7 @@ func describe(unready []operand.NotReady) string {
 func kinds(unready []operand.NotReady) []string {
 	all := make([]string, len(unready))
 	for i, n := range unready {
-		all[i] = n.Ref.Kind
+		all[i] = n.Kind
 	}
 	return all
 }

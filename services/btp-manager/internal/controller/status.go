@@ -50,7 +50,7 @@ func passing(err error) bool {
 	if err == nil {
 		return false
 	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // looks at this error, not at what it wraps
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range many.Unwrap() {
 			if !passing(e) {
 				return false

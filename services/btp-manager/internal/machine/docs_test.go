@@ -36,7 +36,7 @@ func TestThePageOfTheStatesIsThatOfTheCode(t *testing.T) {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.From, row.Event, to)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page of the documentation
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return

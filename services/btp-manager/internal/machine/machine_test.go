@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -52,9 +53,7 @@ func TestEachEventLeadsWhereItShould(t *testing.T) {
 		for _, r := range from {
 			m[r] = where
 		}
-		for r, w := range rest {
-			m[r] = w
-		}
+		maps.Copy(m, rest)
 		return m
 	}
 	// stay says that the event changes nothing in these places.
@@ -63,9 +62,7 @@ func TestEachEventLeadsWhereItShould(t *testing.T) {
 		for _, r := range in {
 			m[r] = r
 		}
-		for r, w := range rest {
-			m[r] = w
-		}
+		maps.Copy(m, rest)
 		return m
 	}
 	want := map[machine.Event]to{

@@ -146,7 +146,8 @@ func (o *Operand) getMeta(ctx context.Context, ref Ref) (*metav1.PartialObjectMe
 // delete deletes the object that was read, not one that took its name since. One that is gone is fine.
 func (o *Operand) delete(ctx context.Context, ref Ref, obj client.Object) error {
 	uid := obj.GetUID()
-	target := new(metav1.PartialObjectMetadata)
+	// The client for metadata does not understand the answer when the object stays for its finalizers.
+	target := new(unstructured.Unstructured)
 	target.SetGroupVersionKind(ref.GroupVersionKind())
 	target.SetNamespace(ref.Namespace)
 	target.SetName(ref.Name)
