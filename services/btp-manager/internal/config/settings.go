@@ -83,7 +83,7 @@ func table() []entry {
 		boolean("OperandFirst", func(c *Config) *bool { return &c.OperandFirst },
 			"Whether the operand's Deployment and webhooks are removed before the hard delete. Nobody then clears the operand's finalizers, and the remote side stays."),
 		boolean("EnableLimitedCache", func(c *Config) *bool { return &c.EnableLimitedCache },
-			"Whether the operand's cache is limited to the Secrets and ConfigMaps that it works with.").flagOnly(),
+			"Whether the operand's cache is limited to the Secrets and ConfigMaps that it works with. A change restarts the operand."),
 		text("ChartNamespace", func(c *Config) *string { return &c.ChartNamespace },
 			namespaceProblem, namespaceAllowed, "The namespace of everything: the Secret, the ConfigMap, the operand."),
 		text("SecretName", func(c *Config) *string { return &c.SecretName },
