@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -205,9 +206,7 @@ func TestServiceInstancesAndBindingsAreWhatTheirDefinitionsSay(t *testing.T) {
 	}
 	instance := func(change map[string]any) *unstructured.Unstructured {
 		spec := map[string]any{"serviceOfferingName": "xsuaa", "servicePlanName": "application"}
-		for key, value := range change {
-			spec[key] = value
-		}
+		maps.Copy(spec, change)
 		return object("v1", "ServiceInstance", spec)
 	}
 	user := map[string]any{"username": "u", "uid": "1", "groups": []any{"g"}, "extra": map[string]any{"scopes": []any{"s"}}}

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -55,9 +56,7 @@ func addLabels(object map[string]any, version string, fields ...string) error {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	for key, value := range Labels(version) {
-		labels[key] = value
-	}
+	maps.Copy(labels, Labels(version))
 	if err := unstructured.SetNestedStringMap(object, labels, fields...); err != nil {
 		return fmt.Errorf("labels: %w", err)
 	}
