@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/services/btp-manager/chart"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
 // typed returns the objects of one type, by name, or by namespace and name where several namespaces have one.
@@ -80,6 +82,41 @@ func TestACredentialsNamespaceMovesTheSecret(t *testing.T) {
 	}
 	if d := deployment(t, objs); d == nil || d.Namespace != "kyma-system" {
 		t.Error("the Deployment moved too")
+	}
+}
+
+// YAML takes some names for a number, a boolean or nothing.
+func TestNamesThatYAMLWouldReadOtherwiseStayNames(t *testing.T) {
+	for _, name := range []string{"123", "0x10", "1e3", "true", "off", "null"} {
+		t.Run(name, func(t *testing.T) {
+			objs := renderOperand(t, values{"manager": values{
+				"management_namespace": name, "allow_cluster_access": false, "allowed_namespaces": []string{name + "-apps", "0" + name},
+				"priorityClassName": name, "customCACerts": values{"configMap": name},
+			}})
+			secret := find(t, objs, "Secret", "sap-btp-service-operator")
+			if got := secret.GetNamespace(); got != name {
+				t.Errorf("the credentials are in %q, must be in %q", got, name)
+			}
+			bound := typed[*rbacv1.RoleBinding](t, objs)
+			for _, namespace := range []string{name, name + "-apps", "0" + name} {
+				if bound[namespace+"/sap-btp-operator-manager-rolebinding"] == nil {
+					t.Errorf("the operand has no rights in %s", namespace)
+				}
+			}
+			pod := deployment(t, objs).Spec.Template.Spec
+			if got := pod.Volumes[1].ConfigMap.Name; pod.PriorityClassName != name || got != name {
+				t.Errorf("the priority is %q and the ConfigMap %q, both must be %q", pod.PriorityClassName, got, name)
+			}
+		})
+	}
+	objs, err := operand(t).Render(render.Release{Name: "operand", Namespace: "123"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, binding := range typed[*rbacv1.ClusterRoleBinding](t, objs) {
+		if got := binding.Subjects[0].Namespace; got != "123" {
+			t.Errorf("%s gives the rights to an account in %q", name, got)
+		}
 	}
 }
 
