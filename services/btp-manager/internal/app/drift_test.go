@@ -3,7 +3,6 @@ package app_test
 import (
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ var edits = map[string]string{
 	"ClusterRole":                    `{"rules":[]}`,
 	"ClusterRoleBinding":             `{"subjects":[{"kind":"Group","name":"everybody","apiGroup":"rbac.authorization.k8s.io"}]}`,
 	"ConfigMap":                      `{"data":{"ENABLE_LIMITED_CACHE":"perhaps","MORE":"text"}}`,
-	"CustomResourceDefinition":       `{"spec":{"names":{"shortNames":["short"]}}}`,
+	"CustomResourceDefinition":       `{"spec":{"names":{"categories":["another"]}}}`,
 	"Deployment":                     `{"spec":{"replicas":0,"template":{"spec":{"hostNetwork":true,"priorityClassName":""}}}}`,
 	"MutatingWebhookConfiguration":   `{"webhooks":[]}`,
 	"NetworkPolicy":                  `{"spec":{"podSelector":{"matchLabels":{"no":"pod"}}}}`,
@@ -60,21 +59,21 @@ func contents(o *unstructured.Unstructured) map[string]any {
 // restored waits until all objects say what they said.
 func (s *system) restored(want map[string]*unstructured.Unstructured) {
 	s.t.Helper()
-	var differ []string
+	var differs string
 	defer func() {
 		if s.t.Failed() {
-			s.t.Logf("not restored: %s", strings.Join(differ, ", "))
+			s.t.Logf("not restored: %s", differs)
 		}
 	}()
 	testkit.Eventually(s.t, patience, "all objects are what they were", func() bool {
-		differ = nil
-		got := s.made()
 		for name, o := range want {
-			if g := got[name]; g == nil || g.GetDeletionTimestamp() != nil || !equality.Semantic.DeepEqual(contents(o), contents(g)) {
-				differ = append(differ, name)
+			differs = name
+			got := o.DeepCopy()
+			if !s.exists(got) || got.GetDeletionTimestamp() != nil || !equality.Semantic.DeepEqual(contents(o), contents(got)) {
+				return false
 			}
 		}
-		return len(differ) == 0
+		return true
 	})
 }
 

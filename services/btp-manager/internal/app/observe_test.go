@@ -73,7 +73,12 @@ func (c *calls) written() []string {
 // settle waits until no event is left to work on: events wait 200 ms for the next ones.
 func (c *calls) settle(t *testing.T) {
 	t.Helper()
-	const quiet = 400 * time.Millisecond
+	c.rest(t, 400*time.Millisecond)
+}
+
+// rest waits until BTP Manager has done nothing for some time.
+func (c *calls) rest(t *testing.T, quiet time.Duration) {
+	t.Helper()
 	last, since := -1, time.Now()
 	testkit.Eventually(t, patience, "BTP Manager comes to rest", func() bool {
 		c.mu.Lock()

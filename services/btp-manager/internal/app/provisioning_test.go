@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
@@ -33,6 +35,10 @@ func TestWithoutItsSecretABtpOperatorIsInErrorUntilTheSecretComes(t *testing.T) 
 }
 
 func TestASecretThatLacksSomethingIsNamedInTheCondition(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	o := s.operator("btpoperator")
+	s.await(o, v1alpha1.StateError, v1alpha1.ReasonMissingSecret)
 	for _, tt := range []struct {
 		name   string
 		change []string
@@ -43,15 +49,10 @@ func TestASecretThatLacksSomethingIsNamedInTheCondition(t *testing.T) {
 		{"both", []string{"sm_url", "-", "tokenurl", ""}, []string{"sm_url", "tokenurl"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSystem(t)
-			s.start()
+			s := s.in(t)
 			s.create(secret(tt.change...))
-			o := s.operator("btpoperator")
-			message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonInvalidSecret)
-			for _, want := range tt.want {
-				if !strings.Contains(message, want) {
-					t.Errorf("message %q does not name %s", message, want)
-				}
+			if message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonInvalidSecret); !containsAll(message, tt.want...) {
+				t.Errorf("message %q does not name %q", message, tt.want)
 			}
 			s.delete(secret())
 			s.await(o, v1alpha1.StateError, v1alpha1.ReasonMissingSecret)
@@ -234,13 +235,11 @@ func TestNetworkPoliciesAreThereUnlessTheBtpOperatorSaysOtherwise(t *testing.T) 
 	s.start()
 	o := s.provisioned()
 	policies := func() int {
-		n := 0
-		for _, made := range s.made() {
-			if made.GetKind() == "NetworkPolicy" {
-				n++
-			}
+		list := new(networkingv1.NetworkPolicyList)
+		if err := s.List(t.Context(), list, client.InNamespace(kymaSystem)); err != nil {
+			t.Fatal(err)
 		}
-		return n
+		return len(list.Items)
 	}
 	for _, tt := range []struct {
 		value string

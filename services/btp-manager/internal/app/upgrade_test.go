@@ -53,6 +53,9 @@ func (s *system) wanted() []string {
 // upgraded waits until the cluster holds what the chart holds, in its version, and nothing else.
 func (s *system) upgraded(o *v1alpha1.BtpOperator, version string) map[string]*unstructured.Unstructured {
 	s.t.Helper()
+	s.until(o, "the status names version "+version, func() bool {
+		return o.Status.ChartVersion == version && o.Status.State == v1alpha1.StateReady
+	})
 	want := s.wanted()
 	var got map[string]*unstructured.Unstructured
 	var diff string
@@ -74,9 +77,6 @@ func (s *system) upgraded(o *v1alpha1.BtpOperator, version string) map[string]*u
 			}
 		}
 		return true
-	})
-	s.until(o, "the status names version "+version, func() bool {
-		return o.Status.ChartVersion == version && o.Status.State == v1alpha1.StateReady
 	})
 	return got
 }
