@@ -260,3 +260,21 @@ func TestDeletionNeedsNoCustomResourceDefinitions(t *testing.T) {
 	s.awaitGone(o)
 	s.nothingLeft()
 }
+
+// What keeps a deprovisioning waiting is for the user to see: only somebody who knows the finalizer can do something about it.
+func TestAnObjectThatDoesNotGoIsNamedWithWhatHoldsIt(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	o := s.provisioned()
+	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "sap-btp-operator-config"}}
+	s.patch(held, `{"metadata":{"finalizers":["`+foreign+`"]}}`)
+	states := s.history(o)
+	s.delete(o)
+	s.until(o, "the message names the object and the finalizer", func() bool {
+		return len(o.Status.Conditions) == 1 &&
+			containsAll(o.Status.Conditions[0].Message, "ConfigMap kyma-system/sap-btp-operator-config", "waits for "+foreign)
+	})
+	s.unstick(held)
+	s.wantHistory(states, ready, hard)
+	s.nothingLeft()
+}

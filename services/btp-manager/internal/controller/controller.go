@@ -32,7 +32,7 @@ type Chart interface {
 type Objects interface {
 	Apply(ctx context.Context, objects []*unstructured.Unstructured) (operand.Applied, error)
 	Unready(ctx context.Context, objects []*unstructured.Unstructured) ([]operand.NotReady, error)
-	Remove(ctx context.Context, objects []*unstructured.Unstructured, keep func(operand.Ref) bool) ([]operand.Ref, error)
+	Remove(ctx context.Context, objects []*unstructured.Unstructured, keep func(operand.Ref) bool) ([]operand.NotReady, error)
 	RemoveWorkload(ctx context.Context) error
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -140,13 +141,13 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}
-	terminating, err := p.deps.Objects.Remove(ctx, objects, p.keep)
+	waiting, err := p.deps.Objects.Remove(ctx, objects, p.keep)
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}
-	if len(terminating) > 0 {
-		log.FromContext(ctx).V(1).Info("waiting for objects to go", "objects", len(terminating), "first", terminating[0].String())
-		return soon, nil
+	if len(waiting) > 0 {
+		log.FromContext(ctx).V(1).Info("waiting for objects to go", "objects", len(waiting), "first", waiting[0].String())
+		return soon, p.say(ctx, "the operand is being removed: "+describe(waiting))
 	}
 	mode := metric.Hard
 	if p.cr.Status.Deprovisioning.SoftDeleted {
@@ -187,6 +188,15 @@ func (p *pass) enter(
 func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase, left services.Left) error {
 	base := p.cr.DeepCopy()
 	p.cr.Status.Deprovisioning = at(p.cr.Status.Deprovisioning, phase, left)
+	return p.writeStatus(ctx, base)
+}
+
+// say writes the message; the state stays.
+func (p *pass) say(ctx context.Context, message string) error {
+	base := p.cr.DeepCopy()
+	if c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		c.Message = clip(message)
+	}
 	return p.writeStatus(ctx, base)
 }
 

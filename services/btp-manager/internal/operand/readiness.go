@@ -8,6 +8,7 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // NotReady is an object that is not ready.
@@ -65,7 +66,7 @@ func unready(live *unstructured.Unstructured) string {
 	return strings.Join(reasons, "; ")
 }
 
-func deleting(live *unstructured.Unstructured) string {
+func deleting(live client.Object) string {
 	if f := live.GetFinalizers(); len(f) > 0 {
 		return "is being deleted and waits for " + strings.Join(f, ", ")
 	}

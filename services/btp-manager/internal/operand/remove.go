@@ -91,9 +91,9 @@ func (o *Operand) pruneOne(ctx context.Context, ref Ref, applied map[types.UID]b
 // CustomResourceDefinitions, and last the inventory. What carries our label and is of a known kind goes too, even when nothing
 // else names it; without our label nothing goes, except the Products of Config. keep names what stays; it may be nil.
 //
-// It answers what still exists of it: call it again until that is empty. When custom resources of a definition still exist, it
-// removes nothing and answers an *InUseError for each definition.
-func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured, keep func(Ref) bool) (left []Ref, err error) {
+// It answers what still exists of it, first what it waits for, with what that waits for itself: call it again until that is empty.
+// When custom resources of a definition still exist, it removes nothing and answers an *InUseError for each definition.
+func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured, keep func(Ref) bool) (left []NotReady, err error) {
 	inv, err := o.inventory(ctx, objs)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured,
 		return nil, fmt.Errorf("find what to remove: %w", err)
 	}
 	for _, t := range targets {
-		left = append(left, t.ref)
+		left = append(left, NotReady{t.ref, "its turn comes later"})
 	}
 	var inUse []error
 	for _, t := range targets {
@@ -114,7 +114,7 @@ func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured,
 	}
 	for p := range phases {
 		rest, err := o.removePhase(ctx, targets, p)
-		later := slices.DeleteFunc(slices.Clone(left), func(r Ref) bool { return r.phase() <= p })
+		later := slices.DeleteFunc(slices.Clone(left), func(n NotReady) bool { return n.phase() <= p })
 		if err != nil || len(rest) > 0 {
 			return append(rest, later...), err
 		}
@@ -178,8 +178,8 @@ func (o *Operand) products(known []Ref) []Ref {
 }
 
 // removePhase deletes the targets of one phase and answers which are still there.
-func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([]Ref, error) {
-	var rest []Ref
+func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([]NotReady, error) {
+	var rest []NotReady
 	var errs []error
 	for _, t := range targets {
 		if t.ref.phase() != p {
@@ -196,8 +196,11 @@ func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([
 		if err = errors.Join(err, getErr); err != nil {
 			errs = append(errs, err)
 		}
-		if err != nil || live != nil {
-			rest = append(rest, t.ref)
+		switch {
+		case err != nil:
+			rest = append(rest, NotReady{t.ref, err.Error()})
+		case live != nil:
+			rest = append(rest, NotReady{t.ref, deleting(live)})
 		}
 	}
 	return rest, errors.Join(errs...)
