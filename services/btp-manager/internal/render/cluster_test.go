@@ -185,17 +185,18 @@ func TestServiceInstancesAndBindingsAreWhatTheirDefinitionsSay(t *testing.T) {
 	}
 	install(t, c, crds)
 	for _, crd := range crds {
-		testkit.Eventually(t, wait, crd.GetName()+" is established", func() bool {
-			got := &apiextensionsv1.CustomResourceDefinition{}
-			if err := c.Get(t.Context(), client.ObjectKeyFromObject(crd), got); err != nil {
-				t.Fatal(err)
-			}
-			for _, condition := range got.Status.Conditions {
-				if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-					return true
+		// The server may say that a definition is established a moment before it lists the kind.
+		spec := strict(t, crd).(*apiextensionsv1.CustomResourceDefinition).Spec
+		testkit.Eventually(t, wait, crd.GetName()+" is served", func() bool {
+			for _, version := range spec.Versions {
+				kind := schema.GroupVersionKind{Group: spec.Group, Version: version.Name, Kind: spec.Names.Kind}
+				list := new(unstructured.UnstructuredList)
+				list.SetGroupVersionKind(kind)
+				if err := c.List(t.Context(), list); err != nil {
+					return false
 				}
 			}
-			return false
+			return true
 		})
 	}
 	object := func(version, kind string, spec map[string]any) *unstructured.Unstructured {
