@@ -79,15 +79,31 @@ func run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	return a.Run(ctx)
 }
 
-// connect answers how to reach the cluster. The API server limits those who ask too much; a second limit here would slow a
-// deprovisioning of many objects.
+// connect answers how to reach the cluster: as the file says, or as a pod does. The API server limits those who ask too much; a
+// second limit here would slow a deprovisioning of many objects.
 func connect(kubeconfig string) (*rest.Config, error) {
+	cfg, err := reach(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "btp-manager"
+	cfg.QPS = -1
+	return cfg, nil
+}
+
+func reach(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		// BuildConfigFromFlags would do it too, with warnings past the log.
+		cfg, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("without a kubeconfig: %w", err)
+		}
+		return cfg, nil
+	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	cfg.UserAgent = "btp-manager"
-	cfg.QPS = -1
 	return cfg, nil
 }
 
