@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/releaseutil"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+const managerChart = "../../../deploy/helm/btp-manager"
+
+// installation is what the manager's chart makes of some values, in the order in which Helm applies it.
+type installation struct {
+	objects []*unstructured.Unstructured
+}
+
+// renderManager renders the chart as Helm does, for a cluster without Kyma unless values say otherwise.
+func renderManager(t *testing.T, values string) installation {
+	t.Helper()
+	given := map[string]any{"prerequisites": map[string]any{"namespace": true, "priorityClass": true}}
+	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+		t.Fatal(err)
+	}
+	c, err := loader.LoadDir(managerChart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: "btp-manager", Namespace: kymaSystem, IsInstall: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Render(c, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		if path.Base(name) == "NOTES.txt" {
+			delete(files, name)
+		}
+	}
+	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	if err != nil || len(hooks) > 0 {
+		t.Fatalf("%v, %d hooks", err, len(hooks))
+	}
+	var in installation
+	for _, m := range manifests {
+		o := new(unstructured.Unstructured)
+		if err := yaml.Unmarshal([]byte(m.Content), &o.Object); err != nil {
+			t.Fatalf("%s: %v", m.Name, err)
+		}
+		in.objects = append(in.objects, o)
+	}
+	return in
+}
+
+// manifest is what `helm template` prints.
+func (in installation) manifest(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, o := range in.objects {
+		content, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("---\n")
+		b.Write(content)
+	}
+	return b.String()
+}
+
+// flags are the args of the manager's container, without the addresses of metrics and probes.
+func (in installation) flags(t *testing.T) []string {
+	t.Helper()
+	for _, o := range in.objects {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		var d appsv1.Deployment
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+			t.Fatal(err)
+		}
+		args := d.Spec.Template.Spec.Containers[0].Args
+		own := slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+			return strings.HasPrefix(a, "--metrics-bind-address=") || strings.HasPrefix(a, "--health-probe-bind-address=")
+		})
+		if len(own) != len(args)-2 {
+			t.Fatalf("args of the manager: %q, want an address for metrics and one for probes", args)
+		}
+		return own
+	}
+	t.Fatal("the chart has no Deployment")
+	return nil
+}

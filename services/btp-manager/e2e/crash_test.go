@@ -1,0 +1,217 @@
+package e2e_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+)
+
+const foreign = "example.com/somebody"
+
+// crash kills a BTP Manager and starts another one. The status is the same afterwards, its deadlines above all; only the message may
+// tell more than before. With meanwhile, which happens while none runs, the test says what comes of it.
+func (s *system) crash(p *process, o *v1alpha1.BtpOperator, meanwhile func(), flags ...string) *process {
+	s.t.Helper()
+	p.kill()
+	if !s.exists(o) {
+		s.t.Fatal("the BtpOperator is gone")
+	}
+	before := o.DeepCopy()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	p = s.start(flags...)
+	p.awaitPass()
+	if meanwhile != nil {
+		return p
+	}
+	if !s.exists(o) {
+		s.t.Fatal("the BtpOperator is gone")
+	}
+	if diff := cmp.Diff(before.Status, o.Status, cmpopts.IgnoreFields(metav1.Condition{}, "Message")); diff != "" {
+		s.t.Errorf("status (-before the crash +after it):\n%s", diff)
+	}
+	return p
+}
+
+func TestKilledWhileItProvisionsItEndsWhereItWouldHave(t *testing.T) {
+	s := newSystem(t)
+	t.Run("Processing", func(t *testing.T) {
+		s := s.anew(t)
+		s.deployments.Hold()
+		p := s.start()
+		s.create(secret())
+		o := s.operator()
+		s.await(o, v1alpha1.ReasonInitialized)
+		testkit.Eventually(t, patience, "the message names what is not ready", func() bool {
+			return s.exists(o) && strings.Contains(o.Status.Conditions[0].Message, "Deployment "+kymaSystem+"/"+operandPod)
+		})
+		s.crash(p, o, nil)
+		s.deployments.Release()
+		s.await(o, v1alpha1.ReasonReconcileSucceeded)
+	})
+	t.Run("Processing, and the time is over meanwhile", func(t *testing.T) {
+		s := s.anew(t)
+		s.deployments.Hold()
+		p := s.start("--ready-timeout=5s")
+		s.create(secret())
+		o := s.operator()
+		s.await(o, v1alpha1.ReasonInitialized)
+		s.crash(p, o, func() { after(t, o.Status.ReadyDeadline.Time) }, "--ready-timeout=5s")
+		s.await(o, v1alpha1.ReasonChartInstallFailed)
+		s.deployments.Release()
+		s.await(o, v1alpha1.ReasonReconcileSucceeded)
+	})
+	t.Run("Error, for want of the Secret", func(t *testing.T) {
+		s := s.anew(t)
+		p := s.start()
+		o := s.operator()
+		s.await(o, v1alpha1.ReasonMissingSecret)
+		p = s.crash(p, o, nil)
+		s.crash(p, o, func() { s.create(secret()) })
+		s.await(o, v1alpha1.ReasonReconcileSucceeded)
+	})
+	t.Run("Ready, and its Deployment is deleted meanwhile", func(t *testing.T) {
+		s := s.anew(t)
+		p := s.start()
+		o := s.provisioned()
+		p = s.crash(p, o, nil)
+		s.crash(p, o, func() { s.delete(deployment()) })
+		s.awaitObject(deployment())
+		s.await(o, v1alpha1.ReasonReconcileSucceeded)
+	})
+}
+
+func TestKilledWhileItDeprovisionsItEndsWhereItWouldHave(t *testing.T) {
+	s := newSystem(t)
+	t.Run("Warning, as deletion is blocked", func(t *testing.T) {
+		s := s.anew(t)
+		p := s.start("--block-deletion")
+		o := s.provisioned()
+		instance := s.instance("")
+		s.delete(o)
+		s.await(o, v1alpha1.ReasonNotCleaned)
+		s.crash(p, o, nil, "--block-deletion")
+		if !s.exists(instance) || instance.GetDeletionTimestamp() != nil {
+			t.Error("the service instance is being deleted")
+		}
+		s.delete(instance)
+		s.awaitGone(o)
+		s.nothingLeft()
+	})
+	t.Run("HardDeleting, and the operand clears its finalizer afterwards", func(t *testing.T) {
+		s := s.anew(t)
+		p := s.start()
+		o := s.provisioned()
+		instance := s.instance(operandFinalizer)
+		s.delete(o)
+		s.await(o, v1alpha1.ReasonHardDeleting)
+		testkit.Eventually(t, patience, "the deletion of the service instance", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
+		s.settle(o)
+		p = s.crash(p, o, nil)
+		s.patch(instance, `{"metadata":{"finalizers":null}}`)
+		s.awaitGone(o)
+		s.nothingLeft()
+		for series, want := range map[string]float64{`{mode="hard",outcome="done"}`: 1, `{mode="soft",outcome="done"}`: 0} {
+			if got := p.metric("btpmanager_deletes_total" + series); got != want {
+				t.Errorf("btpmanager_deletes_total%s is %v, want %v", series, got, want)
+			}
+		}
+	})
+	t.Run("HardDeleting, and the time is over meanwhile", func(t *testing.T) {
+		s := s.anew(t)
+		const flag = "--hard-delete-timeout=6s"
+		p := s.start(flag)
+		o := s.provisioned()
+		s.instance(operandFinalizer)
+		s.delete(o)
+		s.await(o, v1alpha1.ReasonHardDeleting)
+		deadline := o.Status.Deprovisioning.HardDeleteDeadline
+		s.crash(p, o, func() { after(t, deadline.Time) }, flag)
+		s.awaitGone(o)
+		s.awaitEvent(o, v1alpha1.ReasonSoftDeleting)
+		s.nothingLeft()
+	})
+	t.Run("SoftDeleting, as an admission webhook of somebody is out of reach", func(t *testing.T) {
+		s := s.anew(t)
+		const flag = "--hard-delete-timeout=2s"
+		p := s.start(flag)
+		o := s.provisioned()
+		s.instance(operandFinalizer)
+		obstacle := s.unreachableWebhook()
+		s.delete(o)
+		s.await(o, v1alpha1.ReasonSoftDeleting)
+		s.crash(p, o, nil, flag)
+		s.delete(obstacle)
+		s.awaitGone(o)
+		s.nothingLeft()
+	})
+	t.Run("the removal, as somebody holds an object of the chart", func(t *testing.T) {
+		s := s.anew(t)
+		p := s.start()
+		o := s.provisioned()
+		held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "sap-btp-operator-config"}}
+		s.patch(held, `{"metadata":{"finalizers":["`+foreign+`"]}}`)
+		s.delete(o)
+		testkit.Eventually(t, patience, "the removal waits for the ConfigMap", func() bool {
+			return s.exists(held) && held.DeletionTimestamp != nil && s.exists(o) && o.Status.Deprovisioning.Phase == v1alpha1.PhaseRemoval
+		})
+		s.crash(p, o, nil)
+		s.patch(held, `{"metadata":{"finalizers":null}}`)
+		s.awaitGone(o)
+		s.nothingLeft()
+	})
+}
+
+// after waits until a time is over.
+func after(t *testing.T, end time.Time) {
+	t.Helper()
+	testkit.Eventually(t, time.Until(end)+patience, end.String(), func() bool { return time.Now().After(end) })
+}
+
+// settle waits until a deprovisioning has counted what is left.
+func (s *system) settle(o *v1alpha1.BtpOperator) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, "the count of what is left", func() bool { return s.exists(o) && o.Status.Deprovisioning.ServiceInstances == 1 })
+}
+
+// awaitObject waits until there is an object that is not being deleted.
+func (s *system) awaitObject(o client.Object) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, o.GetName()+" exists", func() bool { return s.exists(o) && o.GetDeletionTimestamp() == nil })
+}
+
+// unreachableWebhook refuses every change of a service instance, and it is not the operand's.
+func (s *system) unreachableWebhook() *admissionv1.ValidatingWebhookConfiguration {
+	s.t.Helper()
+	w := &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "somebodys-webhook"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name:                    "webhook.example.com",
+			ClientConfig:            admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             new(admissionv1.SideEffectClassNone),
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{"services.cloud.sap.com"}, APIVersions: []string{"*"}, Resources: []string{"serviceinstances"}},
+			}},
+		}},
+	}
+	s.create(w)
+	s.t.Cleanup(func() {
+		// Without it the cleaning would hang.
+		_ = s.Delete(context.WithoutCancel(s.t.Context()), w)
+	})
+	return w
+}

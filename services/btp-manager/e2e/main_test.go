@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+)
+
+const (
+	kymaSystem = "kyma-system"
+	// patience is for what takes a moment, also on a machine with much to do.
+	patience = 90 * time.Second
+	// Each replica is a user of its own, so that the audit log tells who did what.
+	firstReplica, secondReplica = "first-replica", "second-replica"
+)
+
+var (
+	shared = kubetest.Shared{Options: []kubetest.Option{kubetest.Audit(firstReplica, secondReplica), toWebhooks.option}}
+	// toWebhooks is the network of the shared cluster.
+	toWebhooks network
+	program    binary
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	code := shared.Main(m)
+	if err := errors.Join(toWebhooks.close(), program.remove()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// binary is the program, built by the first test that asks for it.
+type binary struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// path answers where the program is.
+func (b *binary) path(t *testing.T) string {
+	t.Helper()
+	b.once.Do(func() { b.err = b.build() })
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return filepath.Join(b.dir, "cmd")
+}
+
+// build builds the program, with the race detector when the tests have it.
+func (b *binary) build() error {
+	var err error
+	if b.dir, err = os.MkdirTemp("", "e2e-btp-manager-"); err != nil {
+		return err
+	}
+	args := []string{"build", "-o", b.dir, "./cmd"}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = slices.Insert(args, 1, "-race")
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+func (b *binary) remove() error {
+	if b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
+}

@@ -1,0 +1,229 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// process is a BTP Manager that runs.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	log *syncBuffer
+	// Where it serves metrics and answers the probes.
+	metrics, probes string
+	ended           chan struct{}
+	endedAt         time.Time
+}
+
+// launch starts the program with these flags and addresses of its own. It is killed at the end of the test, if it still runs then.
+func launch(t *testing.T, kubeconfig string, flags ...string) *process {
+	t.Helper()
+	p := &process{t: t, log: new(syncBuffer), metrics: address(t), probes: address(t), ended: make(chan struct{})}
+	p.cmd = command(t, append(flags,
+		"--kubeconfig="+kubeconfig, "--metrics-bind-address="+p.metrics, "--health-probe-bind-address="+p.probes)...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // how it ended is in its state
+		p.endedAt = time.Now()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", p.cmd, p.log)
+		}
+	})
+	return p
+}
+
+// command is a call of the program without anything that whoever runs the tests has set up.
+func command(t *testing.T, flags ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(program.path(t), flags...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	return cmd
+}
+
+// address finds a free one. It ought to be so when the process takes it.
+func address(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// signal sends a signal, waits for the end of the process, and answers its exit code: -1 when the signal itself ended it.
+func (p *process) signal(s syscall.Signal) int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("send %s to BTP Manager: %v", s, err)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("BTP Manager goes on after %s", s)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill ends the process as a node that fails does.
+func (p *process) kill() {
+	p.t.Helper()
+	if code := p.signal(syscall.SIGKILL); code != -1 {
+		p.t.Fatalf("BTP Manager had ended by itself, with code %d", code)
+	}
+}
+
+// terminate ends the process as a kubelet does.
+func (p *process) terminate() {
+	p.t.Helper()
+	if code := p.signal(syscall.SIGTERM); code != 0 {
+		p.t.Errorf("BTP Manager ended with code %d after SIGTERM", code)
+	}
+}
+
+// awaitUp waits until both probes say that all is well.
+func (p *process) awaitUp() {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, "BTP Manager is up", func() bool {
+		p.mustRun()
+		for _, probe := range []string{"/healthz", "/readyz"} {
+			if code, _, err := get(p.t.Context(), p.probes, probe); err != nil || code != http.StatusOK {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// awaitPass waits until the process has looked at a BtpOperator.
+func (p *process) awaitPass() {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, "a pass over a BtpOperator", func() bool {
+		p.mustRun()
+		return p.metric("btpmanager_reconciles_total") > 0
+	})
+}
+
+func (p *process) mustRun() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		p.t.Fatalf("BTP Manager has ended with code %d", p.cmd.ProcessState.ExitCode())
+	default:
+	}
+}
+
+// metric adds up the series of a metric; without any it is 0. A process that does not serve metrics yet has none.
+func (p *process) metric(name string) float64 {
+	p.t.Helper()
+	_, page, err := get(p.t.Context(), p.metrics, "/metrics")
+	if err != nil {
+		return 0
+	}
+	sum := 0.0
+	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		if series != name && !strings.HasPrefix(series, name+"{") {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			p.t.Fatalf("/metrics: %v", err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+func (p *process) leads() bool { return p.metric("btpmanager_leader") == 1 }
+
+// awaitLead waits until it leads.
+func (p *process) awaitLead() {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, "BTP Manager leads", func() bool {
+		p.mustRun()
+		return p.leads()
+	})
+}
+
+// get reads a page.
+func get(ctx context.Context, address, path string) (code int, page string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	content, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(content), err
+}
+
+// call runs the program to its end, and answers what it prints and its exit code.
+func call(t *testing.T, flags ...string) (printed string, code int) {
+	t.Helper()
+	cmd := command(t, flags...)
+	var out syncBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := cmd.Wait(); err != nil {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+			t.Fatal(err)
+		}
+	}
+	if cmd.ProcessState.ExitCode() < 0 {
+		t.Fatalf("%s does not end:\n%s", cmd, &out)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,116 @@
+package e2e_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+)
+
+// lease is how long a replica that does not let go of its lease keeps it.
+const lease = 15 * time.Second
+
+// replica starts a BTP Manager that acts when it is elected, as a user of its own.
+func (s *system) replica(user string) *process {
+	s.t.Helper()
+	p := launch(s.t, s.cluster.Kubeconfig(s.t, s.cluster.As(s.t, user)), "--leader-elect", "--log-format=text")
+	p.awaitUp()
+	return p
+}
+
+// lease reads the Lease of the leader election.
+func (s *system) lease() *coordinationv1.Lease {
+	s.t.Helper()
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "btp-manager.operator.kyma-project.io"}}
+	if !s.exists(l) {
+		s.t.Fatal("there is no Lease")
+	}
+	return l
+}
+
+// writes are what a user changed, or tried to, except the Lease.
+func (s *system) writes(user string) []string {
+	s.t.Helper()
+	var all []string
+	for _, e := range s.cluster.Audit(s.t) {
+		reads := slices.Contains([]string{"get", "list", "watch"}, e.Verb)
+		if e.User.Username == user && !reads && e.Stage == auditv1.StageResponseComplete && e.ObjectRef != nil && e.ObjectRef.Resource != "leases" {
+			all = append(all, e.Verb+" "+e.ObjectRef.Resource+" "+e.ObjectRef.Name)
+		}
+	}
+	return all
+}
+
+func TestOneReplicaActsAndAnotherTakesOver(t *testing.T) {
+	s := newSystem(t)
+	s.grant(firstReplica, secondReplica)
+
+	first := s.replica(firstReplica)
+	first.awaitLead()
+	second := s.replica(secondReplica)
+	o := s.provisioned()
+	testkit.Eventually(t, patience, "the second one stands for election", func() bool {
+		return slices.ContainsFunc(s.cluster.Audit(t), func(e auditv1.Event) bool {
+			return e.User.Username == secondReplica && e.ObjectRef != nil && e.ObjectRef.Resource == "leases"
+		})
+	})
+	if !first.leads() || second.leads() {
+		t.Errorf("the first leads: %v, the second leads: %v", first.leads(), second.leads())
+	}
+	if len(s.writes(firstReplica)) == 0 {
+		t.Error("the audit log knows nothing of what the leader did")
+	}
+	if w := s.writes(secondReplica); len(w) > 0 || second.metric("btpmanager_reconciles_total") > 0 {
+		t.Errorf("the one that waits has acted: %v", w)
+	}
+
+	t.Run("when the leader is killed, once its lease is over", func(t *testing.T) {
+		s := s.in(t)
+		first.kill()
+		s.delete(deployment())
+		second.awaitLead()
+		if l := s.lease(); l.Spec.AcquireTime.Sub(first.endedAt) > lease+10*time.Second {
+			t.Errorf("took over %s after the end of the leader", l.Spec.AcquireTime.Sub(first.endedAt))
+		}
+		s.awaitObject(deployment())
+		s.await(o, v1alpha1.ReasonReconcileSucceeded)
+		if len(s.writes(secondReplica)) == 0 {
+			t.Error("the second replica has brought the Deployment back without a trace in the audit log")
+		}
+	})
+	t.Run("when the leader is asked to end, at once", func(t *testing.T) {
+		s := s.in(t)
+		third := s.replica(firstReplica)
+		before := len(s.writes(firstReplica))
+		if third.leads() {
+			t.Fatal("two lead")
+		}
+		second.terminate()
+		third.awaitLead()
+		l := s.lease()
+		// A lease that is not let go of is over when the one who waits has seen no change for its time.
+		if waited := l.Spec.AcquireTime.Sub(second.endedAt); waited > lease-4*time.Second {
+			t.Errorf("took over %s after the end of the leader", waited)
+		}
+		if ptr.Deref(l.Spec.LeaseTransitions, 0) == 0 {
+			t.Error("the Lease never changed hands")
+		}
+		third.awaitPass()
+		s.delete(deployment())
+		s.awaitObject(deployment())
+		if len(s.writes(firstReplica)) == before {
+			t.Error("the third replica leads and does nothing")
+		}
+		third.terminate()
+		if holder := ptr.Deref(s.lease().Spec.HolderIdentity, ""); holder != "" {
+			t.Errorf("nobody runs, and the Lease is held by %s", holder)
+		}
+	})
+}
