@@ -76,28 +76,43 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 	until := p.cr.Status.Deprovisioning.HardDeleteDeadline
 	late := !p.deps.Now().Before(until.Time)
 	left, err := p.deps.Services(p.cfg).HardDelete(ctx)
+	goesOn := "the hard delete goes on until " + until.UTC().Format(time.RFC3339)
 	if passing(err) && !late {
-		return 0, err // the soft delete leaves the remote side behind: not for a hiccup of the API
+		// The soft delete leaves the remote side behind: it is not for a hiccup of the API. No error either, because the pauses
+		// after errors grow past the deadline.
+		log.FromContext(ctx).Info("the hard delete does not get through", "err", err.Error())
+		return p.before(until), p.move(ctx, machine.DeletionStarted, goesOn+", though it does not get through: "+err.Error(), nil)
 	}
 	if err != nil {
-		p.deps.Metrics.Deleted(metric.Hard, failure(err))
-		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
+		return p.giveUp(ctx, failure(err), machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
 	if left.None() {
-		p.deps.Metrics.Deleted(metric.Hard, metric.Done)
 		if err := p.enter(ctx, v1alpha1.PhaseRemoval, machine.DeletionStarted, "the operand is being removed", left); err != nil {
 			return 0, err
 		}
+		p.deps.Metrics.Deleted(metric.Hard, metric.Done)
 		return p.remove(ctx)
 	}
 	if late {
-		p.deps.Metrics.Deleted(metric.Hard, metric.TimedOut)
-		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
+		return p.giveUp(ctx, metric.TimedOut, machine.HardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
 	}
-	message := fmt.Sprintf("%s; the hard delete goes on until %s", remaining(left), until.UTC().Format(time.RFC3339))
-	return min(p.cfg.HardDeleteCheckInterval, until.Sub(p.deps.Now())),
-		p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, message, left)
+	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, remaining(left)+"; "+goesOn, left)
+}
+
+// before is when to look again, and not past the deadline. A deadline that passed during this pass is for the next one: 0 would
+// mean no next one.
+func (p *pass) before(deadline metav1.Time) time.Duration {
+	return min(p.cfg.HardDeleteCheckInterval, max(deadline.Sub(p.deps.Now()), time.Millisecond))
+}
+
+// giveUp goes over from the hard to the soft delete.
+func (p *pass) giveUp(ctx context.Context, how metric.End, event machine.Event, message string, left services.Left) (time.Duration, error) {
+	if err := p.enter(ctx, v1alpha1.PhaseSoftDelete, event, message, left); err != nil {
+		return 0, err
+	}
+	p.deps.Metrics.Deleted(metric.Hard, how) // once it stands in the status: otherwise the next pass would count it again
+	return soon, nil
 }
 
 // softDelete takes the finalizers off what is left. The operand and its webhooks go first: they would stand in the way.
@@ -116,10 +131,10 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	if !left.None() {
 		return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left)
 	}
-	p.deps.Metrics.Deleted(metric.Soft, metric.Done)
 	if err := p.setPhase(ctx, v1alpha1.PhaseRemoval, left); err != nil {
 		return 0, err
 	}
+	p.deps.Metrics.Deleted(metric.Soft, metric.Done)
 	return p.remove(ctx)
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"net/url"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,10 +59,14 @@ func passing(err error) bool {
 		}
 		return true
 	}
+	if _, noAnswer := err.(*url.Error); noAnswer { //nolint:errorlint // one that err wraps is come to below
+		return true
+	}
 	if one := errors.Unwrap(err); one != nil {
 		return passing(one)
 	}
 	return apierrors.IsConflict(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || errors.Is(err, context.DeadlineExceeded) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsResourceExpired(err) ||
+		apierrors.IsUnauthorized(err) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
 }

@@ -1,0 +1,85 @@
+package controller_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+func TestADeadlineThatPassesWhileObjectsAreDeletedEndsTheHardDelete(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		took time.Duration
+	}{
+		{"to the second", 20 * time.Minute},
+		{"long before the pass is over", 25 * time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			s.provisioned()
+			s.delete()
+			s.hardDelete = func() (services.Left, error) {
+				s.now = s.now.Add(tt.took)
+				return services.Left{Instances: 1}, nil
+			}
+			result, err := s.pass()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
+			if result.RequeueAfter <= 0 {
+				t.Fatalf("the next pass comes after %s, which means never", result.RequeueAfter)
+			}
+			if _, err := s.pass(); err != nil {
+				t.Fatal(err)
+			}
+			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
+		})
+	}
+}
+
+// A soft delete leaves the remote side behind: it is not for an API server that is away for a while.
+func TestAnAPIServerThatCannotBeReachedDoesNotEndTheHardDelete(t *testing.T) {
+	get := func(err error) error {
+		return fmt.Errorf("list: %w", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: err})
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+	}{
+		{"lost connection", get(errors.New("http2: client connection lost"))},
+		{"no route", get(errors.New("dial tcp 10.0.0.1:443: connect: no route to host"))},
+		{"handshake", get(errors.New("net/http: TLS handshake timeout"))},
+		{"list that took too long", fmt.Errorf("list: %w", apierrors.NewResourceExpired("too old"))},
+		{"webhook without a server", apierrors.NewInternalError(errors.New("failed calling webhook"))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			s.provisioned()
+			s.delete()
+			s.hardDelete = func() (services.Left, error) { return services.Left{}, tt.err }
+			_, first := s.pass()
+			result, second := s.pass()
+			if message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting); !strings.Contains(message, tt.err.Error()) {
+				t.Errorf("message %q does not say %q", message, tt.err)
+			}
+			// After an error the pauses grow to minutes, past the deadline.
+			if first != nil || second != nil || result.RequeueAfter <= 0 || result.RequeueAfter > s.settings.HardDeleteCheckInterval {
+				t.Errorf("next pass after %s, errors %v and %v", result.RequeueAfter, first, second)
+			}
+			s.now = s.now.Add(s.settings.HardDeleteTimeout)
+			if _, err := s.pass(); err != nil {
+				t.Fatal(err)
+			}
+			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
+		})
+	}
+}

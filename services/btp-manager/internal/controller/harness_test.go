@@ -1,0 +1,163 @@
+package controller_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/controller"
+	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+// system is a Reconciler with a BtpOperator, in a cluster that does what a test says. Package app tries it on a real one; here is
+// what takes a clock or a failure at the right moment.
+type system struct {
+	client.Client
+	t          *testing.T
+	reconciler *controller.Reconciler
+	cr         *v1alpha1.BtpOperator
+	now        time.Time
+	settings   config.Config
+
+	// What the cluster answers; a test may change it.
+	applied    func() error
+	hardDelete func() (services.Left, error)
+	softDelete func() (services.Left, error)
+	unready    []operand.NotReady
+	removed    func() ([]operand.NotReady, error)
+	// statusWrite answers the error of a write to the status; nil for none.
+	statusWrite func() error
+}
+
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := func() (services.Left, error) { return services.Left{}, nil }
+	s := &system{
+		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), settings: config.Default(),
+		applied: func() error { return nil }, hardDelete: none, softDelete: none,
+		removed:     func() ([]operand.NotReady, error) { return nil, nil },
+		statusWrite: func() error { return nil },
+	}
+	s.cr = &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "btpoperator", UID: "a"}}
+	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "sap-btp-manager"}, Data: map[string][]byte{
+		"clientid": []byte("a-client"), "clientsecret": []byte("a-secret"), "sm_url": []byte("https://sm.example.com"),
+		"tokenurl": []byte("https://auth.example.com"), "cluster_id": []byte("a-cluster"),
+	}}
+	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.cr).WithObjects(s.cr, credentials).Build()
+	metrics, err := metric.New(metric.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading := interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if err := s.statusWrite(); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	recorder := events.NewFakeRecorder(100)
+	s.reconciler = controller.New(controller.Deps{
+		Client: reading, Chart: noChart{}, Objects: objects{s}, Recorder: recorder, Metrics: metrics,
+		Settings:     controller.NewSettings(s.settings, reading, recorder, metrics),
+		Services:     func(config.Config) controller.Services { return ordered{s} },
+		Certificates: func(config.Config) controller.Certificates { return certificates{s} },
+		Now:          func() time.Time { return s.now },
+	})
+	return s
+}
+
+// pass lets the Reconciler look at the BtpOperator once, and reads what became of it.
+func (s *system) pass() (reconcile.Result, error) {
+	s.t.Helper()
+	result, err := s.reconciler.Reconcile(s.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s.cr)})
+	if getErr := client.IgnoreNotFound(s.Get(s.t.Context(), client.ObjectKeyFromObject(s.cr), s.cr)); getErr != nil {
+		s.t.Fatal(getErr)
+	}
+	return result, err
+}
+
+// provisioned brings the BtpOperator to Ready.
+func (s *system) provisioned() {
+	s.t.Helper()
+	if _, err := s.pass(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.want(v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+}
+
+// delete asks for the deletion of the BtpOperator.
+func (s *system) delete() {
+	s.t.Helper()
+	if err := s.Delete(s.t.Context(), s.cr); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// want says where the BtpOperator is to be, and answers the message of its condition.
+func (s *system) want(state v1alpha1.State, reason v1alpha1.Reason) string {
+	s.t.Helper()
+	if len(s.cr.Status.Conditions) != 1 || s.cr.Status.State != state || s.cr.Status.Conditions[0].Reason != string(reason) {
+		s.t.Fatalf("status %+v, want %s/%s", s.cr.Status, state, reason)
+	}
+	return s.cr.Status.Conditions[0].Message
+}
+
+type noChart struct{}
+
+func (noChart) Version() string { return "1.0.0" }
+
+func (noChart) Render(render.Release, map[string]any) ([]*unstructured.Unstructured, error) {
+	return nil, nil
+}
+
+type objects struct{ *system }
+
+func (o objects) Apply(context.Context, []*unstructured.Unstructured) (operand.Applied, error) {
+	return operand.Applied{}, o.applied()
+}
+
+func (o objects) Unready(context.Context, []*unstructured.Unstructured) ([]operand.NotReady, error) {
+	return o.unready, nil
+}
+
+func (o objects) Remove(context.Context, []*unstructured.Unstructured, func(operand.Ref) bool) ([]operand.NotReady, error) {
+	return o.removed()
+}
+
+func (objects) RemoveWorkload(context.Context) error { return nil }
+
+type ordered struct{ *system }
+
+func (ordered) Count(context.Context) (services.Left, error)        { return services.Left{}, nil }
+func (o ordered) HardDelete(context.Context) (services.Left, error) { return o.hardDelete() }
+func (o ordered) SoftDelete(context.Context) (services.Left, error) { return o.softDelete() }
+
+type certificates struct{ *system }
+
+func (c certificates) Ensure(context.Context) (certs.Result, error) {
+	return certs.Result{RenewAt: c.now.AddDate(1, 0, 0)}, nil
+}
