@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/app"
 )
@@ -142,20 +143,16 @@ func TestSettingsWithoutABtpOperatorAreReadToo(t *testing.T) {
 }
 
 func TestTheOperandsCacheIsLimitedUnlessASettingSaysOtherwise(t *testing.T) {
-	for _, tt := range []struct {
-		limited bool
-		want    string
-	}{{true, "true"}, {false, "false"}} {
-		t.Run(tt.want, func(t *testing.T) {
-			s := newSystem(t)
-			s.settings.EnableLimitedCache = tt.limited
-			s.start()
-			s.provisioned()
-			if got := s.operandConfig()["ENABLE_LIMITED_CACHE"]; got != tt.want {
-				t.Errorf("ENABLE_LIMITED_CACHE is %q, want %q", got, tt.want)
-			}
-		})
+	s := newSystem(t)
+	s.start()
+	s.provisioned()
+	if got := s.operandConfig()["ENABLE_LIMITED_CACHE"]; got != "true" {
+		t.Errorf("ENABLE_LIMITED_CACHE is %q without a setting, want true", got)
 	}
+	s.stop()
+	s.settings.EnableLimitedCache = false
+	s.start()
+	testkit.Eventually(t, patience, "the cache is not limited", func() bool { return s.operandConfig()["ENABLE_LIMITED_CACHE"] == "false" })
 }
 
 func TestSettingsThatCannotBeKeepBTPManagerFromStarting(t *testing.T) {

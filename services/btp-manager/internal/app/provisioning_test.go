@@ -12,6 +12,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -193,6 +194,10 @@ func TestAnObjectThatTheClusterRefusesIsNamed(t *testing.T) {
 }
 
 func TestAnAPIThatHesitatesIsNoError(t *testing.T) {
+	s := newSystem(t)
+	seen := s.observe()
+	s.start()
+	s.create(secret())
 	resource := schema.GroupResource{Group: "operator.kyma-project.io", Resource: "btpoperators"}
 	for _, tt := range []struct {
 		name string
@@ -205,10 +210,8 @@ func TestAnAPIThatHesitatesIsNoError(t *testing.T) {
 		{"a server that is away", fmt.Errorf("dial: %w", syscall.ECONNREFUSED)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSystem(t)
-			seen := s.observe()
-			// calls holds its lock meanwhile.
-			failed := map[string]int{}
+			s := s.in(t)
+			failed := map[string]int{} // calls holds its lock meanwhile
 			seen.fail(func(verb string, o any) error {
 				if !slices.Contains([]string{"status", "apply", "delete"}, verb) || failed[verb] == 1 || verb == "apply" && !isDeployment(o) {
 					return nil
@@ -216,13 +219,12 @@ func TestAnAPIThatHesitatesIsNoError(t *testing.T) {
 				failed[verb]++
 				return tt.err
 			})
+			states := s.history(&v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Name: "btpoperator"}})
 			o := s.operator("btpoperator")
-			states := s.history(o)
-			s.create(secret())
-			s.start()
 			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 			s.delete(o)
 			s.wantHistory(states, "Processing/Initialized", ready, hard)
+			seen.fail(nil)
 			if len(failed) != 3 {
 				t.Errorf("only %v failed", failed)
 			}

@@ -68,30 +68,25 @@ func TestABtpOperatorThatIsReadyIsNotWrittenToHoweverOftenItIsLookedAt(t *testin
 }
 
 func TestWithNothingToDoBTPManagerRests(t *testing.T) {
+	s := newSystem(t)
+	s.settings.ReadyTimeout = 300 * time.Millisecond
+	seen := s.observe()
+	s.start()
+	s.deployments.Hold()
+	o := s.operator("btpoperator")
 	for _, tt := range []struct {
 		name   string
-		secret bool
-		hold   bool
+		do     func()
 		state  v1alpha1.State
 		reason v1alpha1.Reason
 	}{
-		{"Ready", true, false, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded},
-		{"waiting for the Secret", false, false, v1alpha1.StateError, v1alpha1.ReasonMissingSecret},
-		{"not ready in time", true, true, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed},
+		{"waiting for the Secret", func() {}, v1alpha1.StateError, v1alpha1.ReasonMissingSecret},
+		{"not ready in time", func() { s.create(secret()) }, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed},
+		{"ready", func() { s.deployments.Release() }, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSystem(t)
-			s.settings.ReadyTimeout = 300 * time.Millisecond
-			seen := s.observe()
-			s.start()
-			if tt.hold {
-				s.deployments.Hold()
-			}
-			if tt.secret {
-				s.create(secret())
-			}
-			o := s.operator("btpoperator")
-			s.await(o, tt.state, tt.reason)
+			tt.do()
+			s.in(t).await(o, tt.state, tt.reason)
 			// What the watches still have to tell comes sooner than this; a loop never rests so long.
 			seen.rest(t, 1500*time.Millisecond)
 		})
