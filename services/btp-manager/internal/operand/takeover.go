@@ -17,8 +17,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// restartedAt is how `kubectl rollout restart` makes a workload start its pods anew.
-const restartedAt = ".template.metadata.annotations.kubectl.kubernetes.io/restartedAt"
+const (
+	// restartedAt is how `kubectl rollout restart` makes a workload start its pods anew.
+	restartedAt = ".template.metadata.annotations.kubectl.kubernetes.io/restartedAt"
+	// revision and its like are how the controller of Deployments counts. Where one process is all of Kubernetes, as in k3s, it has
+	// another name than kube-controller-manager.
+	revision = ".metadata.annotations.deployment.kubernetes.io/"
+)
 
 // takeOver makes the fields that others set in an object ours. Server-side apply then takes away those the chart does not name;
 // without this it would leave what others added (facts/btp-manager.md 7 #9).
@@ -97,7 +102,7 @@ func takenOver(entries []metav1.ManagedFieldsEntry, owner, apiVersion string) ([
 
 // theirs is what another manager keeps of its fields: all when it is a part of Kubernetes that looks after the object, or
 // writes its status. From everybody else only what is no statement about the chart: a finalizer, whose owner has something to
-// clean up before the object goes, and the mark of a rollout restart.
+// clean up before the object goes, the mark of a rollout restart, and the count of a Deployment's revisions.
 func theirs(e metav1.ManagedFieldsEntry, set *fieldpath.Set) *fieldpath.Set {
 	if e.Subresource == "status" || e.Subresource == "" && slices.Contains([]string{"kube-controller-manager", "kube-apiserver"}, e.Manager) {
 		return set
@@ -108,7 +113,7 @@ func theirs(e metav1.ManagedFieldsEntry, set *fieldpath.Set) *fieldpath.Set {
 		switch {
 		case strings.HasPrefix(name, ".status"), strings.HasPrefix(name, ".metadata.finalizers"):
 			left.Insert(path.Copy())
-		case strings.HasSuffix(name, restartedAt):
+		case strings.HasSuffix(name, restartedAt), strings.HasPrefix(name, revision):
 			left.Insert(path.Copy())
 			// The map that holds it is left to them as well: taking it would take the mark away.
 			if parent := path[:len(path)-1]; set.Has(parent) {

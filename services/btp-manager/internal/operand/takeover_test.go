@@ -28,6 +28,7 @@ func TestWhatIsNoStatementAboutTheChartStays(t *testing.T) {
 		{name: "a rollout restart", manager: "kubectl-rollout", patch: restarted},
 		{name: "a rollout restart from a dashboard", manager: "dashboard", patch: restarted},
 		{name: "a revision", manager: "kube-controller-manager", patch: `{"metadata":{"annotations":{"deployment.kubernetes.io/revision":"3"}}}`},
+		{name: "a revision where one process is all of Kubernetes", manager: "k3s", patch: `{"metadata":{"annotations":{"deployment.kubernetes.io/revision":"4"}}}`},
 		{name: "a status", manager: "somebody", patch: `{"status":{"replicas":1}}`, status: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
