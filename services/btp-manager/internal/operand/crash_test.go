@@ -81,13 +81,20 @@ func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 	return true
 }
 
-// settle applies until nothing is held or going.
+// settle applies until a call writes nothing.
 func (b *bundle) settle(objs []*unstructured.Unstructured) {
 	b.t.Helper()
+	before := ""
 	testkit.Eventually(b.t, within, "a settled operand", func() bool {
-		before := b.versions()
 		done := b.apply(objs)
-		return len(done.Changed)+len(done.Removed)+len(done.Held) == 0 && fmt.Sprint(before) == fmt.Sprint(b.versions())
+		if len(done.Changed)+len(done.Removed)+len(done.Held) > 0 {
+			before = ""
+			return false
+		}
+		after := fmt.Sprint(b.versions())
+		settled := before == after
+		before = after
+		return settled
 	})
 }
 

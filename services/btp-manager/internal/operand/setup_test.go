@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -85,13 +87,21 @@ func spare(obj *unstructured.Unstructured) bool {
 }
 
 // all reads everything that tests make.
-func (b *bundle) all(ctx context.Context) []unstructured.Unstructured {
+func (b *bundle) all(ctx context.Context) []unstructured.Unstructured { return b.of(ctx, kinds()) }
+
+// of reads everything of some kinds that tests make.
+func (b *bundle) of(ctx context.Context, kinds []schema.GroupVersionKind) []unstructured.Unstructured {
 	b.t.Helper()
+	// Every cluster has many roles, and reading them takes long.
+	made, err := labels.Parse("!kubernetes.io/bootstrapping")
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	var out []unstructured.Unstructured
-	for _, k := range kinds() {
+	for _, k := range kinds {
 		l := new(unstructured.UnstructuredList)
 		l.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
-		if err := b.client.List(ctx, l); err != nil {
+		if err := b.client.List(ctx, l, client.MatchingLabelsSelector{Selector: made}); err != nil {
 			b.t.Fatal(err)
 		}
 		for _, item := range l.Items {
@@ -106,10 +116,15 @@ func (b *bundle) all(ctx context.Context) []unstructured.Unstructured {
 // empty takes everything away that a test made.
 func (b *bundle) empty(ctx context.Context) {
 	b.t.Helper()
+	left := kinds()
 	testkit.Eventually(b.t, within, "an empty cluster", func() bool {
-		items := b.all(ctx)
+		items := b.of(ctx, left)
+		left = nil
 		for i := range items {
 			item := &items[i]
+			if k := item.GroupVersionKind(); !slices.Contains(left, k) {
+				left = append(left, k)
+			}
 			if f := item.GetFinalizers(); len(f) > 0 && item.GetKind() != "CustomResourceDefinition" {
 				item.SetFinalizers(nil)
 				_ = b.client.Update(ctx, item)
