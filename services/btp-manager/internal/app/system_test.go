@@ -42,7 +42,8 @@ const (
 	patience   = 30 * time.Second
 )
 
-var shared kubetest.Shared
+// shared writes down what BTP Manager does when it runs with the rights of its ServiceAccount.
+var shared = kubetest.Shared{Options: []kubetest.Option{kubetest.Audit(accountUser)}}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 

@@ -1,0 +1,292 @@
+package app_test
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+)
+
+const (
+	account     = "btp-manager"
+	accountUser = "system:serviceaccount:" + kymaSystem + ":" + account
+	managerDir  = "../../../../deploy/helm/btp-manager"
+)
+
+// roles is the ServiceAccount of BTP Manager with its roles, as its chart makes them.
+type roles []client.Object
+
+// chartRoles renders them.
+func chartRoles(t *testing.T) roles {
+	t.Helper()
+	c, err := loader.LoadDir(managerDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := chartutil.ToRenderValues(c, nil, chartutil.ReleaseOptions{Name: "release", Namespace: kymaSystem}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Render(c, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all roles
+	for file, content := range files {
+		if name := path.Base(file); name != "rbac.yaml" && name != "serviceaccount.yaml" {
+			if strings.Contains(content, "apiVersion: rbac.authorization.k8s.io/") {
+				t.Errorf("%s has roles that nobody looks at here", name)
+			}
+			continue
+		}
+		for document := range strings.SplitSeq(content, "\n---\n") {
+			o, _, err := clientgoscheme.Codecs.UniversalDeserializer().Decode([]byte(document), nil, nil)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", file, err, document)
+			}
+			all = append(all, o.(client.Object))
+		}
+	}
+	return all
+}
+
+// find answers the only object of a type that is the ServiceAccount's own.
+func find[T client.Object](t *testing.T, all roles) T {
+	t.Helper()
+	var found []T
+	for _, o := range all {
+		if is, ok := o.(T); ok && o.GetName() == account {
+			found = append(found, is)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("the chart has %d objects of type %T named %s, want 1", len(found), *new(T), account)
+	}
+	return found[0]
+}
+
+// rights are those that bindings give to the ServiceAccount.
+func (all roles) rights(t *testing.T) []right {
+	t.Helper()
+	var out []right
+	for _, o := range all {
+		var subjects []rbacv1.Subject
+		var ref rbacv1.RoleRef
+		switch o := o.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			subjects, ref = o.Subjects, o.RoleRef
+		case *rbacv1.RoleBinding:
+			subjects, ref = o.Subjects, o.RoleRef
+		default:
+			continue
+		}
+		ours := rbacv1.Subject{Kind: "ServiceAccount", Namespace: kymaSystem, Name: account}
+		if !slices.Contains(subjects, ours) {
+			continue
+		}
+		if ref.Name != account {
+			t.Errorf("%T %s binds %s %s, which nobody looks at here", o, o.GetName(), ref.Kind, ref.Name)
+			continue
+		}
+		if ref.Kind == "Role" {
+			out = append(out, rightsOf(find[*rbacv1.Role](t, all).Rules, o.GetNamespace())...)
+		} else {
+			out = append(out, rightsOf(find[*rbacv1.ClusterRole](t, all).Rules, o.GetNamespace())...)
+		}
+	}
+	return out
+}
+
+// operandNeeds is what BTP Manager must be allowed only because the operand's chart grants it onward.
+func (s *system) operandNeeds() []need {
+	s.t.Helper()
+	c, err := render.Load(s.chart)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var out []need
+	for _, o := range objects {
+		if kind := o.GetKind(); kind != "Role" && kind != "ClusterRole" {
+			continue
+		}
+		var role struct {
+			Rules []rbacv1.PolicyRule `json:"rules"`
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, granted(rightsOf(role.Rules, o.GetNamespace()))...)
+	}
+	return out
+}
+
+// installRoles gives BTP Manager its ServiceAccount, with which it starts from now on, and waits until all its rights are in force.
+func (s *system) installRoles(all roles) {
+	s.t.Helper()
+	for _, o := range all {
+		s.create(o)
+		s.t.Cleanup(func() {
+			if s.halt != nil {
+				s.halt()
+			}
+			if err := s.Delete(s.background(), o); err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
+	for _, r := range all.rights(s.t) {
+		s.inForce(r, true)
+	}
+	s.rest = s.cluster.ServiceAccountConfig(s.t, kymaSystem, account)
+}
+
+// inForce waits until the API server allows, or no longer allows, what a right says.
+func (s *system) inForce(r right, want bool) {
+	s.t.Helper()
+	resource, subresource, _ := strings.Cut(r.resource, "/")
+	testkit.Eventually(s.t, patience, "the API server knows about "+r.String(), func() bool {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: accountUser, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: r.verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
+			},
+		}}
+		if err := s.Create(s.background(), review); err != nil {
+			s.t.Fatal(err)
+		}
+		return review.Status.Allowed == want
+	})
+}
+
+// rulesOf puts rights together again.
+func rulesOf(rights []right) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	for _, r := range rights {
+		rule := rbacv1.PolicyRule{APIGroups: []string{r.group}, Resources: []string{r.resource}, Verbs: []string{r.verb}}
+		if r.name != "" {
+			rule.ResourceNames = []string{r.name}
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+func without(rights []right, one right) []right {
+	return slices.DeleteFunc(slices.Clone(rights), func(r right) bool { return r == one })
+}
+
+// TestTheRolesAllowWhatBTPManagerDoesAndNothingElse has Kubernetes judge every request of a BTP Manager that does all that it can
+// do, and then compares what it did with what its roles allow.
+func TestTheRolesAllowWhatBTPManagerDoesAndNothingElse(t *testing.T) {
+	s := newSystem(t)
+	for _, namespace := range []string{"users", "others", "credentials"} {
+		s.clearAfter(namespace)
+	}
+	all := chartRoles(t)
+	s.installRoles(all)
+	s.settings.LeaderElect = true
+	clock := testkit.NewClock(time.Now())
+	s.now = clock.Now
+	earlier := len(s.cluster.Audit(t))
+	s.start()
+	r := &tour{whole: s, clock: clock}
+	r.around()
+	s.stop()
+
+	needs, forbidden := done(s.cluster.Audit(t)[earlier:])
+	if len(forbidden) > 0 {
+		t.Errorf("forbidden:\n%s", strings.Join(forbidden, "\n"))
+	}
+	needs = append(needs, s.operandNeeds()...)
+	rights := all.rights(t)
+	if wrong := judge(rights, needs); len(wrong) > 0 {
+		t.Fatalf("the roles:\n%s", strings.Join(wrong, "\n"))
+	}
+
+	for _, tt := range []struct {
+		more right
+		want string
+	}{
+		{right{"get", "", "pods", "", ""}, "nobody needs: get pods everywhere"},
+		{right{"update", "apps", "deployments", kymaSystem, ""}, "nobody needs: update deployments.apps in kyma-system"},
+		{right{"delete", "rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"}, "nobody needs: delete clusterroles.rbac.authorization.k8s.io cluster-admin everywhere"},
+		{right{"create", "services.cloud.sap.com", "serviceinstances/status", "", ""}, "nobody needs: create serviceinstances/status.services.cloud.sap.com everywhere"},
+	} {
+		t.Run("a right more is noticed: "+tt.more.String(), func(t *testing.T) {
+			if diff := cmp.Diff([]string{tt.want}, judge(append(slices.Clone(rights), tt.more), needs)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("each right less is noticed", func(t *testing.T) {
+		for _, one := range rights {
+			if wrong := judge(without(rights, one), needs); !slices.ContainsFunc(wrong, func(w string) bool { return strings.HasPrefix(w, "not allowed: "+one.verb+" ") }) {
+				t.Errorf("without %s: %v", one, wrong)
+			}
+		}
+	})
+	for _, one := range []right{
+		{"create", "networking.k8s.io", "networkpolicies", kymaSystem, ""},
+		{"patch", "rbac.authorization.k8s.io", "clusterroles", "", "kyma-btp-operator-edit"},
+		{"update", "services.cloud.sap.com", "servicebindings/finalizers", "", ""}, // only granted onward
+	} {
+		t.Run("Kubernetes notices a right less: "+one.String(), func(t *testing.T) {
+			s := s.in(t)
+			s.withhold(all, one)
+			before := len(s.cluster.Audit(t))
+			s.start()
+			s.create(secret())
+			o := s.operator("btpoperator")
+			message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed)
+			if !strings.Contains(message, "forbidden") {
+				t.Errorf("message %q", message)
+			}
+			s.stop()
+			if _, forbidden := done(s.cluster.Audit(t)[before:]); len(forbidden) == 0 {
+				t.Error("nothing was forbidden")
+			}
+		})
+	}
+}
+
+// withhold takes a right away from the ServiceAccount until the test ends.
+func (s *system) withhold(all roles, one right) {
+	s.t.Helper()
+	role := client.Object(find[*rbacv1.ClusterRole](s.t, all))
+	rules := &find[*rbacv1.ClusterRole](s.t, all).Rules
+	if one.namespace != "" {
+		role, rules = find[*rbacv1.Role](s.t, all), &find[*rbacv1.Role](s.t, all).Rules
+	}
+	whole := *rules
+	update := func(to []rbacv1.PolicyRule, allowed bool) {
+		*rules = to
+		if err := s.Update(s.background(), role); err != nil {
+			s.t.Fatal(err)
+		}
+		s.inForce(one, allowed)
+	}
+	s.clean()
+	s.t.Cleanup(func() {
+		s.clean()
+		update(whole, true)
+	})
+	update(rulesOf(without(rightsOf(whole, one.namespace), one)), false)
+}
