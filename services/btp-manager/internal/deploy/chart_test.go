@@ -17,9 +17,11 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
@@ -113,6 +115,31 @@ func checkPorts(t *testing.T, objects []client.Object, c corev1.Container) {
 				t.Errorf("the policy lets %v in to %v, want named peers to metrics only", in.From, in.Ports)
 			}
 		}
+	}
+}
+
+// Whoever scrapes the operand scrapes the manager too: Prometheus is seldom in the namespace of either.
+func TestThoseWhoMayReadTheOperandsMetricsMayReadTheManagersToo(t *testing.T) {
+	t.Parallel()
+	c, err := operand.Load(operandchart.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := c.Render(operand.Release{Name: "x", Namespace: "kyma-system"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want networkingv1.NetworkPolicy
+	for _, o := range objects {
+		if o.GetName() == "sap-btp-operator-allow-metrics" {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &want); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := one[*networkingv1.NetworkPolicy](t, rendered(t, ""), "btp-manager")
+	if diff := cmp.Diff(want.Spec.Ingress[0].From, got.Spec.Ingress[0].From); diff != "" {
+		t.Errorf("diff (-operand +manager)\n%s", diff)
 	}
 }
 
