@@ -68,6 +68,8 @@ type Deps struct {
 // Reconciler reconciles BtpOperators, one at a time. Package app gives it its events.
 type Reconciler struct {
 	deps Deps
+	// troubled is since when the operand of a BtpOperator that is Ready could not be looked at; zero when it could.
+	troubled time.Time
 }
 
 // New returns a Reconciler.

@@ -40,7 +40,8 @@ func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 
 // begin starts the deprovisioning, unless service instances and bindings block it. Without a wait it has started.
 func (p *pass) begin(ctx context.Context) (time.Duration, error) {
-	if p.cfg.BlockDeletion && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
+	begun := p.cr.Status.Deprovisioning != nil
+	if p.cfg.BlockDeletion && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
 		left, err := p.deps.Services(p.cfg).Count(ctx)
 		if err != nil {
 			return 0, err
@@ -187,7 +188,7 @@ func (p *pass) keep(ref operand.Ref) bool {
 // removalFailed says what went wrong. The error that it returns makes the next pass come soon, and later and later.
 func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, error) {
 	if passing(cause) {
-		return 0, cause
+		return 0, errors.Join(cause, p.say(ctx, "tried again: "+cause.Error()))
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.RemovalFailed, cause.Error(), nil))
 }

@@ -42,8 +42,9 @@ type system struct {
 	softDelete func() (services.Left, error)
 	unready    []operand.NotReady
 	removed    func() ([]operand.NotReady, error)
-	// statusWrite answers the error of a write to the status; nil for none.
+	// statusWrite answers the error of a write to the status, secretRead that of a look at a Secret; nil for none.
 	statusWrite func() error
+	secretRead  func(name string) error
 }
 
 func newSystem(t *testing.T) *system {
@@ -60,6 +61,7 @@ func newSystem(t *testing.T) *system {
 		applied: func() error { return nil }, hardDelete: none, softDelete: none,
 		removed:     func() ([]operand.NotReady, error) { return nil, nil },
 		statusWrite: func() error { return nil },
+		secretRead:  func(string) error { return nil },
 	}
 	s.cr = &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "btpoperator", UID: "a"}}
 	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "sap-btp-manager"}, Data: map[string][]byte{
@@ -72,6 +74,14 @@ func newSystem(t *testing.T) *system {
 		t.Fatal(err)
 	}
 	reading := interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, secret := o.(*corev1.Secret); secret {
+				if err := s.secretRead(key.Name); err != nil {
+					return err
+				}
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			if err := s.statusWrite(); err != nil {
 				return err

@@ -39,7 +39,7 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, event, err.Error(), nil)
 	}
 	if err != nil {
-		return 0, err
+		return p.chartFailed(ctx, err)
 	}
 	if r := p.at().Reason; r == v1alpha1.ReasonMissingSecret || r == v1alpha1.ReasonInvalidSecret {
 		if err := p.move(ctx, machine.SecretUsable, "the credentials are there", p.restartClock); err != nil {
@@ -62,9 +62,10 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return p.chartFailed(ctx, err)
 	}
+	p.troubled = time.Time{}
 	p.deps.Metrics.NotReady(kinds(unready)...)
 	if err := p.unblock(ctx, given, unready); err != nil {
-		return 0, err
+		return p.chartFailed(ctx, err)
 	}
 	if len(unready) > 0 {
 		return p.notReady(ctx, unready)
@@ -72,10 +73,11 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	return p.ready(ctx, certificates, applied.Kept)
 }
 
-// restartClock gives the objects of the chart the time that they have to get ready.
+// restartClock gives the objects of the chart the time that they have to get ready. What a backup tells of a deprovisioning is not
+// of this BtpOperator: its deadline would be long over.
 func (p *pass) restartClock(s *v1alpha1.BtpOperatorStatus) {
 	at := metav1.NewTime(p.deps.Now().Add(p.cfg.ReadyTimeout))
-	s.ReadyDeadline = &at
+	s.ReadyDeadline, s.Deprovisioning = &at, nil
 }
 
 // inTime tells whether the objects of the chart still have time to get ready.
@@ -144,10 +146,22 @@ func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 // chartFailed waits a little longer with what may pass by itself, and says the rest at once. The error that it returns makes the
 // next pass come soon, and later and later when that does not help.
 func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, error) {
-	if apierrors.IsConflict(cause) || (passing(cause) && p.inTime()) {
+	if passing(cause) && (apierrors.IsConflict(cause) || p.inTime() || p.brief()) {
 		return 0, cause
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))
+}
+
+// brief tells whether what passes by itself has lasted less than the time that objects have to get ready. For a BtpOperator that
+// is Ready no deadline stands in the status: a restart of the API server is no reason to write one.
+func (p *pass) brief() bool {
+	if p.at().State != v1alpha1.StateReady {
+		return false
+	}
+	if p.troubled.IsZero() {
+		p.troubled = p.deps.Now()
+	}
+	return p.deps.Now().Sub(p.troubled) < p.cfg.ReadyTimeout
 }
 
 // notReady waits until the time is over. A BtpOperator in Error stays there until its objects are ready.
@@ -167,10 +181,11 @@ func (p *pass) notReady(ctx context.Context, unready []operand.NotReady) (time.D
 
 // ready says that all is well, and which obsolete definitions stay because users still have resources of their kinds.
 func (p *pass) ready(ctx context.Context, certificates certs.Result, kept []*operand.InUseError) (time.Duration, error) {
-	message := "the operand is ready"
+	all := []string{"the operand is ready"}
 	for _, k := range kept {
-		message += "; " + k.Error()
+		all = append(all, k.Error())
 	}
+	message := strings.Join(all, "; ")
 	switch p.at().State {
 	case v1alpha1.StateError:
 		if err := p.move(ctx, machine.ObjectsReady, message, p.restartClock); err != nil {

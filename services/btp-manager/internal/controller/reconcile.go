@@ -46,7 +46,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		switch {
 		case ctx.Err() != nil:
 			return reconcile.Result{}, nil // BTP Manager stops; the next one goes on
-		case apierrors.IsConflict(err):
+		case apierrors.IsConflict(err) && passing(err):
 			// Somebody was faster; the next look at the cluster tells.
 			log.FromContext(ctx).V(1).Info("something changed meanwhile", "err", err.Error())
 			after, err = soon, nil
@@ -107,14 +107,32 @@ func (p *pass) finalize(ctx context.Context, change func(client.Object, string) 
 	return nil
 }
 
-// at is where the BtpOperator is. A status that this version does not write counts as none.
+// at is where the BtpOperator is. A status that this version does not write, or not for this BtpOperator, counts as none: users
+// edit it, and backups bring it back.
 func (p *pass) at() machine.At {
 	c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady)
 	if c == nil {
 		return machine.At{}
 	}
 	m, ok := v1alpha1.Reason(c.Reason).Meaning()
-	if !ok || m.State != p.cr.Status.State || (m.State == v1alpha1.StateProcessing && p.cr.Status.ReadyDeadline == nil) {
+	if !ok || m.State != p.cr.Status.State {
+		return machine.At{}
+	}
+	deleting, begun := !p.cr.DeletionTimestamp.IsZero(), p.cr.Status.Deprovisioning != nil
+	possible := true
+	switch m.State {
+	case v1alpha1.StateProcessing:
+		possible = p.cr.Status.ReadyDeadline != nil && !begun
+	case v1alpha1.StateReady:
+		possible = !begun
+	case v1alpha1.StateError:
+		possible = !begun || m.Reason == v1alpha1.ReasonResourceRemovalFailed
+	case v1alpha1.StateWarning:
+		possible = deleting && !begun
+	case v1alpha1.StateDeleting:
+		possible = deleting && begun
+	}
+	if !possible {
 		return machine.At{}
 	}
 	return machine.At{State: m.State, Reason: m.Reason}

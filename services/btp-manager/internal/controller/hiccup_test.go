@@ -1,0 +1,155 @@
+package controller_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+var (
+	errBusy     = apierrors.NewServiceUnavailable("the API server restarts")
+	errConflict = apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "a", errors.New("it changed"))
+	errRefused  = apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "b", errors.New("no more of them"))
+)
+
+func TestAReadyBtpOperatorStaysReadyWhileTheAPIServerRestarts(t *testing.T) {
+	s := newSystem(t)
+	s.provisioned()
+	s.applied = func() error { return errBusy }
+	for range 3 {
+		if _, err := s.pass(); !errors.Is(err, errBusy) {
+			t.Fatalf("error %v, want one that brings the next pass soon", err)
+		}
+		s.want(v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+		s.now = s.now.Add(s.settings.ReadyTimeout / 4)
+	}
+	s.applied = func() error { return nil }
+	s.provisioned()
+
+	// The time begins anew.
+	s.applied = func() error { return errBusy }
+	s.now = s.now.Add(s.settings.ReadyTimeout)
+	s.pass()
+	s.want(v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	s.now = s.now.Add(s.settings.ReadyTimeout)
+	if _, err := s.pass(); !errors.Is(err, errBusy) {
+		t.Errorf("error %v, want %v", err, errBusy)
+	}
+	if message := s.want(v1alpha1.StateError, v1alpha1.ReasonConsistencyCheckFailed); !strings.Contains(message, "restarts") {
+		t.Errorf("message %q does not say why", message)
+	}
+}
+
+func TestAConflictDoesNotHideWhatElseFailed(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ready bool
+		want  v1alpha1.Reason
+	}{
+		{"while it is provisioned", false, v1alpha1.ReasonChartInstallFailed},
+		{"while it is ready", true, v1alpha1.ReasonConsistencyCheckFailed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			if tt.ready {
+				s.provisioned()
+			}
+			s.applied = func() error { return errors.Join(errConflict, errRefused) }
+			if _, err := s.pass(); !errors.Is(err, errRefused) {
+				t.Errorf("error %v: without one the next pass comes every second", err)
+			}
+			if message := s.want(v1alpha1.StateError, tt.want); !strings.Contains(message, "no more of them") {
+				t.Errorf("message %q does not say what failed", message)
+			}
+		})
+	}
+}
+
+func TestARightThatIsMissingIsNamed(t *testing.T) {
+	for _, name := range []string{"sap-btp-manager", "sap-btp-operator-clusterid"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSystem(t)
+			s.unready = []operand.NotReady{{Ref: operand.Ref{Kind: "Deployment", Name: "d"}, Reason: "no pod is ready"}}
+			s.secretRead = func(read string) error {
+				if read != name {
+					return nil
+				}
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New("no right to read it"))
+			}
+			if _, err := s.pass(); !apierrors.IsForbidden(err) {
+				t.Errorf("error %v, want that the Secret may not be read", err)
+			}
+			if message := s.want(v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !strings.Contains(message, "no right to read it") {
+				t.Errorf("message %q does not say what failed", message)
+			}
+		})
+	}
+}
+
+func TestARemovalThatDoesNotGetThroughSaysSo(t *testing.T) {
+	s := newSystem(t)
+	s.provisioned()
+	s.delete()
+	failed := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	s.removed = func() ([]operand.NotReady, error) { return nil, failed }
+	if _, err := s.pass(); !errors.Is(err, failed) {
+		t.Errorf("error %v, want %v", err, failed)
+	}
+	if message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting); !strings.Contains(message, "failed calling webhook") {
+		t.Errorf("message %q does not say what it waits for", message)
+	}
+}
+
+// Statuses are for the manager to write, but users with enough rights edit them, and backups bring them back.
+func TestAStatusThatCannotBeIsFoundOutAndPutRight(t *testing.T) {
+	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonNotCleaned, v1alpha1.ReasonHardDeleting, v1alpha1.ReasonSoftDeleting} {
+		t.Run(string(reason), func(t *testing.T) {
+			s := newSystem(t)
+			s.provisioned()
+			m, _ := reason.Meaning()
+			s.cr.Status.State, s.cr.Status.Conditions[0].Reason = m.State, string(reason)
+			if err := s.Status().Update(t.Context(), s.cr); err != nil {
+				t.Fatal(err)
+			}
+			s.provisioned()
+		})
+	}
+	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonReconcileSucceeded, v1alpha1.ReasonInitialized, v1alpha1.ReasonNotCleaned} {
+		t.Run("while deleting, "+string(reason), func(t *testing.T) {
+			s := newSystem(t)
+			s.provisioned()
+			s.delete()
+			s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
+			s.pass()
+			m, _ := reason.Meaning()
+			s.cr.Status.State, s.cr.Status.Conditions[0].Reason = m.State, string(reason)
+			if err := s.Status().Update(t.Context(), s.cr); err != nil {
+				t.Fatal(err)
+			}
+			s.now = s.now.Add(s.settings.HardDeleteTimeout)
+			if _, err := s.pass(); err != nil {
+				t.Fatal(err)
+			}
+			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
+		})
+	}
+}
+
+func TestAConflictWithTheStatusIsTriedAgainSoon(t *testing.T) {
+	s := newSystem(t)
+	s.statusWrite = func() error { return errConflict }
+	result, err := s.pass()
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
+		t.Errorf("next pass after %s, error %v", result.RequeueAfter, err)
+	}
+	s.statusWrite = func() error { return nil }
+	s.provisioned()
+}
