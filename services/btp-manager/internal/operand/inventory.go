@@ -173,7 +173,7 @@ func Kinds() []schema.GroupVersionKind {
 }
 
 // labelled lists what carries our label, and opts, of the kinds in Kinds and in known; namespaced kinds in the chart's namespace
-// and in those of known. The inventory itself is not among it.
+// and in those of known, Secrets of a chart in all: the credentials may be in any. The inventory itself is not among it.
 func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
 	kinds := map[schema.GroupKind]string{}
 	namespaces := map[string]bool{o.cfg.Namespace: true}
@@ -207,6 +207,13 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 				return nil, err
 			}
 			out = append(out, found...)
+		}
+		if kind == (schema.GroupKind{Kind: "Secret"}) {
+			found, err := o.list(ctx, gvk, append(slices.Clone(opts), client.HasLabels{render.ChartVersionLabel}))
+			if err != nil {
+				return nil, err
+			}
+			out = union(out, found)
 		}
 	}
 	return out, nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -92,6 +94,27 @@ func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
 	}
 	b.remove(nil)
 	equal(t, "objects", b.names(), []string{})
+}
+
+// The credentials may be in any namespace, and only the inventory and their labels tell in which.
+func TestRemoveFindsCredentialsInAnotherNamespaceWhenThereIsNoInventory(t *testing.T) {
+	b := setup(t)
+	moved := secret(t, "1", "operand-credentials")
+	moved.SetNamespace("elsewhere")
+	b.apply(append(chart(t, "1"), moved))
+	third := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "third"}}
+	if err := client.IgnoreAlreadyExists(b.client.Create(t.Context(), third)); err != nil {
+		t.Fatal(err)
+	}
+	users := secret(t, "", "users")
+	users.SetNamespace(third.Name)
+	users.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "btp-manager"})
+	b.make(users)
+	if err := b.client.Delete(t.Context(), b.inventory()); err != nil {
+		t.Fatal(err)
+	}
+	b.remove(nil)
+	equal(t, "objects", b.names(), []string{"Secret third/users"})
 }
 
 func TestRemoveKeepsWhatItIsAskedToKeep(t *testing.T) {
