@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -62,6 +63,10 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 			bad = true
 			continue
 		}
+		ref, err := o.served(ref)
+		if err != nil {
+			return nil, err
+		}
 		inv.refs = append(inv.refs, ref)
 	}
 	if !bad {
@@ -76,6 +81,22 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	}
 	inv.refs = union(inv.refs, without(found, o.cfg.Own))
 	return inv, nil
+}
+
+// served is ref in a version that the cluster serves: an upgrade of the cluster may have taken away the one that was written down.
+func (o *Operand) served(ref Ref) (Ref, error) {
+	mapper, kind := o.client.RESTMapper(), ref.GroupVersionKind().GroupKind()
+	_, err := mapper.RESTMapping(kind, ref.Version)
+	if meta.IsNoMatchError(err) {
+		var other *meta.RESTMapping
+		if other, err = mapper.RESTMapping(kind); err == nil {
+			ref.Version = other.GroupVersionKind.Version
+		}
+	}
+	if err != nil && !meta.IsNoMatchError(err) {
+		return Ref{}, fmt.Errorf("look up %s: %w", kind, err)
+	}
+	return ref, nil
 }
 
 // store writes the inventory when it is not so yet. It carries the labels that the objects of the chart carry.

@@ -2,7 +2,9 @@ package operand_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -113,6 +115,31 @@ func TestAnObjectUnderAnotherAPIVersionIsNotObsolete(t *testing.T) {
 	equal(t, "removed", len(b.apply(text("v2")).Removed), 0)
 	equal(t, "uid", b.get(text("v2")[0]).GetUID(), uid)
 	equal(t, "inventory", b.inventory().Data["objects"], "autoscaling/v2 HorizontalPodAutoscaler kyma-system/operand\n")
+}
+
+// A cluster that was upgraded meanwhile has the object still, under a version that the inventory does not name.
+func TestAnObjectWhoseAPIVersionIsNoLongerServedIsRemovedAllTheSame(t *testing.T) {
+	for name, remove := range map[string]func(b *bundle){
+		"as obsolete":         func(b *bundle) { b.settle([]*unstructured.Unstructured{configMap(b.t, "2", "config", "x")}) },
+		"with all the others": func(b *bundle) { b.remove(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			scaler := object(t, "1", "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: operand}, "+
+				"spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operand}}}")
+			b.apply([]*unstructured.Unstructured{scaler})
+			cm := b.inventory()
+			lines := strings.ReplaceAll(cm.Data["objects"], "autoscaling/v2 ", "autoscaling/v2beta2 ")
+			cm.Data = map[string]string{"objects": lines, "sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(lines)))}
+			if err := b.client.Update(t.Context(), cm); err != nil {
+				t.Fatal(err)
+			}
+			remove(b)
+			if b.exists(scaler) {
+				t.Error("it is left")
+			}
+		})
+	}
 }
 
 func TestAnObjectUnderAnotherAPIGroupIsNotObsolete(t *testing.T) {
