@@ -262,7 +262,8 @@ func (r *tour) otherCluster() {
 	r.ready(r.first)
 }
 
-// upgrade lets objects come, go and get other names. What stands outside of namespaces keeps its name, since the roles name it.
+// upgrade lets objects come, go and get other names. What stands outside of namespaces keeps its name, since the roles name it. A
+// name that a release has dropped and that the roles still hold belongs into the chart that is replaced here.
 func (r *tour) upgrade() {
 	before := r.whole.chart
 	r.restart(func() {
