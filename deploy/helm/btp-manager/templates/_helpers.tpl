@@ -1,6 +1,6 @@
 {{- define "btp-manager.selector" -}}
 app.kubernetes.io/name: btp-manager
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- /* The label managed-by says Helm, never btp-manager: a deprovisioning removes what carries that. */ -}}

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -115,6 +116,30 @@ func checkPorts(t *testing.T, objects []client.Object, c corev1.Container) {
 				t.Errorf("the policy lets %v in to %v, want named peers to metrics only", in.From, in.Ports)
 			}
 		}
+	}
+}
+
+// YAML takes some names for a number, a boolean or nothing.
+func TestNamesThatYAMLWouldReadOtherwiseStayNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"123", "1e3", "true", "null"} {
+		objects := rendered(t, fmt.Sprintf(`
+namespace: %q
+prerequisites: {namespace: true}
+priorityClassName: %[1]q
+btpOperator: {create: true, name: %[1]q}
+settings: {ConfigName: %[1]q}
+configMap: {create: true}
+serviceMonitor: {enabled: true}
+`, name))
+		d := one[*appsv1.Deployment](t, objects, "btp-manager")
+		if d.Namespace != name || d.Spec.Template.Spec.PriorityClassName != name {
+			t.Errorf("the Deployment is in %q with the priority %q, both must be %q", d.Namespace, d.Spec.Template.Spec.PriorityClassName, name)
+		}
+		one[*v1alpha1.BtpOperator](t, objects, name)
+		one[*corev1.ConfigMap](t, objects, name)
+		one[*corev1.Namespace](t, objects, name)
+		checkAccounts(t, objects, d.Spec.Template.Spec.ServiceAccountName)
 	}
 }
 
