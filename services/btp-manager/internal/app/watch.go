@@ -36,6 +36,8 @@ import (
 const (
 	// settle is how long an event of an object waits for the next ones: what several hands change at once is corrected once.
 	settle = 200 * time.Millisecond
+	// crowd is the same for service instances and bindings, of which thousands may come or go one by one.
+	crowd = time.Second
 	// firstRetry is the pause after a failed pass; it doubles with every further one, up to lastRetry.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Minute
 )
@@ -99,12 +101,12 @@ func (a *App) watch(
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
 		For(&v1alpha1.BtpOperator{}, builder.WithPredicates(asked())).
-		Watches(&v1alpha1.BtpOperator{}, everyone, builder.WithPredicates(gone())).
+		Watches(&v1alpha1.BtpOperator{}, everyone, builder.WithPredicates(leads())).
 		WatchesRawSource(source.Kind(named, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(
 			func(ctx context.Context, _ *corev1.Secret) []reconcile.Request { return a.everyone(ctx, nil) }))).
 		WatchesRawSource(source.Kind(named, &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(
 			func(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request { return a.everyone(ctx, nil) }))).
-		WatchesRawSource(source.Channel(left, everyone))
+		WatchesRawSource(source.Channel(left, after(crowd, a.everyone)))
 	for _, k := range made {
 		b = b.WatchesMetadata(metadataOf(k), after(settle, a.everyone))
 	}
@@ -190,9 +192,10 @@ func after(wait time.Duration, find handler.MapFunc) handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { wake(ctx, e.ObjectNew, q) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
+		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { wake(ctx, e.ObjectNew, q) },
+		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { wake(ctx, e.Object, q) },
 	}
 }
 
@@ -205,11 +208,10 @@ func asked() predicate.Predicate {
 	})
 }
 
-// gone lets through what may change who leads: the end of a BtpOperator.
-func gone() predicate.Predicate {
-	no := func(event.CreateEvent) bool { return false }
+// leads lets through what may change who leads: that a BtpOperator comes or goes. One that comes may be the oldest: timestamps
+// have a resolution of a second, and the clocks of several API servers differ.
+func leads() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: no,
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return len(e.ObjectNew.GetFinalizers()) < len(e.ObjectOld.GetFinalizers())
 		},

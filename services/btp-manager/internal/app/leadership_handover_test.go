@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+)
+
+// A BtpOperator that comes later may be older: timestamps have a resolution of a second, and the clocks of several API servers
+// differ. The one that led until then must hear of it, or both stay Ready until the next look at it.
+func TestABtpOperatorThatComesIsToldToAllOthers(t *testing.T) {
+	o := new(v1alpha1.BtpOperator)
+	freed := o.DeepCopy()
+	o.Finalizers = []string{v1alpha1.Finalizer}
+	for _, tt := range []struct {
+		name string
+		got  bool
+		want bool
+	}{
+		{"it comes", leads().Create(event.CreateEvent{Object: o}), true},
+		{"it goes", leads().Delete(event.DeleteEvent{Object: o}), true},
+		{"it is freed", leads().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: freed}), true},
+		{"its status changes", leads().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: o.DeepCopy()}), false},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: told %t, want %t", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
+// Thousands of service instances that go one by one must not bring as many passes.
+func TestManyEventsBringOnePass(t *testing.T) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	h := after(200*time.Millisecond, func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: "kyma-system", Name: "btpoperator"}}}
+	})
+	for range 100 {
+		h.Generic(t.Context(), event.GenericEvent{Object: new(v1alpha1.BtpOperator)}, queue)
+	}
+	if n := queue.Len(); n != 0 {
+		t.Errorf("%d passes at once", n)
+	}
+	testkit.Eventually(t, 10*time.Second, "the pass is due", func() bool { return queue.Len() == 1 })
+}
