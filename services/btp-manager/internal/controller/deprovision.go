@@ -130,9 +130,9 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
 	if !left.None() {
-		return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left)
+		return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left, "the soft delete goes on: "+remaining(left))
 	}
-	if err := p.setPhase(ctx, v1alpha1.PhaseRemoval, left); err != nil {
+	if err := p.setPhase(ctx, v1alpha1.PhaseRemoval, left, ""); err != nil {
 		return 0, err
 	}
 	p.deps.Metrics.Deleted(metric.Soft, metric.Done)
@@ -148,7 +148,7 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	}
 	if !left.None() {
 		if p.at().Reason == v1alpha1.ReasonSoftDeleting {
-			return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left)
+			return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left, "")
 		}
 		message := "made while the operand was being removed: " + remaining(left)
 		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, message, left)
@@ -200,20 +200,25 @@ func (p *pass) enter(
 	return p.move(ctx, event, message, func(s *v1alpha1.BtpOperatorStatus) { s.Deprovisioning = at(s.Deprovisioning, phase, left) })
 }
 
-// setPhase writes the phase and what is left; the state stays.
-func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase, left services.Left) error {
+// setPhase writes the phase, what is left and, unless it is empty, the message; the state stays.
+func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase, left services.Left, message string) error {
 	base := p.cr.DeepCopy()
 	p.cr.Status.Deprovisioning = at(p.cr.Status.Deprovisioning, phase, left)
+	p.setMessage(message)
 	return p.writeStatus(ctx, base)
 }
 
 // say writes the message; the state stays.
 func (p *pass) say(ctx context.Context, message string) error {
 	base := p.cr.DeepCopy()
-	if c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+	p.setMessage(message)
+	return p.writeStatus(ctx, base)
+}
+
+func (p *pass) setMessage(message string) {
+	if c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady); c != nil && message != "" {
 		c.Message = clip(message)
 	}
-	return p.writeStatus(ctx, base)
 }
 
 func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left services.Left) *v1alpha1.Deprovisioning {

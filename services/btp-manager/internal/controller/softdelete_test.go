@@ -1,0 +1,32 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
+)
+
+func TestASoftDeleteThatComesToNoEndNamesWhatIsLeft(t *testing.T) {
+	s := newSystem(t)
+	s.provisioned()
+	s.delete()
+	s.hardDelete = func() (services.Left, error) {
+		return services.Left{Instances: 2, First: []string{"ServiceInstance users/gone", "ServiceInstance users/held"}}, nil
+	}
+	s.pass()
+	s.now = s.now.Add(s.settings.HardDeleteTimeout)
+	s.pass()
+	s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
+	s.softDelete = func() (services.Left, error) {
+		return services.Left{Instances: 1, First: []string{"ServiceInstance users/held: somebody puts a finalizer back"}}, nil
+	}
+	if _, err := s.pass(); err != nil {
+		t.Fatal(err)
+	}
+	message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
+	if strings.Contains(message, "users/gone") || !strings.Contains(message, "users/held: somebody puts a finalizer back") {
+		t.Errorf("message %q does not name what is left", message)
+	}
+}
