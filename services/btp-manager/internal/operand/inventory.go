@@ -36,6 +36,8 @@ type inventory struct {
 	// stored is nil when there is no ConfigMap yet.
 	stored *corev1.ConfigMap
 	refs   []Ref
+	// lost means that it may lack something, because it is missing or somebody changed it.
+	lost bool
 }
 
 // inventory reads the ConfigMap. One that is missing or that somebody changed is completed by the objects that carry the labels of
@@ -72,6 +74,7 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	if !bad {
 		return inv, nil
 	}
+	inv.lost = true
 	if inv.stored != nil {
 		log.FromContext(ctx).Info("the inventory was changed by somebody, completing it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
 	}
@@ -194,7 +197,7 @@ func Kinds() []schema.GroupVersionKind {
 }
 
 // labelled lists what carries our label, and opts, of the kinds in Kinds and in known; namespaced kinds in the chart's namespace
-// and in those of known, Secrets of a chart in all: the credentials may be in any. The inventory itself is not among it.
+// and in those of known. The inventory itself is not among it.
 func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
 	kinds := map[schema.GroupKind]string{}
 	namespaces := map[string]bool{o.cfg.Namespace: true}
@@ -229,15 +232,20 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 			}
 			out = append(out, found...)
 		}
-		if kind == (schema.GroupKind{Kind: "Secret"}) {
-			found, err := o.list(ctx, gvk, append(slices.Clone(opts), client.HasLabels{render.ChartVersionLabel}))
-			if err != nil {
-				return nil, err
-			}
-			out = union(out, found)
-		}
 	}
 	return out, nil
+}
+
+// strayed lists the Secrets of a chart that are in any other namespace than known says, under the names that known says: there is
+// no telling from the Secret with the credentials where they were before it changed.
+func (o *Operand) strayed(ctx context.Context, known []Ref) ([]Ref, error) {
+	secret := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+	found, err := o.list(ctx, secret, []client.ListOption{
+		client.MatchingLabels{render.ManagedByLabel: render.ManagedBy}, client.HasLabels{render.ChartVersionLabel}, client.Limit(200),
+	})
+	return slices.DeleteFunc(found, func(f Ref) bool {
+		return !slices.ContainsFunc(known, func(k Ref) bool { return k.GroupVersionKind() == secret && k.Name == f.Name })
+	}), err
 }
 
 // list reads the metadata of objects page by page.

@@ -98,7 +98,13 @@ func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured,
 	if err != nil {
 		return nil, err
 	}
-	targets, err := o.targets(ctx, union(refs(objs), inv.refs), keep)
+	known, strayed := union(refs(objs), inv.refs), []Ref(nil)
+	if inv.lost {
+		if strayed, err = o.strayed(ctx, known); err != nil {
+			return nil, fmt.Errorf("find what to remove: %w", err)
+		}
+	}
+	targets, err := o.targets(ctx, known, strayed, keep)
 	if err != nil {
 		return nil, fmt.Errorf("find what to remove: %w", err)
 	}
@@ -133,8 +139,9 @@ type target struct {
 	live *metav1.PartialObjectMetadata
 }
 
-// targets reads what is there of known, of our own objects, and of what carries our label, in the order of removal.
-func (o *Operand) targets(ctx context.Context, known []Ref, keep func(Ref) bool) ([]target, error) {
+// targets reads what is there of known, of strayed, of our own objects, and of what carries our label where known objects are, in
+// the order of removal.
+func (o *Operand) targets(ctx context.Context, known, strayed []Ref, keep func(Ref) bool) ([]target, error) {
 	found, err := o.labelled(ctx, known)
 	if err != nil {
 		return nil, err
@@ -143,6 +150,7 @@ func (o *Operand) targets(ctx context.Context, known []Ref, keep func(Ref) bool)
 	found = slices.DeleteFunc(found, func(r Ref) bool {
 		return r.isCRD() && strings.HasSuffix(r.Name, "."+v1alpha1.GroupVersion().Group)
 	})
+	known = union(known, strayed)
 	products := o.products(known)
 	all := union(union(union(known, o.cfg.Own), products), found)
 	slices.SortStableFunc(all, byPhase)

@@ -96,25 +96,31 @@ func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
-// The credentials may be in any namespace, and only the inventory and their labels tell in which.
+// The credentials may be in any namespace; without an inventory only their labels tell in which.
 func TestRemoveFindsCredentialsInAnotherNamespaceWhenThereIsNoInventory(t *testing.T) {
 	b := setup(t)
-	moved := secret(t, "1", "operand-credentials")
-	moved.SetNamespace("elsewhere")
-	b.apply(append(chart(t, "1"), moved))
 	third := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "third"}}
 	if err := client.IgnoreAlreadyExists(b.client.Create(t.Context(), third)); err != nil {
 		t.Fatal(err)
 	}
-	users := secret(t, "", "users")
-	users.SetNamespace(third.Name)
-	users.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "btp-manager"})
-	b.make(users)
+	in := func(namespace, name string) *unstructured.Unstructured {
+		s := secret(t, "1", name)
+		s.SetNamespace(namespace)
+		return s
+	}
+	b.apply(append(chart(t, "1"), in("elsewhere", "operand-credentials")))
+	// With an inventory, what users copied with its labels is theirs.
+	b.make(in(third.Name, "operand-credentials"))
+	b.remove(chart(t, "1"))
+	equal(t, "objects", b.names(), []string{"Secret third/operand-credentials"})
+
+	b.apply(append(chart(t, "1"), in("elsewhere", "operand-credentials")))
+	b.make(in(third.Name, "users"))
 	if err := b.client.Delete(t.Context(), b.inventory()); err != nil {
 		t.Fatal(err)
 	}
-	b.remove(nil)
-	equal(t, "objects", b.names(), []string{"Secret third/users"})
+	b.remove(chart(t, "1"))
+	equal(t, "objects without an inventory", b.names(), []string{"Secret third/users"})
 }
 
 func TestRemoveKeepsWhatItIsAskedToKeep(t *testing.T) {
