@@ -19,8 +19,8 @@ import (
 
 const foreign = "example.com/somebody"
 
-// crash kills a BTP Manager and starts another one. The status is the same afterwards, its deadlines above all; only the message may
-// tell more than before. With meanwhile, which happens while none runs, the test says what comes of it.
+// crash kills a BTP Manager and starts another one, perhaps with other flags. The status is the same afterwards, its deadlines above
+// all; only the message may tell more than before. With meanwhile, which happens while none runs, the test says what comes of it.
 func (s *system) crash(p *process, o *v1alpha1.BtpOperator, meanwhile func(), flags ...string) *process {
 	s.t.Helper()
 	p.kill()
@@ -57,7 +57,7 @@ func TestKilledWhileItProvisionsItEndsWhereItWouldHave(t *testing.T) {
 		testkit.Eventually(t, patience, "the message names what is not ready", func() bool {
 			return s.exists(o) && strings.Contains(o.Status.Conditions[0].Message, "Deployment "+kymaSystem+"/"+operandPod)
 		})
-		s.crash(p, o, nil)
+		s.crash(p, o, nil, "--ready-timeout=1h")
 		s.deployments.Release()
 		s.await(o, v1alpha1.ReasonReconcileSucceeded)
 	})
@@ -68,7 +68,7 @@ func TestKilledWhileItProvisionsItEndsWhereItWouldHave(t *testing.T) {
 		s.create(secret())
 		o := s.operator()
 		s.await(o, v1alpha1.ReasonInitialized)
-		s.crash(p, o, func() { after(t, o.Status.ReadyDeadline.Time) }, "--ready-timeout=5s")
+		s.crash(p, o, func() { after(t, o.Status.ReadyDeadline.Time) }, "--ready-timeout=1h")
 		s.await(o, v1alpha1.ReasonChartInstallFailed)
 		s.deployments.Release()
 		s.await(o, v1alpha1.ReasonReconcileSucceeded)
@@ -119,7 +119,7 @@ func TestKilledWhileItDeprovisionsItEndsWhereItWouldHave(t *testing.T) {
 		s.await(o, v1alpha1.ReasonHardDeleting)
 		testkit.Eventually(t, patience, "the deletion of the service instance", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
 		s.settle(o)
-		p = s.crash(p, o, nil)
+		p = s.crash(p, o, nil, "--hard-delete-timeout=1h")
 		s.patch(instance, `{"metadata":{"finalizers":null}}`)
 		s.awaitGone(o)
 		s.nothingLeft()
@@ -131,14 +131,13 @@ func TestKilledWhileItDeprovisionsItEndsWhereItWouldHave(t *testing.T) {
 	})
 	t.Run("HardDeleting, and the time is over meanwhile", func(t *testing.T) {
 		s := s.anew(t)
-		const flag = "--hard-delete-timeout=6s"
-		p := s.start(flag)
+		p := s.start("--hard-delete-timeout=6s")
 		o := s.provisioned()
 		s.instance(operandFinalizer)
 		s.delete(o)
 		s.await(o, v1alpha1.ReasonHardDeleting)
 		deadline := o.Status.Deprovisioning.HardDeleteDeadline
-		s.crash(p, o, func() { after(t, deadline.Time) }, flag)
+		s.crash(p, o, func() { after(t, deadline.Time) }, "--hard-delete-timeout=1h")
 		s.awaitGone(o)
 		s.awaitEvent(o, v1alpha1.ReasonSoftDeleting)
 		s.nothingLeft()

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +30,13 @@ func newWhole(t *testing.T) *whole {
 		}
 	})
 	w.cluster = kubetest.Full(t, w.network.option)
+	t.Cleanup(func() {
+		if t.Failed() {
+			call := kubetest.KubectlCall{Args: []string{"get", "btpoperators", "-A", "-o", "yaml"}}
+			state, err := w.cluster.RunKubectl(context.WithoutCancel(t.Context()), call)
+			t.Logf("BtpOperators (%v):\n%s", err, state)
+		}
+	})
 	w.inventory = newInventory(t, w.cluster)
 	w.owner = w.cluster.Kubeconfig(t, w.cluster.As(t, "owner"))
 	for _, role := range []string{
@@ -79,6 +87,16 @@ func (w *whole) run(call kubetest.KubectlCall) string {
 func (w *whole) await(reason string) {
 	w.t.Helper()
 	w.kubectl("wait", "btpoperator/btpoperator", "-n", kymaSystem, "--timeout=100s", "--for=jsonpath={.status.conditions[0].reason}="+reason)
+}
+
+// look has the manager look at the BtpOperator, and waits until it has.
+func (w *whole) look(manager *process, value string) {
+	w.t.Helper()
+	w.await("ReconcileSucceeded")
+	before := manager.metric("btpmanager_reconciles_total")
+	w.kubectl("annotate", "btpoperator", "btpoperator", "-n", kymaSystem, "--overwrite", "look="+value)
+	testkit.Eventually(w.t, patience, "a look at the BtpOperator", func() bool { return manager.metric("btpmanager_reconciles_total") > before })
+	w.await("ReconcileSucceeded")
 }
 
 const (
@@ -179,6 +197,33 @@ func TestTheManagerOfTheChartServesItsUserFromInstallationToRemoval(t *testing.T
 				t.Errorf("kubectl get btpoperators %v:\n%s", tt.args, strings.Join(lines, "\n"))
 			}
 		}
+	}) && t.Run("what controllers write is no drift, and what users change is", func(t *testing.T) {
+		w := w.in(t)
+		corrections := func() float64 { return manager.metric("btpmanager_drift_corrections_total") }
+		operand := func(of string) string {
+			out, _ := w.cluster.RunKubectl(t.Context(), kubetest.KubectlCall{Args: []string{
+				"get", "deployment", operandPod, "-n", kymaSystem, "-o", "jsonpath={" + of + "}",
+			}})
+			return out
+		}
+		w.look(manager, "1")
+		if n := corrections(); n != 0 || operand(".metadata.annotations") == "" {
+			t.Errorf("%v corrections of what nobody has changed", n)
+		}
+		w.kubectl("rollout", "restart", "deployment/"+operandPod, "-n", kymaSystem)
+		w.kubectl("rollout", "status", "deployment/"+operandPod, "-n", kymaSystem, "--timeout=100s")
+		w.look(manager, "2")
+		if n := corrections(); n != 0 || operand(`.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt`) == "" {
+			t.Errorf("%v corrections of a restart, which is the user's right", n)
+		}
+		w.kubectl("scale", "deployment", operandPod, "-n", kymaSystem, "--replicas=3")
+		testkit.Eventually(t, patience, "one replica again", func() bool { return corrections() > 0 && operand(".spec.replicas") == "1" })
+		old := operand(".metadata.uid")
+		w.kubectl("delete", "deployment", operandPod, "-n", kymaSystem)
+		testkit.Eventually(t, patience, "another Deployment, which is ready", func() bool {
+			return operand(".metadata.uid") != old && operand(".status.readyReplicas") == "1"
+		})
+		w.await("ReconcileSucceeded")
 	}) && t.Run("the owner's orders pass the operand's webhooks", func(t *testing.T) {
 		w := w.in(t)
 		w.apply(services)

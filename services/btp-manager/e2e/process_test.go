@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -64,15 +66,19 @@ func command(t *testing.T, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// address finds a free one. It ought to be so when the process takes it.
+// address finds a free one. It is below the ports that systems give to connections, so that it is still free when the process
+// takes it.
 func address(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			defer ln.Close()
+			return ln.Addr().String()
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // signal sends a signal, waits for the end of the process, and answers its exit code: -1 when the signal itself ended it.
