@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -156,6 +158,18 @@ func TestKilledWhileItDeprovisionsItEndsWhereItWouldHave(t *testing.T) {
 		s.awaitGone(o)
 		s.nothingLeft()
 	})
+	t.Run("Error, as a policy of somebody forbids the removal", func(t *testing.T) {
+		s := s.anew(t)
+		p := s.start()
+		o := s.provisioned()
+		allow := s.forbidRemoval()
+		s.delete(o)
+		s.await(o, v1alpha1.ReasonResourceRemovalFailed)
+		s.crash(p, o, nil)
+		allow()
+		s.awaitGone(o)
+		s.nothingLeft()
+	})
 	t.Run("the removal, as somebody holds an object of the chart", func(t *testing.T) {
 		s := s.anew(t)
 		p := s.start()
@@ -213,4 +227,41 @@ func (s *system) unreachableWebhook() *admissionv1.ValidatingWebhookConfiguratio
 		_ = s.Delete(context.WithoutCancel(s.t.Context()), w)
 	})
 	return w
+}
+
+// forbidRemoval has a policy keep the network policies of the operand, until the function that it returns is called.
+func (s *system) forbidRemoval() (allow func()) {
+	s.t.Helper()
+	meta := metav1.ObjectMeta{Name: "somebodys-policy"}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Delete},
+				Rule:       admissionv1.Rule{APIGroups: []string{"networking.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"networkpolicies"}},
+			},
+		}}},
+		Validations: []admissionv1.Validation{{Expression: "false", Message: "nobody removes network policies here"}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}
+	s.create(policy)
+	s.create(binding)
+	forbidden := func() bool {
+		kept := &networkingv1.NetworkPolicyList{}
+		if err := s.List(s.t.Context(), kept, client.InNamespace(kymaSystem), client.MatchingLabels{"app.kubernetes.io/managed-by": "btp-manager"}); err != nil || len(kept.Items) == 0 {
+			s.t.Fatalf("%d network policies of the operand, %v", len(kept.Items), err)
+		}
+		return s.Delete(s.t.Context(), &kept.Items[0], client.DryRunAll) != nil
+	}
+	allow = sync.OnceFunc(func() {
+		for _, o := range []client.Object{binding, policy} {
+			if err := s.Delete(context.WithoutCancel(s.t.Context()), o); err != nil {
+				s.t.Error(err)
+			}
+		}
+	})
+	s.t.Cleanup(allow)
+	testkit.Eventually(s.t, patience, "the policy is in force", forbidden)
+	return allow
 }
