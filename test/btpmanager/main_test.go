@@ -17,16 +17,9 @@ import (
 // limit is how long anything may take before a test gives up. It is generous: a busy machine must not fail a test.
 const limit = 90 * time.Second
 
-var shared = kubetest.Shared{Options: []kubetest.Option{withoutWebhooks}}
+var shared = kubetest.Shared{Options: []kubetest.Option{kubetest.NoWebhooks}}
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard()) // that of the tests' own clients, which complain when there is none
 	os.Exit(harness.Clean(shared.Main(m)))
-}
-
-// withoutWebhooks lets the kube-apiserver call no webhooks: no pod runs that could answer for the operand's.
-func withoutWebhooks(c *kubetest.Cluster) error {
-	c.Environment.ControlPlane.GetAPIServer().Configure().
-		Append("disable-admission-plugins", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
-	return nil
 }
