@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -49,6 +51,9 @@ func unready(live *unstructured.Unstructured) string {
 	if live.GetDeletionTimestamp() != nil {
 		return deleting(live)
 	}
+	if RefOf(live).isCRD() && servesItsNames(live) {
+		return ""
+	}
 	var reasons []string
 	result, err := status.Compute(live)
 	switch {
@@ -64,6 +69,19 @@ func unready(live *unstructured.Unstructured) string {
 		reasons = append(reasons, webhooksWithoutCA(live)...)
 	}
 	return strings.Join(reasons, "; ")
+}
+
+// servesItsNames tells whether a definition is established under the names that it has now. The API server does not take back
+// NamesAccepted=False once a name that was in use elsewhere is no longer asked for, so that condition alone would never end.
+func servesItsNames(live *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	established := slices.ContainsFunc(conditions, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == "Established" && m["status"] == "True"
+	})
+	asked, _, _ := unstructured.NestedMap(live.Object, "spec", "names")
+	accepted, _, _ := unstructured.NestedMap(live.Object, "status", "acceptedNames")
+	return established && equality.Semantic.DeepEqual(asked, accepted)
 }
 
 func deleting(live client.Object) string {

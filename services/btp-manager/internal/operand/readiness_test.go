@@ -85,6 +85,10 @@ func TestWhenAnObjectIsReady(t *testing.T) {
 		{"definition", crd + "status: {conditions: [{type: NamesAccepted, status: 'True'}, {type: Established, status: 'True'}]}", ""},
 		{"definition that is not established", crd + "status: {conditions: [{type: Established, status: 'False', reason: Installing}]}", "Install in progress"},
 		{"definition that nobody has looked at", crd, "Install in progress"},
+		{"definition whose former names were taken", crd + "spec: {names: {plural: xs}}\nstatus: {acceptedNames: {plural: xs}, conditions: [" +
+			"{type: NamesAccepted, status: 'False', reason: ShortNamesConflict, message: already in use}, {type: Established, status: 'True'}]}", ""},
+		{"definition of which a name is taken", crd + "spec: {names: {plural: xs, shortNames: [x]}}\nstatus: {acceptedNames: {plural: xs}, conditions: [" +
+			"{type: NamesAccepted, status: 'False', reason: ShortNamesConflict, message: already in use}, {type: Established, status: 'True'}]}", "already in use"},
 		{"definition whose names are taken", crd + "status: {conditions: [{type: NamesAccepted, status: 'False', reason: PluralConflict, message: already in use}]}", "already in use"},
 
 		{"webhooks", admission + "MutatingWebhookConfiguration\nwebhooks: [{name: a, clientConfig: {caBundle: eA==}}]", ""},
