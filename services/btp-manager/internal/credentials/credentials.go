@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // SecretName is the name of the Secret unless a setting says otherwise.
@@ -32,9 +30,6 @@ const (
 	keyTLSKey         = "tls.key"
 )
 
-// SkipLabel on the Secret, with the value "true", says that its user keeps it and the broker must not (facts/btp-manager.md 9).
-const SkipLabel = "kyma-project.io/skip-reconciliation"
-
 // Credentials is what the Secret holds. However it is printed, logged or marshalled, it shows the cluster's ID and the namespace
 // and no credential.
 type Credentials struct {
@@ -51,9 +46,6 @@ type Credentials struct {
 	// Extra holds the other keys of the Secret, for the operand's Secret. Nil without any.
 	Extra map[string][]byte
 }
-
-// Skipped tells whether the user keeps the Secret and the broker leaves it alone.
-func Skipped(s *corev1.Secret) bool { return s.Labels[SkipLabel] == "true" }
 
 // Values are the chart's values for the credentials:
 //

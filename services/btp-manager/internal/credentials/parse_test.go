@@ -213,20 +213,6 @@ func TestTheCredentialsDoNotShareMemoryWithTheSecret(t *testing.T) {
 	}
 }
 
-func TestAUserMayKeepTheSecret(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[string]bool{"true": true, "false": false, "": false, "True": false} {
-		s := secret(nil)
-		s.Labels = map[string]string{"kyma-project.io/skip-reconciliation": value}
-		if got := credentials.Skipped(s); got != want {
-			t.Errorf("label %q: %v", value, got)
-		}
-	}
-	if credentials.Skipped(secret(nil)) {
-		t.Error("skipped without the label")
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add("id", "s3cr3t", "https://sm.example.com", "https://token.example.com", "c-1", "team-a", "note")
 	f.Add("", " ", "https://u:p@x", "http://[::1]:80?", "\xff", "A", "tls.crt")
