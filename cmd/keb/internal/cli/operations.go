@@ -30,7 +30,7 @@ func newOperations(o *options) *cobra.Command {
 			if err := checkFilter(&filter); err != nil {
 				return err
 			}
-			client, err := operator.New(o.operatorAddr)
+			client, err := o.operatorClient()
 			if err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func newOperation(o *options) *cobra.Command {
 		Short: "Show one operation with its stages and steps",
 		Args:  exactly("the id of an operation"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := operator.New(o.operatorAddr)
+			client, err := o.operatorClient()
 			if err != nil {
 				return err
 			}
@@ -209,7 +209,7 @@ The exit code is 0 if the operation succeeded.`,
 			if every < 50*time.Millisecond {
 				return usageError("--every must be at least 50ms")
 			}
-			client, err := operator.New(o.operatorAddr)
+			client, err := o.operatorClient()
 			if err != nil {
 				return err
 			}

@@ -93,7 +93,7 @@ func (i *inspecting) run(ctx context.Context, args []string) error {
 	if err := i.check(what, a); err != nil {
 		return err
 	}
-	client, err := operator.New(i.operatorAddr)
+	client, err := i.operatorClient()
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func isConflict(err error) bool {
 
 // planOf asks the orchestrator for the plan of an instance.
 func (o *ordering) planOf(ctx context.Context, instance string) (string, error) {
-	client, err := operator.New(o.operatorAddr)
+	client, err := o.operatorClient()
 	if err != nil {
 		return "", err
 	}

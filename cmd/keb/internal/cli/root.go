@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/libs/service"
 )
 
@@ -131,6 +132,9 @@ func (o *options) check() error {
 	}
 	return nil
 }
+
+// operatorClient returns a client of the operator API.
+func (o *options) operatorClient() (*operator.Client, error) { return operator.New(o.operatorAddr) }
 
 func (o *options) json() bool { return o.output == outputJSON }
 

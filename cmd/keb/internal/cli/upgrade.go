@@ -80,7 +80,7 @@ func (u *upgrading) run(ctx context.Context, what string) error {
 	if err := u.complete(what); err != nil {
 		return err
 	}
-	client, err := operator.New(u.operatorAddr)
+	client, err := u.operatorClient()
 	if err != nil {
 		return err
 	}
