@@ -24,6 +24,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -186,6 +187,7 @@ type Orchestrator struct {
 	workers  *liveness.Liveness
 	fleet    *orchestration.Controller
 	api      *operatorapi.API
+	console  *console.Console
 	health   *service.Health
 }
 
@@ -251,6 +253,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
 	})
+	if o.console, err = console.New(); err != nil {
+		return err
+	}
 	o.health.Add("postgres", o.store.Ping)
 	o.health.Add("nats", func(context.Context) error {
 		if !o.deps.Bus.NATS().IsConnected() {
@@ -322,10 +327,12 @@ func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.D
 	return db, nil
 }
 
-// Handler serves the operator API, /healthz, /readyz and /metrics.
+// Handler serves the operator API, the console, /healthz, /readyz and /metrics.
 func (o *Orchestrator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", limited(o.api.Handler(), o.cfg.BatchTimeout))
+	mux.Handle("GET /{$}", http.RedirectHandler(console.Root, http.StatusSeeOther))
+	mux.Handle("GET "+console.Root, o.console.Handler())
 	mux.Handle("/healthz", o.health.Handler())
 	mux.Handle("/readyz", o.health.Handler())
 	if o.deps.Gatherer != nil {
