@@ -1,5 +1,6 @@
 // Command broker runs the broker: the Open Service Broker API on one address, health and metrics on another.
 // Its configuration comes from the environment; -check-config only checks it.
+// The argument migrate brings the database up to date and ends, catalog reads the catalog of a broker.
 package main
 
 import (
@@ -44,6 +45,9 @@ func main() {
 	check := flag.Bool("check-config", false, "check the configuration and end")
 	flag.Parse()
 	service.Main("broker", func(ctx context.Context, log *slog.Logger) error {
+		if name := flag.Arg(0); name != "" {
+			return command(ctx, name, log, os.Stdout)
+		}
 		var cfg config
 		if err := service.LoadEnv(&cfg); err != nil {
 			return err

@@ -1,4 +1,5 @@
 // Command orchestrator runs the orchestrator as a process of its own. It is configured by environment variables.
+// The argument migrate brings the database up to date and ends.
 package main
 
 import (
@@ -30,7 +31,12 @@ type config struct {
 func main() {
 	check := flag.Bool("check-config", false, "check the configuration and the process files, and end")
 	flag.Parse()
-	service.Main("orchestrator", func(ctx context.Context, log *slog.Logger) error { return run(ctx, log, *check) })
+	service.Main("orchestrator", func(ctx context.Context, log *slog.Logger) error {
+		if name := flag.Arg(0); name != "" {
+			return command(ctx, name, log)
+		}
+		return run(ctx, log, *check)
+	})
 }
 
 func run(ctx context.Context, log *slog.Logger, check bool) (err error) {

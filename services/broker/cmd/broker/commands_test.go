@@ -1,0 +1,81 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+
+func TestMigrateMakesTheSchemaAndMayRunAgain(t *testing.T) {
+	url := testkit.Postgres(t, nil)
+	t.Setenv("KEB_DATABASE_URL", url)
+	for range 2 {
+		if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tables int
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := db.GetContext(t.Context(), &tables, `SELECT count(*) FROM information_schema.tables WHERE table_schema = 'broker' AND table_name = 'instances'`); err != nil {
+		t.Fatal(err)
+	}
+	if tables != 1 {
+		t.Errorf("%d tables broker.instances, want 1", tables)
+	}
+}
+
+func TestMigrateNamesTheMissingVariable(t *testing.T) {
+	t.Setenv("KEB_DATABASE_URL", "")
+	if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "KEB_DATABASE_URL") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCatalogPrintsThePlans(t *testing.T) {
+	answer := `{"services":[{"id":"s","name":"kyma","description":"d","bindable":false,"plans":[{"id":"a","name":"aws","description":"d"},{"id":"b","name":"trial","description":"d"}]}]}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "platform" || password != "secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("KEB_BROKER_URL", server.URL)
+	t.Setenv("KEB_OSB_USER", "platform")
+	t.Setenv("KEB_OSB_PASSWORD", "secret")
+	var out strings.Builder
+	if err := command(t.Context(), "catalog", nil, &out); err != nil || out.String() != "plans: aws, trial\n" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	t.Setenv("KEB_OSB_PASSWORD", "wrong")
+	if err := command(t.Context(), "catalog", nil, &out); err == nil {
+		t.Error("no error with a wrong password")
+	}
+	answer = `{"services":[]}`
+	t.Setenv("KEB_OSB_PASSWORD", "secret")
+	if err := command(t.Context(), "catalog", nil, &out); err == nil || !strings.Contains(err.Error(), "no plans") {
+		t.Errorf("an empty catalog: %v", err)
+	}
+}
+
+func TestAnUnknownCommandIsRefused(t *testing.T) {
+	t.Parallel()
+	if err := command(t.Context(), "migrat", nil, nil); err == nil || !strings.Contains(err.Error(), `"migrat"`) {
+		t.Errorf("got %v", err)
+	}
+}

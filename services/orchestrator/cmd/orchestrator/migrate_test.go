@@ -1,0 +1,51 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+
+func TestMigrateMakesTheSchemaAndMayRunAgain(t *testing.T) {
+	url := testkit.Postgres(t, nil)
+	t.Setenv("KEB_DATABASE_URL", url)
+	for range 2 {
+		if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	var tables int
+	if err := db.GetContext(t.Context(), &tables,
+		`SELECT count(*) FROM information_schema.tables WHERE table_schema = 'orchestrator' AND table_name = 'operations'`); err != nil {
+		t.Fatal(err)
+	}
+	if tables != 1 {
+		t.Errorf("%d tables orchestrator.operations, want 1", tables)
+	}
+}
+
+func TestMigrateNamesTheMissingVariable(t *testing.T) {
+	t.Setenv("KEB_DATABASE_URL", "")
+	if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "KEB_DATABASE_URL") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnUnknownCommandIsRefused(t *testing.T) {
+	t.Parallel()
+	if err := command(t.Context(), "migrat", nil); err == nil || !strings.Contains(err.Error(), `"migrat"`) {
+		t.Errorf("got %v", err)
+	}
+}
