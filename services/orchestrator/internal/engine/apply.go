@@ -80,7 +80,7 @@ func (m *machine) start(e Start) error {
 		return fmt.Errorf("%w: the operation is %s, only a pending one can start", ErrNotPossible, m.s.Status)
 	}
 	m.s.Status = event.InProgress
-	m.s.StartedAt = m.now
+	m.s.StartedAt, m.s.StageStartedAt = m.now, m.now
 	m.s.Deadline = m.now.Add(m.p.Timeout)
 	m.s.Details = e.Details
 	m.s.Completed = e.Completed
@@ -450,6 +450,8 @@ func (m *machine) finishStage(stage *process.Stage) {
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, stage.Name)
 	}
+	m.out.Stages = append(m.out.Stages, StageEnd{Stage: m.s.Stage, Took: since(m.s.StageStartedAt, m.now)})
+	m.s.StageStartedAt = m.now
 	m.s.Stage++
 	if m.s.Stage == m.p.Finally() {
 		m.grantFinally()
@@ -470,7 +472,7 @@ func (m *machine) dispatch(step *process.Step) {
 		}
 	}
 	m.s.StepAttempt++
-	m.s.Dispatch = 1
+	m.s.Dispatch, m.s.SentAt = 1, m.now
 	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
 	m.out.Dispatch = true
 }
@@ -566,7 +568,7 @@ func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time
 	m.record(Entry{
 		Kind: KindStep, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
 		Outcome: outcome, WorkerVersion: r.Worker.Version, Message: r.Message, Error: r.Error,
-		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Took: since(m.s.FirstTriedAt, m.now),
 	})
 	finished := &event.StepFinished{
 		Fact: m.newFact(),
@@ -589,6 +591,14 @@ func (m *machine) newFact() event.Fact {
 
 func (m *machine) fact(t event.Type, payload any) {
 	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, Payload: payload})
+}
+
+// since is the time from a to b; zero when a is not set.
+func since(a, b time.Time) time.Duration {
+	if a.IsZero() {
+		return 0
+	}
+	return b.Sub(a)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -81,8 +81,18 @@ type Effects struct {
 	History []Entry
 	// PurgeStages names the finished stages whose stage memory is to be purged; an empty name means the whole operation.
 	PurgeStages []string
+	// Stages are those that have ended.
+	Stages []StageEnd
 	// Finished tells that the operation has ended and its instance is free.
 	Finished bool
+}
+
+// StageEnd is the end of a stage.
+type StageEnd struct {
+	// Stage is an index into the process.
+	Stage int
+	// Took is the time since the stage began, with its repetitions.
+	Took time.Duration
 }
 
 // Fact is a fact to publish.
@@ -122,4 +132,7 @@ type Entry struct {
 	Error         *event.Error
 	StartedAt     time.Time
 	FinishedAt    time.Time
+	// Took is the time since the step was first tried, with all attempts and waits; zero for one that nobody tried. It is not
+	// kept.
+	Took time.Duration
 }

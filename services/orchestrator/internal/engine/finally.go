@@ -30,7 +30,7 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	}
 	// The attempt stays, so that the finally stage of an operation that is retried does not meet its own earlier memory.
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
-	m.s.StageMemory, m.s.Tries = false, nil
+	m.s.StageMemory, m.s.Tries, m.s.StageStartedAt = false, nil, m.now
 	m.grantFinally()
 	m.advance()
 }

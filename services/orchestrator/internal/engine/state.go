@@ -27,10 +27,15 @@ type State struct {
 	FirstTriedAt time.Time
 	// ExecuteBefore is when the current command counts as unanswered; set exactly while a command is out.
 	ExecuteBefore time.Time
+	// SentAt is when the command that is out, or was last, was sent for the first time. Unlike FirstTriedAt it is not put off
+	// while nobody serves the step.
+	SentAt time.Time
 	// DueAt is when a waiting operation is taken up again; set exactly while it waits for a time.
 	DueAt time.Time
 
 	StartedAt, FinishedAt time.Time
+	// StageStartedAt is when the current stage began; its repetitions do not change it.
+	StageStartedAt time.Time
 	// Deadline is when the operation times out, counted from its start; the finally stage has at least process.MaxFinally.
 	Deadline time.Time
 

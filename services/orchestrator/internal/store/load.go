@@ -19,6 +19,7 @@ const rowColumns = `
     o.id::text, o.arrived, o.created_at, o.state, o.version, o.cursor, o.stage, o.step, o.stage_attempt, o.step_attempt, o.dispatch,
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
     o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
+    o.stage_started_at, o.sent_at,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
 const (
@@ -94,18 +95,20 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		r                                                    Row
 		id                                                   string
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
+		stageStarted, sent                                   sql.NullTime
 		tries, failure, details, ending, body                []byte
 		notCompleted, completed                              textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
-		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending,
+		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
 	}
 	r.FirstTriedAt, r.ExecuteBefore, r.DueAt = utc(firstTried), utc(executeBefore), utc(due)
 	r.StartedAt, r.FinishedAt, r.Deadline = utc(started), utc(ended), utc(dead)
+	r.StageStartedAt, r.SentAt = utc(stageStarted), utc(sent)
 	r.CreatedAt = r.CreatedAt.UTC()
 	r.NotCompleted, r.Completed = notCompleted, completed
 	r.Details = details

@@ -12,17 +12,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $37).
+// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $39).
 const (
 	valuesSQL = `
     SELECT * FROM unnest(
         $1::uuid[], $2::int4[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::int4[], $10::bool[],
         $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
         $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bool[], $24::text[],
-        $37::text[]
+        $37::text[], $38::timestamptz[], $39::timestamptz[]
     ) WITH ORDINALITY AS v(id, version, state, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
         first_tried_at, execute_before, due_at, started_at, finished_at, deadline,
-        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, ending, n)`
+        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, ending, stage_started_at, sent_at, n)`
 	historySQL = `
     INSERT INTO orchestrator.history
         (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
@@ -44,6 +44,7 @@ WITH v AS (` + valuesSQL + `
         started_at = v.started_at, finished_at = v.finished_at, deadline = v.deadline,
         tries = v.tries::jsonb, not_completed = v.not_completed::text[], completed = v.completed::text[],
         cancel_reason = v.cancel_reason, message = v.message, error = v.error::jsonb, ending = v.ending::jsonb,
+        stage_started_at = v.stage_started_at, sent_at = v.sent_at,
         details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
     FROM v WHERE o.id = v.id AND o.version = v.version
     RETURNING o.id, o.instance_id, o.details
@@ -51,12 +52,12 @@ WITH v AS (` + valuesSQL + `
     JOIN u ON u.id = h.operation_id
 )`
 
-// writeReleaseSQL also frees the instances of the operations that have ended ($38 ids, $39 gone, $40 completed), by primary
+// writeReleaseSQL also frees the instances of the operations that have ended ($40 ids, $41 gone, $42 completed), by primary
 // key, and returns how many operations wait for each.
 const (
 	writeOnlySQL    = writeSQL + ` SELECT id, 0 FROM u`
 	writeReleaseSQL = writeSQL + `, r AS (
-    SELECT * FROM unnest($38::uuid[], $39::bool[], $40::text[]) AS r(id, gone, completed)
+    SELECT * FROM unnest($40::uuid[], $41::bool[], $42::text[]) AS r(id, gone, completed)
 ), i AS (
     UPDATE orchestrator.instances n SET
         running = NULLIF(n.running, u.id),
@@ -73,7 +74,7 @@ type columns struct {
 	firstTriedAt, executeBefore, dueAt, startedAt, finishedAt, deadline                       array
 	tries, notCompleted, completed, cancelReason, message, failure, detailsChanged, details   array
 	hID, hCursor, hStage, hStep, hStageAttempt, hStepAttempt, hStartedAt, hFinishedAt         array
-	hKind, hWorkerVersion, hMessage, hError, ending                                           array
+	hKind, hWorkerVersion, hMessage, hError, ending, stageStartedAt, sentAt                   array
 	rID, rGone, rCompleted                                                                    array
 	releases                                                                                  int
 }
@@ -96,6 +97,8 @@ func (c *columns) add(change *Change) error {
 	c.startedAt.time(r.StartedAt)
 	c.finishedAt.time(r.FinishedAt)
 	c.deadline.time(r.Deadline)
+	c.stageStartedAt.time(r.StageStartedAt)
+	c.sentAt.time(r.SentAt)
 	if len(r.Tries) == 0 {
 		c.tries.null()
 	} else {
@@ -180,7 +183,7 @@ func (c *columns) args() []any {
 		&c.firstTriedAt, &c.executeBefore, &c.dueAt, &c.startedAt, &c.finishedAt, &c.deadline,
 		&c.tries, &c.notCompleted, &c.completed, &c.cancelReason, &c.message, &c.failure, &c.detailsChanged, &c.details,
 		&c.hID, &c.hCursor, &c.hStage, &c.hStep, &c.hStageAttempt, &c.hStepAttempt, &c.hStartedAt, &c.hFinishedAt,
-		&c.hKind, &c.hWorkerVersion, &c.hMessage, &c.hError, &c.ending,
+		&c.hKind, &c.hWorkerVersion, &c.hMessage, &c.hError, &c.ending, &c.stageStartedAt, &c.sentAt,
 	}
 	if c.releases > 0 {
 		args = append(args, &c.rID, &c.rGone, &c.rCompleted)

@@ -30,6 +30,7 @@ func TestEverythingOfARowSurvivesARoundTrip(t *testing.T) {
 	b.insert(&Change{Row: r})
 	r.Status, r.Cursor, r.Stage, r.Step, r.StageAttempt, r.StepAttempt, r.Dispatch = event.InProgress, 7, 0, 1, 3, 4, 5
 	r.FirstTriedAt, r.ExecuteBefore, r.DueAt, r.StartedAt, r.FinishedAt, r.Deadline = at(1), at(2), at(3), at(4), at(5), at(6)
+	r.StageStartedAt, r.SentAt = at(8), at(9)
 	r.StageMemory = true
 	r.Tries = map[string]engine.Try{`O"ne`: {FirstTriedAt: at(7), Attempts: 2}}
 	r.Details = json.RawMessage(`{"alpha": {"nasty": "\"\\{}NULL,日本語"}}`)
