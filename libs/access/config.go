@@ -1,0 +1,210 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/seal"
+)
+
+// ModeNone is the only value of Config.Mode: nobody is asked who he is, although others can reach the address.
+const ModeNone = "none"
+
+const (
+	defaultRolesClaim = "groups"
+	defaultLifetime   = 8 * time.Hour
+)
+
+// Config says who gets which role. The zero value asks nobody, which CheckAddress allows on a loopback address only.
+type Config struct {
+	// Mode is empty, or ModeNone to let everybody in who reaches the address.
+	Mode string `env:"KEB_ACCESS"`
+	// TokensFile is a YAML file of static tokens: a list of {name, role, sha256}. It is read again when it changes.
+	TokensFile string `env:"KEB_ACCESS_TOKENS_FILE"`
+	// OIDCIssuer is the URL of an OpenID Connect issuer; OIDCAudience the client id that its tokens are for.
+	OIDCIssuer   string `env:"KEB_ACCESS_OIDC_ISSUER"`
+	OIDCAudience string `env:"KEB_ACCESS_OIDC_AUDIENCE"`
+	// OIDCClientSecret, or the content of a file, is for the login of browsers. A public client has none.
+	OIDCClientSecret     string `env:"KEB_ACCESS_OIDC_CLIENT_SECRET"`
+	OIDCClientSecretFile string `env:"KEB_ACCESS_OIDC_CLIENT_SECRET_FILE,file"`
+	// OIDCRolesClaim is the claim whose values decide about the role, "groups" if empty; dots lead into objects
+	// ("realm_access.roles"). Values in OIDCOperators make an operator, those in OIDCViewers a viewer.
+	OIDCRolesClaim string   `env:"KEB_ACCESS_OIDC_ROLES_CLAIM"`
+	OIDCViewers    []string `env:"KEB_ACCESS_OIDC_VIEWERS"`
+	OIDCOperators  []string `env:"KEB_ACCESS_OIDC_OPERATORS"`
+	// OIDCScopes is what a login of a browser asks for: openid, profile and email, and groups if that is the roles claim.
+	OIDCScopes []string `env:"KEB_ACCESS_OIDC_SCOPES"`
+	// SessionKey, or the content of a file, is the keyring that seals session cookies, "id1:base64key,id2:base64key"
+	// (package seal). Empty makes a key that the process forgets.
+	SessionKey     string `env:"KEB_ACCESS_SESSION_KEY"`
+	SessionKeyFile string `env:"KEB_ACCESS_SESSION_KEY_FILE,file"`
+	// SessionLifetime is how long a browser stays logged in, eight hours if zero; with OIDC not longer than its token.
+	SessionLifetime time.Duration `env:"KEB_ACCESS_SESSION_LIFETIME"`
+	// TrustedProxies are addresses or networks (CIDR) of proxies whose X-Forwarded-For is believed.
+	TrustedProxies []string `env:"KEB_ACCESS_TRUSTED_PROXIES"`
+}
+
+// Enabled reports whether anybody is asked who he is.
+func (c Config) Enabled() bool { return c.TokensFile != "" || c.OIDCIssuer != "" }
+
+// Validate names every setting that cannot be. It reads the token file, and needs no network.
+func (c Config) Validate() error {
+	var problems []error
+	if c.Mode != "" && c.Mode != ModeNone {
+		problems = append(problems, fmt.Errorf("KEB_ACCESS: %q: allowed is only %q, or nothing", c.Mode, ModeNone))
+	}
+	if c.Mode == ModeNone && c.Enabled() {
+		problems = append(problems, errors.New("KEB_ACCESS: none contradicts KEB_ACCESS_TOKENS_FILE and KEB_ACCESS_OIDC_ISSUER: set one or the other"))
+	}
+	if c.TokensFile != "" {
+		if _, err := loadTokens(c.TokensFile); err != nil {
+			problems = append(problems, fmt.Errorf("KEB_ACCESS_TOKENS_FILE: %w", err))
+		}
+	}
+	problems = append(problems, c.validateOIDC()...)
+	if c.SessionKey != "" && c.SessionKeyFile != "" {
+		problems = append(problems, errors.New("KEB_ACCESS_SESSION_KEY and KEB_ACCESS_SESSION_KEY_FILE: set one or the other"))
+	}
+	if key := c.sessionKey(); key != "" {
+		if _, err := seal.ParseKeyring(key); err != nil {
+			problems = append(problems, fmt.Errorf("KEB_ACCESS_SESSION_KEY: %w", err))
+		}
+	}
+	if c.SessionLifetime < 0 {
+		problems = append(problems, fmt.Errorf("KEB_ACCESS_SESSION_LIFETIME: %s: must not be negative", c.SessionLifetime))
+	}
+	if _, err := c.proxies(); err != nil {
+		problems = append(problems, fmt.Errorf("KEB_ACCESS_TRUSTED_PROXIES: %w", err))
+	}
+	return errors.Join(problems...)
+}
+
+func (c Config) validateOIDC() []error {
+	var problems []error
+	if c.OIDCIssuer == "" {
+		for name, set := range map[string]bool{
+			"KEB_ACCESS_OIDC_AUDIENCE": c.OIDCAudience != "", "KEB_ACCESS_OIDC_CLIENT_SECRET": c.clientSecret() != "",
+			"KEB_ACCESS_OIDC_ROLES_CLAIM": c.OIDCRolesClaim != "", "KEB_ACCESS_OIDC_VIEWERS": len(c.OIDCViewers) > 0,
+			"KEB_ACCESS_OIDC_OPERATORS": len(c.OIDCOperators) > 0, "KEB_ACCESS_OIDC_SCOPES": len(c.OIDCScopes) > 0,
+		} {
+			if set {
+				problems = append(problems, fmt.Errorf("%s: means nothing without KEB_ACCESS_OIDC_ISSUER", name))
+			}
+		}
+		slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return problems
+	}
+	u, err := url.Parse(c.OIDCIssuer)
+	switch {
+	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || (u.Scheme != "https" && u.Scheme != "http"):
+		problems = append(problems, errors.New("KEB_ACCESS_OIDC_ISSUER: must be a URL such as https://issuer.example.org, without user, query and fragment"))
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		problems = append(problems, fmt.Errorf("KEB_ACCESS_OIDC_ISSUER: %q must begin with https, for its keys decide who is let in", c.OIDCIssuer))
+	}
+	if c.OIDCAudience == "" {
+		problems = append(problems, errors.New("KEB_ACCESS_OIDC_AUDIENCE: is required with KEB_ACCESS_OIDC_ISSUER: the client id that tokens are for"))
+	}
+	if len(c.OIDCViewers)+len(c.OIDCOperators) == 0 {
+		problems = append(problems, fmt.Errorf(
+			"KEB_ACCESS_OIDC_VIEWERS and KEB_ACCESS_OIDC_OPERATORS: nobody would have a role: set one of them to values of the claim %q", c.rolesClaim()))
+	}
+	for name, values := range map[string][]string{"KEB_ACCESS_OIDC_VIEWERS": c.OIDCViewers, "KEB_ACCESS_OIDC_OPERATORS": c.OIDCOperators} {
+		if slices.Contains(values, "") {
+			problems = append(problems, fmt.Errorf("%s: there is an empty value in the list", name))
+		}
+	}
+	if len(c.OIDCScopes) > 0 && !slices.Contains(c.OIDCScopes, "openid") {
+		problems = append(problems, errors.New("KEB_ACCESS_OIDC_SCOPES: must contain openid"))
+	}
+	if c.OIDCClientSecret != "" && c.OIDCClientSecretFile != "" {
+		problems = append(problems, errors.New("KEB_ACCESS_OIDC_CLIENT_SECRET and KEB_ACCESS_OIDC_CLIENT_SECRET_FILE: set one or the other"))
+	}
+	return problems
+}
+
+// CheckAddress reports that nobody would be asked who he is at an address ("host:port") that others than this machine
+// reach, unless Mode allows it.
+func (c Config) CheckAddress(variable, addr string) error {
+	if c.Enabled() || c.Mode == ModeNone {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err == nil && loopback(host) {
+		return nil
+	}
+	return fmt.Errorf(`%s: %q is not a loopback address, and whoever reaches it could act: say who may with KEB_ACCESS_TOKENS_FILE or KEB_ACCESS_OIDC_ISSUER, or set KEB_ACCESS=none if something else keeps others away`,
+		variable, addr)
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func (c Config) rolesClaim() string {
+	if c.OIDCRolesClaim == "" {
+		return defaultRolesClaim
+	}
+	return c.OIDCRolesClaim
+}
+
+func (c Config) lifetime() time.Duration {
+	if c.SessionLifetime == 0 {
+		return defaultLifetime
+	}
+	return c.SessionLifetime
+}
+
+func (c Config) clientSecret() string {
+	if c.OIDCClientSecret != "" {
+		return c.OIDCClientSecret
+	}
+	return strings.TrimSpace(c.OIDCClientSecretFile)
+}
+
+func (c Config) sessionKey() string {
+	if c.SessionKey != "" {
+		return c.SessionKey
+	}
+	return strings.TrimSpace(c.SessionKeyFile)
+}
+
+// role is the best that one of the values of the roles claim gives.
+func (c Config) role(values []string) Role {
+	switch has := func(wanted []string) bool {
+		return slices.ContainsFunc(values, func(v string) bool { return slices.Contains(wanted, v) })
+	}; {
+	case has(c.OIDCOperators):
+		return Operator
+	case has(c.OIDCViewers):
+		return Viewer
+	}
+	return ""
+}
+
+func (c Config) proxies() ([]netip.Prefix, error) {
+	var trusted []netip.Prefix
+	for _, text := range c.TrustedProxies {
+		text = strings.TrimSpace(text)
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			trusted = append(trusted, prefix.Masked())
+			continue
+		}
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/8", text)
+		}
+		addr = addr.Unmap()
+		trusted = append(trusted, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return trusted, nil
+}

@@ -1,0 +1,116 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// maxRequest is how long a request may last before who sent it has to prove again that he may.
+const maxRequest = 15 * time.Minute
+
+// Guard lets requests through by the role of who sends them.
+type Guard struct {
+	auth     *Authenticator
+	sessions *Sessions
+	log      *slog.Logger
+	now      func() time.Time
+	// refused is told of requests that somebody who is known may not send.
+	refused func(r *http.Request, i Identity, reason string)
+}
+
+// NewGuard makes a guard. Without sessions cookies do not count.
+func NewGuard(a *Authenticator, s *Sessions) *Guard {
+	return &Guard{auth: a, sessions: s, log: a.deps.Log, now: a.deps.Now, refused: func(*http.Request, Identity, string) {}}
+}
+
+// OnRefusal sets who is told of a request that somebody who is known may not send. It must be called before the guard is used.
+func (g *Guard) OnRefusal(f func(r *http.Request, i Identity, reason string)) { g.refused = f }
+
+// Identify says who sends a request: by its Authorization header if it has one, else by its cookie. Every error is an *Error.
+func (g *Guard) Identify(r *http.Request) (Identity, error) {
+	if g.sessions != nil && g.auth.Enabled() && r.Header.Get("Authorization") == "" {
+		if i, ok, err := g.sessions.Identify(r); ok {
+			return i, err
+		}
+	}
+	return g.auth.Authenticate(r)
+}
+
+// Protect lets viewers read (GET, HEAD) and operators do everything.
+func (g *Guard) Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		needed := Operator
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			needed = Viewer
+		}
+		g.serve(w, r, needed, next)
+	})
+}
+
+// Require lets through who has the role.
+func (g *Guard) Require(needed Role, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, needed, next) })
+}
+
+func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next http.Handler) {
+	i, err := g.Identify(r)
+	if err != nil {
+		Refuse(w, err)
+		return
+	}
+	if !i.Role.Includes(needed) {
+		reason := fmt.Sprintf("%s has the role %s, and this needs the role %s", i.Name, i.Role, needed)
+		if i.Role == "" {
+			reason = fmt.Sprintf("%s has no role, and this needs the role %s", i.Name, needed)
+		}
+		g.log.Warn("request refused", "name", i.Name, "role", string(i.Role), "method", r.Method, "path", r.URL.Path)
+		g.refused(r, i, reason)
+		Refuse(w, &Error{Status: http.StatusForbidden, Message: reason})
+		return
+	}
+	ctx := With(r.Context(), i)
+	if i.Authentication != None {
+		// Who streams for hours proves now and then that he still may.
+		limit := maxRequest
+		if !i.Expires.IsZero() {
+			limit = min(limit, i.Expires.Sub(g.now()))
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// Refuse answers with an error of this package, as JSON; another error is 500 and not shown.
+func Refuse(w http.ResponseWriter, err error) {
+	refusal, ok := errors.AsType[*Error](err)
+	if !ok {
+		refusal = &Error{Status: http.StatusInternalServerError, Message: "internal error"}
+	}
+	if refusal.Status == http.StatusUnauthorized {
+		w.Header().Add("WWW-Authenticate", Challenge(refusal.Presented))
+	}
+	if refusal.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refusal.RetryAfter.Seconds()))))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(refusal.Status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": refusal.Message}) // who hangs up misses the answer
+}
+
+// Challenge is the value of WWW-Authenticate that asks for a token; presented tells that there was one, which is wrong.
+func Challenge(presented bool) string {
+	if presented {
+		return `Bearer realm="keb", error="invalid_token"`
+	}
+	return `Bearer realm="keb"`
+}

@@ -1,0 +1,115 @@
+package access
+
+import (
+	"container/list"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxFailures is how often an address may fail in a row; after that one more time every failureEvery.
+	maxFailures  = 20
+	failureEvery = 3 * time.Second
+	// maxAddresses bounds the memory; the address that failed longest ago is forgotten first.
+	maxAddresses = 4096
+)
+
+// limiter counts failed attempts by address. What it bounds is work and log lines: whoever has good credentials is let in
+// whatever others behind the same address do, and tokens are too long to be guessed at any rate.
+type limiter struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	byAddr map[string]*list.Element
+	recent *list.List // of *failures, the newest first
+}
+
+type failures struct {
+	addr string
+	// clear is when all failures will be forgiven.
+	clear time.Time
+}
+
+func newLimiter(now func() time.Time) *limiter {
+	return &limiter{now: now, byAddr: map[string]*list.Element{}, recent: list.New()}
+}
+
+// fail notes a failed attempt. It returns how long the address has to wait; zero while it may go on.
+func (l *limiter) fail(addr string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	f := l.of(addr)
+	if f.clear.Before(now) {
+		f.clear = now
+	}
+	if wait := f.clear.Sub(now) - (maxFailures-1)*failureEvery; wait > 0 {
+		return wait
+	}
+	f.clear = f.clear.Add(failureEvery)
+	return 0
+}
+
+func (l *limiter) of(addr string) *failures {
+	if e, ok := l.byAddr[addr]; ok {
+		l.recent.MoveToFront(e)
+		return e.Value.(*failures)
+	}
+	if l.recent.Len() >= maxAddresses {
+		oldest := l.recent.Back()
+		delete(l.byAddr, oldest.Value.(*failures).addr)
+		l.recent.Remove(oldest)
+	}
+	f := &failures{addr: addr}
+	l.byAddr[addr] = l.recent.PushFront(f)
+	return f
+}
+
+// address is who is asking: the peer, or whom trusted proxies name. Of an IPv6 address it is the network of 64 bits, of which
+// everybody has as many addresses as he likes.
+func address(r *http.Request, trusted []netip.Prefix) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	peer, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	peer = peer.Unmap().WithZone("")
+	if isTrusted(peer, trusted) {
+		peer = forwarded(r, peer, trusted)
+	}
+	if peer.Is6() {
+		if network, err := peer.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return peer.String()
+}
+
+// forwarded goes back through the proxies that are trusted, from the nearest on: what stands before them anybody can write.
+func forwarded(r *http.Request, peer netip.Addr, trusted []netip.Prefix) netip.Addr {
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && isTrusted(peer, trusted); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			break
+		}
+		peer = hop.Unmap().WithZone("")
+	}
+	return peer
+}
+
+func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
+	for _, p := range trusted {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

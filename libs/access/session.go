@@ -1,0 +1,222 @@
+package access
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/kyma-project/keb/libs/seal"
+)
+
+const (
+	sessionName = "keb-session"
+	loginName   = "keb-login"
+	// loginPatience is how long somebody may take to log in at the issuer.
+	loginPatience = 10 * time.Minute
+	// maxCookie is what browsers keep of one.
+	maxCookie = 4096
+)
+
+// Sessions are the browsers that have logged in. A session is in its cookie alone, sealed: any replica with the same key knows
+// it. What it is worth is looked up with each request.
+type Sessions struct {
+	auth   *Authenticator
+	keys   *seal.Keyring
+	secure bool
+}
+
+// NewSessions makes sessions of what an authenticator accepts. secure makes cookies that browsers send over TLS only.
+func NewSessions(a *Authenticator, secure bool) (*Sessions, error) {
+	key := a.cfg.sessionKey()
+	if key == "" {
+		key = "process:" + seal.NewKey()
+		if a.Enabled() {
+			a.deps.Log.Warn("sessions of the console end with this process, and other replicas do not know them; KEB_ACCESS_SESSION_KEY makes them last")
+		}
+	}
+	keys, err := seal.ParseKeyring(key)
+	if err != nil {
+		return nil, fmt.Errorf("KEB_ACCESS_SESSION_KEY: %w", err)
+	}
+	return &Sessions{auth: a, keys: keys, secure: secure}, nil
+}
+
+// session is the content of a cookie.
+type session struct {
+	Authentication Authentication `json:"a"`
+	Expires        time.Time      `json:"e"`
+	// TokenHash is of a static token, whose owner is looked up again.
+	TokenHash string `json:"t,omitempty"`
+	// of an OIDC token
+	Name    string   `json:"n,omitempty"`
+	Subject string   `json:"s,omitempty"`
+	Groups  []string `json:"g,omitempty"`
+}
+
+// Start logs a browser in. It lasts as long as the configuration says, and no longer than an OIDC token.
+func (s *Sessions) Start(w http.ResponseWriter, i Identity) error {
+	now := s.auth.deps.Now()
+	content := session{Authentication: i.Authentication, Expires: now.Add(s.auth.cfg.lifetime())}
+	switch i.Authentication {
+	case Token:
+		content.TokenHash = i.tokenHash
+	case OIDC:
+		content.Name, content.Subject, content.Groups = i.Name, i.Subject, i.groups
+		if i.Expires.Before(content.Expires) {
+			content.Expires = i.Expires
+		}
+	default:
+		return errors.New("start session: there is nothing to remember where nobody is asked")
+	}
+	return s.set(w, s.name(sessionName), "/", http.SameSiteStrictMode, content, content.Expires.Sub(now))
+}
+
+// End logs the browser out.
+func (s *Sessions) End(w http.ResponseWriter) {
+	s.drop(w, s.name(sessionName), "/", http.SameSiteStrictMode)
+}
+
+// Identify says who has logged in with the browser that a request comes from; ok is false without a cookie. Every error is an
+// *Error.
+func (s *Sessions) Identify(r *http.Request) (i Identity, ok bool, err error) {
+	var content session
+	found, err := s.get(r, s.name(sessionName), &content)
+	if !found {
+		return Identity{}, false, nil
+	}
+	if err != nil {
+		return Identity{}, true, &Error{Status: http.StatusUnauthorized, Message: "the session is over: log in again"}
+	}
+	i, live := s.auth.resume(content)
+	if !live {
+		return Identity{}, true, &Error{Status: http.StatusUnauthorized, Message: "the session is over: log in again"}
+	}
+	return i, true, nil
+}
+
+// resume says what a session is worth now.
+func (a *Authenticator) resume(content session) (Identity, bool) {
+	if !a.deps.Now().Before(content.Expires) {
+		return Identity{}, false
+	}
+	switch {
+	case content.Authentication == Token:
+		i, ok := a.byHash(content.TokenHash)
+		i.Expires = content.Expires
+		return i, ok
+	case content.Authentication == OIDC && a.issuer != nil:
+		return Identity{
+			Name: content.Name, Role: a.cfg.role(content.Groups), Authentication: OIDC, Subject: content.Subject,
+			Expires: content.Expires, groups: content.Groups,
+		}, true
+	}
+	return Identity{}, false
+}
+
+// login is what a browser remembers while its user is at the issuer.
+type login struct {
+	State    string    `json:"s"`
+	Nonce    string    `json:"n"`
+	Verifier string    `json:"v"`
+	Next     string    `json:"x"`
+	Expires  time.Time `json:"e"`
+}
+
+// Begin sends a browser to the issuer, which sends it back to redirectURL. next is for Finish to return. path is where the
+// browser comes back to. The error is an *Error.
+func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, path, next string) error {
+	if s.auth.issuer == nil {
+		return &Error{Status: http.StatusNotFound, Message: "there is no login by OIDC: KEB_ACCESS_OIDC_ISSUER is not set"}
+	}
+	flow, err := s.auth.issuer.flow(r.Context(), redirectURL)
+	if err != nil {
+		_, err = s.auth.judged(r, Identity{}, err)
+		return err
+	}
+	content := login{
+		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Next: next,
+		Expires: s.auth.deps.Now().Add(loginPatience),
+	}
+	// The issuer sends the browser back from another site, so the cookie cannot be strict.
+	if err := s.set(w, loginName, path, http.SameSiteLaxMode, content, loginPatience); err != nil {
+		return err
+	}
+	url := flow.AuthCodeURL(content.State, oauth2.S256ChallengeOption(content.Verifier), oauth2.SetAuthURLParam("nonce", content.Nonce))
+	http.Redirect(w, r, url, http.StatusSeeOther)
+	return nil
+}
+
+// Finish ends what Begin has begun: it checks what the issuer says, and logs the browser in. Every error is an *Error.
+func (s *Sessions) Finish(w http.ResponseWriter, r *http.Request, redirectURL, path string) (i Identity, next string, err error) {
+	var content login
+	found, err := s.get(r, loginName, &content)
+	s.drop(w, loginName, path, http.SameSiteLaxMode)
+	q := r.URL.Query()
+	switch {
+	case s.auth.issuer == nil:
+		return i, "", &Error{Status: http.StatusNotFound, Message: "there is no login by OIDC: KEB_ACCESS_OIDC_ISSUER is not set"}
+	case !found || err != nil || !s.auth.deps.Now().Before(content.Expires):
+		return i, "", s.auth.refused(r, "this login has taken too long, or was begun elsewhere: log in again")
+	case q.Get("state") != content.State:
+		return i, "", s.auth.refused(r, "this is not the login that this browser has begun: log in again")
+	case q.Get("error") != "":
+		return i, "", s.auth.refused(r, "the issuer refuses the login: "+clean(q.Get("error")))
+	case q.Get("code") == "":
+		return i, "", s.auth.refused(r, "the issuer has sent no code: log in again")
+	}
+	i, err = s.auth.issuer.exchange(r.Context(), redirectURL, q.Get("code"), content.Verifier, content.Nonce)
+	if i, err = s.auth.judged(r, i, err); err != nil {
+		return i, "", err
+	}
+	return i, content.Next, s.Start(w, i)
+}
+
+// name is that of a cookie; with its prefix browsers take it from this host only.
+func (s *Sessions) name(base string) string {
+	if s.secure {
+		return "__Host-" + base
+	}
+	return base
+}
+
+func (s *Sessions) set(w http.ResponseWriter, name, path string, site http.SameSite, content any, age time.Duration) error {
+	text, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("set cookie: %w", err)
+	}
+	sealed, err := s.keys.Seal(text, []byte(name))
+	if err != nil {
+		return fmt.Errorf("set cookie: %w", err)
+	}
+	if len(sealed) > maxCookie-256 {
+		return &Error{Status: http.StatusForbidden, Message: "the roles in the token are too many for a session"}
+	}
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // not secure only where there is no TLS, on a loopback address
+		Name: name, Value: sealed, Path: path, HttpOnly: true, Secure: s.secure, SameSite: site,
+		MaxAge: max(1, int(age/time.Second)),
+	})
+	return nil
+}
+
+func (s *Sessions) drop(w http.ResponseWriter, name, path string, site http.SameSite) {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // as above
+		Name: name, Path: path, HttpOnly: true, Secure: s.secure, SameSite: site, MaxAge: -1,
+	})
+}
+
+func (s *Sessions) get(r *http.Request, name string, into any) (found bool, err error) {
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return false, nil
+	}
+	text, err := s.keys.Open(cookie.Value, []byte(name))
+	if err != nil {
+		return true, err
+	}
+	return true, json.Unmarshal(text, into)
+}
