@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -20,6 +22,52 @@ type metrics struct {
 	dead          *prometheus.CounterVec
 	ackTime       *prometheus.HistogramVec
 	recovered     *prometheus.CounterVec
+	connections   *connections
+}
+
+// connections tells whether all buses of a process are connected.
+type connections struct {
+	desc *prometheus.Desc
+	mu   sync.Mutex
+	open map[*nats.Conn]struct{}
+}
+
+func newConnections() *connections {
+	return &connections{
+		desc: prometheus.NewDesc("keb_bus_connected", "1 while this process is connected.", nil, nil),
+		open: map[*nats.Conn]struct{}{},
+	}
+}
+
+func (c *connections) add(nc *nats.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[nc] = struct{}{}
+}
+
+func (c *connections) remove(nc *nats.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, nc)
+}
+
+// Describe implements prometheus.Collector.
+func (c *connections) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *connections) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	connected := 1.0
+	for nc := range c.open {
+		if !nc.IsConnected() {
+			connected = 0
+		}
+	}
+	if len(c.open) == 0 {
+		connected = 0
+	}
+	ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, connected)
 }
 
 // newMetrics registers the metrics; two buses in one process share them.
@@ -52,13 +100,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		recovered: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keb_bus_recoveries_total", Help: "Times a consumer was set up again after it or its stream was lost.",
 		}, []string{"stream", "consumer"}),
+		connections: newConnections(),
 	}
 	if r == nil {
 		return m, nil
 	}
 	return m, errors.Join(
 		register(r, &m.published), register(r, &m.publishFailed), register(r, &m.publishTime), register(r, &m.consumed),
-		register(r, &m.redelivered), register(r, &m.dead), register(r, &m.ackTime), register(r, &m.recovered),
+		register(r, &m.redelivered), register(r, &m.dead), register(r, &m.ackTime), register(r, &m.recovered), register(r, &m.connections),
 	)
 }
 

@@ -23,6 +23,7 @@ const (
 type metrics struct {
 	steps       map[string]stepMetrics
 	running     prometheus.Gauge
+	concurrency prometheus.Gauge
 	panics      prometheus.Counter
 	unpublished prometheus.Counter
 	ignored     map[string]prometheus.Counter
@@ -45,6 +46,9 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keb_worker_steps_running", Help: "Steps that run now.",
 	}, []string{"worker"})
+	concurrency := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "keb_worker_concurrency", Help: "The most steps that run at once.",
+	}, []string{"worker"})
 	panics := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keb_worker_panics_total", Help: "Executions of a step that ended in a panic.",
 	}, []string{"worker"})
@@ -56,7 +60,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	}, []string{"worker", "reason"})
 
 	if r != nil {
-		err := errors.Join(register(r, &total), register(r, &duration), register(r, &running), register(r, &panics),
+		err := errors.Join(register(r, &total), register(r, &duration), register(r, &running), register(r, &concurrency), register(r, &panics),
 			register(r, &unpublished), register(r, &ignored))
 		if err != nil {
 			return nil, err
@@ -65,7 +69,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 
 	m := &metrics{
 		steps:   make(map[string]stepMetrics, len(steps)),
-		running: running.WithLabelValues(worker), panics: panics.WithLabelValues(worker),
+		running: running.WithLabelValues(worker), concurrency: concurrency.WithLabelValues(worker), panics: panics.WithLabelValues(worker),
 		unpublished: unpublished.WithLabelValues(worker),
 		ignored:     map[string]prometheus.Counter{},
 	}

@@ -1,0 +1,77 @@
+package scrape
+
+import (
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// Other is the value of a label that stands for all that are not shown.
+const Other = "other"
+
+const (
+	maxValue  = 64
+	maxDigits = 4
+)
+
+// Bound keeps the values of a label few and fit to be shown, whoever they come from. It is safe for concurrent use.
+type Bound struct {
+	mu    sync.RWMutex
+	limit int
+	seen  map[string]struct{}
+}
+
+// NewBound lets the known values pass, and as many others as limit says: those that come first.
+func NewBound(limit int, known ...string) *Bound {
+	b := &Bound{limit: limit + len(known), seen: make(map[string]struct{}, len(known))}
+	for _, v := range known {
+		b.seen[v] = struct{}{}
+	}
+	return b
+}
+
+// Value returns v, or Other if there are too many values already or v is no word: longer than 64 bytes, with something else than
+// letters, digits, blanks and _ - . : / in it, or with so many digits that it looks like an id. An empty value stays empty.
+func (b *Bound) Value(v string) string {
+	if v == "" {
+		return v
+	}
+	b.mu.RLock()
+	_, ok := b.seen[v]
+	b.mu.RUnlock()
+	if ok {
+		return v
+	}
+	if !word(v) {
+		return Other
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.seen[v]; ok {
+		return v
+	}
+	if len(b.seen) >= b.limit {
+		return Other
+	}
+	b.seen[v] = struct{}{}
+	return v
+}
+
+func word(v string) bool {
+	if len(v) > maxValue || uuid.Validate(v) == nil {
+		return false
+	}
+	digits := 0
+	for i := range len(v) {
+		switch c := v[i]; {
+		case c >= '0' && c <= '9':
+			if digits++; digits > maxDigits {
+				return false
+			}
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_', c == '-', c == '.', c == ':', c == '/', c == ' ':
+		default:
+			return false
+		}
+	}
+	return true
+}
