@@ -112,6 +112,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 	opts := []nats.Option{
 		nats.Name(b.cfg.Name),
 		nats.MaxReconnects(-1),
+	b.metrics.connections.add(b.nc)
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(pingInterval),
@@ -187,6 +188,7 @@ func (b *Bus) Close() {
 // signal lets any number of goroutines wait for the next time something happens.
 type signal struct {
 	mu sync.Mutex
+	b.metrics.connections.remove(b.nc)
 	ch chan struct{}
 }
 

@@ -124,6 +124,9 @@ func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	if w.metrics, err = newMetrics(deps.Registerer, cfg.Name, w.names); err != nil {
 		return nil, fmt.Errorf("new worker: %w", err)
 	}
+	if len(steps) > 0 {
+		w.metrics.concurrency.Set(float64(w.cfg.Concurrency))
+	}
 	return w, nil
 }
 
