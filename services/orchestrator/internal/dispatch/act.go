@@ -100,6 +100,7 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 	if err != nil {
 		return err
 	}
+	d.metrics.observe([]*work{w})
 	if err := d.after(ctx, []*work{w}, nil); err != nil {
 		return err
 	}

@@ -92,7 +92,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize)}, nil
+	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize)}
+	d.metrics.prepare(deps.Definitions, cfg.Admission)
+	return d, nil
 }
 
 // limited runs f within the time that a batch may take. A database that has fallen silent must not hold a handler for ever.
@@ -152,6 +154,7 @@ func (w *work) apply(e engine.Event, now time.Time) error {
 	w.effects.Dispatch = effects.Dispatch
 	w.effects.Facts = append(w.effects.Facts, effects.Facts...)
 	w.effects.PurgeStages = append(w.effects.PurgeStages, effects.PurgeStages...)
+	w.effects.Stages = append(w.effects.Stages, effects.Stages...)
 	w.effects.Finished = effects.Finished
 	return nil
 }
@@ -173,7 +176,6 @@ func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[strin
 		if w.change == nil {
 			continue
 		}
-		d.metrics.observe(w)
 		if w.row.Waiting() {
 			d.deps.Wake(w.row.DueAt)
 		}
@@ -235,8 +237,9 @@ func (d *Dispatcher) forgetUsers(ctx context.Context, works []*work) {
 	}
 }
 
-// remember keeps rows that were just written, because their next results are on the way.
+// remember counts what was just committed, and keeps the rows, because their next results are on the way.
 func (d *Dispatcher) remember(works []*work) {
+	d.metrics.observe(works)
 	for _, w := range works {
 		if w.row.InFlight() {
 			d.cache.put(w.row)

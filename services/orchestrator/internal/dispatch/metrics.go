@@ -1,19 +1,79 @@
 package dispatch
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/scrape"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
+const (
+	// maxReasons bounds the reasons of errors shown of one step: foreign workers may send any word.
+	maxReasons = 16
+	// maxPlans bounds the plans shown.
+	maxPlans = 64
+)
+
+// metrics are what a Dispatcher counts. The children of what happens with every step are looked up once per definition, not
+// with every step.
 type metrics struct {
 	created, finished, steps *prometheus.CounterVec
 	sentAgain                prometheus.Counter
 	stale, conflicts         prometheus.Counter
 	unknown, factsLost       prometheus.Counter
 	batchSize, commitTime    prometheus.Histogram
-	duration                 *prometheus.HistogramVec
+	duration, waiting        *prometheus.HistogramVec
+	stageTime, stepTime      *prometheus.HistogramVec
+	attempts                 *prometheus.HistogramVec
+	limit                    *prometheus.GaugeVec
+
+	plans *scrape.Bound
+	// processes holds a *processMetrics by *process.Process. Definitions are few and never change.
+	processes sync.Map
+
+	mu sync.Mutex
+	// kinds holds what is ready for a type and plan, and reasons the reasons of each step of a type, whatever the definition.
+	kinds   map[kind]*kindMetrics
+	reasons map[string]*scrape.Bound
+}
+
+type kind struct {
+	operation event.OperationType
+	plan      string
+}
+
+type kindMetrics struct {
+	created   prometheus.Counter
+	finished  map[event.OperationState]prometheus.Counter
+	durations map[event.OperationState]prometheus.Observer
+}
+
+type processMetrics struct {
+	waiting prometheus.Observer
+	stages  []stageMetrics
+}
+
+type stageMetrics struct {
+	duration prometheus.Observer
+	steps    []*stepMetrics
+}
+
+type stepMetrics struct {
+	// plain are the counters without a reason, and failures those with one by failure.
+	plain              map[event.Outcome]prometheus.Counter
+	failures           sync.Map
+	reasons            *scrape.Bound
+	duration, attempts prometheus.Observer
+}
+
+type failure struct {
+	outcome event.Outcome
+	reason  string
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -24,10 +84,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Namespace: "keb", Name: name, Help: help}, labels)
 	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "keb", Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	// A step may take milliseconds or half a day.
+	wide := prometheus.ExponentialBuckets(0.01, 4, 12)
 	return &metrics{
-		created:   vector("operations_created_total", "Operations taken in.", "type", "plan"),
-		finished:  vector("operations_finished_total", "Operations that have ended.", "type", "plan", "state"),
-		steps:     vector("steps_finished_total", "Executions of steps that have ended, by outcome.", "type", "step", "outcome"),
+		created:  vector("operations_created_total", "Operations taken in.", "type", "plan"),
+		finished: vector("operations_finished_total", "Operations that have ended.", "type", "plan", "state"),
+		steps: vector("steps_finished_total", "Executions of steps that have ended, by outcome and reason of the error.",
+			"type", "step", "worker", "outcome", "reason"),
 		sentAgain: counter("commands_sent_again_total", "Commands sent again because nobody had answered them."),
 		stale:     counter("results_stale_total", "Results that belonged to an older command and changed nothing."),
 		conflicts: counter("write_conflicts_total", "States that another orchestrator had changed first."),
@@ -41,28 +107,158 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Namespace: "keb", Name: "fold_commit_seconds", Help: "Time to write and commit a batch of results.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}),
-		duration: f.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "keb", Name: "operation_duration_seconds", Help: "Time from the start of an operation to its end.",
-			Buckets: prometheus.ExponentialBuckets(1, 3, 11),
-		}, []string{"type", "plan", "state"}),
+		duration: histogram("operation_duration_seconds", "Time from the start of an operation to its end.",
+			prometheus.ExponentialBuckets(1, 3, 11), "type", "plan", "state"),
+		waiting: histogram("operation_waiting_seconds", "Time from the arrival of an operation to its start.", wide, "type"),
+		stageTime: histogram("stage_duration_seconds", "Time from the start of a stage to its end, with its repetitions.",
+			wide, "type", "stage"),
+		stepTime: histogram("step_duration_seconds", "Time from the first try of a step to its end, with all attempts and waits.",
+			wide, "type", "step", "worker"),
+		attempts: histogram("step_attempts", "Attempts that a step took until it ended.",
+			[]float64{1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000}, "type", "step"),
+		limit: f.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "keb", Name: "admission_limit", Help: "The most operations in progress; types without a limit are absent.",
+		}, []string{"type"}),
+		plans: scrape.NewBound(maxPlans), kinds: map[kind]*kindMetrics{}, reasons: map[string]*scrape.Bound{},
 	}
 }
 
-// observe counts what has happened to an operation.
-func (m *metrics) observe(w *work) {
-	op := &w.row.Operation
-	for i := range w.change.History {
-		e := &w.change.History[i]
-		if e.Kind == engine.KindStep {
-			m.steps.WithLabelValues(string(op.Type), w.process.Stages[e.Stage].Steps[e.Step].Name, string(e.Outcome)).Inc()
+// prepare makes the series of new operations ready, so that their rates are right from the first event on.
+func (m *metrics) prepare(definitions Definitions, admission map[event.OperationType]int) {
+	for t, n := range admission {
+		m.limit.WithLabelValues(string(t)).Set(float64(n))
+	}
+	for _, t := range event.OperationTypes() {
+		if p := definitions.Current(t); p != nil {
+			m.of(p)
 		}
+	}
+}
+
+// of is what is ready for a definition.
+func (m *metrics) of(p *process.Process) *processMetrics {
+	if found, ok := m.processes.Load(p); ok {
+		return found.(*processMetrics)
+	}
+	t := string(p.Operation)
+	ready := &processMetrics{waiting: m.waiting.WithLabelValues(t), stages: make([]stageMetrics, len(p.Stages))}
+	for i := range p.Stages {
+		stage := &p.Stages[i]
+		ready.stages[i] = stageMetrics{duration: m.stageTime.WithLabelValues(t, stage.Name), steps: make([]*stepMetrics, len(stage.Steps))}
+		for j := range stage.Steps {
+			ready.stages[i].steps[j] = m.step(t, &stage.Steps[j])
+		}
+	}
+	found, _ := m.processes.LoadOrStore(p, ready)
+	return found.(*processMetrics)
+}
+
+func (m *metrics) step(t string, s *process.Step) *stepMetrics {
+	ready := &stepMetrics{plain: map[event.Outcome]prometheus.Counter{}, reasons: m.reasonsOf(t + "/" + s.Name)}
+	outcomes := []event.Outcome{event.OutcomeSucceeded, event.OutcomeSkipped}
+	if !s.BuiltIn() {
+		ready.duration = m.stepTime.WithLabelValues(t, s.Name, s.Worker)
+		ready.attempts = m.attempts.WithLabelValues(t, s.Name)
+		outcomes = append(outcomes, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeNotCompleted, event.OutcomeStageLost)
+	}
+	for _, o := range outcomes {
+		ready.plain[o] = m.steps.WithLabelValues(t, s.Name, s.Worker, string(o), "")
+	}
+	return ready
+}
+
+func (m *metrics) reasonsOf(step string) *scrape.Bound {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.reasons[step]
+	if b == nil {
+		b = scrape.NewBound(maxReasons)
+		m.reasons[step] = b
+	}
+	return b
+}
+
+// kind is what is ready for operations of a type and plan, with all the states in which they may end.
+func (m *metrics) kind(op *event.Operation) *kindMetrics {
+	k := kind{operation: op.Type, plan: m.plans.Value(op.Plan.Name)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ready := m.kinds[k]
+	if ready == nil {
+		ready = &kindMetrics{
+			created:  m.created.WithLabelValues(string(k.operation), k.plan),
+			finished: map[event.OperationState]prometheus.Counter{}, durations: map[event.OperationState]prometheus.Observer{},
+		}
+		for _, state := range []event.OperationState{event.Succeeded, event.Failed, event.Cancelled} {
+			ready.finished[state] = m.finished.WithLabelValues(string(k.operation), k.plan, string(state))
+			ready.durations[state] = m.duration.WithLabelValues(string(k.operation), k.plan, string(state))
+		}
+		m.kinds[k] = ready
+	}
+	return ready
+}
+
+// observe counts what has happened to operations. It is called once for each change, after its commit.
+func (m *metrics) observe(works []*work) {
+	for _, w := range works {
+		if w.change != nil {
+			m.observeOne(w)
+		}
+	}
+}
+
+func (m *metrics) observeOne(w *work) {
+	ready := m.of(w.process)
+	for i := range w.change.History {
+		switch e := &w.change.History[i]; {
+		case e.Kind == engine.KindStep:
+			ready.stages[e.Stage].steps[e.Step].observe(m, w, e)
+		case e.Kind == engine.KindStarted && e.Cursor == 1: // not when an operator repeats it
+			ready.waiting.Observe(e.StartedAt.Sub(w.row.CreatedAt).Seconds())
+		}
+	}
+	for _, s := range w.effects.Stages {
+		ready.stages[s.Stage].duration.Observe(s.Took.Seconds())
 	}
 	if w.effects.Dispatch && w.row.Dispatch > 1 {
 		m.sentAgain.Inc()
 	}
 	if w.effects.Finished {
-		labels := []string{string(op.Type), op.Plan.Name, string(w.row.Status)}
-		m.finished.WithLabelValues(labels...).Inc()
-		m.duration.WithLabelValues(labels...).Observe(w.row.FinishedAt.Sub(w.row.StartedAt).Seconds())
+		k, state := m.kind(&w.row.Operation), w.row.Status
+		k.finished[state].Inc()
+		if !w.row.StartedAt.IsZero() { // else it was cancelled before its turn
+			k.durations[state].Observe(w.row.FinishedAt.Sub(w.row.StartedAt).Seconds())
+		}
 	}
+}
+
+func (s *stepMetrics) observe(m *metrics, w *work, e *engine.Entry) {
+	s.counter(m, w, e).Inc()
+	switch {
+	case e.Took == 0 && e.StepAttempt == 0: // nobody has tried it
+	case s.duration == nil || e.Outcome == event.OutcomeRetry || e.Outcome == event.OutcomeStageLost:
+	default:
+		s.duration.Observe(e.Took.Seconds())
+		s.attempts.Observe(float64(e.StepAttempt))
+	}
+}
+
+func (s *stepMetrics) counter(m *metrics, w *work, e *engine.Entry) prometheus.Counter {
+	reason := ""
+	if e.Error != nil {
+		reason = s.reasons.Value(e.Error.Reason)
+	}
+	if reason == "" {
+		if c := s.plain[e.Outcome]; c != nil {
+			return c
+		}
+	}
+	key := failure{outcome: e.Outcome, reason: reason}
+	if c, ok := s.failures.Load(key); ok {
+		return c.(prometheus.Counter)
+	}
+	step := &w.process.Stages[e.Stage].Steps[e.Step]
+	c := m.steps.WithLabelValues(string(w.process.Operation), step.Name, step.Worker, string(e.Outcome), reason)
+	s.failures.Store(key, c)
+	return c
 }

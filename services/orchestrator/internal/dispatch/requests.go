@@ -167,6 +167,9 @@ func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
 		return fmt.Errorf("take in requests: %w", err)
 	}
 	d.remember(in.works)
+	for _, w := range in.news {
+		d.metrics.kind(&w.row.Operation).created.Inc()
+	}
 	if err := d.after(ctx, in.works, nil); err != nil {
 		return err
 	}
@@ -174,9 +177,6 @@ func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
 		if err := d.Admit(ctx); err != nil {
 			d.log.Warn("pending operations not admitted", "err", err)
 		}
-	}
-	for _, w := range in.news {
-		d.metrics.created.WithLabelValues(string(w.row.Operation.Type), w.row.Operation.Plan.Name).Inc()
 	}
 	for i := range orders {
 		if err := orders[i].delivery.Ack(); err != nil {
