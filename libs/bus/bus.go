@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/event"
 )
 
 // DefaultTimeout is how long a publish or a question waits when Config names no timeout.
@@ -28,8 +31,12 @@ type Config struct {
 	URL string
 	// Name shows in the server's list of connections.
 	Name string
-	// User and Password are optional. The password is never printed.
+	// User and Password are optional. The password is never printed. With a user, answers come to subjects below
+	// event.InboxPrefix(User), so that the server can keep others from listening there.
 	User, Password string
+	// Guest makes no stream, consumer or bucket: it waits until another connection, the orchestrator's, has made them. A user
+	// with the rights of event.Users needs it, except the orchestrator.
+	Guest bool
 	// Timeout bounds the wait for the acknowledgements of one Publish, and for the answer of one Ask whose context
 	// has no earlier deadline. 0 means DefaultTimeout.
 	Timeout time.Duration
@@ -105,6 +112,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 		}
 		b.pub.failAll(nats.ErrDisconnected)
 	})
+	b.metrics.connections.add(b.nc)
 	return b, nil
 }
 
@@ -112,7 +120,6 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 	opts := []nats.Option{
 		nats.Name(b.cfg.Name),
 		nats.MaxReconnects(-1),
-	b.metrics.connections.add(b.nc)
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(pingInterval),
@@ -132,6 +139,9 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 	}
 	if b.cfg.User != "" {
 		opts = append(opts, nats.UserInfo(b.cfg.User, b.cfg.Password))
+		if !strings.ContainsAny(b.cfg.User, " \t\r\n*>") && !strings.HasSuffix(b.cfg.User, ".") {
+			opts = append(opts, nats.CustomInboxPrefix(event.InboxPrefix(b.cfg.User)))
+		}
 	}
 	if inProcess != nil {
 		opts = append(opts, nats.InProcessServer(inProcess))
@@ -178,6 +188,7 @@ func (b *Bus) JetStream() jetstream.JetStream { return b.js }
 // Close drains the connection: what was published is sent, and subscriptions end. It waits until that is done, and
 // is safe to call more than once.
 func (b *Bus) Close() {
+	b.metrics.connections.remove(b.nc)
 	if err := b.nc.Drain(); err != nil {
 		b.nc.Close()
 	}
@@ -188,7 +199,6 @@ func (b *Bus) Close() {
 // signal lets any number of goroutines wait for the next time something happens.
 type signal struct {
 	mu sync.Mutex
-	b.metrics.connections.remove(b.nc)
 	ch chan struct{}
 }
 

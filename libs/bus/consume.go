@@ -81,7 +81,7 @@ type arrival struct {
 
 // Consume hands the messages of a consumer to handle, in natural batches: as soon as there is one message, with
 // whatever else has arrived, so that a lone message never waits. The handler answers each delivery. Streams and
-// consumers are made where they are missing, now and whenever they vanish. A message that is not a CloudEvent goes to
+// consumers are made where they are missing, now and whenever they vanish; a guest waits for them. A message that is not a CloudEvent goes to
 // the dead letters by itself and does not reach the handler.
 //
 // Consume blocks until ctx ends, waits for running handlers, whose context has ended by then, gives back what no handler

@@ -130,6 +130,10 @@ func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []
 			}
 			return
 		}
+		if missing && b.cfg.Guest {
+			pause(ctx, guestWait)
+			continue
+		}
 		if missing {
 			b.log.Warn("a stream is missing and is created", "subject", out[todo[0]].Subject)
 			if err := b.EnsureStreams(ctx); err != nil {

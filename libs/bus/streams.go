@@ -15,7 +15,11 @@ import (
 
 // EnsureStreams creates the streams of the contract and the stage bucket where they are missing, and brings what
 // differs in line with the contract. What an operator has set besides (replicas, placement, limits) stays.
+// It is not for a guest.
 func (b *Bus) EnsureStreams(ctx context.Context) error {
+	if b.cfg.Guest {
+		return errors.New("ensure streams: this connection is a guest, and may make none")
+	}
 	settled := false
 	for _, spec := range event.Streams() {
 		if err := b.ensureStream(ctx, spec, &settled); err != nil {
@@ -63,8 +67,13 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 // stream first and removes its files later; a new one made in between loses its files and never answers.
 const settleTime = time.Second
 
-func settle(ctx context.Context) error {
-	timer := time.NewTimer(settleTime)
+// guestWait is the pause before a guest looks again for what somebody else has to make.
+const guestWait = 100 * time.Millisecond
+
+func settle(ctx context.Context) error { return pause(ctx, settleTime) }
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -107,6 +116,19 @@ func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
 	return !same
 }
 
+// AwaitStageBucket opens the bucket of the stage memory, and waits for it until ctx ends when it is missing. It makes nothing.
+func AwaitStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+	for {
+		kv, err := js.KeyValue(ctx, event.StageBucket)
+		if err == nil {
+			return kv, nil
+		}
+		if !errors.Is(err, jetstream.ErrBucketNotFound) || pause(ctx, guestWait) != nil {
+			return nil, fmt.Errorf("open bucket %s: %w", event.StageBucket, err)
+		}
+	}
+}
+
 // EnsureStageBucket opens the bucket of the stage memory and creates it if it is missing.
 func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
 	return ensureStageBucket(ctx, js, 0)
@@ -138,6 +160,13 @@ func (b *Bus) EnsureConsumer(ctx context.Context, spec event.ConsumerSpec) error
 }
 
 func (b *Bus) ensureConsumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.Consumer, error) {
+	if b.cfg.Guest {
+		c, err := b.js.Consumer(ctx, string(spec.Stream), spec.Name)
+		if err != nil {
+			return nil, fmt.Errorf("look for consumer %s of stream %s: %w", spec.Name, spec.Stream, err)
+		}
+		return c, nil
+	}
 	c, err := b.consumer(ctx, spec)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := b.EnsureStreams(ctx); err != nil {

@@ -6,10 +6,12 @@ package stagemem
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,8 +28,23 @@ var (
 	ErrLost = errors.New("the stage memory is lost")
 )
 
+// subjects is what the subjects of the bucket's keys begin with.
+const subjects = "$KV." + event.StageBucket + "."
+
+// The server's status after the last answer to a list, and in place of answers when there are none.
+const (
+	statusEnd  = "204"
+	statusNone = "404"
+)
+
+// listTimeout bounds one list when ctx does not.
+const listTimeout = 5 * time.Second
+
 // marker is the key that says that a scope was used. No encoded key looks like it.
 const marker = "="
+
+// guestPatience is how long a guest waits for the bucket: the orchestrator makes it anew as soon as it sees the server again.
+const guestPatience = 10 * time.Second
 
 // maxKnown bounds the scopes that a Memory remembers to have a marker.
 const maxKnown = 10_000
@@ -43,6 +60,7 @@ type Scope struct {
 type Memory struct {
 	js   jetstream.JetStream
 	keys *seal.Keyring
+	open func(context.Context, jetstream.JetStream) (jetstream.KeyValue, error)
 
 	mu sync.Mutex
 	kv jetstream.KeyValue // nil until first used, and again after the bucket was lost
@@ -53,7 +71,19 @@ type Memory struct {
 
 // New makes a Memory. The bucket is opened, or created, when it is first used.
 func New(js jetstream.JetStream, keys *seal.Keyring) *Memory {
-	return &Memory{js: js, keys: keys, known: make(map[string]struct{})}
+	return &Memory{js: js, keys: keys, open: bus.EnsureStageBucket, known: make(map[string]struct{})}
+}
+
+// NewGuest makes a Memory that never creates the bucket: it waits for it, within the deadline of each call and for at most
+// ten seconds. It is for a user of the bus that has no right to create one.
+func NewGuest(js jetstream.JetStream, keys *seal.Keyring) *Memory {
+	m := New(js, keys)
+	m.open = func(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+		ctx, cancel := context.WithTimeout(ctx, guestPatience)
+		defer cancel()
+		return bus.AwaitStageBucket(ctx, js)
+	}
+	return m
 }
 
 // Put stores a value, and replaces what is there. The key may be any text but empty; the value is sealed for this
@@ -127,8 +157,8 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 		return nil, fmt.Errorf("list stage memory: %w", err)
 	}
 	var values map[string][]byte
-	err = m.do(ctx, func(kv jetstream.KeyValue) (err error) {
-		values, err = m.list(ctx, kv, scope, prefix)
+	err = m.do(ctx, func(jetstream.KeyValue) (err error) {
+		values, err = m.list(ctx, scope, prefix)
 		return err
 	})
 	if err != nil {
@@ -137,38 +167,57 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 	return values, nil
 }
 
-func (m *Memory) list(ctx context.Context, kv jetstream.KeyValue, scope, prefix string) (map[string][]byte, error) {
-	w, err := kv.Watch(ctx, scope+"*", jetstream.IgnoreDeletes())
+// list asks for the last message of each subject of the scope in one request. A watch would need a consumer, and the right to make
+// one.
+func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]byte, error) {
+	request, err := json.Marshal(struct {
+		LastOf []string `json:"multi_last"`
+	}{[]string{subjects + scope + "*"}})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = w.Stop() }() // the consumer behind it is ephemeral and goes by itself
+	nc := m.js.Conn()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
+	if err := nc.PublishRequest("$JS.API.DIRECT.GET.KV_"+event.StageBucket, inbox, request); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	values := make(map[string][]byte)
 	for {
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok:
-				return nil, errors.New("the watch ended early")
-			case e == nil: // all that was there has come
-				return values, nil
-			}
-			token := strings.TrimPrefix(e.Key(), scope)
-			if token == marker {
-				continue
-			}
-			key, err := decode(token)
-			if err != nil {
-				return nil, err
-			}
-			if !strings.HasPrefix(key, prefix) {
-				continue
-			}
-			if values[key], err = m.keys.Open(string(e.Value()), []byte(e.Key())); err != nil {
-				return nil, fmt.Errorf("%q: %w", key, err)
-			}
+		answer, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		switch status := answer.Header.Get("Status"); {
+		case status == statusEnd, status == statusNone:
+			return values, nil
+		case status != "":
+			return nil, fmt.Errorf("the server answers %s %s", status, answer.Header.Get("Description"))
+		case answer.Header.Get(jetstream.SubjectHeader) == "":
+			return nil, errors.New("the server answers with a message that has no subject")
+		case answer.Header.Get("KV-Operation") != "":
+			continue // deleted
+		}
+		full := strings.TrimPrefix(answer.Header.Get(jetstream.SubjectHeader), subjects)
+		token := strings.TrimPrefix(full, scope)
+		if token == marker {
+			continue
+		}
+		key, err := decode(token)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		if values[key], err = m.keys.Open(string(answer.Data), []byte(full)); err != nil {
+			return nil, fmt.Errorf("%q: %w", key, err)
 		}
 	}
 }
@@ -210,7 +259,7 @@ func (m *Memory) Purge(ctx context.Context, operationID, stage string) error {
 		return nil
 	}
 	if err == nil {
-		err = s.Purge(ctx, jetstream.WithPurgeSubject("$KV."+event.StageBucket+"."+prefix+">"))
+		err = s.Purge(ctx, jetstream.WithPurgeSubject(subjects+prefix+">"))
 	}
 	if err != nil && !isMissing(err) {
 		return fmt.Errorf("purge stage memory of operation %s: %w", operationID, err)
@@ -247,7 +296,7 @@ func (m *Memory) bucket(ctx context.Context) (kv jetstream.KeyValue, fresh bool,
 		return kv, false, nil
 	}
 	// Not under the lock: this asks the server. Two at the same time do no harm.
-	if kv, err = bus.EnsureStageBucket(ctx, m.js); err != nil {
+	if kv, err = m.open(ctx, m.js); err != nil {
 		return nil, false, err
 	}
 	m.mu.Lock()
@@ -287,7 +336,6 @@ func (m *Memory) forget(prefix string) {
 
 // isMissing tells that the bucket is not there.
 func isMissing(err error) bool {
-	// nats.ErrStreamNotFound comes from a watch, which the client still makes with its older API.
 	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
-		errors.Is(err, nats.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
 }

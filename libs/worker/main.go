@@ -146,7 +146,7 @@ func runMain(
 func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *environment, cfg Config, steps []Step) error {
 	log := deps.Log
 	b, err := bus.Connect(ctx, bus.Config{
-		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword,
+		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword, Guest: true,
 	}, bus.Deps{Log: log, Registerer: deps.Registerer})
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *env
 	defer b.Close()
 	deps.Bus = b
 	if env.keys != nil {
-		deps.StageMemory = stagemem.New(b.JetStream(), env.keys)
+		deps.StageMemory = stagemem.NewGuest(b.JetStream(), env.keys)
 	}
 	w, err := New(cfg, deps, steps...)
 	if err != nil {

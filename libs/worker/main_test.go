@@ -117,7 +117,7 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if err := b.EnsureStreams(t.Context()); err != nil {
+	if err := b.EnsureAll(t.Context(), []event.ConsumerSpec{event.CommandsConsumer("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := bus.New(event.TypeStepExecute, "1/1", event.SourceOrchestrator, "1", time.Now(), event.StepExecute{

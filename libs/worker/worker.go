@@ -44,8 +44,8 @@ type Config struct {
 func (c Config) Validate() error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if !workerNames.MatchString(c.Name) {
-		bad("worker name %q: use lower-case letters, digits and \"-\", at most 32 of them", c.Name)
+	if err := CheckName(c.Name); err != nil {
+		problems = append(problems, err)
 	}
 	if c.Concurrency < 0 || c.Concurrency > 10_000 {
 		bad("concurrency %d: use 1 to 10000, or 0 for %d", c.Concurrency, DefaultConcurrency)
@@ -128,6 +128,14 @@ func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 		w.metrics.concurrency.Set(float64(w.cfg.Concurrency))
 	}
 	return w, nil
+}
+
+// CheckName reports what is wrong with the name of a worker.
+func CheckName(name string) error {
+	if !workerNames.MatchString(name) {
+		return fmt.Errorf("worker name %q: use lower-case letters, digits and \"-\", at most 32 of them", name)
+	}
+	return nil
 }
 
 func check(cfg Config, steps []Step) error {

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -19,11 +21,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
@@ -72,6 +76,13 @@ type Config struct {
 	// MaintenancePolicy is a JSON file that says when runtimes may be upgraded (docs/operator.md); empty leaves it to the
 	// maintenance windows of their shoots.
 	MaintenancePolicy string `env:"KEB_MAINTENANCE_POLICY"`
+	// Access says who may use the operator API and the console. Zero asks nobody.
+	Access access.Config
+	// PublicURL is the address of the operator API as browsers reach it. The login by OIDC needs it, and https makes cookies
+	// that are sent over TLS only.
+	PublicURL string `env:"KEB_OPERATOR_PUBLIC_URL"`
+	// KeepActions is how long it is known who asked for what; zero means 90 days.
+	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP"`
 }
 
 func (c Config) withDefaults() Config {
@@ -90,6 +101,10 @@ func (c Config) withDefaults() Config {
 	if c.OrchestrationsEvery == 0 {
 		c.OrchestrationsEvery = time.Second
 	}
+	if c.KeepActions == 0 {
+		c.KeepActions = 90 * 24 * time.Hour
+	}
+	c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	return c
 }
 
@@ -114,6 +129,7 @@ func (c Config) Validate() error {
 	if err := CheckMaintenancePolicy(c.MaintenancePolicy); err != nil {
 		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}
+	problems = append(problems, c.validateAccess()...)
 	for t, n := range c.Admission {
 		if n < 0 {
 			problems = append(problems, fmt.Errorf("KEB_ADMISSION: %s:%d: must not be negative", t, n))
@@ -123,6 +139,22 @@ func (c Config) Validate() error {
 		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
+}
+
+func (c Config) validateAccess() []error {
+	var problems []error
+	if err := c.Access.Validate(); err != nil {
+		problems = append(problems, err)
+	}
+	if c.KeepActions < 0 {
+		problems = append(problems, fmt.Errorf("KEB_ACTIONS_KEEP: %s: must not be negative", c.KeepActions))
+	}
+	u, err := url.Parse(c.PublicURL)
+	if c.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" ||
+		u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
+		problems = append(problems, errors.New("KEB_OPERATOR_PUBLIC_URL: must be a URL without a path, such as https://keb.example.org"))
+	}
+	return problems
 }
 
 func (c Config) load() (process.Set, error) {
@@ -189,6 +221,7 @@ type Orchestrator struct {
 	api      *operatorapi.API
 	console  *console.Console
 	health   *service.Health
+	gate     *gate
 }
 
 // Migrate brings the database up to date. Several processes may call it at once.
@@ -245,6 +278,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.gate, err = newGate(o.cfg, o.deps, store.NewActions(commit, read)); err != nil {
+		return err
+	}
 	orchestrations, err := o.openFleet(ctx, read)
 	if err != nil {
 		return err
@@ -252,7 +288,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
+		Actions: o.gate.actions,
 	})
+	o.gate.guard.OnRefusal(o.api.Refused)
 	if o.console, err = console.New(); err != nil {
 		return err
 	}
@@ -330,7 +368,8 @@ func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.D
 // Handler serves the operator API, the console, /healthz, /readyz and /metrics.
 func (o *Orchestrator) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", limited(o.api.Handler(), o.cfg.BatchTimeout))
+	mux.Handle("/", o.gate.guard.Protect(limited(o.api.Handler(), o.cfg.BatchTimeout)))
+	o.gate.login.Register(mux)
 	mux.Handle("GET /{$}", http.RedirectHandler(console.Root, http.StatusSeeOther))
 	mux.Handle("GET "+console.Root, o.console.Handler())
 	mux.Handle("/healthz", o.health.Handler())
@@ -338,7 +377,7 @@ func (o *Orchestrator) Handler() http.Handler {
 	if o.deps.Gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(o.deps.Gatherer, promhttp.HandlerOpts{}))
 	}
-	return mux
+	return o.gate.origins.Handler(mux)
 }
 
 // limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it.
@@ -363,10 +402,8 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 }
 
 func (o *Orchestrator) run(ctx context.Context) error {
-	for _, worker := range o.set.Workers() {
-		if err := o.deps.Bus.EnsureConsumer(ctx, event.CommandsConsumer(worker)); err != nil {
-			return fmt.Errorf("prepare the commands of worker %s: %w", worker, err)
-		}
+	if err := o.deps.Bus.EnsureAll(ctx, o.consumers()); err != nil {
+		return fmt.Errorf("prepare the bus: %w", err)
 	}
 	stop, err := o.deps.Bus.Answer(event.AskOperations, "orchestrator", o.api.Answer)
 	if err != nil {
@@ -395,11 +432,34 @@ func (o *Orchestrator) run(ctx context.Context) error {
 			o.report("requests", o.dispatch.Requests(ctx, batch))
 		})
 	})
+	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
 	group.Add("workers", o.workers.Run)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.fleet.Run)
+	group.Add("actions", o.gate.forget)
 	return group.Run(ctx)
+}
+
+// maxVisitors bounds the consumers that are made for workers only because they said that they are there.
+const maxVisitors = 100
+
+// consumers are those of all services: the others have no right to make one. Besides the workers that the processes name now
+// there are those that operations of older definitions still wait for, and those whose overlay is yet to come.
+func (o *Orchestrator) consumers() []event.ConsumerSpec {
+	specs := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker)}
+	named := o.set.Workers()
+	for _, name := range named {
+		specs = append(specs, event.CommandsConsumer(name))
+	}
+	visitors := 0
+	for _, w := range o.workers.Workers() {
+		if visitors < maxVisitors && len(w.Steps) > 0 && !slices.Contains(named, w.Name) && worker.CheckName(w.Name) == nil {
+			specs = append(specs, event.CommandsConsumer(w.Name))
+			visitors++
+		}
+	}
+	return specs
 }
 
 func (o *Orchestrator) report(what string, err error) {

@@ -72,7 +72,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	if err := broker.Migrate(ctx, db); err != nil {
 		return err
 	}
-	b, err := bus.Connect(ctx, bus.Config{URL: cfg.NATSURL, Name: "keb-broker", User: cfg.NATSUser, Password: cfg.NATSPassword},
+	b, err := bus.Connect(ctx, bus.Config{URL: cfg.NATSURL, Name: "keb-broker", User: cfg.NATSUser, Password: cfg.NATSPassword, Guest: true},
 		bus.Deps{Log: log, Registerer: registry})
 	if err != nil {
 		return err
