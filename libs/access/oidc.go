@@ -221,4 +221,3 @@ func (c Config) scopes() []string {
 	}
 	return scopes
 }
-

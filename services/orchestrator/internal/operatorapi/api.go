@@ -68,28 +68,41 @@ type Deps struct {
 	// Orchestrations keeps orchestrations; Wake is called when there is something to do for them.
 	Orchestrations Orchestrations
 	Wake           func()
-	Now            func() time.Time
-	Log            *slog.Logger
+	// Actions keeps who has asked for what.
+	Actions Actions
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // API serves operators.
-type API struct{ deps Deps }
+type API struct {
+	deps Deps
+	mux  *http.ServeMux
+	// actions names the actions by the patterns of their routes.
+	actions map[string]string
+}
 
 // New returns an API.
-func New(deps Deps) *API { return &API{deps: deps} }
+func New(deps Deps) *API {
+	a := &API{deps: deps, mux: http.NewServeMux(), actions: map[string]string{}}
+	a.routes(a.mux)
+	return a
+}
 
-// Handler serves the routes of the API.
-func (a *API) Handler() http.Handler {
-	mux := http.NewServeMux()
+// Handler serves the routes of the API. Whoever may not use them has been turned away before.
+func (a *API) Handler() http.Handler { return a.mux }
+
+func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /operations", a.list)
 	mux.HandleFunc("GET /operations/{id}", a.get)
-	mux.HandleFunc("POST /operations/{id}/cancel", a.cancel)
-	mux.HandleFunc("POST /operations/{id}/retry", a.retry)
-	mux.HandleFunc("POST /operations/{id}/skip", a.skip)
+	a.acts(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
+	a.acts(mux, "POST /operations/{id}/retry", "retry", a.retry)
+	a.acts(mux, "POST /operations/{id}/skip", "skip", a.skip)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
+	mux.HandleFunc("GET /me", a.me)
+	mux.HandleFunc("GET /actions", a.listActions)
 	a.orchestrationRoutes(mux)
-	return mux
 }
 
 // page is a list as every list of this system looks.
@@ -221,7 +234,7 @@ func (a *API) skip(w http.ResponseWriter, r *http.Request) {
 
 // act carries out an action. The body is optional: {"by": who asks, "step": the step to skip}.
 func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step string) (engine.Event, error)) {
-	body := struct{ By, Step string }{By: "an operator"}
+	var body struct{ By, Step string }
 	if r.ContentLength != 0 {
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		decoder.DisallowUnknownFields()
@@ -230,6 +243,8 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 			return
 		}
 	}
+	body.By = by(r.Context(), body.By)
+	note(r.Context(), func(a *store.Action) { a.Detail = body.Step })
 	e, err := decide(body.By, body.Step)
 	if err != nil {
 		a.fail(w, http.StatusBadRequest, err)

@@ -86,14 +86,14 @@ func viewMember(o *orchestration.Orchestration, m *orchestration.Member) memberV
 }
 
 func (a *API) orchestrationRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("POST /upgrade/kyma", a.upgrade(event.UpgradeKyma))
-	mux.HandleFunc("POST /upgrade/cluster", a.upgrade(event.UpgradeCluster))
+	a.acts(mux, "POST /upgrade/kyma", "upgrade_kyma", a.upgrade(event.UpgradeKyma))
+	a.acts(mux, "POST /upgrade/cluster", "upgrade_cluster", a.upgrade(event.UpgradeCluster))
 	mux.HandleFunc("GET /orchestrations", a.listOrchestrations)
 	mux.HandleFunc("GET /orchestrations/{id}", a.getOrchestration)
 	mux.HandleFunc("GET /orchestrations/{id}/operations", a.listMembers)
 	mux.HandleFunc("GET /orchestrations/{id}/operations/{operation}", a.getMember)
-	mux.HandleFunc("PUT /orchestrations/{id}/cancel", a.cancelOrchestration)
-	mux.HandleFunc("POST /orchestrations/{id}/retry", a.retryOrchestration)
+	a.acts(mux, "PUT /orchestrations/{id}/cancel", "cancel_orchestration", a.cancelOrchestration)
+	a.acts(mux, "POST /orchestrations/{id}/retry", "retry_orchestration", a.retryOrchestration)
 	mux.HandleFunc("GET /events", a.events)
 }
 
@@ -114,7 +114,8 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 			a.broken(w, err)
 			return
 		}
-		a.deps.Log.Info("orchestration created", "orchestration_id", o.ID, "type", string(t))
+		note(r.Context(), func(a *store.Action) { a.Target = o.ID })
+		a.deps.Log.Info("orchestration created", "orchestration_id", o.ID, "type", string(t), "by", caller(r.Context()).Name)
 		a.deps.Wake()
 		a.write(w, http.StatusAccepted, map[string]string{"orchestrationID": o.ID})
 	}
@@ -266,7 +267,7 @@ func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, err)
 		return
 	}
-	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID)
+	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
 	a.deps.Wake()
 	a.write(w, http.StatusOK, map[string]string{"orchestrationID": o.ID})
 }
@@ -318,7 +319,7 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 	if len(retries.New) == 0 {
 		view.Msg = "there is no failed operation to retry"
 	} else {
-		a.deps.Log.Info("orchestration retried", "orchestration_id", o.ID, "operations", len(retries.New))
+		a.deps.Log.Info("orchestration retried", "orchestration_id", o.ID, "operations", len(retries.New), "by", caller(r.Context()).Name)
 		a.deps.Wake()
 	}
 	a.write(w, http.StatusAccepted, view)

@@ -1,0 +1,182 @@
+// Package login logs browsers in and out: with a token that somebody pastes into
+// the console, or at an OpenID Connect issuer.
+package login
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"log/slog"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/access"
+)
+
+const (
+	// home is where a browser goes after its login.
+	home    = "/console/"
+	root    = "/console/login"
+	atOIDC  = root + "/oidc"
+	back    = atOIDC + "/callback"
+	maxBody = 64 << 10
+)
+
+// Login serves the routes. PublicURL is the address of the console as browsers reach it, without a slash at its end; the login
+// by OIDC needs it.
+type Login struct {
+	Auth      *access.Authenticator
+	Sessions  *access.Sessions
+	PublicURL string
+	Log       *slog.Logger
+}
+
+// Register adds the routes to a mux. They need no role.
+func (l *Login) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /console/login/methods", l.methods)
+	mux.HandleFunc("POST /console/login", l.token)
+	mux.HandleFunc("POST /console/logout", l.logout)
+	mux.HandleFunc("GET /console/login/oidc", l.begin)
+	mux.HandleFunc("GET /console/login/oidc/callback", l.callback)
+}
+
+// methods says how somebody can log in: {"methods": ["token", "oidc"]}, none where nobody is asked.
+func (l *Login) methods(w http.ResponseWriter, _ *http.Request) {
+	methods := []access.Authentication{}
+	for _, m := range l.Auth.Methods() {
+		if m != access.OIDC || l.PublicURL != "" {
+			methods = append(methods, m)
+		}
+	}
+	write(w, map[string]any{"methods": methods})
+}
+
+// token logs in with a token in a form or in JSON, and answers as GET /me does.
+func (l *Login) token(w http.ResponseWriter, r *http.Request) {
+	if !l.Auth.Enabled() {
+		access.Refuse(w, &access.Error{Status: http.StatusNotFound, Message: "nobody needs to log in here"})
+		return
+	}
+	token, err := read(w, r)
+	if err != nil {
+		access.Refuse(w, &access.Error{Status: http.StatusBadRequest, Message: err.Error()})
+		return
+	}
+	i, err := l.Auth.Check(r, token)
+	if err == nil && i.Role == "" {
+		err = &access.Error{Status: http.StatusForbidden, Message: i.Name + " has no role here"}
+	}
+	if err == nil {
+		err = l.Sessions.Start(w, i)
+	}
+	if err != nil {
+		l.refuse(w, err)
+		return
+	}
+	l.Log.Info("logged in", "name", i.Name, "role", string(i.Role), "authentication", string(i.Authentication))
+	write(w, i)
+}
+
+func read(w http.ResponseWriter, r *http.Request) (string, error) {
+	const want = `body: must be {"token": "..."}, or a form with the field token`
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return "", errors.New(want)
+	}
+	var token string
+	switch media {
+	case "application/json":
+		var body struct {
+			Token string `json:"token"`
+		}
+		decoder := json.NewDecoder(r.Body)
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&body); err != nil {
+			return "", errors.New(want) // the error may quote the body
+		}
+		token = body.Token
+	case "application/x-www-form-urlencoded":
+		if err := r.ParseForm(); err != nil {
+			return "", errors.New(want)
+		}
+		token = r.PostForm.Get("token")
+	default:
+		return "", errors.New(want)
+	}
+	if token = strings.TrimSpace(token); token == "" {
+		return "", errors.New("token: must not be empty")
+	}
+	return token, nil
+}
+
+func (l *Login) logout(w http.ResponseWriter, _ *http.Request) {
+	l.Sessions.End(w)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (l *Login) begin(w http.ResponseWriter, r *http.Request) {
+	if l.PublicURL == "" {
+		l.show(w, &access.Error{
+			Status: http.StatusNotFound, Message: "a login by OIDC needs the address of this console: KEB_OPERATOR_PUBLIC_URL is not set",
+		})
+		return
+	}
+	if err := l.Sessions.Begin(w, r, l.PublicURL+back, atOIDC, next(r.URL.Query().Get("next"))); err != nil {
+		l.show(w, err)
+	}
+}
+
+func (l *Login) callback(w http.ResponseWriter, r *http.Request) {
+	i, to, err := l.Sessions.Finish(w, r, l.PublicURL+back, atOIDC)
+	if err != nil {
+		l.show(w, err)
+		return
+	}
+	l.Log.Info("logged in", "name", i.Name, "role", string(i.Role), "authentication", string(i.Authentication))
+	http.Redirect(w, r, next(to), http.StatusSeeOther)
+}
+
+// next is a page of the console, and never another place.
+func next(wanted string) string {
+	place, query, _ := strings.Cut(wanted, "?")
+	if !strings.HasPrefix(place, home) || path.Clean(place)+"/" != strings.TrimSuffix(place, "/")+"/" || strings.ContainsAny(wanted, "\\\r\n\t\x00") {
+		return home
+	}
+	if query != "" {
+		place += "?" + query
+	}
+	return place
+}
+
+func (l *Login) refuse(w http.ResponseWriter, err error) {
+	if _, ok := errors.AsType[*access.Error](err); !ok {
+		l.Log.Error("login failed", "err", err)
+	}
+	access.Refuse(w, err)
+}
+
+// show tells the person at the browser why there is no login.
+func (l *Login) show(w http.ResponseWriter, err error) {
+	refusal, ok := errors.AsType[*access.Error](err)
+	if !ok {
+		l.Log.Error("login failed", "err", err)
+		refusal = &access.Error{Status: http.StatusInternalServerError, Message: "internal error"}
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(refusal.Status)
+	_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><title>Not logged in</title><h1>Not logged in</h1><p>%s</p><p><a href="%s">Back</a></p></html>`,
+		html.EscapeString(refusal.Message), home) // who hangs up misses it
+}
+
+func write(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(v) // who hangs up misses the answer
+}

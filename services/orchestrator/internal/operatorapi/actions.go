@@ -1,0 +1,222 @@
+package operatorapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// recordTimeout bounds the writing down of an action, also of one whose client has hung up.
+const recordTimeout = 5 * time.Second
+
+// Actions keeps what operators have asked for.
+type Actions interface {
+	Begin(ctx context.Context, a *store.Action) error
+	End(ctx context.Context, a *store.Action) error
+	List(ctx context.Context, f store.ActionFilter) ([]store.Action, int, error)
+}
+
+// caller is who sends a request. Without a guard before the API nobody is asked.
+func caller(ctx context.Context) access.Identity {
+	if i, ok := access.From(ctx); ok {
+		return i
+	}
+	return access.Identity{Name: access.Anonymous, Role: access.Operator, Authentication: access.None}
+}
+
+type actionKey struct{}
+
+// note lets a handler say more about the action that it carries out.
+func note(ctx context.Context, f func(a *store.Action)) {
+	if a, ok := ctx.Value(actionKey{}).(*store.Action); ok {
+		f(a)
+	}
+}
+
+// by is the name that stands with an action. Who has proved who he is cannot give another one.
+func by(ctx context.Context, claimed string) string {
+	i := caller(ctx)
+	if i.Authentication != access.None || claimed == "" {
+		return i.Name
+	}
+	note(ctx, func(a *store.Action) { a.Name = claimed })
+	return claimed
+}
+
+// acts adds a route that changes something. What is asked there is written down before it is done: what cannot be written down is
+// not done.
+func (a *API) acts(mux *http.ServeMux, pattern, action string, h http.HandlerFunc) {
+	a.actions[pattern] = action
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		entry := a.action(caller(r.Context()), action, r.PathValue("id"))
+		if err := a.begin(r, entry); err != nil {
+			a.deps.Log.Error("action not written down, and so not done", "action", action, "err", err)
+			a.fail(w, http.StatusServiceUnavailable, errors.New("the action cannot be written down now, and so is not done; try again"))
+			return
+		}
+		answer := &recorded{header: http.Header{}}
+		defer func() {
+			// Also after a panic, which the server reports.
+			a.end(r, entry, answer)
+			answer.send(w)
+		}()
+		h(answer, r.WithContext(context.WithValue(r.Context(), actionKey{}, entry)))
+		answer.returned = true
+	})
+}
+
+func (a *API) action(i access.Identity, action, target string) *store.Action {
+	return &store.Action{
+		At: a.deps.Now().UTC(), Name: i.Name, Subject: i.Subject, Role: string(i.Role), Authentication: string(i.Authentication),
+		Action: action, Target: target, Outcome: store.OutcomeBegun,
+	}
+}
+
+func (a *API) begin(r *http.Request, entry *store.Action) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
+	defer cancel()
+	return a.deps.Actions.Begin(ctx, entry)
+}
+
+func (a *API) end(r *http.Request, entry *store.Action, answer *recorded) {
+	switch {
+	case !answer.returned || answer.status >= http.StatusInternalServerError:
+		entry.Outcome = store.OutcomeFailed
+	case answer.status >= http.StatusBadRequest:
+		entry.Outcome = store.OutcomeRefused
+	default:
+		entry.Outcome = store.OutcomeDone
+	}
+	if entry.Outcome != store.OutcomeDone {
+		var body struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal(answer.body.Bytes(), &body) == nil {
+			entry.Reason = body.Error
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
+	defer cancel()
+	if err := a.deps.Actions.End(ctx, entry); err != nil {
+		a.deps.Log.Error("outcome of an action not written down", "action_id", entry.ID, "outcome", string(entry.Outcome), "err", err)
+	}
+}
+
+// Refused writes down that somebody has asked for what his role does not allow. Reading is nothing to write down.
+func (a *API) Refused(r *http.Request, i access.Identity, reason string) {
+	_, pattern := a.mux.Handler(r)
+	action, ok := a.actions[pattern]
+	if !ok {
+		return
+	}
+	target := ""
+	if strings.Contains(pattern, "{id}") {
+		// All of them begin with the kind of what they are about, and its id.
+		target = strings.Split(r.URL.Path, "/")[2]
+	}
+	entry := a.action(i, action, target)
+	entry.Outcome, entry.Reason = store.OutcomeRefused, reason
+	if err := a.begin(r, entry); err != nil {
+		a.deps.Log.Error("refused action not written down", "action", action, "err", err)
+	}
+}
+
+// recorded is an answer that is sent once what it says has been written down.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+	// returned tells that the handler has not panicked.
+	returned bool
+}
+
+// Header is that of the answer.
+func (r *recorded) Header() http.Header { return r.header }
+
+// WriteHeader sets the status.
+func (r *recorded) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+}
+
+// Write adds to the body.
+func (r *recorded) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.body.Write(b)
+}
+
+func (r *recorded) send(w http.ResponseWriter) {
+	if !r.returned {
+		return
+	}
+	for key, values := range r.header {
+		w.Header()[key] = values
+	}
+	w.WriteHeader(max(r.status, http.StatusOK))
+	_, _ = w.Write(r.body.Bytes()) // who hangs up misses the answer
+}
+
+// actionView is an action as the API shows it.
+type actionView struct {
+	ID             int64         `json:"id"`
+	Time           time.Time     `json:"time"`
+	Who            string        `json:"who"`
+	Subject        string        `json:"subject,omitempty"`
+	Role           string        `json:"role"`
+	Authentication string        `json:"authentication"`
+	Action         string        `json:"action"`
+	Target         string        `json:"target"`
+	Detail         string        `json:"detail,omitempty"`
+	Outcome        store.Outcome `json:"outcome"`
+	Reason         string        `json:"reason,omitempty"`
+}
+
+func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
+	f, err := parseActions(r)
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	found, total, err := a.deps.Actions.List(r.Context(), f)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	out := page[actionView]{Data: make([]actionView, 0, len(found)), Count: len(found), TotalCount: total}
+	for i := range found {
+		e := &found[i]
+		out.Data = append(out.Data, actionView{
+			ID: e.ID, Time: e.At, Who: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
+			Target: e.Target, Detail: e.Detail, Outcome: e.Outcome, Reason: e.Reason,
+		})
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func parseActions(r *http.Request) (f store.ActionFilter, err error) {
+	q := r.URL.Query()
+	f = store.ActionFilter{
+		Who: q.Get("who"), Action: q.Get("action"), Target: q.Get("target"), Outcome: store.Outcome(q.Get("outcome")),
+	}
+	outcomes := []store.Outcome{store.OutcomeBegun, store.OutcomeDone, store.OutcomeRefused, store.OutcomeFailed}
+	if f.Outcome != "" && !slices.Contains(outcomes, f.Outcome) {
+		return f, fmt.Errorf("outcome %.50q: allowed are %v", string(f.Outcome), outcomes)
+	}
+	f.Limit, f.Offset, err = parsePage(q)
+	return f, err
+}
+
+// me says who asks.
+func (a *API) me(w http.ResponseWriter, r *http.Request) {
+	a.write(w, http.StatusOK, caller(r.Context()))
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// Outcome is what came of an action.
+type Outcome string
+
+// The outcomes. Begun is not the last word, unless the process has ended meanwhile.
+const (
+	OutcomeBegun   Outcome = "begun"
+	OutcomeDone    Outcome = "done"
+	OutcomeRefused Outcome = "refused"
+	OutcomeFailed  Outcome = "failed"
+)
+
+const (
+	// maxReason bounds what is kept of a reason, a name or a target.
+	maxReason = 1000
+	// MaxActions is how many actions are kept at most, whatever their age.
+	MaxActions = 200_000
+	// dropAtOnce is how many actions are removed by one statement.
+	dropAtOnce = 10_000
+)
+
+// Action is what somebody has asked for.
+type Action struct {
+	ID             int64     `db:"id"`
+	At             time.Time `db:"at"`
+	Name           string    `db:"name"`
+	Subject        string    `db:"subject"`
+	Role           string    `db:"role"`
+	Authentication string    `db:"authentication"`
+	Action         string    `db:"action"`
+	Target         string    `db:"target"`
+	Detail         string    `db:"detail"`
+	Outcome        Outcome   `db:"outcome"`
+	Reason         string    `db:"reason"`
+}
+
+// ActionFilter selects actions; empty fields select all.
+type ActionFilter struct {
+	Who, Action, Target string
+	Outcome             Outcome
+	// Limit and Offset cut a page out of the newest-first list.
+	Limit, Offset int
+}
+
+// Actions keeps what operators have asked for.
+type Actions struct{ write, read *sqlx.DB }
+
+// NewActions returns the actions in a migrated database.
+func NewActions(write, read *sqlx.DB) *Actions { return &Actions{write: write, read: read} }
+
+// Begin writes down an action before it is done, and gives it its id.
+func (s *Actions) Begin(ctx context.Context, a *Action) error {
+	err := s.write.GetContext(ctx, &a.ID, `
+INSERT INTO orchestrator.actions (at, name, subject, role, authentication, action, target, detail, outcome, reason)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id`,
+		a.At, short(a.Name), short(a.Subject), a.Role, a.Authentication, a.Action, short(a.Target), short(a.Detail), string(a.Outcome), short(a.Reason))
+	if err != nil {
+		return fmt.Errorf("write action: %w", err)
+	}
+	return nil
+}
+
+// End writes down what came of an action that has begun.
+func (s *Actions) End(ctx context.Context, a *Action) error {
+	result, err := s.write.ExecContext(ctx, `
+UPDATE orchestrator.actions SET name = $2, target = $3, detail = $4, outcome = $5, reason = $6 WHERE id = $1 AND outcome = 'begun'`,
+		a.ID, short(a.Name), short(a.Target), short(a.Detail), string(a.Outcome), short(a.Reason))
+	if err != nil {
+		return fmt.Errorf("write outcome of action: %w", err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(fmt.Errorf("write outcome of action %d: it has not begun", a.ID), err)
+	}
+	return nil
+}
+
+// List returns a page of actions, the newest first, and how many there are in all.
+func (s *Actions) List(ctx context.Context, f ActionFilter) (page []Action, total int, err error) {
+	var conditions []string
+	var args []any
+	for _, c := range []struct{ column, value string }{
+		{"name", f.Who}, {"action", f.Action}, {"target", f.Target}, {"outcome", string(f.Outcome)},
+	} {
+		if c.value != "" {
+			args = append(args, clean(c.value))
+			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
+		}
+	}
+	where := ""
+	if len(conditions) > 0 {
+		where = " WHERE " + strings.Join(conditions, " AND ")
+	}
+	if err := s.read.GetContext(ctx, &total, `SELECT count(*) FROM orchestrator.actions`+where, args...); err != nil {
+		return nil, 0, fmt.Errorf("count actions: %w", err)
+	}
+	err = s.read.SelectContext(ctx, &page, fmt.Sprintf(`
+SELECT id, at, name, subject, role, authentication, action, target, detail, outcome, reason
+FROM orchestrator.actions%s ORDER BY id DESC LIMIT $%d OFFSET $%d`, where, len(args)+1, len(args)+2), append(args, f.Limit, f.Offset)...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list actions: %w", err)
+	}
+	for i := range page {
+		page[i].At = page[i].At.UTC()
+	}
+	return page, total, nil
+}
+
+// Forget removes actions of before a time, and the oldest of those beyond a number. It returns how many. It relies on actions_at
+// and the primary key.
+func (s *Actions) Forget(ctx context.Context, before time.Time, keep int) (removed int64, err error) {
+	for {
+		result, err := s.write.ExecContext(ctx, `
+DELETE FROM orchestrator.actions WHERE id IN (
+    SELECT id FROM ((SELECT id FROM orchestrator.actions WHERE at < $1 ORDER BY at LIMIT $3)
+        UNION (SELECT id FROM orchestrator.actions ORDER BY id DESC OFFSET $2 LIMIT $3)) AS old LIMIT $3)`, before, keep, dropAtOnce)
+		if err != nil {
+			return removed, fmt.Errorf("forget actions: %w", err)
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return removed, fmt.Errorf("forget actions: %w", err)
+		}
+		if removed += n; n < dropAtOnce {
+			return removed, nil
+		}
+	}
+}
+
+func short(s string) string {
+	s = clean(s)
+	if len(s) > maxReason {
+		s = strings.ToValidUTF8(s[:maxReason], "")
+	}
+	return s
+}
