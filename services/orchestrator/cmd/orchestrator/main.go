@@ -28,6 +28,11 @@ type config struct {
 	Addr         string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
 }
 
+// Validate names every setting that cannot be.
+func (c config) Validate() error {
+	return errors.Join(c.Config.Validate(), c.Access.CheckAddress("KEB_OPERATOR_ADDR", c.Addr))
+}
+
 func main() {
 	check := flag.Bool("check-config", false, "check the configuration and the process files, and end")
 	flag.Parse()
