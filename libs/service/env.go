@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
@@ -13,9 +14,15 @@ import (
 // LoadEnv fills the struct that into points to from the environment, by its "env", "envDefault" and "envPrefix" tags
 // (github.com/caarlos0/env), and then calls its Validate() error, if it has one. All problems come back in one error; each
 // names its variable and what it wants, never the value, which may be a secret.
+//
+// Each variable may come from a file instead, as container platforms hand out secrets: with X_FILE set, X is the content of the
+// file that it names, without the line break at its end. A struct that has a field of its own for X_FILE deals with it itself.
 func LoadEnv(into any) error { return loadEnv(into, env.ToMap(os.Environ())) }
 
 func loadEnv(into any, environment map[string]string) error {
+	if err := fromFiles(into, environment); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
 	err := env.ParseWithOptions(into, env.Options{Environment: environment})
 	var aggregate env.AggregateError
 	switch {
@@ -42,6 +49,39 @@ func loadEnv(into any, environment map[string]string) error {
 		problems = append(problems, unreadable(into, environment)...)
 	}
 	return fmt.Errorf("configuration: %w", errors.Join(problems...))
+}
+
+const fileSuffix = "_FILE"
+
+// fromFiles puts the contents of the files into the environment.
+func fromFiles(into any, environment map[string]string) error {
+	fields, err := env.GetFieldParams(into)
+	if err != nil {
+		return err
+	}
+	own := make(map[string]bool, len(fields))
+	for _, field := range fields {
+		own[field.Key] = true
+	}
+	var problems []error
+	for name := range own {
+		path := environment[name+fileSuffix]
+		if path == "" || own[name+fileSuffix] {
+			continue
+		}
+		if environment[name] != "" {
+			problems = append(problems, fmt.Errorf("%s and %s exclude each other", name, name+fileSuffix))
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: the file it names cannot be read: %w", name+fileSuffix, pathCause(err)))
+			continue
+		}
+		environment[name] = strings.TrimRight(string(content), "\r\n")
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
 }
 
 func problem(err error) error {

@@ -102,3 +102,29 @@ func TestLoadEnvReadsTheProcessEnvironment(t *testing.T) {
 		t.Errorf("got %q", got.Password)
 	}
 }
+
+func TestLoadEnvReadsAnyVariableFromAFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "password")
+	if err := os.WriteFile(secret, []byte("canary\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got testConfig
+	if err := loadEnv(&got, map[string]string{"KEB_T_PASSWORD_FILE": secret, "KEB_T_KEY_FILE": secret}); err != nil {
+		t.Fatal(err)
+	}
+	if got.Password != "canary" || got.Key != "canary\n" {
+		t.Errorf("password %q, key %q: want the content of the file", got.Password, got.Key)
+	}
+	missing := filepath.Join(dir, "missing")
+	for name, environment := range map[string]map[string]string{
+		"KEB_T_PASSWORD_FILE: the file it names cannot be read": {"KEB_T_PASSWORD_FILE": missing},
+		"KEB_T_PASSWORD and KEB_T_PASSWORD_FILE":                {"KEB_T_PASSWORD_FILE": secret, "KEB_T_PASSWORD": "canary"},
+	} {
+		err := loadEnv(&testConfig{}, environment)
+		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("error is %v, want one with %q and no secret", err, name)
+		}
+	}
+}

@@ -22,7 +22,13 @@ type logConfig struct {
 // to standard error set by KEB_LOG_FORMAT (json or text; by default text on a terminal, else json) and KEB_LOG_LEVEL. It
 // ends the process: with 0 when run returns nil or was told to stop, else with 1 and the error in one line. A second signal ends
 // it at once.
+//
+// Called with the one argument "healthcheck" it does not call run: it asks the process that serves at KEB_METRICS_ADDR whether it is
+// ready, and ends with 0 if so. That is for containers that have nothing in them to ask with.
 func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
+	if len(os.Args) == 2 && os.Args[1] == healthcheckArg {
+		run = func(ctx context.Context, _ *slog.Logger) error { return askReady(ctx, os.Getenv(metricsAddr)) }
+	}
 	TuneGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// With the first signal the default behaviour returns, for a second one.

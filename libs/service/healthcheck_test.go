@@ -1,0 +1,38 @@
+package service
+
+import (
+	"errors"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"context"
+)
+
+func TestHealthcheckAsksTheProcessItself(t *testing.T) {
+	t.Parallel()
+	health := NewHealth()
+	server := httptest.NewServer(health.Handler())
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port, "[::]:" + port} {
+		if err := askReady(t.Context(), addr); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	health.Add("nats", func(context.Context) error { return errors.New("not connected") })
+	if err := askReady(t.Context(), ":"+port); err == nil || !strings.Contains(err.Error(), "not connected") {
+		t.Errorf("not ready: error is %v, want one that says why", err)
+	}
+	server.Close()
+	if err := askReady(t.Context(), ":"+port); err == nil {
+		t.Error("nobody listens: no error")
+	}
+	if err := askReady(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "KEB_METRICS_ADDR") {
+		t.Errorf("no address: error is %v, want one that names the variable", err)
+	}
+}
