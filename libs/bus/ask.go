@@ -54,6 +54,9 @@ func (b *Bus) AskWithin(ctx context.Context, wait time.Duration, subject string,
 	question := nats.NewMsg(subject)
 	question.Data = body
 	question.Header.Set(headerWait, strconv.FormatInt(wait.Milliseconds(), 10))
+	if parent := traceparent(ctx); parent != "" {
+		question.Header.Set(TraceParent, parent)
+	}
 	m, err := b.nc.RequestMsgWithContext(ctx, question)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("ask %s: %w", subject, ErrNoAnswer)
@@ -114,6 +117,9 @@ func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, dat
 func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) (any, error)) {
 	ctx, cancel := context.WithTimeout(ctx, b.waitOf(m))
 	defer cancel()
+	if parent := m.Header.Get(TraceParent); parent != "" {
+		ctx = continueTrace(ctx, parent)
+	}
 	v, err := guarded(ctx, m.Data, handle)
 	if err != nil {
 		v = event.AskError{Error: err.Error()}

@@ -31,5 +31,10 @@ func TraceContext(ctx context.Context, e cloudevents.Event) context.Context {
 	if !ok {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{TraceParent: v})
+	return continueTrace(ctx, v)
+}
+
+// continueTrace returns ctx with the remote span that a W3C header names; ctx itself when it names none.
+func continueTrace(ctx context.Context, parent string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{TraceParent: parent})
 }

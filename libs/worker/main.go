@@ -16,11 +16,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // environment is what Main reads. KEB_LOG_FORMAT and KEB_LOG_LEVEL are read by service.Main.
@@ -74,6 +77,8 @@ type Env struct {
 	Log *slog.Logger
 	// Registerer takes metrics that are to be served beside those of the SDK, at KEB_METRICS_ADDR.
 	Registerer prometheus.Registerer
+	// TracerProvider makes the worker's own spans. It is never nil for a worker that Main runs, also when tracing is off.
+	TracerProvider trace.TracerProvider
 
 	questions *[]Question
 }
@@ -100,6 +105,7 @@ func (e Env) Answer(questions ...Question) {
 //	KEB_WORKER_DRAIN_TIMEOUT  how long running steps may go on after the signal, 20s by default
 //	KEB_LOG_FORMAT            json or text
 //	KEB_LOG_LEVEL             debug, info, warn or error
+//	OTEL_*                    where traces go, see package tracing; off by default
 //
 // With the flag -check-config it checks all that, prints it without secrets, and ends.
 func Main(name, version string, steps func(ctx context.Context, env Env) ([]Step, error)) {
@@ -130,7 +136,17 @@ func runMain(
 	}
 	cfg := env.config(name, version)
 	registry := service.Registry()
-	steps, err := makeSteps(ctx, Env{Log: log, Registerer: registry, questions: &cfg.Questions})
+	traces, err := tracing.New(ctx, tracing.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
+	deps := Deps{Log: log, Registerer: registry, TracerProvider: traces.Provider(ServicePrefix+name, version)}
+	lent := Env{Log: log, Registerer: registry, TracerProvider: deps.TracerProvider, questions: &cfg.Questions}
+	if lent.TracerProvider == nil {
+		lent.TracerProvider = noop.NewTracerProvider()
+	}
+	steps, err := makeSteps(ctx, lent)
 	if err != nil {
 		return fmt.Errorf("make steps: %w", err)
 	}
@@ -140,7 +156,7 @@ func runMain(
 	if *checkOnly {
 		return printConfig(stdout, &env, cfg.withDefaults(), steps)
 	}
-	return serve(ctx, Deps{Log: log, Registerer: registry}, registry, &env, cfg, steps)
+	return serve(ctx, deps, registry, &env, cfg, steps)
 }
 
 func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *environment, cfg Config, steps []Step) error {

@@ -43,7 +43,7 @@ func (w *Worker) answerQuestions() (stop func(), err error) {
 		}
 	}
 	for _, q := range w.cfg.Questions {
-		s, err := w.deps.Bus.Answer(q.Subject, ServicePrefix+w.cfg.Name, q.Answer)
+		s, err := w.deps.Bus.Answer(q.Subject, ServicePrefix+w.cfg.Name, w.answered(q))
 		if err != nil {
 			stop()
 			return nil, fmt.Errorf("answer %s: %w", q.Subject, err)

@@ -26,16 +26,16 @@ func (p *pool) run(stop context.Context, t *taken) {
 	}
 	p.w.metrics.running.Inc()
 	defer p.w.metrics.running.Dec()
-	r := Execute(bus.TraceContext(p.stepsCtx, t.delivery.Event), t.step, Execution{
+	ctx, span := p.startSpan(t)
+	r := Execute(ctx, t.step, Execution{
 		Command: t.command,
 		Worker:  event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
 		Memory:  p.w.memoryFor(&t.command),
 		Claim:   p.w.claim,
-		Log: p.w.log.With(slog.String("operation_id", t.command.Operation.ID),
-			slog.String("instance_id", t.command.Operation.InstanceID), slog.String("stage", t.command.Stage),
-			slog.String("step", t.command.Step), slog.Int("attempt", t.command.StepAttempt)),
-		Now: p.w.deps.Now,
+		Log:     p.logOf(t, span),
+		Now:     p.w.deps.Now,
 	})
+	endSpan(span, &r)
 	if r.interrupted {
 		p.w.log.Info("step interrupted, its command goes back", t.logArgs()...)
 		p.giveBack(t, 0)
@@ -44,7 +44,7 @@ func (p *pool) run(stop context.Context, t *taken) {
 	p.w.metrics.executed(t.command.Step, &r, r.FinishedAt.Sub(r.StartedAt))
 	p.w.logOutcome(t, &r)
 
-	message, err := p.w.message(t, &r)
+	message, err := p.w.message(t, &r, traceOfResult(t, span))
 	if err != nil {
 		p.w.log.Error("result cannot be encoded", append(t.logArgs(), "err", err)...)
 		p.giveBack(t, unpublishedDelay)
@@ -57,15 +57,14 @@ func (p *pool) run(stop context.Context, t *taken) {
 }
 
 // message is the result as it goes over the bus.
-func (w *Worker) message(t *taken, r *Result) (bus.Message, error) {
+func (w *Worker) message(t *taken, r *Result, parent string) (bus.Message, error) {
 	id := t.dispatchID()
 	kind, payload := r.Payload()
 	e, err := bus.New(kind, id, event.WorkerSource(w.cfg.Name), r.OperationID, r.FinishedAt, payload)
 	if err != nil {
 		return bus.Message{}, err
 	}
-	// The trace of the command goes on with its result, whether or not the step has added to it.
-	if parent, ok := t.delivery.Event.Extensions()[bus.TraceParent].(string); ok {
+	if parent != "" {
 		e.SetExtension(bus.TraceParent, parent)
 	}
 	return bus.Message{Subject: event.ResultSubject(w.cfg.Name, t.command.Step), ID: id, Event: e}, nil
@@ -101,7 +100,10 @@ func (w *Worker) logOutcome(t *taken, r *Result) {
 // claim asks the broker for credentials.
 func (w *Worker) claim(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
 	var answer event.CredentialsAnswer
-	if err := w.deps.Bus.Ask(ctx, event.AskCredentials, request, &answer); err != nil {
+	err := ask(ctx, event.AskCredentials, func(ctx context.Context) error {
+		return w.deps.Bus.Ask(ctx, event.AskCredentials, request, &answer)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if len(answer.Credentials) == 0 {

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // Defaults of Config.
@@ -79,6 +81,8 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
+	// TracerProvider makes a span of each execution; nil makes none.
+	TracerProvider trace.TracerProvider
 }
 
 // Worker executes the steps of one worker name.
@@ -91,13 +95,14 @@ type Worker struct {
 	names   []string
 	metrics *metrics
 	limiter *rate.Limiter
+	tracer  trace.Tracer // nil: none
 	spec    event.ConsumerSpec
 }
 
 // New makes a worker of at least one step or question. Bad or duplicate names are errors, all of them at once.
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
-		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, steps: make(map[string]Step, len(steps)),
+		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, tracer: tracing.TracerOf(deps.TracerProvider, "libs/worker"), steps: make(map[string]Step, len(steps)),
 		spec: event.CommandsConsumer(cfg.Name),
 	}
 	if err := check(cfg, steps); err != nil {

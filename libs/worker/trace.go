@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/tracing"
+)
+
+// startSpan begins the span of one execution, a child of the step that the command names. It is in the context of Run, so that
+// what the step does, calls of external systems above all, belongs to it. Without tracing it is nil.
+func (p *pool) startSpan(t *taken) (context.Context, trace.Span) {
+	ctx := bus.TraceContext(p.stepsCtx, t.delivery.Event)
+	if p.w.tracer == nil {
+		return ctx, nil
+	}
+	c := &t.command
+	ctx, span := p.w.tracer.Start(ctx, "process "+t.delivery.Subject, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String("messaging.system", "nats"),
+		attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.operation.name", "process"),
+		attribute.String("messaging.destination.name", t.delivery.Subject),
+		attribute.String("messaging.consumer.group.name", p.w.spec.Name),
+		attribute.String("messaging.message.id", t.dispatchID()),
+		attribute.String("keb.operation.id", c.Operation.ID),
+		attribute.String("keb.operation.type", string(c.Operation.Type)),
+		attribute.String("keb.instance.id", c.Operation.InstanceID),
+		attribute.String("keb.plan", c.Operation.Plan.Name),
+		attribute.String("keb.stage", c.Stage),
+		attribute.String("keb.step", c.Step),
+		attribute.Int("keb.stage.attempt", c.StageAttempt),
+		attribute.Int("keb.step.attempt", c.StepAttempt),
+		attribute.Int("keb.dispatch", c.Dispatch),
+		attribute.Int64("keb.deliveries", int64(t.delivery.NumDelivered())),
+		attribute.String("keb.worker", p.w.cfg.Name),
+	))
+	return ctx, span
+}
+
+// endSpan ends the span of an execution with what came of it.
+func endSpan(span trace.Span, r *Result) {
+	if span == nil {
+		return
+	}
+	outcome := string(r.Outcome)
+	if r.interrupted {
+		outcome = "interrupted"
+	}
+	span.SetAttributes(attribute.String("keb.outcome", outcome))
+	if r.RetryAfter > 0 {
+		span.SetAttributes(attribute.Float64("keb.retry_after", r.RetryAfter.Seconds()))
+	}
+	if r.Error != nil {
+		span.SetAttributes(attribute.String("error.type", r.Error.Reason), attribute.String("keb.component", r.Error.Component))
+		span.SetStatus(codes.Error, r.Error.Message)
+	}
+	span.End()
+}
+
+// traceOfResult is what a result carries on: the execution that it comes from, or without tracing the trace of the command.
+func traceOfResult(t *taken, span trace.Span) string {
+	if span != nil {
+		if parent := tracing.Parent(span.SpanContext()); parent != "" {
+			return parent
+		}
+	}
+	parent, _ := t.delivery.Event.Extensions()[bus.TraceParent].(string)
+	return parent
+}
+
+// ask makes a span of a question to another service, below the execution that asks.
+func ask(ctx context.Context, subject string, question func(context.Context) error) error {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return question(ctx)
+	}
+	tracer := tracing.TracerOf(parent.TracerProvider(), "libs/worker")
+	ctx, span := tracer.Start(ctx, "request "+subject, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("messaging.system", "nats"), attribute.String("messaging.destination.name", subject),
+	))
+	defer span.End()
+	err := question(ctx)
+	if err != nil {
+		span.SetStatus(codes.Error, "no good answer")
+	}
+	return err
+}
+
+// answered makes a span of each answer to a question.
+func (w *Worker) answered(q Question) func(context.Context, []byte) (any, error) {
+	if w.tracer == nil {
+		return q.Answer
+	}
+	return func(ctx context.Context, question []byte) (any, error) {
+		ctx, span := w.tracer.Start(ctx, "answer "+q.Subject, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			attribute.String("messaging.system", "nats"), attribute.String("messaging.destination.name", q.Subject),
+			attribute.String("keb.worker", w.cfg.Name),
+		))
+		defer span.End()
+		answer, err := q.Answer(ctx, question)
+		if err != nil {
+			span.SetStatus(codes.Error, "refused")
+		}
+		return answer, err
+	}
+}
+
+// logOf is the log of one execution.
+func (p *pool) logOf(t *taken, span trace.Span) *slog.Logger {
+	c := &t.command
+	log := p.w.log.With(slog.String("operation_id", c.Operation.ID), slog.String("instance_id", c.Operation.InstanceID),
+		slog.String("stage", c.Stage), slog.String("step", c.Step), slog.Int("attempt", c.StepAttempt))
+	if span != nil && span.IsRecording() {
+		log = log.With(slog.String("trace_id", span.SpanContext().TraceID().String()))
+	}
+	return log
+}
