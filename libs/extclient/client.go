@@ -164,6 +164,17 @@ type Request struct {
 	Answered func(status int, header http.Header)
 	// Sensitive calls carry secrets: nothing the system says about a failure gets into the error.
 	Sensitive bool
+
+	// name stands for the call in its span where the route does not: all GraphQL calls have one route.
+	name string
+}
+
+// template is what stands for the calls of a kind.
+func (r *Request) template() string {
+	if r.name != "" {
+		return r.name
+	}
+	return r.Route
 }
 
 type answer struct {
@@ -218,7 +229,7 @@ func (c *Client) authorized(ctx context.Context, req Request, target string, pay
 				return nil, err
 			}
 		}
-		a, err := c.guarded(ctx, req, target, payload, contentType, token)
+		a, err := c.guarded(ctx, req, target, payload, contentType, token, attempt)
 		if err != nil || a.status != http.StatusUnauthorized || token == "" {
 			return a, err
 		}
@@ -232,10 +243,10 @@ func (c *Client) authorized(ctx context.Context, req Request, target string, pay
 // errFailing makes the breaker count an answer that says that the system is failing.
 var errFailing = errors.New("failing")
 
-func (c *Client) guarded(ctx context.Context, req Request, target string, payload []byte, contentType, token string) (*answer, error) {
+func (c *Client) guarded(ctx context.Context, req Request, target string, payload []byte, contentType, token string, attempt int) (*answer, error) {
 	var got *answer
 	_, err := c.breaker.Execute(func() (*answer, error) {
-		a, err := c.send(ctx, req, target, payload, contentType, token)
+		a, err := c.send(ctx, req, target, payload, contentType, token, attempt)
 		if err != nil {
 			c.lastFailure.Store("no answer")
 			return nil, err
@@ -252,13 +263,14 @@ func (c *Client) guarded(ctx context.Context, req Request, target string, payloa
 		return got, nil
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
 		c.metrics.requests.WithLabelValues(c.cfg.System, "open").Inc()
+		paused(ctx, c.cfg.System)
 		// Why it is open is what people need to know.
 		return nil, fmt.Errorf("%w after: %v", ErrOpen, c.lastFailure.Load())
 	}
 	return nil, err
 }
 
-func (c *Client) send(ctx context.Context, req Request, target string, payload []byte, contentType, token string) (*answer, error) {
+func (c *Client) send(ctx context.Context, req Request, target string, payload []byte, contentType, token string, attempt int) (got *answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	var body io.Reader
@@ -282,6 +294,9 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 	case c.cfg.Username != "":
 		r.SetBasicAuth(c.cfg.Username, c.cfg.Password)
 	}
+	ctx, span := startCall(ctx, c.cfg.System, req.Method, req.template(), r.URL, attempt)
+	status := 0
+	defer func() { span.answered(status, err) }()
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 
 	start := time.Now()
@@ -291,6 +306,7 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 		return nil, err
 	}
 	defer resp.Body.Close()
+	status = resp.StatusCode
 	data, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxAnswer+1))
 	if err == nil && int64(len(data)) > c.cfg.MaxAnswer {
 		err = fmt.Errorf("answer is longer than %d bytes", c.cfg.MaxAnswer)

@@ -83,7 +83,7 @@ func newTokens(cfg TokenConfig, deps Deps, fetch func(context.Context) (*oauth2.
 	}
 	return &tokens{
 		timeout: cfg.Timeout, now: deps.clock(), fetch: fetch, fetching: make(chan struct{}, 1),
-		client: &http.Client{Transport: deps.Transport, CheckRedirect: noRedirect},
+		client: &http.Client{Transport: Trace("", tokenCall, deps.Transport), CheckRedirect: noRedirect},
 	}
 }
 
@@ -157,3 +157,6 @@ func tokenError(err error) error {
 	}
 	return errors.New("token endpoint: unreadable answer")
 }
+
+// tokenCall names the spans of token calls: their path may name a tenant.
+func tokenCall(*http.Request) string { return "token" }

@@ -137,8 +137,10 @@ func build(system string, rc *rest.Config, timeout time.Duration, deps extclient
 		}
 		rc = &rest.Config{
 			Host: rc.Host, APIPath: rc.APIPath, Username: rc.Username, Password: rc.Password,
-			BearerToken: rc.BearerToken, Impersonate: rc.Impersonate, Transport: measured,
+			BearerToken: rc.BearerToken, Impersonate: rc.Impersonate, Transport: extclient.Trace(system, route, measured),
 		}
+	} else {
+		rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return extclient.Trace(system, route, next) })
 	}
 	rc.Timeout = timeout
 	// The worker limits what runs at once; a second limit in here would only queue inside a deadline.
