@@ -1,10 +1,6 @@
 package scrape
 
-import (
-	"sync"
-
-	"github.com/google/uuid"
-)
+import "sync"
 
 // Other is the value of a label that stands for all that are not shown.
 const Other = "other"
@@ -58,7 +54,7 @@ func (b *Bound) Value(v string) string {
 }
 
 func word(v string) bool {
-	if len(v) > maxValue || uuid.Validate(v) == nil {
+	if len(v) > maxValue {
 		return false
 	}
 	digits := 0

@@ -288,7 +288,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
-		Actions: o.gate.actions,
+		Actions: o.gate.actions, Registerer: o.deps.Registerer,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)
 	if o.console, err = console.New(); err != nil {
@@ -368,7 +368,7 @@ func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.D
 // Handler serves the operator API, the console, /healthz, /readyz and /metrics.
 func (o *Orchestrator) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", o.gate.guard.Protect(limited(o.api.Handler(), o.cfg.BatchTimeout)))
+	mux.Handle("/", o.api.Observed(o.gate.guard.Protect(limited(o.api.Handler(), o.cfg.BatchTimeout))))
 	o.gate.login.Register(mux)
 	mux.Handle("GET /{$}", http.RedirectHandler(console.Root, http.StatusSeeOther))
 	mux.Handle("GET "+console.Root, o.console.Handler())

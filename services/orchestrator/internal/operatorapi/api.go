@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -59,7 +60,7 @@ type Actor interface {
 	Act(ctx context.Context, operationID string, e engine.Event) error
 }
 
-// Deps is what the API works with. All are required.
+// Deps is what the API works with. All but Registerer are required.
 type Deps struct {
 	Operations  Operations
 	Definitions Definitions
@@ -72,12 +73,15 @@ type Deps struct {
 	Actions Actions
 	Now     func() time.Time
 	Log     *slog.Logger
+	// Registerer takes the metrics; nil leaves them out.
+	Registerer prometheus.Registerer
 }
 
 // API serves operators.
 type API struct {
-	deps Deps
-	mux  *http.ServeMux
+	deps    Deps
+	mux     *http.ServeMux
+	metrics *metrics
 	// actions names the actions by the patterns of their routes.
 	actions map[string]string
 }
@@ -86,6 +90,7 @@ type API struct {
 func New(deps Deps) *API {
 	a := &API{deps: deps, mux: http.NewServeMux(), actions: map[string]string{}}
 	a.routes(a.mux)
+	a.metrics = newMetrics(deps.Registerer, a.actions)
 	return a
 }
 

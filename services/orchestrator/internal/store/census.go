@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+)
+
+const (
+	// censusSettings make the planner take the partial indexes, which hold only what has not ended, and not the whole table,
+	// which may be ten times as large. A statement that the caller has given up must not go on in the server.
+	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', $1, true)`
+	// censusSQL relies on operations_pending, operations_in_progress, instances_pkey and requests_definition. The subqueries
+	// are no joins, so that they cannot become a scan of the table.
+	censusSQL = `
+SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step,
+    (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NOT NULL AS held,
+    count(*), min(o.created_at), NULL::timestamptz, NULL::timestamptz
+FROM orchestrator.operations o WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, held
+UNION ALL
+SELECT o.type, o.plan, o.state, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
+    o.due_at IS NOT NULL AS held, count(*), min(o.created_at), min(o.first_tried_at), min(COALESCE(o.sent_at, o.first_tried_at))
+FROM orchestrator.operations o WHERE o.state = 'in progress' GROUP BY o.type, o.plan, o.state, definition, o.stage, o.step, held`
+	// firstDueSQL relies on operations_due.
+	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
+	// activeSQL relies on orchestrations_active, activeMembersSQL on orchestration_members_current, too.
+	activeSQL = `
+SELECT type, state, count(*) FROM orchestrator.orchestrations
+WHERE state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY type, state`
+	activeMembersSQL = `
+SELECT o.type, m.state, count(*)
+FROM orchestrator.orchestrations o JOIN orchestrator.orchestration_members m ON m.orchestration_id = o.id AND m.retried_as IS NULL
+WHERE o.state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY o.type, m.state`
+)
+
+// Group is a number of operations that have not ended and stand at the same place.
+type Group struct {
+	Type  event.OperationType
+	Plan  string
+	State event.OperationState
+	// Held tells of pending operations that another one runs on their instances, and of others that they wait for a time.
+	Held bool
+	// Definition, Stage and Step are the place of operations in progress.
+	Definition  string
+	Stage, Step int
+	Count       int
+	// Oldest is when the first of them arrived; TriedAt when the first of them first tried its step, and SentAt when the first
+	// command of them was sent. Zero when there is none.
+	Oldest, TriedAt, SentAt time.Time
+}
+
+// Census is where the operations stand that have not ended.
+type Census struct {
+	Groups []Group
+	// FirstDue is the earliest time that an operation waits for; zero when none does.
+	FirstDue time.Time
+}
+
+// Census counts the operations that have not ended. It costs nothing for those that have.
+func (s *Store) Census(ctx context.Context) (Census, error) {
+	var c Census
+	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
+		var due sql.NullTime
+		if err := tx.GetContext(ctx, &due, firstDueSQL); err != nil {
+			return err
+		}
+		c = Census{FirstDue: utc(due)}
+		rows, err := tx.QueryContext(ctx, censusSQL)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var g Group
+			var definition sql.NullString
+			var tried, sent sql.NullTime
+			err := rows.Scan(&g.Type, &g.Plan, &g.State, &definition, &g.Stage, &g.Step, &g.Held, &g.Count, &g.Oldest, &tried, &sent)
+			if err != nil {
+				return err
+			}
+			g.Definition, g.Oldest, g.TriedAt, g.SentAt = definition.String, g.Oldest.UTC(), utc(tried), utc(sent)
+			c.Groups = append(c.Groups, g)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return Census{}, fmt.Errorf("count operations that have not ended: %w", err)
+	}
+	return c, nil
+}
+
+// Standing is a number of orchestrations, or of their operations.
+type Standing struct {
+	Type  event.OperationType
+	State orchestration.State
+	Count int
+}
+
+// Census counts the orchestrations that have not ended, and their operations.
+func (s *Orchestrations) Census(ctx context.Context) (orchestrations, operations []Standing, err error) {
+	err = census(ctx, s.read, func(tx *sqlx.Tx) error {
+		if err := tx.SelectContext(ctx, &orchestrations, activeSQL); err != nil || len(orchestrations) == 0 {
+			return err
+		}
+		return tx.SelectContext(ctx, &operations, activeMembersSQL)
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("count orchestrations that have not ended: %w", err)
+	}
+	return orchestrations, operations, nil
+}
+
+// census runs f in a transaction that the server ends when ctx does.
+func census(ctx context.Context, db *sqlx.DB, f func(tx *sqlx.Tx) error) error {
+	limit := "0"
+	if end, ok := ctx.Deadline(); ok {
+		limit = strconv.FormatInt(max(1, time.Until(end).Milliseconds()), 10)
+	}
+	return postgres.InTx(ctx, db, func(tx *sqlx.Tx) error {
+		if _, err := tx.ExecContext(ctx, censusSettings, limit); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+}
