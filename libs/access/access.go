@@ -8,6 +8,7 @@ package access
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -59,6 +60,14 @@ type Identity struct {
 	// proof is what a session keeps to check the role again: the hash of a static token, or the values of the roles claim.
 	tokenHash string
 	groups    []string
+}
+
+// Lacks says that somebody has not the role that something needs.
+func (i Identity) Lacks(needed Role) string {
+	if i.Role == "" {
+		return fmt.Sprintf("%s has no role, and this needs the role %s", i.Name, needed)
+	}
+	return fmt.Sprintf("%s has the role %s, and this needs the role %s", i.Name, i.Role, needed)
 }
 
 type identityKey struct{}

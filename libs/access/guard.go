@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -66,10 +65,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 		return
 	}
 	if !i.Role.Includes(needed) {
-		reason := fmt.Sprintf("%s has the role %s, and this needs the role %s", i.Name, i.Role, needed)
-		if i.Role == "" {
-			reason = fmt.Sprintf("%s has no role, and this needs the role %s", i.Name, needed)
-		}
+		reason := i.Lacks(needed)
 		g.log.Warn("request refused", "name", i.Name, "role", string(i.Role), "method", r.Method, "path", r.URL.Path)
 		g.refused(r, i, reason)
 		Refuse(w, &Error{Status: http.StatusForbidden, Message: reason})

@@ -20,6 +20,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
@@ -99,6 +100,11 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}
+	tokens, err := access.New(cfg.Access, access.Deps{Log: deps.Log, Now: deps.Now})
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	viewers, actors := auth.ForRole(authenticator, tokens, access.Viewer), auth.ForRole(authenticator, tokens, access.Operator)
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
@@ -133,11 +139,11 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	}, api.Deps{
 		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now,
 	})
-	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Auth: authenticator, Log: deps.Log})
+	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Viewers: viewers, Operators: actors, Log: deps.Log})
 	b.upgrades = upgrade.New(upgrade.Deps{Store: b.store, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now})
 	operators := http.NewServeMux()
 	b.runtimes.Register(operators)
-	operators.Handle(api.ExpirePattern, requests.ExpireHandler(authenticator))
+	operators.Handle(api.ExpirePattern, requests.ExpireHandler(actors))
 	kubeconfig.New(kubeconfig.Deps{
 		Instances: b.store, Asker: deps.Bus, Log: deps.Log, Origins: cfg.KubeconfigOrigins,
 	}).Register(operators)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
@@ -29,6 +30,9 @@ type Config struct {
 	JWTKeySetURL  string `env:"KEB_OSB_JWT_KEY_SET_URL"`
 	JWTKeySetFile string `env:"KEB_OSB_JWT_KEY_SET_FILE"`
 	JWTScope      string `env:"KEB_OSB_JWT_SCOPE" envDefault:"broker:write"`
+
+	// Access says who may use the routes for operators besides the platform. Zero is nobody.
+	Access access.Config
 
 	// Plans are the names of the plans on offer.
 	Plans []string `env:"KEB_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,trial,free,own_cluster,preview"`
@@ -145,6 +149,9 @@ func (c Config) Validate() error {
 		if err := c.jwt().Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("KEB_OSB_JWT_*: %w", err))
 		}
+	}
+	if err := c.Access.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if _, err := seal.ParseKeyring(c.SealKeys); err != nil {
 		errs = append(errs, fmt.Errorf("KEB_SEAL_KEYS: %w", err))

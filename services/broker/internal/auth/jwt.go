@@ -17,6 +17,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/osb"
 )
 
@@ -45,17 +46,9 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// fetchTimeout bounds one read of the key set from the network.
-const fetchTimeout = 5 * time.Second
-
-// algorithms leaves out every symmetric one: a public key must never serve as a shared secret.
-var algorithms = []string{
-	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
-}
-
 // JWT is an osb.Authenticator for bearer tokens.
 type JWT struct {
-	verifier *oidc.IDTokenVerifier
+	verifier *access.Verifier
 	scope    string
 }
 
@@ -65,23 +58,16 @@ func New(ctx context.Context, cfg Config, now func() time.Time) (*JWT, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bearer tokens: %w", err)
 	}
-	keys, err := cfg.keySet(ctx)
+	keys, err := cfg.keySet(ctx, now)
 	if err != nil {
 		return nil, fmt.Errorf("bearer tokens: %w", err)
 	}
-	return &JWT{
-		verifier: oidc.NewVerifier(cfg.Issuer, noting{keys}, &oidc.Config{
-			ClientID: cfg.Audience, SupportedSigningAlgs: algorithms, Now: now,
-		}),
-		scope: cfg.Scope,
-	}, nil
+	return &JWT{verifier: access.NewVerifier(cfg.Issuer, cfg.Audience, keys, now), scope: cfg.Scope}, nil
 }
 
-func (c Config) keySet(ctx context.Context) (oidc.KeySet, error) {
+func (c Config) keySet(ctx context.Context, now func() time.Time) (oidc.KeySet, error) {
 	if c.KeySetURL != "" {
-		// The key set outlives the start; the client bounds each read.
-		client := &http.Client{Timeout: fetchTimeout}
-		return oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), client), c.KeySetURL), nil
+		return access.RemoteKeys(ctx, c.KeySetURL, now), nil
 	}
 	raw, err := os.ReadFile(c.KeySetFile)
 	if err != nil {
@@ -110,19 +96,15 @@ func (*JWT) Challenge() string { return `Bearer realm="keb"` }
 // Authenticate accepts a token that is signed by the issuer, for the audience, not expired, and of the scope. Keys that cannot be
 // fetched are 503, so that a platform with a good token tries again.
 func (j *JWT) Authenticate(r *http.Request) (osb.Principal, error) {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(scheme, "bearer") {
+	token, ok := access.BearerToken(r)
+	if !ok {
 		return osb.Principal{}, osb.ErrUnauthenticated
 	}
-	var unreachable error
-	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), noteKey{}, &unreachable), fetchTimeout)
-	defer cancel()
-	verified, err := j.verifier.Verify(ctx, strings.TrimSpace(token))
-	if unreachable != nil {
-		return osb.Principal{}, osb.Unavailable(unreachable)
+	verified, err := j.verifier.Verify(r.Context(), token)
+	if errors.Is(err, access.ErrUnavailable) {
+		return osb.Principal{}, osb.Unavailable(err)
 	}
 	if err != nil {
-		// The verifier's error may quote the token's claims.
 		return osb.Principal{}, osb.ErrUnauthenticated
 	}
 	var claims struct {
@@ -154,19 +136,4 @@ func (s *scopes) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	return json.Unmarshal(raw, (*[]string)(s))
-}
-
-type noteKey struct{}
-
-// noting tells keys that cannot be fetched from a bad signature, a difference that the verifier's error does not keep.
-type noting struct{ oidc.KeySet }
-
-func (n noting) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	payload, err := n.KeySet.VerifySignature(ctx, token)
-	if err != nil && strings.HasPrefix(err.Error(), "fetching keys") {
-		if note, ok := ctx.Value(noteKey{}).(*error); ok {
-			*note = err
-		}
-	}
-	return payload, err
 }

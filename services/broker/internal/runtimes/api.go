@@ -37,9 +37,9 @@ type Remover interface {
 type Deps struct {
 	Reader  Reader
 	Remover Remover
-	// Auth finds out who calls; nobody else is answered.
-	Auth osb.Authenticator
-	Log  *slog.Logger
+	// Viewers finds out who calls and may read, Operators who may act; nobody else is answered.
+	Viewers, Operators osb.Authenticator
+	Log                *slog.Logger
 }
 
 // API serves operators.
@@ -58,8 +58,12 @@ func (a *API) Register(mux *http.ServeMux) {
 		"/info/runtimes": {http.MethodGet, a.info},
 		"/runtimes/{instance_id}/deprovision-retrigger": {http.MethodPost, a.retrigger},
 	} {
-		mux.Handle(r.method+" "+path, a.guarded(r.handle))
-		mux.Handle(path, a.guarded(func(w http.ResponseWriter, _ *http.Request) {
+		auth := a.deps.Viewers
+		if r.method != http.MethodGet {
+			auth = a.deps.Operators
+		}
+		mux.Handle(r.method+" "+path, a.guarded(auth, r.handle))
+		mux.Handle(path, a.guarded(a.deps.Viewers, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", r.method)
 			a.fail(w, http.StatusMethodNotAllowed, fmt.Errorf("allowed is %s", r.method))
 		}))
@@ -69,7 +73,7 @@ func (a *API) Register(mux *http.ServeMux) {
 type principalKey struct{}
 
 // guarded lets through only who is authenticated, and turns a panic into an answer.
-func (a *API) guarded(next http.HandlerFunc) http.Handler {
+func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			switch p := recover(); p {
@@ -81,14 +85,14 @@ func (a *API) guarded(next http.HandlerFunc) http.Handler {
 				a.fail(w, http.StatusInternalServerError, errInternal)
 			}
 		}()
-		principal, err := a.deps.Auth.Authenticate(r)
+		principal, err := auth.Authenticate(r)
 		if refusal, ok := errors.AsType[*osb.Error](err); ok {
-			a.deps.Log.Warn("credentials not checked", "err", err)
+			a.deps.Log.Warn("request refused", "status", refusal.Status, "err", err)
 			a.fail(w, refusal.Status, errors.New(refusal.Description))
 			return
 		}
 		if err != nil {
-			if challenge := a.deps.Auth.Challenge(); challenge != "" {
+			if challenge := auth.Challenge(); challenge != "" {
 				w.Header().Set("WWW-Authenticate", challenge)
 			}
 			a.fail(w, http.StatusUnauthorized, errors.New("valid credentials are required"))
