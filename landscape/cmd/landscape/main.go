@@ -1,4 +1,5 @@
-// The landscape command runs the simulated external systems as a process of their own.
+// The landscape command runs the simulated external systems as a process of their own. With the argument healthcheck it asks the
+// one that runs on the same machine whether it answers.
 package main
 
 import (
@@ -25,7 +26,12 @@ type config struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
+	var err error
+	if len(os.Args) == 2 && os.Args[1] == "healthcheck" {
+		err = healthcheck(ctx)
+	} else {
+		err = run(ctx)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "landscape:", err)
@@ -71,4 +77,31 @@ func serve(ctx context.Context, ln net.Listener, l *landscape.Landscape) error {
 		return errors.Join(err, l.Close())
 	}
 	return l.Close()
+}
+
+// healthcheck is for a container, which has nothing else in it to ask with.
+func healthcheck(ctx context.Context) error {
+	cfg, err := env.ParseAs[config]()
+	if err != nil {
+		return fmt.Errorf("read environment: %w", err)
+	}
+	_, port, err := net.SplitHostPort(cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("KEB_LANDSCAPE_ADDR: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("localhost", port)+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // nothing is read
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("healthcheck: %s", answer.Status)
+	}
+	return nil
 }

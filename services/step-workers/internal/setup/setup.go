@@ -4,7 +4,6 @@ package setup
 import (
 	"cmp"
 	"context"
-	"runtime/debug"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
@@ -54,10 +53,5 @@ func Secret(value, fromFile string) string {
 	return cmp.Or(strings.TrimSpace(fromFile), value)
 }
 
-// Version is the version of the module that was built into the binary, "devel" when it was built from a work tree.
-func Version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
-}
+// Version is the version of the worker, see service.Version.
+func Version() string { return service.Version() }
