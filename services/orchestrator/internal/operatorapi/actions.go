@@ -170,7 +170,7 @@ func (r *recorded) send(w http.ResponseWriter) {
 type actionView struct {
 	ID             int64         `json:"id"`
 	Time           time.Time     `json:"time"`
-	Who            string        `json:"who"`
+	Name           string        `json:"name"`
 	Subject        string        `json:"subject,omitempty"`
 	Role           string        `json:"role"`
 	Authentication string        `json:"authentication"`
@@ -196,7 +196,7 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 	for i := range found {
 		e := &found[i]
 		out.Data = append(out.Data, actionView{
-			ID: e.ID, Time: e.At, Who: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
+			ID: e.ID, Time: e.At, Name: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
 			Target: e.Target, Detail: e.Detail, Outcome: e.Outcome, Reason: e.Reason,
 		})
 	}
@@ -206,7 +206,7 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 func parseActions(r *http.Request) (f store.ActionFilter, err error) {
 	q := r.URL.Query()
 	f = store.ActionFilter{
-		Who: q.Get("who"), Action: q.Get("action"), Target: q.Get("target"), Outcome: store.Outcome(q.Get("outcome")),
+		Name: q.Get("name"), Action: q.Get("action"), Target: q.Get("target"), Outcome: store.Outcome(q.Get("outcome")),
 	}
 	outcomes := []store.Outcome{store.OutcomeBegun, store.OutcomeDone, store.OutcomeRefused, store.OutcomeFailed}
 	if f.Outcome != "" && !slices.Contains(outcomes, f.Outcome) {

@@ -47,8 +47,8 @@ type Action struct {
 
 // ActionFilter selects actions; empty fields select all.
 type ActionFilter struct {
-	Who, Action, Target string
-	Outcome             Outcome
+	Name, Action, Target string
+	Outcome              Outcome
 	// Limit and Offset cut a page out of the newest-first list.
 	Limit, Offset int
 }
@@ -90,7 +90,7 @@ func (s *Actions) List(ctx context.Context, f ActionFilter) (page []Action, tota
 	var conditions []string
 	var args []any
 	for _, c := range []struct{ column, value string }{
-		{"name", f.Who}, {"action", f.Action}, {"target", f.Target}, {"outcome", string(f.Outcome)},
+		{"name", f.Name}, {"action", f.Action}, {"target", f.Target}, {"outcome", string(f.Outcome)},
 	} {
 		if c.value != "" {
 			args = append(args, clean(c.value))
