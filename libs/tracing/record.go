@@ -76,6 +76,16 @@ func ParseParent(s string) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
+// Extension is the trace of ctx as the extensions of a CloudEvent (Distributed Tracing extension); empty when there is none, and
+// never nil.
+func Extension(ctx context.Context) map[string]string {
+	e := map[string]string{}
+	if parent := Parent(trace.SpanContextFromContext(ctx)); parent != "" {
+		e["traceparent"] = parent
+	}
+	return e
+}
+
 // carrier is a traceparent alone.
 type carrier string
 

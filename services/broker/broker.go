@@ -19,6 +19,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
@@ -26,6 +27,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/broker/internal/api"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
@@ -39,7 +41,6 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/removal"
 	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
-	"github.com/kyma-project/keb/services/broker/internal/trace"
 	"github.com/kyma-project/keb/services/broker/internal/upgrade"
 )
 
@@ -52,6 +53,8 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
+	// TracerProvider makes a span of each request, publication and step; nil makes none.
+	TracerProvider trace.TracerProvider
 }
 
 // Broker is the service. Any number of them may run on one database.
@@ -112,7 +115,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	b := &Broker{cfg: cfg, deps: deps, store: store.New(deps.DB, cfg.StoreTimeout)}
 	if b.remover, err = worker.New(
 		worker.Config{Name: removal.Worker, Version: "1"},
-		worker.Deps{Bus: deps.Bus, Log: deps.Log, Registerer: deps.Registerer, Now: deps.Now},
+		worker.Deps{
+			Bus: deps.Bus, Log: deps.Log, Registerer: deps.Registerer, Now: deps.Now, TracerProvider: deps.TracerProvider,
+		},
 		removal.New(b.store, deps.Bus, deps.Now, cfg.StepRetry, cfg.BindingGrace),
 	); err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
@@ -120,7 +125,10 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	b.vault = credential.New(keys, b.store, deps.Log)
 	b.relay = publication.New(
 		publication.Config{SweepEvery: cfg.SweepEvery, Age: cfg.SweepAge, Timeout: publishTimeout},
-		publication.Deps{Outbox: b.store, Publisher: deps.Bus, Log: deps.Log, Now: deps.Now, Waiting: m.unpublished},
+		publication.Deps{
+			Outbox: b.store, Publisher: deps.Bus, Log: deps.Log, Now: deps.Now, Waiting: m.unpublished,
+			Tracer: tracing.TracerOf(deps.TracerProvider, "services/broker"),
+		},
 	)
 	b.facts = projection.New(b.store, deps.Log, deps.Now)
 	b.bindings = binding.New(binding.Config{
@@ -147,8 +155,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	kubeconfig.New(kubeconfig.Deps{
 		Instances: b.store, Asker: deps.Bus, Log: deps.Log, Origins: cfg.KubeconfigOrigins,
 	}).Register(operators)
-	b.handler = trace.Handler(first(operators, osb.NewHandler(requests, osb.WithAuth(authenticator), osb.WithLogger(deps.Log),
-		osb.WithObserver(m.observe), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
+	b.handler = tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(authenticator), osb.WithLogger(deps.Log),
+		osb.WithObserver(m.observe), osb.WithObserver(traceRoute), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
 	return b, nil
 }
 

@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker/internal/binding"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
-	"github.com/kyma-project/keb/services/broker/internal/trace"
 )
 
 // Config is what an installation decides about requests.
@@ -87,8 +89,9 @@ func answer(err error) error {
 }
 
 // extensions are what travels with a request besides its payload.
-func extensions(ctx context.Context, call osb.Call) map[string]string {
-	e := map[string]string{trace.Header: trace.From(ctx)}
+func extensions(ctx context.Context, call osb.Call, operationID string) map[string]string {
+	e := tracing.Extension(ctx)
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("keb.operation.id", operationID))
 	if call.OriginatingIdentity != nil {
 		e["originatingidentity"] = osb.FormatOriginatingIdentity(*call.OriginatingIdentity)
 	}

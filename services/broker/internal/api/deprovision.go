@@ -104,7 +104,7 @@ func (b *Broker) recordRemoval(
 	operation := i.Event(operationID, event.Deprovision, names)
 	operation.UserAgent = userAgent(req.Call)
 	err = tx.InsertOperation(ctx, store.Request{
-		Operation: operation, At: b.deps.Now(), Extensions: extensions(ctx, req.Call),
+		Operation: operation, At: b.deps.Now(), Extensions: extensions(ctx, req.Call, operationID),
 	})
 	if err != nil {
 		return osb.Accepted{}, err

@@ -161,7 +161,7 @@ func (b *Broker) record(
 		}
 	}
 	request := store.Request{
-		Operation: i.Event(i.OperationID, event.Provision, names), At: i.CreatedAt, Extensions: extensions(ctx, req.Call),
+		Operation: i.Event(i.OperationID, event.Provision, names), At: i.CreatedAt, Extensions: extensions(ctx, req.Call, i.OperationID),
 	}
 	if err := errors.Join(
 		tx.InsertOperation(ctx, request), tx.InsertCredentials(ctx, i.ID, sealed), tx.Revive(ctx, i.ID),

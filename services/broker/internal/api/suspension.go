@@ -57,7 +57,7 @@ func (b *Broker) recordSuspension(
 	operation := i.Event(operationID, t, names)
 	operation.Temporary = t == event.Deprovision
 	return tx.InsertOperation(ctx, store.Request{
-		Operation: operation, At: b.deps.Now(), Extensions: extensions(ctx, call), Suspension: true,
+		Operation: operation, At: b.deps.Now(), Extensions: extensions(ctx, call, operationID), Suspension: true,
 	})
 }
 

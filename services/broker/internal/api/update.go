@@ -410,7 +410,7 @@ func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	slices.Sort(names)
 	operation := t.Event(u.operationID, event.Update, names)
 	operation.Update = t.changes
-	request := store.Request{Operation: operation, At: u.b.deps.Now(), Extensions: extensions(ctx, u.req.Call)}
+	request := store.Request{Operation: operation, At: u.b.deps.Now(), Extensions: extensions(ctx, u.req.Call, u.operationID)}
 	if err := errors.Join(
 		tx.InsertOperation(ctx, request),
 		tx.InsertUpdate(ctx, store.Update{OperationID: u.operationID, RequestHash: hash, Instance: &t.Instance, Sealed: sealed}),

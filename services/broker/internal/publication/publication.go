@@ -14,9 +14,12 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -48,6 +51,8 @@ type Deps struct {
 	Now       func() time.Time
 	// Waiting is set to the number of requests that the last sweep could not publish.
 	Waiting prometheus.Gauge
+	// Tracer makes a span of each publication, below the request; nil makes none.
+	Tracer trace.Tracer
 }
 
 // sweepLimit bounds one sweep; the next one goes on.
@@ -189,6 +194,7 @@ func (r *Relay) publishRound(ctx context.Context, round []store.Publication, blo
 		return 0, errors.Join(errs...)
 	}
 	failed := make(map[int]bool)
+	start := time.Now()
 	if err := r.deps.Publisher.Publish(ctx, messages...); err != nil {
 		errs = append(errs, err)
 		partial, ok := errors.AsType[*bus.PublishError](err)
@@ -203,6 +209,7 @@ func (r *Relay) publishRound(ctx context.Context, round []store.Publication, blo
 	}
 	ids := make([]string, 0, len(taken))
 	for i, p := range taken {
+		r.trace(ctx, &p, start, failed[i])
 		if failed[i] {
 			blocked[p.InstanceID] = true
 			continue
@@ -237,4 +244,29 @@ func extend(e *cloudevents.Event, extensions map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// trace makes the span of a publication. It belongs to the request, however long ago that was.
+func (r *Relay) trace(ctx context.Context, p *store.Publication, start time.Time, failed bool) {
+	if r.deps.Tracer == nil {
+		return
+	}
+	parent := tracing.ParseParent(p.Extensions[bus.TraceParent])
+	if !parent.IsValid() {
+		return
+	}
+	subject := event.RequestSubject(p.Type)
+	span := tracing.Span{
+		Parent: parent, Name: "send " + subject, Kind: trace.SpanKindProducer, Start: start, End: time.Now(),
+		Attributes: []attribute.KeyValue{
+			attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.type", "send"),
+			attribute.String("messaging.operation.name", "publish"),
+			attribute.String("messaging.destination.name", subject), attribute.String("messaging.message.id", p.OperationID),
+			attribute.String("keb.operation.id", p.OperationID), attribute.String("keb.instance.id", p.InstanceID),
+		},
+	}
+	if failed {
+		span.Failure = "the bus has not taken it, it goes out later"
+	}
+	tracing.Record(ctx, r.deps.Tracer, span)
 }

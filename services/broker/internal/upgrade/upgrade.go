@@ -19,8 +19,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker/internal/store"
-	"github.com/kyma-project/keb/services/broker/internal/trace"
 )
 
 const (
@@ -118,7 +118,7 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 		operation := found.Instance.Event(o.OperationID, o.Type, found.Credentials)
 		operation.Upgrade = &o.Upgrade
 		requests = append(requests, store.Request{
-			Operation: operation, At: r.deps.Now(), Extensions: map[string]string{trace.Header: trace.From(ctx)},
+			Operation: operation, At: r.deps.Now(), Extensions: tracing.Extension(ctx),
 		})
 	}
 	return answer, requests, tx.InsertUpgrades(ctx, requests)
