@@ -19,6 +19,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kyma-project/keb/libs/access"
@@ -32,6 +33,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/gauge"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -210,7 +212,7 @@ type Deps struct {
 type Orchestrator struct {
 	cfg      Config
 	deps     Deps
-	pools    []*sqlx.DB
+	pools    map[string]*sqlx.DB
 	store    *store.Store
 	set      process.Set
 	dispatch *dispatch.Dispatcher
@@ -240,7 +242,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Orchestrator{cfg: cfg, deps: deps, set: set, health: service.NewHealth()}
+	o := &Orchestrator{cfg: cfg, deps: deps, pools: map[string]*sqlx.DB{}, set: set, health: service.NewHealth()}
 	if err := o.open(ctx); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
@@ -294,6 +296,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if o.console, err = console.New(); err != nil {
 		return err
 	}
+	if err := o.observe(orchestrations, definitions); err != nil {
+		return err
+	}
 	o.health.Add("postgres", o.store.Ping)
 	o.health.Add("nats", func(context.Context) error {
 		if !o.deps.Bus.NATS().IsConnected() {
@@ -301,6 +306,27 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		}
 		return nil
 	})
+	return nil
+}
+
+// observe registers the gauges, and the statistics of the pools.
+func (o *Orchestrator) observe(orchestrations *store.Orchestrations, definitions *definition.Definitions) error {
+	r := o.deps.Registerer
+	if r == nil {
+		return nil
+	}
+	for name, db := range o.pools {
+		if err := r.Register(collectors.NewDBStatsCollector(db.DB, name)); err != nil {
+			return fmt.Errorf("register the metrics of pool %s: %w", name, err)
+		}
+	}
+	err := gauge.Register(r, gauge.Deps{
+		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
+		JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("register the gauges: %w", err)
+	}
 	return nil
 }
 
@@ -361,7 +387,7 @@ func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.D
 	if err != nil {
 		return nil, err
 	}
-	o.pools = append(o.pools, db)
+	o.pools[name] = db
 	return db, nil
 }
 
