@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,17 +19,32 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
+// waitingReasons are what --waiting takes.
+var waitingReasons = []string{"retry", "no_worker", "instance_busy", "admission", "executing"}
+
 func newOperations(o *options) *cobra.Command {
 	var filter operator.Filter
+	var since, until string
 	cmd := &cobra.Command{
 		Use:     "operations",
 		Aliases: []string{"ops"},
 		Short:   "List operations, newest first",
-		Example: "  keb operations --state 'in progress' --plan azure\n  keb operations --instance 0d7ee4a2-9a58-4a50-ae6b-f7f2ee8ea1d5 -o json",
-		Args:    exactly(),
+		Example: "  keb operations --state 'in progress' --plan azure\n  keb operations --instance 0d7ee4a2-9a58-4a50-ae6b-f7f2ee8ea1d5 -o json\n" +
+			"  keb operations -o custom=ID:id,STEP:step,ERROR:error.message",
+		Annotations: map[string]string{listAnnotation: "operations"},
+		Args:        exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFilter(&filter); err != nil {
 				return err
+			}
+			for _, at := range []struct {
+				flag, value string
+				into        *time.Time
+			}{{"--since", since, &filter.Since}, {"--until", until, &filter.Until}} {
+				var err error
+				if *at.into, err = parseTime(at.value, time.Now()); err != nil {
+					return usageError("%s %q: %s", at.flag, at.value, err)
+				}
 			}
 			client, err := o.operatorClient()
 			if err != nil {
@@ -38,8 +54,8 @@ func newOperations(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.json() {
-				return printJSON(o.Out, raw)
+			if !o.text() {
+				return o.printPage(raw)
 			}
 			return printOperations(o.Out, list, time.Now())
 		},
@@ -49,8 +65,18 @@ func newOperations(o *options) *cobra.Command {
 	flags.StringVar(&filter.Type, "type", "", "only operations of this type: "+strings.Join(types(), ", "))
 	flags.StringVar(&filter.Plan, "plan", "", "only operations of this plan, for example azure")
 	flags.StringVar(&filter.Instance, "instance", "", "only operations of this instance")
+	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id, or the id of whose instance, begins like this")
+	flags.StringVar(&filter.Step, "step", "", "only operations that are at this step now")
+	flags.StringVar(&filter.Worker, "worker", "", "only operations that are at a step of this worker now")
+	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for this: "+strings.Join(waitingReasons, ", "))
+	flags.StringVar(&filter.Orchestration, "orchestration", "", "only operations of this orchestration")
+	flags.StringVar(&since, "since", "", "only operations requested since then: a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
+	flags.StringVar(&until, "until", "", "only operations requested until then")
 	flags.IntVar(&filter.Page, "page", 1, "page, from 1")
 	flags.IntVar(&filter.PageSize, "page-size", 50, "operations on a page")
+	completeFlag(cmd, "state", states())
+	completeFlag(cmd, "type", types())
+	completeFlag(cmd, "waiting", waitingReasons)
 	return cmd
 }
 
@@ -71,20 +97,47 @@ func types() []string {
 // checkFilter refuses what could only give an empty list, so that a typing error does not look like an answer.
 func checkFilter(f *operator.Filter) error {
 	// The state has a blank in it, which is a nuisance in a shell.
-	if f.State == "in-progress" || f.State == "in_progress" {
-		f.State = string(event.InProgress)
+	f.State = strings.NewReplacer("in-progress", string(event.InProgress), "in_progress", string(event.InProgress)).Replace(f.State)
+	if unknown := other(f.State, states()); unknown != "" {
+		return usageError("--state %q is not a state; allowed: %s", unknown, strings.Join(states(), ", "))
+	}
+	if unknown := other(f.Type, types()); unknown != "" {
+		return usageError("--type %q is not an operation type; allowed: %s", unknown, strings.Join(types(), ", "))
 	}
 	switch {
-	case f.State != "" && !slices.Contains(states(), f.State):
-		return usageError("--state %q is not a state; allowed: %s", f.State, strings.Join(states(), ", "))
-	case f.Type != "" && !slices.Contains(types(), f.Type):
-		return usageError("--type %q is not an operation type; allowed: %s", f.Type, strings.Join(types(), ", "))
+	case f.Waiting != "" && !slices.Contains(waitingReasons, f.Waiting):
+		return usageError("--waiting %q is nothing that operations wait for; allowed: %s", f.Waiting, strings.Join(waitingReasons, ", "))
 	case f.Page < 1:
 		return usageError("--page %d is not a page; they count from 1", f.Page)
 	case f.PageSize < 1:
 		return usageError("--page-size must be at least 1")
 	}
 	return nil
+}
+
+// other finds a value in a list with commas that is not allowed.
+func other(list string, allowed []string) string {
+	for value := range strings.SplitSeq(list, ",") {
+		if value != "" && !slices.Contains(allowed, value) {
+			return value
+		}
+	}
+	return ""
+}
+
+// parseTime reads a time, or a duration before now.
+func parseTime(value string, now time.Time) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(value); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return time.Time{}, errors.New("must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
+	}
+	return at, nil
 }
 
 // printOperations prints a table: what needs attention is in its last column.
@@ -137,34 +190,110 @@ func where(op *operator.Operation) string {
 	return strings.Join(strings.Fields(strings.Join(parts, "  ")), " ")
 }
 
+// What can be done with an operation.
+const (
+	actionCancel = "cancel"
+	actionRetry  = "retry"
+	actionSkip   = "skip"
+)
+
+// acting holds the flags of keb operation.
+type acting struct {
+	*options
+	history bool
+	step    string
+}
+
 func newOperation(o *options) *cobra.Command {
-	var history bool
+	a := &acting{options: o}
 	cmd := &cobra.Command{
-		Use:   "operation ID",
-		Short: "Show one operation with its stages and steps",
-		Args:  exactly("the id of an operation"),
+		Use:   "operation ID [cancel|retry|skip]",
+		Short: "Show one operation with its stages and steps, cancel it, retry it, or skip a step",
+		Long: `Show one operation with its stages and steps. Or
+
+  cancel  end it at the next result of its step
+  retry   go on with a failed one, from its failed stage
+  skip    pass over its current step, which --step must name
+
+The history of the operation tells who did it.`,
+		Example:           "  keb operation ID --history\n  keb operation ID skip --step EDP_Registration",
+		ValidArgsFunction: a.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.operatorClient()
-			if err != nil {
-				return err
+			switch len(args) {
+			case 0:
+				return usageError("operation needs the id of an operation; see keb operation --help")
+			case 1:
+				return a.show(cmd.Context(), args[0])
+			case 2:
+				return a.act(cmd.Context(), args[0], args[1])
 			}
-			op, raw, err := client.Operation(cmd.Context(), args[0])
-			if err != nil {
-				return explainUnknown(err, args[0])
-			}
-			if o.json() {
-				return printJSON(o.Out, raw)
-			}
-			text := strings.Join(view.Render(op, time.Now(), view.Size{}), "\n") + "\n"
-			if history {
-				text += historyText(op)
-			}
-			_, err = io.WriteString(o.Out, text)
-			return err
+			return usageError("operation: unexpected argument %q; see keb operation --help", args[2])
 		},
 	}
-	cmd.Flags().BoolVar(&history, "history", false, "also list every execution of a step")
+	cmd.Flags().BoolVar(&a.history, "history", false, "also list every execution of a step")
+	cmd.Flags().StringVar(&a.step, "step", "", "the step to skip")
 	return cmd
+}
+
+func (a *acting) show(ctx context.Context, id string) error {
+	if a.step != "" {
+		return usageError("--step is for skip")
+	}
+	client, err := a.operatorClient()
+	if err != nil {
+		return err
+	}
+	op, raw, err := client.Operation(ctx, id)
+	if err != nil {
+		return explainUnknown(err, id)
+	}
+	if a.json() {
+		return printJSON(a.Out, raw)
+	}
+	text := strings.Join(view.Render(op, time.Now(), view.Size{}), "\n") + "\n"
+	if a.history {
+		text += historyText(op)
+	}
+	_, err = io.WriteString(a.Out, text)
+	return err
+}
+
+func (a *acting) act(ctx context.Context, id, action string) error {
+	actions := []string{actionCancel, actionRetry, actionSkip}
+	switch {
+	case !slices.Contains(actions, action):
+		return usageError("operation: %q cannot be done with an operation; allowed: %s", action, strings.Join(actions, ", "))
+	case a.history:
+		return usageError("--history is for showing an operation")
+	case action == actionSkip && a.step == "":
+		return usageError("skip needs --step with the name of the current step; keb operation %s shows it", id)
+	case action != actionSkip && a.step != "":
+		return usageError("--step is for skip")
+	}
+	client, err := a.operatorClient()
+	if err != nil {
+		return err
+	}
+	by := "" // whoever the token belongs to
+	if a.token == "" {
+		by = env("USER", "")
+	}
+	if err := client.Act(ctx, id, action, by, a.step); err != nil {
+		return explainUnknown(err, id)
+	}
+	op, raw, err := client.Operation(ctx, id)
+	if err != nil {
+		return explainUnknown(err, id)
+	}
+	if a.json() {
+		return printJSON(a.Out, raw)
+	}
+	told := op.State
+	if op.CancelRequested != "" && !op.Final() {
+		told += ", to be cancelled with the next result of its step"
+	}
+	_, err = fmt.Fprintf(a.Out, "operation %s: %s done, now %s\n", id, action, told)
+	return err
 }
 
 // historyText lists every execution in the order of cursors, which is the order in which they counted.
@@ -204,7 +333,8 @@ func newWatch(o *options) *cobra.Command {
 		Short: "Follow an operation until it ends",
 		Long: `Follow an operation until it ends: live on a terminal, one line per change otherwise, one JSON object per change with -o json.
 The exit code is 0 if the operation succeeded.`,
-		Args: exactly("the id of an operation"),
+		Args:              exactly("the id of an operation"),
+		ValidArgsFunction: o.completeOperation,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if every < 50*time.Millisecond {
 				return usageError("--every must be at least 50ms")

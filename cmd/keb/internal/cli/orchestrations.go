@@ -23,7 +23,7 @@ type inspecting struct {
 	*options
 	page       operator.Page
 	operations []string
-	now        bool
+	now, watch bool
 }
 
 func newOrchestrations(o *options) *cobra.Command {
@@ -37,7 +37,9 @@ func newOrchestrations(o *options) *cobra.Command {
   operations  lists its operations, or shows the one named with --operation
   cancel      cancels what waits; what is in progress is awaited
   retry       starts the failed operations again, or those named with --operation; with --now outside of maintenance windows`,
-		Example: "  keb orchestrations -s 'in progress'\n  keb orchestrations ID operations -s failed\n  keb orchestrations ID retry --now",
+		Example:           "  keb orchestrations -s 'in progress'\n  keb orchestrations ID operations -s failed\n  keb orchestrations ID retry --now",
+		Annotations:       map[string]string{listAnnotation: "orchestrations"},
+		ValidArgsFunction: i.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return i.run(cmd.Context(), args)
 		},
@@ -45,6 +47,7 @@ func newOrchestrations(o *options) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&i.page.State, "state", "s", "", "only what is in this state")
 	flags.StringArrayVar(&i.operations, "operation", nil, "id of an operation; retry takes several")
+	flags.BoolVarP(&i.watch, "watch", "w", false, "follow an orchestration until it has ended")
 	flags.BoolVar(&i.now, "now", false, "retry at once, not in the next maintenance window")
 	flags.IntVar(&i.page.Page, "page", 1, "page, from 1")
 	flags.IntVar(&i.page.PageSize, "page-size", 50, "entries on a page")
@@ -61,8 +64,8 @@ var (
 type action struct {
 	run func(ctx context.Context, client *operator.Client, id string) error
 	// What flags it takes.
-	states          []string
-	operations, now bool
+	states                 []string
+	operations, now, watch bool
 }
 
 func (i *inspecting) run(ctx context.Context, args []string) error {
@@ -81,7 +84,7 @@ func (i *inspecting) run(ctx context.Context, args []string) error {
 	}
 	actions := map[string]action{
 		"list":       {run: i.list, states: orchestrationStates},
-		"show":       {run: i.show},
+		"show":       {run: i.show, watch: true},
 		"operations": {run: i.members, states: memberStates, operations: true},
 		"cancel":     {run: i.cancel},
 		"retry":      {run: i.retry, operations: true, now: true},
@@ -125,6 +128,10 @@ func (i *inspecting) check(what string, a action) error {
 		return usageError("--operation can be given once for operations")
 	case i.now && !a.now:
 		return usageError("--now is for retry")
+	case i.watch && !a.watch:
+		return usageError("--watch is for one orchestration: keb orchestrations ID --watch")
+	case i.columns != nil && (a.states == nil || len(i.operations) > 0):
+		return usageError("--output %s is for lists, not for orchestrations %s", outputCustom, what)
 	case i.page.Page < 1:
 		return usageError("--page %d is not a page; they count from 1", i.page.Page)
 	case i.page.PageSize < 1:
@@ -138,8 +145,8 @@ func (i *inspecting) list(ctx context.Context, client *operator.Client, _ string
 	if err != nil {
 		return err
 	}
-	if i.json() {
-		return printJSON(i.Out, raw)
+	if !i.text() {
+		return i.printPage(raw)
 	}
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(i.Out, "no orchestrations")
@@ -172,6 +179,9 @@ func (i *inspecting) table(head, what string, count, total int, rows func(out io
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func (i *inspecting) show(ctx context.Context, client *operator.Client, id string) error {
+	if i.watch {
+		return i.follow(ctx, client, id)
+	}
 	o, raw, err := client.Orchestration(ctx, id)
 	if err != nil {
 		return err
@@ -214,8 +224,8 @@ func (i *inspecting) members(ctx context.Context, client *operator.Client, id st
 	if err != nil {
 		return err
 	}
-	if i.json() {
-		return printJSON(i.Out, raw)
+	if !i.text() {
+		return i.printPage(raw)
 	}
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(i.Out, "no operations")

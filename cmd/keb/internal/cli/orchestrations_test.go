@@ -117,7 +117,7 @@ func TestUpgradeWaitsUntilTheOrchestrationHasEnded(t *testing.T) {
 			got := run(t, "", "upgrade", "cluster", "-t", "all", "--wait", "--operator-addr", addr)
 			got.out = clock.ReplaceAllString(got.out, "TIME")
 			expect(t, got, c.code, "orchestration o-1 accepted\nTIME pending: queued for processing\n"+
-				"TIME in progress: 2 pending, 1 in progress, 1 succeeded\nTIME "+end+": 3 succeeded, 1 failed\n", c.errs)
+				"TIME 1/4 in progress: 2 pending, 1 in progress, 1 succeeded\nTIME 4/4 "+end+": 3 succeeded, 1 failed\n", c.errs)
 		})
 	}
 }

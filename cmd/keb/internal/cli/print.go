@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/term"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/progress"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/cmd/keb/internal/watch"
 )
@@ -26,6 +28,45 @@ func printJSON(out io.Writer, value any) error {
 	indented.WriteByte('\n')
 	_, err = out.Write(indented.Bytes())
 	return err
+}
+
+// list is a page of a list, as every list of this system looks.
+type list struct {
+	Data       []json.RawMessage `json:"data"`
+	Count      int               `json:"count"`
+	TotalCount int               `json:"totalCount"`
+}
+
+// printList prints items as JSON, or in the columns that were asked for.
+func (o *options) printList(items []json.RawMessage) error {
+	if o.json() {
+		return printJSON(o.Out, list{Data: items, Count: len(items), TotalCount: len(items)})
+	}
+	return o.columns.Print(o.Out, items)
+}
+
+// printPage prints a page that came from a service as it is, or in the columns that were asked for.
+func (o *options) printPage(raw json.RawMessage) error {
+	if o.json() {
+		return printJSON(o.Out, raw)
+	}
+	var page list
+	if err := json.Unmarshal(raw, &page); err != nil {
+		return fmt.Errorf("read the list: %w", err)
+	}
+	return o.columns.Print(o.Out, page.Data)
+}
+
+// bar shows progress beside the output.
+func (o *options) bar() *progress.Bar {
+	out := o.progress()
+	return progress.New(out, func() (int, bool) {
+		size, ok := terminal(out)
+		if !ok {
+			return 0, false
+		}
+		return size().Width, true
+	}, time.Now)
 }
 
 // terminal returns the size of the terminal behind a writer, if there is one.

@@ -91,30 +91,36 @@ standard input. Without an id the instance gets a new one.`,
 
 func newDeprovision(o *options) *cobra.Command {
 	var plan string
+	var which one
 	order := &ordering{options: o}
 	cmd := &cobra.Command{
-		Use:   "deprovision ID",
-		Short: "Give a runtime back through the OSB API",
-		Args:  exactly("the id of an instance"),
+		Use:     "deprovision [INSTANCE]",
+		Short:   "Give a runtime back through the OSB API",
+		Example: "  keb deprovision INSTANCE --wait\n  keb deprovision -g my-account -c c-1a2b3c4",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			instance, err := which.instanceOr(cmd.Context(), o, args)
+			if err != nil {
+				return err
+			}
 			client, err := order.client()
 			if err != nil {
 				return err
 			}
-			service, planID, err := order.identify(cmd.Context(), client, args[0], plan)
+			service, planID, err := order.identify(cmd.Context(), client, instance, plan)
 			if err != nil {
 				return o.explain(err)
 			}
-			answer, err := client.Deprovision(cmd.Context(), args[0], service, planID)
+			answer, err := client.Deprovision(cmd.Context(), instance, service, planID)
 			if osbclient.IsGone(err) {
-				return fmt.Errorf("there is no instance %s; it may be gone already", args[0])
+				return fmt.Errorf("there is no instance %s; it may be gone already", instance)
 			}
 			if err != nil {
 				return o.explain(err)
 			}
-			return order.finish(cmd.Context(), client, args[0], answer, "deprovisioning")
+			return order.finish(cmd.Context(), client, instance, answer, "deprovisioning")
 		},
 	}
+	which.register(cmd)
 	cmd.Flags().StringVar(&plan, "plan", "", "plan of the instance, by name; looked up when not given")
 	order.register(cmd)
 	return cmd

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/broker"
+	"github.com/kyma-project/keb/cmd/keb/internal/columns"
 	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/libs/service"
 )
@@ -76,8 +78,8 @@ func newRoot(std IO) *cobra.Command {
 "keb up" runs the whole system in one process. The other commands talk to a running system.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			return o.check()
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return o.check(cmd)
 		},
 	}
 	root.SetIn(std.In)
@@ -86,7 +88,7 @@ func newRoot(std IO) *cobra.Command {
 	o.register(root)
 	root.AddCommand(
 		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
-		newUpgrade(o), newOrchestrations(o),
+		newUpgrade(o), newOrchestrations(o), newRuntimes(o), newKubeconfig(o), newTaskrun(o), newStuck(o), newWorkers(o),
 		newJob(o),
 	)
 	return root
@@ -98,7 +100,10 @@ type options struct {
 	osbAddr, operatorAddr, landscapeAddr string
 	dataDir                              string
 	user, password                       string
+	token, tokenFile                     string
 	output                               string
+	// columns are those of outputCustom.
+	columns columns.Columns
 }
 
 // Formats of the output.
@@ -107,7 +112,12 @@ const (
 	outputJSON = "json"
 	// outputTable is what other command lines of Kyma call text.
 	outputTable = "table"
+	// outputCustom is followed by "=" and the columns; it is for lists.
+	outputCustom = "custom"
 )
+
+// listAnnotation marks the commands that can print custom columns.
+const listAnnotation = "list"
 
 func (o *options) register(root *cobra.Command) {
 	flags := root.PersistentFlags()
@@ -120,30 +130,71 @@ func (o *options) register(root *cobra.Command) {
 	flags.StringVar(&o.user, "user", env("KEB_OSB_USER", "keb"), "user of the OSB API (KEB_OSB_USER)")
 	// The password is no flag: other users of the machine would see it in the list of processes.
 	o.password = env("KEB_OSB_PASSWORD", "keb")
-	flags.StringVarP(&o.output, "output", "o", outputText, "format of the output: text or json")
+	flags.StringVarP(&o.output, "output", "o", outputText, "format of the output: text (or table), json, or for lists custom=HEADER:JSONPATH,...")
+	// Nor is the token.
+	flags.StringVar(&o.tokenFile, "token-file", env("KEB_TOKEN_FILE", ""), "file with the access token (KEB_TOKEN_FILE); KEB_TOKEN is one itself")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions( // the flag is there
+		[]string{outputText, outputJSON, outputCustom + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-func (o *options) check() error {
-	if o.output == outputTable {
+func (o *options) check(cmd *cobra.Command) error {
+	format, spec, custom := strings.Cut(o.output, "=")
+	switch {
+	case custom && format == outputCustom && cmd.Annotations[listAnnotation] == "":
+		return usageError("--output %s is for lists; %s has text and json", outputCustom, cmd.CommandPath())
+	case custom && format == outputCustom:
+		var err error
+		if o.columns, err = columns.Parse(spec); err != nil {
+			return usageError("--output custom: %s", err)
+		}
+		o.output = outputCustom
+	case o.output == outputTable:
 		o.output = outputText
+	case o.output != outputText && o.output != outputJSON:
+		return usageError("--output %q is not a format; allowed: %s, %s, and for lists %s=HEADER:JSONPATH,...", o.output, outputText, outputJSON, outputCustom)
 	}
-	if o.output != outputText && o.output != outputJSON {
-		return usageError("--output %q is not a format; allowed: %s, %s", o.output, outputText, outputJSON)
+	return o.readToken()
+}
+
+// readToken finds the access token.
+func (o *options) readToken() error {
+	o.token = os.Getenv("KEB_TOKEN")
+	if o.tokenFile != "" {
+		raw, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return usageError("--token-file, KEB_TOKEN_FILE: %s", err)
+		}
+		o.token = strings.TrimSpace(string(raw))
+		if o.token == "" {
+			return usageError("--token-file, KEB_TOKEN_FILE: %s is empty", o.tokenFile)
+		}
+	}
+	if strings.ContainsFunc(o.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return usageError("the access token must be one line of letters, digits and signs; look at KEB_TOKEN or the token file")
 	}
 	return nil
 }
 
 // operatorClient returns a client of the operator API.
-func (o *options) operatorClient() (*operator.Client, error) { return operator.New(o.operatorAddr) }
+func (o *options) operatorClient() (*operator.Client, error) {
+	return operator.New(o.operatorAddr, o.token)
+}
+
+// brokerClient returns a client of what the broker offers to operators.
+func (o *options) brokerClient() (*broker.Client, error) {
+	return broker.New(broker.Config{Address: o.osbAddr, Token: o.token, User: o.user, Password: o.password})
+}
 
 func (o *options) json() bool { return o.output == outputJSON }
 
+func (o *options) text() bool { return o.output == outputText }
+
 // progress is where what happens meanwhile is told.
 func (o *options) progress() io.Writer {
-	if o.json() {
-		return o.Err
+	if o.text() {
+		return o.Out
 	}
-	return o.Out
+	return o.Err
 }
 
 func env(name, fallback string) string {

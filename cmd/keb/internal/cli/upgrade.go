@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,32 +200,29 @@ const followEvery = time.Second
 func (o *options) follow(ctx context.Context, client *operator.Client, id string) error {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
-	told := ""
+	bar := o.bar()
+	answered := false
 	for {
 		found, raw, err := client.Orchestration(ctx, id)
 		if err != nil {
 			// The operator API may be restarting; the orchestration goes on.
-			if _, away := errors.AsType[*operator.UnreachableError](err); !away || told == "" {
-				return err
+			if _, away := errors.AsType[*operator.UnreachableError](err); !away || !answered {
+				return errors.Join(bar.Done(), err)
 			}
 		} else {
-			line := found.State + ": " + found.Stats()
-			if stats := found.Stats(); stats == "" {
-				line = found.State + ": " + found.Description
-			}
-			if line != told {
-				told = line
-				if _, err := fmt.Fprintf(o.progress(), "%s %s\n", time.Now().Format(time.TimeOnly), line); err != nil {
-					return err
-				}
+			answered = true
+			done, total := found.Progress()
+			text := found.State + ": " + cmp.Or(found.Stats(), found.Description)
+			if err := bar.Set(done, total, text); err != nil {
+				return err
 			}
 			if found.Final() {
-				return o.ended(found, raw)
+				return errors.Join(bar.Done(), o.ended(found, raw))
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errors.Join(bar.Done(), ctx.Err())
 		case <-ticker.C:
 		}
 	}

@@ -25,17 +25,17 @@ const (
 
 // Client asks one orchestrator. It is safe for concurrent use.
 type Client struct {
-	base string
-	http *http.Client
+	base, token string
+	http        *http.Client
 }
 
-// New returns a client for an address, "host:port" or a URL.
-func New(address string) (*Client, error) {
+// New returns a client for an address, "host:port" or a URL. token is the access token; empty where none is needed.
+func New(address, token string) (*Client, error) {
 	base, err := BaseURL(address)
 	if err != nil {
 		return nil, fmt.Errorf("operator API: %w", err)
 	}
-	return &Client{base: base, http: &http.Client{Timeout: requestTimeout}}, nil
+	return &Client{base: base, token: token, http: &http.Client{Timeout: requestTimeout}}, nil
 }
 
 // BaseURL makes a URL of an address, which is "host:port" or already one.
@@ -50,17 +50,30 @@ func BaseURL(address string) (string, error) {
 	return strings.TrimRight(address, "/"), nil
 }
 
-// Filter selects operations; empty fields select all. Page counts from 1.
+// Filter selects operations; empty fields select all. State, Type and Plan may be several with commas between. Page counts
+// from 1.
 type Filter struct {
 	State, Type, Plan, Instance string
-	Page, PageSize              int
+	// Search is the beginning of an id. Step, Worker and Waiting select among operations that have not ended.
+	Search, Step, Worker, Waiting, Orchestration string
+	// Since and Until are when they were requested.
+	Since, Until   time.Time
+	Page, PageSize int
 }
 
 func (f Filter) query() url.Values {
 	q := url.Values{}
-	for key, value := range map[string]string{"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance} {
+	for key, value := range map[string]string{
+		"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance, "q": f.Search, "step": f.Step, "worker": f.Worker,
+		"waiting": f.Waiting, "orchestration": f.Orchestration,
+	} {
 		if value != "" {
 			q.Set(key, value)
+		}
+	}
+	for key, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !at.IsZero() {
+			q.Set(key, at.UTC().Format(time.RFC3339))
 		}
 	}
 	if f.Page > 0 {
@@ -93,6 +106,41 @@ func (c *Client) Operation(ctx context.Context, id string) (*Operation, json.Raw
 	return &out, raw, nil
 }
 
+// Event is a line of the history of an operation.
+type Event struct {
+	Level       string
+	InstanceID  string
+	OperationID string
+	Message     string
+	CreatedAt   time.Time
+}
+
+// Events lists what happened on instances, at most 100 of them.
+func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error) {
+	var out []Event
+	if _, err := c.get(ctx, "/events", url.Values{"instance_ids": {strings.Join(instances, ",")}}, &out); err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	return out, nil
+}
+
+// Act cancels, retries or skips: action is cancel, retry or skip, and step is the current step, for skip. The error is
+// ErrNotFound if there is no such operation.
+func (c *Client) Act(ctx context.Context, id, action, by, step string) error {
+	body, err := json.Marshal(struct {
+		By   string `json:"by,omitempty"`
+		Step string `json:"step,omitempty"`
+	}{by, step})
+	if err != nil {
+		return err
+	}
+	path := "/operations/" + url.PathEscape(id) + "/" + action
+	if _, err := c.send(ctx, http.MethodPost, path, "application/json", body, nil); err != nil {
+		return fmt.Errorf("%s operation %s: %w", action, id, err)
+	}
+	return nil
+}
+
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -107,6 +155,9 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
@@ -124,10 +175,16 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	}
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusAccepted:
+	case http.StatusNoContent:
+		return nil, nil
 	case http.StatusNotFound:
 		return nil, ErrNotFound
+	case http.StatusUnauthorized:
+		return nil, errors.New("the operator API wants to know who you are; put an access token into KEB_TOKEN or the file of --token-file")
+	case http.StatusForbidden:
+		return nil, fmt.Errorf("the operator API refuses it: %s", ErrorText(raw))
 	default:
-		return nil, &StatusError{Status: response.StatusCode, Message: errorText(raw)}
+		return nil, &StatusError{Status: response.StatusCode, Message: ErrorText(raw)}
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		return nil, fmt.Errorf("%s does not answer like the operator API: %w", c.base, err)
@@ -135,8 +192,8 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	return raw, nil
 }
 
-// errorText takes the text out of an error answer.
-func errorText(raw []byte) string {
+// ErrorText takes the text out of an error answer.
+func ErrorText(raw []byte) string {
 	var body struct {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"description"`

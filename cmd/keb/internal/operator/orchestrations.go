@@ -45,6 +45,18 @@ func (o *Orchestration) Stats() string {
 	return strings.Join(parts, ", ")
 }
 
+// Progress is how many of its operations have ended, and how many there are.
+func (o *Orchestration) Progress() (done, total int) {
+	for state, n := range o.OperationStats {
+		total += n
+		switch state {
+		case StateSucceeded, StateFailed, StateCanceled, "skipped":
+			done += n
+		}
+	}
+	return done, total
+}
+
 // Orchestrations is one page of orchestrations.
 type Orchestrations struct {
 	Data       []Orchestration `json:"data"`

@@ -5,26 +5,28 @@ import "time"
 
 // Operation is an operation as the operator API shows it. Stages and History are there only when it was asked for by id.
 type Operation struct {
-	ID           string     `json:"id"`
-	Type         string     `json:"type"`
-	State        string     `json:"state"`
-	InstanceID   string     `json:"instanceId"`
-	Plan         string     `json:"plan"`
-	Stage        string     `json:"stage"`
-	Step         string     `json:"step"`
-	StageAttempt int        `json:"stageAttempt"`
-	StepAttempt  int        `json:"stepAttempt"`
-	Cursor       int64      `json:"cursor"`
-	Message      string     `json:"message"`
-	Error        *Error     `json:"error"`
-	NotCompleted []string   `json:"notCompleted"`
-	WaitingFor   string     `json:"waitingFor"`
-	DueAt        *time.Time `json:"dueAt"`
-	CreatedAt    time.Time  `json:"createdAt"`
-	StartedAt    *time.Time `json:"startedAt"`
-	FinishedAt   *time.Time `json:"finishedAt"`
-	Stages       []Stage    `json:"stages"`
-	History      []Entry    `json:"history"`
+	ID           string   `json:"id"`
+	Type         string   `json:"type"`
+	State        string   `json:"state"`
+	InstanceID   string   `json:"instanceId"`
+	Plan         string   `json:"plan"`
+	Stage        string   `json:"stage"`
+	Step         string   `json:"step"`
+	StageAttempt int      `json:"stageAttempt"`
+	StepAttempt  int      `json:"stepAttempt"`
+	Cursor       int64    `json:"cursor"`
+	Message      string   `json:"message"`
+	Error        *Error   `json:"error"`
+	NotCompleted []string `json:"notCompleted"`
+	WaitingFor   string   `json:"waitingFor"`
+	// CancelRequested is why the operation is to be cancelled.
+	CancelRequested string     `json:"cancelRequested"`
+	DueAt           *time.Time `json:"dueAt"`
+	CreatedAt       time.Time  `json:"createdAt"`
+	StartedAt       *time.Time `json:"startedAt"`
+	FinishedAt      *time.Time `json:"finishedAt"`
+	Stages          []Stage    `json:"stages"`
+	History         []Entry    `json:"history"`
 }
 
 // Final reports whether the operation has ended.

@@ -70,7 +70,7 @@ func (d *demo) provision(ctx context.Context) error {
 	if err := d.tell("Provisioning a sample runtime through the OSB API: plan azure, instance %s\n", SampleInstance); err != nil {
 		return err
 	}
-	source, err := operator.New(d.operatorURL)
+	source, err := operator.New(d.operatorURL, "")
 	if err != nil {
 		return err
 	}

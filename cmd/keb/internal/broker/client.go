@@ -1,0 +1,130 @@
+// Package broker is the client of what the broker offers to operators: the list
+// of runtimes, and their kubeconfigs.
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+)
+
+// ErrNotFound is returned for what the broker does not have.
+var ErrNotFound = errors.New("not found")
+
+const (
+	requestTimeout = 30 * time.Second
+	maxAnswer      = 64 << 20
+	// pageSize is the most that the broker puts on a page.
+	pageSize = 100
+)
+
+// Config says where the broker is and who asks.
+type Config struct {
+	// Address is "host:port" or a URL.
+	Address string
+	// Token is an access token; without one, User and Password are those of the OSB API.
+	Token, User, Password string
+}
+
+// Client asks one broker. It is safe for concurrent use.
+type Client struct {
+	cfg  Config
+	base string
+	http *http.Client
+}
+
+// New returns a client.
+func New(cfg Config) (*Client, error) {
+	base, err := operator.BaseURL(cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout}}, nil
+}
+
+// Runtimes lists all runtimes that the query selects, page by page, as the broker answers them. seen, if it is not nil, is
+// told after each page how many have come and how many there are.
+func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, total int) error) ([]json.RawMessage, error) {
+	q := url.Values{}
+	for name, values := range query {
+		q[name] = values
+	}
+	q.Set("page_size", strconv.Itoa(pageSize))
+	all := []json.RawMessage{}
+	for page := 1; ; page++ {
+		q.Set("page", strconv.Itoa(page))
+		var answer struct {
+			Data       []json.RawMessage `json:"data"`
+			TotalCount int               `json:"totalCount"`
+		}
+		raw, err := c.get(ctx, "/runtimes?"+q.Encode(), "application/json")
+		if err != nil {
+			return nil, fmt.Errorf("list runtimes: %w", err)
+		}
+		if err := json.Unmarshal(raw, &answer); err != nil {
+			return nil, fmt.Errorf("list runtimes: %s does not answer like the broker: %w", c.base, err)
+		}
+		all = append(all, answer.Data...)
+		if seen != nil {
+			if err := seen(len(all), answer.TotalCount); err != nil {
+				return nil, err
+			}
+		}
+		if len(answer.Data) < pageSize || len(all) >= answer.TotalCount {
+			return all, nil
+		}
+	}
+}
+
+// Kubeconfig returns the kubeconfig of an instance as YAML. It holds no secret: who uses it logs in by OIDC. The error is
+// ErrNotFound while there is none.
+func (c *Client) Kubeconfig(ctx context.Context, instance string) ([]byte, error) {
+	raw, err := c.get(ctx, "/kubeconfig/"+url.PathEscape(instance), "application/yaml")
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of instance %s: %w", instance, err)
+	}
+	return raw, nil
+}
+
+func (c *Client) get(ctx context.Context, path, accept string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", accept)
+	if c.cfg.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	} else {
+		request.SetBasicAuth(c.cfg.User, c.cfg.Password)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &operator.UnreachableError{Address: c.base, Err: err}
+	}
+	defer func() { _ = response.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, &operator.UnreachableError{Address: c.base, Err: err}
+	}
+	switch response.StatusCode {
+	case http.StatusOK:
+		return raw, nil
+	case http.StatusNotFound:
+		return nil, ErrNotFound
+	case http.StatusUnauthorized:
+		return nil, errors.New("the broker refuses the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD")
+	default:
+		return nil, fmt.Errorf("the broker answers %d: %s", response.StatusCode, operator.ErrorText(raw))
+	}
+}

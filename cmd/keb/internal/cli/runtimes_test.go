@@ -1,0 +1,346 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const twoRuntimes = `{"data":[
+ {"instanceID":"i-1","runtimeID":"r-1","globalAccountID":"ga","subAccountID":"sa-1","region":"westeurope","shootName":"c-1","servicePlanName":"azure",
+  "kymaVersion":"2.20.1","status":{"createdAt":"2020-01-01T00:00:00Z","state":"succeeded",
+   "provisioning":{"operationID":"op-1","type":"provision","state":"succeeded","description":"done","createdAt":"2020-01-01T00:00:00Z"},
+   "update":{"data":[{"operationID":"op-2","type":"update","state":"failed","description":"no\nway","createdAt":"2020-01-02T00:00:00Z"}]}}},
+ {"instanceID":"i-2","runtimeID":"r-2","globalAccountID":"ga","subAccountID":"sa-2","region":"eu-central-1","shootName":"c-2","servicePlanName":"trial",
+  "status":{"createdAt":"2020-01-01T00:00:00Z","expiredAt":"2020-02-01T00:00:00Z","state":"suspended"}}
+],"count":2,"totalCount":2}`
+
+// ages and blanks of a table are no matter.
+func cells(text string) string {
+	var lines []string
+	for line := range strings.Lines(age.ReplaceAllString(text, "AGE")) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestRuntimesAreATable(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
+	got := run(t, "", "rt", "-p", "azure,trial", "-S", "succeeded", "-S", "suspended", "-g", "ga", "--expired", "--osb-addr", addr)
+	want := "INSTANCE SHOOT PLAN REGION ACCOUNT SUBACCOUNT STATE KYMA AGE\n" +
+		"i-1 c-1 azure westeurope ga sa-1 succeeded 2.20.1 AGE\n" +
+		"i-2 c-2 trial eu-central-1 ga sa-2 suspended, expired AGE"
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("%+v", got)
+	}
+	if diff := cmp.Diff(want, cells(got.out)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	asked := []string{"GET /runtimes?account=ga&expired=true&op_detail=last&page=1&page_size=100&plan=azure&plan=trial&state=succeeded&state=suspended"}
+	if diff := cmp.Diff(asked, api.asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestRuntimesWithTheirOperationsAndEvents(t *testing.T) {
+	t.Parallel()
+	_, broker := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
+	api, operator := newAPI(t, map[string][]string{"GET /events": {`200 [
+ {"ID":"e2","Level":"error","InstanceID":"i-1","OperationID":"op-2","Message":"start/x failed: no","CreatedAt":"2020-01-02T00:00:00Z"},
+ {"ID":"e1","Level":"info","InstanceID":"i-1","OperationID":"op-1","Message":"start/x succeeded","CreatedAt":"2020-01-01T00:00:00Z"}]`}})
+	got := run(t, "", "runtimes", "--ops", "--events=error", "--osb-addr", broker, "--operator-addr", operator)
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("%+v", got)
+	}
+	lines := strings.Split(cells(got.out), "\n")
+	if len(lines) != 6 || lines[2] != "op-1 provision succeeded: done" || lines[3] != "op-2 update failed: no way" ||
+		!strings.HasSuffix(lines[4], "error op-2 start/x failed: no") {
+		t.Errorf("got\n%s", got.out)
+	}
+	if diff := cmp.Diff([]string{"GET /events?instance_ids=i-1%2Ci-2"}, api.asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+
+	got = run(t, "", "runtimes", "--events", "-o", "json", "--osb-addr", broker, "--operator-addr", operator)
+	var answer struct {
+		Data []struct {
+			InstanceID string
+			Events     []struct{ OperationID string }
+		}
+		Count int
+	}
+	if err := json.Unmarshal([]byte(got.out), &answer); err != nil {
+		t.Fatalf("%v: %s%s", err, got.out, got.err)
+	}
+	if answer.Count != 2 || len(answer.Data[0].Events) != 2 || answer.Data[0].Events[0].OperationID != "op-1" {
+		t.Errorf("got %+v, want the events of each runtime, the oldest first", answer)
+	}
+}
+
+func TestRuntimesInColumnsOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
+	got := run(t, "", "runtimes", "--cluster-config", "-o", "custom=SHOOT:shootName,STATE:{.status.state},VERSION:.kymaVersion", "--osb-addr", addr)
+	expect(t, got, 0, "SHOOT  STATE      VERSION\nc-1    succeeded  2.20.1\nc-2    suspended  -\n", "")
+	if !strings.Contains(api.asked[0], "cluster_config=true") {
+		t.Errorf("asked %s", api.asked[0])
+	}
+}
+
+func TestAllPagesOfRuntimesAreFetched(t *testing.T) {
+	t.Parallel()
+	page := func(from, to int) string {
+		var items []string
+		for i := from; i < to; i++ {
+			items = append(items, fmt.Sprintf(`{"instanceID":"i-%d"}`, i))
+		}
+		return fmt.Sprintf(`200 {"data":[%s],"count":%d,"totalCount":230}`, strings.Join(items, ","), to-from)
+	}
+	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {page(0, 100), page(100, 200), page(200, 230)}})
+	got := run(t, "", "runtimes", "-o", "custom=ID:instanceID", "--osb-addr", addr)
+	if lines := strings.Split(strings.TrimSpace(got.out), "\n"); len(lines) != 231 || lines[230] != "i-229" || len(api.asked) != 3 {
+		t.Errorf("%d lines by %d requests, error %q", len(lines), len(api.asked), got.err)
+	}
+}
+
+func TestAccessTokensAreSent(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte(`{"data":[],"count":0,"totalCount":0}`))
+	}))
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("t0ken\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"runtimes", "operations"} {
+		if got := run(t, "", command, "--token-file", file, "--osb-addr", srv.URL, "--operator-addr", srv.URL); got.code != 0 {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+	if got := run(t, "", "runtimes", "--osb-addr", srv.URL); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff([]string{"Bearer t0ken", "Bearer t0ken", "Basic a2ViOmtlYg=="}, seen); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhoMayNotIsTold(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /runtimes":                {"401 "},
+		"GET /operations":              {"401 "},
+		"POST /operations/op-1/cancel": {`403 {"error":"jane is a viewer; cancel needs the role operator"}`},
+	})
+	expect(t, run(t, "", "runtimes", "--osb-addr", addr), 1, "",
+		"keb: list runtimes: the broker refuses the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD\n")
+	expect(t, run(t, "", "operations", "--operator-addr", addr), 1, "",
+		"keb: list operations: the operator API wants to know who you are; put an access token into KEB_TOKEN or the file of --token-file\n")
+	expect(t, run(t, "", "operation", "op-1", "cancel", "--operator-addr", addr), 1, "",
+		"keb: cancel operation op-1: the operator API refuses it: jane is a viewer; cancel needs the role operator\n")
+}
+
+func TestAnOperatorActs(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{
+		"POST /operations/op-1/skip":   {"204 "},
+		"POST /operations/op-1/cancel": {`204 `},
+		"POST /operations/op-1/retry":  {`409 {"error":"only a failed operation can be retried"}`},
+		"GET /operations/op-1": {
+			`200 {"id":"op-1","state":"in progress"}`, `200 {"id":"op-1","state":"in progress","cancelRequested":"cancelled by jane"}`,
+		},
+	})
+	expect(t, run(t, "", "operation", "op-1", "skip", "--step", "EDP_Registration", "--operator-addr", addr), 0,
+		"operation op-1: skip done, now in progress\n", "")
+	expect(t, run(t, "", "operation", "op-1", "cancel", "--operator-addr", addr), 0,
+		"operation op-1: cancel done, now in progress, to be cancelled with the next result of its step\n", "")
+	expect(t, run(t, "", "operation", "op-1", "retry", "--operator-addr", addr), 1, "",
+		"keb: retry operation op-1: the operator API answers 409: only a failed operation can be retried\n")
+	if !slices.ContainsFunc(api.asked, func(s string) bool { return strings.Contains(s, `"step":"EDP_Registration"`) }) {
+		t.Errorf("asked %q", api.asked)
+	}
+}
+
+const notFound = `{"data":[],"count":0,"totalCount":0}`
+
+func TestTheKubeconfigOfARuntime(t *testing.T) {
+	t.Parallel()
+	one := `200 {"data":[{"instanceID":"i-1"}],"count":1,"totalCount":1}`
+	api, addr := newAPI(t, map[string][]string{
+		"GET /runtimes":        {one, "200 " + notFound, "200 " + twoRuntimes},
+		"GET /kubeconfig/i-1":  {"200 apiVersion: v1"},
+		"GET /kubeconfig/gone": {"404 {}"},
+	})
+	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "-g", "ga", "--osb-addr", addr), 0, "apiVersion: v1", "")
+	if want := "GET /runtimes?account=ga&op_detail=last&page=1&page_size=100&shoot=c-1"; api.asked[0] != want {
+		t.Errorf("asked %s, want %s", api.asked[0], want)
+	}
+	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "--osb-addr", addr), 1, "", "keb: there is no such runtime; keb runtimes lists them\n")
+	expect(t, run(t, "", "kubeconfig", "-s", "sa", "--osb-addr", addr), 1, "",
+		"keb: 2 runtimes are like that; name one with --instance-id, --runtime-id or --shoot\n")
+	expect(t, run(t, "", "kubeconfig", "gone", "--osb-addr", addr), 1, "",
+		"keb: there is no kubeconfig of instance gone; it may be gone, or its provisioning has not ended\n")
+	file := filepath.Join(t.TempDir(), "k.yaml")
+	expect(t, run(t, "", "kubeconfig", "i-1", "--file", file, "--osb-addr", addr), 0, "kubeconfig of instance i-1 is in "+file+"\n", "")
+	if content, err := os.ReadFile(file); err != nil || string(content) != "apiVersion: v1" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+func TestACommandForManyRuntimes(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}, "GET /kubeconfig/i-2": {"200 two"},
+	})
+	got := run(t, "", "taskrun", "-t", "account=^ga$", "--osb-addr", addr, `echo "$RUNTIME_ID $(cat $KUBECONFIG)"; echo of $PLAN_NAME`)
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	slices.Sort(lines)
+	want := []string{"c-1: of azure", "c-1: r-1 one", "c-2: of trial", "c-2: r-2 two", "the command succeeded for 2 runtimes"}
+	if diff := cmp.Diff(want, lines); diff != "" || got.code != 0 {
+		t.Errorf("%+v (-want +got):\n%s", got, diff)
+	}
+
+	got = run(t, "", "taskrun", "-t", "all", "-e", "plan=trial", "--osb-addr", addr, "-o", "json", "exit 3")
+	var outcomes []struct{ ShootName, Error string }
+	if err := json.Unmarshal([]byte(got.out), &outcomes); err != nil || len(outcomes) != 1 || outcomes[0].Error != "exit status 3" {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if got.code != 1 || !strings.HasSuffix(got.err, "keb: the command failed for 1 of 1 runtimes\n") {
+		t.Errorf("%+v", got)
+	}
+
+	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime is like that; keb runtimes lists them\n")
+}
+
+func TestACommandForManyRuntimesThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}})
+	got := run(t, "", "taskrun", "-t", "plan=azure", "--timeout", "50ms", "--osb-addr", addr, "sleep 60")
+	if got.code != 1 || !strings.Contains(got.out, "c-1: FAILED: not done within 50ms") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /stuck": {`200 {"data":[{"reason":"no_worker","type":"provision","worker":"avs","step":"AVS_Create_Internal_Eval_Step",
+ "since":"2020-01-01T00:00:00Z","count":3,"operations":["op-1"]},
+ {"reason":"retry","type":"provision","worker":"edp","step":"EDP_Registration","since":"2020-01-01T00:00:00Z","count":1,
+  "error":{"component":"edp","reason":"unavailable","message":"503"},"operations":["op-2"]}],"count":2,"totalCount":2}`, "200 " + notFound}})
+	got := run(t, "", "stuck", "--operator-addr", addr)
+	lines := strings.Split(got.out, "\n")
+	if got.code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[1], "no_worker  3           provision  AVS_Create_Internal_Eval_Step  avs ") ||
+		!strings.Contains(lines[2], "edp: unavailable: 503") {
+		t.Errorf("%+v", got)
+	}
+	expect(t, run(t, "", "stuck", "--operator-addr", addr), 0, "nothing is stuck\n", "")
+}
+
+func TestWhoWorks(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /workers": {`200 {"data":[
+ {"name":"avs","version":"","replicas":0,"alive":false,"pending":7,"operationsWaiting":9,"missingSteps":["A","B"]},
+ {"name":"edp","version":"1.0","replicas":2,"alive":true,"stepsPerMinute":12.4,"missingSteps":[]}]}`}})
+	got := run(t, "", "workers", "--operator-addr", addr)
+	want := "WORKER ALIVE REPLICAS VERSION PENDING STEPS/MIN FAILED/MIN WAITING MISSING STEPS\navs no 0 7 0 0 9 A, B\nedp yes 2 1.0 0 12 0 0"
+	if diff := cmp.Diff(want, cells(got.out)); diff != "" || got.code != 0 {
+		t.Errorf("%+v (-want +got):\n%s", got, diff)
+	}
+}
+
+func TestNewCommandsCalledWrongly(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"since":           {[]string{"operations", "--since", "yesterday"}, `--since "yesterday": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`},
+		"waiting":         {[]string{"operations", "--waiting", "godot"}, `--waiting "godot" is nothing that operations wait for; allowed: retry, no_worker`},
+		"one of states":   {[]string{"operations", "--state", "failed,fine"}, `--state "fine" is not a state`},
+		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a state of runtimes; allowed: succeeded, provisioning,`},
+		"events":          {[]string{"runtimes", "--events=some"}, `--events "some" is not allowed; allowed: all, info, error, none`},
+		"config in text":  {[]string{"runtimes", "--kyma-config"}, `--kyma-config and --cluster-config are for -o json and -o custom`},
+		"columns":         {[]string{"runtimes", "-o", "custom=x"}, `--output custom: column "x": must be HEADER:JSONPATH`},
+		"no list":         {[]string{"operation", "x", "-o", "custom=A:b"}, `--output custom is for lists; keb operation has text and json`},
+		"no list here":    {[]string{"orchestrations", "x", "-o", "custom=A:b"}, `--output custom is for lists, not for orchestrations show`},
+		"watch of a list": {[]string{"orchestrations", "-w"}, `--watch is for one orchestration`},
+		"action":          {[]string{"operation", "x", "kill"}, `operation: "kill" cannot be done with an operation; allowed: cancel, retry, skip`},
+		"skip what":       {[]string{"operation", "x", "skip"}, `skip needs --step with the name of the current step; keb operation x shows it`},
+		"retry a step":    {[]string{"operation", "x", "retry", "--step", "A"}, `--step is for skip`},
+		"which runtime":   {[]string{"kubeconfig", "-g", "ga"}, `which runtime? name its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot`},
+		"both":            {[]string{"deprovision", "i", "-c", "c-1"}, `name the instance, or the runtime by flags, not both`},
+		"no target":       {[]string{"taskrun", "true"}, `taskrun needs -t TARGET, for example -t all`},
+		"bad target":      {[]string{"taskrun", "-t", "color=red", "true"}, `--target "color=red": "color=red" is no condition`},
+		"no command":      {[]string{"taskrun", "-t", "all"}, `taskrun needs a command`},
+		"no token file":   {[]string{"runtimes", "--token-file", "/nowhere/token"}, `--token-file, KEB_TOKEN_FILE: open /nowhere/token: no such file`},
+		"empty token":     {[]string{"runtimes", "--token-file", empty}, `is empty`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, "", c.args...)
+			if got.code != 2 || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, c.want) {
+				t.Errorf("code %d, error %q; want 2 and %q", got.code, got.err, c.want)
+			}
+		})
+	}
+}
+
+func TestOperationsThatAreLookedFor(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"GET /operations": {"200 " + notFound}})
+	expect(t, run(t, "", "operations", "-q", "0d7e", "--step", "EDP_Registration", "--worker", "edp", "--waiting", "retry", "--state", "pending,in-progress",
+		"--since", "2026-11-21T22:00:00+01:00", "--operator-addr", addr), 0, "no operations\n", "")
+	want := []string{"GET /operations?page=1&page_size=50&q=0d7e&since=2026-11-21T21%3A00%3A00Z&state=pending%2Cin+progress&step=EDP_Registration&waiting=retry&worker=edp"}
+	if diff := cmp.Diff(want, api.asked); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTheShellCompletes(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /operations":     {`200 {"data":[{"id":"op-1","type":"provision","state":"failed"}]}`},
+		"GET /orchestrations": {`200 {"data":[{"orchestrationID":"o-1","type":"upgradeKyma","state":"in progress"}]}`},
+	})
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"watch", ""}, "op-1\tprovision failed\n"},
+		{[]string{"operation", "op-1", ""}, "cancel\nretry\nskip\n"},
+		{[]string{"orchestrations", ""}, "o-1\tupgradeKyma in progress\n"},
+		{[]string{"orchestrations", "o-1", ""}, "operations\ncancel\nretry\n"},
+		{[]string{"operations", "--state", ""}, "pending\nin progress\nsucceeded\nfailed\ncancelled\n"},
+		{[]string{"runtimes", "--events", ""}, ""},
+	} {
+		args := append([]string{"__complete", "--operator-addr", addr}, c.args...)
+		if got := run(t, "", args...); got.code != 0 || !strings.HasPrefix(got.out, c.want) {
+			t.Errorf("%v: %+v", c.args, got)
+		}
+	}
+	_, away := newAPI(t, nil)
+	if got := run(t, "", "__complete", "--operator-addr", "127.0.0.1:1", "watch", ""); got.code != 0 || !strings.HasPrefix(got.out, ":") {
+		t.Errorf("nobody at %s: %+v", away, got)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if got := run(t, "", "completion", shell); got.code != 0 || len(got.out) < 1000 {
+			t.Errorf("completion %s: code %d, %d bytes, error %q", shell, got.code, len(got.out), got.err)
+		}
+	}
+}

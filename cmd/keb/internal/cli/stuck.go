@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+)
+
+func newStuck(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stuck",
+		Short: "Show what does not move, why, and since when",
+		Long: `Show what does not move, why, and since when: operations that wait for the same thing are one line. "keb operations --waiting REASON"
+lists them.`,
+		Annotations: map[string]string{listAnnotation: "stuck"},
+		Args:        exactly(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return o.stuck(cmd.Context()) },
+	}
+}
+
+func (o *options) stuck(ctx context.Context) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	list, raw, err := client.Stuck(ctx)
+	if err != nil {
+		return err
+	}
+	if !o.text() {
+		return o.printPage(raw)
+	}
+	if len(list.Data) == 0 {
+		_, err := fmt.Fprintln(o.Out, "nothing is stuck")
+		return err
+	}
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "REASON\tOPERATIONS\tTYPE\tSTEP\tWORKER\tSINCE\tFOR\tLAST ERROR\tFIRST\t")
+	for i := range list.Data {
+		g := &list.Data[i]
+		told, first := "", ""
+		if g.Error != nil {
+			told = flat(g.Error.String())
+		}
+		if len(g.Operations) > 0 {
+			first = g.Operations[0]
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", g.Reason, g.Count, g.Type, g.Step, g.Worker,
+			g.Since.Local().Format(time.DateTime), view.Duration(time.Since(g.Since)), told, first)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err = o.Out.Write(trimLines(text.Bytes()))
+	return err
+}
+
+func newWorkers(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:         "workers",
+		Short:       "List the workers, who is alive, and what waits for them",
+		Annotations: map[string]string{listAnnotation: "workers"},
+		Args:        exactly(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return o.workers(cmd.Context()) },
+	}
+}
+
+func (o *options) workers(ctx context.Context) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	list, raw, err := client.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	if !o.text() {
+		return o.printPage(raw)
+	}
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "WORKER\tALIVE\tREPLICAS\tVERSION\tPENDING\tSTEPS/MIN\tFAILED/MIN\tWAITING\tMISSING STEPS\t")
+	for i := range list.Data {
+		printWorker(table, &list.Data[i])
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err = o.Out.Write(trimLines(text.Bytes()))
+	return err
+}
+
+func printWorker(table io.Writer, w *operator.Worker) {
+	alive := "no"
+	if w.Alive {
+		alive = "yes"
+	}
+	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, w.Version, w.Pending, w.StepsPerMinute, //nolint:errcheck // a buffer
+		w.FailuresPerMinute, w.OperationsWaiting, strings.Join(w.MissingSteps, ", "))
+}

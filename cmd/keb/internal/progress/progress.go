@@ -1,0 +1,95 @@
+// Package progress shows how far something long has come: a bar that is
+// rewritten on a terminal, and a line per change elsewhere.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// width is how many signs a bar has; with the numbers it fits a terminal of 80 columns.
+const width = 24
+
+// Bar shows progress. It is used by one goroutine.
+type Bar struct {
+	out      io.Writer
+	terminal func() (columns int, ok bool)
+	now      func() time.Time
+	started  time.Time
+	last     string
+	drawn    bool
+}
+
+// New returns a bar on out. terminal tells how wide the terminal is, or that out is none. now is the clock.
+func New(out io.Writer, terminal func() (columns int, ok bool), now func() time.Time) *Bar {
+	return &Bar{out: out, terminal: terminal, now: now, started: now()}
+}
+
+// Set shows that done of total are done; text says more. A total of 0 is one that is not known yet.
+func (b *Bar) Set(done, total int, text string) error {
+	columns, ok := b.terminal()
+	if !ok {
+		line := text
+		if done > 0 || total > 0 {
+			line = count(done, total) + " " + text
+		}
+		if line == b.last {
+			return nil
+		}
+		b.last = line
+		_, err := fmt.Fprintf(b.out, "%s %s\n", b.now().Format(time.TimeOnly), line)
+		return err
+	}
+	line := fmt.Sprintf("[%s] %s %s  %s", drawn(done, total), count(done, total), text, b.now().Sub(b.started).Truncate(time.Second))
+	if runes := []rune(line); columns > 1 && len(runes) >= columns {
+		line = string(runes[:columns-1])
+	}
+	b.drawn = true
+	_, err := fmt.Fprintf(b.out, "\r%s\x1b[K", line)
+	return err
+}
+
+// Done leaves the bar as it is and goes to the next line.
+func (b *Bar) Done() error {
+	if !b.drawn {
+		return nil
+	}
+	b.drawn = false
+	_, err := fmt.Fprintln(b.out)
+	return err
+}
+
+// Clear takes the bar away.
+func (b *Bar) Clear() error {
+	if !b.drawn {
+		return nil
+	}
+	b.drawn = false
+	_, err := fmt.Fprint(b.out, "\r\x1b[K")
+	return err
+}
+
+func count(done, total int) string {
+	switch {
+	case total <= 0 && done == 0:
+		return "-"
+	case total <= 0:
+		return strconv.Itoa(done)
+	}
+	return fmt.Sprintf("%d/%d", done, total)
+}
+
+func drawn(done, total int) string {
+	full := 0
+	if total > 0 {
+		full = min(width, max(0, width*done/total))
+	}
+	bar := strings.Repeat("=", full)
+	if full < width {
+		bar += ">" + strings.Repeat(" ", width-full-1)
+	}
+	return bar
+}
