@@ -1,1 +1,344 @@
+// @ts-check
+/** The frame of the console: navigation, who is there, connection, shortcuts. Views are in views/. */
 
+import { API, Connection } from './api.js';
+import { help, isOpen } from './dialogs.js';
+import { clock } from './format.js';
+import { h, render } from './vdom.js';
+import { actions } from './views/actions.js';
+import { login } from './views/login.js';
+import { operation } from './views/operation.js';
+import { operations } from './views/operations.js';
+import { orchestration } from './views/orchestration.js';
+import { orchestrations } from './views/orchestrations.js';
+import { overview } from './views/overview.js';
+import { processes } from './views/processes.js';
+import { workers } from './views/workers.js';
+
+/** @typedef {import('./parts.js').View} View */
+
+const base = '/console/';
+const top = /** @type {HTMLElement} */ (document.getElementById('top'));
+const main = /** @type {HTMLElement} */ (document.getElementById('main'));
+const banner = /** @type {HTMLElement} */ (document.getElementById('banner'));
+const announcer = /** @type {HTMLElement} */ (document.getElementById('announcer'));
+
+/** The views with their place in the navigation. @type {[path: string, name: string, key: string][]} */
+const places = [
+  ['', 'Overview', 'h'], ['operations', 'Operations', 'o'], ['workers', 'Workers', 'w'], ['processes', 'Processes', 'p'],
+  ['orchestrations', 'Orchestrations', 'r'], ['actions', 'Actions', 'a'],
+];
+
+/** @type {{name: string, role: string, authentication: string} | null} */
+let me = null;
+/** Why who has logged in does not get in. */
+let refusal = '';
+/** @type {View | null} */
+let view = null;
+/** The part of the address that tells which view it is. */
+let shownPath = '';
+/** @type {{kind: 'ok' | 'bad', text: string} | null} */
+let notice = null;
+let pending = false;
+
+const connection = new Connection(update, () => {
+  if (me === null) start();
+  else view?.resume();
+});
+const api = new API(connection, () => {
+  if (me === null) return;
+  me = null;
+  show();
+});
+
+/** Renders with the next frame, however often it is asked for. */
+function update() {
+  if (pending) return;
+  pending = true;
+  // A page in the background gets no frames, and need not be painted.
+  requestAnimationFrame(() => {
+    pending = false;
+    paint();
+  });
+}
+
+function paint() {
+  const place = location.pathname.slice(base.length).split('/')[0];
+  render(banner, connection.lost && h('div', { class: 'lost' },
+    h('span', null, `The orchestrator does not answer since ${clock(connection.since)}. `,
+      connection.nextTry > Date.now() ? `Trying again in ${Math.ceil((connection.nextTry - Date.now()) / 1000)} s. ` : 'Trying… ',
+      'Operations go on without this page.'),
+    h('button', { type: 'button', class: 'button small', onclick: () => connection.probe() }, 'Try now')));
+  render(top,
+    h('a', { class: 'brand', href: base }, mark(), h('span', null, 'KEB ', h('span', { class: 'brand-more' }, 'console'))),
+    h('nav', { 'aria-label': 'Views' }, me && h('ul', null, places.map(([path, name]) => h('li', null,
+      h('a', { href: base + path, 'aria-current': place === path ? 'page' : undefined }, icon(path), h('span', null, name)))))),
+    h('div', { class: 'tools' },
+      me && h('span', { class: 'live', title: liveTitle() }, h('span', { class: `dot ${liveClass()}`, 'aria-hidden': 'true' }), liveText()),
+      h('button', { type: 'button', class: 'button plain', onclick: toggleTheme, title: 'Theme (t)' }, themeName()),
+      me && h('button', { type: 'button', class: 'button plain', onclick: showHelp, title: 'Keyboard (?)', 'aria-label': 'Keyboard shortcuts' }, 'Keys'),
+      me && h('span', { class: 'who' }, h('b', null, me.name), ` ${me.role}`),
+      me && me.authentication !== 'none' && h('button', { type: 'button', class: 'button plain', onclick: logout }, 'Log out')));
+  render(main,
+    notice && h('div', { key: 'notice', class: `notice ${notice.kind}`, role: 'status' }, h('span', null, notice.text),
+      h('button', { type: 'button', class: 'button small plain', onclick: dismiss, 'aria-label': 'Dismiss this message' }, 'Dismiss')),
+    view ? h('div', { key: shownPath, class: 'view' }, view.render()) : h('p', { key: 'loading', class: 'loading' }, 'Loading…'));
+  document.title = `${view ? view.title() + ' · ' : ''}KEB console`;
+}
+
+function dismiss() {
+  notice = null;
+  update();
+}
+
+function liveText() {
+  if (connection.lost) return 'Offline';
+  const live = view?.live?.();
+  return live === undefined ? 'Refreshed' : live ? 'Live' : 'Connecting';
+}
+
+const liveClass = () => (connection.lost ? 'bad' : view?.live?.() === false ? 'wait' : 'ok');
+
+function liveTitle() {
+  if (connection.lost) return 'The orchestrator does not answer';
+  const live = view?.live?.();
+  return live === undefined ? 'This view asks every few seconds' : live ? 'Changes are shown as they happen' : 'Changes cannot be followed now; trying again';
+}
+
+/** @param {string} place */
+function icon(place) {
+  const d = {
+    '': 'M2.500 9.500h4v4h-4zM9.500 9.500h4v4h-4zM2.500 2.500h11v4h-11z', operations: 'M2.500 4h11M2.500 8h11M2.500 12h11',
+    workers: 'M8 5.200a2.800 2.800 0 1 0 0 5.600a2.800 2.800 0 1 0 0-5.600M8 1.800v2M8 12.200v2M1.800 8h2M12.200 8h2M3.600 3.600l1.400 1.400M11 11l1.400 1.400M12.400 3.600L11 5M5 11l-1.400 1.400',
+    processes: 'M2 3h5v3.500H2zM9 9.500h5V13H9zM4.500 6.500v4.700H9', orchestrations: 'M2.500 8h11M8 2.500v11M4 4l8 8M12 4l-8 8', actions: 'M3 13.500V3.200L8 2l5 1.200v6.300L8 13z',
+  }[place];
+  return h('svg', { class: 'icon', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, h('path', { d }));
+}
+
+function mark() {
+  return h('svg', { class: 'mark', viewBox: '0 0 32 32', 'aria-hidden': 'true' }, h('rect', { width: 32, height: 32, rx: 7 }),
+    h('path', { d: 'M8 10h9M8 16h16M8 22h6' }), h('circle', { cx: 22, cy: 10, r: 2.6 }), h('circle', { cx: 19, cy: 22, r: 2.6 }));
+}
+
+/** @type {Record<string, (ctx: import('./parts.js').Context) => View>} */
+const views = { '': overview, operations, workers, processes, orchestrations, actions };
+
+/** Shows what the address says. */
+function show(focus = false) {
+  const [place, id, ...rest] = location.pathname.slice(base.length).split('/');
+  const params = new URLSearchParams(location.search);
+  const path = me === null ? 'login' : location.pathname;
+  if (view && path === shownPath) {
+    view.query?.(params);
+    update();
+    return;
+  }
+  view?.close();
+  notice = null;
+  shownPath = path;
+  /** @type {import('./parts.js').Context} */
+  const ctx = {
+    api, parts: [place, id && decodeURIComponent(id), ...rest].filter(Boolean), params, me: me ?? { name: '', role: '', authentication: '' },
+    update, go, announce, now: Date.now,
+    notice: (kind, text) => {
+      notice = { kind, text };
+      update();
+    },
+  };
+  let make = views[place];
+  if (id && place === 'operations') make = operation;
+  else if (id && place === 'orchestrations') make = orchestration;
+  else if (id && place !== 'processes') make = notFound;
+  if (me === null) view = login(ctx, start, refusal);
+  else view = (make ?? notFound)(ctx);
+  paint();
+  if (focus) {
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+    announce(view.title());
+  }
+}
+
+/** @returns {View} */
+function notFound() {
+  return {
+    title: () => 'Not found', close() {}, resume() {},
+    render: () => [h('h1', null, 'Not found'), h('p', null, 'The console has no such view. ', h('a', { href: base }, 'Go to the overview'), '.')],
+  };
+}
+
+/**
+ * @param {string} url
+ * @param {boolean} [replace] keeps the history as it is
+ */
+function go(url, replace = false) {
+  if (replace) history.replaceState(null, '', url);
+  else history.pushState(null, '', url);
+  const moved = location.pathname !== shownPath;
+  show(moved);
+}
+
+/** Says something to who does not see the page. @param {string} text */
+function announce(text) {
+  announcer.textContent = '';
+  requestAnimationFrame(() => {
+    announcer.textContent = text;
+  });
+}
+
+const themes = ['', 'light', 'dark'];
+
+function themeName() {
+  return { '': 'Auto', light: 'Light', dark: 'Dark' }[document.documentElement.dataset.theme ?? ''] ?? 'Auto';
+}
+
+function toggleTheme() {
+  const theme = themes[(themes.indexOf(document.documentElement.dataset.theme ?? '') + 1) % themes.length];
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  remember('keb.theme', theme);
+  announce(`Theme: ${themeName()}`);
+  update();
+}
+
+/**
+ * @param {string} key
+ * @param {string} value empty forgets it
+ */
+function remember(key, value) {
+  try {
+    if (value) localStorage.setItem(key, value);
+    else localStorage.removeItem(key);
+  } catch {
+    // Storage is switched off: it holds until the page is closed.
+  }
+}
+
+let keysOn = true;
+try {
+  keysOn = localStorage.getItem('keb.keys') !== 'off';
+} catch {
+  // As above.
+}
+
+function showHelp() {
+  help([
+    ...places.map(([, name, key]) => /** @type {[string[], string]} */ ([['g', key], `go to ${name}`])),
+    [['/'], 'search operations'], [['j'], 'next row'], [['k'], 'previous row'], [['Enter'], 'open the row'],
+    [['r'], 'refresh'], [['t'], 'theme'], [['?'], 'this help'], [['Esc'], 'close a dialog'],
+  ], {
+    enabled: () => keysOn,
+    toggle: () => {
+      keysOn = !keysOn;
+      remember('keb.keys', keysOn ? '' : 'off');
+    },
+  });
+}
+
+let prefix = 0;
+
+document.addEventListener('keydown', (e) => {
+  const at = /** @type {HTMLElement} */ (e.target);
+  if (!keysOn || e.ctrlKey || e.metaKey || e.altKey || me === null || isOpen() || at.closest('input, select, textarea, [contenteditable]')) return;
+  if (Date.now() - prefix < 1500) {
+    prefix = 0;
+    const place = places.find(([, , key]) => key === e.key);
+    if (place) {
+      e.preventDefault();
+      go(base + place[0]);
+      return;
+    }
+  }
+  /** @type {Record<string, () => void>} */
+  const keys = {
+    g: () => {
+      prefix = Date.now();
+    },
+    '?': showHelp,
+    t: toggleTheme,
+    r: () => {
+      view?.resume();
+      announce('Refreshing');
+    },
+    '/': () => {
+      const search = () => /** @type {HTMLElement | null} */ (main.querySelector('input[type="search"]'));
+      if (!search()) go(`${base}operations`);
+      search()?.focus();
+    },
+    j: () => moveRow(1),
+    k: () => moveRow(-1),
+    ...view?.keys,
+  };
+  const act = keys[e.key];
+  if (!act) return;
+  e.preventDefault();
+  act();
+});
+
+/** Moves the focus to the link of the next row of a list. @param {number} by */
+function moveRow(by) {
+  const links = /** @type {HTMLElement[]} */ ([...main.querySelectorAll('[data-row]')]);
+  if (!links.length) return;
+  const at = links.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  links[Math.max(0, Math.min(links.length - 1, at + (at < 0 && by < 0 ? links.length : by)))].focus();
+}
+
+document.addEventListener('click', (e) => {
+  const link = /** @type {Element} */ (e.target).closest('a');
+  if (!link || e.defaultPrevented || e.button !== 0 || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey || link.target) return;
+  const url = new URL(link.href);
+  if (url.origin !== location.origin || !url.pathname.startsWith(base) || link.hasAttribute('data-leave')) return;
+  e.preventDefault();
+  if (url.hash) {
+    document.getElementById(url.hash.slice(1))?.focus();
+    return;
+  }
+  go(url.pathname + url.search);
+});
+
+addEventListener('popstate', () => show(location.pathname !== shownPath));
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) return;
+  if (connection.lost) connection.probe();
+  else view?.resume();
+  update();
+});
+
+// Times that are told relative to now grow old.
+setInterval(() => {
+  if (!document.hidden && !isOpen()) update();
+}, 1000);
+
+async function logout() {
+  try {
+    await api.send('POST', `${base}logout`);
+  } catch (e) {
+    notice = { kind: 'bad', text: `Not logged out: ${/** @type {Error} */ (e).message}` };
+    update();
+    return;
+  }
+  me = null;
+  show();
+}
+
+/** Finds out who is there, then shows what the address says. */
+async function start() {
+  refusal = '';
+  try {
+    me = await api.get('/me');
+  } catch (e) {
+    const { status, message } = /** @type {any} */ (e);
+    if (status === 403) refusal = message;
+    else if (status !== 401) {
+      // Nobody answers: it is tried again by itself. Any other error is for the user to see.
+      if (status) notice = { kind: 'bad', text: message };
+      paint();
+      return;
+    }
+    me = null;
+  }
+  shownPath = '';
+  show();
+}
+
+start();

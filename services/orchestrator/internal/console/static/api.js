@@ -1,0 +1,220 @@
+// @ts-check
+/** Asks the operator API of the same origin, and knows whether it answers. */
+
+const patience = 15_000;
+const firstPause = 1000;
+const longestPause = 15_000;
+
+/** What the API refused, in its words. */
+export class Refusal extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   */
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The API did not answer. */
+export class Unreachable extends Error {}
+
+/**
+ * Whether the API answers. Once it does not, it is asked again after pauses that grow, and `onback` is called when it is
+ * back.
+ */
+export class Connection {
+  lost = false;
+  since = 0;
+  nextTry = 0;
+  #pause = firstPause;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer;
+
+  /**
+   * @param {() => void} onchange
+   * @param {() => void} onback
+   */
+  constructor(onchange, onback) {
+    this.onchange = onchange;
+    this.onback = onback;
+  }
+
+  fail() {
+    if (this.lost) return;
+    this.lost = true;
+    this.since = Date.now();
+    this.#pause = firstPause;
+    this.#schedule();
+  }
+
+  #schedule() {
+    clearTimeout(this.#timer);
+    this.nextTry = Date.now() + this.#pause;
+    this.#timer = setTimeout(() => this.probe(), this.#pause);
+    this.#pause = Math.min(this.#pause * 2, longestPause);
+    this.onchange();
+  }
+
+  /** Asks now. */
+  async probe() {
+    clearTimeout(this.#timer);
+    this.nextTry = 0;
+    this.onchange();
+    try {
+      const answer = await fetch('/me', { signal: AbortSignal.timeout(patience), headers: { Accept: 'application/json' } });
+      if (answer.status >= 500) throw new Unreachable();
+    } catch {
+      if (this.lost) this.#schedule();
+      return;
+    }
+    const wasLost = this.lost;
+    this.lost = false;
+    this.onchange();
+    if (wasLost) this.onback();
+  }
+}
+
+export class API {
+  /**
+   * @param {Connection} connection
+   * @param {() => void} onunauthorized
+   */
+  constructor(connection, onunauthorized) {
+    this.connection = connection;
+    this.onunauthorized = onunauthorized;
+  }
+
+  /**
+   * @param {string} path
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<any>}
+   */
+  get(path, signal) {
+    return this.send('GET', path, undefined, signal);
+  }
+
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {object | URLSearchParams} [body]
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<any>}
+   */
+  async send(method, path, body, signal) {
+    const limit = AbortSignal.timeout(patience);
+    /** @type {Record<string, string>} */
+    const headers = { Accept: 'application/json' };
+    if (body && !(body instanceof URLSearchParams)) headers['Content-Type'] = 'application/json';
+    let answer;
+    let text;
+    try {
+      answer = await fetch(path, {
+        method, headers, signal: signal ? AbortSignal.any([signal, limit]) : limit, redirect: 'error',
+        body: body instanceof URLSearchParams ? body : body && JSON.stringify(body),
+      });
+      text = await answer.text();
+    } catch (e) {
+      if (signal?.aborted) throw e;
+      this.connection.fail();
+      throw new Unreachable('The orchestrator does not answer.');
+    }
+    if (answer.ok) return text ? JSON.parse(text) : null;
+    if (answer.status === 401) this.onunauthorized();
+    if (answer.status >= 502 && answer.status <= 504) {
+      this.connection.fail();
+      throw new Unreachable('The orchestrator does not answer.');
+    }
+    throw new Refusal(answer.status, errorText(text) || `The API answered with status ${answer.status}.`);
+  }
+}
+
+/** @param {string} text */
+function errorText(text) {
+  try {
+    return String(JSON.parse(text).error ?? '');
+  } catch {
+    return text.slice(0, 300).trim();
+  }
+}
+
+/**
+ * Something of the API that a view shows and keeps fresh. Only one question is under way at a time; a refresh that is asked for
+ * meanwhile follows it.
+ */
+export class Resource {
+  /** @type {any} */
+  data = null;
+  /** @type {Error | null} */
+  error = null;
+  /** When the data came, in epoch milliseconds. */
+  at = 0;
+  #running = false;
+  #again = false;
+  #closed = new AbortController();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer;
+
+  /**
+   * @param {API} api
+   * @param {string | (() => string)} path
+   * @param {{every?: number, changed: () => void, merge?: (data: any) => any}} options `every` is in milliseconds; 0 asks once
+   */
+  constructor(api, path, options) {
+    this.api = api;
+    this.path = path;
+    this.options = options;
+  }
+
+  /** Forgets the data, because another path is asked for. */
+  reset() {
+    this.data = null;
+    this.error = null;
+  }
+
+  async refresh() {
+    if (this.#closed.signal.aborted) return;
+    if (this.#running) {
+      this.#again = true;
+      return;
+    }
+    clearTimeout(this.#timer);
+    this.#running = true;
+    const path = typeof this.path === 'function' ? this.path() : this.path;
+    try {
+      const data = await this.api.get(path, this.#closed.signal);
+      // What was asked for may have changed meanwhile.
+      if (path === (typeof this.path === 'function' ? this.path() : this.path)) {
+        this.data = data;
+        this.error = null;
+        this.at = Date.now();
+      } else this.#again = true;
+    } catch (e) {
+      if (!this.#closed.signal.aborted) this.error = /** @type {Error} */ (e);
+    }
+    this.#running = false;
+    if (this.#closed.signal.aborted) return;
+    this.options.changed();
+    if (this.#again) {
+      this.#again = false;
+      this.refresh();
+      return;
+    }
+    this.#schedule();
+  }
+
+  #schedule() {
+    if (!this.options.every) return;
+    this.#timer = setTimeout(() => {
+      // Nobody looks, or nobody answers: resume() comes when that changes.
+      if (document.hidden || this.api.connection.lost) this.#schedule();
+      else this.refresh();
+    }, this.options.every);
+  }
+
+  close() {
+    this.#closed.abort();
+    clearTimeout(this.#timer);
+  }
+}

@@ -1,0 +1,231 @@
+// @ts-check
+/** Words for what the API tells: states, reasons, times. */
+
+import { h } from './vdom.js';
+
+/**
+ * @typedef {{component?: string, reason?: string, message?: string}} OperationError
+ * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string}} Waiting
+ * @typedef {{
+ *   id: string, type: string, state: string, instanceId: string, plan: string, stage?: string, step?: string,
+ *   stageAttempt?: number, stepAttempt?: number, cursor: number, message?: string, error?: OperationError, notCompleted: string[],
+ *   waitingFor?: string, waiting?: Waiting, cancelRequested?: string, dueAt?: string, createdAt: string, startedAt?: string,
+ *   finishedAt?: string, globalAccountId?: string, subaccountId?: string, runtimeName?: string, shootName?: string, region?: string,
+ *   orchestrationId?: string
+ * }} Operation
+ * @typedef {{
+ *   cursor: number, stage?: string, step?: string, worker?: string, workerVersion?: string, outcome: string, stageAttempt?: number,
+ *   stepAttempt?: number, message?: string, error?: OperationError, startedAt: string, finishedAt: string
+ * }} Line
+ * @typedef {{
+ *   name: string, worker: string, state: string, attempts: number, firstTriedAt?: string, startedAt?: string, finishedAt?: string,
+ *   durationMs?: number, message?: string, error?: OperationError
+ * }} Step
+ * @typedef {{name: string, state: string, attempt: number, finally?: boolean, steps: Step[]}} Stage
+ * @typedef {Operation & {stages: Stage[], history: Line[], processHash?: string}} Detail
+ */
+
+/** The states of operations, in the order in which they are shown. */
+export const states = ['pending', 'in progress', 'succeeded', 'failed', 'cancelled'];
+
+/** The types of operations, with what people call them. @type {Record<string, string>} */
+export const typeNames = {
+  provision: 'provisioning', deprovision: 'deprovisioning', update: 'update', upgradeKyma: 'Kyma upgrade', upgradeCluster: 'cluster upgrade',
+};
+
+/** Why operations wait. @type {Record<string, string>} */
+export const reasons = {
+  no_worker: 'No worker', retry: 'Retrying', executing: 'Executing', instance_busy: 'Other operation first', admission: 'Admission',
+};
+
+/** What an operator can do about a reason. @type {Record<string, string>} */
+export const advice = {
+  no_worker: 'Start the worker; the operations go on by themselves.',
+  retry: 'Look at the system that the error names. The step is tried again until its retry budget is spent.',
+  executing: 'The worker has the command. When nobody answers it is sent again.',
+  instance_busy: 'Nothing to do: an instance has one operation at a time, and the next one starts when it ends.',
+  admission: 'Nothing to do, or raise KEB_ADMISSION: the most operations of this type are in progress.',
+};
+
+/**
+ * The look of a state: which colour, and which sign, so that colour is never all there is.
+ * @type {Record<string, [colour: string, sign: string]>}
+ */
+const looks = {
+  pending: ['idle', 'M8 4.2V8l2.6 1.6'],
+  waiting: ['idle', 'M8 4.2V8l2.6 1.6'],
+  'in progress': ['run', 'M6.2 5l4.6 3-4.6 3z'],
+  current: ['run', 'M6.2 5l4.6 3-4.6 3z'],
+  executing: ['run', 'M6.2 5l4.6 3-4.6 3z'],
+  succeeded: ['ok', 'M4.8 8.3l2.2 2.2 4.2-4.7'],
+  finished: ['ok', 'M4.8 8.3l2.2 2.2 4.2-4.7'],
+  alive: ['ok', 'M4.8 8.3l2.2 2.2 4.2-4.7'],
+  failed: ['bad', 'M5.4 5.4l5.2 5.2M10.6 5.4l-5.2 5.2'],
+  missing: ['bad', 'M8 4.4v4.4M8 11v.4'],
+  no_worker: ['bad', 'M8 4.4v4.4M8 11v.4'],
+  cancelled: ['gone', 'M5 8h6'],
+  canceled: ['gone', 'M5 8h6'],
+  canceling: ['gone', 'M5 8h6'],
+  skipped: ['idle', 'M5.4 5.4L8 8l-2.6 2.6M9 5.4L11.600 8 9 10.600'],
+  'not completed': ['wait', 'M8 4.4v4.4M8 11v.4'],
+  retrying: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
+  retry: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
+  'stage lost': ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
+  instance_busy: ['idle', 'M6.2 5v6M9.8 5v6'],
+  admission: ['idle', 'M6.2 5v6M9.8 5v6'],
+};
+
+/** The colour token of a state. @param {string} state */
+export const colour = (state) => looks[state]?.[0] ?? 'idle';
+
+/** The sign of a state. @param {string} state */
+export function sign(state) {
+  return h('svg', { class: 'sign', viewBox: '0 0 16 16', 'aria-hidden': 'true' },
+    h('circle', { cx: 8, cy: 8, r: 6.6 }), h('path', { d: looks[state]?.[1] ?? looks.pending[1] }));
+}
+
+/**
+ * A state as a label.
+ * @param {string} state
+ * @param {string} [text]
+ */
+export function badge(state, text = state) {
+  return h('span', { class: `badge ${colour(state)}` }, sign(state), text);
+}
+
+/** @param {number} n */
+export const count = (n) => n.toLocaleString('en-US');
+
+/**
+ * "1 operation", "1,200 operations".
+ * @param {number} n
+ * @param {string} one
+ * @param {string} [many]
+ */
+export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
+
+/**
+ * A duration with its two greatest units.
+ * @param {number} ms
+ */
+export function duration(ms) {
+  if (!Number.isFinite(ms)) return '';
+  if (ms < 0) ms = 0;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 10_000) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
+  let s = Math.floor(ms / 1000);
+  /** @type {[number, string][]} */
+  const units = [[86_400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']];
+  const parts = [];
+  for (const [size, unit] of units) {
+    if (s >= size || parts.length) {
+      const n = Math.floor(s / size);
+      if (n) parts.push(`${n} ${unit}`);
+      s -= n * size;
+      if (parts.length === 2) break;
+      if (parts.length === 1 && !n) break;
+    }
+  }
+  return parts.join(' ');
+}
+
+/** Go's "1h30m0s" as "1 h 30 min". @param {string} text */
+export function goDuration(text) {
+  let ms = 0;
+  for (const [, n, unit] of text.matchAll(/([\d.]+)(h|ms|m|s|µs|us|ns)/g)) {
+    ms += Number(n) * ({ h: 3_600_000, m: 60_000, s: 1000, ms: 1 }[unit] ?? 0);
+  }
+  return duration(ms);
+}
+
+/** @param {string} iso */
+export function absolute(iso) {
+  const at = new Date(iso);
+  return Number.isNaN(at.getTime()) ? iso : `${at.toLocaleString('sv-SE', { timeZoneName: 'short' })} (${at.toISOString().replace('.000', '')})`;
+}
+
+/** The time of the day. @param {string | number} iso */
+export const clock = (iso) => new Date(iso).toLocaleTimeString('sv-SE');
+
+/**
+ * How long ago, or how long until.
+ * @param {string} iso
+ * @param {number} now
+ */
+export function relative(iso, now) {
+  const ms = now - Date.parse(iso);
+  if (!Number.isFinite(ms)) return iso;
+  if (Math.abs(ms) < 2000) return 'now';
+  return ms > 0 ? `${coarse(ms)} ago` : `in ${coarse(-ms)}`;
+}
+
+/** One unit is enough for what is long ago. @param {number} ms */
+function coarse(ms) {
+  const s = Math.floor(ms / 1000);
+  if (s < 90) return `${s} s`;
+  if (s < 90 * 60) return `${Math.round(s / 60)} min`;
+  if (s < 48 * 3600) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86_400)} d`;
+}
+
+/**
+ * A time, relative, with the absolute one as its title.
+ * @param {string | undefined} iso
+ * @param {number} now
+ */
+export function time(iso, now) {
+  return iso ? h('time', { datetime: iso, title: absolute(iso) }, relative(iso, now)) : h('span', { class: 'muted' }, '–');
+}
+
+/** @param {string} id */
+export const short = (id) => (id.length > 13 ? id.slice(0, 8) : id);
+
+/** @param {string} id */
+export const operationURL = (id) => `/console/operations/${encodeURIComponent(id)}`;
+
+/**
+ * A link to an operation.
+ * @param {string} id
+ */
+export const operationLink = (id) => h('a', { href: operationURL(id), class: 'mono', title: id }, short(id));
+
+/**
+ * A link to the operations with a filter.
+ * @param {Record<string, string | undefined>} filter
+ */
+export function operationsURL(filter) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(filter)) if (value) query.set(name, value);
+  return '/console/operations' + (query.size ? `?${query}` : '');
+}
+
+/**
+ * Why an operation does not move, in words; empty when it does.
+ * @param {Operation} o
+ * @param {number} now
+ * @returns {import('./vdom.js').Child}
+ */
+export function waitingWords(o, now) {
+  const w = o.waiting;
+  if (!w) return o.waitingFor ?? null;
+  switch (w.reason) {
+    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), w.since ? [' since ', clocked(w.since, now)] : null];
+    case 'retry': return ['tried again ', time(w.until, now), w.since ? [', retrying since ', clocked(w.since, now)] : null];
+    case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance goes first'];
+    case 'admission': return ['admission: as many of this type as allowed are in progress'];
+    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it', w.since ? [' since ', clocked(w.since, now)] : null];
+    default: return o.waitingFor ?? w.reason;
+  }
+}
+
+/**
+ * @param {string} iso
+ * @param {number} now
+ */
+const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, duration(now - Date.parse(iso)));
+
+/**
+ * An error as one line.
+ * @param {OperationError | undefined} e
+ */
+export const errorLine = (e) => (e ? [e.component, e.reason, e.message].filter(Boolean).join(': ') : '');

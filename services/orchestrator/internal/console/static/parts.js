@@ -1,0 +1,82 @@
+// @ts-check
+/** Parts that several views share. */
+
+import { Unreachable } from './api.js';
+import { clock } from './format.js';
+import { h } from './vdom.js';
+
+/**
+ * @typedef {import('./vdom.js').Child} Child
+ * @typedef {{
+ *   api: import('./api.js').API, parts: string[], params: URLSearchParams, me: {name: string, role: string, authentication: string},
+ *   update: () => void, go: (url: string, replace?: boolean) => void, announce: (text: string) => void,
+ *   notice: (kind: 'ok' | 'bad', text: string) => void, now: () => number
+ * }} Context
+ * @typedef {{title: () => string, render: () => Child, resume: () => void, close: () => void, query?: (params: URLSearchParams) => void,
+ *   live?: () => boolean | undefined, keys?: Record<string, () => void>}} View
+ */
+
+/**
+ * What is shown of a resource: its content, and what is wrong with it.
+ * @param {import('./api.js').Resource} resource
+ * @param {(data: any) => Child} content
+ * @returns {Child}
+ */
+export function shown(resource, content) {
+  const { data, error } = resource;
+  if (data === null && error === null) return h('p', { class: 'loading' }, 'Loading…');
+  if (data === null) return problem(/** @type {Error} */ (error), () => resource.refresh());
+  // That nobody answers stands in the banner already.
+  return [
+    error && !(error instanceof Unreachable)
+      ? h('p', { class: 'note bad', role: 'status' }, `Not up to date: ${error.message} What you see is from ${clock(resource.at)}.`) : null,
+    content(data),
+  ];
+}
+
+/**
+ * @param {Error} error
+ * @param {() => void} again
+ */
+export function problem(error, again) {
+  return h('div', { class: 'empty', role: 'alert' }, h('p', null, h('b', null, 'This cannot be shown. '), error.message),
+    h('button', { class: 'button', type: 'button', onclick: again }, 'Try again'));
+}
+
+/**
+ * A table that scrolls by itself where the screen is narrow.
+ * @param {string} caption
+ * @param {Child[]} head
+ * @param {Child} body
+ * @param {string} [className]
+ */
+export function table(caption, head, body, className = '') {
+  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+    h('table', { class: className }, h('caption', { class: 'visually-hidden' }, caption), h('thead', null, h('tr', null, head)), body));
+}
+
+/**
+ * @param {Child} label
+ * @param {string} [className]
+ */
+export const th = (label, className = '') => h('th', { scope: 'col', class: className }, label);
+
+/**
+ * The select of a filter.
+ * @param {string} label
+ * @param {string} name
+ * @param {[value: string, text: string][]} options
+ * @param {string} value
+ * @param {(value: string) => void} change
+ */
+export function select(label, name, options, value, change) {
+  // A value that is not offered comes from a shared address, and must not get lost.
+  if (value && !options.some(([v]) => v === value)) options = [...options, [value, value]];
+  return h('label', { class: 'field' }, h('span', null, label),
+    h('select', { name, value, onchange: (/** @type {any} */ e) => change(e.target.value) },
+      options.map(([v, text]) => h('option', { value: v, selected: v === value }, text))));
+}
+
+/** What a viewer reads where others have buttons. */
+export const viewerNote = (/** @type {string} */ id) =>
+  h('p', { id, class: 'muted small' }, 'You are a viewer: you can look at everything, and an operator can act.');

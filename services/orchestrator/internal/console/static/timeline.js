@@ -1,0 +1,138 @@
+// @ts-check
+/** Stages, steps and their attempts on an axis of time. The bars stand in the last column of a table that says the same. */
+
+import { absolute, badge, clock, colour, duration, errorLine, plural, sign } from './format.js';
+import { h } from './vdom.js';
+
+/**
+ * @typedef {import('./format.js').Detail} Detail
+ * @typedef {import('./format.js').Line} Line
+ * @typedef {{from: number, to: number, colour: string, title: string, thin?: boolean, running?: boolean}} Bar
+ */
+
+/** The most bars of a step; those in between are drawn as one. */
+const mostBars = 120;
+
+/**
+ * @param {Detail} o
+ * @param {number} now
+ */
+export function timeline(o, now) {
+  const begin = Date.parse(o.createdAt);
+  const last = o.history.reduce((t, l) => Math.max(t, Date.parse(l.finishedAt)), begin);
+  const end = Math.max(begin + 1000, o.finishedAt ? Math.max(last, Date.parse(o.finishedAt)) : now);
+  const span = end - begin;
+  const at = (/** @type {number} */ t) => `${(Math.min(1, Math.max(0, (t - begin) / span)) * 100).toFixed(3)}%`;
+
+  /** @param {Bar} bar */
+  const draw = (bar) => h('span', {
+    class: `bar ${bar.thin ? 'thin' : ''} ${bar.running ? 'running' : ''} fill-${bar.colour}`, title: bar.title,
+    style: { left: at(bar.from), width: `max(3px, ${(Math.max(0, (Math.min(bar.to, end) - bar.from) / span) * 100).toFixed(3)}%)` },
+  });
+
+  const marks = ticks(span);
+  const axis = h('div', { class: 'axis' }, marks.map((t) => h('span', { class: t / span > 0.94 ? 'tick last' : 'tick', style: { left: at(begin + t) } }, t ? duration(t) : '0')));
+  const grid = marks.map((t) => h('span', { class: 'gridline', style: { left: at(begin + t) } }));
+
+  /** @type {Map<string, Line[]>} */
+  const byStep = new Map();
+  for (const l of o.history) {
+    if (!l.step || l.outcome.startsWith('operation ')) continue;
+    const list = byStep.get(l.step);
+    if (list) list.push(l);
+    else byStep.set(l.step, [l]);
+  }
+
+  const started = o.startedAt ? Date.parse(o.startedAt) : now;
+  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Stages and steps' },
+    h('table', { class: 'timeline' },
+      h('caption', { class: 'visually-hidden' }, 'Stages and steps with their attempts and durations, in order'),
+      h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Step'), h('th', { scope: 'col' }, 'State'), h('th', { scope: 'col', class: 'number' }, 'Tries'),
+        h('th', { scope: 'col', class: 'number' }, 'Took'),
+        h('th', { scope: 'col', class: 'axis-cell' }, h('span', { class: 'visually-hidden' }, 'When, since it was requested'), axis))),
+      h('tbody', null, h('tr', { class: 'turn' }, h('th', { scope: 'row' }, 'Waiting to start'), h('td', null, o.startedAt ? badge('finished', 'started') : badge('waiting')),
+        h('td', null), h('td', { class: 'number' }, duration(started - begin)),
+        h('td', { class: 'track', 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` })))),
+      o.stages.map((stage) => h('tbody', { key: stage.name },
+        h('tr', { class: 'stage' }, h('th', { scope: 'rowgroup', colspan: '5' }, h('span', { class: 'stage-name' }, stage.name), ' ',
+          h('span', { class: `stage-state text-${colour(stage.state)}` }, sign(stage.state), stage.state),
+          stage.attempt > 1 ? h('span', { class: 'muted' }, ` attempt ${stage.attempt}`) : null,
+          stage.finally ? h('span', { class: 'muted' }, ' runs however the operation ends') : null)),
+        stage.steps.map((step) => {
+          const lines = byStep.get(step.name) ?? [];
+          const bars = attempts(lines, step, o, now);
+          const took = lines.length ? Date.parse(lines[lines.length - 1].finishedAt) - Date.parse(lines[0].startedAt) : 0;
+          const failure = step.state === 'succeeded' ? '' : errorLine(step.error) || step.message || '';
+          const here = o.state === 'in progress' && o.step === step.name;
+          return h('tr', { key: step.name, class: `step-row ${here ? 'here' : ''}`, 'aria-current': here ? 'step' : undefined },
+            h('th', { scope: 'row' }, h('span', { class: 'step-name' }, step.name), h('span', { class: 'muted worker-name' }, step.worker),
+              failure ? h('span', { class: `step-message text-${colour(step.state)}` }, failure) : null),
+            h('td', null, badge(step.state)),
+            h('td', { class: 'number' }, step.attempts > 0 ? String(step.attempts) : ''),
+            h('td', { class: 'number nowrap' }, here && step.firstTriedAt ? duration(now - Date.parse(step.firstTriedAt)) : lines.length ? duration(took) : ''),
+            h('td', { class: 'track' }, h('span', { class: 'visually-hidden' }, spoken(lines, begin)), grid, bars.map(draw)));
+        })))));
+}
+
+/**
+ * The bars of a step: its executions, the waits between them, and what is under way.
+ * @param {Line[]} lines
+ * @param {import('./format.js').Step} step
+ * @param {Detail} o
+ * @param {number} now
+ * @returns {Bar[]}
+ */
+function attempts(lines, step, o, now) {
+  /** @type {Bar[]} */
+  const bars = [];
+  let shown = lines;
+  if (lines.length > mostBars) {
+    const head = lines.slice(0, mostBars / 2);
+    shown = [...head, ...lines.slice(-mostBars / 2)];
+    const left = lines.slice(mostBars / 2, -mostBars / 2);
+    bars.push({
+      from: Date.parse(left[0].startedAt), to: Date.parse(left[left.length - 1].finishedAt), colour: 'wait', thin: true, title: `${left.length} more attempts`,
+    });
+  }
+  shown.forEach((l, i) => {
+    const from = Date.parse(l.startedAt);
+    const to = Date.parse(l.finishedAt);
+    const before = shown[i - 1];
+    if (before && before.outcome === 'retry') {
+      const gap = Date.parse(before.finishedAt);
+      bars.push({ from: gap, to: from, colour: 'wait', thin: true, title: `waited ${duration(from - gap)} for the next attempt` });
+    }
+    const text = errorLine(l.error) || l.message;
+    bars.push({ from, to, colour: colour(l.outcome), title: `${l.outcome} at ${clock(l.finishedAt)} after ${duration(to - from)}${text ? ': ' + text : ''}` });
+  });
+  if (o.state === 'in progress' && o.step === step.name) {
+    const last = lines[lines.length - 1];
+    const since = last ? Date.parse(last.finishedAt) : Date.parse(o.waiting?.since ?? step.firstTriedAt ?? o.createdAt);
+    const reason = o.waiting?.reason ?? 'executing';
+    bars.push({
+      from: since, to: now, colour: colour(reason), thin: reason !== 'executing', running: true,
+      title: reason === 'executing' ? `executing for ${duration(now - since)}` : reason === 'no_worker' ? `no live worker for ${duration(now - since)}` : `waiting for ${duration(now - since)}`,
+    });
+  }
+  return bars;
+}
+
+/**
+ * @param {Line[]} lines
+ * @param {number} begin
+ */
+function spoken(lines, begin) {
+  if (!lines.length) return 'not tried';
+  const first = Date.parse(lines[0].startedAt);
+  const retries = lines.filter((l) => l.outcome === 'retry').length;
+  return `first tried ${duration(first - begin)} after the request, ${absolute(lines[0].startedAt)}${retries ? `, ${plural(retries, 'retry', 'retries')}` : ''}`;
+}
+
+/** Where the axis has marks, in milliseconds. @param {number} span */
+export function ticks(span) {
+  const seconds = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
+  const step = (seconds.find((s) => (s * 1000) >= span / 6) ?? 2_592_000) * 1000;
+  const out = [];
+  for (let t = 0; t <= span && out.length < 20; t += step) out.push(t);
+  return out;
+}

@@ -1,0 +1,78 @@
+// @ts-check
+/** Each process as a diagram: its stages in order, their steps, who executes them, and what waits there. */
+
+import { Resource } from '../api.js';
+import { goDuration, operationsURL, plural, sign, typeNames } from '../format.js';
+import { shown } from '../parts.js';
+import { h } from '../vdom.js';
+
+const builtIn = 'orchestrator';
+
+/**
+ * @param {import('../parts.js').Context} ctx
+ * @returns {import('../parts.js').View}
+ */
+export function processes(ctx) {
+  const chosen = ctx.parts[1] ?? Object.keys(typeNames)[0];
+  let params = ctx.params;
+  const definitions = new Resource(ctx.api, '/processes', { changed: ctx.update, every: 60_000 });
+  const workers = new Resource(ctx.api, '/workers', { changed: ctx.update, every: 4000 });
+  const stuck = new Resource(ctx.api, `/stuck?type=${encodeURIComponent(chosen)}`, { changed: ctx.update, every: 4000 });
+  const all = [definitions, workers, stuck];
+  const resume = () => all.forEach((r) => r.refresh());
+  resume();
+  return {
+    title: () => `Process ${typeNames[chosen] ?? chosen}`,
+    resume,
+    close: () => all.forEach((r) => r.close()),
+    query: (next) => {
+      params = next;
+    },
+    render: () => [
+      h('div', { class: 'head' }, h('h1', null, 'Processes')),
+      h('nav', { class: 'tabs', 'aria-label': 'Processes' }, h('ul', null, Object.entries(typeNames).map(([type, name]) => h('li', null,
+        h('a', { href: `/console/processes/${type}`, 'aria-current': type === chosen ? 'page' : undefined }, name))))),
+      shown(definitions, (d) => {
+        const p = d.data.find((/** @type {any} */ x) => x.operation === chosen);
+        return p ? diagram(p) : h('div', { class: 'empty' }, h('p', null, `There is no process for ${chosen}.`));
+      }),
+    ],
+  };
+
+  /** @param {any} p */
+  function diagram(p) {
+    const steps = p.stages.reduce((/** @type {number} */ n, /** @type {any} */ s) => n + s.steps.length, 0);
+    return [
+      h('p', { class: 'muted' }, `${plural(p.stages.length, 'stage')}, ${plural(steps, 'step')}; times out after ${goDuration(p.timeout)}. A stage that has finished never runs again. `,
+        h('a', { href: operationsURL({ type: p.operation, state: 'in progress' }) }, 'Operations in progress')),
+      h('ol', { class: 'diagram', 'aria-label': 'Stages' }, p.stages.map((/** @type {any} */ stage, /** @type {number} */ i) => h('li', { key: stage.name, class: 'box' },
+        h('h2', null, h('span', { class: 'ordinal', 'aria-hidden': 'true' }, i + 1), stage.name, stage.finally ? h('span', { class: 'muted' }, ' runs however the operation ends') : null),
+        h('ol', { class: 'nodes', 'aria-label': `Steps of ${stage.name}` }, stage.steps.map((/** @type {any} */ s) => node(p, s)))))),
+    ];
+  }
+
+  /**
+   * @param {any} p
+   * @param {any} s
+   */
+  function node(p, s) {
+    const dead = s.worker !== builtIn && (workers.data?.data ?? []).some((/** @type {any} */ w) => w.name === s.worker && w.missingSteps.includes(s.name));
+    const groups = (stuck.data?.data ?? []).filter((/** @type {any} */ g) => g.step === s.name);
+    const waiting = groups.reduce((/** @type {number} */ n, /** @type {any} */ g) => n + g.count, 0);
+    const marked = params.get('step') === s.name;
+    return h('li', {
+      key: s.name, class: `node ${dead ? 'dead' : ''} ${marked ? 'marked' : ''} ${s.worker === builtIn ? 'built-in' : ''}`, 'aria-current': marked ? 'step' : undefined,
+      ref: marked ? (/** @type {Element} */ e) => requestAnimationFrame(() => e.scrollIntoView({ block: 'center' })) : undefined,
+    },
+      h('h3', null, s.name),
+      h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator itself' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
+      dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
+      waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${plural(waiting, 'operation')} waiting here`)) : null,
+      s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'only when '), h('code', null, s.when)) : null,
+      s.worker === builtIn ? null : h('dl', { class: 'limits' },
+        h('div', null, h('dt', null, 'retry'), h('dd', null, `every ${goDuration(s.retry.every)}${goDuration(s.retry.timeout) ? ` for ${goDuration(s.retry.timeout)}` : ''}${s.retry.scope === 'step' ? ', this step alone' : ''}`)),
+        h('div', null, h('dt', null, 'execution'), h('dd', null, goDuration(s.execution))),
+        s.onTimeout === 'skip' || s.onFailure === 'skip' ? h('div', null, h('dt', null, 'passed over'), h('dd', null,
+          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when the budget is spent' : ''].filter(Boolean).join(', '))) : null));
+  }
+}

@@ -1,0 +1,76 @@
+// @ts-check
+/** Who serves steps, how fast, and what waits for them. */
+
+import { Resource } from '../api.js';
+import { absolute, badge, clock, count, operationsURL, plural, time } from '../format.js';
+import { shown, table, th } from '../parts.js';
+import { h } from '../vdom.js';
+
+/**
+ * @param {import('../parts.js').Context} ctx
+ * @returns {import('../parts.js').View}
+ */
+export function workers(ctx) {
+  let params = ctx.params;
+  const list = new Resource(ctx.api, '/workers', { every: 3000, changed });
+  /** @type {Map<string, boolean>} */
+  let before = new Map();
+
+  function changed() {
+    const data = list.data?.data ?? [];
+    for (const w of data) {
+      if (before.has(w.name) && before.get(w.name) !== w.alive) ctx.announce(`Worker ${w.name} is ${w.alive ? 'alive again' : 'missing'}`);
+    }
+    before = new Map(data.map((/** @type {any} */ w) => [w.name, w.alive]));
+    ctx.update();
+  }
+
+  list.refresh();
+  return {
+    title: () => 'Workers',
+    resume: () => list.refresh(),
+    close: () => list.close(),
+    query: (next) => {
+      params = next;
+    },
+    render: () => [
+      h('div', { class: 'head' }, h('h1', null, 'Workers'), list.at ? h('p', { class: 'muted small' }, `as of ${clock(list.at)}`) : null),
+      shown(list, (d) => (d.data.length ? rows(d.data, params.get('worker') ?? '', ctx.now()) : h('div', { class: 'empty' }, h('p', null, 'No process names a worker, and none answers.')))),
+      h('p', { class: 'muted small' }, 'Rates are per minute. ', h('b', null, 'Lag'), ' is what waits on the bus; ', h('b', null, 'in work'), ' is what replicas have and have not answered.'),
+    ],
+  };
+}
+
+/**
+ * @param {any[]} data
+ * @param {string} wanted
+ * @param {number} now
+ */
+function rows(data, wanted, now) {
+  // What is missing comes first.
+  const trouble = (/** @type {any} */ w) => (w.alive ? (w.missingSteps.length ? 1 : 2) : 0);
+  const sorted = [...data].sort((a, b) => trouble(a) - trouble(b) || a.name.localeCompare(b.name));
+  return table('Workers', [th('Worker'), th('State'), th('Replicas', 'number'), th('Version'), th('Lag', 'number'), th('In work', 'number'), th('Steps / min', 'number'),
+    th('Failures / min', 'number'), th('Operations waiting', 'number'), th('Last seen'), th('Steps')],
+  h('tbody', null, sorted.map((w) => h('tr', { key: w.name, class: w.name === wanted ? 'marked' : '' },
+    h('th', { scope: 'row' }, h('a', { href: operationsURL({ worker: w.name }), 'data-row': true }, w.name)),
+    h('td', null, w.alive ? (w.missingSteps.length ? badge('not completed', 'incomplete') : badge('alive')) : badge('missing')),
+    h('td', { class: 'number' }, count(w.replicas)),
+    h('td', { class: 'version' }, w.versions.length ? w.versions.join(', ') : dash()),
+    lag(w.pending), lag(w.deliveredNotAcked),
+    h('td', { class: 'number' }, rate(w.stepsPerMinute)),
+    h('td', { class: 'number' }, w.failuresPerMinute ? h('b', { class: 'text-bad' }, rate(w.failuresPerMinute)) : '0'),
+    h('td', { class: 'number' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'no_worker,retry' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
+    h('td', { class: 'nowrap' }, w.lastSeen ? (w.alive ? h('span', { title: absolute(w.lastSeen) }, 'now') : time(w.lastSeen, now)) : h('span', { class: 'muted' }, 'not since the start')),
+    h('td', { class: 'wide' },
+      w.missingSteps.length ? h('span', { class: 'failure' }, `nobody serves ${w.missingSteps.join(', ')}`) : null,
+      w.steps.length ? h('details', null, h('summary', null, plural(w.steps.length, 'step')), h('span', { class: 'mono small' }, w.steps.join(', '))) : null)))), 'workers');
+}
+
+const dash = () => h('span', { class: 'muted' }, '–');
+
+/** @param {number | undefined} n absent when the bus does not answer */
+const lag = (n) => h('td', { class: 'number' }, n === undefined ? h('span', { class: 'muted', title: 'The bus does not answer' }, '?') : count(n));
+
+/** @param {number} n */
+const rate = (n) => (n >= 10 ? count(Math.round(n)) : String(Math.round(n * 10) / 10));
