@@ -69,7 +69,7 @@ run: ## start the whole system in one process and provision a sample runtime (DE
 test: envtest ## run all tests with the race detector, against real PostgreSQL, NATS and kube-apiserver
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector";) \
 	gotestsum=$(call tool,gotestsum) && \
-	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -p 4 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: envtest
 envtest: ## build the kube-apiserver and etcd that tests run against, unless they are there
