@@ -17,6 +17,7 @@ import (
 type Store interface {
 	SaveDefinition(ctx context.Context, p *process.Process, now time.Time) error
 	Definition(ctx context.Context, hash string) (*process.Process, error)
+	DefinitionHashes(ctx context.Context) ([]string, error)
 }
 
 // Definitions is safe for concurrent use.
@@ -45,6 +46,21 @@ func (d *Definitions) Current(t event.OperationType) *process.Process { return d
 
 // Set is the current definitions by operation type.
 func (d *Definitions) Set() process.Set { return d.current }
+
+// All are the definitions that any operation was requested under.
+func (d *Definitions) All(ctx context.Context) ([]*process.Process, error) {
+	hashes, err := d.store.DefinitionHashes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*process.Process, len(hashes))
+	for i, hash := range hashes {
+		if all[i], err = d.Pinned(ctx, hash); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
 
 // Pinned is the definition with a hash. Definitions are few and never change, so each is read once.
 func (d *Definitions) Pinned(ctx context.Context, hash string) (*process.Process, error) {

@@ -3,6 +3,8 @@ package definition_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -31,6 +33,10 @@ func (f *fakeStore) Definition(_ context.Context, hash string) (*process.Process
 		return nil, errGone
 	}
 	return process.Parse(f.saved[hash])
+}
+
+func (f *fakeStore) DefinitionHashes(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(f.saved)), nil
 }
 
 func load(t *testing.T, step string) process.Set {

@@ -34,6 +34,8 @@ type Worker struct {
 	Replicas int
 	// Steps are those that at least one live replica serves, sorted.
 	Steps []string
+	// Seen is when a replica answered last.
+	Seen time.Time
 }
 
 type replica struct {
@@ -50,11 +52,16 @@ type Liveness struct {
 	log      *slog.Logger
 	mu       sync.RWMutex
 	replicas map[string]replica
+	// seen is when a replica of a worker answered last, also of those that are gone.
+	seen map[string]time.Time
 }
+
+// maxSeen bounds the workers that are remembered: everybody who may answer can invent names.
+const maxSeen = 1000
 
 // New returns a Liveness that knows nobody yet.
 func New(cfg Config, nc *nats.Conn, now func() time.Time, log *slog.Logger) *Liveness {
-	return &Liveness{cfg: cfg, nc: nc, now: now, log: log, replicas: map[string]replica{}}
+	return &Liveness{cfg: cfg, nc: nc, now: now, log: log, replicas: map[string]replica{}, seen: map[string]time.Time{}}
 }
 
 // Run asks for workers until ctx ends.
@@ -115,6 +122,9 @@ func (l *Liveness) see(data []byte) {
 	l.mu.Lock()
 	_, known := l.replicas[info.ID]
 	l.replicas[info.ID] = r
+	if _, remembered := l.seen[r.name]; remembered || len(l.seen) < maxSeen {
+		l.seen[r.name] = r.seen
+	}
 	l.mu.Unlock()
 	if !known {
 		l.log.Info("worker appeared", "worker", r.name, "version", r.version, "steps", len(r.steps))
@@ -144,6 +154,13 @@ func (l *Liveness) Serves(name, step string) bool {
 	return false
 }
 
+// Seen is when a replica of the worker answered last, whether it is alive or not; zero when none has since this Liveness began.
+func (l *Liveness) Seen(name string) time.Time {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.seen[name]
+}
+
 // Workers lists the live workers by name.
 func (l *Liveness) Workers() []Worker {
 	l.mu.RLock()
@@ -156,6 +173,9 @@ func (l *Liveness) Workers() []Worker {
 			byName[r.name] = w
 		}
 		w.Replicas++
+		if r.seen.After(w.Seen) {
+			w.Seen = r.seen
+		}
 		w.Versions = append(w.Versions, r.version)
 		w.Steps = append(w.Steps, r.steps...)
 	}

@@ -80,6 +80,9 @@ func TestAWorkerAppearsWithItsSteps(t *testing.T) {
 		{Name: "alpha", Versions: []string{"1.0.0", "1.1.0"}, Replicas: 2, Steps: []string{"First", "Second"}},
 		{Name: "beta", Versions: []string{"2.0.0"}, Replicas: 1},
 	}
+	for i := range want {
+		want[i].Seen = b.clock.Now()
+	}
 	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
 		t.Errorf("workers (-want +got):\n%s", diff)
 	}
@@ -96,6 +99,7 @@ func TestAWorkerAppearsWithItsSteps(t *testing.T) {
 func TestAWorkerDisappearsAfterItsGrace(t *testing.T) {
 	b := setup(t)
 	stop := b.service(replica("alpha", "1.0.0", "First"))
+	begin := b.clock.Now()
 	b.round()
 	stop()
 	b.clock.Advance(grace)
@@ -108,6 +112,9 @@ func TestAWorkerDisappearsAfterItsGrace(t *testing.T) {
 	if b.l.Serves("alpha", "First") || len(b.l.Workers()) != 0 {
 		t.Errorf("a worker that has long been gone is still known: %+v", b.l.Workers())
 	}
+	if seen := b.l.Seen("alpha"); !seen.Equal(begin) {
+		t.Errorf("it was seen last at %s, want %s", seen, begin)
+	}
 }
 
 func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
@@ -118,7 +125,7 @@ func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
 	stop()
 	b.clock.Advance(2 * grace)
 	b.round()
-	want := []liveness.Worker{{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}}}
+	want := []liveness.Worker{{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}, Seen: b.clock.Now()}}
 	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
 		t.Errorf("workers (-want +got):\n%s", diff)
 	}

@@ -37,21 +37,24 @@ const (
 
 // Operations reads operations.
 type Operations interface {
-	List(ctx context.Context, f store.Filter) ([]*store.Row, int, error)
+	List(ctx context.Context, f store.Filter) (*store.List, error)
 	Read(ctx context.Context, ids []string) ([]*store.Row, error)
 	Running(ctx context.Context, instanceIDs []string) (map[string]string, error)
 	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
+	Recorded(ctx context.Context, ids []string) (map[string]time.Time, error)
 }
 
 // Definitions finds process definitions.
 type Definitions interface {
 	Set() process.Set
+	All(ctx context.Context) ([]*process.Process, error)
 	Pinned(ctx context.Context, hash string) (*process.Process, error)
 }
 
 // Workers knows who is alive.
 type Workers interface {
 	Serves(worker, step string) bool
+	Seen(worker string) time.Time
 	Workers() []liveness.Worker
 }
 
@@ -117,57 +120,6 @@ type page[T any] struct {
 	TotalCount int `json:"totalCount"`
 }
 
-func (a *API) list(w http.ResponseWriter, r *http.Request) {
-	filter, err := parseFilter(r)
-	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
-	}
-	rows, total, err := a.deps.Operations.List(r.Context(), filter)
-	if err != nil {
-		a.broken(w, err)
-		return
-	}
-	var instances []string
-	for _, row := range rows {
-		if row.Status == event.Pending {
-			instances = append(instances, row.Operation.InstanceID)
-		}
-	}
-	running, err := a.deps.Operations.Running(r.Context(), instances)
-	if err != nil {
-		a.broken(w, err)
-		return
-	}
-	out := page[operation]{Data: make([]operation, 0, len(rows)), Count: len(rows), TotalCount: total}
-	for _, row := range rows {
-		p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
-		if err != nil {
-			a.broken(w, err)
-			return
-		}
-		out.Data = append(out.Data, a.view(row, p, running[row.Operation.InstanceID]))
-	}
-	a.write(w, http.StatusOK, out)
-}
-
-func parseFilter(r *http.Request) (store.Filter, error) {
-	q := r.URL.Query()
-	f := store.Filter{
-		State: q.Get("state"), Type: q.Get("type"), Plan: q.Get("plan"), InstanceID: q.Get("instance"),
-	}
-	states := []string{"pending", "in progress", "succeeded", "failed", "cancelled"}
-	if f.State != "" && !slices.Contains(states, f.State) {
-		return f, fmt.Errorf("state %q: allowed are %s", f.State, strings.Join(states, ", "))
-	}
-	if f.Type != "" && !slices.Contains(event.OperationTypes(), event.OperationType(f.Type)) {
-		return f, fmt.Errorf("type %q: allowed are %v", f.Type, event.OperationTypes())
-	}
-	var err error
-	f.Limit, f.Offset, err = parsePage(q)
-	return f, err
-}
-
 // parsePage reads which page of a list is asked for.
 func parsePage(q url.Values) (limit, offset int, err error) {
 	limit = defaultPageSize
@@ -188,36 +140,6 @@ func parsePage(q url.Values) (limit, offset int, err error) {
 		*n.target = i
 	}
 	return limit, (number - 1) * limit, nil
-}
-
-func (a *API) get(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
-	if err != nil {
-		a.broken(w, err)
-		return
-	}
-	if len(rows) == 0 {
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
-		return
-	}
-	row := rows[0]
-	p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
-	if err != nil {
-		a.broken(w, err)
-		return
-	}
-	history, err := a.deps.Operations.History(r.Context(), row.Operation.ID, maxHistory)
-	if err != nil {
-		a.broken(w, err)
-		return
-	}
-	running, err := a.deps.Operations.Running(r.Context(), []string{row.Operation.InstanceID})
-	if err != nil {
-		a.broken(w, err)
-		return
-	}
-	a.write(w, http.StatusOK, a.details(row, p, running[row.Operation.InstanceID], history))
 }
 
 func (a *API) cancel(w http.ResponseWriter, r *http.Request) {

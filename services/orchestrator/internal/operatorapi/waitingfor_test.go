@@ -17,8 +17,8 @@ func TestAPendingOperationNeverWaitsForItself(t *testing.T) {
 		"other":  "instance busy with operation other",
 	} {
 		r := &store.Row{}
-		r.Operation.ID, r.Status = "itself", event.Pending
-		if got := new(API).waitingFor(r, nil, running); got != want {
+		r.Operation.ID, r.Operation.InstanceID, r.Status = "itself", "i-1", event.Pending
+		if got := new(API).waiting(r, nil, around{running: map[string]string{"i-1": running}}).String(); got != want {
 			t.Errorf("with %q in progress it waits for %q, want %q", running, got, want)
 		}
 	}

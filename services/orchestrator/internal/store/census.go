@@ -18,7 +18,7 @@ const (
 	// censusSettings make the planner take the partial indexes, which hold only what has not ended, and not the whole table,
 	// which may be ten times as large. A statement that the caller has given up must not go on in the server.
 	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', $1, true)`
-	// censusSQL relies on operations_pending, operations_in_progress, instances_pkey and requests_definition. The subqueries
+	// censusSQL relies on operations_pending, operations_in_progress, instances_pkey and requests_pkey. The subqueries
 	// are no joins, so that they cannot become a scan of the table.
 	censusSQL = `
 SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step,

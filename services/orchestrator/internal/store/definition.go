@@ -37,3 +37,12 @@ func (s *Store) Definition(ctx context.Context, hash string) (*process.Process, 
 	}
 	return p, nil
 }
+
+// DefinitionHashes names the definitions. There are few.
+func (s *Store) DefinitionHashes(ctx context.Context) ([]string, error) {
+	var found []string
+	if err := s.read.SelectContext(ctx, &found, `SELECT hash FROM orchestrator.definitions ORDER BY hash`); err != nil {
+		return nil, fmt.Errorf("list definitions: %w", err)
+	}
+	return found, nil
+}

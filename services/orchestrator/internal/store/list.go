@@ -5,54 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
 )
-
-// Filter selects operations; empty fields select all.
-type Filter struct {
-	State, Type, Plan, InstanceID string
-	// Limit and Offset cut a page out of the newest-first list.
-	Limit, Offset int
-}
-
-func (f Filter) where() (clause string, args []any) {
-	var conditions []string
-	for _, c := range []struct{ column, value string }{
-		{"o.state", f.State}, {"o.type", f.Type}, {"o.plan", f.Plan}, {"o.instance_id", f.InstanceID},
-	} {
-		if c.value != "" {
-			args = append(args, c.value)
-			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
-		}
-	}
-	if len(conditions) == 0 {
-		return "", nil
-	}
-	return " WHERE " + strings.Join(conditions, " AND "), args
-}
-
-// List returns a page of operations, the newest first, and how many there are in all. It relies on operations_arrived.
-func (s *Store) List(ctx context.Context, f Filter) (page []*Row, total int, err error) {
-	where, args := f.where()
-	if err := s.read.GetContext(ctx, &total, "SELECT count(*) FROM orchestrator.operations o"+where, args...); err != nil {
-		return nil, 0, fmt.Errorf("count operations: %w", err)
-	}
-	query := fmt.Sprintf("SELECT%s%s%s ORDER BY o.arrived DESC LIMIT $%d OFFSET $%d",
-		rowColumns, fromRows, where, len(args)+1, len(args)+2)
-	rows, err := s.read.QueryContext(ctx, query, append(args, f.Limit, f.Offset)...)
-	if err != nil {
-		return nil, 0, fmt.Errorf("list operations: %w", err)
-	}
-	if page, err = scanRows(rows); err != nil {
-		return nil, 0, fmt.Errorf("list operations: %w", err)
-	}
-	return page, total, nil
-}
 
 // Read returns operations by id for a question, not for a transition. What is no UUID or does not exist is left out.
 func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
@@ -95,6 +53,40 @@ SELECT instance_id, running::text FROM orchestrator.instances WHERE running IS N
 	}
 	return running, rows.Err()
 }
+
+// Recorded is when the last line was added to the histories of operations; those without one are left out. It goes by primary
+// key.
+func (s *Store) Recorded(ctx context.Context, ids []string) (map[string]time.Time, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var list array
+	for _, id := range ids {
+		list.raw(id)
+	}
+	rows, err := s.read.QueryContext(ctx, recordedSQL, &list)
+	if err != nil {
+		return nil, fmt.Errorf("read the ends of histories: %w", err)
+	}
+	defer rows.Close()
+	recorded := make(map[string]time.Time, len(ids))
+	for rows.Next() {
+		var id string
+		var at sql.NullTime
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, fmt.Errorf("read the ends of histories: %w", err)
+		}
+		if at.Valid {
+			recorded[id] = at.Time.UTC()
+		}
+	}
+	return recorded, rows.Err()
+}
+
+// recordedSQL relies on history_pkey.
+const recordedSQL = `
+SELECT v.id::text, (SELECT h.finished_at FROM orchestrator.history h WHERE h.operation_id = v.id ORDER BY h.cursor DESC LIMIT 1)
+FROM unnest($1::uuid[]) AS v(id)`
 
 // Line is one line of an operation's history. Its kind is the outcome for a step, and one of the kinds of the engine
 // otherwise; stage and step are indexes into the definition, or -1.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,8 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		{"unansweredSQL", unansweredSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_in_flight"}},
 		{"pendingSQL", pendingSQL, []any{"update", 200}, []string{"operations_pending"}},
 		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
-		{"inProgressSQL", inProgressSQL, []any{"update"}, []string{"operations_in_progress"}},
+		// Both hold little else; which one is read depends on how many wait for their turn.
+		{"inProgressSQL", inProgressSQL, []any{"update"}, []string{"operations_in_progress|operations_unfinished"}},
 		{"pendingTypesSQL", pendingTypesSQL, []any{&types}, []string{"operations_pending"}},
 		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
 		{"newerSQL", newerSQL, []any{some.Operation.ID, "i-1"}, []string{"operations_instance", "operations_pkey"}},
@@ -93,7 +95,7 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			plan := b.explain(c.query, c.args)
 			for _, index := range c.want {
-				if !strings.Contains(plan, index) {
+				if !slices.ContainsFunc(strings.Split(index, "|"), func(name string) bool { return strings.Contains(plan, name) }) {
 					t.Errorf("the plan does not use %s:\n%s", index, plan)
 				}
 			}

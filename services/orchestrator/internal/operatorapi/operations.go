@@ -1,0 +1,118 @@
+package operatorapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// operationPage is a page of operations. The total is counted up to store.MaxCount.
+type operationPage struct {
+	page[operation]
+	TotalCountCapped bool   `json:"totalCountCapped,omitempty"`
+	NextCursor       string `json:"nextCursor,omitempty"`
+}
+
+func (a *API) list(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuestion(r.URL.Query())
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	out, err := a.find(r.Context(), q)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func (a *API) find(ctx context.Context, q *question) (*operationPage, error) {
+	if err := a.locate(ctx, q); err != nil {
+		return nil, err
+	}
+	found, err := a.deps.Operations.List(ctx, q.Filter)
+	if err != nil {
+		return nil, err
+	}
+	if q.After == nil {
+		q.total, q.capped = found.Total, found.Capped
+	}
+	out := &operationPage{TotalCountCapped: q.capped, NextCursor: q.cursor(found.Next)}
+	if out.Data, err = a.views(ctx, found.Rows); err != nil {
+		return nil, err
+	}
+	out.Count, out.TotalCount = len(out.Data), q.total
+	return out, nil
+}
+
+// locate finds the places that a question is about in the definitions.
+func (a *API) locate(ctx context.Context, q *question) error {
+	if q.step == "" && q.worker == "" && len(q.Waiting) == 0 {
+		return nil
+	}
+	all, err := a.deps.Definitions.All(ctx)
+	if err != nil {
+		return err
+	}
+	if q.step != "" || q.worker != "" {
+		q.At = places(all, func(s *process.Step) bool {
+			return (q.step == "" || s.Name == q.step) && (q.worker == "" || s.Worker == q.worker)
+		})
+	}
+	q.Unserved = a.unserved(all)
+	return nil
+}
+
+// unserved are the places of steps that nobody serves.
+func (a *API) unserved(all []*process.Process) store.Places {
+	return places(all, func(s *process.Step) bool { return !s.BuiltIn() && !a.deps.Workers.Serves(s.Worker, s.Name) })
+}
+
+// places are those of the steps that are wanted; never nil.
+func places(all []*process.Process, wanted func(s *process.Step) bool) store.Places {
+	found := store.Places{}
+	for _, p := range all {
+		for i := range p.Stages {
+			for j := range p.Stages[i].Steps {
+				if wanted(&p.Stages[i].Steps[j]) {
+					found = append(found, store.Place{Definition: p.Hash(), Stage: i, Step: j})
+				}
+			}
+		}
+	}
+	return found
+}
+
+func (a *API) get(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	if len(rows) == 0 {
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %.50q", id))
+		return
+	}
+	row := rows[0]
+	p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	history, err := a.deps.Operations.History(r.Context(), row.Operation.ID, maxHistory)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	around, err := a.around(r.Context(), rows)
+	if err != nil {
+		a.broken(w, err)
+		return
+	}
+	a.write(w, http.StatusOK, a.details(row, p, around, history))
+}

@@ -1,0 +1,361 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// MaxCount is how far operations are counted for a list.
+const MaxCount = 10_000
+
+// Reason is why an operation that has not ended is where it is.
+type Reason string
+
+// The reasons.
+const (
+	WaitsForRetry     Reason = "retry"
+	WaitsForWorker    Reason = "no_worker"
+	WaitsForInstance  Reason = "instance_busy"
+	WaitsForAdmission Reason = "admission"
+	// Executing: a worker has the command.
+	Executing Reason = "executing"
+)
+
+// Reasons lists the reasons.
+func Reasons() []Reason {
+	return []Reason{WaitsForRetry, WaitsForWorker, WaitsForInstance, WaitsForAdmission, Executing}
+}
+
+// Place is a step of a definition, by its hash and the indexes of stage and step.
+type Place struct {
+	Definition  string
+	Stage, Step int
+}
+
+// Places is a set of places.
+type Places []Place
+
+func (p Places) arrays() []any {
+	var definition, stage, step array
+	for i := range p {
+		definition.text(p[i].Definition)
+		stage.int(int64(p[i].Stage))
+		step.int(int64(p[i].Step))
+	}
+	return []any{&definition, &stage, &step}
+}
+
+// Position is where a page of the list ends: the next one begins behind it.
+type Position struct {
+	CreatedAt time.Time
+	Arrived   int64
+	// Operation is the id, for lists of an orchestration.
+	Operation string
+}
+
+// Filter selects operations; empty fields select all, and several values of one field are alternatives.
+type Filter struct {
+	States     []event.OperationState
+	Types      []event.OperationType
+	Plans      []string
+	InstanceID string
+	// Orchestration is a UUID.
+	Orchestration string
+	// Query is the beginning of an operation's or instance's id, or exactly a subaccount, a global account or a shoot.
+	Query string
+	// Since and Until bound the time of creation; Until is not included.
+	Since, Until time.Time
+	// Waiting selects operations that have not ended.
+	Waiting []Reason
+	// At, unless it is nil, selects operations in progress at one of these places; Unserved are the places of steps that nobody
+	// serves, which tell WaitsForWorker from Executing.
+	At, Unserved Places
+	// After continues a list; nil begins it.
+	After *Position
+	// Limit and Offset cut a page out of the newest-first list.
+	Limit, Offset int
+}
+
+// where collects conditions and their arguments.
+type where struct {
+	conditions []string
+	args       []any
+	// requests tells that a condition is about the request.
+	requests bool
+}
+
+// add adds a condition; each %s stands for an argument.
+func (w *where) add(condition string, args ...any) {
+	w.conditions = append(w.conditions, w.bind(condition, args...))
+}
+
+func (w *where) bind(condition string, args ...any) string {
+	names := make([]any, len(args))
+	for i, a := range args {
+		w.args = append(w.args, a)
+		names[i] = "$" + strconv.Itoa(len(w.args))
+	}
+	return fmt.Sprintf(condition, names...)
+}
+
+// oneOf adds that a column has one of the values.
+func oneOf[T ~string](w *where, column string, values []T) {
+	switch len(values) {
+	case 0:
+	case 1:
+		w.add(column+" = %s", clean(string(values[0])))
+	default:
+		var list array
+		for _, v := range values {
+			list.text(clean(string(v)))
+		}
+		w.add(column+" = ANY(%s::text[])", &list)
+	}
+}
+
+func (w *where) String() string {
+	if len(w.conditions) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(w.conditions, " AND ")
+}
+
+// where translates what is asked for, but for Query and After.
+func (f *Filter) where() *where {
+	w := &where{}
+	if f.Orchestration != "" {
+		w.add("m.orchestration_id = %s::uuid", f.Orchestration)
+	}
+	oneOf(w, "o.state", f.States)
+	oneOf(w, "o.type", f.Types)
+	oneOf(w, "o.plan", f.Plans)
+	if f.InstanceID != "" {
+		w.add("o.instance_id = %s", clean(f.InstanceID))
+	}
+	if !f.Since.IsZero() {
+		w.add("o.created_at >= %s", f.Since)
+	}
+	if !f.Until.IsZero() {
+		w.add("o.created_at < %s", f.Until)
+	}
+	if f.At != nil {
+		w.add("o.state = 'in progress'")
+		w.conditions = append(w.conditions, w.at(f.At))
+	}
+	if len(f.Waiting) > 0 {
+		w.waiting(f.Waiting, f.Unserved)
+	}
+	return w
+}
+
+// at is the condition that an operation is at one of the places. The indexes of stage and step alone rule out most operations
+// without a look at their requests.
+func (w *where) at(places Places) string {
+	if len(places) == 0 {
+		return "false"
+	}
+	w.requests = true
+	seen := map[string]bool{}
+	var pairs []string
+	for _, p := range places {
+		pair := fmt.Sprintf("(%d,%d)", p.Stage, p.Step)
+		if !seen[pair] {
+			seen[pair] = true
+			pairs = append(pairs, pair)
+		}
+	}
+	return w.bind("((o.stage, o.step) IN ("+strings.Join(pairs, ",")+
+		") AND (r.definition, o.stage, o.step) IN (SELECT * FROM unnest(%s::text[], %s::int4[], %s::int4[])))", places.arrays()...)
+}
+
+func (w *where) waiting(reasons []Reason, unserved Places) {
+	const busy = "EXISTS (SELECT FROM orchestrator.instances n WHERE n.instance_id = o.instance_id AND n.running <> o.id)"
+	var alternatives []string
+	for _, reason := range reasons {
+		var c string
+		switch reason {
+		case WaitsForRetry:
+			c = "o.state = 'in progress' AND o.due_at IS NOT NULL"
+		case WaitsForWorker:
+			c = "o.state = 'in progress' AND o.due_at IS NULL AND " + w.at(unserved)
+		case Executing:
+			c = "o.state = 'in progress' AND o.due_at IS NULL AND NOT " + w.at(unserved)
+		case WaitsForInstance:
+			c = "o.state = 'pending' AND " + busy
+		case WaitsForAdmission:
+			c = "o.state = 'pending' AND NOT " + busy
+		default:
+			c = "false"
+		}
+		alternatives = append(alternatives, c)
+	}
+	if len(alternatives) == 1 {
+		w.conditions = append(w.conditions, alternatives[0])
+		return
+	}
+	w.conditions = append(w.conditions, "o.state IN ('pending', 'in progress')", "("+strings.Join(alternatives, " OR ")+")")
+}
+
+// search is the condition that an operation is found by a text, and found names the operations that are, by index.
+func (w *where) search(text string) (condition, found string) {
+	text = clean(text)
+	escaped := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
+	exact := []string{"{context,subaccountId}", "{context,globalAccountId}", "{runtime,shootName}"}
+	conditions := []string{w.bind("o.instance_id LIKE %s", escaped)}
+	selects := []string{"SELECT o.id FROM orchestrator.operations o WHERE " + conditions[0]}
+	if low, high, ok := uuidRange(text); ok {
+		conditions = append(conditions, w.bind("o.id BETWEEN %s::uuid AND %s::uuid", low, high))
+		selects = append(selects, "SELECT o.id FROM orchestrator.operations o WHERE "+conditions[1])
+	}
+	argument := w.bind("%s", text)
+	for _, path := range exact {
+		c := "r.body #>> '" + path + "' = " + argument
+		conditions = append(conditions, c)
+		selects = append(selects, "SELECT r.operation_id FROM orchestrator.requests r WHERE "+c)
+	}
+	return "(" + strings.Join(conditions, " OR ") + ")", strings.Join(selects, " UNION ")
+}
+
+// uuidRange is the range of UUIDs that begin with a text.
+func uuidRange(prefix string) (low, high string, ok bool) {
+	const zero, last = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	prefix = strings.ToLower(prefix)
+	if len(prefix) > len(zero) {
+		return "", "", false
+	}
+	low, high = prefix+zero[len(prefix):], prefix+last[len(prefix):]
+	for _, s := range []string{low, high} {
+		if _, err := uuid.Parse(s); err != nil {
+			return "", "", false
+		}
+	}
+	return low, high, true
+}
+
+// List is a page of operations.
+type List struct {
+	Rows []*Row
+	// Next continues the list; nil at its end.
+	Next *Position
+	// Total counts the operations in all, at most MaxCount; Capped tells that there are more.
+	Total  int
+	Capped bool
+}
+
+// List returns a page of operations, the newest first; those of an orchestration are ordered by their id, the greatest first. It
+// relies on operations_created, operations_unfinished, operations_ended, operations_type, operations_plan, operations_instance and, for
+// the operations of an orchestration, on orchestration_members_list. Total is only found out for the first page and pages with an offset.
+func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
+	query, args, err := s.listSQL(ctx, &f)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list operations: %w", err)
+	}
+	found, err := scanRows(rows)
+	if err != nil {
+		return nil, fmt.Errorf("list operations: %w", err)
+	}
+	list := &List{Rows: found}
+	if len(found) > f.Limit {
+		list.Rows = found[:f.Limit]
+		last := list.Rows[f.Limit-1]
+		list.Next = &Position{CreatedAt: last.CreatedAt, Arrived: last.Arrived, Operation: last.Operation.ID}
+	}
+	switch {
+	case f.After != nil:
+	case list.Next == nil && (f.Offset == 0 || len(found) > 0):
+		list.Total = f.Offset + len(found)
+	default:
+		if list.Total, list.Capped, err = s.count(ctx, &f); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// listSQL is the statement for a page and one operation more.
+func (s *Store) listSQL(ctx context.Context, f *Filter) (query string, args []any, err error) {
+	w := f.where()
+	prefix := ""
+	if f.Query != "" {
+		condition, found := w.search(f.Query)
+		few, err := s.few(ctx, f.Query)
+		if err != nil {
+			return "", nil, err
+		}
+		// Few operations are looked up; with many the walk through the list comes upon them soon.
+		if few {
+			prefix = "WITH found AS MATERIALIZED (" + found + ") "
+			condition = "o.id IN (SELECT id FROM found)"
+		}
+		w.conditions = append(w.conditions, condition)
+	}
+	from, order := fromRows, "o.created_at DESC, o.arrived DESC"
+	if f.Orchestration != "" {
+		from += " JOIN orchestrator.orchestration_members m ON m.operation_id = o.id"
+		order = "m.operation_id DESC"
+	}
+	switch {
+	case f.After == nil:
+	case f.Orchestration != "":
+		w.add("m.operation_id < %s::uuid", f.After.Operation)
+	default:
+		w.add("(o.created_at, o.arrived) < (%s, %s)", f.After.CreatedAt, f.After.Arrived)
+	}
+	page := w.bind(" LIMIT %s OFFSET %s", f.Limit+1, f.Offset)
+	return prefix + "SELECT" + rowColumns + from + w.String() + " ORDER BY " + order + page, w.args, nil
+}
+
+// few tells that a search finds no more operations than are counted.
+func (s *Store) few(ctx context.Context, text string) (bool, error) {
+	w := &where{}
+	_, found := w.search(text)
+	n, err := s.countAtMost(ctx, found, w.args)
+	return n <= MaxCount, err
+}
+
+// count counts the operations of a filter.
+func (s *Store) count(ctx context.Context, f *Filter) (n int, capped bool, err error) {
+	w := f.where()
+	from := " FROM orchestrator.operations o"
+	if f.Query != "" {
+		condition, found := w.search(f.Query)
+		few, err := s.few(ctx, f.Query)
+		if err != nil {
+			return 0, false, err
+		}
+		if few {
+			condition = "o.id IN (" + found + ")"
+		}
+		w.conditions = append(w.conditions, condition)
+		w.requests = w.requests || !few
+	}
+	if w.requests {
+		from = fromRows
+	}
+	if f.Orchestration != "" {
+		from += " JOIN orchestrator.orchestration_members m ON m.operation_id = o.id"
+	}
+	n, err = s.countAtMost(ctx, "SELECT 1"+from+w.String(), w.args)
+	return min(n, MaxCount), n > MaxCount, err
+}
+
+// countAtMost counts the rows of a statement, and one more than MaxCount at most.
+func (s *Store) countAtMost(ctx context.Context, query string, args []any) (int, error) {
+	var n int
+	err := s.read.GetContext(ctx, &n, fmt.Sprintf("SELECT count(*) FROM (%s LIMIT %d) c", query, MaxCount+1), args...)
+	if err != nil {
+		return 0, fmt.Errorf("count operations: %w", err)
+	}
+	return n, nil
+}
