@@ -1,0 +1,319 @@
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	prometheusFile = repository + "deploy/prometheus/prometheus.yml"
+	provisioning   = repository + "deploy/grafana/provisioning/"
+)
+
+// board is what the tests look at in a dashboard.
+type board struct {
+	file          string
+	Title         string
+	UID           string `json:"uid"`
+	Description   string
+	Tags          []string
+	SchemaVersion int
+	Templating    struct {
+		List []variable
+	}
+	Annotations struct {
+		List []struct{ Expr string }
+	}
+	Links []struct {
+		Type string
+		Tags []string
+	}
+	Panels []panel
+}
+
+type variable struct {
+	Name, Type string
+	Multi      bool
+	Datasource *datasource
+	Query      json.RawMessage // a text, or an object with the text
+}
+
+// text is the query of a variable.
+func (v variable) text() string {
+	var query struct{ Query string }
+	var text string
+	if json.Unmarshal(v.Query, &query) == nil {
+		return query.Query
+	}
+	_ = json.Unmarshal(v.Query, &text) // then it is the text
+	return text
+}
+
+type datasource struct {
+	UID string `json:"uid"`
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	Repeat                   string
+	GridPos                  struct{ H, W, X, Y int }
+	Datasource               *datasource
+	Targets                  []target
+	FieldConfig              struct {
+		Defaults struct {
+			Unit string
+		}
+	}
+}
+
+type target struct {
+	Expr, RefID, LegendFormat, Format string
+	Instant                           bool
+	Datasource                        *datasource
+}
+
+func boards(t *testing.T) []board {
+	t.Helper()
+	files, err := filepath.Glob(chart + "dashboards/*.json")
+	if err != nil || len(files) != 4 {
+		t.Fatalf("%d dashboards: %v", len(files), err)
+	}
+	all := make([]board, len(files))
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i].file = filepath.Base(file)
+		if err := json.Unmarshal(text, &all[i]); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	return all
+}
+
+func TestDashboardsAskForMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	c := known(t)
+	for _, b := range boards(t) {
+		for _, p := range b.Panels {
+			for _, q := range p.Targets {
+				for _, problem := range c.check(q.Expr) {
+					t.Errorf("%s: %s: %s", b.Title, p.Title, problem)
+				}
+			}
+		}
+		for _, a := range b.Annotations.List {
+			for _, problem := range c.check(a.Expr) {
+				t.Errorf("%s: annotation: %s", b.Title, problem)
+			}
+		}
+		for _, v := range b.Templating.List {
+			if v.Type != "query" {
+				continue
+			}
+			found := labelValues.FindStringSubmatch(v.text())
+			if found == nil {
+				t.Errorf("%s: variable %s asks %s, want label_values(metric, label)", b.Title, v.Name, v.text())
+				continue
+			}
+			for _, problem := range c.check("count by (" + found[2] + ") (max by (" + found[2] + ") (" + found[1] + "))") {
+				if !strings.Contains(problem, "only ever grows") { // its labels are asked for, not its value
+					t.Errorf("%s: variable %s: %s", b.Title, v.Name, problem)
+				}
+			}
+		}
+	}
+}
+
+var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
+
+func TestEveryMetricIsShown(t *testing.T) {
+	t.Parallel()
+	var shown strings.Builder
+	for _, b := range boards(t) {
+		for _, p := range b.Panels {
+			for _, q := range p.Targets {
+				shown.WriteString(q.Expr + "\n")
+			}
+		}
+	}
+	for name := range documented(t) {
+		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+		if strings.HasPrefix(name, "keb_") && !strings.Contains(shown.String(), base) {
+			t.Errorf("no panel shows %s", base)
+		}
+	}
+}
+
+func TestEveryPanelHasAPurposeAUnitAndAPlace(t *testing.T) {
+	t.Parallel()
+	runbooks := map[string]bool{}
+	for _, a := range alerts(t) {
+		runbooks[strings.ToLower(a.Alert)] = true
+	}
+	link := regexp.MustCompile(`\$\{runbooks\}#(\w+)`)
+	for _, b := range boards(t) {
+		ids, titles := map[int]bool{}, map[string]bool{}
+		for i, p := range b.Panels {
+			if ids[p.ID] || titles[p.Title] || p.Title == "" {
+				t.Errorf("%s: panel %d %q: its id or title is missing or taken", b.Title, p.ID, p.Title)
+			}
+			ids[p.ID], titles[p.Title] = true, true
+			for _, o := range b.Panels[:i] {
+				g, h := p.GridPos, o.GridPos
+				if g.X < h.X+h.W && h.X < g.X+g.W && g.Y < h.Y+h.H && h.Y < g.Y+g.H {
+					t.Errorf("%s: %q lies on %q", b.Title, p.Title, o.Title)
+				}
+			}
+			if p.GridPos.W == 0 || p.GridPos.H == 0 || p.GridPos.X+p.GridPos.W > 24 {
+				t.Errorf("%s: %q does not fit: %+v", b.Title, p.Title, p.GridPos)
+			}
+			if p.Type == "row" {
+				continue
+			}
+			if !slices.Contains([]string{"timeseries", "stat", "bargauge", "table"}, p.Type) {
+				t.Errorf("%s: %q is a %s", b.Title, p.Title, p.Type)
+			}
+			if !slices.Contains([]string{"short", "s", "percentunit", "bytes", "ops", "opm", "reqps", "mps"}, p.FieldConfig.Defaults.Unit) {
+				t.Errorf("%s: %q has the unit %q", b.Title, p.Title, p.FieldConfig.Defaults.Unit)
+			}
+			if len(p.Description) < 20 || len(p.Targets) == 0 {
+				t.Errorf("%s: %q: description %q, %d expressions", b.Title, p.Title, p.Description, len(p.Targets))
+			}
+			for _, found := range link.FindAllStringSubmatch(p.Description, -1) {
+				if !runbooks[found[1]] {
+					t.Errorf("%s: %q points to a runbook %q that does not exist", b.Title, p.Title, found[1])
+				}
+			}
+			for _, q := range p.Targets {
+				if p.Datasource == nil || q.Datasource == nil || p.Datasource.UID != "${datasource}" || q.Datasource.UID != "${datasource}" {
+					t.Errorf("%s: %q does not take the data source that was chosen", b.Title, p.Title)
+				}
+				if p.Type == "timeseries" && (q.LegendFormat == "" || q.Instant) {
+					t.Errorf("%s: %q needs a legend, and a range of time", b.Title, p.Title)
+				}
+			}
+		}
+	}
+}
+
+func TestDashboardsFindEachOther(t *testing.T) {
+	t.Parallel()
+	uids := map[string]board{}
+	for _, b := range boards(t) {
+		if _, taken := uids[b.UID]; taken || b.UID+".json" != b.file {
+			t.Errorf("%s: the uid %s is taken, or not the name of the file", b.file, b.UID)
+		}
+		uids[b.UID] = b
+		// 41 is that of Grafana 12: older ones are migrated when they are opened, and look different.
+		if b.SchemaVersion < 41 || b.Description == "" || !slices.Contains(b.Tags, "keb") {
+			t.Errorf("%s: schema version %d, description %q, tags %v", b.file, b.SchemaVersion, b.Description, b.Tags)
+		}
+		if !slices.ContainsFunc(b.Links, func(l struct {
+			Type string
+			Tags []string
+		},
+		) bool {
+			return l.Type == "dashboards" && slices.Equal(l.Tags, []string{"keb"})
+		}) {
+			t.Errorf("%s has no list of the other dashboards", b.file)
+		}
+	}
+	used := regexp.MustCompile(`/d/([\w-]+)\?([^"]*)`)
+	passed := regexp.MustCompile(`var-(\w+)=`)
+	for _, b := range boards(t) {
+		text, err := os.ReadFile(chart + "dashboards/" + b.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range used.FindAllSubmatch(text, -1) {
+			to, ok := uids[string(found[1])]
+			if !ok {
+				t.Errorf("%s: a link to %s, which does not exist", b.file, found[1])
+			}
+			for _, v := range passed.FindAllSubmatch(found[2], -1) {
+				if !slices.ContainsFunc(to.Templating.List, func(have variable) bool { return have.Name == string(v[1]) }) {
+					t.Errorf("%s: a link gives %s the variable %s, which it does not have", b.file, found[1], v[1])
+				}
+			}
+		}
+		// A variable that is there is used, and the other way round.
+		for _, v := range b.Templating.List {
+			if n := bytes.Count(text, []byte("$"+v.Name)) + bytes.Count(text, []byte("${"+v.Name)); n == 0 {
+				t.Errorf("%s: nothing uses the variable %s", b.file, v.Name)
+			}
+		}
+	}
+}
+
+func TestDashboardsAreWrittenInOneWay(t *testing.T) {
+	t.Parallel()
+	for _, b := range boards(t) {
+		text, err := os.ReadFile(chart + "dashboards/" + b.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want bytes.Buffer
+		if err := json.Indent(&want, bytes.TrimSpace(text), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		want.WriteByte('\n')
+		if !bytes.Equal(want.Bytes(), text) {
+			t.Errorf("%s: indent it with two spaces, so that changes can be read", b.file)
+		}
+	}
+}
+
+func TestGrafanaAndPrometheusFitTogether(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		Global struct {
+			ScrapeInterval string `yaml:"scrape_interval"`
+		}
+	}
+	var sources struct {
+		Datasources []struct {
+			Type     string
+			URL      string
+			JSONData struct {
+				TimeInterval string `yaml:"timeInterval"`
+			} `yaml:"jsonData"`
+		}
+	}
+	var providers struct {
+		Providers []struct {
+			Type    string
+			Options struct{ Path string }
+		}
+	}
+	for name, into := range map[string]any{
+		prometheusFile: &config, provisioning + "datasources/keb.yaml": &sources, provisioning + "dashboards/keb.yaml": &providers,
+	} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, into); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || sources.Datasources[0].URL != "http://prometheus:9090" {
+		t.Errorf("data sources: %+v", sources.Datasources)
+	}
+	if got, want := sources.Datasources[0].JSONData.TimeInterval, config.Global.ScrapeInterval; got != want || want == "" {
+		t.Errorf("Grafana takes rates as if it were scraped every %q, Prometheus scrapes every %q", got, want)
+	}
+	if len(providers.Providers) != 1 || providers.Providers[0].Options.Path != "/etc/grafana/dashboards" {
+		t.Errorf("providers: %+v", providers.Providers)
+	}
+}
