@@ -1,0 +1,84 @@
+package apidoc_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/test/internal/apidoc"
+)
+
+//go:generate go run ./cmd ../../../api ../../../docs
+
+const (
+	contracts = "../../../api"
+	docs      = "../../../docs"
+)
+
+func TestThePagesAreThoseOfTheContracts(t *testing.T) {
+	t.Parallel()
+	for name, render := range apidoc.Pages() {
+		want, err := render(contracts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(docs, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(got), string(want)); diff != "" {
+			t.Errorf("docs/%s is out of date: run go generate ./internal/apidoc in test/ (-file +generated):\n%.2000s", name, diff)
+		}
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\((#[^)]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notWord = regexp.MustCompile(`[^a-z0-9_ -]`)
+)
+
+func TestEveryLinkOfAPageLeadsToAHeading(t *testing.T) {
+	t.Parallel()
+	for name, render := range apidoc.Pages() {
+		text, err := render(contracts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		anchors := map[string]bool{}
+		for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+			anchors["#"+strings.ReplaceAll(notWord.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+		}
+		links := link.FindAllStringSubmatch(string(text), -1)
+		if len(links) < 20 {
+			t.Errorf("%s has %d links, which cannot be all", name, len(links))
+		}
+		for _, m := range links {
+			if !anchors[m[1]] {
+				t.Errorf("%s: nothing at %s", name, m[1])
+			}
+		}
+	}
+}
+
+func TestAReferenceThatLeadsNowhereIsAnError(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"info: {title: x}\npaths: {/a: {$ref: '#/nowhere'}}\ntags: [{name: a}]": "openapi.yaml: $ref #/nowhere leads nowhere",
+		"info: {title: x}\npaths: {/a: {$ref: 'b.json'}}\ntags: [{name: a}]":    "$ref b.json: open",
+		"":      "openapi.yaml: is empty",
+		"a: b:": "openapi.yaml: yaml:",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "openapi.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apidoc.OpenAPI(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+}
