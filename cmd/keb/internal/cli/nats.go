@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
+	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers"
+)
+
+func newNATS(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "nats", Short: "Configure a NATS server for KEB"}
+	var more []string
+	var usersOnly bool
+	config := &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration of the server: its users, and what each may do",
+		Long: `Print the configuration of the server: its users, and what each may do.
+
+The password of a user comes from the environment of the server: that of worker-avs from KEB_NATS_PASSWORD_WORKER_AVS. It
+must begin with a letter.`,
+		Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			workers, err := allWorkers(more)
+			if err != nil {
+				return err
+			}
+			conf, err := natsconf.Render(natsconf.Config{Workers: workers, Password: natsconf.FromEnvironment, UsersOnly: usersOnly})
+			if err != nil {
+				return err
+			}
+			_, err = o.Out.Write(conf)
+			return err
+		},
+	}
+	workerFlag(config, &more)
+	config.Flags().BoolVar(&usersOnly, "users-only", false, "only the block authorization, for a server that is configured elsewhere")
+	cmd.AddCommand(config)
+	return cmd
+}
+
+func workerFlag(cmd *cobra.Command, into *[]string) {
+	cmd.Flags().StringSliceVar(into, "worker", listOf(os.Getenv("KEB_WORKERS")), "names of more workers than those that come with KEB (KEB_WORKERS)")
+}
+
+func listOf(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// allWorkers are the workers that come with KEB, and more.
+func allWorkers(more []string) ([]string, error) {
+	services, err := stepworkers.All("http://127.0.0.1", stepworkers.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range services {
+		names = append(names, s.Name)
+	}
+	for _, name := range more {
+		if err := worker.CheckName(name); err != nil {
+			return nil, usageError("--worker: %s", err)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func newSecrets(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "secrets", Short: "Passwords and keys of an installation with Docker Compose"}
+	var cfg secrets.Config
+	var more []string
+	create := &cobra.Command{
+		Use:   "init",
+		Short: "Make passwords and keys where they are missing, a folder for each service",
+		Args:  exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			var err error
+			if cfg.Workers, err = allWorkers(more); err != nil {
+				return err
+			}
+			if err := secrets.Init(cfg); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(o.Out, "passwords and keys are in %s, for %s\n", cfg.Dir, strings.Join(secrets.Folders(cfg), ", "))
+			return err
+		},
+	}
+	workerFlag(create, &more)
+	create.Flags().StringVar(&cfg.Dir, "dir", "/secrets", "folder that gets them")
+	create.Flags().StringVar(&cfg.DatabaseHost, "database-host", "postgres:5432", "host and port of Postgres")
+	create.Flags().StringVar(&cfg.Database, "database", "keb", "name of the database")
+
+	var dir string
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Print what a person needs to log on, in the clear",
+		Args:  exactly(),
+		RunE:  func(*cobra.Command, []string) error { return showSecrets(o, dir) },
+	}
+	show.Flags().StringVar(&dir, "dir", "/run/keb", "folder of the service cli")
+	cmd.AddCommand(create, show)
+	return cmd
+}
+
+func showSecrets(o *options, dir string) error {
+	for _, shown := range []struct{ what, file string }{
+		{"OSB API, user keb", secrets.OSBPassword},
+		{"operator API and console, token of an operator", secrets.OperatorToken},
+		{"operator API and console, token of a viewer", secrets.ViewerToken},
+		{"Grafana, user admin", secrets.GrafanaPassword},
+	} {
+		value, err := os.ReadFile(filepath.Join(dir, shown.file))
+		if err != nil {
+			return fmt.Errorf("show secrets: %w", err)
+		}
+		if _, err := fmt.Fprintf(o.Out, "%-48s %s\n", shown.what, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

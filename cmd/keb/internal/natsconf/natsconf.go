@@ -1,0 +1,76 @@
+// Package natsconf writes the configuration of the NATS server: its users, and what each may do.
+package natsconf
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Variable is the environment variable with the password of a user: KEB_NATS_PASSWORD_WORKER_AVS for worker-avs.
+func Variable(user string) string {
+	return "KEB_NATS_PASSWORD_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_"))
+}
+
+// FromEnvironment lets the server read each password from its Variable when it starts. The passwords must begin with a letter:
+// the server takes what begins with a digit for a number.
+func FromEnvironment(user string) (string, error) { return "$" + Variable(user), nil }
+
+// Config says what is written.
+type Config struct {
+	// Workers are the names of the workers.
+	Workers []string
+	// Password is how the password of a user is written: a bcrypt hash in quotes, or a variable.
+	Password func(user string) (string, error)
+	// UsersOnly leaves everything out but the block "authorization", for a server that is configured elsewhere.
+	UsersOnly bool
+}
+
+const server = `server_name: keb
+listen: "0.0.0.0:4222"
+# Health and figures of the server, without a password: not for the outside.
+http: "0.0.0.0:8222"
+
+jetstream {
+  store_dir: /data
+  # Stage memory only; the streams are in files.
+  max_memory_store: 256MB
+  max_file_store: 8GB
+}
+
+`
+
+// Render is the configuration.
+func Render(cfg Config) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString("# Made by keb nats config from libs/event/permissions.go. Make it anew instead of changing it.\n\n")
+	if !cfg.UsersOnly {
+		out.WriteString(server)
+	}
+	out.WriteString("authorization {\n  # What is not allowed is refused.\n  users: [\n")
+	for _, user := range event.Users(cfg.Workers...) {
+		password, err := cfg.Password(user.Name)
+		if err != nil {
+			return nil, fmt.Errorf("password of user %s: %w", user.Name, err)
+		}
+		fmt.Fprintf(&out, "    {\n      user: %q\n      password: %s\n      permissions {\n", user.Name, password)
+		list(&out, "publish", user.Publish)
+		list(&out, "subscribe", user.Subscribe)
+		if user.Answers {
+			fmt.Fprintf(&out, "        allow_responses: {max: 1, expires: %q}\n", event.AnswerTime)
+		}
+		out.WriteString("      }\n    }\n")
+	}
+	out.WriteString("  ]\n}\n")
+	return out.Bytes(), nil
+}
+
+func list(out *bytes.Buffer, verb string, subjects []string) {
+	fmt.Fprintf(out, "        %s: {allow: [\n", verb)
+	for _, subject := range subjects {
+		fmt.Fprintf(out, "          %q\n", subject)
+	}
+	out.WriteString("        ]}\n")
+}

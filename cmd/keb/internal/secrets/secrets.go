@@ -1,0 +1,207 @@
+// Package secrets makes the passwords and keys of an installation once, and hands each service a folder with its own.
+package secrets
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+)
+
+// KeptIn is the folder with everything that was ever made; whoever can read it can read all.
+const KeptIn = "init"
+
+// Names of the files that people look for.
+const (
+	OSBPassword     = "osb-password"
+	OperatorToken   = "operator-token"
+	ViewerToken     = "viewer-token"
+	GrafanaPassword = "grafana-password"
+)
+
+const (
+	// The files are read by other users than the one that makes them; each folder is given to its service alone.
+	fileMode   = 0o444
+	folderMode = 0o755
+)
+
+// Config says what to make.
+type Config struct {
+	// Dir gets a folder for each service.
+	Dir string
+	// Workers are the names of the workers.
+	Workers []string
+	// DatabaseHost is the host and port of Postgres, Database the name of the database.
+	DatabaseHost, Database string
+}
+
+// Init makes what is missing, and leaves what is there. It is called at each start: a worker that is new gets its password, and nothing that
+// was handed out changes.
+func Init(cfg Config) error {
+	s := &store{dir: cfg.Dir}
+	for _, folder := range folders(cfg) {
+		for _, file := range folder.files {
+			content, err := file.content(s)
+			if err != nil {
+				return fmt.Errorf("secrets: %s of %s: %w", file.name, folder.name, err)
+			}
+			if err := write(filepath.Join(cfg.Dir, folder.name), file.name, content); err != nil {
+				return fmt.Errorf("secrets: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Folders are the names of the folders that Init fills, besides KeptIn.
+func Folders(cfg Config) []string {
+	var names []string
+	for _, folder := range folders(cfg) {
+		names = append(names, folder.name)
+	}
+	return names
+}
+
+type folder struct {
+	name  string
+	files []file
+}
+
+type file struct {
+	name    string
+	content func(*store) (string, error)
+}
+
+// folders is who gets what.
+func folders(cfg Config) []folder {
+	password := func(kept string) func(*store) (string, error) {
+		return func(s *store) (string, error) { return s.get(kept, newPassword) }
+	}
+	key := func(kept string) func(*store) (string, error) {
+		return func(s *store) (string, error) { return s.get(kept, newKeyring) }
+	}
+	bus := func(user string) file { return file{"nats-password", password("nats-" + user)} }
+	database := func(user string) file {
+		return file{"database-url", func(s *store) (string, error) {
+			p, err := s.get("postgres-"+user, newPassword)
+			return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", user, p, cfg.DatabaseHost, cfg.Database), err
+		}}
+	}
+	osb := file{OSBPassword, password("osb")}
+	tokens := file{"access-tokens.yaml", accessTokens}
+	all := []folder{
+		{"postgres", []file{
+			{"postgres-password", password("postgres")}, {"broker-password", password("postgres-broker")},
+			{"orchestrator-password", password("postgres-orchestrator")},
+		}},
+		{"nats", []file{{"nats.conf", func(s *store) (string, error) { return natsConf(s, cfg.Workers) }}}},
+		{"broker", []file{database("broker"), bus(event.UserBroker), osb, {"seal-keys", key("seal-keys")}, tokens}},
+		{"orchestrator", []file{database("orchestrator"), bus(event.UserOrchestrator), tokens, {"session-key", key("session-key")}}},
+		{"cli", []file{
+			osb, {OperatorToken, password(OperatorToken)}, {ViewerToken, password(ViewerToken)},
+			{GrafanaPassword, password("grafana")}, bus(event.UserMonitor),
+		}},
+		{"grafana", []file{{GrafanaPassword, password("grafana")}}},
+	}
+	for _, worker := range cfg.Workers {
+		if worker == event.UserBroker || worker == event.UserOrchestrator {
+			continue // they have their folders
+		}
+		user := event.WorkerUserName(worker)
+		all = append(all, folder{user, []file{bus(user), {"stage-keys", key("stage-keys")}}})
+	}
+	return all
+}
+
+func accessTokens(s *store) (string, error) {
+	var out strings.Builder
+	for _, token := range []struct{ name, role string }{{OperatorToken, "operator"}, {ViewerToken, "viewer"}} {
+		value, err := s.get(token.name, newPassword)
+		if err != nil {
+			return "", err
+		}
+		sum := sha256.Sum256([]byte(value))
+		fmt.Fprintf(&out, "- {name: %s, role: %s, sha256: %s}\n", token.role, token.role, hex.EncodeToString(sum[:]))
+	}
+	return out.String(), nil
+}
+
+func natsConf(s *store, workers []string) (string, error) {
+	conf, err := natsconf.Render(natsconf.Config{Workers: workers, Password: func(user string) (string, error) {
+		password, err := s.get("nats-"+user, newPassword)
+		if err != nil {
+			return "", err
+		}
+		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
+		return `"` + string(hash) + `"`, err
+	}})
+	return string(conf), err
+}
+
+// store is the folder KeptIn.
+type store struct{ dir string }
+
+// get is what is kept under a name, made at first.
+func (s *store) get(name string, make func() (string, error)) (string, error) {
+	kept := filepath.Join(s.dir, KeptIn)
+	content, err := os.ReadFile(filepath.Join(kept, name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		value, err := make()
+		if err != nil {
+			return "", err
+		}
+		return value, write(kept, name, value)
+	case err != nil:
+		return "", err
+	case len(content) == 0:
+		return "", fmt.Errorf("%s is empty: remove it, and a new one is made", name)
+	}
+	return string(content), nil
+}
+
+// newPassword begins with a letter, so that no configuration takes it for a number.
+func newPassword() (string, error) {
+	raw := make([]byte, 24)
+	if _, err := rand.Read(raw); err != nil {
+		return "", err
+	}
+	return "k" + hex.EncodeToString(raw), nil
+}
+
+func newKeyring() (string, error) { return "k1:" + seal.NewKey(), nil }
+
+// write puts a file in place as a whole.
+func write(dir, name, content string) error {
+	if err := os.MkdirAll(dir, folderMode); err != nil { //nolint:gosec // the folder of one service
+		return err
+	}
+	path := filepath.Join(dir, name)
+	if old, err := os.ReadFile(path); err == nil && string(old) == content {
+		return nil
+	}
+	f, err := os.CreateTemp(dir, "."+name+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	err = errors.Join(err, f.Chmod(fileMode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
