@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
@@ -206,6 +207,8 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
 	Now        func() time.Time
+	// TracerProvider makes the spans of operations, stages and steps; nil makes none.
+	TracerProvider trace.TracerProvider
 }
 
 // Orchestrator is the service.
@@ -276,6 +279,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: o.store, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
 		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
+		TracerProvider: o.deps.TracerProvider,
 	})
 	if err != nil {
 		return err

@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -58,7 +60,7 @@ type Config struct {
 	BatchTimeout time.Duration
 }
 
-// Deps is what a Dispatcher works with. All but Registerer and Log are required.
+// Deps is what a Dispatcher works with. All but Registerer, Log and TracerProvider are required.
 type Deps struct {
 	Store       *store.Store
 	Publisher   Publisher
@@ -69,6 +71,8 @@ type Deps struct {
 	Registerer  prometheus.Registerer
 	// Now is the clock.
 	Now func() time.Time
+	// TracerProvider makes the spans of operations; nil makes none.
+	TracerProvider trace.TracerProvider
 	// Wake is called when an operation has begun to wait until a time.
 	Wake func(at time.Time)
 }
@@ -80,6 +84,7 @@ type Dispatcher struct {
 	log     *slog.Logger
 	metrics *metrics
 	cache   *cache
+	tracer  *tracer // nil: none
 }
 
 // New returns a Dispatcher.
@@ -93,6 +98,7 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize)}
+	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions, cfg.Admission)
 	return d, nil
 }
@@ -121,6 +127,11 @@ type work struct {
 	fresh bool
 	// republish tells that the command that is out is to be published once more, although nothing has changed.
 	republish bool
+
+	// tracer, if not nil, notes in spans what the changes have ended; folds are the results that caused them.
+	tracer *tracer
+	spans  []tracing.Span
+	folds  []folded
 }
 
 func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*work, error) {
@@ -128,7 +139,7 @@ func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("operation %s: %w", row.Operation.ID, err)
 	}
-	return &work{row: row, process: p, fresh: fresh}, nil
+	return &work{row: row, process: p, fresh: fresh, tracer: d.tracer}, nil
 }
 
 // apply lets the engine decide on an event. It may be called repeatedly for one operation; the changes add up to one write.
@@ -149,6 +160,9 @@ func (w *work) apply(e engine.Event, now time.Time) error {
 	w.change.Row = &next
 	w.change.History = append(w.change.History, effects.History...)
 	w.change.DetailsChanged = w.change.DetailsChanged || changed
+	if w.tracer != nil {
+		w.spans = w.tracer.transition(w.spans, w.process, w.row, &next, effects.History, now)
+	}
 	w.row = &next
 	// Only the last command counts: an earlier one of the same batch was answered in it.
 	w.effects.Dispatch = effects.Dispatch
@@ -240,6 +254,7 @@ func (d *Dispatcher) forgetUsers(ctx context.Context, works []*work) {
 // remember counts what was just committed, and keeps the rows, because their next results are on the way.
 func (d *Dispatcher) remember(works []*work) {
 	d.metrics.observe(works)
+	d.trace(works)
 	for _, w := range works {
 		if w.row.InFlight() {
 			d.cache.put(w.row)

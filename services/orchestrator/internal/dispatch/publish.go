@@ -61,8 +61,8 @@ func (d *Dispatcher) command(w *work) (bus.Message, error) {
 	if err != nil {
 		return bus.Message{}, fmt.Errorf("make the command for step %s of operation %s: %w", command.Step, id, err)
 	}
-	if w.row.TraceParent != "" {
-		e.SetExtension(extensionTrace, w.row.TraceParent)
+	if parent := d.tracer.commandTrace(w.row); parent != "" {
+		e.SetExtension(extensionTrace, parent)
 	}
 	return bus.Message{
 		Subject: event.CommandSubject(worker, command.Step),
@@ -78,8 +78,8 @@ func (d *Dispatcher) fact(w *work, f *engine.Fact) (bus.Message, error) {
 	if err != nil {
 		return bus.Message{}, fmt.Errorf("make a fact of operation %s: %w", op.ID, err)
 	}
-	if w.row.TraceParent != "" {
-		e.SetExtension(extensionTrace, w.row.TraceParent)
+	if parent := d.tracer.factTrace(w.row); parent != "" {
+		e.SetExtension(extensionTrace, parent)
 	}
 	return bus.Message{Subject: subject, Event: e}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -23,7 +24,9 @@ type order struct {
 	delivery *bus.Delivery
 	request  event.OperationRequested
 	process  *process.Process
-	trace    string
+	// trace is what the operation is part of, and span the intake of the request.
+	trace string
+	span  trace.Span
 }
 
 // Requests takes in a batch of operation requests: each becomes a row, and starts if its instance is free and its type has no
@@ -41,7 +44,9 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error 
 			d.dead(ctx, delivery, fmt.Errorf("operation.type %q: there is no process for it", bound(string(request.Operation.Type))))
 			continue
 		}
-		orders = append(orders, order{delivery: delivery, request: request, process: p, trace: traceOf(delivery.Event)})
+		o := order{delivery: delivery, request: request, process: p}
+		o.trace, o.span = d.startIntake(ctx, delivery, &request.Operation)
+		orders = append(orders, o)
 	}
 	held := map[string]bool{} // instances of which a request was given back: what follows must not overtake it
 	for len(orders) > 0 {
@@ -127,6 +132,7 @@ func firstPerInstance(orders []order) (first, others []order) {
 }
 
 func (d *Dispatcher) refuse(ctx context.Context, o *order, cause error) {
+	d.endIntake(o.span, cause)
 	if !passing(ctx, cause) {
 		d.dead(ctx, o.delivery, cause)
 		return
@@ -179,6 +185,7 @@ func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
 		}
 	}
 	for i := range orders {
+		d.endIntake(orders[i].span, nil)
 		if err := orders[i].delivery.Ack(); err != nil {
 			d.log.Debug("request not acknowledged", "operation_id", orders[i].request.Operation.ID, "err", err)
 		}
@@ -252,7 +259,7 @@ func (in *intake) add(ctx context.Context, o *order) error {
 		}
 	}
 	row := &store.Row{State: engine.New(op), Definition: o.process.Hash(), TraceParent: o.trace, CreatedAt: now}
-	w := &work{row: row, process: o.process, fresh: true}
+	w := &work{row: row, process: o.process, fresh: true, tracer: in.d.tracer}
 	in.news = append(in.news, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {

@@ -124,6 +124,7 @@ func (d *Dispatcher) fold(ctx context.Context, items []item) error {
 func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
 	var done []*work
 	waiting := map[string]int{}
+	start := d.deps.Now()
 	todo := items
 	for round := 0; len(todo) > 0; round++ {
 		if round == maxRounds {
@@ -139,6 +140,7 @@ func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
 	if err := d.after(ctx, done, waiting); err != nil {
 		return err
 	}
+	d.traceFolds(ctx, done, start)
 	for _, it := range items {
 		if err := it.delivery.Ack(); err != nil {
 			d.log.Debug("result not acknowledged", "operation_id", it.operationID, "err", err)
@@ -162,8 +164,12 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 			d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", it.delivery.Event.ID())
 			continue
 		}
+		step := w.row
 		switch err := w.apply(it.result, now); {
 		case err == nil:
+			if d.tracer != nil {
+				w.folds = append(w.folds, folded{delivery: it.delivery, step: stepContext(step)})
+			}
 		case errors.Is(err, engine.ErrStale) && w.fresh:
 			d.metrics.stale.Inc()
 			w.republish = w.republish || w.change == nil

@@ -1,0 +1,367 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/tracing"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// tracer makes the spans of operations, their stages and steps. An operation outlives processes, so none of its spans stays open:
+// each is made by the transition that ends what it shows, with a start that is in the row. Ids follow from the row, too, so that
+// commands could name the step as the parent of their executions before it had ended, whichever orchestrator sent them
+// (docs/decisions/0021-traces.md). A nil *tracer makes no spans.
+type tracer struct{ t trace.Tracer }
+
+func newTracer(t trace.Tracer) *tracer {
+	if t == nil {
+		return nil
+	}
+	return &tracer{t: t}
+}
+
+// parentOf is the span of the request that an operation comes from; not valid when the operation is not traced.
+func parentOf(row *store.Row) trace.SpanContext {
+	parent := tracing.ParseParent(row.TraceParent)
+	if !parent.IsSampled() {
+		return trace.SpanContext{}
+	}
+	return parent
+}
+
+// The start of an operation tells its runs apart: one that failed and is retried by an operator has several. The database keeps
+// microseconds, so nothing finer may count.
+func operationSpan(row *store.Row) trace.SpanID {
+	return tracing.SpanID("operation", row.Operation.ID, row.StartedAt.UnixMicro())
+}
+
+func stageSpan(row *store.Row, stage int) trace.SpanID {
+	return tracing.SpanID("stage", row.Operation.ID, row.StartedAt.UnixMicro(), int64(stage))
+}
+
+// stepSpan is about one visit of the current step: a stage that is repeated comes to its steps again.
+func stepSpan(row *store.Row) trace.SpanID {
+	return tracing.SpanID("step", row.Operation.ID, row.StartedAt.UnixMicro(), int64(row.Stage), int64(row.StageAttempt), int64(row.Step))
+}
+
+// stepContext is the span of the step that a row stands at, as others name it.
+func stepContext(row *store.Row) trace.SpanContext {
+	parent := parentOf(row)
+	if !parent.IsValid() {
+		return parent
+	}
+	return parent.WithSpanID(stepSpan(row))
+}
+
+// commandTrace is what the current command carries: its step, or without tracing what the request brought along.
+func (t *tracer) commandTrace(row *store.Row) string {
+	if t == nil {
+		return row.TraceParent
+	}
+	if step := tracing.Parent(stepContext(row)); step != "" {
+		return step
+	}
+	return row.TraceParent
+}
+
+// factTrace is what a fact carries: its operation, or without tracing what the request brought along.
+func (t *tracer) factTrace(row *store.Row) string {
+	if t == nil {
+		return row.TraceParent
+	}
+	parent := parentOf(row)
+	if !parent.IsValid() {
+		return row.TraceParent
+	}
+	return tracing.Parent(parent.WithSpanID(operationSpan(row)))
+}
+
+// visiting is the step that an operation is at, from its first command until it moves on; nil when it is at none. While it waits
+// for a stage to be repeated it is at none: it comes to the step once more.
+func visiting(p *process.Process, s *engine.State) *process.Step {
+	if s.Status != event.InProgress || s.StepAttempt == 0 || s.Stage >= len(p.Stages) || s.Step >= len(p.Stages[s.Stage].Steps) {
+		return nil
+	}
+	step := &p.Stages[s.Stage].Steps[s.Step]
+	if s.Waiting() && step.Retry.Scope != process.ScopeStep {
+		return nil
+	}
+	return step
+}
+
+// transition adds the spans of what has ended between two states of an operation.
+func (t *tracer) transition(spans []tracing.Span, p *process.Process, before, after *store.Row, history []engine.Entry, now time.Time) []tracing.Span {
+	request := parentOf(after)
+	if !request.IsValid() {
+		return spans
+	}
+	m := moment{p: p, before: before, after: after, history: history, now: now, request: request, spans: spans}
+	m.steps()
+	m.stages()
+	m.operation()
+	return m.spans
+}
+
+// moment is one transition.
+type moment struct {
+	p             *process.Process
+	before, after *store.Row
+	history       []engine.Entry
+	now           time.Time
+	request       trace.SpanContext
+	spans         []tracing.Span
+}
+
+// add adds a span with what all of them tell.
+func (m *moment) add(s tracing.Span, parent trace.SpanID) {
+	op := &m.after.Operation
+	s.Parent = m.request
+	if parent.IsValid() {
+		s.Parent = m.request.WithSpanID(parent)
+	}
+	s.Kind = trace.SpanKindInternal
+	s.Attributes = append(s.Attributes,
+		attribute.String("keb.operation.id", op.ID), attribute.String("keb.operation.type", string(op.Type)),
+		attribute.String("keb.instance.id", op.InstanceID), attribute.String("keb.plan", op.Plan.Name))
+	if s.End.Before(s.Start) {
+		s.Start = s.End // clocks of two machines
+	}
+	m.spans = append(m.spans, s)
+}
+
+// steps adds the step that was left, and those that the transition has passed without a command.
+func (m *moment) steps() {
+	left := visiting(m.p, &m.before.State)
+	if left != nil && m.stays() {
+		left = nil
+	}
+	told := false
+	for i := range m.history {
+		e := &m.history[i]
+		if e.Kind != engine.KindStep {
+			continue
+		}
+		if left != nil && !told && e.Stage == m.before.Stage && e.Step == m.before.Step && e.StageAttempt == m.before.StageAttempt {
+			told = true
+			m.leave(left, string(e.Outcome), e.Error)
+			continue
+		}
+		if visiting(m.p, &m.before.State) != nil && e.Stage == m.before.Stage && e.Step == m.before.Step {
+			continue // one execution of several
+		}
+		step := &m.p.Stages[e.Stage].Steps[e.Step]
+		span := tracing.Span{
+			ID: tracing.SpanID("passed", m.after.Operation.ID, e.Cursor), Name: "step " + step.Name, Start: m.now, End: m.now,
+			Attributes: m.about(step, e.Stage, e.StageAttempt, string(e.Outcome)),
+		}
+		fail(&span, e.Error)
+		m.add(span, stageSpan(m.after, e.Stage))
+	}
+	if left != nil && !told {
+		m.leave(left, "interrupted", m.after.Error)
+	}
+}
+
+// stays tells that the operation is still at the step that it was at.
+func (m *moment) stays() bool {
+	b, a := m.before, m.after
+	return visiting(m.p, &a.State) != nil && a.Stage == b.Stage && a.Step == b.Step && a.StageAttempt == b.StageAttempt
+}
+
+// leave adds the span of the step that was left, with all its executions and waits.
+func (m *moment) leave(step *process.Step, outcome string, failure *event.Error) {
+	start := m.before.FirstTriedAt
+	if m.before.StepAttempt > 1 && step.Retry.Scope != process.ScopeStep && !m.before.SentAt.IsZero() {
+		start = m.before.SentAt // it was first tried in an earlier attempt of the stage
+	}
+	span := tracing.Span{
+		ID: stepSpan(m.before), Name: "step " + step.Name, Start: start, End: m.now,
+		Attributes: append(m.about(step, m.before.Stage, m.before.StageAttempt, outcome), attribute.Int("keb.step.attempt", m.before.StepAttempt)),
+	}
+	fail(&span, failure)
+	m.add(span, stageSpan(m.before, m.before.Stage))
+}
+
+func (m *moment) about(step *process.Step, stage, stageAttempt int, outcome string) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("keb.stage", m.p.Stages[stage].Name), attribute.String("keb.step", step.Name),
+		attribute.String("keb.worker", step.Worker), attribute.Int("keb.stage.attempt", stageAttempt),
+		attribute.String("keb.outcome", outcome),
+	}
+}
+
+// stages adds the stage that was left, and those that the transition has passed.
+func (m *moment) stages() {
+	b, a := m.before, m.after
+	final := a.Status.Final()
+	first := b.Stage
+	switch {
+	case b.Status == event.InProgress && (a.Stage != b.Stage || final):
+		start := b.StageStartedAt
+		if start.IsZero() {
+			start = b.StartedAt // a row that an earlier release has started
+		}
+		m.stage(b.Stage, start, b.StageAttempt, a.Error != nil && (final || a.Ending != nil) && a.Status != event.Succeeded)
+		first++
+	case m.started():
+		if final && a.Status != event.Succeeded {
+			m.stage(a.Stage, m.now, 1, true) // a condition that cannot be told has ended it at once
+		}
+	default:
+		return
+	}
+	if b.Ending != nil || a.Ending != nil {
+		return // the way to the last stage and back passes nothing
+	}
+	for i := first; i < min(a.Stage, len(m.p.Stages)); i++ {
+		m.stage(i, m.now, 1, false)
+	}
+}
+
+// started tells that the operation has begun with this transition.
+func (m *moment) started() bool {
+	return m.before.Status == event.Pending && m.after.StartedAt.Equal(m.now)
+}
+
+func (m *moment) stage(i int, start time.Time, attempts int, failed bool) {
+	if i >= len(m.p.Stages) {
+		return
+	}
+	span := tracing.Span{
+		ID: stageSpan(m.after, i), Name: "stage " + m.p.Stages[i].Name, Start: start, End: m.now,
+		Attributes: []attribute.KeyValue{attribute.String("keb.stage", m.p.Stages[i].Name), attribute.Int("keb.stage.attempts", attempts)},
+	}
+	if failed {
+		fail(&span, m.after.Error)
+	}
+	m.add(span, operationSpan(m.after))
+}
+
+// operation adds the operation once it has ended.
+func (m *moment) operation() {
+	a := m.after
+	if !a.Status.Final() || m.before.Status.Final() {
+		return
+	}
+	span := tracing.Span{
+		ID: operationSpan(a), Name: "operation " + string(a.Operation.Type), Start: a.StartedAt, End: a.FinishedAt,
+		Attributes: []attribute.KeyValue{
+			attribute.String("keb.operation.state", string(a.Status)),
+			attribute.StringSlice("keb.operation.not_completed", a.NotCompleted),
+		},
+	}
+	if m.before.Status == event.Pending && !m.started() {
+		// Cancelled before its turn came, or came again.
+		span.ID, span.Start = tracing.SpanID("operation", a.Operation.ID, -a.Cursor), a.CreatedAt
+	} else {
+		span.Attributes = append(span.Attributes, attribute.Float64("keb.operation.waited", a.StartedAt.Sub(a.CreatedAt).Seconds()))
+	}
+	if a.Status != event.Succeeded {
+		fail(&span, a.Error)
+	}
+	m.add(span, trace.SpanID{})
+}
+
+func fail(s *tracing.Span, e *event.Error) {
+	if e == nil {
+		return
+	}
+	s.Failure = e.Message
+	s.Attributes = append(s.Attributes, attribute.String("error.type", e.Reason), attribute.String("keb.component", e.Component))
+}
+
+// trace makes the spans of what was just committed.
+func (d *Dispatcher) trace(works []*work) {
+	if d.tracer == nil {
+		return
+	}
+	for _, w := range works {
+		for _, s := range w.spans {
+			tracing.Record(context.Background(), d.tracer.t, s)
+		}
+		w.spans = nil
+	}
+}
+
+// folded is a result on its way into its operation.
+type folded struct {
+	delivery *bus.Delivery
+	// step is the span of the step that it is a result of.
+	step trace.SpanContext
+}
+
+// traceFolds makes a span of each result that was folded, below its step and linked to the execution that it comes from.
+func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.Time) {
+	if d.tracer == nil {
+		return
+	}
+	now := d.deps.Now()
+	for _, w := range works {
+		for _, f := range w.folds {
+			span := tracing.Span{
+				Parent: f.step, Name: "process " + f.delivery.Subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
+				Attributes: messaging(f.delivery, event.ResultsConsumer().Name, w.row.Operation.ID),
+			}
+			if execution := tracing.ParseParent(traceOf(f.delivery.Event)); execution.IsValid() {
+				span.Links = []trace.Link{{SpanContext: execution}}
+			}
+			tracing.Record(ctx, d.tracer.t, span)
+		}
+		w.folds = nil
+	}
+}
+
+func messaging(delivery *bus.Delivery, consumer, operationID string) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.operation.name", "process"),
+		attribute.String("messaging.destination.name", delivery.Subject), attribute.String("messaging.consumer.group.name", consumer),
+		attribute.String("messaging.message.id", delivery.Event.ID()), attribute.String("keb.operation.id", operationID),
+	}
+}
+
+// startIntake begins the span of the intake of a request, and returns the trace that the operation is part of. Whether the
+// operation is traced is decided here, for all its spans. An operation whose request brought no trace along begins one, with its
+// own id as the trace's.
+func (d *Dispatcher) startIntake(ctx context.Context, delivery *bus.Delivery, op *event.Operation) (string, trace.Span) {
+	incoming := traceOf(delivery.Event)
+	if d.tracer == nil {
+		return incoming, nil
+	}
+	parent := tracing.ParseParent(incoming)
+	if parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	} else if id, err := uuid.Parse(op.ID); err == nil {
+		ctx = tracing.WithTraceID(ctx, trace.TraceID(id))
+	}
+	attributes := append(messaging(delivery, event.RequestsConsumer().Name, op.ID),
+		attribute.String("keb.operation.type", string(op.Type)), attribute.String("keb.instance.id", op.InstanceID))
+	_, span := d.tracer.t.Start(ctx, "process "+delivery.Subject, trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithTimestamp(d.deps.Now()), trace.WithAttributes(attributes...))
+	decided := span.SpanContext()
+	if parent.IsValid() {
+		decided = parent.WithTraceFlags(decided.TraceFlags())
+	}
+	return tracing.Parent(decided), span
+}
+
+// endIntake ends the span of an intake.
+func (d *Dispatcher) endIntake(span trace.Span, failure error) {
+	if span == nil {
+		return
+	}
+	if failure != nil {
+		span.SetStatus(codes.Error, "the request is not taken in")
+	}
+	span.End(trace.WithTimestamp(d.deps.Now()))
+}
