@@ -113,6 +113,7 @@ type badRef struct{ error }
 
 // resolved follows a reference: "#/a/b" in this document, "file" or "file#/a/b" in another.
 func (n node) resolved() node {
+	n = n.dealiased()
 	for n.there() && n.Kind == yaml.MappingNode {
 		ref := ""
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -142,6 +143,14 @@ func (n node) resolved() node {
 	return n
 }
 
+// dealiased follows a YAML alias.
+func (n node) dealiased() node {
+	if n.there() && n.Kind == yaml.AliasNode {
+		n.Node = n.Alias
+	}
+	return n
+}
+
 // raw follows a JSON pointer without resolving what is on the way, for the root of a JSON Schema may be a reference into itself.
 func (n node) raw(pointer string) node {
 	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
@@ -155,7 +164,7 @@ func (n node) raw(pointer string) node {
 				found = node{Node: n.Content[i+1], docs: n.docs, file: n.file}
 			}
 		}
-		if n = found; !n.there() {
+		if n = found.dealiased(); !n.there() {
 			return n
 		}
 	}

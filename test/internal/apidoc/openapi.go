@@ -21,7 +21,7 @@ func OpenAPI(dir string) (text []byte, err error) {
 		return nil, err
 	}
 	var p page
-	p.line("# %s", strings.TrimPrefix(api.get("info", "title").text(), "Kyma Environment Broker "))
+	p.line("# Operator API")
 	p.line(generated, "api/openapi.yaml")
 	p.paragraph(api.get("info", "description").text())
 	p.paragraph("Fields marked with * are always there, or must be. The contract itself is [api/openapi.yaml](../api/openapi.yaml).")
