@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -58,13 +59,24 @@ func New(ctx context.Context, cfg Config) (*Exporter, error) {
 	return &Exporter{cfg: cfg, out: out, batch: sdk.NewBatchSpanProcessor(out)}, nil
 }
 
-// Provider makes the provider of one service, by the name and version that its spans show; an empty version is left out. It is
-// nil when tracing is off, and then costs nothing.
+// Check reports each variable of the environment that New would refuse.
+func Check() error {
+	if _, err := checkEnvironment(); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	return nil
+}
+
+// Provider makes the provider of one service, by the name and version that its spans show; an empty version is that of the
+// program. It is nil when tracing is off, and then costs nothing.
 func (e *Exporter) Provider(service, version string) trace.TracerProvider {
 	if e == nil {
 		return nil
 	}
 	own := []attribute.KeyValue{attribute.String("service.namespace", "keb"), attribute.String("service.name", service)}
+	if version == "" {
+		version = programVersion()
+	}
 	if version != "" {
 		own = append(own, attribute.String("service.version", version))
 	}
@@ -104,4 +116,13 @@ func TracerOf(p trace.TracerProvider, part string) trace.Tracer {
 		return nil
 	}
 	return p.Tracer("github.com/kyma-project/keb/" + part)
+}
+
+// programVersion is the version that was built into the program; empty when it was built from a work tree.
+func programVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "(devel)" {
+		return ""
+	}
+	return info.Main.Version
 }

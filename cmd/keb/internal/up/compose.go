@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/broker"
 	"github.com/kyma-project/keb/services/orchestrator"
@@ -87,7 +88,7 @@ func (s *system) addLandscape(url string) error {
 	}
 	s.later(l.Close)
 	s.group.Add("landscape", l.Run)
-	s.serve("landscape http", s.landscape, l.Handler())
+	s.serve("landscape http", s.landscape, tracing.Handler(s.traces.Provider("keb-landscape", ""), l.Handler()))
 	return nil
 }
 
@@ -101,7 +102,7 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 		DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays, MaintenancePolicy: s.cfg.MaintenancePolicy,
 	}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
-		Registerer: s.registry, Gatherer: s.registry,
+		Registerer: s.registry, Gatherer: s.registry, TracerProvider: s.traces.Provider("keb-orchestrator", ""),
 	})
 	if err != nil {
 		return err
@@ -135,6 +136,7 @@ func (s *system) addBroker(ctx context.Context) error {
 	cfg.PublicURL = "http://" + s.osb.Addr().String()
 	srv, err := broker.New(ctx, cfg, broker.Deps{
 		DB: db, Bus: b, Log: s.log.With("component", "broker"), Registerer: s.registry,
+		TracerProvider: s.traces.Provider("keb-broker", ""),
 	})
 	if err != nil {
 		return err
@@ -158,6 +160,7 @@ func (s *system) addWorkers(ctx context.Context, landscapeURL string) error {
 	for _, sv := range services {
 		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions}, worker.Deps{
 			Bus: b, StageMemory: memory, Log: s.log.With("component", "worker-"+sv.Name), Registerer: s.registry,
+			TracerProvider: s.traces.Provider(worker.ServicePrefix+sv.Name, ""),
 		}, sv.Steps...)
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // Run runs the system until ctx ends, and tells out what a person wants to know. Its errors are one line and say what to do.
@@ -59,6 +60,7 @@ type system struct {
 	databaseURL              string
 	keys                     string
 	keyring                  *seal.Keyring
+	traces                   *tracing.Exporter
 }
 
 func (s *system) later(f func() error) { s.closers = append(s.closers, f) }
@@ -74,6 +76,10 @@ func (s *system) close() error {
 // start brings up one part after the other: addresses first, for they cost nothing and are what most often goes wrong.
 func (s *system) start(ctx context.Context) (err error) {
 	s.group = service.NewGroup(s.log)
+	if s.traces, err = tracing.New(ctx, tracing.Config{Log: s.log.With("component", "tracing"), Together: true}); err != nil {
+		return err
+	}
+	s.later(func() error { s.traces.Close(); return nil })
 	for _, l := range []struct {
 		addr, flag string
 		into       *net.Listener

@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -39,7 +40,7 @@ type config struct {
 }
 
 // Validate names what is wrong with the broker's part.
-func (c config) Validate() error { return c.Broker.Validate() }
+func (c config) Validate() error { return errors.Join(c.Broker.Validate(), tracing.Check()) }
 
 func main() {
 	check := flag.Bool("check-config", false, "check the configuration and end")
@@ -61,6 +62,11 @@ func main() {
 }
 
 func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
+	traces, err := tracing.New(ctx, tracing.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
 	registry := service.Registry()
 	db, err := postgres.Open(ctx, postgres.Config{
 		URL: cfg.DatabaseURL, ApplicationName: "keb-broker", StatementTimeout: cfg.StatementTimeout, MaxOpen: cfg.MaxConnections,
@@ -78,7 +84,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 		return err
 	}
 	defer b.Close()
-	srv, err := broker.New(ctx, cfg.Broker, broker.Deps{DB: db, Bus: b, Log: log, Registerer: registry})
+	srv, err := broker.New(ctx, cfg.Broker, broker.Deps{
+		DB: db, Bus: b, Log: log, Registerer: registry, TracerProvider: traces.Provider("keb-broker", ""),
+	})
 	if err != nil {
 		return err
 	}

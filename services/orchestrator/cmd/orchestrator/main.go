@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
@@ -49,12 +50,17 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	if err := service.LoadEnv(&cfg); err != nil {
 		return err
 	}
-	if err := cfg.Validate(); err != nil {
+	if err := errors.Join(cfg.Validate(), tracing.Check()); err != nil {
 		return err
 	}
 	if check {
 		return nil
 	}
+	traces, err := tracing.New(ctx, tracing.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
 	ln, err := service.Listen(cfg.Addr)
 	if err != nil {
 		return err
@@ -75,6 +81,7 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	// The orchestrator only empties the stage memory; it needs no key for that.
 	o, err := orchestrator.New(starting, cfg.Config, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
+		TracerProvider: traces.Provider("keb-orchestrator", ""),
 	})
 	if err != nil {
 		return err
