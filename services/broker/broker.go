@@ -113,6 +113,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}
 	b := &Broker{cfg: cfg, deps: deps, store: store.New(deps.DB, cfg.StoreTimeout)}
+	if err := registerCounts(deps.Registerer, deps.DB.DB, b.store, deps.Now, deps.Log); err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
 	if b.remover, err = worker.New(
 		worker.Config{Name: removal.Worker, Version: "1"},
 		worker.Deps{

@@ -1,0 +1,67 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestGaugesCountWhatIsThere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for i, id := range []string{"i-1", "i-2", "i-3", "gone"} {
+		body := order([]string{azure, azure, aws, aws}[i])
+		account := accountContext()
+		account["globalaccount_id"] = []string{"ga-1", "ga-2", "ga-1", "ga-3"}[i]
+		if id == "i-3" {
+			account["license_type"] = "CUSTOMER"
+		}
+		body["context"] = account
+		b.ended(id, b.accepted(b.put(id, body)), "succeeded")
+	}
+	removed := b.accepted(b.send("DELETE", "/v2/service_instances/gone?accepts_incomplete=true&service_id="+serviceID+"&plan_id="+aws, nil))
+	b.ended("gone", removed, "succeeded")
+	b.orch.set(func() { b.orch.held = true })
+	b.accepted(b.put("waits", order(azure)))
+	testkit.Eventually(t, 10*time.Second, "the operation has started", func() bool {
+		return b.count(`SELECT count(*) FROM broker.operations WHERE state = 'in progress'`) == 1
+	})
+
+	want := `
+# HELP keb_broker_operations Operations that have not ended, as the broker tells platforms.
+# TYPE keb_broker_operations gauge
+keb_broker_operations{plan="azure",state="in progress",type="provision"} 1
+# HELP keb_global_account_instances Instances of the largest global accounts.
+# TYPE keb_global_account_instances gauge
+keb_global_account_instances{global_account_id="ga-1"} 3
+keb_global_account_instances{global_account_id="ga-2"} 1
+# HELP keb_global_accounts Global accounts with instances.
+# TYPE keb_global_accounts gauge
+keb_global_accounts 2
+# HELP keb_instances Instances that are not deleted.
+# TYPE keb_instances gauge
+keb_instances{plan="aws"} 1
+keb_instances{plan="azure"} 3
+# HELP keb_instances_by_license_type Instances by the license type of their context.
+# TYPE keb_instances_by_license_type gauge
+keb_instances_by_license_type{license_type="CUSTOMER"} 1
+keb_instances_by_license_type{license_type="none"} 3
+# HELP keb_runtimes Runtimes of instances that are not deleted, by state.
+# TYPE keb_runtimes gauge
+keb_runtimes{plan="aws",state="succeeded"} 1
+keb_runtimes{plan="azure",state="provisioning"} 1
+keb_runtimes{plan="azure",state="succeeded"} 2
+`
+	err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), "keb_broker_operations", "keb_global_account_instances",
+		"keb_global_accounts", "keb_instances", "keb_instances_by_license_type", "keb_runtimes")
+	if err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(b.registry); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+}
