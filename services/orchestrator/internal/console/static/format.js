@@ -90,7 +90,7 @@ export function sign(state) {
  * @param {string} [text]
  */
 export function badge(state, text = state) {
-  return h('span', { class: `badge ${colour(state)}` }, sign(state), text);
+  return h('span', { class: `badge ${colour(state)} ${state === 'waiting' ? 'quiet' : ''}` }, sign(state), text);
 }
 
 /** @param {number} n */
@@ -112,7 +112,7 @@ export function duration(ms) {
   if (!Number.isFinite(ms)) return '';
   if (ms < 0) ms = 0;
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 10_000) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
+  if (ms < 10_000 && ms % 1000) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
   let s = Math.floor(ms / 1000);
   /** @type {[number, string][]} */
   const units = [[86_400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']];
@@ -128,6 +128,9 @@ export function duration(ms) {
   }
   return parts.join(' ');
 }
+
+/** How long something has lasted until now; whole seconds, for it is told anew each second. @param {number} ms */
+export const lasting = (ms) => duration(Math.max(1, Math.floor(ms / 1000)) * 1000);
 
 /** Go's "1h30m0s" as "1 h 30 min". @param {string} text */
 export function goDuration(text) {
@@ -177,8 +180,15 @@ export function time(iso, now) {
   return iso ? h('time', { datetime: iso, title: absolute(iso) }, relative(iso, now)) : h('span', { class: 'muted' }, '–');
 }
 
-/** @param {string} id */
-export const short = (id) => (id.length > 13 ? id.slice(0, 8) : id);
+/** The two ends of an id: ids of operations of the same minute begin alike. @param {string} id */
+export const short = (id) => (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id);
+
+/**
+ * The name of a step, which may be broken where it has underscores.
+ * @param {string} text
+ * @returns {import('./vdom.js').Child}
+ */
+export const name = (text) => text.split(/(?<=_)/).map((part, i) => [i ? h('wbr') : null, part]);
 
 /** @param {string} id */
 export const operationURL = (id) => `/console/operations/${encodeURIComponent(id)}`;
@@ -209,11 +219,11 @@ export function waitingWords(o, now) {
   const w = o.waiting;
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
-    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), w.since ? [' since ', clocked(w.since, now)] : null];
-    case 'retry': return ['tried again ', time(w.until, now), w.since ? [', retrying since ', clocked(w.since, now)] : null];
+    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), w.since ? [' for ', clocked(w.since, now)] : null];
+    case 'retry': return ['next try ', time(w.until, now), w.since ? [', retrying for ', clocked(w.since, now)] : null];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance goes first'];
     case 'admission': return ['admission: as many of this type as allowed are in progress'];
-    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it', w.since ? [' since ', clocked(w.since, now)] : null];
+    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it', w.since ? [' for ', clocked(w.since, now)] : null];
     default: return o.waitingFor ?? w.reason;
   }
 }
@@ -222,7 +232,7 @@ export function waitingWords(o, now) {
  * @param {string} iso
  * @param {number} now
  */
-const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, duration(now - Date.parse(iso)));
+const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, lasting(now - Date.parse(iso)));
 
 /**
  * An error as one line.

@@ -4,6 +4,7 @@
 import { API, Connection } from './api.js';
 import { help, isOpen } from './dialogs.js';
 import { clock } from './format.js';
+import { problem } from './parts.js';
 import { h, render } from './vdom.js';
 import { actions } from './views/actions.js';
 import { login } from './views/login.js';
@@ -82,8 +83,18 @@ function paint() {
   render(main,
     notice && h('div', { key: 'notice', class: `notice ${notice.kind}`, role: 'status' }, h('span', null, notice.text),
       h('button', { type: 'button', class: 'button small plain', onclick: dismiss, 'aria-label': 'Dismiss this message' }, 'Dismiss')),
-    view ? h('div', { key: shownPath, class: 'view' }, view.render()) : h('p', { key: 'loading', class: 'loading' }, 'Loading…'));
+    view ? h('div', { key: shownPath, class: 'view' }, content(view)) : h('p', { key: 'loading', class: 'loading' }, 'Loading…'));
   document.title = `${view ? view.title() + ' · ' : ''}KEB console`;
+}
+
+/** What a view shows; when it cannot, because the API says what it does not know, the rest of the page goes on. @param {View} v */
+function content(v) {
+  try {
+    return v.render();
+  } catch (e) {
+    console.error(e);
+    return [h('h1', null, v.title()), problem(new Error('The console does not understand what the API says; reload the page.'), () => location.reload())];
+  }
 }
 
 function dismiss() {

@@ -1,7 +1,7 @@
 // @ts-check
 /** Stages, steps and their attempts on an axis of time. The bars stand in the last column of a table that says the same. */
 
-import { absolute, badge, clock, colour, duration, errorLine, plural, sign } from './format.js';
+import { absolute, badge, clock, colour, duration, errorLine, lasting, name, plural, sign } from './format.js';
 import { h } from './vdom.js';
 
 /**
@@ -52,7 +52,7 @@ export function timeline(o, now) {
         h('th', { scope: 'col', class: 'axis-cell' }, h('span', { class: 'visually-hidden' }, 'When, since it was requested'), axis))),
       h('tbody', null, h('tr', { class: 'turn' }, h('th', { scope: 'row' }, 'Waiting to start'), h('td', null, o.startedAt ? badge('finished', 'started') : badge('waiting')),
         h('td', null), h('td', { class: 'number' }, duration(started - begin)),
-        h('td', { class: 'track', 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` })))),
+        h('td', { class: 'track' }, h('div', { 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` }))))),
       o.stages.map((stage) => h('tbody', { key: stage.name },
         h('tr', { class: 'stage' }, h('th', { scope: 'rowgroup', colspan: '5' }, h('span', { class: 'stage-name' }, stage.name), ' ',
           h('span', { class: `stage-state text-${colour(stage.state)}` }, sign(stage.state), stage.state),
@@ -61,17 +61,28 @@ export function timeline(o, now) {
         stage.steps.map((step) => {
           const lines = byStep.get(step.name) ?? [];
           const bars = attempts(lines, step, o, now);
-          const took = lines.length ? Date.parse(lines[lines.length - 1].finishedAt) - Date.parse(lines[0].startedAt) : 0;
           const failure = step.state === 'succeeded' ? '' : errorLine(step.error) || step.message || '';
           const here = o.state === 'in progress' && o.step === step.name;
           return h('tr', { key: step.name, class: `step-row ${here ? 'here' : ''}`, 'aria-current': here ? 'step' : undefined },
-            h('th', { scope: 'row' }, h('span', { class: 'step-name' }, step.name), h('span', { class: 'muted worker-name' }, step.worker),
+            h('th', { scope: 'row' }, h('span', { class: 'step-name' }, name(step.name)), h('span', { class: 'muted worker-name' }, step.worker),
               failure ? h('span', { class: `step-message text-${colour(step.state)}` }, failure) : null),
             h('td', null, badge(step.state)),
             h('td', { class: 'number' }, step.attempts > 0 ? String(step.attempts) : ''),
-            h('td', { class: 'number nowrap' }, here && step.firstTriedAt ? duration(now - Date.parse(step.firstTriedAt)) : lines.length ? duration(took) : ''),
-            h('td', { class: 'track' }, h('span', { class: 'visually-hidden' }, spoken(lines, begin)), grid, bars.map(draw)));
+            h('td', { class: 'number nowrap' }, here && step.firstTriedAt ? lasting(now - Date.parse(step.firstTriedAt)) : took(lines)),
+            h('td', { class: 'track' }, h('span', { class: 'visually-hidden' }, spoken(lines, begin)), h('div', { 'aria-hidden': 'true' }, grid, bars.map(draw))));
         })))));
+}
+
+/**
+ * How long the last run of a step took, with its retries.
+ * @param {Line[]} lines
+ */
+function took(lines) {
+  const last = lines[lines.length - 1];
+  if (!last) return '';
+  let first = last;
+  for (let i = lines.length - 2; i >= 0 && lines[i].outcome === 'retry'; i--) first = lines[i];
+  return duration(Date.parse(last.finishedAt) - Date.parse(first.startedAt));
 }
 
 /**
@@ -111,7 +122,7 @@ function attempts(lines, step, o, now) {
     const reason = o.waiting?.reason ?? 'executing';
     bars.push({
       from: since, to: now, colour: colour(reason), thin: reason !== 'executing', running: true,
-      title: reason === 'executing' ? `executing for ${duration(now - since)}` : reason === 'no_worker' ? `no live worker for ${duration(now - since)}` : `waiting for ${duration(now - since)}`,
+      title: reason === 'executing' ? `executing for ${lasting(now - since)}` : reason === 'no_worker' ? `no live worker for ${lasting(now - since)}` : `waiting for ${lasting(now - since)}`,
     });
   }
   return bars;

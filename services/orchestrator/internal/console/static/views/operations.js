@@ -143,7 +143,7 @@ export function operations(ctx) {
         h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter operations', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
           h('label', { class: 'field grow' }, h('span', null, 'Search'),
             h('input', {
-              type: 'search', name: 'q', value: search, placeholder: 'Operation, instance, runtime or subaccount id', autocomplete: 'off', spellcheck: 'false',
+              type: 'search', name: 'q', value: search, placeholder: 'Id of operation, instance, account; shoot', autocomplete: 'off', spellcheck: 'false',
               oninput: (/** @type {any} */ e) => {
                 search = e.target.value;
                 clearTimeout(typing);

@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { bars } from '../charts.js';
-import { absolute, advice, badge, clock, colour, count, duration, errorLine, operationLink, operationsURL, plural, reasons, sign, states, time, typeNames } from '../format.js';
+import { absolute, advice, badge, clock, colour, count, errorLine, lasting, operationLink, operationsURL, plural, reasons, sign, states, time, typeNames } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -61,7 +61,7 @@ function group(g, now) {
   const filter = { waiting: g.reason, worker: g.worker, step: g.step, type: g.type };
   return h('li', { key: [g.reason, g.worker, g.step, g.type].join(' '), class: `group edge-${colour(g.reason)}` },
     h('div', { class: 'group-head' }, badge(g.reason, reasons[g.reason] ?? g.reason), h('h3', null, headline(g)),
-      h('span', { class: 'since' }, 'since ', h('time', { datetime: g.since, title: absolute(g.since) }, duration(now - Date.parse(g.since))))),
+      h('span', { class: 'since' }, 'for ', h('time', { datetime: g.since, title: absolute(g.since) }, lasting(now - Date.parse(g.since))))),
     g.error || g.message ? h('p', { class: 'message' }, errorLine(g.error) || g.message) : null,
     h('p', { class: 'group-foot' },
       h('a', { href: operationsURL(filter) }, plural(g.count, 'operation')), ' ',

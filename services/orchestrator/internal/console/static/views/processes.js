@@ -2,7 +2,7 @@
 /** Each process as a diagram: its stages in order, their steps, who executes them, and what waits there. */
 
 import { Resource } from '../api.js';
-import { goDuration, operationsURL, plural, sign, typeNames } from '../format.js';
+import { goDuration, name as named, operationsURL, plural, sign, typeNames } from '../format.js';
 import { shown } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -64,7 +64,7 @@ export function processes(ctx) {
       key: s.name, class: `node ${dead ? 'dead' : ''} ${marked ? 'marked' : ''} ${s.worker === builtIn ? 'built-in' : ''}`, 'aria-current': marked ? 'step' : undefined,
       ref: marked ? (/** @type {Element} */ e) => requestAnimationFrame(() => e.scrollIntoView({ block: 'center' })) : undefined,
     },
-      h('h3', null, s.name),
+      h('h3', null, named(s.name)),
       h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator itself' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
       dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
       waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${plural(waiting, 'operation')} waiting here`)) : null,

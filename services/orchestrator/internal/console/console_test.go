@@ -1,0 +1,222 @@
+package console
+
+import (
+	"compress/gzip"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func setup(t *testing.T) (*Console, http.Handler) {
+	t.Helper()
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, c.Handler()
+}
+
+func ask(t *testing.T, h http.Handler, method, url string, header map[string]string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest(method, url, nil)
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t *testing.T, r *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestEveryAddressOfAViewIsThePage(t *testing.T) {
+	t.Parallel()
+	_, h := setup(t)
+	for _, url := range []string{"/console/", "/console/operations?state=failed", "/console/operations/some-id", "/console/processes/provision"} {
+		r := ask(t, h, http.MethodGet, url, nil)
+		if r.StatusCode != http.StatusOK || r.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Errorf("%s: %s %s", url, r.Status, r.Header.Get("Content-Type"))
+		}
+		if text := body(t, r); strings.Contains(text, placeholder) || !strings.Contains(text, "main.js") {
+			t.Errorf("%s: the address of the assets is not filled in:\n%s", url, text)
+		}
+	}
+}
+
+func TestThePageMayOnlyUseItsOwnOrigin(t *testing.T) {
+	t.Parallel()
+	c, h := setup(t)
+	for _, url := range []string{"/console/", c.base + "main.js", c.base + "missing.js"} {
+		header := ask(t, h, http.MethodGet, url, nil).Header
+		for name, want := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+		} {
+			if header.Get(name) != want {
+				t.Errorf("%s: %s is %q, not %q", url, name, header.Get(name), want)
+			}
+		}
+	}
+}
+
+func TestABrowserKeepsAssetsForGoodAndAsksForThePage(t *testing.T) {
+	t.Parallel()
+	c, h := setup(t)
+	page := ask(t, h, http.MethodGet, "/console/", nil)
+	if page.Header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("page: Cache-Control %q", page.Header.Get("Cache-Control"))
+	}
+	asset := ask(t, h, http.MethodGet, c.base+"views/overview.js", nil)
+	if !strings.Contains(asset.Header.Get("Cache-Control"), "immutable") || asset.Header.Get("Content-Type") != "text/javascript; charset=utf-8" {
+		t.Errorf("asset: %v", asset.Header)
+	}
+	for url, tag := range map[string]string{"/console/": page.Header.Get("ETag"), c.base + "views/overview.js": asset.Header.Get("ETag")} {
+		for value, want := range map[string]int{tag: 304, `W/` + tag: 304, `"other", ` + tag: 304, `"other"`: 200} {
+			r := ask(t, h, http.MethodGet, url, map[string]string{"If-None-Match": value})
+			if r.StatusCode != want || r.StatusCode == 304 && body(t, r) != "" {
+				t.Errorf("%s with If-None-Match %s: %s, want %d", url, value, r.Status, want)
+			}
+		}
+	}
+}
+
+func TestAssetsOfAnotherReleaseAreNotThere(t *testing.T) {
+	t.Parallel()
+	c, h := setup(t)
+	for _, url := range []string{
+		"/console/assets/0123456789abcdef/main.js", c.base + "missing.js", c.base + "../console.go", c.base + "index.html", strings.TrimSuffix(c.base, "/"),
+	} {
+		r := ask(t, h, http.MethodGet, url, nil)
+		if r.StatusCode != http.StatusNotFound && !(r.StatusCode/100 == 3) && !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") {
+			t.Errorf("%s: %s", url, r.Status)
+		}
+		if strings.Contains(r.Header.Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: is to be kept for good", url)
+		}
+	}
+	if r := ask(t, h, http.MethodPost, "/console/", nil); r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %s", r.Status)
+	}
+	if r := ask(t, h, http.MethodHead, "/console/", nil); r.StatusCode != http.StatusOK || body(t, r) != "" {
+		t.Errorf("HEAD: %s", r.Status)
+	}
+}
+
+func TestTheAddressOfTheAssetsFollowsTheirContent(t *testing.T) {
+	t.Parallel()
+	of := func(script string) string {
+		c, err := load(fstest.MapFS{"index.html": {Data: []byte("{assets}/a.js")}, "a.js": {Data: []byte(script)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(c.page.plain), c.base+"a.js"; got != want {
+			t.Errorf("the page has %q, not %q", got, want)
+		}
+		return c.base
+	}
+	if of("1") == of("2") || of("1") != of("1") {
+		t.Error("the address does not follow the content")
+	}
+	if _, err := load(fstest.MapFS{"index.html": {}, "strange.zzz": {}}); err == nil {
+		t.Error("a file without a content type is served")
+	}
+}
+
+func TestAnswersAreCompressedForWhoTakesThem(t *testing.T) {
+	t.Parallel()
+	c, h := setup(t)
+	plain := body(t, ask(t, h, http.MethodGet, c.base+"console.css", nil))
+	for accepted, zipped := range map[string]bool{
+		"gzip": true, "deflate, GZIP;q=0.5, br": true, "": false, "br": false, "gzip;q=0": false, "gzip; q=0.0": false, "xgzip": false,
+	} {
+		r := ask(t, h, http.MethodGet, c.base+"console.css", map[string]string{"Accept-Encoding": accepted})
+		var reader io.Reader = r.Body
+		if r.Header.Get("Content-Encoding") == "gzip" != zipped {
+			t.Errorf("Accept-Encoding %q: Content-Encoding %q", accepted, r.Header.Get("Content-Encoding"))
+		}
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			unzipped, err := gzip.NewReader(r.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader = unzipped
+		}
+		text, err := io.ReadAll(reader)
+		if err != nil || string(text) != plain {
+			t.Errorf("Accept-Encoding %q: another text, %v", accepted, err)
+		}
+	}
+}
+
+// The browser tests show that nothing is loaded from elsewhere; this says where it would stand.
+func TestTheFilesNameNoOtherOriginAndNoInlineCode(t *testing.T) {
+	t.Parallel()
+	c, _ := setup(t)
+	texts := map[string]string{page: string(c.page.plain)}
+	for name, f := range c.assets {
+		texts[name] = string(f.plain)
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		text := texts[name]
+		for _, address := range regexp.MustCompile(`(https?:)?//[a-z][a-z0-9.-]+\.[a-z]+[^\s"']*`).FindAllString(text, -1) {
+			if address != "http://www.w3.org/2000/svg" {
+				t.Errorf("%s names %s", name, address)
+			}
+		}
+		for _, word := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "setAttribute('style'"} {
+			if strings.Contains(text, word) {
+				t.Errorf("%s has %s: text must only ever become text", name, word)
+			}
+		}
+	}
+	if regexp.MustCompile(`(?i)<script[^>]*>[^<]|<style|\son[a-z]+=|style=`).MatchString(texts[page]) {
+		t.Error("the page has code or style of its own, which its policy forbids")
+	}
+}
+
+func TestEveryImportIsThere(t *testing.T) {
+	t.Parallel()
+	c, _ := setup(t)
+	imports := regexp.MustCompile(`(?m)^(?:import|export) .*from '([^']+)'`)
+	imported := map[string]bool{"main.js": true, "theme.js": true}
+	for name, f := range c.assets {
+		for _, match := range imports.FindAllStringSubmatch(string(f.plain), -1) {
+			target := path.Join(path.Dir(name), match[1])
+			imported[target] = true
+			if _, ok := c.assets[target]; !ok {
+				t.Errorf("%s imports %s, which is not there", name, match[1])
+			}
+		}
+	}
+	root, err := fs.Sub(files, "static")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts, err := fs.Glob(root, "*.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	views, err := fs.Glob(root, "views/*.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(scripts, views...) {
+		if !imported[name] {
+			t.Errorf("%s is imported by nobody", name)
+		}
+	}
+}
