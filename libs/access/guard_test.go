@@ -1,0 +1,95 @@
+package access
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestViewersReadAndOperatorsAct(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	var told []string
+	guard := NewGuard(b.auth, nil)
+	guard.OnRefusal(func(r *http.Request, i Identity, reason string) { told = append(told, i.Name+" "+r.Method+": "+reason) })
+	for _, tc := range []struct {
+		token, method string
+		want          int
+	}{
+		{viewerToken, "GET", 204}, {viewerToken, "HEAD", 204}, {viewerToken, "POST", 403}, {viewerToken, "PUT", 403}, {viewerToken, "PATCH", 403},
+		{viewerToken, "DELETE", 403}, {viewerToken, "OPTIONS", 403}, {viewerToken, "get", 403}, {viewerToken, "PROPFIND", 403},
+		{operatorToken, "GET", 204}, {operatorToken, "POST", 204}, {operatorToken, "DELETE", 204},
+		{b.issuer.Token(groups("other")), "GET", 403}, {b.issuer.Token(groups("keb-viewers")), "GET", 204}, {b.issuer.Token(groups("keb-viewers")), "POST", 403},
+		{"", "GET", 401}, {"", "POST", 401}, {"wrong", "GET", 401},
+	} {
+		r := request(t, tc.token)
+		r.Method = tc.method
+		if response, _ := ask(t, guard.Protect, r); response.StatusCode != tc.want {
+			t.Errorf("%s %.20q: %s, want %d", tc.method, tc.token, response.Status, tc.want)
+		}
+	}
+	if len(told) != 9 || told[0] != "vera POST: vera has the role viewer, and this needs the role operator" {
+		t.Errorf("refusals: %q", told)
+	}
+	r := request(t, viewerToken)
+	response, _ := ask(t, func(next http.Handler) http.Handler { return guard.Require(Operator, next) }, r)
+	if response.StatusCode != http.StatusForbidden || message(t, response) != "vera has the role viewer, and this needs the role operator" {
+		t.Errorf("require: %s", response.Status)
+	}
+}
+
+func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
+	t.Parallel()
+	a, err := New(Config{}, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"", "anything"} {
+		r := request(t, token)
+		r.Method = http.MethodPost
+		response, who := ask(t, NewGuard(a, nil).Protect, r)
+		if response.StatusCode != http.StatusNoContent || who.Name != Anonymous || who.Role != Operator || who.Authentication != None {
+			t.Errorf("token %q: %s, %+v", token, response.Status, who)
+		}
+	}
+}
+
+func TestCredentialsOfAnotherKindAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, header := range []string{"Basic a2ViOmtlYg==", "Bearer", operatorToken, "Bearer ", "Digest x"} {
+		r := request(t, "")
+		r.Header.Set("Authorization", header)
+		if response, _ := ask(t, NewGuard(b.auth, nil).Protect, r); response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%q: %s", header, response.Status)
+		}
+	}
+	if strings.Contains(b.log.String(), "CANARY") {
+		t.Error("the log has a token")
+	}
+}
+
+func TestARequestDoesNotOutliveItsCredentials(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	limit := func(token string) time.Duration {
+		var left time.Duration
+		guard := NewGuard(b.auth, nil).Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			deadline, _ := r.Context().Deadline()
+			left = time.Until(deadline)
+		}))
+		guard.ServeHTTP(nil, request(t, token))
+		return left
+	}
+	claims := groups("admins")
+	claims["exp"] = b.clock.Now().Add(time.Minute).Unix()
+	if left := limit(b.issuer.Token(claims)); left <= 0 || left > time.Minute {
+		t.Errorf("a token for a minute: %s", left)
+	}
+	for _, token := range []string{operatorToken, b.issuer.Token(groups("admins"))} {
+		if left := limit(token); left <= time.Minute || left > maxRequest {
+			t.Errorf("others: %s", left)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/access/accesstest"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// buffer is a log that a test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (b *buffer) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// request is one with a bearer token, if there is any.
+func request(t testing.TB, token string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://keb.example.org/operations", nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// bench is an authenticator with a token file and an issuer.
+type bench struct {
+	t      *testing.T
+	clock  *testkit.Clock
+	log    *buffer
+	file   string
+	issuer *accesstest.Issuer
+	cfg    Config
+	auth   *Authenticator
+}
+
+const (
+	viewerToken   = "viewer-token-CANARY"
+	operatorToken = "operator-token-CANARY"
+)
+
+func newBench(t *testing.T, change func(b *bench)) *bench {
+	t.Helper()
+	b := &bench{t: t, clock: testkit.NewClock(time.Now()), log: &buffer{}, file: filepath.Join(t.TempDir(), "tokens.yaml")}
+	b.issuer = accesstest.NewIssuer(t, b.clock.Now)
+	write(t, b.file, line(t, "vera", Viewer, viewerToken)+line(t, "otto", Operator, operatorToken))
+	b.cfg = Config{
+		TokensFile: b.file, OIDCIssuer: b.issuer.URL(), OIDCAudience: accesstest.Client, OIDCClientSecret: accesstest.Secret,
+		OIDCViewers: []string{"keb-viewers"}, OIDCOperators: []string{"keb-operators", "admins"},
+	}
+	if change != nil {
+		change(b)
+	}
+	var err error
+	if b.auth, err = New(b.cfg, Deps{Log: b.log.logger(), Now: b.clock.Now}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// groups are claims of somebody who is in groups.
+func groups(names ...string) map[string]any {
+	return map[string]any{"groups": names, "preferred_username": "jane"}
+}
+
+// ask sends a request through a guard and returns the answer and who was let in.
+func ask(t testing.TB, h func(next http.Handler) http.Handler, r *http.Request) (*http.Response, Identity) {
+	t.Helper()
+	var who Identity
+	w := httptest.NewRecorder()
+	h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ = From(r.Context())
+		w.WriteHeader(http.StatusNoContent)
+	})).ServeHTTP(w, r)
+	return w.Result(), who
+}
+
+func message(t testing.TB, r *http.Response) string {
+	t.Helper()
+	var body struct{ Error string }
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		t.Fatalf("the answer is not JSON: %v", err)
+	}
+	return body.Error
+}
