@@ -15,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -198,10 +197,7 @@ func monitoring(metrics prometheus.Gatherer, nc *nats.Conn) http.Handler {
 		}
 		return nil
 	})
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.Handle("/", health.Handler())
-	return mux
+	return service.Monitoring(metrics, health)
 }
 
 // printConfig shows what the worker would run with. Of secrets it says only whether they are set.

@@ -20,7 +20,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/access"
@@ -405,9 +404,14 @@ func (o *Orchestrator) Handler() http.Handler {
 	mux.Handle("/healthz", o.health.Handler())
 	mux.Handle("/readyz", o.health.Handler())
 	if o.deps.Gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(o.deps.Gatherer, promhttp.HandlerOpts{}))
+		mux.Handle("GET /metrics", o.Monitoring())
 	}
 	return o.gate.origins.Handler(mux)
+}
+
+// Monitoring serves /healthz, /readyz and the metrics of Deps.Gatherer, which must be set.
+func (o *Orchestrator) Monitoring() http.Handler {
+	return service.Monitoring(o.deps.Gatherer, o.health)
 }
 
 // limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it.

@@ -9,11 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -29,6 +26,8 @@ type config struct {
 	Addr string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
 	// StatusAddr serves /healthz, /readyz and /metrics.
 	StatusAddr string `env:"KEB_BROKER_STATUS_ADDR" envDefault:"127.0.0.1:8071"`
+	// MetricsAddr serves the same, as with every other service; off if empty.
+	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 
 	DatabaseURL      string        `env:"KEB_DATABASE_URL,required,notEmpty"`
 	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
@@ -100,14 +99,19 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	}
 	health := service.NewHealth()
 	health.Add("database", srv.Ready)
-	status := http.NewServeMux()
-	status.Handle("/", health.Handler())
-	status.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	status := service.Monitoring(registry, health)
 
 	log.Info("broker starts", "addr", public.Addr().String(), "status_addr", private.Addr().String(), "config", cfg.Broker)
 	g := service.NewGroup(log)
 	g.Add("broker", srv.Run)
 	g.Add("osb", func(ctx context.Context) error { return service.ServeHTTP(ctx, public, srv.Handler()) })
 	g.Add("status", func(ctx context.Context) error { return service.ServeHTTP(ctx, private, status) })
+	if cfg.MetricsAddr != "" && cfg.MetricsAddr != cfg.StatusAddr {
+		monitoring, err := service.Listen(cfg.MetricsAddr)
+		if err != nil {
+			return errors.Join(fmt.Errorf("KEB_METRICS_ADDR: %w", err), public.Close(), private.Close())
+		}
+		g.Add("monitoring", func(ctx context.Context) error { return service.ServeHTTP(ctx, monitoring, status) })
+	}
 	return g.Run(ctx)
 }

@@ -27,6 +27,8 @@ type config struct {
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
 	Addr         string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
+	// MetricsAddr serves /metrics, /healthz and /readyz, as Addr does; off if empty.
+	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 }
 
 // Validate names every setting that cannot be.
@@ -90,5 +92,12 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	group := service.NewGroup(log)
 	group.Add("orchestrator", o.Run)
 	group.Add("operator api", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, o.Handler()) })
+	if cfg.MetricsAddr != "" {
+		monitoring, err := service.Listen(cfg.MetricsAddr)
+		if err != nil {
+			return errors.Join(fmt.Errorf("KEB_METRICS_ADDR: %w", err), ln.Close())
+		}
+		group.Add("monitoring", func(ctx context.Context) error { return service.ServeHTTP(ctx, monitoring, o.Monitoring()) })
+	}
 	return group.Run(ctx)
 }
