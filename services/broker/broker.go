@@ -39,6 +39,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/projection"
 	"github.com/kyma-project/keb/services/broker/internal/publication"
 	"github.com/kyma-project/keb/services/broker/internal/removal"
+	"github.com/kyma-project/keb/services/broker/internal/reseal"
 	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 	"github.com/kyma-project/keb/services/broker/internal/upgrade"
@@ -71,6 +72,7 @@ type Broker struct {
 	runtimes *runtimes.API
 	upgrades *upgrade.Recorder
 	bindings *binding.Service
+	resealer *reseal.Resealer
 	handler  http.Handler
 }
 
@@ -126,6 +128,14 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}
 	b.vault = credential.New(keys, b.store, deps.Log)
+	if b.resealer, err = reseal.New(reseal.Deps{
+		Keys: keys, Secrets: b.store, Log: deps.Log, Registerer: deps.Registerer,
+		Owners: map[store.SecretKind]reseal.Owner{
+			store.SecretCredentials: credential.Owner, store.SecretUpdates: credential.Owner, store.SecretBindings: binding.Owner,
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
 	b.relay = publication.New(
 		publication.Config{SweepEvery: cfg.SweepEvery, Age: cfg.SweepAge, Timeout: publishTimeout},
 		publication.Deps{
@@ -213,6 +223,12 @@ func (b *Broker) Run(ctx context.Context) error {
 	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
 	g.Add("bindings", b.bindings.Run)
 	g.Add("steps", b.remover.Run)
+	g.Add("secrets", func(ctx context.Context) error {
+		if err := b.resealer.Round(ctx); err != nil && ctx.Err() == nil {
+			b.deps.Log.Warn("secrets not sealed anew, trying again", "err", err)
+		}
+		return service.Every(ctx, b.cfg.ResealEvery, b.deps.Log, "secrets", b.resealer.Round)
+	})
 	g.Add("housekeeping", func(ctx context.Context) error {
 		return housekeeping.Run(ctx, housekeeping.Config{
 			Every: time.Hour, Operations: b.cfg.KeepOperations, Tombstones: b.cfg.KeepTombstones,

@@ -97,6 +97,9 @@ type Config struct {
 	// SealKeys is the keyring for credentials: "id1:base64key,id2:base64key", see package seal. Required.
 	SealKeys string `env:"KEB_SEAL_KEYS"`
 
+	// ResealEvery is how often secrets that were sealed with an older key are looked for, besides once at the start.
+	ResealEvery time.Duration `env:"KEB_BROKER_RESEAL_EVERY" envDefault:"10m"`
+
 	// RetryAfter is when a platform is told to poll again.
 	RetryAfter time.Duration `env:"KEB_OSB_RETRY_AFTER" envDefault:"10s"`
 	// MaximumPolling is how long a platform polls at most: longer than any operation takes.
@@ -167,7 +170,7 @@ func (c Config) Validate() error {
 		"KEB_OSB_RETRY_AFTER": c.RetryAfter, "KEB_BROKER_STORE_TIMEOUT": c.StoreTimeout, "KEB_BROKER_SWEEP_EVERY": c.SweepEvery,
 		"KEB_BROKER_REPAIR_EVERY": c.RepairEvery, "KEB_BROKER_REPAIR_SILENCE": c.RepairSilence,
 		"KEB_BROKER_KEEP_OPERATIONS": c.KeepOperations, "KEB_BROKER_KEEP_TOMBSTONES": c.KeepTombstones,
-		"KEB_BROKER_STEP_RETRY": c.StepRetry, "KEB_BINDING_TIMEOUT": c.BindingTimeout, "KEB_BINDING_CLEANUP_EVERY": c.BindingCleanup,
+		"KEB_BROKER_STEP_RETRY": c.StepRetry, "KEB_BROKER_RESEAL_EVERY": c.ResealEvery, "KEB_BINDING_TIMEOUT": c.BindingTimeout, "KEB_BINDING_CLEANUP_EVERY": c.BindingCleanup,
 		"KEB_BINDING_GRACE": c.BindingGrace,
 	} {
 		if d <= 0 {

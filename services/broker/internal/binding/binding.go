@@ -114,11 +114,11 @@ func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAc
 	return at, nil
 }
 
-// owner binds a sealed kubeconfig to its binding. Ids hold no NUL, and no credentials of an instance have such an owner.
-func owner(instanceID, id string) []byte { return []byte("binding\x00" + instanceID + "\x00" + id) }
+// Owner binds a sealed kubeconfig to its binding. Ids hold no NUL, and no credentials of an instance have such an owner.
+func Owner(instanceID, id string) []byte { return []byte("binding\x00" + instanceID + "\x00" + id) }
 
 func (s *Service) seal(b *store.Binding, kubeconfig string) error {
-	sealed, err := s.deps.Sealer.Seal([]byte(kubeconfig), owner(b.InstanceID, b.ID))
+	sealed, err := s.deps.Sealer.Seal([]byte(kubeconfig), Owner(b.InstanceID, b.ID))
 	if err != nil {
 		return fmt.Errorf("seal kubeconfig: %w", err)
 	}
@@ -138,7 +138,7 @@ type Made struct {
 
 // open decrypts a binding's kubeconfig.
 func (s *Service) open(b *store.Binding) (*Made, error) {
-	plain, err := s.deps.Sealer.Open(b.Sealed, owner(b.InstanceID, b.ID))
+	plain, err := s.deps.Sealer.Open(b.Sealed, Owner(b.InstanceID, b.ID))
 	if err != nil {
 		return nil, fmt.Errorf("open kubeconfig: %w", err)
 	}

@@ -36,14 +36,14 @@ func New(sealer Sealer, source Source, log *slog.Logger) *Vault {
 	return &Vault{sealer: sealer, source: source, log: log}
 }
 
-// owner binds a sealed value to its place. An instance id holds no NUL (osb.ProvisionRequest).
-func owner(instanceID, name string) []byte { return []byte(instanceID + "\x00" + name) }
+// Owner binds a sealed value to its place. An instance id holds no NUL (osb.ProvisionRequest).
+func Owner(instanceID, name string) []byte { return []byte(instanceID + "\x00" + name) }
 
 // Seal encrypts the credentials of an instance, by name.
 func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (map[string]string, error) {
 	sealed := make(map[string]string, len(plain))
 	for name, value := range plain {
-		s, err := v.sealer.Seal(value, owner(instanceID, name))
+		s, err := v.sealer.Seal(value, Owner(instanceID, name))
 		if err != nil {
 			return nil, fmt.Errorf("seal credentials %s: %w", name, err)
 		}
@@ -56,7 +56,7 @@ func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (map[s
 func (v *Vault) Open(instanceID string, sealed map[string]string) map[string]json.RawMessage {
 	plain := make(map[string]json.RawMessage, len(sealed))
 	for name, value := range sealed {
-		opened, err := v.sealer.Open(value, owner(instanceID, name))
+		opened, err := v.sealer.Open(value, Owner(instanceID, name))
 		if err != nil {
 			v.log.Error("credentials not opened", "instance_id", instanceID, "name", name, "err", err)
 			continue
@@ -92,7 +92,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 		log.Warn("credentials not read", "err", err)
 		return nil, errLater
 	}
-	plain, err := v.sealer.Open(sealed, owner(q.InstanceID, q.Name))
+	plain, err := v.sealer.Open(sealed, Owner(q.InstanceID, q.Name))
 	if err != nil {
 		log.Error("credentials not opened", "err", err)
 		return nil, errBroken

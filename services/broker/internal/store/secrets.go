@@ -1,0 +1,66 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// SecretKind says what a sealed value is for.
+type SecretKind string
+
+// The kinds of sealed values: the credentials of instances, those that an update will bring, and the kubeconfigs of bindings.
+const (
+	SecretCredentials SecretKind = "credentials"
+	SecretUpdates     SecretKind = "updates"
+	SecretBindings    SecretKind = "bindings"
+)
+
+// SecretKinds lists all kinds.
+func SecretKinds() []SecretKind {
+	return []SecretKind{SecretCredentials, SecretUpdates, SecretBindings}
+}
+
+// Secret is a sealed value and where it is. Name is the name of the credentials, or the id of the binding.
+type Secret struct {
+	InstanceID string `db:"instance_id"`
+	Name       string `db:"name"`
+	Sealed     string `db:"sealed"`
+}
+
+// Both statements of a kind go by the primary key of its table.
+var secretStatements = map[SecretKind]struct{ list, replace string }{
+	SecretCredentials: {
+		list: `SELECT instance_id, name, sealed FROM broker.credentials
+			WHERE (instance_id, name) > ($1, $2) ORDER BY instance_id, name LIMIT $3`,
+		replace: `UPDATE broker.credentials SET sealed = $4 WHERE instance_id = $1 AND name = $2 AND sealed = $3`,
+	},
+	SecretUpdates: {
+		list: `SELECT u.instance_id, c.key AS name, c.value AS sealed FROM broker.updates u, json_each_text(u.credentials) c
+			WHERE u.instance_id >= $1 AND (u.instance_id, c.key) > ($1, $2) ORDER BY u.instance_id, c.key LIMIT $3`,
+		replace: `UPDATE broker.updates SET credentials = (credentials::jsonb || jsonb_build_object($2::text, $4::text))::json
+			WHERE instance_id = $1 AND credentials ->> $2 = $3`,
+	},
+	SecretBindings: {
+		list: `SELECT instance_id, id AS name, sealed FROM broker.bindings
+			WHERE (instance_id, id) > ($1, $2) AND sealed <> '' ORDER BY instance_id, id LIMIT $3`,
+		replace: `UPDATE broker.bindings SET sealed = $4 WHERE instance_id = $1 AND id = $2 AND sealed = $3`,
+	},
+}
+
+// Secrets lists up to limit sealed values of a kind that come after one, in the order of their instances and names. The zero
+// Secret comes before all.
+func (s *Store) Secrets(ctx context.Context, kind SecretKind, after Secret, limit int) ([]Secret, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var found []Secret
+	err := s.db.SelectContext(ctx, &found, secretStatements[kind].list, after.InstanceID, after.Name, limit)
+	return found, wrap(ctx, fmt.Sprintf("list sealed %s", kind), err)
+}
+
+// ReplaceSecret puts another sealed value in place of one. It does nothing if somebody has changed it meanwhile.
+func (s *Store) ReplaceSecret(ctx context.Context, kind SecretKind, old Secret, sealed string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, err := s.db.ExecContext(ctx, secretStatements[kind].replace, old.InstanceID, old.Name, old.Sealed, sealed)
+	return wrap(ctx, fmt.Sprintf("seal %s of instance %s anew", kind, old.InstanceID), err)
+}

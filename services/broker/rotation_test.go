@@ -1,0 +1,96 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+)
+
+// sealedWith lists how many values each key has sealed: credentials, those that updates bring, and bindings.
+func (b *bench) sealedWith(key string) [3]int {
+	b.t.Helper()
+	like := "%v1." + key + ".%"
+	return [3]int{
+		b.count(`SELECT count(*) FROM broker.credentials WHERE sealed LIKE $1`, like),
+		b.count(`SELECT count(*) FROM broker.updates WHERE credentials::text LIKE $1`, like),
+		b.count(`SELECT count(*) FROM broker.bindings WHERE sealed LIKE $1`, like),
+	}
+}
+
+// stale is the gauge of what could not be sealed anew; -1 before there is one.
+func (b *bench) stale() float64 {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "keb_broker_secrets_stale" {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+func TestAKeyIsRotatedWithoutLosingASecret(t *testing.T) {
+	t.Parallel()
+	b, _ := newBindingBench(t, func(c *broker.Config) { c.ResealEvery = 20 * time.Millisecond })
+	const second = "CANARY-second"
+	made := b.bind("i", "b", nil)
+	b.expect("bind", made, 201)
+	b.hold(true)
+	operation := b.accepted(b.patch("i", contextOf(map[string]any{"sm_operator_credentials": map[string]any{
+		"clientid": "id", "clientsecret": second, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
+	}})))
+	if got := b.sealedWith("k1"); got != [3]int{1, 1, 1} {
+		t.Fatalf("k1 has sealed %v, want one of each", got)
+	}
+
+	first := b.cfg.SealKeys
+	fresh := "k2:" + seal.NewKey()
+	b.cfg.SealKeys = first + "," + fresh // every replica can open what the new key seals
+	b.restart()
+	b.cfg.SealKeys = fresh + "," + first // the new key seals
+	b.restart()
+	testkit.Eventually(t, 10*time.Second, "everything to be sealed with the new key", func() bool {
+		return b.sealedWith("k2") == [3]int{1, 1, 1} && b.sealedWith("k1") == [3]int{}
+	})
+	testkit.Eventually(t, 10*time.Second, "the gauge to say so", func() bool { return b.stale() == 0 })
+
+	b.cfg.SealKeys = fresh // the old key is gone
+	b.restart()
+	if got := kubeconfigOf(b.binding("i", "b")); got == "" || got != kubeconfigOf(made) {
+		t.Error("the kubeconfig of the binding is lost or another")
+	}
+	claimed, err := b.claim("i", operation, event.CredentialsServiceManager)
+	if err != nil || !strings.Contains(string(claimed.Credentials), second) {
+		t.Errorf("claimed %s, %v", claimed.Credentials, err)
+	}
+	b.hold(false)
+	b.ended("i", operation, "succeeded")
+	if strings.Contains(b.log.String(), "CANARY") {
+		t.Error("a secret is in the log")
+	}
+}
+
+func TestWhatNoKeyOpensIsToldAndKept(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.ResealEvery = 20 * time.Millisecond })
+	b.provisioned("i")
+	b.provisioned("j")
+	before := b.cfg.SealKeys
+	b.cfg.SealKeys = "k2:" + seal.NewKey() // the old key was dropped too early
+	b.restart()
+	testkit.Eventually(t, 10*time.Second, "the gauge to count them", func() bool { return b.stale() == 2 })
+	if !strings.Contains(b.log.String(), "secret not sealed anew") {
+		t.Error("the log does not tell")
+	}
+	b.cfg.SealKeys = b.cfg.SealKeys + "," + before
+	b.restart()
+	testkit.Eventually(t, 10*time.Second, "the old key to help", func() bool { return b.stale() == 0 && b.sealedWith("k2")[0] == 2 })
+}
