@@ -1,0 +1,97 @@
+package charts_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestTheChartShipsTheAlerts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(kebDir + "alerts/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files with alerts, %v", len(files), err)
+	}
+	var want ruleFile
+	for _, file := range files {
+		var f ruleFile
+		if err := yaml.UnmarshalStrict([]byte(readFile(t, file)), &f); err != nil {
+			t.Fatal(err)
+		}
+		want.Groups = append(want.Groups, f.Groups...)
+	}
+	first := ""
+	for _, g := range want.Groups {
+		for i := range g.Rules {
+			if g.Rules[i].Alert == "" {
+				continue
+			}
+			if first == "" {
+				first = g.Rules[i].Alert
+			}
+			g.Rules[i].Annotations["runbook_url"] = "https://github.com/kyma-project/keb/blob/main/" + g.Rules[i].Annotations["runbook_url"]
+		}
+	}
+	got := one[*prometheusRule](t, rendered(t, everything), "keb").Spec
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("diff (-files +chart)\n%s", diff)
+	}
+	fewer := one[*prometheusRule](t, rendered(t, merged(t, everything, "prometheusRule: {disabled: ["+first+"], runbookBase: 'https://wiki/'}")), "keb").Spec
+	text, err := yaml.Marshal(fewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "alert: "+first+"\n") || !strings.Contains(string(text), "runbook_url: https://wiki/docs/runbooks/") {
+		t.Errorf("%s is disabled, the runbooks are in a wiki:\n%s", first, text)
+	}
+}
+
+func TestPrometheusReadsTheRules(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("no promtool: install Prometheus, for example with `apt-get install prometheus`")
+	}
+	text, err := yaml.Marshal(one[*prometheusRule](t, rendered(t, everything), "keb").Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestTheChartShipsTheDashboards(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(kebDir + "dashboards/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d dashboards, %v", len(files), err)
+	}
+	shipped := map[string]string{}
+	for _, c := range all[*corev1.ConfigMap](rendered(t, everything)) {
+		if c.Labels["grafana_dashboard"] != "1" {
+			continue
+		}
+		for name, content := range c.Data {
+			shipped[name] = content
+		}
+	}
+	if len(shipped) != len(files) {
+		t.Errorf("%d dashboards in ConfigMaps, %d files", len(shipped), len(files))
+	}
+	for _, file := range files {
+		if shipped[filepath.Base(file)] != readFile(t, file) {
+			t.Errorf("the chart ships another %s", filepath.Base(file))
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package charts_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+//go:generate go test -count=1 -run ^TestTheUsersOfNATSAreThoseOfTheContract$ . -update
+
+var update = flag.Bool("update", false, "write deploy/helm/keb/files/nats-users.yaml")
+
+const (
+	usersFile = kebDir + "files/nats-users.yaml"
+	// placeholder stands for the name of a worker in the file; no subject of the contract has it.
+	placeholder = "WORKER"
+)
+
+type natsUser struct {
+	Publish    []string `json:"publish"`
+	Subscribe  []string `json:"subscribe"`
+	Answers    bool     `json:"answers"`
+	AnswerTime string   `json:"answerTime,omitempty"`
+}
+
+func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	users := map[string]natsUser{}
+	for _, u := range append(event.Users(), event.WorkerUser(placeholder)) {
+		entry := natsUser{Publish: u.Publish, Subscribe: u.Subscribe, Answers: u.Answers}
+		if u.Answers {
+			entry.AnswerTime = event.AnswerTime.String()
+		}
+		users[strings.Replace(u.Name, event.WorkerUserName(placeholder), "worker", 1)] = entry
+	}
+	text, err := yaml.Marshal(users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "# What each user of the bus may do; WORKER is the name of a worker. Generated from libs/event/permissions.go by `make generate`.\n" + string(text)
+	if *update {
+		if err := os.WriteFile(usersFile, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, readFile(t, usersFile)); diff != "" {
+		t.Errorf("run `make generate`: %s", diff)
+	}
+}
+
+// The configuration is read by the server itself, whose users then are held against the contract.
+func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it sets the environment
+	objects := rendered(t, everything)
+	set := one[*appsv1.StatefulSet](t, objects, "keb-nats")
+	secret := one[*corev1.Secret](t, objects, "keb-nats")
+	var workers []string
+	for _, e := range set.Spec.Template.Spec.Containers[0].Env {
+		ref := e.ValueFrom.SecretKeyRef
+		t.Setenv(e.Name, secret.StringData[ref.Key])
+		if worker, ok := strings.CutPrefix(ref.Key, "worker-"); ok {
+			workers = append(workers, worker)
+		}
+	}
+	if !slices.Contains(workers, "hello-world") || !slices.Contains(workers, "avs") || len(workers) != 16 {
+		t.Errorf("workers with a user: %v", workers)
+	}
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(one[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !opts.JetStream || opts.StoreDir != "/data" || opts.JetStreamMaxStore != 7<<30 || opts.JetStreamMaxMemory != 1<<30 || opts.HTTPPort != 8222 {
+		t.Errorf("JetStream %v in %s, %d and %d bytes, monitoring at %d", opts.JetStream, opts.StoreDir, opts.JetStreamMaxStore, opts.JetStreamMaxMemory, opts.HTTPPort)
+	}
+	got := map[string]*server.User{}
+	for _, u := range opts.Users {
+		got[u.Username] = u
+		if len(u.Password) < 16 || u.Password != secret.StringData[u.Username] {
+			t.Errorf("%s: not the password of the Secret", u.Username)
+		}
+	}
+	want := event.Users(workers...)
+	if len(got) != len(want) {
+		t.Errorf("%d users, want %d", len(got), len(want))
+	}
+	for _, u := range want {
+		is := got[u.Name]
+		if is == nil {
+			t.Errorf("no user %s", u.Name)
+			continue
+		}
+		if diff := cmp.Diff(u.Publish, is.Permissions.Publish.Allow) + cmp.Diff(u.Subscribe, is.Permissions.Subscribe.Allow); diff != "" {
+			t.Errorf("%s: diff (-want +got)\n%s", u.Name, diff)
+		}
+		if r := is.Permissions.Response; u.Answers != (r != nil) || r != nil && (r.MaxMsgs != 1 || r.Expires != event.AnswerTime) {
+			t.Errorf("%s: answers %+v", u.Name, r)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package charts_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestBadValuesAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	demo := readFile(t, kebDir+"demo.yaml")
+	for values, names := range map[string]string{
+		`replicas: 2`:                                                  "'replicas'",
+		`broker: {replicas: -1}`:                                       "/broker/replicas",
+		`broker: {replica: 1}`:                                         "'replica'",
+		`broker: {env: {KEB_TRIAL_LIFETIME: 5}}`:                       "/broker/env/KEB_TRIAL_LIFETIME",
+		`broker: {env: {KEB_DATABASE_URL: "postgres://"}}`:             "KEB_DATABASE_URL",
+		`broker: {env: {trial: x}}`:                                    "trial",
+		`broker: {secretEnv: {KEB_PLANS: plans}}`:                      "/broker/secretEnv/KEB_PLANS",
+		`broker: {secretEnv: {KEB_PLANS: {name: plans}}}`:              "'key'",
+		`broker: {resources: {limit: {}}}`:                             "'limit'",
+		`broker: {podDisruptionBudget: {minAvailable: 1}}`:             "'minAvailable'",
+		`broker: {podDisruptionBudget: {maxUnavailable: half}}`:        "/broker/podDisruptionBudget/maxUnavailable",
+		`orchestrator: {admission: {provisioning: 5}}`:                 "'provisioning'",
+		`orchestrator: {admission: {provision: -5}}`:                   "/orchestrator/admission/provision",
+		`orchestrator: {overlays: {mine: x}}`:                          "mine",
+		`workers: {avs: {enabled: 1}}`:                                 "/workers/avs/enabled",
+		`workers: {avs: {replica: 1}}`:                                 "'replica'",
+		`workers: {AVS: {}}`:                                           "AVS",
+		`workers: {avs: {autoscaling: {mode: vpa}}}`:                   "/workers/avs/autoscaling/mode",
+		`workers: {avs: {drainSeconds: 0}}`:                            "/workers/avs/drainSeconds",
+		`workers: {avs: {env: {KEB_STAGE_KEYS: x}}}`:                   "KEB_STAGE_KEYS",
+		`workers: {avs: {topologySpread: {whenUnsatisfiable: Maybe}}}`: "/workers/avs/topologySpread/whenUnsatisfiable",
+		`jobs: {trial-expiry: {schedule: daily}}`:                      "/jobs/trial-expiry/schedule",
+		`jobs: {trial-expired: {}}`:                                    "'trial-expired'",
+		`image: {pullPolicy: Sometimes}`:                               "/image/pullPolicy",
+		`image: {pullSecrets: [{name: x}]}`:                            "/image/pullSecrets/0",
+		`nats: {url: "nats://user:secret@host:4222"}`:                  "/nats/url",
+		`nats: {url: "http://host"}`:                                   "/nats/url",
+		`nats: {bundled: {maxFile: lots}}`:                             "/nats/bundled/maxFile",
+		`postgres: {url: "postgres://u:p@h/d"}`:                        "'url'",
+		`postgres: {existingSecret: My_Secret}`:                        "/postgres/existingSecret",
+		`access: {oidc: {issuer: "http://issuer"}}`:                    "/access/oidc/issuer",
+		`access: {tokens: {token: secret}}`:                            "'token'",
+		`log: {level: loud}`:                                           "/log/level",
+		`tracing: {endpoint: otel:4318}`:                               "/tracing/endpoint",
+		`networkPolicy: {externalPorts: []}`:                           "/networkPolicy/externalPorts",
+		`networkPolicy: {externalPorts: [0]}`:                          "/networkPolicy/externalPorts/0",
+		`networkPolicy: {metricsFrom: [{podselector: {}}]}`:            "'podselector'",
+		`podMonitor: {interval: often}`:                                "/podMonitor/interval",
+		`dashboards: {labels: {grafana_dashboard: 1}}`:                 "/dashboards/labels/grafana_dashboard",
+		`ingress: {osb: {host: "https://keb"}}`:                        "/ingress/osb/host",
+		`landscape: {env: {KEB_LANDSCAPE_ADDR: ":1"}}`:                 "KEB_LANDSCAPE_ADDR",
+		// What the schema cannot say is said when the chart is rendered.
+		`access: {none: true, oidc: {issuer: "https://i", audience: a, viewers: [x]}}`: "access.none: contradicts",
+		`secrets: {create: false}`:              "keys.existingSecret: name the Secret",
+		`nats: {url: "nats://host:4222"}`:       "nats.url: must be empty with nats.bundled.enabled",
+		`nats: {bundled: {enabled: false}}`:     "nats.url: say where NATS is",
+		`postgres: {bundled: {enabled: false}}`: "postgres.existingSecret: name the Secret",
+		`landscape: {enabled: false}`:           "workers.avs.env.KEB_AVS_URL: say where",
+		`workers: {mine: {}}`:                   "workers.mine.image: is required",
+		`workers: {avs: {autoscaling: {mode: hpa, minReplicas: 5, maxReplicas: 3}}}`: "workers.avs.autoscaling.minReplicas: 5 is more than maxReplicas, 3",
+		`networkPolicy: {externalPorts: [443, 5432]}`:                                "networkPolicy.externalPorts: 5432 is the port of Postgres",
+		`ingress: {console: {enabled: true}}`:                                        "ingress.console.host: is required",
+		`gateway: {osb: {enabled: true}}`:                                            "gateway.osb.parentRefs: is required",
+		`access: {oidc: {issuer: "https://i"}}`:                                      "access.oidc.audience: is required",
+		`osb: {jwt: {issuer: "https://i"}}`:                                          "osb.jwt: audience and keySetURL",
+	} {
+		switch _, err := renderChart(t, kebDir, merged(t, demo, values)); {
+		case err == nil:
+			t.Errorf("%s: no error", values)
+		case !strings.Contains(err.Error(), names):
+			t.Errorf("%s: the error does not name %s: %v", values, names, err)
+		}
+	}
+}
+
+// merged puts values over others, as a second --values does.
+func merged(t *testing.T, base, over string) string {
+	t.Helper()
+	var a, b map[string]any
+	if err := yaml.Unmarshal([]byte(base), &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(over), &b); err != nil {
+		t.Fatal(err)
+	}
+	var merge func(into, from map[string]any)
+	merge = func(into, from map[string]any) {
+		for k, v := range from {
+			under, ok := v.(map[string]any)
+			if old, both := into[k].(map[string]any); ok && both {
+				merge(old, under)
+				continue
+			}
+			into[k] = v
+		}
+	}
+	merge(a, b)
+	text, err := yaml.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestWithoutValuesTheChartSaysAllThatIsMissing(t *testing.T) {
+	t.Parallel()
+	_, err := renderChart(t, kebDir, "")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"postgres.existingSecret", "nats.url", "keys.existingSecret", "osb.existingSecret", "access:", "workers.kyma.env.KEB_KCP_URL or KEB_KCP_KUBECONFIG", "demo.yaml"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s: %v", want, err)
+		}
+	}
+}
+
+func TestTheSchemasAreClosedAndKnowEveryValue(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{kebDir, workerDir} {
+		var schema map[string]any
+		if err := json.Unmarshal([]byte(readFile(t, dir+"values.schema.json")), &schema); err != nil {
+			t.Fatal(err)
+		}
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte(readFile(t, dir+"values.yaml")), &values); err != nil {
+			t.Fatal(err)
+		}
+		defs, _ := schema["$defs"].(map[string]any)
+		var walk func(path string, s map[string]any)
+		walk = func(path string, s map[string]any) {
+			properties, ok := s["properties"].(map[string]any)
+			if ok && s["additionalProperties"] != false {
+				t.Errorf("%s%s takes properties that nobody knows", dir, path)
+			}
+			for name, p := range properties {
+				if under, ok := p.(map[string]any); ok {
+					walk(path+"/"+name, under)
+				}
+			}
+		}
+		walk("", schema)
+		for name, def := range defs {
+			if under, ok := def.(map[string]any); ok {
+				walk("/$defs/"+name, under)
+			}
+		}
+		properties, _ := schema["properties"].(map[string]any)
+		known := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(name string) bool { return name == "global" })
+		if got := slices.Sorted(maps.Keys(values)); !slices.Equal(known, got) {
+			t.Errorf("%s: values.yaml has %v, the schema %v", dir, got, known)
+		}
+	}
+}
+
+func TestTheReadmesTellOfEveryValue(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{kebDir, workerDir} {
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte(readFile(t, dir+"values.yaml")), &values); err != nil {
+			t.Fatal(err)
+		}
+		readme := readFile(t, dir+"README.md")
+		for name := range values {
+			if !strings.Contains(readme, "`"+name+"`") && !strings.Contains(readme, "`"+name+".") {
+				t.Errorf("%sREADME.md does not tell of %s", dir, name)
+			}
+		}
+	}
+}

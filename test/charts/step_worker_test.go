@@ -1,0 +1,88 @@
+package charts_test
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// team is what a team sets that runs its own worker.
+const team = `
+image: registry.example/team/hello-world:1.0.0
+worker: hello-world
+`
+
+func TestATeamNeedsAnImageAndTheNameOfItsWorker(t *testing.T) {
+	t.Parallel()
+	objects := renderedOf(t, workerDir, team)
+	d := one[*appsv1.Deployment](t, objects, "keb-hello-world")
+	c := d.Spec.Template.Spec.Containers[0]
+	env := environment(c)
+	if c.Image != "registry.example/team/hello-world:1.0.0" || env["KEB_NATS_USER"] != event.WorkerUserName("hello-world") {
+		t.Errorf("image %s, user %s", c.Image, env["KEB_NATS_USER"])
+	}
+	// What it takes by default is what the chart keb makes.
+	keb := rendered(t, everything)
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		found := false
+		for _, w := range workloads(keb) {
+			for _, theirs := range w.pod.Spec.Containers[0].Env {
+				if theirs.ValueFrom != nil && *theirs.ValueFrom.SecretKeyRef == *e.ValueFrom.SecretKeyRef {
+					found = true
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s comes from %v, which no release of the chart keb has", e.Name, e.ValueFrom.SecretKeyRef)
+		}
+	}
+	if url := environment(one[*appsv1.Deployment](t, keb, "keb-worker-avs").Spec.Template.Spec.Containers[0])["KEB_NATS_URL"]; env["KEB_NATS_URL"] != url {
+		t.Errorf("it looks for NATS at %s, which is at %s", env["KEB_NATS_URL"], url)
+	}
+	// The bundled NATS lets it in.
+	nats := one[*networkingv1.NetworkPolicy](t, keb, "keb-nats")
+	letIn := false
+	for _, peer := range nats.Spec.Ingress[0].From {
+		letIn = letIn || peer.PodSelector != nil && selects(t, peer.PodSelector, d.Spec.Template.Labels)
+	}
+	if !letIn {
+		t.Error("the bundled NATS keeps its pods out")
+	}
+	for _, p := range all[*networkingv1.NetworkPolicy](objects) {
+		if !selects(t, &p.Spec.PodSelector, d.Spec.Template.Labels) {
+			t.Errorf("%s is for other pods", describe(p))
+		}
+	}
+}
+
+func TestBadValuesOfATeamAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	for values, names := range map[string]string{
+		"":                                     "/image",
+		"image: x":                             "/worker",
+		team + "\nworker_: x":                  "'worker_'",
+		"image: x\nworker: Hello_World":        "/worker",
+		team + "replicas: two":                 "/replicas",
+		team + "nats: {url: nats}":             "/nats/url",
+		team + "nats: {url: 'nats://u:p@h'}":   "/nats/url",
+		team + "env: {KEB_NATS_URL: x}":        "KEB_NATS_URL",
+		team + "env: {HELLO: 1}":               "/env/HELLO",
+		team + "secretEnv: {HELLO: {name: x}}": "/secretEnv/HELLO",
+		team + "autoscaling: {mode: vpa}":      "/autoscaling/mode",
+		team + "drainSeconds: 0":               "/drainSeconds",
+	} {
+		switch _, err := renderChart(t, workerDir, values); {
+		case err == nil:
+			t.Errorf("%s: no error", values)
+		case !strings.Contains(err.Error(), names):
+			t.Errorf("%s: the error does not name %s: %v", values, names, err)
+		}
+	}
+}
