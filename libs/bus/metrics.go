@@ -105,10 +105,17 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	return m, errors.Join(
+	err := errors.Join(
 		register(r, &m.published), register(r, &m.publishFailed), register(r, &m.publishTime), register(r, &m.consumed),
 		register(r, &m.redelivered), register(r, &m.dead), register(r, &m.ackTime), register(r, &m.recovered), register(r, &m.connections),
 	)
+	// Rates are right from the first message on.
+	for _, spec := range event.Streams() {
+		for _, c := range []*prometheus.CounterVec{m.published, m.publishFailed, m.dead} {
+			c.WithLabelValues(string(spec.Name))
+		}
+	}
+	return m, err
 }
 
 func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {

@@ -104,6 +104,7 @@ func New(cfg Config, tokens TokenSource, deps Deps) (*Client, error) {
 		cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), tokens: tokens, metrics: m,
 		http: &http.Client{Transport: deps.Transport, CheckRedirect: noRedirect},
 	}
+	m.open.WithLabelValues(cfg.System) // there from the start
 	c.breaker = gobreaker.NewCircuitBreaker[*answer](gobreaker.Settings{
 		Name: cfg.System, Timeout: cfg.BreakFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= cfg.BreakAfter },

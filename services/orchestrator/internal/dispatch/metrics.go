@@ -79,13 +79,13 @@ type failure struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		return f.NewCounter(prometheus.CounterOpts{Namespace: "keb", Name: name, Help: help})
+		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return f.NewCounterVec(prometheus.CounterOpts{Namespace: "keb", Name: name, Help: help}, labels)
+		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "keb", Name: name, Help: help, Buckets: buckets}, labels)
+		return f.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	// A step may take milliseconds or half a day.
 	wide := prometheus.ExponentialBuckets(0.01, 4, 12)

@@ -100,7 +100,7 @@ type Controller struct {
 func NewController(cfg Config, deps Deps) (*Controller, error) {
 	c := &Controller{cfg: cfg, deps: deps, wake: make(chan struct{}, 1)}
 	c.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "keb_orchestration_operations_total", Help: "Operations of orchestrations that have ended, by how.",
+		Name: "keb_orchestration_operations_finished_total", Help: "Operations of orchestrations that have ended, by how.",
 	}, []string{"state"})
 	for _, state := range []State{Succeeded, Failed, Canceled, Skipped} {
 		c.ended.WithLabelValues(string(state))
