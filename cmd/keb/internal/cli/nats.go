@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/forward"
 	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
 	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers"
 )
@@ -98,6 +100,7 @@ func newSecrets(o *options) *cobra.Command {
 	create.Flags().StringVar(&cfg.Dir, "dir", "/secrets", "folder that gets them")
 	create.Flags().StringVar(&cfg.DatabaseHost, "database-host", "postgres:5432", "host and port of Postgres")
 	create.Flags().StringVar(&cfg.Database, "database", "keb", "name of the database")
+	create.Flags().StringSliceVar(&cfg.Writable, "writable", nil, "folders that other users write to: new volumes")
 
 	var dir string
 	show := &cobra.Command{
@@ -127,4 +130,45 @@ func showSecrets(o *options, dir string) error {
 		}
 	}
 	return nil
+}
+
+func newForward(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "forward PORT=HOST:PORT...",
+		Short: "Pass TCP connections on to whichever replica of a service answers",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var rules []forward.Rule
+			for _, arg := range args {
+				rule, err := forward.ParseRule(arg)
+				if err != nil {
+					return usageError("%s", err)
+				}
+				rules = append(rules, rule)
+			}
+			log, err := service.Logger(o.Err, "json", "info")
+			if err != nil {
+				return err
+			}
+			return forward.Run(cmd.Context(), log, rules)
+		},
+	}
+}
+
+// newHealthcheck is for containers that have nothing in them to ask with.
+func newHealthcheck() *cobra.Command {
+	return &cobra.Command{
+		Use:    "healthcheck URL...",
+		Short:  "Ask whether all addresses answer with 200",
+		Args:   cobra.MinimumNArgs(1),
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, url := range args {
+				if err := service.Healthcheck(cmd.Context(), url); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
 }

@@ -89,7 +89,7 @@ func newRoot(std IO) *cobra.Command {
 	root.AddCommand(
 		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
 		newUpgrade(o), newOrchestrations(o), newRuntimes(o), newKubeconfig(o), newTaskrun(o), newStuck(o), newWorkers(o),
-		newJob(o), newNATS(o), newSecrets(o),
+		newJob(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(),
 	)
 	return root
 }
@@ -99,7 +99,7 @@ type options struct {
 	IO
 	osbAddr, operatorAddr, landscapeAddr string
 	dataDir                              string
-	user, password                       string
+	user, password, passwordFile         string
 	token, tokenFile                     string
 	output                               string
 	// columns are those of outputCustom.
@@ -130,6 +130,7 @@ func (o *options) register(root *cobra.Command) {
 	flags.StringVar(&o.user, "user", env("KEB_OSB_USER", "keb"), "user of the OSB API (KEB_OSB_USER)")
 	// The password is no flag: other users of the machine would see it in the list of processes.
 	o.password = env("KEB_OSB_PASSWORD", "keb")
+	o.passwordFile = env("KEB_OSB_PASSWORD_FILE", "")
 	flags.StringVarP(&o.output, "output", "o", outputText, "format of the output: text (or table), json, or for lists custom=HEADER:JSONPATH,...")
 	// Nor is the token.
 	flags.StringVar(&o.tokenFile, "token-file", env("KEB_TOKEN_FILE", ""), "file with the access token (KEB_TOKEN_FILE); KEB_TOKEN is one itself")
@@ -152,6 +153,13 @@ func (o *options) check(cmd *cobra.Command) error {
 		o.output = outputText
 	case o.output != outputText && o.output != outputJSON:
 		return usageError("--output %q is not a format; allowed: %s, %s, and for lists %s=HEADER:JSONPATH,...", o.output, outputText, outputJSON, outputCustom)
+	}
+	if o.passwordFile != "" {
+		raw, err := os.ReadFile(o.passwordFile)
+		if err != nil {
+			return usageError("KEB_OSB_PASSWORD_FILE: %s", err)
+		}
+		o.password = strings.TrimSpace(string(raw))
 	}
 	return o.readToken()
 }

@@ -44,11 +44,18 @@ type Config struct {
 	Workers []string
 	// DatabaseHost is the host and port of Postgres, Database the name of the database.
 	DatabaseHost, Database string
+	// Writable are folders that others may write to: volumes that are new belong to whoever made them.
+	Writable []string
 }
 
 // Init makes what is missing, and leaves what is there. It is called at each start: a worker that is new gets its password, and nothing that
 // was handed out changes.
 func Init(cfg Config) error {
+	for _, dir := range cfg.Writable {
+		if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
+			return fmt.Errorf("secrets: %w", err)
+		}
+	}
 	s := &store{dir: cfg.Dir}
 	for _, folder := range folders(cfg) {
 		for _, file := range folder.files {

@@ -1,0 +1,100 @@
+// Package forward passes TCP connections on to whichever replica of a service answers. It is the door of an installation with Docker
+// Compose: the address on the host stays the same while containers come and go.
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/libs/service"
+)
+
+// dialTimeout is how long a replica may take to answer before the connection is given up.
+const dialTimeout = 5 * time.Second
+
+// Rule says what is passed on: from an address to listen on to the name and port of a service.
+type Rule struct{ Listen, Target string }
+
+// ParseRule reads "8080=broker:8080".
+func ParseRule(text string) (Rule, error) {
+	listen, target, ok := strings.Cut(text, "=")
+	if _, _, err := net.SplitHostPort(target); !ok || listen == "" || err != nil {
+		return Rule{}, fmt.Errorf("%q: want PORT=HOST:PORT, for example 8080=broker:8080", text)
+	}
+	if !strings.Contains(listen, ":") {
+		listen = ":" + listen
+	}
+	return Rule{Listen: listen, Target: target}, nil
+}
+
+// Run listens for all rules until ctx ends; connections that are open then are cut.
+func Run(ctx context.Context, log *slog.Logger, rules []Rule) error {
+	group := service.NewGroup(log)
+	for _, rule := range rules {
+		ln, err := service.Listen(rule.Listen)
+		if err != nil {
+			return err
+		}
+		defer ln.Close() //nolint:errcheck // closed by Serve, unless a later rule cannot listen
+		group.Add(rule.Target, func(ctx context.Context) error { return Serve(ctx, log, ln, rule.Target) })
+	}
+	return group.Run(ctx)
+}
+
+// Serve passes on what connects to ln until ctx ends. It closes ln.
+func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var open sync.WaitGroup
+	defer open.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() }) // Accept returns
+	defer stop()
+	for {
+		from, err := ln.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("forward to %s: %w", target, err)
+		case err != nil:
+			log.Warn("connection not accepted", "target", target, "err", err)
+			continue
+		}
+		open.Go(func() {
+			if err := pass(ctx, from, target); err != nil {
+				log.Warn("connection not passed on", "target", target, "err", err)
+			}
+		})
+	}
+}
+
+// pass connects both sides until one of them, or ctx, ends.
+func pass(ctx context.Context, from net.Conn, target string) error {
+	defer from.Close() //nolint:errcheck // one side is gone already
+	dialer := net.Dialer{Timeout: dialTimeout}
+	to, err := dialer.DialContext(ctx, "tcp", target) // each address of the name in turn
+	if err != nil {
+		return err
+	}
+	defer to.Close() //nolint:errcheck // one side is gone already
+	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
+	defer stop()
+	var copies sync.WaitGroup
+	for _, way := range [][2]net.Conn{{to, from}, {from, to}} {
+		copies.Go(func() {
+			_, _ = io.Copy(way[0], way[1]) // its end is all there is to know
+			if half, ok := way[0].(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite() // the other side reads to its end
+			}
+		})
+	}
+	copies.Wait()
+	return nil
+}

@@ -1,0 +1,112 @@
+package forward_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/forward"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConnectionsArePassedOn(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(append([]byte("got "), body...))
+	}))
+	defer server.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- forward.Serve(ctx, testkit.Logger(t), ln, server.Listener.Addr().String()) }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	for range 3 {
+		answer, err := client.Post("http://"+ln.Addr().String(), "text/plain", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || string(body) != "got " {
+			t.Errorf("answer %q, error %v", body, err)
+		}
+	}
+	// A connection that stays open, as that of the console's stream, does not hold up the end.
+	held, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close() //nolint:errcheck // the test is over
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+}
+
+func TestNobodyThereClosesTheConnection(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- forward.Serve(ctx, testkit.Logger(t), ln, target) }()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("somebody answers")
+	}
+	_ = conn.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRulesAreRead(t *testing.T) {
+	for text, want := range map[string]forward.Rule{
+		"8080=broker:8080":               {Listen: ":8080", Target: "broker:8080"},
+		"127.0.0.1:81=orchestrator:8081": {Listen: "127.0.0.1:81", Target: "orchestrator:8081"},
+	} {
+		if got, err := forward.ParseRule(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "8080", "8080=", "=broker:8080", "8080=broker"} {
+		if _, err := forward.ParseRule(text); err == nil {
+			t.Errorf("%q is taken for a rule", text)
+		}
+	}
+}
