@@ -59,7 +59,7 @@ func documented(t *testing.T) catalog {
 		for _, name := range words.FindAllStringSubmatch(cells[0], -1) {
 			// What a worker or a process tells of itself is its own; what an orchestrator or the broker reads from the database or the
 			// bus is the same on every replica.
-			own := strings.Contains(meaning, "(worker)") || strings.Contains(meaning, "this process") || strings.Contains(meaning, "last sweep")
+			own := strings.Contains(meaning, "(worker)") || strings.Contains(meaning, "this process") || strings.Contains(meaning, " last ") || strings.Contains(meaning, "that reading")
 			c.add(t, name[1], metric{kind: kind, shared: kind == "gauge" && !own && section != ""}, labels...)
 		}
 	}

@@ -36,3 +36,9 @@ func freeAddr(t testing.TB) string {
 	t.Fatal("no free port")
 	return ""
 }
+
+// FreeAddr is a loopback address that nobody listens on, for a program that a test starts beside keb.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return freeAddr(t)
+}

@@ -1,0 +1,337 @@
+package dashboards
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/prometheus/promql/parser"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
+
+// limit is how long anything may take before the test gives up. It is generous: a busy machine must not fail a test.
+const limit = 2 * time.Minute
+
+// shownWithin is how soon a worker that is gone must be known everywhere.
+const shownWithin = 15 * time.Second
+
+// live skips a test that takes more than a minute, unless it was asked for.
+func live(t *testing.T) {
+	t.Helper()
+	if os.Getenv("KEB_E2E_DASHBOARDS") == "" {
+		t.Skip("it runs keb and prometheus for a minute or two: `make e2e-dashboards`")
+	}
+}
+
+// withoutData are the panels that this test cannot fill, by title, with the reason.
+func withoutData() map[string]string {
+	return map[string]string{
+		"Admission": "keb up sets no limits; keb_admission_limit is tested with the orchestrator",
+	}
+}
+
+// neverSeen are what rules ask for and a system that works never has, as selectors without the time, with the reason.
+func neverSeen() map[string]string {
+	return map[string]string{
+		`keb_osb_requests_total{code=~"5.."}`: "the broker answers 5xx only when it cannot reach its database",
+	}
+}
+
+// TestEveryPanelAndEveryAlertWorksOnALiveSystem runs the system through what an operator meets: operations that succeed, fail, are tried
+// again, are cancelled, and wait for a worker that was killed.
+func TestEveryPanelAndEveryAlertWorksOnALiveSystem(t *testing.T) {
+	t.Parallel()
+	live(t)
+	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/overlay"}})
+	prometheus := startPrometheus(t, ruleFile, map[string]string{"keb": sys.OperatorAddr})
+
+	killAWorker(t, sys, prometheus)
+	work(t, sys)
+	deadLetter(t, sys)
+
+	awaitPanels(t, prometheus)
+	checkRules(t, prometheus)
+}
+
+// killAWorker kills a worker while an operation is at its step, and wants to read of it everywhere in time.
+func killAWorker(t *testing.T, sys *harness.System, p *server) {
+	t.Helper()
+	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(greeter.Close)
+	worker := harness.Spawn(t, harness.HelloWorldWorker(t), []string{
+		"KEB_NATS_URL=" + sys.NATS(), "KEB_STAGE_KEYS_FILE=" + filepath.Join(sys.DataDir, "keys"), "HELLO_URL=" + greeter.URL + "/",
+	})
+	order := harness.Azure()
+	order.PlanID = harness.PlanAWS
+	order.Parameters = map[string]any{"name": "aws-e2e", "region": "eu-central-1"}
+	id := sys.Provision(order)
+	sys.Await(id, limit, "a try of Hello_World", func(op *harness.Operation) bool { return len(op.Outcomes("Hello_World")) > 0 })
+
+	var expr string
+	for _, a := range alerts(t) {
+		if a.Alert == "KebStepWithoutWorker" {
+			expr = a.Expr
+		}
+	}
+	killed := time.Now()
+	worker.Kill()
+	places := map[string]func() bool{
+		"the operator API": func() bool {
+			return strings.HasPrefix(sys.Operation(id).WaitingFor, "no live worker hello-world for step Hello_World since ")
+		},
+		"keb stuck": func() bool {
+			var list struct {
+				Data []struct {
+					Reason, Worker, Step string
+					Since                time.Time
+				}
+			}
+			run := sys.Run("stuck", "-o", "json")
+			if run.ExitCode(limit) != 0 || json.Unmarshal([]byte(run.Output()), &list) != nil {
+				return false
+			}
+			for _, g := range list.Data {
+				if g.Reason == "no_worker" && g.Worker == "hello-world" && g.Step == "Hello_World" && !g.Since.IsZero() {
+					return true
+				}
+			}
+			return false
+		},
+		"the alert": func() bool {
+			got, err := p.query(expr)
+			return err == nil && len(got) == 1 && got[0].Metric["worker"] == "hello-world" && got[0].Metric["step"] == "Hello_World" && got[0].last() > 0
+		},
+	}
+	took := map[string]time.Duration{}
+	testkit.Eventually(t, limit, "word of the worker that was killed", func() bool {
+		for name, knows := range places {
+			if _, done := took[name]; !done && knows() {
+				took[name] = time.Since(killed).Round(100 * time.Millisecond)
+			}
+		}
+		return len(took) == len(places) || time.Since(killed) > 2*shownWithin
+	})
+	t.Logf("after the kill: %v", took)
+	for name := range places {
+		if after, ok := took[name]; !ok || after > shownWithin {
+			t.Errorf("%s knew that the worker is gone after %s (known at all: %v), want %s", name, after, ok, shownWithin)
+		}
+	}
+}
+
+// work leaves a system in which something of each kind has happened, and something waits.
+func work(t *testing.T, sys *harness.System) {
+	t.Helper()
+	orders := make([]*harness.Order, 5)
+	ids := make([]string, len(orders))
+	for i := range orders {
+		orders[i] = harness.Azure()
+	}
+	unlucky, upgraded, bound, removed, cancelled := orders[0], orders[1], orders[2], orders[3], orders[4]
+	sys.Fail("provisioner", unlucky.InstanceID)
+	for i, o := range orders {
+		ids[i] = sys.Provision(o)
+	}
+	sys.AwaitEnd(ids[0], "failed", limit)
+	sys.Fail("provisioner", "")
+	for i, o := range orders[1:] {
+		sys.PollEnd(o, ids[i+1], osb.StateSucceeded, limit)
+	}
+
+	// Changes, bindings, removals, and mistakes of platforms.
+	sys.AwaitEnd(sys.Update(upgraded, osbclient.Change{Parameters: map[string]any{"machineType": "Standard_D8_v3"}}), "succeeded", limit)
+	bind(t, sys, bound)
+	sys.AwaitEnd(sys.Deprovision(removed), "succeeded", limit)
+	nobody := harness.Azure()
+	if _, err := sys.Platform().Update(t.Context(), nobody.InstanceID, osbclient.Change{ServiceID: harness.ServiceID}); err == nil {
+		t.Error("an update of an instance that does not exist was accepted")
+	}
+
+	// An orchestration that ends, and one that does not.
+	var started struct {
+		ID string `json:"orchestrationID"`
+	}
+	output := keb(t, sys, "upgrade", "cluster", "--target", "all", "--kubernetes-version", "1.31.4", "--wait")
+	t.Logf("an orchestration: %.200s", output)
+	sys.Fault("reconciler", `{"timeout": true}`)
+	if err := json.Unmarshal([]byte(keb(t, sys, "upgrade", "kyma", "--target", "all", "--parallel-workers", "1")), &started); err != nil {
+		t.Fatal(err)
+	}
+
+	// Actions of operators, one that is done and one that is refused.
+	action(t, sys, ids[0], "retry", http.StatusOK, http.StatusAccepted)
+	action(t, sys, ids[1], "retry", http.StatusConflict)
+	_ = cancelled
+
+	// A system that is out: new operations are tried again until it is back.
+	sys.Fault("edp", `{"outage": true}`)
+	for range 3 {
+		waiting := sys.Provision(harness.Azure())
+		sys.Await(waiting, limit, "a retry of EDP_Registration", func(op *harness.Operation) bool {
+			return slices.Contains(op.Outcomes("EDP_Registration"), "retry")
+		})
+	}
+}
+
+func bind(t *testing.T, sys *harness.System, o *harness.Order) {
+	t.Helper()
+	_, err := sys.Platform().Bind(t.Context(), o.InstanceID, uuid.NewString(), osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
+	if err != nil {
+		t.Fatalf("bind: %v", err)
+	}
+}
+
+// keb runs a command with JSON output.
+func keb(t *testing.T, sys *harness.System, args ...string) string {
+	t.Helper()
+	process := sys.Run(append(args, "-o", "json")...)
+	if code := process.ExitCode(limit); code != 0 {
+		t.Fatalf("keb %v ended with %d:\n%s", args, code, process.Output())
+	}
+	return process.Output()
+}
+
+// action carries out an action, and wants one of the statuses.
+func action(t *testing.T, sys *harness.System, id, name string, want ...int) {
+	t.Helper()
+	response, err := sys.HTTP.Post("http://"+sys.OperatorAddr+"/operations/"+id+"/"+name, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(want, response.StatusCode) {
+		t.Errorf("%s %s: status %d, want %v", name, id, response.StatusCode, want)
+	}
+}
+
+// deadLetter publishes what nobody can read.
+func deadLetter(t *testing.T, sys *harness.System) {
+	t.Helper()
+	nc, err := nats.Connect(sys.NATS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := nc.Publish("keb.request."+string(event.Provision), []byte("not an event")); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitPanels waits until every panel shows something, for all the variables or for one worker.
+func awaitPanels(t *testing.T, p *server) {
+	t.Helper()
+	var choices []map[string]string
+	for _, worker := range []string{"edp", "provisioner", "hello-world"} {
+		choices = append(choices, map[string]string{"$worker": worker})
+	}
+	exceptions := withoutData()
+	missing := map[string][]string{}
+	waiting := map[string]panel{}
+	for _, b := range boards(t) {
+		for _, q := range b.Panels {
+			if q.Type != "row" {
+				waiting[b.Title+": "+q.Title] = q
+			}
+		}
+	}
+	all := len(waiting)
+	deadline := time.Now().Add(limit)
+	testkit.Eventually(t, 2*limit, "panels with data", func() bool {
+		for name, q := range waiting {
+			if missing[name] = p.shows(q, choices); len(missing[name]) == 0 {
+				delete(waiting, name)
+				delete(missing, name)
+			}
+		}
+		for name := range waiting {
+			if _, ok := exceptions[waiting[name].Title]; !ok && time.Now().Before(deadline) {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("%d panels, %d with data", all, all-len(waiting))
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		if reason, ok := exceptions[waiting[name].Title]; ok {
+			t.Logf("%s has no data: %s", name, reason)
+			delete(exceptions, waiting[name].Title)
+			continue
+		}
+		t.Errorf("%s has no data for\n\t%s", name, strings.Join(missing[name], "\n\t"))
+	}
+	for title := range exceptions {
+		t.Errorf("panel %q has data: it is no exception", title)
+	}
+}
+
+// checkRules wants that Prometheus evaluates all rules, that what they ask for exists, and that of the alerts just those are on whose
+// cause the test has made.
+func checkRules(t *testing.T, p *server) {
+	t.Helper()
+	names, problems := p.evaluated()
+	if len(names) != len(rules(t)) || len(problems) > 0 {
+		t.Errorf("Prometheus has %d rules of %d: %v", len(names), len(rules(t)), problems)
+	}
+	exceptions := neverSeen()
+	for _, r := range rules(t) {
+		parsed, err := parser.ParseExpr(r.Expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
+			selector, ok := n.(*parser.VectorSelector)
+			if !ok {
+				return nil
+			}
+			text := selector.String()
+			got, err := p.query(fmt.Sprintf("last_over_time(%s[10m])", text))
+			if err != nil {
+				t.Errorf("%s%s: %s: %v", r.Alert, r.Record, text, err)
+			} else if len(got) == 0 {
+				if _, ok := exceptions[text]; !ok {
+					t.Errorf("%s%s: nothing has ever been %s", r.Alert, r.Record, text)
+				}
+			}
+			return nil
+		})
+	}
+	on := map[string][]map[string]string{}
+	for _, a := range alerts(t) {
+		got, err := p.query(a.Expr)
+		if err != nil {
+			t.Errorf("%s: %v", a.Alert, err)
+		}
+		for _, series := range got {
+			on[a.Alert] = append(on[a.Alert], series.Metric)
+		}
+	}
+	want := []string{"KebDeadLetters", "KebExternalBreakerOpen", "KebExternalSystemErrors", "KebStepWithoutWorker", "KebWorkerMissing"}
+	if got := slices.Sorted(maps.Keys(on)); !slices.Equal(got, want) {
+		t.Errorf("these alerts are on: %v, want %v", on, want)
+	}
+}
