@@ -266,44 +266,32 @@ func routes(op string) []route {
 // registered finds the routes that the code adds to a mux: in the text of the program, for a mux does not tell.
 func registered(t *testing.T) []string {
 	t.Helper()
-	found := map[string]bool{}
 	files := token.NewFileSet()
+	program := map[string]*ast.File{}
 	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
-		if err == nil && path == "internal/console" {
-			return filepath.SkipDir // what is below its own route
-		}
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+		program[path], err = parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := constantsOf(program)
+	found := map[string]bool{}
+	for path, file := range program {
+		if filepath.Dir(path) == "internal/console" {
+			continue // what is below its own route
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
+			argument := patternOf(n)
+			if in, ok := argument.(*ast.Ident); argument == nil || ok && in.Name == "pattern" { // the body of acts
 				return true
 			}
-			f, ok := call.Fun.(*ast.SelectorExpr)
+			pattern, ok := text(argument, file.Name.Name, constants)
 			if !ok {
-				return true
-			}
-			argument := -1
-			switch {
-			case f.Sel.Name == "acts" && len(call.Args) == 4:
-				argument = 1
-			case (f.Sel.Name == "Handle" || f.Sel.Name == "HandleFunc") && len(call.Args) == 2:
-				argument = 0
-			}
-			if argument < 0 {
-				return true
-			}
-			if in, ok := call.Args[argument].(*ast.Ident); ok && in.Name == "pattern" {
-				return true // the body of acts
-			}
-			pattern, ok := constant(call.Args[argument])
-			if !ok {
-				t.Errorf("%s: write the pattern as a string, so that this test can read it", files.Position(call.Pos()))
+				t.Errorf("%s: write the pattern with strings and constants, so that this test can read it", files.Position(n.Pos()))
 				return true
 			}
 			if pattern != "/" { // where the API is mounted; what it has no route for is tested by itself
@@ -311,27 +299,71 @@ func registered(t *testing.T) []string {
 			}
 			return true
 		})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return slices.Sorted(maps.Keys(found))
 }
 
-// constant is the value of a pattern. console.Root is the only name in one.
-func constant(e ast.Expr) (string, bool) {
+// patternOf is the pattern in a call that adds a route, nil in all others.
+func patternOf(n ast.Node) ast.Expr {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return nil
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	switch {
+	case !ok:
+	case f.Sel.Name == "acts" && len(call.Args) == 4:
+		return call.Args[1]
+	case (f.Sel.Name == "Handle" || f.Sel.Name == "HandleFunc") && len(call.Args) == 2:
+		return call.Args[0]
+	}
+	return nil
+}
+
+// constantsOf are the string constants of packages, by "package.name".
+func constantsOf(program map[string]*ast.File) map[string]ast.Expr {
+	found := map[string]ast.Expr{}
+	for _, file := range program {
+		for _, d := range file.Decls {
+			general, ok := d.(*ast.GenDecl)
+			if !ok || general.Tok != token.CONST {
+				continue
+			}
+			for _, s := range general.Specs {
+				spec, ok := s.(*ast.ValueSpec)
+				if !ok {
+					continue
+				}
+				for i, name := range spec.Names {
+					if i < len(spec.Values) {
+						found[file.Name.Name+"."+name.Name] = spec.Values[i]
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// text is the value of a pattern in a package.
+func text(e ast.Expr, in string, constants map[string]ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		s, err := strconv.Unquote(e.Value)
 		return s, err == nil
 	case *ast.BinaryExpr:
-		left, ok := constant(e.X)
-		right, also := constant(e.Y)
+		left, ok := text(e.X, in, constants)
+		right, also := text(e.Y, in, constants)
 		return left + right, ok && also && e.Op == token.ADD
+	case *ast.Ident:
+		value, ok := constants[in+"."+e.Name]
+		if !ok {
+			return "", false
+		}
+		return text(value, in, constants)
 	case *ast.SelectorExpr:
-		if in, ok := e.X.(*ast.Ident); ok && in.Name == "console" && e.Sel.Name == "Root" {
-			return "/console/", true
+		if other, ok := e.X.(*ast.Ident); ok {
+			return text(e.Sel, other.Name, constants)
 		}
 	}
 	return "", false
@@ -434,7 +466,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	// Nothing moves now but what the requests do.
 	o.stop()
 
-	groups := func(names ...string) map[string]any { return map[string]any{"groups": names, "preferred_username": "jane"} }
+	groups := func(names ...string) map[string]any {
+		return map[string]any{"groups": names, "preferred_username": "jane"}
+	}
 	spoiled := func(key string, value any) string {
 		claims := groups("operators")
 		claims[key] = value
