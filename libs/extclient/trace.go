@@ -37,9 +37,12 @@ func startCall(ctx context.Context, system, method, route string, target *url.UR
 	if system != "" {
 		attributes = append(attributes, attribute.String("keb.system", system))
 	}
-	if route != "" {
+	switch {
+	case route != "":
 		name += " " + route
 		attributes = append(attributes, attribute.String("url.template", route))
+	case system != "":
+		name += " " + system
 	}
 	if repeated > 0 {
 		attributes = append(attributes, attribute.Int("http.request.resend_count", repeated))

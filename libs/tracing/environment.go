@@ -57,7 +57,7 @@ func checkEnvironment() (on bool, err error) {
 }
 
 // maxQueue bounds the spans that wait: each is a few kilobytes.
-const maxQueue = 1 << 20
+const maxQueue = 1 << 16
 
 // both are the variables of a setting for all signals, and for traces, which comes first for the libraries.
 func both(setting string) []string {

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -29,7 +30,8 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 			attribute.String("http.request.method", method), attribute.String("url.path", r.URL.Path),
 		))
 		status := &statusWriter{ResponseWriter: w}
-		r = r.WithContext(ctx)
+		named := new(bool)
+		r = r.WithContext(context.WithValue(ctx, namedKey{}, named))
 		defer func() {
 			// A panic goes on to the server, which hangs up.
 			if p := recover(); p != nil {
@@ -37,7 +39,7 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 				span.End()
 				panic(p)
 			}
-			if r.Pattern != "" {
+			if r.Pattern != "" && !*named {
 				SetRoute(ctx, method, pathOf(r.Pattern))
 			}
 			code := status.code
@@ -54,11 +56,17 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 	})
 }
 
-// SetRoute names the span of a request by its route, and adds what the route knows.
+// namedKey finds whether somebody has called SetRoute, who knows better than the mux.
+type namedKey struct{}
+
+// SetRoute names the span of a request by its route, and adds what the route knows. It is called in the goroutine of the request.
 func SetRoute(ctx context.Context, method, route string, more ...attribute.KeyValue) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return
+	}
+	if named, ok := ctx.Value(namedKey{}).(*bool); ok {
+		*named = true
 	}
 	span.SetName(KnownMethod(method) + " " + route)
 	span.SetAttributes(append(more, attribute.String("http.route", route))...)
@@ -66,10 +74,8 @@ func SetRoute(ctx context.Context, method, route string, more ...attribute.KeyVa
 
 // pathOf is the path of a pattern of http.ServeMux.
 func pathOf(pattern string) string {
-	for i := range len(pattern) {
-		if pattern[i] == ' ' {
-			return pattern[i+1:]
-		}
+	if method, path, ok := strings.Cut(pattern, " "); ok && KnownMethod(method) == method {
+		return path
 	}
 	return pattern
 }

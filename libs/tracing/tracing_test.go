@@ -1,0 +1,414 @@
+package tracing_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/tracing"
+)
+
+const limit = 30 * time.Second
+
+// silence takes out of the environment what the machine may have set.
+func silence(t *testing.T) {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "OTEL_") {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+func TestWithoutACollectorThereIsNothing(t *testing.T) {
+	for name, environment := range map[string]map[string]string{
+		"nothing is set":    {},
+		"empty":             {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+		"disabled":          {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_SDK_DISABLED": "true"},
+		"no exporter":       {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_TRACES_EXPORTER": "none"},
+		"settings for none": {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_SERVICE_NAME": "keb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			silence(t)
+			for variable, value := range environment {
+				t.Setenv(variable, value)
+			}
+			before := runtime.NumGoroutine()
+			e, err := tracing.New(t.Context(), tracing.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			p := e.Provider("keb-broker", "1")
+			if p != nil || tracing.TracerOf(p, "x") != nil {
+				t.Error("there is a provider")
+			}
+			if after := runtime.NumGoroutine(); after > before {
+				t.Errorf("there are %d goroutines, before there were %d", after, before)
+			}
+		})
+	}
+}
+
+func TestSpansReachTheCollectorUnderTheNameOfTheirService(t *testing.T) {
+	silence(t)
+	collector := testkit.CollectTraces(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL())
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=keb%20one")
+	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
+	e, err := tracing.New(t.Context(), tracing.Config{Together: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"keb-broker", "keb-worker-avs"} {
+		_, span := tracing.TracerOf(e.Provider(service, "1"), "x").Start(t.Context(), "of "+service)
+		span.End()
+	}
+	e.Close()
+	services := map[string]string{}
+	for _, s := range collector.Spans() {
+		services[s.Name] = s.Service
+	}
+	want := map[string]string{"of keb-broker": "keb-broker", "of keb-worker-avs": "keb-worker-avs"}
+	if diff := cmp.Diff(want, services); diff != "" {
+		t.Error(diff)
+	}
+	for _, h := range collector.Headers() {
+		if h.Get("X-Tenant") != "keb one" {
+			t.Errorf("headers are %v", h)
+		}
+	}
+	if !bytes.Contains(collector.Raw(), []byte("deployment.environment")) {
+		t.Error("the attributes of OTEL_RESOURCE_ATTRIBUTES are missing")
+	}
+}
+
+func TestTheEnvironmentNamesAServiceThatIsAloneInItsProcess(t *testing.T) {
+	silence(t)
+	collector := testkit.CollectTraces(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL()+"/v1/traces")
+	t.Setenv("OTEL_SERVICE_NAME", "our-broker")
+	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+	e, err := tracing.New(t.Context(), tracing.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
+	_, root := tracer.Start(t.Context(), "dropped by the sampler")
+	root.End()
+	caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true})
+	_, child := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), caller), "asked for by the caller")
+	child.End()
+	e.Close()
+	spans := collector.Spans()
+	if len(spans) != 1 || spans[0].Name != "asked for by the caller" || spans[0].Service != "our-broker" {
+		t.Errorf("spans are %+v", spans)
+	}
+}
+
+func TestEachBadVariableIsNamedAndNoSecretIsRepeated(t *testing.T) {
+	const secret = "s3cr3t-value"
+	folder := t.TempDir()
+	empty := filepath.Join(folder, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, value, want string }{
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "absolute http or https URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:" + secret + "@localhost:4318", "OTEL_EXPORTER_OTLP_HEADERS"},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://localhost:4318/?token=" + secret, "query"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", secret, "name=value"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "a=b,c=%zz" + secret, "entry 2"},
+		{"OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "milliseconds"},
+		{"OTEL_EXPORTER_OTLP_COMPRESSION", "zip", "gzip or none"},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf or http/json"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE", filepath.Join(folder, "missing"), "cannot be read"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE", empty, "no certificate"},
+		{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", empty, "OTEL_EXPORTER_OTLP_CLIENT_KEY"},
+		{"OTEL_TRACES_SAMPLER", "sometimes", "parentbased_traceidratio"},
+		{"OTEL_TRACES_SAMPLER_ARG", "NaN", "0 to 1"},
+		{"OTEL_TRACES_SAMPLER_ARG", "1.5", "0 to 1"},
+		{"OTEL_TRACES_EXPORTER", "jaeger", "otlp or none"},
+		{"OTEL_SDK_DISABLED", "yes", "true or false"},
+		{"OTEL_RESOURCE_ATTRIBUTES", "a", "name=value"},
+		{"OTEL_BSP_MAX_QUEUE_SIZE", "0", "1 to 65536"},
+		{"OTEL_BSP_SCHEDULE_DELAY", "-1", "milliseconds"},
+	} {
+		t.Run(tc.name+"="+tc.value, func(t *testing.T) {
+			silence(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+			if tc.name == "OTEL_TRACES_SAMPLER_ARG" {
+				t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+			}
+			t.Setenv(tc.name, tc.value)
+			e, err := tracing.New(t.Context(), tracing.Config{})
+			if err == nil {
+				e.Close()
+				t.Fatal("there is no error")
+			}
+			if text := err.Error(); !strings.Contains(text, tc.name) || !strings.Contains(text, tc.want) || strings.Contains(text, secret) {
+				t.Errorf("error is %q", text)
+			}
+			if tracing.Check() == nil {
+				t.Error("Check sees nothing wrong")
+			}
+		})
+	}
+}
+
+// logBook keeps what is logged.
+type logBook struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logBook) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
+	silence(t)
+	collector := testkit.CollectTraces(t)
+	collector.Refuse(http.StatusBadRequest)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL())
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cr3t-value")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
+	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
+	var book logBook
+	e, err := tracing.New(t.Context(), tracing.Config{Log: slog.New(slog.NewTextHandler(&book, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
+	end := func() {
+		_, span := tracer.Start(t.Context(), "span")
+		span.End()
+	}
+	testkit.Eventually(t, limit, "many refusals", func() bool {
+		end()
+		return collector.Refused() > 5
+	})
+	collector.Refuse(0)
+	testkit.Eventually(t, limit, "a span", func() bool {
+		end()
+		return len(collector.Spans()) > 0
+	})
+	testkit.Eventually(t, limit, "a word that it works again", func() bool { return strings.Contains(book.text(), "takes spans again") })
+	e.Close()
+	text := book.text()
+	if n := strings.Count(text, "does not take spans"); n != 1 || !strings.Contains(text, "400 Bad Request") || strings.Contains(text, "s3cr3t") {
+		t.Errorf("%d complaints:\n%s", n, text)
+	}
+}
+
+func TestTheEndOfTheProcessDoesNotWaitForACollectorThatIsSilent(t *testing.T) {
+	silence(t)
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 10)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	defer silent.Close()
+	defer close(release)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", silent.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")
+	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "60000")
+	e, err := tracing.New(t.Context(), tracing.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := tracing.TracerOf(e.Provider("keb-broker", ""), "x").Start(t.Context(), "span")
+	span.End()
+	start := time.Now()
+	e.Close()
+	if took := time.Since(start); took > limit {
+		t.Errorf("it took %s", took)
+	}
+	<-arrived
+}
+
+// recorder gives a tracer and what it has made.
+func recorder() (trace.Tracer, *tracetest.SpanRecorder) {
+	r := tracetest.NewSpanRecorder()
+	return tracing.TracerOf(tracing.NewProvider(r), "x"), r
+}
+
+func TestASpanThatIsRecordedLaterHasTheIDThatOthersKnewBefore(t *testing.T) {
+	t.Parallel()
+	tracer, spans := recorder()
+	parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	id := tracing.SpanID("step", "op", 1, 2)
+	start := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	tracing.Record(t.Context(), tracer, tracing.Span{
+		Parent: parent, ID: id, Name: "step X", Start: start, End: start.Add(time.Hour), Failure: "why",
+		Attributes: []attribute.KeyValue{attribute.Bool("x", true)},
+	})
+	tracing.Record(t.Context(), tracer, tracing.Span{Parent: parent.WithTraceFlags(0), Name: "of a trace that nobody wants"})
+	tracing.Record(t.Context(), nil, tracing.Span{})
+	ended := spans.Ended()
+	if len(ended) != 1 {
+		t.Fatalf("there are %d spans", len(ended))
+	}
+	s := ended[0]
+	if s.SpanContext().SpanID() != id || s.SpanContext().TraceID() != parent.TraceID() || s.Parent().SpanID() != parent.SpanID() {
+		t.Errorf("span is %v below %v", s.SpanContext(), s.Parent())
+	}
+	if !s.StartTime().Equal(start) || !s.EndTime().Equal(start.Add(time.Hour)) || s.Status().Description != "why" {
+		t.Errorf("span is %+v", s)
+	}
+}
+
+func TestIDsFollowFromWhatTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	seen := map[trace.SpanID]string{}
+	for _, kind := range []string{"step", "stage"} {
+		for _, operation := range []string{"a", "b"} {
+			for n := range int64(20) {
+				id := tracing.SpanID(kind, operation, n, -n)
+				name := fmt.Sprint(kind, operation, n)
+				if id != tracing.SpanID(kind, operation, n, -n) || !id.IsValid() || seen[id] != "" {
+					t.Errorf("%s has %s, as %s", name, id, seen[id])
+				}
+				seen[id] = name
+			}
+		}
+	}
+	tracer, spans := recorder()
+	chosen := trace.TraceID{7}
+	_, root := tracer.Start(tracing.WithTraceID(t.Context(), chosen), "root")
+	root.End()
+	_, other := tracer.Start(t.Context(), "other")
+	other.End()
+	if ended := spans.Ended(); ended[0].SpanContext().TraceID() != chosen || ended[1].SpanContext().TraceID() == chosen {
+		t.Errorf("traces are %v and %v", ended[0].SpanContext(), ended[1].SpanContext())
+	}
+}
+
+func TestRequestsContinueTheTraceOfTheirCaller(t *testing.T) {
+	t.Parallel()
+	const incoming = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	r := tracetest.NewSpanRecorder()
+	for _, tc := range []struct {
+		name, header, trace string
+		provider            trace.TracerProvider
+		spans               int
+	}{
+		{"sampled", incoming + "1", incoming[3:35], tracing.NewProvider(r), 1},
+		{"not sampled", incoming + "0", incoming[3:35], tracing.NewProvider(r), 0},
+		{"none", "", "", tracing.NewProvider(r), 1},
+		{"broken", "00-xyz", "", tracing.NewProvider(r), 1},
+		{"zeros", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "", tracing.NewProvider(r), 1},
+		{"sampled, off", incoming + "1", incoming[3:35], nil, 0},
+		{"none, off", "", "", nil, 0},
+	} {
+		var seen context.Context
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v2/{id}", func(w http.ResponseWriter, r *http.Request) {
+			seen = r.Context()
+			w.WriteHeader(http.StatusTeapot)
+		})
+		request := httptest.NewRequest(http.MethodGet, "/v2/1?token=s3cr3t", nil)
+		if tc.header != "" {
+			request.Header.Set("Traceparent", tc.header)
+		}
+		before := len(r.Ended())
+		tracing.Handler(tc.provider, mux).ServeHTTP(httptest.NewRecorder(), request)
+		ended := r.Ended()[before:]
+		if len(ended) != tc.spans {
+			t.Errorf("%s: %d spans", tc.name, len(ended))
+		}
+		parent := tracing.Extension(seen)["traceparent"]
+		if tc.trace != "" && !strings.HasPrefix(parent, "00-"+tc.trace) || tc.provider == nil && parent != tc.header {
+			t.Errorf("%s: the trace goes on as %q", tc.name, parent)
+		}
+		if tc.name == "not sampled" && !strings.HasSuffix(parent, "-00") {
+			t.Errorf("%s: the trace goes on as %q", tc.name, parent)
+		}
+		for _, s := range ended {
+			if s.Name() != "GET /v2/{id}" {
+				t.Errorf("%s: the span is %q", tc.name, s.Name())
+			}
+			for _, a := range s.Attributes() {
+				if strings.Contains(a.Value.Emit(), "s3cr3t") {
+					t.Errorf("%s: %s is %q", tc.name, a.Key, a.Value.Emit())
+				}
+			}
+		}
+	}
+}
+
+func TestARequestThatPanicsHasASpanAndGoesOnPanicking(t *testing.T) {
+	t.Parallel()
+	r := tracetest.NewSpanRecorder()
+	h := tracing.Handler(tracing.NewProvider(r), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer func() {
+		if recover() != http.ErrAbortHandler || len(r.Ended()) != 1 {
+			t.Errorf("there are %d spans", len(r.Ended()))
+		}
+	}()
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+}
+
+func TestAStreamIsFlushedThroughTheSpan(t *testing.T) {
+	t.Parallel()
+	h := tracing.Handler(tracing.NewProvider(sdk.NewSimpleSpanProcessor(tracetest.NewNoopExporter())), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := w.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+	}))
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
+	if !answer.Flushed {
+		t.Error("nothing was flushed")
+	}
+}
+
+func FuzzParseParent(f *testing.F) {
+	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	f.Add("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more")
+	f.Add("00-00000000000000000000000000000000-b7ad6b7169203331-01")
+	f.Fuzz(func(t *testing.T, s string) {
+		sc := tracing.ParseParent(s)
+		if !sc.IsValid() {
+			return
+		}
+		again := tracing.ParseParent(tracing.Parent(sc))
+		if again.TraceID() != sc.TraceID() || again.SpanID() != sc.SpanID() || again.IsSampled() != sc.IsSampled() {
+			t.Errorf("%q becomes %q", s, tracing.Parent(sc))
+		}
+	})
+}
