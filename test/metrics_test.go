@@ -1,0 +1,203 @@
+package test
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// metric is what docs/metrics.md says of a metric, and what a scrape shows of it.
+type metric struct {
+	Type   string
+	Labels []string
+}
+
+var backquoted = regexp.MustCompile("`([^`]+)`")
+
+// documentedMetrics reads the tables of docs/metrics.md: names, type, labels, meaning.
+func documentedMetrics(t *testing.T) map[string]metric {
+	t.Helper()
+	text, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]metric{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "| `") || len(cells) < 4 {
+			continue
+		}
+		m := metric{Type: strings.TrimSpace(cells[1]), Labels: []string{}}
+		for _, label := range backquoted.FindAllStringSubmatch(cells[2], -1) {
+			m.Labels = append(m.Labels, label[1])
+		}
+		slices.Sort(m.Labels)
+		for _, name := range backquoted.FindAllStringSubmatch(cells[0], -1) {
+			if _, twice := found[name[1]]; twice {
+				t.Errorf("docs/metrics.md names %s twice", name[1])
+			}
+			found[name[1]] = m
+		}
+	}
+	return found
+}
+
+// Whatever has a name like a metric in the code is documented, and what is documented is in the code. Names are literals there.
+func TestEveryMetricOfTheCodeIsDocumentedAndViceVersa(t *testing.T) {
+	t.Parallel()
+	literal := regexp.MustCompile(`"(keb_[a-z0-9_]*[a-z0-9])"`)
+	// The bucket of the stage memory is no metric.
+	known := map[string]bool{"keb_stage": true}
+	where := map[string]string{}
+	for _, dir := range []string{"../libs", "../services", "../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			for _, found := range literal.FindAllStringSubmatch(string(source), -1) {
+				where[found[1]] = path
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	documented := documentedMetrics(t)
+	for name, path := range where {
+		if _, ok := documented[name]; !ok && !known[name] {
+			t.Errorf("%s of %s is not in docs/metrics.md", name, path)
+		}
+	}
+	for name := range documented {
+		if where[name] == "" && !strings.HasSuffix(name, "*") {
+			t.Errorf("%s of docs/metrics.md is not in the code", name)
+		}
+	}
+}
+
+// scrape reads the metrics of all services of a system.
+func scrape(t *testing.T, sys *harness.System) string {
+	t.Helper()
+	answer, err := sys.HTTP.Get("http://" + sys.OperatorAddr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("GET /metrics: %s, %v", answer.Status, err)
+	}
+	return string(text)
+}
+
+// families are the metrics of a scrape; it also tells of values of labels that do not belong into one.
+func families(t *testing.T, text string) map[string]metric {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	parsed, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}`)
+	metrics := map[string]metric{}
+	for name, family := range parsed {
+		var labels []string
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName())
+				// The largest global accounts are shown by their ids.
+				if name != "keb_global_account_instances" && (id.MatchString(l.GetValue()) || len(l.GetValue()) > 100) {
+					t.Errorf("%s has the label %s=%q", name, l.GetName(), l.GetValue())
+				}
+			}
+		}
+		slices.Sort(labels)
+		metrics[name] = metric{Type: strings.ToLower(family.GetType().String()), Labels: append([]string{}, slices.Compact(labels)...)}
+	}
+	return metrics
+}
+
+// maxSeries bounds what one system shows, whatever happens in it.
+const maxSeries = 8000
+
+func TestARunningSystemShowsItsMetricsAsDocumented(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Azure()
+	sys.Fault("edp", outage)
+	id := sys.Provision(o)
+	sys.Await(id, limit, "a retry", func(op *harness.Operation) bool { return slices.Contains(op.Outcomes("EDP_Registration"), "retry") })
+	waits := fmt.Sprintf(`keb_operations_unfinished{plan=%q,state="in progress",type="provision"} 1`, "azure")
+	testkit.Eventually(t, limit, "the operation that waits is shown", func() bool {
+		text := scrape(t, sys)
+		return strings.Contains(text, waits) && strings.Contains(text, "\nkeb_broker_operations{") && strings.Contains(text, "\nkeb_runtimes{")
+	})
+	sys.Fault("edp", healthy)
+	sys.PollEnd(o, id, osb.StateSucceeded, limit)
+	refused, err := sys.HTTP.Post("http://"+sys.OperatorAddr+"/operations/"+id+"/cancel", "application/json", nil)
+	if err != nil || refused.Body.Close() != nil || refused.StatusCode != http.StatusConflict {
+		t.Errorf("cancelling what has ended is answered %v, %v; want 409", refused, err)
+	}
+
+	documented := documentedMetrics(t)
+	delete(documented, "keb_admission_limit") // there is none; the orchestrator's own tests have one
+	delete(documented, "go_sql_*")
+	var text string
+	testkit.Eventually(t, limit, "the operation is shown as ended", func() bool {
+		text = scrape(t, sys)
+		return strings.Contains(text, strings.TrimSuffix(waits, "1")+"0")
+	})
+	got := families(t, text)
+	if got["go_sql_open_connections"].Type != "gauge" {
+		t.Error("the pools of connections are not shown")
+	}
+	for name := range got {
+		if !strings.HasPrefix(name, "keb_") {
+			delete(got, name)
+		}
+	}
+	if diff := cmp.Diff(documented, got); diff != "" {
+		t.Errorf("metrics (-documented +shown):\n%s", diff)
+	}
+	if series := strings.Count(text, "\nkeb_"); series > maxSeries {
+		t.Errorf("%d series, want at most %d", series, maxSeries)
+	}
+	for _, want := range []string{
+		`keb_operations_finished_total{plan="azure",state="succeeded",type="provision"} 1`,
+		`keb_operations_finished_total{plan="azure",state="failed",type="provision"} 0`,
+		`keb_operator_actions_total{action="cancel",outcome="refused"} 1`,
+		`keb_operator_requests_total{code="409",route="POST /operations/{id}/cancel"} 1`,
+		`keb_worker_step_served{step="EDP_Registration",worker="edp"} 1`,
+		`keb_instances{plan="azure"} 1`,
+		`keb_bus_connected 1`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("the metrics do not say %s", want)
+		}
+	}
+	if !regexp.MustCompile(`\nkeb_steps_finished_total\{outcome="retry",reason="[A-Za-z_]+",step="EDP_Registration",type="provision",worker="edp"\} [1-9]`).MatchString(text) {
+		t.Error("the reason of the retries is not shown")
+	}
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("problems %v, %v", problems, err)
+	}
+}
