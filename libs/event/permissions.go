@@ -93,7 +93,7 @@ func orchestratorUser() User {
 		consume(RequestsConsumer()),
 		consume(ResultsConsumer()),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", "keb.ask.broker.*", "keb.ask.hyperscaler.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, "keb.ask.broker.*", "keb.ask.hyperscaler.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 		},
 	)
@@ -111,7 +111,7 @@ func orchestratorUser() User {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+stream+".>")
 	}
 	return user(UserOrchestrator, true, publish, []string{
-		"keb.ask.orchestrator.*", "keb.fact.*.*",
+		"keb.ask.orchestrator.*", "keb.fact.*.*", NoticeOperations,
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*",
 	})
 }

@@ -102,6 +102,10 @@ func ResultSubject(worker, step string) string { return "keb.result." + worker +
 // "keb.fact.provision.step-finished".
 func FactSubject(o OperationType, t Type) string { return "keb.fact." + string(o) + "." + t.kind() }
 
+// NoticeOperations is where orchestrators tell each other, outside of any stream, which operations they have just changed: an
+// OperationsRequest. A notice may be lost; whoever listens also looks at the database from time to time.
+const NoticeOperations = "keb.notice.operations"
+
 // DeadSubject is where messages of a stream are published that nobody could read.
 func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
@@ -38,6 +39,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
+	"github.com/kyma-project/keb/services/orchestrator/internal/tally"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
@@ -52,6 +55,15 @@ const (
 	// handlers is how many batches of results are folded at once.
 	handlers = 2
 	maxBatch = 500
+	// tallyEvery is how much of what was counted is lost when a process is killed.
+	tallyEvery = 10 * time.Second
+	// changesEvery is the time between two reads of what has changed, and reconcileEvery how late a change is seen of which the
+	// notice was lost.
+	changesEvery   = 200 * time.Millisecond
+	reconcileEvery = 5 * time.Second
+	// clientBuffer is how many changed operations wait for a client that is slow, and maxClients bounds the clients.
+	clientBuffer = 2000
+	maxClients   = 500
 )
 
 // Config is how an orchestrator behaves. The zero value of every field but DatabaseURL is a good one.
@@ -222,6 +234,8 @@ type Orchestrator struct {
 	timer    *timer.Timer
 	workers  *liveness.Liveness
 	fleet    *orchestration.Controller
+	tally    *tally.Tally
+	changes  *stream.Hub
 	api      *operatorapi.API
 	console  *console.Console
 	health   *service.Health
@@ -275,10 +289,14 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Patience: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
+	o.tally = tally.New(tally.Config{Every: tallyEvery}, o.store, o.deps.Now, o.deps.Log)
+	o.changes = stream.New(stream.Config{
+		Every: changesEvery, Reconcile: reconcileEvery, Buffer: clientBuffer, MaxClients: maxClients,
+	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: o.store, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
 		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
-		TracerProvider: o.deps.TracerProvider,
+		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes},
 	})
 	if err != nil {
 		return err
@@ -294,6 +312,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
+		Counts: o.tally, Backlog: backlog.New(o.deps.Bus.JetStream(), o.deps.Now), Changes: o.changes,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)
 	if o.console, err = console.New(); err != nil {
@@ -414,9 +433,14 @@ func (o *Orchestrator) Monitoring() http.Handler {
 	return service.Monitoring(o.deps.Gatherer, o.health)
 }
 
-// limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it.
+// limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it. Only the stream
+// of changes goes on.
 func limited(h http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == operatorapi.StreamPath {
+			h.ServeHTTP(w, r)
+			return
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		h.ServeHTTP(w, r.WithContext(ctx))
@@ -472,6 +496,9 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.fleet.Run)
 	group.Add("actions", o.gate.forget)
+	group.Add("tally", o.tally.Run)
+	group.Add("changes", func(ctx context.Context) error { return o.changes.Run(ctx, o.api) })
+	defer o.tally.Flush(context.WithoutCancel(ctx))
 	return group.Run(ctx)
 }
 

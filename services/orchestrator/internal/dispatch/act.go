@@ -101,6 +101,7 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		return err
 	}
 	d.metrics.observe([]*work{w})
+	d.watch([]*work{w})
 	d.trace([]*work{w})
 	if err := d.after(ctx, []*work{w}, nil); err != nil {
 		return err

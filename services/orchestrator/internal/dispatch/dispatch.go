@@ -73,6 +73,8 @@ type Deps struct {
 	Now func() time.Time
 	// TracerProvider makes the spans of operations; nil makes none.
 	TracerProvider trace.TracerProvider
+	// Watcher is told what was committed; nil is nobody.
+	Watcher Watcher
 	// Wake is called when an operation has begun to wait until a time.
 	Wake func(at time.Time)
 }
@@ -123,6 +125,8 @@ type work struct {
 	process *process.Process
 	change  *store.Change
 	effects engine.Effects
+	// inserted tells that the operation is new in this batch.
+	inserted bool
 	// fresh tells that row was read from the database in this batch and not from the cache.
 	fresh bool
 	// republish tells that the command that is out is to be published once more, although nothing has changed.
@@ -254,6 +258,7 @@ func (d *Dispatcher) forgetUsers(ctx context.Context, works []*work) {
 // remember counts what was just committed, and keeps the rows, because their next results are on the way.
 func (d *Dispatcher) remember(works []*work) {
 	d.metrics.observe(works)
+	d.watch(works)
 	d.trace(works)
 	for _, w := range works {
 		if w.row.InFlight() {

@@ -259,7 +259,7 @@ func (in *intake) add(ctx context.Context, o *order) error {
 		}
 	}
 	row := &store.Row{State: engine.New(op), Definition: o.process.Hash(), TraceParent: o.trace, CreatedAt: now}
-	w := &work{row: row, process: o.process, fresh: true, tracer: in.d.tracer}
+	w := &work{row: row, process: o.process, fresh: true, inserted: true, tracer: in.d.tracer}
 	in.news = append(in.news, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {

@@ -11,9 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,9 +19,11 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 )
 
 const (
@@ -41,7 +41,27 @@ type Operations interface {
 	Read(ctx context.Context, ids []string) ([]*store.Row, error)
 	Running(ctx context.Context, instanceIDs []string) (map[string]string, error)
 	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
+	HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]store.Line, error)
 	Recorded(ctx context.Context, ids []string) (map[string]time.Time, error)
+	Census(ctx context.Context) (store.Census, error)
+	Samples(ctx context.Context) ([]store.Sample, error)
+	Ended(ctx context.Context) ([]store.Ended, error)
+	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
+}
+
+// Counts knows what has ended lately, minute by minute.
+type Counts interface {
+	Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
+}
+
+// Backlog knows what waits on the bus, by worker.
+type Backlog interface {
+	Depths(ctx context.Context) (map[string]backlog.Depth, error)
+}
+
+// Changes lets clients listen for changes of operations.
+type Changes interface {
+	Join(ctx context.Context, only string) (*stream.Client, error)
 }
 
 // Definitions finds process definitions.
@@ -69,6 +89,9 @@ type Deps struct {
 	Definitions Definitions
 	Workers     Workers
 	Actor       Actor
+	Counts      Counts
+	Backlog     Backlog
+	Changes     Changes
 	// Orchestrations keeps orchestrations; Wake is called when there is something to do for them.
 	Orchestrations Orchestrations
 	Wake           func()
@@ -87,6 +110,11 @@ type API struct {
 	metrics *metrics
 	// actions names the actions by the patterns of their routes.
 	actions map[string]string
+	// What is asked for again and again, and costs a look at every operation that has not ended.
+	census  cached[store.Census]
+	samples cached[[]store.Sample]
+	ended   cached[[]store.Ended]
+	counts  cached[map[store.TallyKey]int64]
 }
 
 // New returns an API.
@@ -108,6 +136,10 @@ func (a *API) routes(mux *http.ServeMux) {
 	a.acts(mux, "POST /operations/{id}/skip", "skip", a.skip)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
+	mux.HandleFunc("GET /overview", a.overview)
+	mux.HandleFunc("GET /stuck", a.stuck)
+	mux.HandleFunc("GET /throughput", a.throughput)
+	mux.HandleFunc("GET "+StreamPath, a.stream)
 	mux.HandleFunc("GET /me", a.me)
 	mux.HandleFunc("GET /actions", a.listActions)
 	a.orchestrationRoutes(mux)
@@ -205,58 +237,6 @@ func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
 	}
 	out.Count, out.TotalCount = len(out.Data), len(out.Data)
 	a.write(w, http.StatusOK, out)
-}
-
-// worker is a worker as the API shows it.
-type worker struct {
-	Name string `json:"name"`
-	// Version is that of the live replicas, with commas between when they differ.
-	Version  string   `json:"version"`
-	Replicas int      `json:"replicas"`
-	Steps    []string `json:"steps"`
-	// Alive tells whether a replica has answered lately.
-	Alive bool `json:"alive"`
-	// MissingSteps are those that the processes name and no live replica serves.
-	MissingSteps []string `json:"missingSteps"`
-}
-
-func (a *API) workers(w http.ResponseWriter, _ *http.Request) {
-	byName := map[string]*worker{}
-	for _, live := range a.deps.Workers.Workers() {
-		byName[live.Name] = &worker{
-			Name: live.Name, Version: strings.Join(live.Versions, ", "), Replicas: live.Replicas, Steps: live.Steps, Alive: true,
-			MissingSteps: []string{},
-		}
-	}
-	for _, p := range a.deps.Definitions.Set() {
-		for _, stage := range p.Stages {
-			for i := range stage.Steps {
-				a.want(byName, &stage.Steps[i])
-			}
-		}
-	}
-	out := page[*worker]{Data: make([]*worker, 0, len(byName)), Count: len(byName), TotalCount: len(byName)}
-	for _, entry := range byName {
-		slices.Sort(entry.MissingSteps)
-		out.Data = append(out.Data, entry)
-	}
-	slices.SortFunc(out.Data, func(a, b *worker) int { return strings.Compare(a.Name, b.Name) })
-	a.write(w, http.StatusOK, out)
-}
-
-// want notes a step of a process that nobody serves.
-func (a *API) want(byName map[string]*worker, s *process.Step) {
-	if s.BuiltIn() || a.deps.Workers.Serves(s.Worker, s.Name) {
-		return
-	}
-	entry := byName[s.Worker]
-	if entry == nil {
-		entry = &worker{Name: s.Worker, Steps: []string{}, MissingSteps: []string{}}
-		byName[s.Worker] = entry
-	}
-	if !slices.Contains(entry.MissingSteps, s.Name) {
-		entry.MissingSteps = append(entry.MissingSteps, s.Name)
-	}
 }
 
 // Answer answers event.AskOperations.

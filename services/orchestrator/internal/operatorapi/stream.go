@@ -1,0 +1,277 @@
+package operatorapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
+)
+
+// StreamPath is where changes are told for as long as a client listens: the one request without a time limit.
+const StreamPath = "/stream"
+
+const (
+	// joinLimit is how long a client waits for the first connection to database and bus.
+	joinLimit = 10 * time.Second
+	heartbeat = 15 * time.Second
+	// sendLimit is how long a client may take to receive a piece of maxPiece bytes.
+	sendLimit = 30 * time.Second
+	maxPiece  = 64 << 10
+	// streamLimit is how long a stream lasts. The client comes back by itself, and shows its credentials again.
+	streamLimit = 15 * time.Minute
+	// maxLines is how many lines of a history are read at once.
+	maxLines = 500
+)
+
+// Render implements stream.Renderer.
+func (a *API) Render(ctx context.Context, ids []string) ([]stream.Rendered, error) {
+	rows, err := a.deps.Operations.Read(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	views, err := a.views(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	rendered := make([]stream.Rendered, len(rows))
+	for i, r := range rows {
+		data, err := json.Marshal(&views[i])
+		if err != nil {
+			return nil, fmt.Errorf("operation %s: encode: %w", r.Operation.ID, err)
+		}
+		rendered[i] = stream.Rendered{ID: r.Operation.ID, Version: r.Version, Data: data}
+	}
+	return rendered, nil
+}
+
+// listener is one client of the stream.
+type listener struct {
+	api    *API
+	out    *http.ResponseController
+	w      http.ResponseWriter
+	client *stream.Client
+	piece  bytes.Buffer
+	// only is the operation that the client wants alone, and cursor that of the last line of its history that it knows.
+	only   string
+	cursor int64
+}
+
+// resumption is where a client left off.
+type resumption struct {
+	marker store.Marker
+	// cursor is -1 when the client listened for all operations.
+	cursor int64
+}
+
+// parseResumption reads the Last-Event-ID of a client: a marker, and behind a slash the cursor of a history. It is nil when there
+// is none.
+func parseResumption(text string) (*resumption, error) {
+	if text == "" {
+		return nil, nil
+	}
+	marker, cursor, one := strings.Cut(text, "/")
+	r := &resumption{cursor: -1}
+	var err error
+	if r.marker, err = store.ParseMarker(marker); err == nil && one {
+		if r.cursor, err = strconv.ParseInt(cursor, 10, 64); err == nil && r.cursor < 0 {
+			err = strconv.ErrRange
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Last-Event-ID %.50q: must be an id of this stream", text)
+	}
+	return r, nil
+}
+
+func (a *API) stream(w http.ResponseWriter, r *http.Request) {
+	only, err := id(r.URL.Query(), "operation")
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	last, err := parseResumption(r.Header.Get("Last-Event-ID"))
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	joining, cancel := context.WithTimeout(r.Context(), joinLimit)
+	defer cancel()
+	l := &listener{api: a, w: w, out: http.NewResponseController(w), only: only}
+	if l.client, err = a.deps.Changes.Join(joining, only); err != nil {
+		if errors.Is(err, stream.ErrFull) || errors.Is(err, stream.ErrStopped) {
+			a.fail(w, http.StatusServiceUnavailable, err)
+			return
+		}
+		a.broken(w, err)
+		return
+	}
+	defer l.client.Leave()
+	if only != "" {
+		// What comes later is seen: the client has joined.
+		rows, err := a.deps.Operations.Read(joining, []string{only})
+		switch {
+		case err != nil:
+			a.broken(w, err)
+			return
+		case len(rows) == 0:
+			a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", only))
+			return
+		}
+		l.cursor = rows[0].Cursor
+		if last != nil && last.cursor >= 0 {
+			l.cursor = min(l.cursor, last.cursor)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), streamLimit)
+	defer cancel()
+	if err := l.serve(ctx, last); err != nil && r.Context().Err() == nil {
+		a.deps.Log.Debug("stream ended", "err", err)
+	}
+}
+
+// serve tells the client what changes until it goes away or the service stops.
+func (l *listener) serve(ctx context.Context, last *resumption) error {
+	header := l.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no")
+	l.w.WriteHeader(http.StatusOK)
+	// The time limits of other requests do not hold for one that never ends.
+	if err := l.out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	l.piece.WriteString(": connected\n\n")
+	if err := l.send(); err != nil {
+		return err
+	}
+	if last != nil {
+		if err := l.client.Resume(ctx, last.marker, l.api.deps.Now()); err != nil {
+			return err
+		}
+	}
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.client.Stopped():
+			return nil
+		case <-service.Stopping(ctx):
+			return nil
+		case <-beat.C:
+			l.piece.WriteString(": alive\n\n")
+		case <-l.client.Ready():
+			if err := l.tell(ctx, l.client.Take()); err != nil {
+				return err
+			}
+		}
+		if err := l.send(); err != nil {
+			return err
+		}
+	}
+}
+
+// tell writes a batch.
+func (l *listener) tell(ctx context.Context, b stream.Batch) error {
+	if b.Resync != "" {
+		data, err := json.Marshal(map[string]string{"reason": b.Resync})
+		if err != nil {
+			return err
+		}
+		if err := l.event("resync", data); err != nil {
+			return err
+		}
+	}
+	for _, data := range b.Operations {
+		if err := l.event("operation", data); err != nil {
+			return err
+		}
+	}
+	if l.only != "" && (b.Resync != "" || len(b.Operations) > 0 || b.Marker != "") {
+		if err := l.history(ctx); err != nil {
+			return err
+		}
+	}
+	if b.Live != nil {
+		if err := l.event("workers", b.Live); err != nil {
+			return err
+		}
+	}
+	if b.Marker != "" {
+		id := b.Marker
+		if l.only != "" {
+			id += "/" + strconv.FormatInt(l.cursor, 10)
+		}
+		l.piece.WriteString("id: " + id + "\n\n")
+	}
+	return nil
+}
+
+// history tells the lines that the client does not know.
+func (l *listener) history(ctx context.Context) error {
+	for {
+		lines, err := l.api.deps.Operations.HistoryAfter(ctx, l.only, l.cursor, maxLines)
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		rows, err := l.api.deps.Operations.Read(ctx, []string{l.only})
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		p, err := l.api.deps.Definitions.Pinned(ctx, rows[0].Definition)
+		if err != nil {
+			return err
+		}
+		views := make([]line, len(lines))
+		for i := range lines {
+			views[i] = viewLine(&lines[i], p)
+		}
+		data, err := json.Marshal(map[string]any{"operation": l.only, "lines": views})
+		if err != nil {
+			return err
+		}
+		if err := l.event("history", data); err != nil {
+			return err
+		}
+		l.cursor = lines[len(lines)-1].Cursor
+		if len(lines) < maxLines {
+			return nil
+		}
+	}
+}
+
+// event writes one event. JSON has no line breaks of its own.
+func (l *listener) event(name string, data []byte) error {
+	l.piece.WriteString("event: " + name + "\ndata: ")
+	l.piece.Write(data)
+	l.piece.WriteString("\n\n")
+	if l.piece.Len() >= maxPiece {
+		return l.send()
+	}
+	return nil
+}
+
+// send hands over what is written, within a time.
+func (l *listener) send() error {
+	if l.piece.Len() == 0 {
+		return nil
+	}
+	if err := l.out.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := l.w.Write(l.piece.Bytes()); err != nil {
+		return err
+	}
+	l.piece.Reset()
+	return l.out.Flush()
+}

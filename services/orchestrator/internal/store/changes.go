@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// ErrMarker says that a text is no Marker, or one that this database cannot have given.
+var ErrMarker = errors.New("is no marker of this database")
+
+// Marker is a point in the history of the database: a snapshot, which knows of every transaction whether it has ended, and when
+// it was taken. Nothing is written for it, and no row has to carry it.
+type Marker struct {
+	at       time.Time
+	snapshot string
+	// xmin is the first transaction that may not have ended.
+	xmin int64
+}
+
+// maxMarker bounds the text of a marker: a snapshot names the transactions that run.
+const maxMarker = 4000
+
+// String is the marker as text, for ParseMarker.
+func (m Marker) String() string { return strconv.FormatInt(m.at.UnixMilli(), 10) + "." + m.snapshot }
+
+// At is when the marker was taken.
+func (m Marker) At() time.Time { return m.at }
+
+// ParseMarker reads a marker; the error wraps ErrMarker.
+func ParseMarker(text string) (Marker, error) {
+	ms, snapshot, _ := strings.Cut(text, ".")
+	at, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil || at < 0 || len(text) > maxMarker {
+		return Marker{}, fmt.Errorf("%.50q: %w", text, ErrMarker)
+	}
+	m, err := newMarker(time.UnixMilli(at).UTC(), snapshot)
+	if err != nil {
+		return Marker{}, fmt.Errorf("%.50q: %w", text, err)
+	}
+	return m, nil
+}
+
+// newMarker reads a snapshot as Postgres writes it: xmin, xmax and, with commas between, those between that have not ended.
+func newMarker(at time.Time, snapshot string) (Marker, error) {
+	parts := strings.Split(snapshot, ":")
+	if len(parts) != 3 {
+		return Marker{}, ErrMarker
+	}
+	xmin, err1 := strconv.ParseInt(parts[0], 10, 64)
+	xmax, err2 := strconv.ParseInt(parts[1], 10, 64)
+	if err := errors.Join(err1, err2); err != nil || xmin < 1 || xmax < xmin {
+		return Marker{}, ErrMarker
+	}
+	if parts[2] != "" {
+		last := xmin - 1
+		for id := range strings.SplitSeq(parts[2], ",") {
+			n, err := strconv.ParseInt(id, 10, 64)
+			if err != nil || n <= last || n >= xmax {
+				return Marker{}, ErrMarker
+			}
+			last = n
+		}
+	}
+	return Marker{at: at, snapshot: snapshot, xmin: xmin}, nil
+}
+
+// Version is an operation and the version of its row.
+type Version struct {
+	ID      string
+	Version int
+}
+
+const (
+	markSQL = `SELECT now(), pg_current_snapshot()::text, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`
+	// A row says which transaction has written it last (xmin), in 32 bits. What is older than the marker is ruled out by age; the
+	// full number of what remains is found from that of now ($2), and the snapshot of the marker ($3) tells what was not visible
+	// in it.
+	sinceSQL = `age(o.xmin) <= age($1::text::xid) AND NOT pg_visible_in_snapshot((
+    CASE WHEN ($2 & ~4294967295::bigint) + o.xmin::text::bigint > $2 + 2147483648::bigint
+        THEN ($2 & ~4294967295::bigint) + o.xmin::text::bigint - 4294967296::bigint
+        ELSE ($2 & ~4294967295::bigint) + o.xmin::text::bigint END)::text::xid8, $3::text::pg_snapshot)`
+	// changedSQL relies on operations_unfinished and operations_finished: a row is only changed until it has ended. It is the
+	// one look at all rows that have not ended.
+	changedSQL = `
+SELECT o.id::text, o.version FROM orchestrator.operations o WHERE o.state IN ('pending', 'in progress') AND ` + sinceSQL + `
+UNION ALL
+SELECT o.id::text, o.version FROM orchestrator.operations o
+WHERE o.finished_at >= $4 AND o.state IN ('succeeded', 'failed', 'cancelled') AND ` + sinceSQL + `
+LIMIT $5`
+	// skew is how far the clocks of database and orchestrators may be apart, with the time that a commit may take.
+	skew = 2 * time.Minute
+)
+
+// Mark returns the marker of now.
+func (s *Store) Mark(ctx context.Context) (Marker, error) {
+	m, _, err := s.mark(ctx, s.read)
+	return m, err
+}
+
+func (s *Store) mark(ctx context.Context, q sqlx.QueryerContext) (m Marker, xmax int64, err error) {
+	var at time.Time
+	var snapshot string
+	if err := q.QueryRowxContext(ctx, markSQL).Scan(&at, &snapshot, &xmax); err != nil {
+		return m, 0, fmt.Errorf("mark: %w", err)
+	}
+	if m, err = newMarker(at.UTC(), snapshot); err != nil {
+		return m, 0, fmt.Errorf("mark: snapshot %.50q: %w", snapshot, err)
+	}
+	return m, xmax, nil
+}
+
+// Changed returns the operations that were added or changed since a marker, at most limit of them, and the marker that comes
+// next: what was changed after it is found from there. The error wraps ErrMarker when the marker lies in the future.
+func (s *Store) Changed(ctx context.Context, since Marker, limit int) (changed []Version, next Marker, err error) {
+	// In two statements: what is committed between them is found now and once more.
+	next, xmax, err := s.mark(ctx, s.read)
+	if err != nil {
+		return nil, next, err
+	}
+	if since.xmin > xmax {
+		return nil, next, fmt.Errorf("find changed operations: %w", ErrMarker)
+	}
+	rows, err := s.read.QueryContext(ctx, changedSQL, changedArgs(since, xmax, limit)...)
+	if err != nil {
+		return nil, next, fmt.Errorf("find changed operations: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v Version
+		if err := rows.Scan(&v.ID, &v.Version); err != nil {
+			return nil, next, fmt.Errorf("find changed operations: %w", err)
+		}
+		changed = append(changed, v)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, next, fmt.Errorf("find changed operations: %w", err)
+	}
+	return changed, next, nil
+}
+
+func changedArgs(since Marker, xmax int64, limit int) []any {
+	return []any{strconv.FormatInt(since.xmin&0xffffffff, 10), xmax, since.snapshot, since.at.Add(-skew), limit}
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// MaxEnded is how far ended operations are counted, per state.
+const MaxEnded = 200_000
+
+// samples is how many operations of a group are named at most.
+const samples = 5
+
+var (
+	// endedSQL relies on operations_ended alone.
+	endedSQL = fmt.Sprintf(`
+SELECT s.state, c.type, count(*) FROM unnest(ARRAY['succeeded', 'failed', 'cancelled']) AS s(state),
+LATERAL (SELECT o.type FROM orchestrator.operations o
+    WHERE o.state = s.state AND o.state IN ('succeeded', 'failed', 'cancelled') LIMIT %d) c
+GROUP BY s.state, c.type`, MaxEnded+1)
+	// samplesSQL relies on the indexes of censusSQL. Operations are split by their ids into as many parts as samples are wanted, and
+	// the oldest of each part is found by one minimum over its time and id: nothing is sorted.
+	samplesSQL = fmt.Sprintf(`
+SELECT state, type, definition, stage, step, held, min((extract(epoch FROM since) * 1000000)::bigint::text || ' ' || id COLLATE "C") FROM (
+    SELECT o.id::text AS id, o.state, o.type, '' AS definition, 0 AS stage, 0 AS step,
+        (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NOT NULL AS held, o.created_at AS since,
+        get_byte(uuid_send(o.id), 15) %% %[1]d AS part
+    FROM orchestrator.operations o WHERE o.state = 'pending'
+    UNION ALL
+    SELECT o.id::text, o.state, o.type, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id), o.stage, o.step,
+        o.due_at IS NOT NULL, COALESCE(CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.created_at),
+        get_byte(uuid_send(o.id), 15) %% %[1]d
+    FROM orchestrator.operations o WHERE o.state = 'in progress'
+) v GROUP BY state, type, definition, stage, step, held, part`, samples)
+)
+
+// Ended is a number of operations that have ended.
+type Ended struct {
+	State event.OperationState
+	Type  event.OperationType
+	Count int
+	// Capped tells that there are more operations in this state than are counted.
+	Capped bool
+}
+
+// Ended counts the operations that have ended, up to MaxEnded per state.
+func (s *Store) Ended(ctx context.Context) ([]Ended, error) {
+	rows, err := s.read.QueryContext(ctx, endedSQL)
+	if err != nil {
+		return nil, fmt.Errorf("count ended operations: %w", err)
+	}
+	defer rows.Close()
+	var ended []Ended
+	total := map[event.OperationState]int{}
+	for rows.Next() {
+		var e Ended
+		if err := rows.Scan(&e.State, &e.Type, &e.Count); err != nil {
+			return nil, fmt.Errorf("count ended operations: %w", err)
+		}
+		total[e.State] += e.Count
+		ended = append(ended, e)
+	}
+	for i := range ended {
+		ended[i].Capped = total[ended[i].State] > MaxEnded
+	}
+	return ended, rows.Err()
+}
+
+// Sample is an operation of a Group that has been where it is for longer than most others of the group.
+type Sample struct {
+	Type        event.OperationType
+	State       event.OperationState
+	Held        bool
+	Definition  string
+	Stage, Step int
+	// Since is when the step was first tried, or its command was sent if it is out; for a pending one, when it arrived.
+	Since time.Time
+	ID    string
+}
+
+// Samples returns a few operations of each Group of the Census, the one that is there longest among them.
+func (s *Store) Samples(ctx context.Context) ([]Sample, error) {
+	var found []Sample
+	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
+		found = nil
+		rows, err := tx.QueryContext(ctx, samplesSQL)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var sample Sample
+			var definition sql.NullString
+			var text string
+			err := rows.Scan(&sample.State, &sample.Type, &definition, &sample.Stage, &sample.Step, &sample.Held, &text)
+			if err != nil {
+				return err
+			}
+			micros, id, _ := strings.Cut(text, " ")
+			n, err := strconv.ParseInt(micros, 10, 64)
+			if err != nil {
+				return err
+			}
+			sample.Definition, sample.ID, sample.Since = definition.String, id, time.UnixMicro(n).UTC()
+			found = append(found, sample)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find operations that wait: %w", err)
+	}
+	return found, nil
+}
+
+// oldestSQL relies on operations_type, and stops at the first of each type.
+const oldestSQL = `
+SELECT v.type, o.id::text, o.state, o.created_at FROM unnest($1::text[], $2::timestamptz[]) AS v(type, created_at),
+LATERAL (SELECT o.id, o.state, o.created_at FROM orchestrator.operations o
+    WHERE o.type = v.type AND o.created_at >= v.created_at AND o.state IN ('pending', 'in progress')
+    ORDER BY o.created_at, o.arrived LIMIT 1) o`
+
+// Oldest is the oldest operation of a type that has not ended.
+type Oldest struct {
+	Type      event.OperationType
+	ID        string
+	State     event.OperationState
+	CreatedAt time.Time
+}
+
+// Oldest returns the oldest operation of each type that has not ended, given when the oldest one arrived at the earliest.
+func (s *Store) Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]Oldest, error) {
+	var kind, created array
+	for _, t := range event.OperationTypes() {
+		if at, ok := since[t]; ok {
+			kind.text(string(t))
+			created.time(at)
+		}
+	}
+	rows, err := s.read.QueryContext(ctx, oldestSQL, &kind, &created)
+	if err != nil {
+		return nil, fmt.Errorf("find the oldest operations: %w", err)
+	}
+	defer rows.Close()
+	var found []Oldest
+	for rows.Next() {
+		var o Oldest
+		if err := rows.Scan(&o.Type, &o.ID, &o.State, &o.CreatedAt); err != nil {
+			return nil, fmt.Errorf("find the oldest operations: %w", err)
+		}
+		o.CreatedAt = o.CreatedAt.UTC()
+		found = append(found, o)
+	}
+	return found, rows.Err()
+}
+
+// HistoryAfter returns the lines of a history behind a cursor, the oldest first, at most limit of them.
+func (s *Store) HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]Line, error) {
+	rows, err := s.read.QueryContext(ctx, historyAfterSQL, operationID, cursor, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	defer rows.Close()
+	var lines []Line
+	for rows.Next() {
+		l, err := scanLine(rows)
+		if err != nil {
+			return nil, fmt.Errorf("read history: %w", err)
+		}
+		lines = append(lines, l)
+	}
+	return lines, rows.Err()
+}
+
+// historyAfterSQL relies on history_pkey.
+const historyAfterSQL = `
+SELECT cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
+    COALESCE(worker_version, '') AS worker_version, COALESCE(message, '') AS message, error
+FROM orchestrator.history WHERE operation_id = $1::uuid AND cursor > $2 ORDER BY cursor LIMIT $3`

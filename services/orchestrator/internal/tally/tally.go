@@ -1,0 +1,162 @@
+// Package tally counts what has ended, minute by minute, for everybody to see.
+// Each orchestrator counts what it has committed in memory, and adds it to a
+// table every few seconds, so that no step costs a write. One that is killed
+// leaves what it has counted since uncounted.
+package tally
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+const (
+	// keep is how long minutes are kept, and forgetEvery how often older ones are removed.
+	keep        = 25 * time.Hour
+	forgetEvery = 10 * time.Minute
+	// flushLimit bounds a write.
+	flushLimit = 10 * time.Second
+	// maxPending bounds the counters of a database that cannot be reached; minutes are put together beyond.
+	maxPending = 50_000
+)
+
+// Store keeps counts.
+type Store interface {
+	AddTally(ctx context.Context, counts map[store.TallyKey]int64) error
+	ForgetTally(ctx context.Context, before time.Time) error
+	Tally(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
+}
+
+// Config is how a Tally behaves.
+type Config struct {
+	// Every is the time between two writes.
+	Every time.Duration
+}
+
+// Tally counts. It is safe for concurrent use.
+type Tally struct {
+	cfg   Config
+	store Store
+	now   func() time.Time
+	log   *slog.Logger
+
+	mu sync.Mutex
+	// pending is not yet written; writing is on its way to the table.
+	pending, writing map[store.TallyKey]int64
+	// forgot is when old minutes were last removed.
+	forgot time.Time
+}
+
+// New returns a Tally that has counted nothing.
+func New(cfg Config, s Store, now func() time.Time, log *slog.Logger) *Tally {
+	return &Tally{cfg: cfg, store: s, now: now, log: log, pending: map[store.TallyKey]int64{}}
+}
+
+// Started is what is counted when an operation begins; it is followed by the states in which operations end, and the outcomes of steps.
+const Started = "started"
+
+// Committed implements dispatch.Watcher.
+func (t *Tally) Committed(transitions []dispatch.Transition) {
+	minute := t.now().UTC().Truncate(time.Minute)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range transitions {
+		tr := &transitions[i]
+		if tr.Started {
+			t.count(minute, tr.Type, "", "", Started)
+		}
+		if tr.Ended {
+			t.count(minute, tr.Type, "", "", string(tr.State))
+		}
+		for _, e := range tr.Executions {
+			t.count(minute, tr.Type, e.Worker, e.Step, string(e.Outcome))
+		}
+	}
+}
+
+func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, outcome string) {
+	k := store.TallyKey{Minute: minute, Type: kind, Worker: worker, Step: step, Outcome: outcome}
+	if _, known := t.pending[k]; !known && len(t.pending) >= maxPending {
+		return
+	}
+	t.pending[k]++
+}
+
+// Run writes what was counted until ctx ends. Flush writes the rest, once nothing is committed any more.
+func (t *Tally) Run(ctx context.Context) error {
+	tick := time.NewTicker(t.cfg.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			t.Flush(ctx)
+		}
+	}
+}
+
+// Flush adds what was counted to the table. When nothing was it does nothing. What cannot be written stays; a write of which the
+// end is not known may count twice or not at all.
+func (t *Tally) Flush(ctx context.Context) {
+	t.mu.Lock()
+	if len(t.pending) == 0 {
+		t.mu.Unlock()
+		return
+	}
+	t.writing, t.pending = t.pending, map[store.TallyKey]int64{}
+	counts := t.writing
+	now := t.now()
+	forget := now.Sub(t.forgot) >= forgetEvery
+	if forget {
+		t.forgot = now
+	}
+	t.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, flushLimit)
+	defer cancel()
+	err := t.store.AddTally(ctx, counts)
+	t.mu.Lock()
+	t.writing = nil
+	if err != nil {
+		for k, n := range counts {
+			t.pending[k] += n
+		}
+	}
+	t.mu.Unlock()
+	if err != nil {
+		t.log.Warn("counts not written", "err", err)
+		return
+	}
+	if forget {
+		if err := t.store.ForgetTally(ctx, now.Add(-keep)); err != nil {
+			t.log.Warn("old counts not removed", "err", err)
+		}
+	}
+}
+
+// Since returns what was counted in a minute and later: what is in the table, and what this process has not written yet.
+func (t *Tally) Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error) {
+	// Taken first: what is written meanwhile is rather missing for a moment than counted twice.
+	own := map[store.TallyKey]int64{}
+	t.mu.Lock()
+	for k, n := range t.pending {
+		if !k.Minute.Before(since) {
+			own[k] = n
+		}
+	}
+	t.mu.Unlock()
+	counts, err := t.store.Tally(ctx, since)
+	if err != nil {
+		return nil, err
+	}
+	for k, n := range own {
+		counts[k] += n
+	}
+	return counts, nil
+}
