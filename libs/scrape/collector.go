@@ -60,15 +60,24 @@ const separator = "\xff"
 
 // Add adds to the value of a gauge for these labels; a value that was not there was 0.
 func (s *Sample) Add(g *Gauge, value float64, labels ...string) {
-	s.of(g)[strings.Join(labels, separator)] += value
+	s.of(g)[key(labels)] += value
 }
 
 // Max raises the value of a gauge for these labels to at least this.
 func (s *Sample) Max(g *Gauge, value float64, labels ...string) {
-	values, key := s.of(g), strings.Join(labels, separator)
-	if old, ok := values[key]; !ok || value > old {
-		values[key] = value
+	values, k := s.of(g), key(labels)
+	if old, ok := values[k]; !ok || value > old {
+		values[k] = value
 	}
+}
+
+// key is labels as one text; what is no text in them becomes a question mark.
+func key(labels []string) string {
+	texts := make([]string, len(labels))
+	for i, l := range labels {
+		texts[i] = strings.ToValidUTF8(l, "?")
+	}
+	return strings.Join(texts, separator)
 }
 
 func (s *Sample) of(g *Gauge) map[string]float64 {
@@ -193,9 +202,6 @@ func (g *Gauge) metric(key string, value float64) prometheus.Metric {
 	var labels []string
 	if g.labels > 0 {
 		labels = strings.Split(key, separator)
-	}
-	for i, l := range labels {
-		labels[i] = strings.ToValidUTF8(l, "?")
 	}
 	m, err := prometheus.NewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
 	if err != nil {
