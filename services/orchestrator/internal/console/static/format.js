@@ -219,11 +219,11 @@ export function waitingWords(o, now) {
   const w = o.waiting;
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
-    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), w.since ? [' for ', clocked(w.since, now)] : null];
-    case 'retry': return ['next try ', time(w.until, now), w.since ? [', retrying for ', clocked(w.since, now)] : null];
+    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', clocked(w.since ?? '', now)];
+    case 'retry': return ['retrying for ', clocked(w.since ?? '', now), ', next try ', time(w.until, now)];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance goes first'];
     case 'admission': return ['admission: as many of this type as allowed are in progress'];
-    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it', w.since ? [' for ', clocked(w.since, now)] : null];
+    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it for ', clocked(w.since ?? '', now)];
     default: return o.waitingFor ?? w.reason;
   }
 }
@@ -232,7 +232,7 @@ export function waitingWords(o, now) {
  * @param {string} iso
  * @param {number} now
  */
-const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, lasting(now - Date.parse(iso)));
+const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, coarse(Math.max(1000, now - Date.parse(iso))));
 
 /**
  * An error as one line.

@@ -40,7 +40,7 @@ export function actions(ctx) {
           h('td', null, a.name, h('span', { class: 'muted' }, ` ${a.role}`)),
           h('td', null, a.action, a.detail ? [' ', h('code', null, a.detail)] : null),
           h('td', null, target(a)),
-          h('td', { class: 'wide' }, badge(looks[a.outcome] ?? 'pending', a.outcome), a.reason ? h('span', { class: 'words' }, a.reason) : null))))),
+          h('td', { class: 'wide' }, badge(looks[a.outcome] ?? 'pending', a.outcome), a.reason ? h('span', { class: 'words' }, a.reason) : null)))), 'cards'),
         d.totalCount > pageSize ? h('nav', { class: 'pager', 'aria-label': 'Pages' },
           h('button', { type: 'button', class: 'button', disabled: page() === 1, onclick: () => go(page() - 1) }, 'Newer'),
           h('button', { type: 'button', class: 'button', disabled: page() * pageSize >= d.totalCount, onclick: () => go(page() + 1) }, 'Older')) : null,

@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
-import { absolute, badge, clock, colour, count, duration, errorLine, operationsURL, plural, relative, sign, time, typeNames, waitingWords } from '../format.js';
+import { absolute, badge, clock, colour, count, duration, errorLine, lasting, operationsURL, plural, relative, sign, time, typeNames, waitingWords } from '../format.js';
 import { shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { timeline } from '../timeline.js';
@@ -185,10 +185,10 @@ export function operation(ctx) {
         h('tbody', null, list.map((l) => h('tr', { key: l.cursor },
           h('td', { class: 'nowrap' }, h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt) }, clock(l.finishedAt))),
           h('td', { class: 'nowrap' }, badge(l.outcome.replace(/^operation /, '').replace('started', 'in progress').replace('retried by operator', 'pending'), l.outcome)),
-          h('td', null, l.step ?? ''), h('td', { class: 'number' }, l.stepAttempt || ''),
+          h('td', null, l.step ?? ''), h('td', { class: 'number', 'data-label': l.stepAttempt ? 'attempt' : undefined }, l.stepAttempt || ''),
           h('td', { class: 'number nowrap' }, l.step ? duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt)) : ''),
           h('td', { class: 'nowrap' }, l.worker ?? '', l.workerVersion ? h('span', { class: 'muted' }, ` ${l.workerVersion}`) : null),
-          h('td', { class: 'wide' }, errorLine(l.error) || l.message || ''))))),
+          h('td', { class: 'wide' }, errorLine(l.error) || l.message || '')))), 'cards'),
       o.history.length > linesShown ? h('button', {
         type: 'button', class: 'button', onclick: () => {
           linesShown += 200;
@@ -245,7 +245,7 @@ function facts(o, now) {
     ['Orchestration', o.orchestrationId && h('a', { href: `/console/orchestrations/${o.orchestrationId}`, class: 'mono' }, o.orchestrationId)],
     ['Requested', time(o.createdAt, now)],
     ['Waited to start', duration((o.startedAt ? Date.parse(o.startedAt) : end) - Date.parse(o.createdAt))],
-    [o.finishedAt ? 'Took' : 'Running for', o.startedAt && duration(end - Date.parse(o.startedAt))],
+    [o.finishedAt ? 'Took' : 'Running for', o.startedAt && (o.finishedAt ? duration : lasting)(end - Date.parse(o.startedAt))],
     ['Ended', o.finishedAt && time(o.finishedAt, now)],
   ];
   return h('dl', { class: 'facts' }, list.map(([name, value]) => (value && !(Array.isArray(value) && !value.some(Boolean))

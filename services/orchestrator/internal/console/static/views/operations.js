@@ -2,7 +2,7 @@
 /** The list of operations: filters in the address, pages by cursor, rows that follow what happens. */
 
 import { Resource } from '../api.js';
-import { badge, count, duration, errorLine, operationURL, operationsURL, plural, reasons, short, states, time, typeNames, waitingWords } from '../format.js';
+import { badge, count, duration, errorLine, lasting, operationURL, operationsURL, plural, reasons, short, states, time, typeNames, waitingWords } from '../format.js';
 import { select, shown, table, th } from '../parts.js';
 import { Stream } from '../stream.js';
 import { h } from '../vdom.js';
@@ -252,7 +252,7 @@ function nothing(filtered) {
 function rows(data, now) {
   return table('Operations, newest first',
     [th('Operation'), th('State'), th('Type'), th('Plan'), th('Step, and what it waits for'), th('Created'), th('Took', 'number'), th('Instance')],
-    h('tbody', null, data.map((o) => row(o, now))), 'operations');
+    h('tbody', null, data.map((o) => row(o, now))), 'operations cards');
 }
 
 /**
@@ -264,13 +264,19 @@ export function row(o, now) {
   const begin = Date.parse(o.startedAt ?? o.createdAt);
   return h('tr', { key: o.id, class: o.changedAt && now - o.changedAt < 1500 ? 'changed' : '' },
     h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
-    h('td', null, badge(o.waiting?.reason === 'no_worker' ? 'no_worker' : o.state === 'in progress' && o.waiting?.reason === 'retry' ? 'retry' : o.state,
-      o.state === 'in progress' && o.waiting?.reason === 'retry' ? 'retrying' : o.state)),
+    h('td', null, label(o)),
     h('td', { class: 'nowrap' }, typeNames[o.type] ?? o.type), h('td', null, o.plan),
     h('td', { class: 'wide' }, what(o, now)),
     h('td', { class: 'nowrap' }, time(o.createdAt, now)),
-    h('td', { class: 'number nowrap' }, o.state === 'pending' ? '–' : duration(end - begin)),
-    h('td', null, h('a', { href: operationsURL({ instance: o.instanceId }), class: 'mono', title: o.instanceId }, short(o.instanceId))));
+    h('td', { class: 'number nowrap', 'data-label': 'took' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(end - begin) : lasting(end - begin)),
+    h('td', { 'data-label': 'instance' }, h('a', { href: operationsURL({ instance: o.instanceId }), class: 'mono', title: o.instanceId }, short(o.instanceId))));
+}
+
+/** The state, and of an operation in progress what keeps it. @param {Operation} o */
+function label(o) {
+  const reason = o.state === 'in progress' ? o.waiting?.reason : '';
+  if (reason === 'no_worker') return badge(reason, 'no worker');
+  return reason === 'retry' ? badge(reason, 'retrying') : badge(o.state);
 }
 
 /**

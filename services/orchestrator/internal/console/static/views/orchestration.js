@@ -129,7 +129,7 @@ export function orchestration(ctx) {
               : h('a', { href: operationURL(m.operationID), class: 'mono', 'data-row': true, title: m.operationID }, short(m.operationID))),
             h('td', null, badge(m.state)), h('td', { class: 'mono nowrap' }, m.shootName || short(m.instanceID)), h('td', null, m.servicePlanName),
             h('td', { class: 'nowrap' }, m.maintenanceWindowBegin ? h('time', { datetime: m.maintenanceWindowBegin, title: absolute(m.maintenanceWindowBegin) }, time(m.maintenanceWindowBegin, now)) : h('span', { class: 'muted' }, '–')),
-            h('td', { class: 'wide' }, m.description, m.retriedAs ? h('span', { class: 'words' }, 'repeated as ', h('a', { href: operationURL(m.retriedAs), class: 'mono' }, short(m.retriedAs))) : null))))), pages(d.totalCount)]
+            h('td', { class: 'wide' }, m.description, m.retriedAs ? h('span', { class: 'words' }, 'repeated as ', h('a', { href: operationURL(m.retriedAs), class: 'mono' }, short(m.retriedAs))) : null)))), 'cards'), pages(d.totalCount)]
           : h('div', { class: 'empty' }, h('p', null, 'There is none.'))))),
     ];
   }

@@ -136,6 +136,6 @@ function counts(d, now) {
           return h('td', { class: 'number' }, cell?.count
             ? h('a', { href: operationsURL({ type, state }) }, count(cell.count) + (cell.capped ? '+' : '')) : h('span', { class: 'muted' }, '0'));
         }),
-        h('td', null, oldest ? [operationLink(oldest.operation), ' ', time(oldest.createdAt, now)] : h('span', { class: 'muted' }, 'none')));
+        h('td', { class: 'nowrap' }, oldest ? [operationLink(oldest.operation), ' ', time(oldest.createdAt, now)] : h('span', { class: 'muted' }, 'none')));
     })));
 }

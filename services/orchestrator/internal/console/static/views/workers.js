@@ -55,22 +55,25 @@ function rows(data, wanted, now) {
   h('tbody', null, sorted.map((w) => h('tr', { key: w.name, class: w.name === wanted ? 'marked' : '' },
     h('th', { scope: 'row' }, h('a', { href: operationsURL({ worker: w.name }), 'data-row': true }, w.name)),
     h('td', null, w.alive ? (w.missingSteps.length ? badge('not completed', 'incomplete') : badge('alive')) : badge('missing')),
-    h('td', { class: 'number' }, count(w.replicas)),
+    h('td', { class: 'number', 'data-label': 'replicas' }, count(w.replicas)),
     h('td', { class: 'version' }, w.versions.length ? w.versions.join(', ') : dash()),
-    lag(w.pending), lag(w.deliveredNotAcked),
-    h('td', { class: 'number' }, rate(w.stepsPerMinute)),
-    h('td', { class: 'number' }, w.failuresPerMinute ? h('b', { class: 'text-bad' }, rate(w.failuresPerMinute)) : '0'),
-    h('td', { class: 'number' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'no_worker,retry' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
-    h('td', { class: 'nowrap' }, w.lastSeen ? (w.alive ? h('span', { title: absolute(w.lastSeen) }, 'now') : time(w.lastSeen, now)) : h('span', { class: 'muted' }, 'not since the start')),
+    lag('lag', w.pending), lag('in work', w.deliveredNotAcked),
+    h('td', { class: 'number', 'data-label': 'steps / min' }, rate(w.stepsPerMinute)),
+    h('td', { class: 'number', 'data-label': 'failures / min' }, w.failuresPerMinute ? h('b', { class: 'text-bad' }, rate(w.failuresPerMinute)) : '0'),
+    h('td', { class: 'number', 'data-label': 'operations waiting' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'no_worker,retry' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
+    h('td', { class: 'nowrap', 'data-label': 'last seen' }, w.lastSeen ? (w.alive ? h('span', { title: absolute(w.lastSeen) }, 'now') : time(w.lastSeen, now)) : h('span', { class: 'muted' }, 'not since the start')),
     h('td', { class: 'wide' },
       w.missingSteps.length ? h('span', { class: 'failure' }, `nobody serves ${w.missingSteps.join(', ')}`) : null,
-      w.steps.length ? h('details', null, h('summary', null, plural(w.steps.length, 'step')), h('span', { class: 'mono small' }, w.steps.join(', '))) : null)))), 'workers');
+      w.steps?.length ? h('details', null, h('summary', null, plural(w.steps.length, 'step')), h('span', { class: 'mono small' }, w.steps.join(', '))) : null)))), 'workers cards');
 }
 
 const dash = () => h('span', { class: 'muted' }, '–');
 
-/** @param {number | undefined} n absent when the bus does not answer */
-const lag = (n) => h('td', { class: 'number' }, n === undefined ? h('span', { class: 'muted', title: 'The bus does not answer' }, '?') : count(n));
+/**
+ * @param {string} label
+ * @param {number | undefined} n absent when the bus does not answer
+ */
+const lag = (label, n) => h('td', { class: 'number', 'data-label': label }, n === undefined ? h('span', { class: 'muted', title: 'The bus does not answer' }, '?') : count(n));
 
 /** @param {number} n */
 const rate = (n) => (n >= 10 ? count(Math.round(n)) : String(Math.round(n * 10) / 10));
