@@ -81,6 +81,9 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 // Enabled reports whether anybody is asked who he is.
 func (a *Authenticator) Enabled() bool { return a.cfg.Enabled() }
 
+// local reports whether nobody is asked because nobody else should reach the address.
+func (a *Authenticator) local() bool { return !a.Enabled() && a.cfg.Mode != ModeNone }
+
 // Methods are the ways to log in, Token or OIDC; none where nobody is asked.
 func (a *Authenticator) Methods() []Authentication {
 	methods := []Authentication{}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -59,6 +61,13 @@ func (g *Guard) Require(needed Role, next http.Handler) http.Handler {
 }
 
 func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next http.Handler) {
+	if g.auth.local() && !loopback(hostOf(r.Host)) {
+		// A name of somebody else that leads to this machine: the page behind it would be of the same origin.
+		Refuse(w, &Error{
+			Status: http.StatusForbidden, Message: "nobody is asked who he is here, so only requests to localhost are answered; KEB_ACCESS=none answers all",
+		})
+		return
+	}
 	i, err := g.Identify(r)
 	if err != nil {
 		Refuse(w, err)
@@ -83,6 +92,14 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 		defer cancel()
 	}
 	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// hostOf is the host of a "host:port", whose port may be missing.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
 }
 
 // Refuse answers with an error of this package, as JSON; another error is 500 and not shown.

@@ -41,7 +41,7 @@ func TestViewersReadAndOperatorsAct(t *testing.T) {
 
 func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
 	t.Parallel()
-	a, err := New(Config{}, Deps{})
+	a, err := New(Config{Mode: ModeNone}, Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +51,24 @@ func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
 		response, who := ask(t, NewGuard(a, nil).Protect, r)
 		if response.StatusCode != http.StatusNoContent || who.Name != Anonymous || who.Role != Operator || who.Authentication != None {
 			t.Errorf("token %q: %s, %+v", token, response.Status, who)
+		}
+	}
+}
+
+func TestByDefaultOnlyRequestsToThisMachineAreAnswered(t *testing.T) {
+	t.Parallel()
+	a, err := New(Config{}, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{
+		"localhost:8081": 204, "127.0.0.1:8081": 204, "[::1]:8081": 204, "localhost": 204, "[::1]": 204, "127.0.0.1": 204,
+		"evil.example.org:8081": 403, "evil.example.org": 403, "10.0.0.1:8081": 403, "": 403, "localhost.evil.example.org": 403, "127.0.0.1.evil.example.org": 403,
+	} {
+		r := request(t, "")
+		r.Host = host
+		if response, _ := ask(t, NewGuard(a, nil).Protect, r); response.StatusCode != want {
+			t.Errorf("%q: %s, want %d", host, response.Status, want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ it is stopped. Killed and started again, it goes on where it was.`,
 				return err
 			}
 			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
-			cfg.DataDir, cfg.User, cfg.Password = o.dataDir, o.user, o.password
+			cfg.DataDir, cfg.User, cfg.Password, cfg.Token = o.dataDir, o.user, o.password, o.token
 			cfg.Overlays = overlays
 			cfg.Demo, cfg.Program = demo && !noDemo, program()
 			return up.Run(cmd.Context(), cfg, o.Out, o.Err)
@@ -50,6 +50,8 @@ it is stopped. Killed and started again, it goes on where it was.`,
 	flags.StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
 	flags.StringVar(&cfg.MaintenancePolicy, "maintenance-policy", env("KEB_MAINTENANCE_POLICY", ""),
 		"file that says when runtimes may be upgraded (KEB_MAINTENANCE_POLICY)")
+	flags.StringVar(&cfg.AccessTokensFile, "access-tokens-file", env("KEB_ACCESS_TOKENS_FILE", ""),
+		"file that says who may use the operator API, by access tokens; nobody is asked without one (KEB_ACCESS_TOKENS_FILE)")
 	// The address may hold a password, which --help must not print as a default.
 	cmd.PreRun = func(*cobra.Command, []string) {
 		if cfg.DatabaseURL == "" {

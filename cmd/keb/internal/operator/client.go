@@ -180,6 +180,9 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	case http.StatusNotFound:
 		return nil, ErrNotFound
 	case http.StatusUnauthorized:
+		if c.token != "" {
+			return nil, fmt.Errorf("the operator API does not accept the access token of KEB_TOKEN or --token-file: %s", ErrorText(raw))
+		}
 		return nil, errors.New("the operator API wants to know who you are; put an access token into KEB_TOKEN or the file of --token-file")
 	case http.StatusForbidden:
 		return nil, fmt.Errorf("the operator API refuses it: %s", ErrorText(raw))

@@ -54,6 +54,7 @@ func (s *system) compose(ctx context.Context) error {
 		d := &demo{
 			osbURL: "http://" + s.osb.Addr().String(), operatorURL: "http://" + s.operator.Addr().String(),
 			user: s.cfg.User, password: s.cfg.Password, program: s.cfg.Program, out: s.out,
+			guarded: s.cfg.AccessTokensFile != "", token: s.cfg.Token,
 		}
 		s.group.Add("demo", d.run)
 	}
@@ -100,6 +101,7 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 	// The orchestrator opens its own pools and migrates its own schema.
 	o, err := orchestrator.New(ctx, orchestrator.Config{
 		DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays, MaintenancePolicy: s.cfg.MaintenancePolicy,
+		Access: s.cfg.access(), PublicURL: "http://" + s.operator.Addr().String(),
 	}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
 		Registerer: s.registry, Gatherer: s.registry, TracerProvider: s.traces.Provider("keb-orchestrator", ""),
@@ -133,7 +135,7 @@ func (s *system) addBroker(ctx context.Context) error {
 	cfg.User, cfg.Password, cfg.SealKeys = s.cfg.User, s.cfg.Password, s.keys
 	// A runtime takes seconds here, so platforms may ask more often than the default of the service says.
 	cfg.RetryAfter = time.Second
-	cfg.PublicURL = "http://" + s.osb.Addr().String()
+	cfg.PublicURL, cfg.Access = "http://"+s.osb.Addr().String(), s.cfg.access()
 	srv, err := broker.New(ctx, cfg, broker.Deps{
 		DB: db, Bus: b, Log: s.log.With("component", "broker"), Registerer: s.registry,
 		TracerProvider: s.traces.Provider("keb-broker", ""),

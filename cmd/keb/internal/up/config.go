@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
@@ -25,6 +26,8 @@ type Config struct {
 	Overlays []string
 	// MaintenancePolicy is a file that says when runtimes may be upgraded; empty leaves it to their shoots.
 	MaintenancePolicy string
+	// AccessTokensFile says who may use the operator API; empty asks nobody. Token is one that the demo may look with.
+	AccessTokensFile, Token string
 	// Demo provisions a sample runtime at the start.
 	Demo bool
 	// Jobs is how often the jobs run.
@@ -71,11 +74,17 @@ func (c Config) Validate() error {
 	if err := orchestrator.CheckMaintenancePolicy(c.MaintenancePolicy); err != nil {
 		problems = append(problems, fmt.Errorf("--maintenance-policy (KEB_MAINTENANCE_POLICY): %w", err))
 	}
+	if err := c.access().Validate(); err != nil {
+		problems = append(problems, fmt.Errorf("--access-tokens-file: %w", err))
+	}
 	if c.DataDir == "" {
 		problems = append(problems, errors.New("--data-dir (KEB_DATA_DIR): must not be empty"))
 	}
 	return errors.Join(problems...)
 }
+
+// access is the same for the broker and the orchestrator.
+func (c Config) access() access.Config { return access.Config{TokensFile: c.AccessTokensFile} }
 
 func loopback(host string) bool {
 	if host == "localhost" {

@@ -27,6 +27,9 @@ var sample []byte
 type demo struct {
 	osbURL, operatorURL string
 	user, password      string
+	// guarded tells that the operator API asks who looks; token is the answer, if there is one.
+	guarded bool
+	token   string
 	// program is how to call keb in a second terminal.
 	program string
 	out     io.Writer
@@ -70,18 +73,11 @@ func (d *demo) provision(ctx context.Context) error {
 	if err := d.tell("Provisioning a sample runtime through the OSB API: plan azure, instance %s\n", SampleInstance); err != nil {
 		return err
 	}
-	source, err := operator.New(d.operatorURL, "")
-	if err != nil {
-		return err
-	}
-	// The broker publishes after it has answered, so the orchestrator may not know the operation yet.
-	op, err := watch.Follow(ctx, source, answer.Operation, &watch.Lines{Out: d.out, Prefix: "  "},
-		watch.Config{Every: 200 * time.Millisecond, Await: true})
-	if err != nil {
+	if err := d.follow(ctx, answer.Operation); err != nil {
 		return err
 	}
 	// The platform's view follows the orchestrator's by a moment; the sample is done when the platform is told so.
-	last, err := client.Poll(ctx, SampleInstance, op.ID, nil)
+	last, err := client.Poll(ctx, SampleInstance, answer.Operation, nil)
 	if err != nil {
 		return err
 	}
@@ -92,7 +88,22 @@ func (d *demo) provision(ctx context.Context) error {
   %[2]s operation %[3]s
   %[2]s provision -f examples/requests/aws.json --wait
   %[2]s deprovision %[4]s --wait
-`, view.Duration(time.Since(began)), d.program, op.ID, SampleInstance)
+`, view.Duration(time.Since(began)), d.program, answer.Operation, SampleInstance)
+}
+
+// follow shows the steps of the operation, to whom may see them.
+func (d *demo) follow(ctx context.Context, operation string) error {
+	if d.guarded && d.token == "" {
+		return d.tell("  Its steps are shown with an access token in KEB_TOKEN: %s watch %s\n", d.program, operation)
+	}
+	source, err := operator.New(d.operatorURL, d.token)
+	if err != nil {
+		return err
+	}
+	// The broker publishes after it has answered, so the orchestrator may not know the operation yet.
+	_, err = watch.Follow(ctx, source, operation, &watch.Lines{Out: d.out, Prefix: "  "},
+		watch.Config{Every: 200 * time.Millisecond, Await: true})
+	return err
 }
 
 func (d *demo) tell(format string, args ...any) error {

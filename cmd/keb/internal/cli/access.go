@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/access"
+)
+
+func newAccess(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "access",
+		Short: "Say who may use the operator API",
+		Args:  exactly(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newAccessToken(o))
+	return cmd
+}
+
+func newAccessToken(o *options) *cobra.Command {
+	var name, role string
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make an access token for somebody",
+		Long: `Make an access token for somebody, and print it together with its line for the token file (KEB_ACCESS_TOKENS_FILE).
+
+The token is printed this once and kept nowhere: the line has only its hash. Give the token to its owner, and add the line to the
+file; running services notice it by themselves. Who is to have another token gets it beside the old one, whose line is removed
+when it is no longer used.`,
+		Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			token, hash := access.NewToken()
+			line, err := access.TokenLine(name, access.Role(role), hash)
+			if err != nil {
+				return usageError("--%s", err)
+			}
+			if o.json() {
+				return printJSON(o.Out, map[string]string{"token": token, "name": name, "role": role, "sha256": hash, "line": line})
+			}
+			// Only the line goes to a file when the output is redirected, and only the token is seen.
+			if _, err := fmt.Fprintf(o.Err, "Token of %s, shown this once:\n%s\nIts line for the file in KEB_ACCESS_TOKENS_FILE:\n", name, token); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(o.Out, line)
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&name, "name", "", "who the token is for; stands with everything that is done with it")
+	flags.StringVar(&role, "role", string(access.Viewer), "viewer, who may look, or operator, who may act, too")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions( // the flag is there
+		[]string{string(access.Viewer), string(access.Operator)}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}

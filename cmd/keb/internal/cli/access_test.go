@@ -1,0 +1,105 @@
+package cli_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/access"
+)
+
+func TestATokenIsMadeForSomebody(t *testing.T) {
+	t.Parallel()
+	r := run(t, "", "access", "token", "--name", "Jane Doe", "--role", "operator")
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	lines := strings.Split(r.err, "\n")
+	if len(lines) < 3 || !strings.Contains(lines[0], "Jane Doe, shown this once") {
+		t.Fatalf("error output: %q", r.err)
+	}
+	token := lines[1]
+	sum := sha256.Sum256([]byte(token))
+	if want := `- {name: "Jane Doe", role: operator, sha256: ` + hex.EncodeToString(sum[:]) + "}\n"; r.out != want {
+		t.Errorf("output %q, want %q", r.out, want)
+	}
+	// What is printed is what services read.
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(r.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := access.New(access.Config{TokensFile: file}, access.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	if i, err := a.Check(request, token); err != nil || i.Name != "Jane Doe" || i.Role != access.Operator {
+		t.Errorf("%+v, %v", i, err)
+	}
+	if i, err := a.Check(request, hex.EncodeToString(sum[:])); err == nil {
+		t.Errorf("the hash is as good as the token: %+v", i)
+	}
+
+	var fields map[string]string
+	if r := run(t, "", "access", "token", "--name", "joe", "-o", "json"); json.Unmarshal([]byte(r.out), &fields) != nil ||
+		fields["role"] != "viewer" || fields["token"] == "" || fields["token"] == token || !strings.Contains(fields["line"], fields["sha256"]) || r.err != "" {
+		t.Errorf("as JSON: %+v", r)
+	}
+	for _, args := range [][]string{{}, {"--name", "joe", "--role", "admin"}, {"--name", ""}, {"--name", "a\nb"}, {"--name", "joe", "more"}} {
+		if r := run(t, "", append([]string{"access", "token"}, args...)...); r.code != 2 || r.out != "" || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
+
+func TestCommandsShowTheirToken(t *testing.T) {
+	var sent []string
+	answer := http.StatusOK
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Header.Get("Authorization"))
+		w.WriteHeader(answer)
+		_, _ = w.Write([]byte(`{"data":[],"count":0,"totalCount":0,"error":"vera has the role viewer, and this needs the role operator"}`))
+	}))
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("keb_CANARY-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := func(args ...string) result {
+		sent = nil
+		return run(t, "", append([]string{"--operator-addr", srv.URL, "--osb-addr", srv.URL}, args...)...)
+	}
+	last := func() string { return strings.Join(sent, ",") }
+
+	if r := command("operations"); r.code != 0 || last() != "" {
+		t.Errorf("without a token: %+v, sent %q", r, last())
+	}
+	for _, args := range [][]string{{"operations"}, {"orchestrations"}, {"runtimes"}} {
+		if command(append(args, "--token-file", file)...); last() != "Bearer keb_CANARY-file" {
+			t.Errorf("%v: sent %q", args, last())
+		}
+	}
+	t.Setenv("KEB_TOKEN", "keb_CANARY-environment")
+	if command("operations"); last() != "Bearer keb_CANARY-environment" {
+		t.Errorf("KEB_TOKEN: sent %q", last())
+	}
+	for status, want := range map[int]string{
+		http.StatusUnauthorized: "does not accept the access token", http.StatusForbidden: "vera has the role viewer, and this needs the role operator",
+	} {
+		answer = status
+		if r := command("operations"); r.code != 1 || !strings.Contains(r.err, want) || strings.Contains(r.err, "CANARY") || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%d: %+v", status, r)
+		}
+	}
+	t.Setenv("KEB_TOKEN", "")
+	answer = http.StatusUnauthorized
+	if r := command("operations"); r.code != 1 || !strings.Contains(r.err, "KEB_TOKEN") {
+		t.Errorf("401 without a token: %+v", r)
+	}
+}
