@@ -89,9 +89,22 @@ e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, 
 	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 \
 	go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest $(patsubst services/btp-manager/%,./%/...,$(wildcard services/btp-manager/e2e))
 
+.PHONY: e2e-helm
+e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated cluster, and with pods that run as Docker containers (make images)
+	$(call server,kube-controller-manager)
+	$(call server,kube-scheduler)
+	$(call server,kubectl)
+	$(call server,kwok)
+	@cd test && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 KEB_E2E_HELM=1 \
+	go test -count=1 -timeout 30m -v $(TESTFLAGS) ./charts/e2e
+
 .PHONY: bench
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
 	@go run ./cmd/keb bench
+
+.PHONY: bench-api
+bench-api: ## measure the operator API with 100,000 operations of which hundreds change in a second
+	@cd services/orchestrator && KEB_SCALE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run TestTheOperatorAPIAtScale .
 
 .PHONY: build
 build: ## build every command into bin/

@@ -1,0 +1,267 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/release"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+)
+
+const (
+	repository  = "../../../"
+	kebChart    = repository + "deploy/helm/keb"
+	namespace   = "keb"
+	releaseName = "keb"
+	// demand is set by the make target, and lets tests fail where something is missing.
+	demand = "KEB_E2E_HELM"
+	// patience is for what takes minutes on a machine with much to do.
+	patience = 8 * time.Minute
+)
+
+// needed skips a test that nobody asked for.
+func needed(t *testing.T) {
+	t.Helper()
+	if os.Getenv(demand) == "" {
+		t.Skip("this takes minutes and a whole cluster: run `make e2e-helm`")
+	}
+}
+
+// values are those of the file demo.yaml with others over them.
+func values(t *testing.T, over string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(kebChart + "/demo.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, more map[string]any
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict([]byte(over), &more); err != nil {
+		t.Fatal(err)
+	}
+	merge(all, more)
+	return all
+}
+
+func merge(into, from map[string]any) {
+	for k, v := range from {
+		under, ok := v.(map[string]any)
+		if old, both := into[k].(map[string]any); ok && both {
+			merge(old, under)
+			continue
+		}
+		into[k] = v
+	}
+}
+
+// helm does what the command line of Helm does.
+type helm struct {
+	t   *testing.T
+	cfg *action.Configuration
+}
+
+func newHelm(t *testing.T, cluster *kubetest.Cluster) *helm {
+	t.Helper()
+	kubeconfig, ns := cluster.Kubeconfig(t, cluster.Config), namespace
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.KubeConfig, flags.Namespace = &kubeconfig, &ns
+	h := &helm{t: t, cfg: new(action.Configuration)}
+	if err := h.cfg.Init(flags, namespace, "secret", func(string, ...any) {}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *helm) install(values map[string]any) *release.Release {
+	h.t.Helper()
+	c, err := loader.LoadDir(kebChart)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	i := action.NewInstall(h.cfg)
+	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Wait, i.Timeout = releaseName, namespace, true, true, patience
+	r, err := i.RunWithContext(h.t.Context(), c, values)
+	if err != nil {
+		h.t.Fatalf("helm install: %v", err)
+	}
+	return r
+}
+
+func (h *helm) upgrade(ctx context.Context, values map[string]any) error {
+	c, err := loader.LoadDir(kebChart)
+	if err != nil {
+		return err
+	}
+	u := action.NewUpgrade(h.cfg)
+	u.Namespace, u.Wait, u.Timeout = namespace, true, patience
+	_, err = u.RunWithContext(ctx, releaseName, c, values)
+	return err
+}
+
+func (h *helm) rollback(revision int) {
+	h.t.Helper()
+	r := action.NewRollback(h.cfg)
+	r.Version, r.Wait, r.Timeout = revision, true, patience
+	if err := r.Run(releaseName); err != nil {
+		h.t.Fatalf("helm rollback: %v", err)
+	}
+}
+
+func (h *helm) uninstall() {
+	h.t.Helper()
+	u := action.NewUninstall(h.cfg)
+	u.Wait, u.Timeout = true, patience
+	if _, err := u.Run(releaseName); err != nil {
+		h.t.Fatalf("helm uninstall: %v", err)
+	}
+}
+
+// test runs the pods of `helm test`.
+func (h *helm) test() {
+	h.t.Helper()
+	rt := action.NewReleaseTesting(h.cfg)
+	rt.Namespace, rt.Timeout = namespace, patience
+	if _, err := rt.Run(releaseName); err != nil {
+		h.t.Fatalf("helm test: %v", err)
+	}
+}
+
+// server is a server of Kubernetes that runs beside those of kubetest.
+func server(t *testing.T, cluster *kubetest.Cluster, name string, args ...string) {
+	t.Helper()
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" {
+		dir = repository + ".keb/kube"
+	}
+	binary, err := filepath.Abs(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("%v: run `make e2e-helm`", err)
+	}
+	log := filepath.Join(t.TempDir(), name+".log")
+	file, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, binary, append(args, "--kubeconfig="+cluster.Kubeconfig(t, cluster.Config), "--leader-elect=false", "--secure-port=0")...)
+	cmd.Stdout, cmd.Stderr = file, file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait() // killed is how it ends
+		_ = file.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(log)
+			t.Logf("--- %s\n%s", name, tail(string(text)))
+		}
+	})
+}
+
+func tail(text string) string {
+	const most = 4 << 10
+	return text[max(0, len(text)-most):]
+}
+
+// pods are those of the release that are not about to vanish.
+func pods(t *testing.T, c client.Client) []corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	if err := c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": releaseName}); err != nil {
+		t.Fatal(err)
+	}
+	var left []corev1.Pod
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+func ready(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// leftovers waits until nothing of the release is left but what must stay, and returns what that is.
+func leftovers(t *testing.T, c client.Client) []string {
+	t.Helper()
+	testkit.Eventually(t, patience, "the pods to vanish", func() bool {
+		var list corev1.PodList
+		if err := c.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items) == 0
+	})
+	var found []string
+	resources, err := listAll(t, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range resources {
+		found = append(found, r.GetObjectKind().GroupVersionKind().Kind+" "+r.GetName())
+	}
+	return found
+}
+
+// get reads an object that must be there.
+func get[T client.Object](t *testing.T, c client.Client, name string, into T) T {
+	t.Helper()
+	err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		t.Fatalf("no %T %s", into, name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func lines(items []string) string { return "\n  " + strings.Join(items, "\n  ") }
+
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func items(list client.ObjectList) ([]client.Object, error) {
+	found, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]client.Object, 0, len(found))
+	for _, o := range found {
+		objects = append(objects, o.(client.Object))
+	}
+	return objects, nil
+}

@@ -1,0 +1,333 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+const (
+	// image and next are the tags of the images: what is installed, and what it is upgraded to.
+	image, next = "dev", "dev-next"
+	// orders are in flight during each of the two upgrades.
+	orders = 40
+)
+
+// real are the values of the release whose pods really run.
+const real = `
+image: {registry: "", tag: %s, pullPolicy: Never}
+podAnnotations: {generation: "%s"}
+postgres: {bundled: {storage: {size: 1Gi}}}
+nats: {bundled: {storage: {size: 1Gi}, maxFile: 900Mi}}
+landscape: {storage: {size: 1Gi}, env: {KEB_LANDSCAPE_CLUSTER_TIME: 20s, KEB_LANDSCAPE_RECONCILE_TIME: 5s}}
+broker: {replicas: 2}
+orchestrator: {replicas: 2}
+`
+
+// TestAnUpgradeLosesNoOperation upgrades twice while operations run: first everything of KEB to other images, then everything once more with
+// the bundled Postgres and NATS.
+func TestAnUpgradeLosesNoOperation(t *testing.T) {
+	needed(t)
+	requireImages(t)
+	cluster, err := kubetest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	server(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers="+strings.Join([]string{
+		"deployment-controller", "replicaset-controller", "statefulset-controller", "job-controller", "cronjob-controller", "endpointslice-controller",
+		"namespace-controller", "garbage-collector-controller", "disruption-controller",
+	}, ","))
+	server(t, cluster, "kube-scheduler")
+	c := cluster.Client(t, client.Options{})
+	n := startNode(t, c)
+	h := newHelm(t, cluster)
+
+	begin := time.Now()
+	h.install(values(t, fmt.Sprintf(real, image, "1")))
+	t.Logf("installed, and all pods ready, after %s", time.Since(begin).Round(time.Second))
+	h.test()
+	checkPermissions(t, c, n)
+
+	platform := newPlatform(t, c, n)
+	for i, to := range []struct{ tag, generation, what string }{
+		{next, "1", "to other images"}, {next, "2", "of everything, Postgres and NATS included"},
+	} {
+		before := uids(t, c)
+		platform.order(orders)
+		platform.awaitClusters((i + 1) * orders)
+		stop := platform.watch()
+		begin := time.Now()
+		if err := h.upgrade(t.Context(), values(t, fmt.Sprintf(real, to.tag, to.generation))); err != nil {
+			t.Fatalf("helm upgrade %s: %v", to.what, err)
+		}
+		asked, failed := stop()
+		t.Logf("upgrade %s took %s; %d of %d orders were unfinished after it; of %d catalog reads meanwhile %d failed", to.what,
+			time.Since(begin).Round(time.Second), platform.unfinished(), orders, asked, len(failed))
+		for name, uid := range uids(t, c) {
+			bundled := strings.Contains(name, "-nats-") || strings.Contains(name, "-postgres-")
+			if before[name] == uid && !(bundled && i == 0) {
+				t.Errorf("pod %s is that of before the upgrade", name)
+			}
+		}
+		// While the database itself restarts there is nobody to ask.
+		if i == 0 && len(failed) > 0 {
+			t.Errorf("%d requests of the platform failed, the first: %v", len(failed), failed[0])
+		}
+		platform.finish()
+	}
+	want := harness.Complete().Created(2 * orders)
+	got := map[string]int{}
+	for key, n := range platform.created() {
+		if _, ok := want[key]; ok {
+			got[key] = n
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what external systems ever made (-want +got):\n%s", diff)
+	}
+
+	h.rollback(1)
+	h.test()
+	n.mu.Lock()
+	killed, restarted := slices.Clone(n.killed), slices.Clone(n.restarted)
+	n.mu.Unlock()
+	if len(killed) > 0 {
+		t.Errorf("pods did not end in order:%s", lines(killed))
+	}
+	if len(restarted) > 0 {
+		t.Errorf("containers ended by themselves:%s", lines(restarted))
+	}
+
+	h.uninstall()
+	left := leftovers(t, c)
+	slices.Sort(left)
+	if !slices.Equal(left, []string{"Secret keb-keys", "Secret keb-postgres"}) {
+		t.Errorf("left behind, want only what opens the volumes that stay:%s", lines(left))
+	}
+}
+
+// requireImages fails where the images are missing, and gives them the tag to upgrade to.
+func requireImages(t *testing.T) {
+	t.Helper()
+	var all struct{ Workers map[string]any }
+	text, err := os.ReadFile(filepath.Join(kebChart, "files/systems.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"broker", "orchestrator", "landscape", "jobs"}
+	for worker := range all.Workers {
+		names = append(names, "worker-"+worker)
+	}
+	for _, name := range names {
+		if _, err := run(t.Context(), "docker", "tag", "keb/"+name+":"+image, "keb/"+name+":"+next); err != nil {
+			t.Fatalf("the images are missing, run `make images`: %v", err)
+		}
+	}
+	var defaults struct {
+		Postgres, Nats struct{ Bundled struct{ Image string } }
+	}
+	if text, err = os.ReadFile(filepath.Join(kebChart, "values.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &defaults); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{defaults.Postgres.Bundled.Image, defaults.Nats.Bundled.Image} {
+		if _, err := run(t.Context(), "docker", "image", "inspect", other); err != nil {
+			t.Fatalf("the images are missing, run `make images`: %v", err)
+		}
+	}
+}
+
+func uids(t *testing.T, c client.Client) map[string]types.UID {
+	t.Helper()
+	found := map[string]types.UID{}
+	for _, p := range pods(t, c) {
+		if p.Labels["app.kubernetes.io/component"] != "migrations" {
+			found[p.Name] = p.UID
+		}
+	}
+	return found
+}
+
+// checkPermissions looks at the log of NATS: a service that lacks a permission is refused there, and may seem well.
+func checkPermissions(t *testing.T, c client.Client, n *node) {
+	t.Helper()
+	pod := get(t, c, "keb-nats-0", &corev1.Pod{})
+	out, err := run(t.Context(), "docker", "logs", "keb-e2e-"+string(pod.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "Violation") {
+			t.Errorf("NATS refused something: %s", line)
+		}
+	}
+}
+
+// platform orders runtimes.
+type platform struct {
+	t         *testing.T
+	client    *osbclient.Client
+	landscape string
+	open      map[string]string // operations by instance
+}
+
+func newPlatform(t *testing.T, c client.Client, n *node) *platform {
+	t.Helper()
+	secret := get(t, c, "keb-osb", &corev1.Secret{})
+	cl, err := osbclient.New(osbclient.Config{
+		BaseURL: "http://" + net.JoinHostPort(n.gateway, "8080"), User: string(secret.Data["username"]), Password: string(secret.Data["password"]),
+		Timeout: 20 * time.Second, PollAtMost: 2 * time.Second,
+	}, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &platform{t: t, client: cl, landscape: "http://" + net.JoinHostPort(n.gateway, "8090"), open: map[string]string{}}
+}
+
+// order orders runtimes and wants all of them accepted.
+func (p *platform) order(count int) {
+	p.t.Helper()
+	text, err := os.ReadFile(repository + "examples/requests/azure.json")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for i := range count {
+		var o osbclient.Provisioning
+		if err := json.Unmarshal(text, &o); err != nil {
+			p.t.Fatal(err)
+		}
+		o.Parameters.(map[string]any)["name"] = fmt.Sprintf("upgrade-%d", i)
+		o.Context.(map[string]any)["subaccount_id"] = uuid.NewString()
+		id := uuid.NewString()
+		answer, err := p.client.Provision(p.t.Context(), id, o)
+		if err != nil {
+			p.t.Fatalf("order %d: %v", i, err)
+		}
+		p.open[id] = answer.Operation
+	}
+}
+
+// awaitClusters waits until most of the orders so far have reached the systems that make clusters, so that they are amid their steps.
+func (p *platform) awaitClusters(total int) {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, "operations amid their steps", func() bool {
+		return p.created()["provisioner/runtime"] >= total-orders/2
+	})
+}
+
+// watch reads the catalog over and over until it is stopped.
+func (p *platform) watch() (stop func() (asked int, failed []error)) {
+	ctx, cancel := context.WithCancel(p.t.Context())
+	done := make(chan struct{})
+	var asked int
+	var failed []error
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			asked++
+			if _, err := p.client.Catalog(context.WithoutCancel(ctx)); err != nil {
+				failed = append(failed, err)
+			}
+		}
+	}()
+	return func() (int, []error) {
+		cancel()
+		<-done
+		return asked, failed
+	}
+}
+
+func (p *platform) unfinished() (count int) {
+	p.t.Helper()
+	for instance, operation := range p.open {
+		if last, err := p.client.LastOperation(p.t.Context(), instance, operation); err != nil || last.State == osb.StateInProgress {
+			count++
+		}
+	}
+	return count
+}
+
+// finish wants every order to succeed.
+func (p *platform) finish() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	for instance, operation := range p.open {
+		last, err := p.client.Poll(ctx, instance, operation, nil)
+		if err != nil {
+			p.t.Fatalf("instance %s, operation %s: %v", instance, operation, err)
+		}
+		if last.State != osb.StateSucceeded {
+			p.t.Errorf("instance %s, operation %s: %s, %s", instance, operation, last.State, last.Description)
+		}
+	}
+	clear(p.open)
+}
+
+// created is how many objects the simulated systems have ever made, by "system/kind".
+func (p *platform) created() map[string]int {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.landscape+"/admin/systems", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	answer, err := (&http.Client{Timeout: 20 * time.Second}).Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var body struct {
+		Data []struct {
+			Name    string
+			Created map[string]int
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+		p.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, s := range body.Data {
+		for kind, n := range s.Created {
+			counts[s.Name+"/"+kind] = n
+		}
+	}
+	return counts
+}
