@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -54,9 +55,7 @@ func New(cfg Config) (*Client, error) {
 // told after each page how many have come and how many there are.
 func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, total int) error) ([]json.RawMessage, error) {
 	q := url.Values{}
-	for name, values := range query {
-		q[name] = values
-	}
+	maps.Copy(q, query)
 	q.Set("page_size", strconv.Itoa(pageSize))
 	all := []json.RawMessage{}
 	for page := 1; ; page++ {

@@ -105,6 +105,6 @@ func printWorker(table io.Writer, w *operator.Worker) {
 	if w.Alive {
 		alive = "yes"
 	}
-	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, w.Version, w.Pending, w.StepsPerMinute, //nolint:errcheck // a buffer
+	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, w.Version, w.Pending, w.StepsPerMinute,
 		w.FailuresPerMinute, w.OperationsWaiting, strings.Join(w.MissingSteps, ", "))
 }

@@ -92,7 +92,7 @@ func (t *tasks) run(ctx context.Context, command []string) error {
 		if dir, err = os.MkdirTemp("", "keb-taskrun-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // there is nothing secret in it
+		defer os.RemoveAll(dir)
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -179,8 +179,8 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 	if len(command) == 1 {
 		command = []string{"sh", "-c", command[0]}
 	}
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // what the user wants to run
-	cmd.WaitDelay = time.Second                                 // for what the command has left running
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.WaitDelay = time.Second // for what the command has left running
 	cmd.Env = append(environment(), "KUBECONFIG="+path, "INSTANCE_ID="+r.InstanceID, "RUNTIME_ID="+r.RuntimeID, "SHOOT_NAME="+r.ShootName,
 		"GLOBALACCOUNT_ID="+r.GlobalAccountID, "SUBACCOUNT_ID="+r.SubAccountID, "PLAN_NAME="+r.ServicePlanName, "REGION="+r.Region)
 	var out bytes.Buffer

@@ -113,7 +113,7 @@ func (c Columns) Print(out io.Writer, items []json.RawMessage) error {
 }
 
 func row(table io.Writer, cells []string) {
-	fmt.Fprintln(table, strings.Join(cells, "\t")+"\t") //nolint:errcheck // a buffer does not fail
+	fmt.Fprintln(table, strings.Join(cells, "\t")+"\t")
 }
 
 func (c *column) cell(item any) (string, error) {
