@@ -13,8 +13,9 @@ import (
 const (
 	defaultAge   = 5 * time.Second
 	defaultLimit = 2 * time.Second
-	// share is how much of its time a source works for us at most: a twentieth.
-	share = 20
+	// share is how much of its time a source works for us at most: a twentieth. One that could not be read may be well again,
+	// and is tried a little sooner.
+	share, shareOfFailing = 20, 4
 	// maxAge bounds how old values get because a source is slow.
 	maxAge = 30 * time.Second
 	// maxRemembered bounds the combinations of labels that a gauge remembers.
@@ -157,17 +158,17 @@ func (c *Collector) refresh() {
 	err := c.read(ctx, sample)
 	end := c.cfg.Now()
 	took := end.Sub(start)
-	c.until = end.Add(max(c.cfg.Age, min(share*took, maxAge)))
 	c.metrics = c.metrics[:0]
-	fresh := 1.0
+	fresh, rest := 1.0, share*took
 	if err != nil {
-		fresh = 0
+		fresh, rest = 0, shareOfFailing*took
 		c.cfg.Log.Warn("gauges not read", "gauges", c.cfg.Source, "took", took, "err", err)
 	} else {
 		for _, g := range c.gauges {
 			c.add(g, sample.values[g])
 		}
 	}
+	c.until = end.Add(max(c.cfg.Age, min(rest, maxAge)))
 	c.metrics = append(c.metrics,
 		prometheus.MustNewConstMetric(c.fresh, prometheus.GaugeValue, fresh),
 		prometheus.MustNewConstMetric(c.took, prometheus.GaugeValue, took.Seconds()))

@@ -162,11 +162,14 @@ func TestOnlyARememberedGaugeShowsZeroForWhatIsGone(t *testing.T) {
 	for remembered, want := range map[bool][]string{
 		true: {`keb_things{name="a"} 0`, `keb_things{name="b"} 1`}, false: {`keb_things{name="b"} 1`},
 	} {
-		s := &source{values: map[string]float64{"a": 3}}
-		c := s.collector(scrape.Config{Age: time.Nanosecond}, remembered)
-		shows(t, c, "keb_things")
-		s.set(map[string]float64{"b": 1}, nil)
-		check(t, fmt.Sprintf("remembered %t", remembered), shows(t, c, "keb_things"), want...)
+		synctest.Test(t, func(t *testing.T) {
+			s := &source{values: map[string]float64{"a": 3}}
+			c := s.collector(scrape.Config{Age: time.Second}, remembered)
+			shows(t, c, "keb_things")
+			s.set(map[string]float64{"b": 1}, nil)
+			<-time.After(time.Second)
+			check(t, fmt.Sprintf("remembered %t", remembered), shows(t, c, "keb_things"), want...)
+		})
 	}
 }
 
