@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -197,7 +198,11 @@ func (c *consumption) fetch(ctx context.Context) {
 			wait = firstEnsureWait
 			continue
 		}
-		c.bus.log.Warn("consumer is not available", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", err)
+		level := slog.LevelWarn
+		if c.bus.cfg.Guest && wait > firstEnsureWait {
+			level = slog.LevelDebug // it is being waited for, and that has been said
+		}
+		c.bus.log.Log(ctx, level, "consumer is not available", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", err)
 		timer.Reset(wait)
 		wait = min(2*wait, maxEnsureWait)
 		select {

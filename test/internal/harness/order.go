@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -72,7 +73,7 @@ func (s *System) OSBURL() string { return "http://" + s.OSBAddr + "/oauth/cf-eu1
 func (s *System) Platform() *osbclient.Client {
 	s.t.Helper()
 	client, err := osbclient.New(osbclient.Config{
-		BaseURL: s.OSBURL(), User: "keb", Password: "keb", PollEvery: 20 * time.Millisecond, PollAtMost: 50 * time.Millisecond,
+		BaseURL: s.OSBURL(), User: "keb", Password: cmp.Or(s.password, "keb"), PollEvery: 20 * time.Millisecond, PollAtMost: 50 * time.Millisecond,
 	}, s.HTTP)
 	if err != nil {
 		s.t.Fatal(err)

@@ -35,8 +35,10 @@ type System struct {
 	// HTTP is the client for all of them.
 	HTTP *http.Client
 
-	t         testing.TB
-	opts      Options
+	t    testing.TB
+	opts Options
+	// password is that of the user keb; empty is "keb".
+	password  string
 	process   *Process
 	processes []*Process
 }
