@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jmoiron/sqlx"
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -131,8 +132,11 @@ type system struct {
 	db       *sqlx.DB
 	keys     *seal.Keyring
 	script   *script
+	log      *slog.Logger
 	cfg      orchestrator.Config
 	api      *httptest.Server
+	// registry takes the metrics of the orchestrator, of which there is one then.
+	registry *prometheus.Registry
 
 	mu    sync.Mutex
 	facts []fact
@@ -154,7 +158,7 @@ func newSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{
 		t: t, nats: testkit.NATS(t), database: testkit.Postgres(t, orchestrator.Migrate),
-		script: &script{steps: map[string]behaviour{}, every: map[string]int{}},
+		script: &script{steps: map[string]behaviour{}, every: map[string]int{}}, log: testkit.Logger(t),
 	}
 	s.bus = testkit.Bus(t, s.nats.URL())
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: s.database})
@@ -213,9 +217,11 @@ func start(t *testing.T, what string, run func(ctx context.Context) error) runni
 func (s *system) orchestrator() running {
 	s.t.Helper()
 	b := testkit.Bus(s.t, s.nats.URL())
-	o, err := orchestrator.New(s.t.Context(), s.cfg, orchestrator.Deps{
-		Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
-	})
+	deps := orchestrator.Deps{Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: s.log}
+	if s.registry != nil {
+		deps.Registerer, deps.Gatherer = s.registry, s.registry
+	}
+	o, err := orchestrator.New(s.t.Context(), s.cfg, deps)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -236,7 +242,7 @@ func (s *system) worker(name string) running {
 		steps = append(steps, scripted{name: step, script: s.script})
 	}
 	w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", DrainTimeout: time.Second}, worker.Deps{
-		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
+		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: s.log,
 	}, steps...)
 	if err != nil {
 		s.t.Fatal(err)
