@@ -192,7 +192,7 @@ func TestEveryImportIsThere(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t)
 	imports := regexp.MustCompile(`(?m)^(?:import|export) .*from '([^']+)'`)
-	imported := map[string]bool{"main.js": true, "theme.js": true}
+	imported := map[string]bool{"main.js": true, "boot.js": true}
 	for name, f := range c.assets {
 		for _, match := range imports.FindAllStringSubmatch(string(f.plain), -1) {
 			target := path.Join(path.Dir(name), match[1])
