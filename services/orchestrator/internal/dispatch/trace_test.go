@@ -237,3 +237,18 @@ func TestTheSamplingIsDecidedOnceWithTheIntake(t *testing.T) {
 func without(s string, r rune) string {
 	return string(slices.DeleteFunc([]rune(s), func(c rune) bool { return c == r }))
 }
+
+func TestWithoutTracingNothingIsAllocatedForIt(t *testing.T) {
+	var d Dispatcher
+	works := []*work{{row: &store.Row{TraceParent: requestSpan}}}
+	allocations := testing.AllocsPerRun(100, func() {
+		if d.tracer.commandTrace(works[0].row) != requestSpan || d.tracer.factTrace(works[0].row) != requestSpan {
+			t.Error("the trace of the request is not handed on")
+		}
+		d.trace(works)
+		d.traceFolds(t.Context(), works, epoch)
+	})
+	if allocations != 0 {
+		t.Errorf("there are %v allocations", allocations)
+	}
+}

@@ -1,0 +1,43 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// BenchmarkStep is what the dispatcher does for one result, without the database and the bus: it folds it, and makes the next command
+// and the facts.
+func BenchmarkStep(b *testing.B) {
+	set, err := process.Load(processes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := set[event.Update]
+	d := &Dispatcher{deps: Deps{Now: time.Now}}
+	state, _, err := engine.Apply(p, engine.New(event.Operation{ID: "6f7d1f7e-0000-4000-8000-000000000001", Type: event.Update, InstanceID: "i"}), engine.Start{}, epoch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	row := &store.Row{State: state}
+	result := engine.Result{Outcome: event.OutcomeSucceeded, Cursor: state.Cursor, StartedAt: epoch, FinishedAt: epoch}
+	b.ReportAllocs()
+	for b.Loop() {
+		w := &work{row: row, process: p}
+		if err := w.apply(result, epoch); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := d.command(w); err != nil {
+			b.Fatal(err)
+		}
+		for i := range w.effects.Facts {
+			if _, err := d.fact(w, &w.effects.Facts[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
