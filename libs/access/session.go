@@ -58,8 +58,12 @@ type session struct {
 	Groups  []string `json:"g,omitempty"`
 }
 
-// Start logs a browser in. It lasts as long as the configuration says, and no longer than an OIDC token.
+// Start logs a browser in, if its user has a role; else the error is an *Error. It lasts as long as the configuration says, and no
+// longer than an OIDC token.
 func (s *Sessions) Start(w http.ResponseWriter, i Identity) error {
+	if i.Role == "" {
+		return &Error{Status: http.StatusForbidden, Message: i.Name + " has no role here"}
+	}
 	now := s.auth.deps.Now()
 	content := session{Authentication: i.Authentication, Expires: now.Add(s.auth.cfg.lifetime())}
 	switch i.Authentication {

@@ -284,6 +284,19 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	}
 }
 
+func TestWhoHasNoRoleIsNotLoggedIn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.issuer.Redirect(callback)
+	b.issuer.User(groups("others"))
+	w := newBrowser(t, b, false)
+	_, _, err := w.finish(w.follow(w.begin()))
+	if e, ok := errors.AsType[*Error](err); !ok || e.Status != http.StatusForbidden || e.Message != "jane has no role here" {
+		t.Errorf("login: %v", err)
+	}
+	w.expect("afterwards", "")
+}
+
 func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -376,7 +389,7 @@ func FuzzCookie(f *testing.F) {
 		f.Fatal(err)
 	}
 	recorder := httptest.NewRecorder()
-	if err := s.Start(recorder, Identity{Name: "jane", Authentication: OIDC, Expires: time.Now().Add(time.Hour), groups: []string{"admins"}}); err != nil {
+	if err := s.Start(recorder, Identity{Name: "jane", Role: Operator, Authentication: OIDC, Expires: time.Now().Add(time.Hour), groups: []string{"admins"}}); err != nil {
 		f.Fatal(err)
 	}
 	good := recorder.Result().Cookies()[0].Value
