@@ -98,6 +98,10 @@ e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated 
 	@cd test && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 KEB_E2E_HELM=1 \
 	go test -count=1 -timeout 30m -v $(TESTFLAGS) ./charts/e2e
 
+.PHONY: e2e-dashboards
+e2e-dashboards: ## run every panel and every alert against a system that works, fails and waits; needs prometheus
+	@cd test && KEB_E2E_DASHBOARDS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./dashboards
+
 .PHONY: bench
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
 	@go run ./cmd/keb bench
