@@ -18,7 +18,7 @@ const (
 	// censusSettings make the planner take the partial indexes, which hold only what has not ended, and not the whole table,
 	// which may be ten times as large. A statement that the caller has given up must not go on in the server.
 	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', $1, true)`
-	// censusSQL relies on operations_pending, operations_in_progress, instances_pkey and requests_pkey. The subqueries
+	// censusSQL relies on operations_pending, operations_unfinished, instances_pkey and requests_pkey. The subqueries
 	// are no joins, so that they cannot become a scan of the table.
 	censusSQL = `
 SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step,
@@ -31,7 +31,7 @@ SELECT o.type, o.plan, o.state, (SELECT r.definition FROM orchestrator.requests 
 FROM orchestrator.operations o WHERE o.state = 'in progress' GROUP BY o.type, o.plan, o.state, definition, o.stage, o.step, held`
 	// firstDueSQL relies on operations_due.
 	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
-	// activeSQL relies on orchestrations_active, activeMembersSQL on orchestration_members_current, too.
+	// activeSQL relies on orchestrations_active, activeMembersSQL on an index of the members by orchestration, too.
 	activeSQL = `
 SELECT type, state, count(*) FROM orchestrator.orchestrations
 WHERE state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY type, state`

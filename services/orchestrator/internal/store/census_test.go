@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func TestACensusCountsWhatHasNotEnded(t *testing.T) {
+	b := filled(t)
+	c, err := b.Census(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type place struct {
+		plan  string
+		state event.OperationState
+		held  bool
+	}
+	got := map[place]int{}
+	for _, g := range c.Groups {
+		got[place{g.Plan, g.State, g.Held}] += g.Count
+		if g.Type != event.Update || g.Oldest.IsZero() || g.State == event.InProgress && g.Definition == "" {
+			t.Errorf("group %+v", g)
+		}
+		if g.Plan == "azure" && g.State == event.InProgress && !g.Held && (g.TriedAt != epoch || g.SentAt != epoch || g.Definition != b.p.Hash()) {
+			t.Errorf("in flight: %+v, want tried and sent at %s", g, epoch)
+		}
+	}
+	want := map[place]int{
+		{"azure", event.Pending, false}:    finishedRows / 20,
+		{"azure", event.InProgress, true}:  finishedRows / 20,
+		{"azure", event.InProgress, false}: 30,
+	}
+	for p, n := range want {
+		if got[p] != n {
+			t.Errorf("%d operations at %+v, want %d", got[p], p, n)
+		}
+	}
+	if len(got) != len(want) || c.FirstDue.IsZero() {
+		t.Errorf("groups %v, first due %s", got, c.FirstDue)
+	}
+}
+
+// What has ended must cost nothing.
+func TestACensusReadsOnlyWhatHasNotEnded(t *testing.T) {
+	b := filled(t)
+	for _, query := range []string{`
+INSERT INTO orchestrator.orchestrations (id, type, parameters, created_at, state, description, updated_at)
+SELECT gen_random_uuid(), 'upgradeKyma', '{}', now(), CASE WHEN n = 1 THEN 'in progress' ELSE 'succeeded' END, '', now() FROM generate_series(1, 200) AS n`, `
+INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, instance_id, runtime_id, global_account_id, subaccount_id,
+    plan_id, plan_name, shoot_name, state, description, due_at, updated_at)
+SELECT gen_random_uuid(), o.id, n::text, '', '', '', '', '', '', 'succeeded', '', now(), now()
+FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
+		`VACUUM ANALYZE orchestrator.orchestrations, orchestrator.orchestration_members`} {
+		if _, err := b.db.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, members, err := NewOrchestrations(b.db, b.db).Census(t.Context()); err != nil || len(all) != 1 || all[0].Count != 1 ||
+		len(members) != 1 || members[0] != (Standing{Type: event.UpgradeKyma, State: "succeeded", Count: 100}) {
+		t.Errorf("orchestrations %v, operations %v, %v", all, members, err)
+	}
+	for _, c := range []struct {
+		query string
+		want  []string
+	}{
+		{censusSQL, []string{"operations_pending", "operations_unfinished", "instances_pkey", "requests_pkey"}},
+		{firstDueSQL, []string{"operations_due"}},
+		{activeSQL, []string{"orchestrations_active"}},
+		{activeMembersSQL, []string{"orchestrations_active", "orchestration_members_"}},
+	} {
+		var lines []string
+		err := census(t.Context(), b.db, func(tx *sqlx.Tx) error { return tx.Select(&lines, "EXPLAIN "+c.query) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := strings.Join(lines, "\n")
+		for _, index := range c.want {
+			if !strings.Contains(plan, index) {
+				t.Errorf("the plan does not use %s:\n%s", index, plan)
+			}
+		}
+		if strings.Contains(plan, "Seq Scan") {
+			t.Errorf("the plan reads a whole table:\n%s", plan)
+		}
+	}
+}
+
+// A statement that nobody waits for any more must not go on.
+func TestACensusEndsInTheServerToo(t *testing.T) {
+	b := setup(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var limits []string
+	err := census(ctx, b.db, func(tx *sqlx.Tx) error {
+		return tx.Select(&limits, `SELECT current_setting('statement_timeout') UNION ALL SELECT current_setting('enable_seqscan')`)
+	})
+	if err != nil || len(limits) != 2 || !strings.HasSuffix(limits[0], "ms") || limits[1] != "off" {
+		t.Errorf("settings %v, %v", limits, err)
+	}
+	if err := b.db.Select(&limits, `SELECT current_setting('statement_timeout') UNION ALL SELECT current_setting('enable_seqscan')`); err != nil ||
+		!slices.Equal(limits[len(limits)-2:], []string{"0", "on"}) {
+		t.Errorf("afterwards %v, %v; want the defaults again", limits, err)
+	}
+}
