@@ -220,7 +220,7 @@ export function waitingWords(o, now) {
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
     case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', clocked(w.since ?? '', now)];
-    case 'retry': return ['retrying for ', clocked(w.since ?? '', now), ', next try ', time(w.until, now)];
+    case 'retry': return ['retrying for ', clocked(w.since ?? '', now), ', next try ', w.until && Date.parse(w.until) > now + 1000 ? time(w.until, now) : 'now'];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance goes first'];
     case 'admission': return ['admission: as many of this type as allowed are in progress'];
     case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it for ', clocked(w.since ?? '', now)];
@@ -233,6 +233,13 @@ export function waitingWords(o, now) {
  * @param {number} now
  */
 const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, coarse(Math.max(1000, now - Date.parse(iso))));
+
+/** When an operation first started; an operator's retry starts it again. @param {Detail} o @returns {number | undefined} */
+export function firstStart(o) {
+  const line = o.history.find((l) => l.outcome === 'operation started');
+  const iso = line?.finishedAt ?? o.startedAt;
+  return iso === undefined ? undefined : Date.parse(iso);
+}
 
 /**
  * An error as one line.

@@ -1,7 +1,7 @@
 // @ts-check
 /** Stages, steps and their attempts on an axis of time. The bars stand in the last column of a table that says the same. */
 
-import { absolute, badge, clock, colour, duration, errorLine, lasting, name, plural, sign } from './format.js';
+import { absolute, badge, clock, colour, duration, errorLine, firstStart, lasting, name, plural, sign } from './format.js';
 import { h } from './vdom.js';
 
 /**
@@ -43,14 +43,15 @@ export function timeline(o, now) {
     else byStep.set(l.step, [l]);
   }
 
-  const started = o.startedAt ? Date.parse(o.startedAt) : now;
+  const first = firstStart(o);
+  const started = first ?? (o.finishedAt ? end : now);
   return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Stages and steps' },
     h('table', { class: 'timeline' },
       h('caption', { class: 'visually-hidden' }, 'Stages and steps with their attempts and durations, in order'),
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Step'), h('th', { scope: 'col' }, 'State'), h('th', { scope: 'col', class: 'number' }, 'Tries'),
         h('th', { scope: 'col', class: 'number' }, 'Took'),
         h('th', { scope: 'col', class: 'axis-cell' }, h('span', { class: 'visually-hidden' }, 'When, since it was requested'), axis))),
-      h('tbody', null, h('tr', { class: 'turn' }, h('th', { scope: 'row' }, 'Waiting to start'), h('td', null, o.startedAt ? badge('finished', 'started') : badge('waiting')),
+      h('tbody', null, h('tr', { class: 'turn' }, h('th', { scope: 'row' }, 'Waiting to start'), h('td', null, first === undefined ? badge('waiting') : badge('finished', 'started')),
         h('td', null), h('td', { class: 'number' }, duration(started - begin)),
         h('td', { class: 'track' }, h('div', { 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` }))))),
       o.stages.map((stage) => h('tbody', { key: stage.name },

@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
-import { absolute, badge, clock, colour, count, duration, errorLine, lasting, operationsURL, plural, relative, sign, time, typeNames, waitingWords } from '../format.js';
+import { absolute, badge, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, typeNames, waitingWords } from '../format.js';
 import { shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { timeline } from '../timeline.js';
@@ -235,6 +235,7 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
  */
 function facts(o, now) {
   const end = o.finishedAt ? Date.parse(o.finishedAt) : now;
+  const first = firstStart(o);
   /** @type {[string, import('../vdom.js').Child][]} */
   const list = [
     ['Instance', h('a', { href: operationsURL({ instance: o.instanceId }), class: 'mono' }, o.instanceId)],
@@ -244,8 +245,8 @@ function facts(o, now) {
     ['Subaccount', o.subaccountId && h('a', { href: operationsURL({ q: o.subaccountId }), class: 'mono' }, o.subaccountId)],
     ['Orchestration', o.orchestrationId && h('a', { href: `/console/orchestrations/${o.orchestrationId}`, class: 'mono' }, o.orchestrationId)],
     ['Requested', time(o.createdAt, now)],
-    ['Waited to start', duration((o.startedAt ? Date.parse(o.startedAt) : end) - Date.parse(o.createdAt))],
-    [o.finishedAt ? 'Took' : 'Running for', o.startedAt && (o.finishedAt ? duration : lasting)(end - Date.parse(o.startedAt))],
+    ['Waited to start', duration((first ?? end) - Date.parse(o.createdAt))],
+    [o.finishedAt ? 'Took' : 'Running for', first && (o.finishedAt ? duration : lasting)(end - first)],
     ['Ended', o.finishedAt && time(o.finishedAt, now)],
   ];
   return h('dl', { class: 'facts' }, list.map(([name, value]) => (value && !(Array.isArray(value) && !value.some(Boolean))
