@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,51 @@ func TestConnectWaitsForTheServer(t *testing.T) {
 	}
 	r.b.Close()
 	r.b.Close()
+}
+
+// A proxy whose server is away takes a connection and hangs up.
+func TestConnectWaitsForTheServerBehindAProxy(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	address := strings.TrimPrefix(s.ClientURL(), "nats://")
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2 {
+			if in, err := proxy.Accept(); err == nil {
+				_ = in.Close()
+			}
+		}
+		in, err := proxy.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", address)
+		if err != nil {
+			_ = in.Close()
+			return
+		}
+		go func() {
+			_, _ = io.Copy(out, in)
+			_ = out.Close()
+		}()
+		_, _ = io.Copy(in, out)
+		_ = in.Close()
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, err := bus.Connect(ctx, bus.Config{URL: "nats://" + proxy.Addr().String()}, bus.Deps{})
+	if err != nil {
+		_ = proxy.Close()
+		t.Fatal(err)
+	}
+	b.Close()
+	_ = proxy.Close()
+	<-done
 }
 
 func TestConnectGivesUpWhenTheContextEnds(t *testing.T) {
