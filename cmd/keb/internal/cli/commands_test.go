@@ -83,8 +83,8 @@ func TestAnOperationShowsStagesStepsAndHistory(t *testing.T) {
 func TestAnUnknownOperation(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /operations/x": {`404 {"error":"not found"}`}})
-	for _, command := range []string{"operation", "watch"} {
-		expect(t, run(t, "", command, "x", "--operator-addr", addr), 1, "",
+	for _, command := range [][]string{{"operation", "x"}, {"watch", "x", "--await", "0s"}} {
+		expect(t, run(t, "", append(command, "--operator-addr", addr)...), 1, "",
 			"keb: there is no operation x; keb operations lists them\n")
 	}
 }

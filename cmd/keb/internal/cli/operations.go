@@ -327,7 +327,7 @@ func explainUnknown(err error, id string) error {
 }
 
 func newWatch(o *options) *cobra.Command {
-	var every time.Duration
+	var every, await time.Duration
 	cmd := &cobra.Command{
 		Use:   "watch ID",
 		Short: "Follow an operation until it ends",
@@ -343,7 +343,7 @@ The exit code is 0 if the operation succeeded.`,
 			if err != nil {
 				return err
 			}
-			op, err := watch.Follow(cmd.Context(), client, args[0], o.printer(), watch.Config{Every: every})
+			op, err := watch.Follow(cmd.Context(), client, args[0], o.printer(), watch.Config{Every: every, Await: await})
 			if err != nil {
 				return explainUnknown(err, args[0])
 			}
@@ -351,6 +351,7 @@ The exit code is 0 if the operation succeeded.`,
 		},
 	}
 	cmd.Flags().DurationVar(&every, "every", 500*time.Millisecond, "time between two looks")
+	cmd.Flags().DurationVar(&await, "await", 5*time.Second, "how long to wait for an operation that is not known yet, as one that was accepted just now")
 	return cmd
 }
 

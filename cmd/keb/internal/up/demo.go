@@ -102,7 +102,7 @@ func (d *demo) follow(ctx context.Context, operation string) error {
 	}
 	// The broker publishes after it has answered, so the orchestrator may not know the operation yet.
 	_, err = watch.Follow(ctx, source, operation, &watch.Lines{Out: d.out, Prefix: "  "},
-		watch.Config{Every: 200 * time.Millisecond, Await: true})
+		watch.Config{Every: 200 * time.Millisecond, Await: time.Minute})
 	return err
 }
 

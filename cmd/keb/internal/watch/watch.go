@@ -31,8 +31,8 @@ type Printer interface {
 type Config struct {
 	// Every is the time between two questions; zero means half a second.
 	Every time.Duration
-	// Await waits for an operation that is not known yet, instead of failing.
-	Await bool
+	// Await is how long is waited for an operation that is not known yet: one is known a moment after it was accepted.
+	Await time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -48,7 +48,7 @@ func Follow(ctx context.Context, source Source, id string, printer Printer, cfg 
 	}
 	ticker := time.NewTicker(cfg.Every)
 	defer ticker.Stop()
-	answered, lost := false, false
+	answered, lost, began := false, false, cfg.Now()
 	for {
 		op, raw, err := source.Operation(ctx, id)
 		switch {
@@ -62,7 +62,7 @@ func Follow(ctx context.Context, source Source, id string, printer Printer, cfg 
 			}
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case answered || cfg.Await && errors.Is(err, operator.ErrNotFound):
+		case answered || errors.Is(err, operator.ErrNotFound) && cfg.Now().Sub(began) < cfg.Await:
 			if answered && !lost {
 				lost = true
 				if err := printer.Lost(err, cfg.Now()); err != nil {

@@ -103,9 +103,18 @@ func TestFollowWaitsForAnOperationThatIsNotKnownYetIfAskedTo(t *testing.T) {
 	if _, err := watch.Follow(t.Context(), &script{answers: answers}, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
 		t.Errorf("error %v, want %v", err, operator.ErrNotFound)
 	}
-	cfg.Await = true
+	cfg.Await = time.Minute
 	if _, err := watch.Follow(t.Context(), &script{answers: answers}, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); err != nil {
 		t.Error(err)
+	}
+	at := noon
+	cfg.Now = func() time.Time {
+		at = at.Add(25 * time.Second)
+		return at
+	}
+	never := &script{answers: []answer{{err: operator.ErrNotFound}}}
+	if _, err := watch.Follow(t.Context(), never, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
+		t.Errorf("after a minute: error %v, want %v", err, operator.ErrNotFound)
 	}
 }
 
