@@ -24,6 +24,8 @@ const (
 	reconnectWait = 100 * time.Millisecond
 	pingInterval  = 5 * time.Second
 	drainTimeout  = 5 * time.Second
+	// connectTimeout lets a server answer that everybody logs on to at once, after its restart.
+	connectTimeout = 5 * time.Second
 )
 
 // Config says which server to use, and as whom.
@@ -120,6 +122,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(b.cfg.Name),
+		nats.Timeout(connectTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, reconnectWait),
