@@ -11,6 +11,12 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
 TEST_TIMEOUT ?= 15m
 
+# What make images builds.
+IMAGES ?= keb
+VERSION ?= dev
+GO_IMAGE ?= golang:1.26
+DOCKER_BUILD_FLAGS ?=
+
 # Where the Kubernetes servers for the tests of btp-manager are.
 KUBE = $(CURDIR)/.keb/kube
 
@@ -98,9 +104,20 @@ e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated 
 	@cd test && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 KEB_E2E_HELM=1 \
 	go test -count=1 -timeout 30m -v $(TESTFLAGS) ./charts/e2e
 
+.PHONY: e2e-compose
+e2e-compose: ## run docker-compose.yml, kill every container under load, and scale; needs a Docker engine, and root for all of it (make images)
+	@cd test && KEB_E2E_COMPOSE=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) -run TestWithTheEngine ./compose
+
+.PHONY: images
+images: ## build the images of all services with Docker (IMAGES=registry/keb VERSION=v1.2.3 GO_IMAGE=golang:1.26 DOCKER_BUILD_FLAGS=)
+	@grep -v '^#' deploy/docker/images | while read -r name _; do \
+		echo "$(IMAGES)/$$name:$(VERSION)" && docker build -q -f deploy/docker/Dockerfile --build-arg "SERVICE=$$name" --build-arg "VERSION=$(VERSION)" \
+			--build-arg "GO_IMAGE=$(GO_IMAGE)" $(DOCKER_BUILD_FLAGS) -t "$(IMAGES)/$$name:$(VERSION)" . </dev/null || exit 1; \
+	done
+
 .PHONY: e2e-dashboards
-e2e-dashboards: ## run every panel and every alert against a system that works, fails and waits; needs prometheus
-	@cd test && KEB_E2E_DASHBOARDS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./dashboards
+e2e-dashboards: envtest ## run every panel and every alert against a system that works, fails and waits; needs prometheus
+	@cd test && KUBEBUILDER_ASSETS="$(KUBE)" KEB_E2E_DASHBOARDS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./dashboards
 
 .PHONY: bench
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
