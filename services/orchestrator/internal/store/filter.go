@@ -87,8 +87,6 @@ type Filter struct {
 type where struct {
 	conditions []string
 	args       []any
-	// requests tells that a condition is about the request.
-	requests bool
 }
 
 // add adds a condition; each %s stands for an argument.
@@ -161,7 +159,6 @@ func (w *where) at(places Places) string {
 	if len(places) == 0 {
 		return "false"
 	}
-	w.requests = true
 	seen := map[string]bool{}
 	var pairs []string
 	for _, p := range places {
@@ -172,7 +169,8 @@ func (w *where) at(places Places) string {
 		}
 	}
 	return w.bind("((o.stage, o.step) IN ("+strings.Join(pairs, ",")+
-		") AND (r.definition, o.stage, o.step) IN (SELECT * FROM unnest(%s::text[], %s::int4[], %s::int4[])))", places.arrays()...)
+		") AND ((SELECT d.definition FROM orchestrator.requests d WHERE d.operation_id = o.id), o.stage, o.step) IN "+
+		"(SELECT * FROM unnest(%s::text[], %s::int4[], %s::int4[])))", places.arrays()...)
 }
 
 func (w *where) waiting(reasons []Reason, unserved Places) {
@@ -215,11 +213,14 @@ func (w *where) search(text string) (condition, found string) {
 		selects = append(selects, "SELECT o.id FROM orchestrator.operations o WHERE "+conditions[1])
 	}
 	argument := w.bind("%s", text)
+	var said []string
 	for _, path := range exact {
 		c := "r.body #>> '" + path + "' = " + argument
-		conditions = append(conditions, c)
+		said = append(said, c)
 		selects = append(selects, "SELECT r.operation_id FROM orchestrator.requests r WHERE "+c)
 	}
+	// No join, which could become a scan of all requests.
+	conditions = append(conditions, "(SELECT "+strings.Join(said, " OR ")+" FROM orchestrator.requests r WHERE r.operation_id = o.id)")
 	return "(" + strings.Join(conditions, " OR ") + ")", strings.Join(selects, " UNION ")
 }
 
@@ -283,28 +284,14 @@ func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
 	return list, nil
 }
 
-// listSQL is the statement for a page and one operation more.
+// listSQL is the statement for a page and one operation more. The page is found first, so that everything else is read for its
+// operations alone.
 func (s *Store) listSQL(ctx context.Context, f *Filter) (query string, args []any, err error) {
-	w := f.where()
-	prefix := ""
-	if f.Query != "" {
-		condition, found := w.search(f.Query)
-		few, err := s.few(ctx, f.Query)
-		if err != nil {
-			return "", nil, err
-		}
-		// Few operations are looked up; with many the walk through the list comes upon them soon.
-		if few {
-			prefix = "WITH found AS MATERIALIZED (" + found + ") "
-			condition = "o.id IN (SELECT id FROM found)"
-		}
-		w.conditions = append(w.conditions, condition)
+	w, from, err := s.from(ctx, f)
+	if err != nil {
+		return "", nil, err
 	}
-	from, order := fromRows, "o.created_at DESC, o.arrived DESC"
-	if f.Orchestration != "" {
-		from += " JOIN orchestrator.orchestration_members m ON m.operation_id = o.id"
-		order = "m.operation_id DESC"
-	}
+	order := f.order()
 	switch {
 	case f.After == nil:
 	case f.Orchestration != "":
@@ -312,8 +299,41 @@ func (s *Store) listSQL(ctx context.Context, f *Filter) (query string, args []an
 	default:
 		w.add("(o.created_at, o.arrived) < (%s, %s)", f.After.CreatedAt, f.After.Arrived)
 	}
-	page := w.bind(" LIMIT %s OFFSET %s", f.Limit+1, f.Offset)
-	return prefix + "SELECT" + rowColumns + from + w.String() + " ORDER BY " + order + page, w.args, nil
+	limit := w.bind(" LIMIT %s OFFSET %s", f.Limit+1, f.Offset)
+	page := "SELECT o.id" + from + w.String() + " ORDER BY " + order + limit
+	// The id of a member is that of its operation.
+	order = strings.Replace(order, "m.operation_id", "o.id", 1)
+	return "SELECT" + rowColumns + fromRows + " WHERE o.id = ANY(ARRAY(" + page + ")) ORDER BY " + order, w.args, nil
+}
+
+func (f *Filter) order() string {
+	if f.Orchestration != "" {
+		return "m.operation_id DESC"
+	}
+	return "o.created_at DESC, o.arrived DESC"
+}
+
+// from is the part of a statement that says which operations are meant, but for where the page begins.
+func (s *Store) from(ctx context.Context, f *Filter) (w *where, from string, err error) {
+	w = f.where()
+	from = " FROM orchestrator.operations o"
+	if f.Orchestration != "" {
+		from += " JOIN orchestrator.orchestration_members m ON m.operation_id = o.id"
+	}
+	if f.Query == "" {
+		return w, from, nil
+	}
+	few, err := s.few(ctx, f.Query)
+	if err != nil {
+		return nil, "", err
+	}
+	condition, found := w.search(f.Query)
+	// Few operations are looked up; of many the walk through the list soon comes upon some.
+	if few {
+		condition = "o.id = ANY(ARRAY(" + found + "))"
+	}
+	w.conditions = append(w.conditions, condition)
+	return w, from, nil
 }
 
 // few tells that a search finds no more operations than are counted.
@@ -326,36 +346,33 @@ func (s *Store) few(ctx context.Context, text string) (bool, error) {
 
 // count counts the operations of a filter.
 func (s *Store) count(ctx context.Context, f *Filter) (n int, capped bool, err error) {
-	w := f.where()
-	from := " FROM orchestrator.operations o"
-	if f.Query != "" {
-		condition, found := w.search(f.Query)
-		few, err := s.few(ctx, f.Query)
-		if err != nil {
-			return 0, false, err
-		}
-		if few {
-			condition = "o.id IN (" + found + ")"
-		}
-		w.conditions = append(w.conditions, condition)
-		w.requests = w.requests || !few
+	query, args, err := s.countSQL(ctx, f)
+	if err != nil {
+		return 0, false, err
 	}
-	if w.requests {
-		from = fromRows
-	}
-	if f.Orchestration != "" {
-		from += " JOIN orchestrator.orchestration_members m ON m.operation_id = o.id"
-	}
-	n, err = s.countAtMost(ctx, "SELECT 1"+from+w.String(), w.args)
+	n, err = s.countAtMost(ctx, query, args)
 	return min(n, MaxCount), n > MaxCount, err
+}
+
+// countSQL is the statement that has a row for each operation. It goes the way of the list.
+func (s *Store) countSQL(ctx context.Context, f *Filter) (query string, args []any, err error) {
+	w, from, err := s.from(ctx, f)
+	if err != nil {
+		return "", nil, err
+	}
+	return "SELECT 1" + from + w.String() + " ORDER BY " + f.order(), w.args, nil
 }
 
 // countAtMost counts the rows of a statement, and one more than MaxCount at most.
 func (s *Store) countAtMost(ctx context.Context, query string, args []any) (int, error) {
 	var n int
-	err := s.read.GetContext(ctx, &n, fmt.Sprintf("SELECT count(*) FROM (%s LIMIT %d) c", query, MaxCount+1), args...)
+	err := s.read.GetContext(ctx, &n, atMost(query), args...)
 	if err != nil {
 		return 0, fmt.Errorf("count operations: %w", err)
 	}
 	return n, nil
+}
+
+func atMost(query string) string {
+	return fmt.Sprintf("SELECT count(*) FROM (%s LIMIT %d) c", query, MaxCount+1)
 }
