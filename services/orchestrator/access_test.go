@@ -240,7 +240,7 @@ func routes(op string) []route {
 		{pattern: "GET /overview", role: access.Viewer, want: 200},
 		{pattern: "GET /stuck", role: access.Viewer, want: 200},
 		{pattern: "GET /throughput", role: access.Viewer, want: 200},
-		{pattern: "GET /stream", role: access.Viewer, want: 200},
+		{pattern: "GET /stream", role: access.Viewer, want: 503}, // by then the orchestrator has been told to stop
 		{pattern: "GET /events", target: "/events?operation_ids=" + op, role: access.Viewer, want: 200},
 		{pattern: "POST /upgrade/kyma", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
 		{pattern: "POST /upgrade/cluster", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
@@ -508,11 +508,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 	before := g.snapshot()
 	n := 0
-	there := registered(t)
 	for _, rt := range routes(op.ID) {
-		if _, path, _ := strings.Cut(rt.pattern, " "); !slices.Contains(there, rt.pattern) && !slices.Contains(there, path) {
-			continue
-		}
 		for _, c := range callers {
 			want := rt.want
 			switch reads := strings.HasPrefix(rt.pattern, "GET "); {
