@@ -285,7 +285,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return err
 	}
 	o.workers = liveness.New(liveness.Config{
-		Every: o.cfg.AskWorkersEvery, Patience: o.cfg.AskWorkersEvery / 4, Grace: 3 * o.cfg.AskWorkersEvery,
+		Every: o.cfg.AskWorkersEvery, Patience: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Patience: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)

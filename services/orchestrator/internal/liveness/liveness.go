@@ -52,6 +52,8 @@ type Liveness struct {
 	log      *slog.Logger
 	mu       sync.RWMutex
 	replicas map[string]replica
+	// answers is where workers answer; only Round and Run use it.
+	answers *nats.Subscription
 	// seen is when a replica of a worker answered last, also of those that are gone.
 	seen map[string]time.Time
 }
@@ -66,6 +68,7 @@ func New(cfg Config, nc *nats.Conn, now func() time.Time, log *slog.Logger) *Liv
 
 // Run asks for workers until ctx ends.
 func (l *Liveness) Run(ctx context.Context) error {
+	defer l.deafen()
 	tick := time.NewTicker(l.cfg.Every)
 	defer tick.Stop()
 	for {
@@ -80,25 +83,25 @@ func (l *Liveness) Run(ctx context.Context) error {
 	}
 }
 
-// Round asks once and collects the answers that come within the patience.
+// Round asks once and collects the answers that come within the patience, and those to earlier rounds that came later: a busy
+// worker is not a dead one. It is called by Run, or before it.
 func (l *Liveness) Round(ctx context.Context) error {
 	subject, err := micro.ControlSubject(micro.InfoVerb, "", "")
 	if err != nil {
 		return fmt.Errorf("ask for workers: %w", err)
 	}
-	inbox := l.nc.NewRespInbox()
-	sub, err := l.nc.SubscribeSync(inbox)
-	if err != nil {
-		return fmt.Errorf("ask for workers: %w", err)
+	if l.answers == nil {
+		if l.answers, err = l.nc.SubscribeSync(l.nc.NewRespInbox()); err != nil {
+			return fmt.Errorf("ask for workers: %w", err)
+		}
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
-	if err := l.nc.PublishRequest(subject, inbox, nil); err != nil {
+	if err := l.nc.PublishRequest(subject, l.answers.Subject, nil); err != nil {
 		return fmt.Errorf("ask for workers: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Patience)
 	defer cancel()
 	for {
-		msg, err := sub.NextMsgWithContext(ctx)
+		msg, err := l.answers.NextMsgWithContext(ctx)
 		if err != nil {
 			break // no more answers, or nobody there
 		}
@@ -106,6 +109,14 @@ func (l *Liveness) Round(ctx context.Context) error {
 	}
 	l.expire()
 	return nil
+}
+
+// deafen ends the subscription of Round.
+func (l *Liveness) deafen() {
+	if l.answers != nil {
+		_ = l.answers.Unsubscribe() // the connection is closing if this fails
+		l.answers = nil
+	}
 }
 
 func (l *Liveness) see(data []byte) {

@@ -175,3 +175,27 @@ func TestRunAsksAtOnceAndEndsWithItsContext(t *testing.T) {
 		t.Errorf("Run ended with %v", err)
 	}
 }
+
+func TestABusyWorkerThatAnswersLateIsAlive(t *testing.T) {
+	b := setup(t)
+	asked := make(chan *nats.Msg, 10)
+	sub, err := b.nc.Subscribe("$SRV.INFO", func(m *nats.Msg) { asked <- m })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.round()
+	if b.l.Serves("alpha", "First") {
+		t.Fatal("a worker that has not answered is alive")
+	}
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	late := []byte(`{"id":"x","name":"keb-worker-alpha","metadata":{"worker":"alpha","version":"1","steps":"First"}}`)
+	if err := (<-asked).Respond(late); err != nil {
+		t.Fatal(err)
+	}
+	b.round()
+	if !b.l.Serves("alpha", "First") {
+		t.Error("the answer came after the patience of its round, and is lost")
+	}
+}
