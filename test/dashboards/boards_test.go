@@ -89,16 +89,22 @@ func boards(t *testing.T) []board {
 	}
 	all := make([]board, len(files))
 	for i, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[i].file = filepath.Base(file)
-		if err := json.Unmarshal(text, &all[i]); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		all[i] = read(t, file)
 	}
 	return all
+}
+
+func read(t *testing.T, file string) board {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := board{file: filepath.Base(file)}
+	if err := json.Unmarshal(text, &b); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return b
 }
 
 func TestDashboardsAskForMetricsThatExist(t *testing.T) {
@@ -315,5 +321,43 @@ func TestGrafanaAndPrometheusFitTogether(t *testing.T) {
 	}
 	if len(providers.Providers) != 1 || providers.Providers[0].Options.Path != "/etc/grafana/dashboards" {
 		t.Errorf("providers: %+v", providers.Providers)
+	}
+}
+
+func TestPrometheusScrapesEveryServiceOfDockerCompose(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		ScrapeConfigs []struct {
+			DNS []struct {
+				Names []string
+				Port  int
+			} `yaml:"dns_sd_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	var compose struct {
+		Services map[string]struct {
+			Environment any // a map, where metrics are served
+		}
+	}
+	for name, into := range map[string]any{prometheusFile: &config, repository + "docker-compose.yml": &compose} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, into); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	var want []string
+	for name, service := range compose.Services {
+		environment, _ := service.Environment.(map[string]any)
+		if environment["KEB_METRICS_ADDR"] == ":9090" {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	sd := config.ScrapeConfigs[0].DNS[0]
+	if sd.Port != 9090 || !slices.Equal(sd.Names, want) {
+		t.Errorf("Prometheus scrapes port %d of %v, want 9090 of %v", sd.Port, sd.Names, want)
 	}
 }

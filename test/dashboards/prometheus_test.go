@@ -87,6 +87,16 @@ func startPrometheus(t testing.TB, rules string, targets map[string]string) *ser
 	return s
 }
 
+// awaitScrape waits until everything that is there now has been scraped.
+func (s *server) awaitScrape() {
+	s.t.Helper()
+	now := float64(time.Now().UnixMilli()) / 1000
+	testkit.Eventually(s.t, time.Minute, "a scrape", func() bool {
+		got, err := s.query("min(timestamp(up))")
+		return err == nil && len(got) == 1 && got[0].last() > now
+	})
+}
+
 // result is a series of an answer.
 type result struct {
 	Metric map[string]string

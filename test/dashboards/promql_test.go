@@ -96,7 +96,7 @@ func addedUp(path []parser.Node) bool {
 // substitute replaces the variables of Grafana; those that are not given match everything.
 func substitute(expr string, values map[string]string) string {
 	all := map[string]string{"$__rate_interval": "1m", "$__range": "1h"}
-	for _, name := range []string{"type", "plan", "worker", "step", "stream", "job", "route"} {
+	for _, name := range []string{"type", "plan", "worker", "step", "stream", "job", "route", "namespace"} {
 		all["$"+name] = ".*"
 	}
 	maps.Copy(all, values)
