@@ -227,7 +227,7 @@ func (s *system) orchestrator() running {
 	}
 	s.t.Cleanup(func() { _ = o.Close() })
 	if s.api == nil {
-		s.api = httptest.NewServer(o.Handler())
+		s.api = httptest.NewServer(checked(s.t, o.Handler()))
 		s.t.Cleanup(s.api.Close)
 	}
 	return start(s.t, "orchestrator", o.Run)
