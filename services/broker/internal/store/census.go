@@ -24,6 +24,8 @@ WITH accounts AS (
     SELECT global_account_id, count(*) AS count FROM broker.runtimes WHERE ` + there + ` AND global_account_id <> '' GROUP BY global_account_id
 )
 SELECT global_account_id AS id, count, (SELECT count(*) FROM accounts) AS accounts FROM accounts ORDER BY count DESC, global_account_id LIMIT $1`
+	// onlyIndexes is for a table that may hold ten times as many operations that have ended.
+	onlyIndexes = `SET LOCAL enable_seqscan = off`
 	// unfinishedSQL relies on operations_unfinished, and on the primary key of the list of runtimes.
 	unfinishedSQL = `
 SELECT o.type, o.state, coalesce((SELECT r.plan_name FROM broker.runtimes r WHERE r.instance_id = o.instance_id), '') AS plan, count(*) AS count
@@ -81,8 +83,7 @@ func (s *Store) Census(ctx context.Context, now time.Time) (Census, error) {
 		if err := tx.SelectContext(ctx, &c.Bindings, boundSQL, now); err != nil {
 			return err
 		}
-		// The table may hold ten times as many operations that have ended.
-		if _, err := tx.ExecContext(ctx, `SET LOCAL enable_seqscan = off`); err != nil {
+		if _, err := tx.ExecContext(ctx, onlyIndexes); err != nil {
 			return err
 		}
 		return tx.SelectContext(ctx, &c.Operations, unfinishedSQL)

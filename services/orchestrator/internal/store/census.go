@@ -17,7 +17,8 @@ import (
 const (
 	// censusSettings make the planner take the partial indexes, which hold only what has not ended, and not the whole table,
 	// which may be ten times as large. A statement that the caller has given up must not go on in the server.
-	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', $1, true)`
+	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('work_mem', '16MB', true),
+    set_config('max_parallel_workers_per_gather', '0', true), set_config('statement_timeout', $1, true)`
 	// censusSQL relies on operations_pending, operations_unfinished, instances_pkey and requests_pkey. The subqueries
 	// are no joins, so that they cannot become a scan of the table.
 	censusSQL = `

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Operations that have ended must cost nothing: there are very many of them.
+func TestACensusOfOperationsReadsOnlyWhatHasNotEnded(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	record(t, s, sample("i"), did{kind: event.Provision, state: event.InProgress})
+	exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at)
+		SELECT 'o-' || n, 'i', 'update', CASE WHEN n % 20 = 0 THEN 'pending' ELSE 'succeeded' END, now(), now(), now() FROM generate_series(1, 20000) AS n`)
+	exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at) VALUES ('gone', 'gone', 'deprovision', 'in progress', now(), now(), now())`)
+	exec(t, s, `ANALYZE broker.operations`)
+	c, err := s.Census(t.Context(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[Count]bool{}
+	for _, o := range c.Operations {
+		got[o] = true
+	}
+	want := map[Count]bool{
+		{Type: "provision", State: "in progress", Plan: "aws", Count: 1}: true,
+		{Type: "update", State: "pending", Plan: "aws", Count: 1000}:     true,
+		{Type: "deprovision", State: "in progress", Count: 1}:            true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("operations (-want +got):\n%s", diff)
+	}
+	var lines []string
+	err = s.count(t.Context(), func(tx *sqlx.Tx) error {
+		if _, err := tx.ExecContext(t.Context(), onlyIndexes); err != nil {
+			return err
+		}
+		return tx.Select(&lines, `EXPLAIN `+unfinishedSQL)
+	})
+	plan := strings.Join(lines, "\n")
+	if err != nil || !strings.Contains(plan, "operations_unfinished") || strings.Contains(plan, "Seq Scan") {
+		t.Errorf("the plan, %v:\n%s", err, plan)
+	}
+}
