@@ -79,6 +79,8 @@ postgres() {
 	chmod 1777 "$root/var/lib/postgresql/data" "$root/var/run/postgresql"
 	import "$root" postgres:17-alpine "ENV PATH=$bin:/usr/local/bin:/bin:/usr/bin PGDATA=/var/lib/postgresql/data LANG=C" \
 		'ENTRYPOINT ["docker-entrypoint.sh"]' 'CMD ["postgres"]' 'EXPOSE 5432' 'VOLUME /var/lib/postgresql/data'
+	# As the real image, and what an import cannot say: with SIGTERM Postgres would wait until all its clients have gone.
+	printf 'FROM postgres:17-alpine\nSTOPSIGNAL SIGINT\n' | docker build --quiet --tag postgres:17-alpine - >/dev/null 2>&1
 }
 
 nats() {
