@@ -1,0 +1,416 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
+)
+
+func TestMain(m *testing.M) {
+	code := testkit.Run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+const patience = 20 * time.Second
+
+// fakeSource is a database: the versions of operations, and a marker that grows with every change.
+type fakeSource struct {
+	mu       sync.Mutex
+	versions map[string]int
+	changed  map[string]int // by the marker at which it was changed
+	now      int
+	broken   error
+	live     string
+}
+
+func newSource() *fakeSource {
+	return &fakeSource{versions: map[string]int{}, changed: map[string]int{}, now: 10, live: "[]"}
+}
+
+func marker(n int) store.Marker { return markerAt(n, time.Now()) }
+
+func markerAt(n int, at time.Time) store.Marker {
+	m, err := store.ParseMarker(fmt.Sprintf("%d.%d:%d:", at.UnixMilli(), n, n))
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func number(m store.Marker) int {
+	_, snapshot, _ := strings.Cut(m.String(), ".")
+	n, _ := strconv.Atoi(strings.SplitN(snapshot, ":", 2)[0])
+	return n
+}
+
+// change changes an operation; nobody is told.
+func (f *fakeSource) change(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.versions[id]++
+	f.changed[id] = f.now
+	f.now++
+}
+
+func (f *fakeSource) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = err
+}
+
+func (f *fakeSource) Mark(context.Context) (store.Marker, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return marker(f.now), f.broken
+}
+
+func (f *fakeSource) Changed(_ context.Context, since store.Marker, limit int) ([]store.Version, store.Marker, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if number(since) > f.now {
+		return nil, since, store.ErrMarker
+	}
+	var found []store.Version
+	for id, at := range f.changed {
+		if at >= number(since) && len(found) < limit {
+			found = append(found, store.Version{ID: id, Version: f.versions[id]})
+		}
+	}
+	return found, marker(f.now), f.broken
+}
+
+func (f *fakeSource) Render(_ context.Context, ids []string) ([]stream.Rendered, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken != nil {
+		return nil, f.broken
+	}
+	var out []stream.Rendered
+	for _, id := range ids {
+		if v, ok := f.versions[id]; ok {
+			out = append(out, stream.Rendered{ID: id, Version: v, Data: []byte(id + "=" + strconv.Itoa(v))})
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeSource) Live() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return []byte(f.live)
+}
+
+type bundle struct {
+	t      *testing.T
+	nats   *testkit.NATSServer
+	source *fakeSource
+	cfg    stream.Config
+	nc     *nats.Conn // of the last hub
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	return &bundle{t: t, nats: testkit.NATS(t), source: newSource(), cfg: stream.Config{
+		Every: 5 * time.Millisecond, Reconcile: time.Hour, Buffer: 10, MaxClients: 3,
+	}}
+}
+
+// hub starts one more hub on the same database.
+func (b *bundle) hub() (h *stream.Hub, stop func()) {
+	b.t.Helper()
+	nc, err := nats.Connect(b.nats.URL())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.nc = nc
+	h = stream.New(b.cfg, nc, b.source, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx, b.source) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+		nc.Close()
+	})
+	b.t.Cleanup(stop)
+	return h, stop
+}
+
+func (b *bundle) join(h *stream.Hub, only string) *stream.Client {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	c, err := h.Join(ctx, only)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(c.Leave)
+	return c
+}
+
+// told is what an orchestrator tells after it has changed operations.
+func (b *bundle) told(h *stream.Hub, ids ...string) {
+	var transitions []dispatch.Transition
+	for _, id := range ids {
+		b.source.change(id)
+		transitions = append(transitions, dispatch.Transition{OperationID: id})
+	}
+	h.Committed(transitions)
+}
+
+// next is what a client gets, without markers.
+func (b *bundle) next(c *stream.Client) stream.Batch {
+	b.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.Ready():
+			if batch := c.Take(); batch.Resync != "" || batch.Live != nil || len(batch.Operations) > 0 {
+				return batch
+			}
+		case <-timer.C:
+			b.t.Fatal("the client is told nothing")
+		}
+	}
+}
+
+func (b *bundle) want(c *stream.Client, want ...string) {
+	b.t.Helper()
+	var got []string
+	for len(got) < len(want) {
+		for _, data := range b.next(c).Operations {
+			got = append(got, string(data))
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+func TestAClientIsToldWhatAnyOrchestratorChanges(t *testing.T) {
+	b := setup(t)
+	one, _ := b.hub()
+	two, _ := b.hub()
+	c, other := b.join(one, ""), b.join(one, "b")
+	b.told(one, "a")
+	b.want(c, "a=1")
+	b.told(two, "a", "b")
+	b.want(c, "a=2", "b=1")
+	b.want(other, "b=1")
+}
+
+func TestALostNoticeIsMadeUpFor(t *testing.T) {
+	b := setup(t)
+	b.cfg.Reconcile = 20 * time.Millisecond
+	h, _ := b.hub()
+	c := b.join(h, "")
+	b.source.change("a")
+	b.want(c, "a=1")
+	b.source.change("a")
+	b.source.change("b")
+	b.want(c, "a=2", "b=1")
+}
+
+func TestWhatCouldNotBeReadIsReadLater(t *testing.T) {
+	b := setup(t)
+	h, _ := b.hub()
+	c := b.join(h, "")
+	b.source.set(errors.New("the database is gone"))
+	b.told(h, "a")
+	b.told(h, "b")
+	b.source.set(nil)
+	b.want(c, "a=1", "b=1")
+}
+
+func TestASlowClientGetsTheLastStateOfAnOperation(t *testing.T) {
+	b := setup(t)
+	h, _ := b.hub()
+	slow, fast := b.join(h, ""), b.join(h, "")
+	for i := range 50 {
+		b.told(h, "a")
+		b.want(fast, fmt.Sprintf("a=%d", i+1))
+	}
+	batch := b.next(slow)
+	if len(batch.Operations) != 1 || string(batch.Operations[0]) != "a=50" {
+		t.Errorf("the slow client is told %q", batch.Operations)
+	}
+}
+
+func TestAClientThatWouldNeedTooMuchMemoryReadsAgain(t *testing.T) {
+	b := setup(t)
+	h, _ := b.hub()
+	slow, fast := b.join(h, ""), b.join(h, "")
+	var ids, want []string
+	for i := range b.cfg.Buffer {
+		ids = append(ids, fmt.Sprintf("op-%02d", i))
+		want = append(want, ids[i]+"=1")
+	}
+	b.told(h, ids...)
+	b.want(fast, want...)
+	b.told(h, "one more")
+	b.want(fast, "one more=1")
+	batch := b.next(slow)
+	if !strings.Contains(batch.Resync, "10 changed operations") || len(batch.Operations) != 0 {
+		t.Errorf("the slow client is told %q and %q", batch.Resync, batch.Operations)
+	}
+	b.told(h, "after")
+	b.want(slow, "after=1")
+}
+
+func TestAClientResumesWhereItLeftOff(t *testing.T) {
+	b := setup(t)
+	b.cfg.Reconcile = 20 * time.Millisecond
+	h, _ := b.hub()
+	c := b.join(h, "")
+	b.told(h, "a")
+	b.want(c, "a=1")
+	last := ""
+	testkit.Eventually(t, patience, "the client is told where to resume", func() bool {
+		select {
+		case <-c.Ready():
+			if m := c.Take().Marker; m != "" {
+				last = m
+			}
+		default:
+		}
+		return last != "" && number(mustParse(t, last)) == b.source.nowIs()
+	})
+	c.Leave()
+	b.told(h, "a", "b") // while nobody listens
+	for _, r := range []struct {
+		name   string
+		since  store.Marker
+		resync string
+		want   []string
+	}{
+		{"a moment ago", mustParse(t, last), "", []string{"a=2", "b=1"}},
+		{"long ago", markerAt(1, time.Now().Add(-time.Hour)), "it was too long ago", nil},
+		{"another database", marker(1000), "the database is another one", nil},
+	} {
+		again := b.join(h, "")
+		if err := again.Resume(t.Context(), r.since, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		batch := b.next(again)
+		var got []string
+		for _, data := range batch.Operations {
+			got = append(got, string(data))
+		}
+		slices.Sort(got)
+		if batch.Resync != r.resync || !slices.Equal(got, r.want) {
+			t.Errorf("%s: told %q and %q, want %q and %q", r.name, batch.Resync, got, r.resync, r.want)
+		}
+		again.Leave()
+	}
+	for i := range b.cfg.Buffer {
+		b.source.change(strconv.Itoa(i))
+	}
+	again := b.join(h, "")
+	if err := again.Resume(t.Context(), mustParse(t, last), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if batch := b.next(again); batch.Resync == "" {
+		t.Error("a client that has missed too much does not read again")
+	}
+}
+
+func (f *fakeSource) nowIs() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now
+}
+
+func mustParse(t *testing.T, text string) store.Marker {
+	t.Helper()
+	m, err := store.ParseMarker(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestClientsAreToldWhoLives(t *testing.T) {
+	b := setup(t)
+	h, _ := b.hub()
+	c := b.join(h, "a")
+	b.source.mu.Lock()
+	b.source.live = `["alpha"]`
+	b.source.mu.Unlock()
+	if batch := b.next(c); string(batch.Live) != `["alpha"]` {
+		t.Errorf("told %q", batch.Live)
+	}
+}
+
+func TestOnlySoManyClientsAreServed(t *testing.T) {
+	b := setup(t)
+	h, stop := b.hub()
+	var clients []*stream.Client
+	for range b.cfg.MaxClients {
+		clients = append(clients, b.join(h, ""))
+	}
+	if _, err := h.Join(t.Context(), ""); !errors.Is(err, stream.ErrFull) {
+		t.Errorf("error %v, want %v", err, stream.ErrFull)
+	}
+	clients[0].Leave()
+	b.join(h, "")
+	stop()
+	for _, c := range clients {
+		select {
+		case <-c.Stopped():
+		default:
+			t.Error("a client is not told that the hub has stopped")
+		}
+	}
+	clients[1].Leave()
+	if _, err := h.Join(t.Context(), ""); !errors.Is(err, stream.ErrStopped) {
+		t.Errorf("error %v, want %v", err, stream.ErrStopped)
+	}
+}
+
+func TestAClientWaitsForADatabaseThatIsAway(t *testing.T) {
+	b := setup(t)
+	b.source.set(errors.New("the database is gone"))
+	h, _ := b.hub()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := h.Join(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	b.source.set(nil)
+	c := b.join(h, "")
+	b.told(h, "a")
+	b.want(c, "a=1")
+}
+
+func TestNothingIsReadWhileNobodyListens(t *testing.T) {
+	b := setup(t)
+	b.cfg.Reconcile = time.Millisecond
+	h, _ := b.hub()
+	b.join(h, "").Leave()
+	testkit.Eventually(t, patience, "the hub no longer listens", func() bool { return b.nc.NumSubscriptions() == 0 })
+}
