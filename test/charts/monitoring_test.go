@@ -1,6 +1,7 @@
 package charts_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,9 +83,7 @@ func TestTheChartShipsTheDashboards(t *testing.T) {
 		if c.Labels["grafana_dashboard"] != "1" {
 			continue
 		}
-		for name, content := range c.Data {
-			shipped[name] = content
-		}
+		maps.Copy(shipped, c.Data)
 	}
 	if len(shipped) != len(files) {
 		t.Errorf("%d dashboards in ConfigMaps, %d files", len(shipped), len(files))

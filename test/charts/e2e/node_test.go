@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,9 @@ type node struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*container
-	// killed are containers that had not ended when their grace period was over; restarted those that ended by themselves.
-	killed, restarted []string
+	// killed are containers that had not ended when their grace period was over, failed those that ended with an error when they were told
+	// to, and restarted those that ended by themselves.
+	killed, failed, restarted []string
 	// endpoints are the addresses of ready pods by Service.
 	endpoints map[string][]string
 	proxies   map[string]net.Listener
@@ -217,6 +219,13 @@ func (n *node) live(ctx context.Context, p *corev1.Pod, c *container) error {
 		out, _ := run(ctx, "docker", "logs", "--tail", "5", c.name)
 		n.note(&n.restarted, fmt.Sprintf("%s with %d: %s", p.Name, code, tail(out)))
 	}
+}
+
+// ends are those lists so far.
+func (n *node) ends() (killed, failed, restarted []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.killed), slices.Clone(n.failed), slices.Clone(n.restarted)
 }
 
 func (n *node) note(list *[]string, what string) {
@@ -482,13 +491,15 @@ func (n *node) end(ctx context.Context, p *corev1.Pod, c *container, ended <-cha
 			return
 		}
 	}
-	_, _ = run(ctx, "docker", "kill", "--signal", "TERM", c.name)
+	// The signal is that of the image: Postgres takes SIGTERM for a wish to wait until all clients have gone.
+	signal, _ := run(ctx, "docker", "inspect", c.name, "--format", "{{.Config.StopSignal}}")
+	_, _ = run(ctx, "docker", "kill", "--signal", cmp.Or(signal, "SIGTERM"), c.name)
 	select {
 	case code := <-ended:
-		// 2 of the bundled servers end with codes of their own.
+		// The bundled servers end with codes of their own.
 		if code != 0 && !strings.Contains(p.Name, "nats") && !strings.Contains(p.Name, "postgres") {
 			out, _ := run(ctx, "docker", "logs", "--tail", "5", c.name)
-			n.note(&n.killed, fmt.Sprintf("%s ended with %d: %s", p.Name, code, tail(out)))
+			n.note(&n.failed, fmt.Sprintf("%s ended with %d: %s", p.Name, code, tail(out)))
 		}
 	case <-grace.C:
 		n.note(&n.killed, p.Name+" had not ended in time")
@@ -502,10 +513,6 @@ func (n *node) vanish(ctx context.Context, p *corev1.Pod, c *container) error {
 	if ctx.Err() != nil {
 		return nil // the test is over, and removes all containers
 	}
-	if os.Getenv("KEB_E2E_KEEP_LOGS") != "" {
-		out, _ := run(ctx, "docker", "logs", c.name)
-		_ = os.WriteFile(filepath.Join(os.Getenv("KEB_E2E_KEEP_LOGS"), p.Name+".log"), []byte(out), 0o600)
-	}
 	_, err := run(ctx, "docker", "rm", "-f", c.name)
 	return errors.Join(err, client.IgnoreNotFound(n.client.Delete(ctx, p, client.GracePeriodSeconds(0))))
 }
@@ -513,7 +520,7 @@ func (n *node) vanish(ctx context.Context, p *corev1.Pod, c *container) error {
 // status writes the status of a pod; the container's is filled in by change.
 func (n *node) status(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase, ip string, change func(*corev1.ContainerStatus)) {
 	spec := p.Spec.Containers[0]
-	own := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: ptr.To(true)}
+	own := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(true)}
 	change(&own)
 	condition := func(kind corev1.PodConditionType, is bool) corev1.PodCondition {
 		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}
@@ -533,7 +540,7 @@ func (n *node) status(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase,
 			now.Status.PodIPs = []corev1.PodIP{{IP: ip}}
 		}
 		if now.Status.StartTime == nil {
-			now.Status.StartTime = ptr.To(metav1.Now())
+			now.Status.StartTime = new(metav1.Now())
 		}
 		scheduled := slices.DeleteFunc(slices.Clone(now.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type != corev1.PodScheduled })
 		now.Status.Conditions = append(scheduled, condition(corev1.PodInitialized, true),
@@ -596,6 +603,13 @@ func (n *node) route(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.endpoints = found
+	for at, ln := range n.proxies {
+		// Where no pod is ready, connections are refused.
+		if len(found[at]) == 0 {
+			_ = ln.Close()
+			delete(n.proxies, at)
+		}
+	}
 	for at := range found {
 		if n.proxies[at] != nil {
 			continue
@@ -621,9 +635,9 @@ func (n *node) forward(ctx context.Context, ln net.Listener, at string) {
 		n.mu.Lock()
 		to := slices.Clone(n.endpoints[at])
 		n.mu.Unlock()
-		if len(to) == 0 {
+		if len(to) == 0 { // just now
 			_ = in.Close()
-			continue
+			return
 		}
 		n.wg.Go(func() {
 			defer in.Close()
