@@ -42,9 +42,13 @@ export function operations(ctx) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let painting;
   let newest = 0;
+  /** Operations that were created later are not put into the list until they are asked for: the rows must not jump. */
+  let horizon = '';
 
-  const list = new Resource(ctx.api, () => path(params), {
+  const list = new Resource(ctx.api, () => path(params, horizon), {
     changed: () => {
+      const first = list.data?.data[0];
+      if (!horizon && first && list.error === null) horizon = new Date(Date.parse(first.createdAt) + 1).toISOString();
       // What changed while the answer was on its way is newer than the answer.
       for (const o of changed.values()) put(o);
       ctx.update();
@@ -85,6 +89,7 @@ export function operations(ctx) {
   function load() {
     fresh.clear();
     newest = Date.now();
+    horizon = '';
     list.refresh();
   }
 
@@ -117,8 +122,9 @@ export function operations(ctx) {
     live: () => stream.live,
     resume: () => {
       stream.retry();
-      load();
+      list.refresh();
     },
+    keys: { r: load },
     close: () => {
       list.close();
       definitions.close();
@@ -193,8 +199,12 @@ export function operations(ctx) {
   }
 }
 
-/** The question for a page. @param {URLSearchParams} params */
-function path(params) {
+/**
+ * The question for a page.
+ * @param {URLSearchParams} params
+ * @param {string} horizon
+ */
+function path(params, horizon) {
   const query = new URLSearchParams({ page_size: String(pageSize) });
   for (const name of [...filters, 'cursor']) {
     const value = params.get(name);
@@ -206,6 +216,7 @@ function path(params) {
       query.set(name, new Date(Math.floor((Date.now() - ms) / 60_000) * 60_000).toISOString());
     } else query.set(name, value);
   }
+  if (horizon && !query.has('until') && !query.has('cursor')) query.set('until', horizon);
   return `/operations?${query}`;
 }
 

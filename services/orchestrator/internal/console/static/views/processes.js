@@ -18,7 +18,7 @@ export function processes(ctx) {
   const definitions = new Resource(ctx.api, '/processes', { changed: ctx.update, every: 60_000 });
   const workers = new Resource(ctx.api, '/workers', { changed: ctx.update, every: 4000 });
   const stuck = new Resource(ctx.api, `/stuck?type=${encodeURIComponent(chosen)}`, { changed: ctx.update, every: 4000 });
-  const all = [definitions, workers, stuck];
+  const all = chosen in typeNames ? [definitions, workers, stuck] : [definitions];
   const resume = () => all.forEach((r) => r.refresh());
   resume();
   return {
