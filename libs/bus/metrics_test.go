@@ -58,7 +58,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 					stream = l.GetValue()
 				}
 			}
-			got[f.GetName()+"/"+stream] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			got[f.GetName()+"/"+stream] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount()) + m.GetGauge().GetValue()
 		}
 	}
 	commands := "/" + string(event.StreamCommands)
@@ -71,6 +71,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		"keb_bus_dead_letters_total" + commands: 1,
 		"keb_bus_ack_seconds" + commands:        1,
 		"keb_bus_recoveries_total" + commands:   0,
+		"keb_bus_connected/":                    1,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -78,5 +79,37 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestAProcessIsConnectedWhileAllItsConnectionsAre(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	reg := prometheus.NewRegistry()
+	connected := func() float64 {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "keb_bus_connected" {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("keb_bus_connected is not there")
+		return 0
+	}
+	first := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
+	second := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
+	if got := connected(); got != 1 {
+		t.Errorf("connected is %g, want 1", got)
+	}
+	second.Close() // on purpose
+	if got := connected(); got != 1 {
+		t.Errorf("connected is %g after one was closed on purpose, want 1", got)
+	}
+	first.NATS().Close() // lost
+	if got := connected(); got != 0 {
+		t.Errorf("connected is %g without the connection, want 0", got)
 	}
 }

@@ -297,8 +297,8 @@ func TestStepsRunAtOnceUpToTheLimit(t *testing.T) {
 	for range 3 {
 		receive(t, "a step starts", g.started)
 	}
-	if n := w.metric("keb_worker_steps_running"); n != 3 {
-		t.Errorf("%g steps run, want 3", n)
+	if n, most := w.metric("keb_worker_steps_running"), w.metric("keb_worker_concurrency"); n != 3 || most != 3 {
+		t.Errorf("%g steps of at most %g run, want 3 of 3", n, most)
 	}
 	close(g.release)
 	for range commands {

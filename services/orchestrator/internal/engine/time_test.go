@@ -1,0 +1,83 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// took is how long the steps of the last transition took.
+func (r *run) took() map[string]time.Duration {
+	took := map[string]time.Duration{}
+	for _, h := range r.last.History {
+		if h.Kind == engine.KindStep {
+			took[r.p.Stages[h.Stage].Steps[h.Step].Name+" "+string(h.Outcome)] = h.Took
+		}
+	}
+	return took
+}
+
+func (r *run) equal(what string, got, want any) {
+	r.t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestStepsAndStagesAreTimedWithAllTheirAttempts(t *testing.T) {
+	r := started(t, provision)
+	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 0}}) // Starting takes no time
+	r.now = r.now.Add(2 * time.Second)
+	r.succeed() // A
+	r.equal("A", r.took(), map[string]time.Duration{"A succeeded": 2 * time.Second})
+	r.now = r.now.Add(time.Second)
+	r.retry(10 * time.Second) // B, three seconds after the start
+	r.equal("B", r.took(), map[string]time.Duration{"B retry": time.Second})
+	r.sleep(10 * time.Second) // the stage again, from A on
+	r.succeed()
+	r.equal("A again", r.took(), map[string]time.Duration{"A succeeded": 0})
+	r.now = r.now.Add(5 * time.Second)
+	r.succeed()
+	r.equal("B", r.took(), map[string]time.Duration{"B succeeded": 16 * time.Second})
+	r.equal("no stage has ended", len(r.last.Stages), 0)
+	r.now = r.now.Add(time.Second)
+	r.succeed() // C
+	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 1, Took: 19 * time.Second}})
+	r.fail() // D is passed over
+	r.now = r.now.Add(time.Second)
+	r.succeed() // E
+	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 2, Took: time.Second}})
+}
+
+func TestASkippedStepTookNoTime(t *testing.T) {
+	r := newRun(t, load(t, provision))
+	r.s.Operation.Plan.Name = "trial"
+	r.must(engine.Start{})
+	for range 2 {
+		r.succeed()
+	}
+	r.now = r.now.Add(time.Minute)
+	r.succeed()
+	r.equal("D", r.took(), map[string]time.Duration{"C succeeded": time.Minute, "D skipped": 0})
+}
+
+// How long a step waits for a worker must be seen, although its budget is spared.
+func TestTheFirstSendingOfACommandIsRememberedWhileNobodyServesTheStep(t *testing.T) {
+	r := started(t, provision)
+	for range 5 {
+		r.now = r.s.ExecuteBefore
+		r.must(engine.Due{WorkerAlive: false})
+	}
+	r.now = r.s.ExecuteBefore
+	r.must(engine.Due{WorkerAlive: true}) // sent again
+	if !r.s.SentAt.Equal(epoch) || !r.s.FirstTriedAt.After(epoch) {
+		t.Errorf("sent at %s, first tried at %s; want %s, and later", r.s.SentAt, r.s.FirstTriedAt, epoch)
+	}
+	r.succeed()
+	if !r.s.SentAt.Equal(r.now) {
+		t.Errorf("the next command was sent at %s, want now, %s", r.s.SentAt, r.now)
+	}
+}
