@@ -95,6 +95,16 @@ e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, 
 	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 \
 	go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest $(patsubst services/btp-manager/%,./%/...,$(wildcard services/btp-manager/e2e))
 
+# What axe-core finds is looked for too, if npm can bring it.
+AXE_VERSION = 4.14.1
+
+.PHONY: e2e-console
+e2e-console: ## drive the console in Chromium: actions, keyboard, small screens, contrast, a server that restarts; needs Chromium
+	@axe="$(CURDIR)/.keb/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js"; \
+	[ -f "$$axe" ] || npm install --silent --no-audit --no-fund --prefix "$(CURDIR)/.keb/axe-$(AXE_VERSION)" axe-core@$(AXE_VERSION) >/dev/null 2>&1; \
+	if [ -f "$$axe" ]; then export KEB_AXE="$$axe"; else echo "axe-core cannot be had with npm: checking without it"; fi; \
+	cd test && KEB_E2E_CONSOLE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./console
+
 .PHONY: e2e-helm
 e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated cluster, and with pods that run as Docker containers (make images)
 	$(call server,kube-controller-manager)

@@ -1,0 +1,213 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/input"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// tab is a tab of a browser of its own. It remembers what must not happen: errors on the console, violations of the content
+// security policy, and requests that leave the origin.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string
+
+	mu       sync.Mutex
+	problems []string
+	// forgiven are parts of problems that a test provokes.
+	forgiven []string
+}
+
+func openTab(t *testing.T, s *system) *tab {
+	t.Helper()
+	path := browser(t)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WindowSize(1280, 900))
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, closeTab := chromedp.NewContext(ctx)
+	p := &tab{t: t, ctx: ctx, base: "http://" + s.addr}
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Errorf("close the browser: %v", err)
+		}
+		closeTab()
+		stop()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, problem := range p.problems {
+			t.Error(problem)
+		}
+	})
+	// The browser lives as long as the context of the first action.
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, p.see); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *tab) see(ev any) {
+	switch e := ev.(type) {
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == "error" || e.Type == "warning" || e.Type == "assert" {
+			p.blame(fmt.Sprintf("console.%s: %v", e.Type, e.Args))
+		}
+	case *runtime.EventExceptionThrown:
+		text := e.ExceptionDetails.Text
+		if e.ExceptionDetails.Exception != nil {
+			text += " " + e.ExceptionDetails.Exception.Description
+		}
+		p.blame("exception: " + text)
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Level == "error" || e.Entry.Level == "warning" {
+			p.blame(fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	case *network.EventRequestWillBeSent:
+		if url := e.Request.URL; !strings.HasPrefix(url, p.base+"/") && !strings.HasPrefix(url, "about:") && !strings.HasPrefix(url, "data:,") {
+			p.blame("a request leaves the origin: " + url)
+		}
+	}
+}
+
+func (p *tab) blame(problem string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.forgiven {
+		if strings.Contains(problem, f) {
+			return
+		}
+	}
+	p.problems = append(p.problems, problem)
+}
+
+// forgive lets problems pass that a test provokes.
+func (p *tab) forgive(parts ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgiven = append(p.forgiven, parts...)
+}
+
+func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		p.t.Fatalf("browser: %v\n%s", err, p.look())
+	}
+}
+
+// open goes to a view and waits until it has its heading.
+func (p *tab) open(path string) {
+	p.t.Helper()
+	p.do(chromedp.Navigate(p.base + path))
+	p.until("the page has a heading", `document.querySelector('h1') !== null`)
+}
+
+func eval[T any](p *tab, js string) T {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](js))
+	if err != nil {
+		p.t.Fatalf("evaluate %s: %v", js, err)
+	}
+	return v
+}
+
+// until waits until an expression is true.
+func (p *tab) until(what, js string) {
+	p.t.Helper()
+	done := false
+	defer func() {
+		if !done {
+			p.t.Logf("%s: the page shows:\n%s", what, p.look())
+		}
+	}()
+	testkit.Eventually(p.t, patience, what, func() bool { return eval[bool](p, "Boolean("+js+")") })
+	done = true
+}
+
+// look is the text of the page.
+func (p *tab) look() string {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + '\n' + document.body.innerText`))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// shows waits until the page, or the part of it, has the texts.
+func (p *tab) shows(selector string, texts ...string) {
+	p.t.Helper()
+	for _, text := range texts {
+		p.until(fmt.Sprintf("%s shows %q", selector, text),
+			fmt.Sprintf(`[...document.querySelectorAll(%q)].some((e) => e.innerText.replace(/\s+/g, ' ').includes(%q))`, selector, text))
+	}
+}
+
+// click clicks on what has the text exactly, and is there and enabled.
+func (p *tab) click(selector, text string) {
+	p.t.Helper()
+	find := fmt.Sprintf(`[...document.querySelectorAll(%q)].find((e) => e.innerText.trim() === %q && !e.disabled)`, selector, text)
+	p.until(fmt.Sprintf("there is a %s %q to click on", selector, text), find)
+	eval[any](p, `document.querySelectorAll('[data-test]').forEach((e) => e.removeAttribute('data-test')); `+find+`.setAttribute('data-test', '')`)
+	p.do(chromedp.Click(chromedp.CSS(`[data-test]`)))
+}
+
+// enter types into a field.
+func (p *tab) enter(selector, text string) {
+	p.t.Helper()
+	p.do(chromedp.WaitVisible(chromedp.CSS(selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// press presses keys, one after the other, wherever the focus is.
+func (p *tab) press(keys string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// shortcut presses keys that the page takes for itself: a browser then makes no text of them.
+func (p *tab) shortcut(keys string) {
+	p.t.Helper()
+	for _, key := range keys {
+		for _, kind := range []input.DispatchKeyEventType{"rawKeyDown", "keyUp"} {
+			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: string(key)}); err != nil {
+				p.t.Fatalf("press %c: %v", key, err)
+			}
+		}
+	}
+}
+
+// focused describes what has the focus.
+func (p *tab) focused() string {
+	p.t.Helper()
+	return eval[string](p, `(document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || document.activeElement.name || document.activeElement.tagName).trim()`)
+}
+
+// logIn logs in with a token.
+func (p *tab) logIn(token string) {
+	p.t.Helper()
+	p.forgive("401 (Unauthorized)") // the console asks who is there, and nobody is
+	p.open("/console/")
+	p.enter(`input[name="token"]`, token)
+	p.click("button", "Log in with the token")
+	p.shows("h1", "Overview")
+}

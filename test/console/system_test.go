@@ -1,0 +1,312 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
+)
+
+// patience is how long anything may take before a test gives up; a busy machine must not fail a test.
+const patience = 60 * time.Second
+
+var processes = fstest.MapFS{
+	"provision.yaml": {Data: []byte(`
+operation: provision
+timeout: 1h
+stages:
+  - name: start
+    steps:
+      - {name: Starting, worker: orchestrator}
+  - name: create
+    steps:
+      - {name: Prepare, worker: alpha, retry: {every: 100ms, timeout: 10m}}
+      - {name: Register, worker: beta, when: 'plan.name != "trial"', retry: {every: 2s, timeout: 10m}, execution: 1m}
+  - name: finish
+    steps:
+      - {name: Finish, worker: alpha, retry: {every: 100ms, timeout: 10m, scope: step}}
+`)},
+	"deprovision.yaml": {Data: []byte(`
+operation: deprovision
+timeout: 1h
+stages:
+  - name: remove
+    steps:
+      - {name: Remove, worker: alpha, retry: {every: 100ms, timeout: 1m}, onTimeout: skip, onFailure: skip}
+`)},
+}
+
+// steps of the processes, by worker.
+var steps = map[string][]string{"alpha": {"Prepare", "Finish", "Remove"}, "beta": {"Register"}}
+
+// behaviour is what a step of a test does.
+type behaviour func(op worker.Operation) (worker.Operation, time.Duration, error)
+
+func retry(message string) behaviour {
+	return func(op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Retry(op, time.Minute, errors.New(message))
+	}
+}
+
+func fail(message string) behaviour {
+	return func(op worker.Operation) (worker.Operation, time.Duration, error) { return op, 0, errors.New(message) }
+}
+
+// script lets a test say what the steps do.
+type script struct {
+	mu    sync.Mutex
+	steps map[string]behaviour
+}
+
+func (s *script) set(step string, b behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps[step] = b
+}
+
+type scripted struct {
+	name   string
+	script *script
+}
+
+func (s scripted) Name() string { return s.name }
+
+func (s scripted) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	s.script.mu.Lock()
+	b := s.script.steps[s.name]
+	s.script.mu.Unlock()
+	if b == nil {
+		return op, 0, nil
+	}
+	return b(op)
+}
+
+// system is an orchestrator with workers, and the address where it serves the console.
+type system struct {
+	t      *testing.T
+	nats   *testkit.NATSServer
+	bus    *bus.Bus
+	keys   *seal.Keyring
+	script *script
+	cfg    orchestrator.Config
+	// addr stays the same when the orchestrator is started again.
+	addr string
+}
+
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	s := &system{t: t, nats: testkit.NATS(t), script: &script{steps: map[string]behaviour{}}}
+	s.bus = testkit.Bus(t, s.nats.URL())
+	var err error
+	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg = orchestrator.Config{
+		DatabaseURL: testkit.Postgres(t, orchestrator.Migrate), Processes: processes, SweepEvery: 100 * time.Millisecond, AskWorkersEvery: 200 * time.Millisecond,
+	}
+	return s
+}
+
+// protect makes static tokens, and returns that of a viewer and that of an operator.
+func (s *system) protect() (viewer, operator string) {
+	s.t.Helper()
+	viewer, operator = "viewer-"+uuid.NewString(), "operator-"+uuid.NewString()
+	var file strings.Builder
+	for _, token := range []struct{ name, role, token string }{{"victor", "viewer", viewer}, {"olga", "operator", operator}} {
+		sum := sha256.Sum256([]byte(token.token))
+		fmt.Fprintf(&file, "- {name: %s, role: %s, sha256: %s}\n", token.name, token.role, hex.EncodeToString(sum[:]))
+	}
+	path := filepath.Join(s.t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.cfg.Access = access.Config{TokensFile: path}
+	return viewer, operator
+}
+
+// run starts something; stop ends it and waits.
+func run(t *testing.T, what string, f func(ctx context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("%s ended: %v", what, err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// orchestrator starts the orchestrator with its server.
+func (s *system) orchestrator() (stop func()) {
+	s.t.Helper()
+	b := testkit.Bus(s.t, s.nats.URL())
+	o, err := orchestrator.New(s.t.Context(), s.cfg, orchestrator.Deps{
+		Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = o.Close() })
+	addr := s.addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.addr = listener.Addr().String()
+	base, cancel := context.WithCancel(context.Background())
+	server := &http.Server{Handler: o.Handler(), ReadHeaderTimeout: patience, BaseContext: func(net.Listener) context.Context { return base }}
+	serve := run(s.t, "server", func(ctx context.Context) error {
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(listener) }()
+		<-ctx.Done()
+		cancel()
+		_ = server.Close() // event streams do not end by themselves
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	work := run(s.t, "orchestrator", o.Run)
+	return func() {
+		serve()
+		work()
+	}
+}
+
+func (s *system) worker(name string) (stop func()) {
+	s.t.Helper()
+	b := testkit.Bus(s.t, s.nats.URL())
+	var list []worker.Step
+	for _, step := range steps[name] {
+		list = append(list, scripted{name: step, script: s.script})
+	}
+	w, err := worker.New(worker.Config{Name: name, Version: "1.4.0", DrainTimeout: time.Second}, worker.Deps{
+		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
+	}, list...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return run(s.t, "worker "+name, w.Run)
+}
+
+// start starts the orchestrator and both workers.
+func (s *system) start() {
+	s.t.Helper()
+	s.orchestrator()
+	s.worker("alpha")
+	s.worker("beta")
+}
+
+func provision(plan string) event.Operation {
+	return event.Operation{
+		ID: uuid.Must(uuid.NewV7()).String(), Type: event.Provision, InstanceID: uuid.NewString(), Plan: event.Plan{ID: plan, Name: plan},
+		Context: event.Context{GlobalAccountID: "ga-1", SubaccountID: "sa-1"},
+		Runtime: event.Runtime{Name: "demo", ShootName: "c-1234567", ShootDomain: "c-1234567.example.com", Provider: "azure", Region: "eastus"},
+	}
+}
+
+// request puts requests for operations on the bus.
+func (s *system) request(operations ...event.Operation) {
+	s.t.Helper()
+	messages := make([]bus.Message, len(operations))
+	for i, op := range operations {
+		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{
+			Operation: op, RequestedAt: time.Now().UTC(),
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		messages[i] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
+	}
+	if err := s.bus.Publish(s.t.Context(), messages...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ask sends a request to the operator API, with a token if it is not empty, and reads the answer.
+func (s *system) ask(method, path, token, body string, into any) int {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.addr+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(text, into); err != nil {
+			s.t.Fatalf("%s %s: %s: %v", method, path, text, err)
+		}
+	}
+	return response.StatusCode
+}
+
+// state is where an operation stands.
+type state struct {
+	State, Step  string
+	NotCompleted []string
+	Waiting      *struct{ Reason string }
+}
+
+func (s *system) state(op event.Operation, token string) state {
+	s.t.Helper()
+	var out state
+	s.ask(http.MethodGet, "/operations/"+op.ID, token, "", &out)
+	return out
+}
+
+func (s *system) await(op event.Operation, token, want string) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, "operation is "+want, func() bool { return s.state(op, token).State == want })
+}
+
+// awaitWaiting waits until an operation waits for a reason.
+func (s *system) awaitWaiting(op event.Operation, token, reason string) {
+	s.t.Helper()
+	testkit.Eventually(s.t, patience, "operation waits: "+reason, func() bool {
+		w := s.state(op, token).Waiting
+		return w != nil && w.Reason == reason
+	})
+}
