@@ -28,12 +28,12 @@ import (
 const root = "../.."
 
 type file struct {
-	Services map[string]service
+	Services map[string]definition
 	Networks map[string]struct{ Internal bool }
 	Volumes  map[string]any
 }
 
-type service struct {
+type definition struct {
 	Image string
 	Build struct {
 		Dockerfile string
@@ -79,7 +79,7 @@ func read(t *testing.T) file {
 }
 
 // ours tells what runs an image of this repository.
-func (s service) ours() bool { return strings.HasPrefix(s.Image, "keb/") }
+func (s definition) ours() bool { return strings.HasPrefix(s.Image, "keb/") }
 
 // oneShot is what ends by itself.
 func oneShot(name string) bool { return name == "init" || name == "cli" || name == "jobs" }

@@ -1,0 +1,216 @@
+package compose
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/broker"
+	"github.com/kyma-project/keb/services/orchestrator"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+
+// committedNATS runs the server with deploy/nats/nats.conf, whose passwords are those of password.
+func committedNATS(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(root, "deploy/nats/nats.conf")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\$(KEB_NATS_PASSWORD_[A-Z_]+)`).FindAllStringSubmatch(string(text), -1) {
+		t.Setenv(name[1], password(name[1]))
+	}
+	opts, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, t.TempDir(), true, true
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server does not come up")
+	}
+	return srv.ClientURL()
+}
+
+func password(variable string) string { return "p-" + strings.ToLower(variable) }
+
+// refusals collects what the log says that the server has refused.
+type refusals struct {
+	slog.Handler
+	mu   *sync.Mutex
+	seen *[]string
+}
+
+// Handle notes a refusal and logs everything.
+func (r refusals) Handle(ctx context.Context, record slog.Record) error {
+	record.Attrs(func(a slog.Attr) bool {
+		if text := a.Value.String(); strings.Contains(strings.ToLower(text), "permissions violation") {
+			r.mu.Lock()
+			*r.seen = append(*r.seen, text)
+			r.mu.Unlock()
+		}
+		return true
+	})
+	return r.Handler.Handle(ctx, record)
+}
+
+// WithAttrs keeps collecting.
+func (r refusals) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return refusals{r.Handler.WithAttrs(attrs), r.mu, r.seen}
+}
+
+// TestTheWholeSystemWorksWithTheUsersOfTheBus runs every service and worker with the user that it has in an installation, provisions a
+// runtime and removes it. Nothing that they do may be refused.
+func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
+	url := committedNATS(t)
+	databaseURL := testkit.Postgres(t, func(ctx context.Context, db *sqlx.DB) error { return broker.Migrate(ctx, db) })
+	var mu sync.Mutex
+	var refused []string
+	log := slog.New(refusals{testkit.Logger(t).Handler(), &mu, &refused})
+	keys, err := seal.ParseKeyring("k1:" + seal.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(user string, guest bool) *bus.Bus {
+		t.Helper()
+		variable := "KEB_NATS_PASSWORD_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_"))
+		b, err := bus.Connect(t.Context(), bus.Config{URL: url, Name: user, User: user, Password: password(variable), Guest: guest}, bus.Deps{Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(b.Close)
+		return b
+	}
+	group := service.NewGroup(log)
+
+	simulated := httptest.NewUnstartedServer(nil)
+	external, err := landscape.New(landscape.Config{ExternalURL: "http://" + simulated.Listener.Addr().String()}, landscape.Deps{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated.Config.Handler = external.Handler()
+	simulated.Start()
+	t.Cleanup(func() { simulated.Close(); _ = external.Close() })
+	group.Add("landscape", external.Run)
+
+	// The workers come first, and wait.
+	services, err := stepworkers.All(simulated.URL, stepworkers.Options{Fast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sv := range services {
+		b := connect(event.WorkerUserName(sv.Name), true)
+		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions},
+			worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, sv.Steps...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Add(sv.Name, w.Run)
+	}
+	ob := connect(event.UserOrchestrator, false)
+	o, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: databaseURL},
+		orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), &seal.Keyring{}), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	group.Add("orchestrator", o.Run)
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: databaseURL, MaxOpen: 8, ApplicationName: "broker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	cfg := broker.Defaults()
+	cfg.User, cfg.Password, cfg.SealKeys, cfg.RetryAfter = "keb", "keb", "k1:"+seal.NewKey(), time.Second
+	br, err := broker.New(t.Context(), cfg, broker.Deps{DB: db, Bus: connect(event.UserBroker, true), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group.Add("broker", br.Run)
+	platform := httptest.NewServer(br.Handler())
+	t.Cleanup(platform.Close)
+	operator := httptest.NewServer(o.Handler())
+	t.Cleanup(operator.Close)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- group.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the services end with %v", err)
+		}
+	})
+	sys := harness.Connect(t, harness.Remote{
+		OSBAddr: platform.Listener.Addr().String(), OperatorAddr: operator.Listener.Addr().String(),
+		LandscapeAddr: simulated.Listener.Addr().String(), Password: "keb",
+	})
+	order := harness.Azure()
+	sys.PollEnd(order, sys.Provision(order), osb.StateSucceeded, 2*time.Minute)
+	// The broker asks the worker runtime.
+	if _, err := sys.Platform().Bind(t.Context(), order.InstanceID, "binding", osbclient.Bind{ServiceID: harness.ServiceID, PlanID: order.PlanID}); err != nil {
+		t.Errorf("bind: %v", err)
+	}
+	// The orchestrator asks the broker, and the worker hyperscaler for the maintenance window, which may be far away.
+	upgrade(t, sys, false, func(state string) bool { return state == "succeeded" })
+	upgrade(t, sys, true, func(state string) bool { return state == "in progress" || state == "succeeded" })
+	sys.PollEnd(order, sys.Deprovision(order), osb.StateSucceeded, 2*time.Minute)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(refused) > 0 {
+		t.Errorf("the server has refused what the system needs: %v", refused)
+	}
+}
+
+// upgrade starts an orchestration of all runtimes and waits for its state.
+func upgrade(t *testing.T, sys *harness.System, inWindow bool, reached func(state string) bool) {
+	t.Helper()
+	body := fmt.Sprintf(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"type": "parallel", "schedule": "immediate", "maintenanceWindow": %t, "parallel": {"workers": 1}}}`, inWindow)
+	answer, err := sys.HTTP.Post("http://"+sys.OperatorAddr+"/upgrade/cluster", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var started struct{ OrchestrationID, Error string }
+	if err := json.NewDecoder(answer.Body).Decode(&started); err != nil || answer.StatusCode != http.StatusAccepted {
+		t.Fatalf("upgrade: %s, %v: %s", answer.Status, err, started.Error)
+	}
+	state := ""
+	testkit.Eventually(t, 2*time.Minute, "the state of the upgrade", func() bool {
+		state = harness.Get[struct{ State string }](sys, "http://"+sys.OperatorAddr+"/orchestrations/"+started.OrchestrationID).State
+		return reached(state)
+	})
+}
