@@ -1,0 +1,380 @@
+package orchestrator_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// found lists the ids that a list of operations has.
+func (s *system) found(query string) []string {
+	s.t.Helper()
+	var list struct{ Data []struct{ ID string } }
+	s.get("/operations?"+query, &list)
+	ids := []string{}
+	for _, op := range list.Data {
+		ids = append(ids, op.ID)
+	}
+	return ids
+}
+
+// waits is what an operation waits for.
+type waits struct {
+	Reason, Worker, Step, Operation string
+	Since                           time.Time
+	Until                           *time.Time
+}
+
+func (s *system) waiting(id string) *waits {
+	s.t.Helper()
+	var shown struct{ Waiting *waits }
+	s.get("/operations/"+id, &shown)
+	return shown.Waiting
+}
+
+func TestOperationsAreFoundByWhatTheyWaitFor(t *testing.T) {
+	s := newSystem(t)
+	s.orchestrator()
+	s.worker("alpha")
+	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		if op.InstanceID == "i-retry" {
+			return worker.Wait(op, time.Hour, "creating")
+		}
+		return op, 0, nil
+	})
+	hold := make(chan struct{})
+	defer close(hold)
+	s.script.set("Change", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+		return op, 0, nil
+	})
+	retry, stranded := operation(event.Provision, "i-retry", "azure"), operation(event.Provision, "i-stranded", "aws")
+	busy, executing := operation(event.Update, "i-retry", "azure"), operation(event.Update, "i-update", "azure")
+	s.request(retry, stranded, executing)
+	for id, reason := range map[string]string{retry.ID: "retry", stranded.ID: "no_worker", executing.ID: "executing"} {
+		testkit.Eventually(t, patience, "an operation waits for "+reason, func() bool {
+			if s.state(id) != event.InProgress {
+				return false
+			}
+			w := s.waiting(id)
+			return w != nil && w.Reason == reason
+		})
+	}
+	s.request(busy)
+	s.await(busy, event.Pending)
+
+	if w := s.waiting(retry.ID); w.Worker != "alpha" || w.Step != "First" || w.Until == nil || w.Since.IsZero() {
+		t.Errorf("the retrying one: %+v", w)
+	}
+	if w := s.waiting(stranded.ID); w.Worker != "beta" || w.Step != "Second" || w.Since.IsZero() || time.Since(w.Since) > time.Hour {
+		t.Errorf("the one without a worker: %+v", w)
+	}
+	if w := s.waiting(busy.ID); w.Reason != "instance_busy" || w.Operation != retry.ID {
+		t.Errorf("the one whose instance is busy: %+v", w)
+	}
+	for query, want := range map[string][]string{
+		"waiting=retry": {retry.ID}, "waiting=no_worker": {stranded.ID}, "waiting=executing": {executing.ID}, "waiting=instance_busy": {busy.ID},
+		"waiting=admission": {}, "waiting=retry,no_worker": {retry.ID, stranded.ID}, "step=Second": {stranded.ID},
+		"worker=alpha": {retry.ID, executing.ID}, "worker=alpha&waiting=retry": {retry.ID}, "worker=gamma": {},
+		"q=" + busy.ID: {busy.ID}, "q=i-str": {stranded.ID}, "q=c-1234567&state=pending": {busy.ID},
+		"plan=aws": {stranded.ID}, "type=update&state=in+progress": {executing.ID},
+	} {
+		got := s.found(query)
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", query, diff)
+		}
+	}
+
+	var overview struct {
+		Operations []struct {
+			Type, State string
+			Count       int
+		}
+		Waiting  map[string]int
+		Oldest   []struct{ Type, Operation string }
+		LastHour map[string]int
+	}
+	testkit.Eventually(t, patience, "the overview has everything", func() bool {
+		s.get("/overview", &overview)
+		return overview.Waiting["instance_busy"] == 1
+	})
+	if diff := cmp.Diff(map[string]int{"retry": 1, "no_worker": 1, "instance_busy": 1, "admission": 0, "executing": 1}, overview.Waiting); diff != "" {
+		t.Errorf("waiting (-want +got):\n%s", diff)
+	}
+	if len(overview.Oldest) != 2 || overview.LastHour["started"] != 3 || len(overview.Operations) != 3 {
+		t.Errorf("overview: %+v", overview)
+	}
+
+	var stuck struct {
+		Data []struct {
+			Reason, Type, Worker, Step, Stage, Message string
+			Count                                      int
+			Operations                                 []string
+			Since                                      time.Time
+		}
+	}
+	s.get("/stuck?type=provision", &stuck)
+	seen := map[string]string{}
+	for _, g := range stuck.Data {
+		seen[g.Reason] = fmt.Sprintf("%d %s/%s/%s %v %s", g.Count, g.Worker, g.Stage, g.Step, g.Operations, g.Message)
+	}
+	want := map[string]string{
+		"retry":     fmt.Sprintf("1 alpha/create/First [%s] creating", retry.ID),
+		"no_worker": fmt.Sprintf("1 beta/create/Second [%s] ", stranded.ID),
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("stuck (-want +got):\n%s", diff)
+	}
+
+	// The worker that is missing has a command waiting, the other one has worked.
+	var workers struct {
+		Data []struct {
+			Name                                   string
+			Alive                                  bool
+			LastSeen                               *time.Time
+			Pending                                *int
+			StepsPerMinute                         float64
+			OperationsWaiting, OperationsExecuting int
+			MissingSteps                           []string
+		}
+	}
+	s.get("/workers", &workers)
+	alpha, beta := workers.Data[0], workers.Data[1]
+	if !alpha.Alive || alpha.LastSeen == nil || alpha.OperationsWaiting != 1 || alpha.OperationsExecuting != 1 || len(alpha.MissingSteps) != 0 || alpha.StepsPerMinute <= 0 {
+		t.Errorf("alpha: %+v", alpha)
+	}
+	if beta.Alive || beta.LastSeen != nil || beta.OperationsWaiting != 1 || beta.Pending == nil || *beta.Pending != 1 || len(beta.MissingSteps) == 0 {
+		t.Errorf("beta: %+v", beta)
+	}
+
+	var throughput struct {
+		BucketSeconds int
+		Data          []struct {
+			Operations struct{ Started int }
+			Steps      struct{ Succeeded, Retry int }
+		}
+	}
+	s.get("/throughput?minutes=10&bucket=5m", &throughput)
+	started, succeeded, retried := 0, 0, 0
+	for _, b := range throughput.Data {
+		started, succeeded, retried = started+b.Operations.Started, succeeded+b.Steps.Succeeded, retried+b.Steps.Retry
+	}
+	// Starting twice, First once; First is retried once.
+	if throughput.BucketSeconds != 300 || started != 3 || succeeded != 3 || retried != 1 {
+		t.Errorf("throughput: %d started, %d steps succeeded, %d retried: %+v", started, succeeded, retried, throughput)
+	}
+}
+
+func TestALongListIsWalkedPageByPage(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	want := []string{}
+	for i := range 7 {
+		op := operation(event.Update, fmt.Sprintf("i-%d", i), "azure")
+		s.run(op)
+		want = append(want, op.ID)
+	}
+	slices.Reverse(want)
+	var got []string
+	next := ""
+	for range 10 {
+		query := url.Values{"page_size": {"2"}}
+		if next != "" {
+			query.Set("cursor", next)
+		}
+		var page struct {
+			Data              []struct{ ID string }
+			Count, TotalCount int
+			NextCursor        string
+		}
+		s.get("/operations?"+query.Encode(), &page)
+		if page.TotalCount != 7 || page.Count != len(page.Data) {
+			t.Errorf("page: %+v", page)
+		}
+		for _, op := range page.Data {
+			got = append(got, op.ID)
+		}
+		if next = page.NextCursor; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("walked (-want +got):\n%s", diff)
+	}
+}
+
+// told is what a stream has said.
+type told struct{ id, event, data string }
+
+// listen opens the stream and hands over what comes, until stop is called.
+func (s *system) listen(query, last string) (events <-chan told, stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.api.URL+"/stream"+query, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if last != "" {
+		request.Header.Set("Last-Event-ID", last)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
+		s.t.Fatalf("GET /stream%s: %s", query, response.Status)
+	}
+	out := make(chan told, 1000)
+	go func() {
+		defer close(out)
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(nil, 1<<20)
+		var e told
+		for lines.Scan() {
+			switch key, value, _ := strings.Cut(lines.Text(), ": "); key {
+			case "id":
+				e.id = value
+			case "event":
+				e.event = value
+			case "data":
+				e.data = value
+			case "":
+				if e != (told{}) && lines.Text() == "" {
+					out <- e
+					e = told{}
+				}
+			}
+		}
+	}()
+	stop = func() {
+		cancel()
+		_ = response.Body.Close()
+		for range out { //nolint:revive // until the reader has ended
+		}
+	}
+	s.t.Cleanup(stop)
+	return out, stop
+}
+
+// until waits for an event.
+func (s *system) until(events <-chan told, what string, ok func(e told) bool) {
+	s.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case e, open := <-events:
+			if !open {
+				s.t.Fatalf("the stream has ended before %s", what)
+			}
+			if ok(e) {
+				return
+			}
+		case <-timer.C:
+			s.t.Fatalf("%s has not come", what)
+		}
+	}
+}
+
+func TestChangesAreStreamed(t *testing.T) {
+	s := newSystem(t)
+	s.orchestrator()
+	s.orchestrator() // the API is that of the first, the changes are made by both
+	events, stop := s.listen("", "")
+	last := ""
+	s.until(events, "a place to resume", func(e told) bool { last = e.id; return last != "" })
+	alpha := s.worker("alpha")
+	s.until(events, "the worker", func(e told) bool {
+		return e.event == "workers" && strings.Contains(e.data, `"name":"alpha","replicas":1,"alive":true`)
+	})
+	ended := func(id string) func(e told) bool {
+		return func(e told) bool {
+			var op struct{ ID, State string }
+			return e.event == "operation" && json.Unmarshal([]byte(e.data), &op) == nil && op.ID == id && op.State == "succeeded"
+		}
+	}
+	var ops []event.Operation
+	for i := range 20 {
+		ops = append(ops, operation(event.Update, fmt.Sprintf("i-%d", i), "azure"))
+	}
+	s.request(ops...)
+	left := map[string]bool{}
+	for _, op := range ops {
+		left[op.ID] = true
+	}
+	s.until(events, "the end of every operation", func(e told) bool {
+		for id := range left {
+			if ended(id)(e) {
+				delete(left, id)
+			}
+		}
+		return len(left) == 0
+	})
+	stop()
+
+	missed := operation(event.Update, "i-missed", "azure")
+	s.run(missed)
+	again, _ := s.listen("", last)
+	s.until(again, "what was missed", ended(missed.ID))
+
+	// One operation has its history with it.
+	alpha.stop()
+	one := operation(event.Update, "i-one", "azure")
+	s.request(one)
+	testkit.Eventually(t, patience, "the operation is there", func() bool { return s.state(one.ID) == event.InProgress })
+	single, _ := s.listen("?operation="+one.ID, "")
+	s.worker("alpha")
+	lines := ""
+	s.until(single, "the line of its step", func(e told) bool {
+		if e.event == "operation" && !strings.Contains(e.data, one.ID) {
+			t.Errorf("another operation is told: %s", e.data)
+		}
+		if e.event == "history" {
+			lines += e.data
+		}
+		return strings.Contains(lines, `"step":"Change","worker":"alpha"`) && strings.Contains(lines, `"outcome":"operation succeeded"`)
+	})
+}
+
+func TestTheStreamRefusesWhatItCannotDo(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	for _, c := range []struct {
+		query, last string
+		code        int
+	}{
+		{"?operation=x", "", 400}, {"?operation=00000000-0000-0000-0000-000000000000", "", 404}, {"", "yesterday", 400}, {"", "1.1:1:/x", 400},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.api.URL+"/stream"+c.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Last-Event-ID", c.last)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != c.code {
+			t.Errorf("%+v: %s", c, response.Status)
+		}
+	}
+}
