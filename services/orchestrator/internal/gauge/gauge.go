@@ -22,6 +22,8 @@ import (
 const (
 	// age is how old values may be: a step without a worker must be seen soon. A slow database is asked less often.
 	age = 2 * time.Second
+	// limit is enough to count 100,000 operations on a busy machine.
+	limit = 4 * time.Second
 	// instant is for what costs nothing to find out.
 	instant = 100 * time.Millisecond
 	// maxPlans, maxWorkers and maxConsumers bound labels that others choose.
@@ -69,7 +71,7 @@ func Register(r prometheus.Registerer, deps Deps) error {
 }
 
 func config(deps Deps, source string, age time.Duration) scrape.Config {
-	return scrape.Config{Source: source, Age: age, Log: deps.Log}
+	return scrape.Config{Source: source, Age: age, Limit: limit, Log: deps.Log}
 }
 
 // steps calls f for the steps of the current definitions that workers execute.

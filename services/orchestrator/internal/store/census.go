@@ -19,13 +19,13 @@ const (
 	// which may be ten times as large. A statement that the caller has given up must not go on in the server.
 	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('work_mem', '16MB', true),
     set_config('max_parallel_workers_per_gather', '0', true), set_config('statement_timeout', $1, true)`
-	// censusSQL relies on operations_pending, operations_unfinished, instances_pkey and requests_pkey. The subqueries
-	// are no joins, so that they cannot become a scan of the table.
+	// censusSQL relies on operations_pending, operations_in_progress or operations_unfinished, and the primary key of requests,
+	// which has the definition. That is a subquery and no join, so that it cannot become a scan of the table.
 	censusSQL = `
-SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step,
-    (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NOT NULL AS held,
+SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step, r.instance_id IS NOT NULL AS held,
     count(*), min(o.created_at), NULL::timestamptz, NULL::timestamptz
-FROM orchestrator.operations o WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, held
+FROM orchestrator.operations o LEFT JOIN orchestrator.operations r ON r.instance_id = o.instance_id AND r.state = 'in progress'
+WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, held
 UNION ALL
 SELECT o.type, o.plan, o.state, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
     o.due_at IS NOT NULL AS held, count(*), min(o.created_at), min(o.first_tried_at), min(COALESCE(o.sent_at, o.first_tried_at))

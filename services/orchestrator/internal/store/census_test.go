@@ -71,7 +71,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 		query string
 		want  []string
 	}{
-		{censusSQL, []string{"operations_pending", "operations_unfinished", "instances_pkey", "requests_pkey"}},
+		{censusSQL, []string{"operations_pending", "operations_in_progress|operations_unfinished", "requests_pkey"}},
 		{firstDueSQL, []string{"operations_due"}},
 		{activeSQL, []string{"orchestrations_active"}},
 		{activeMembersSQL, []string{"orchestrations_active", "orchestration_members_"}},
@@ -83,7 +83,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 		}
 		plan := strings.Join(lines, "\n")
 		for _, index := range c.want {
-			if !strings.Contains(plan, index) {
+			if !slices.ContainsFunc(strings.Split(index, "|"), func(one string) bool { return strings.Contains(plan, one) }) {
 				t.Errorf("the plan does not use %s:\n%s", index, plan)
 			}
 		}
