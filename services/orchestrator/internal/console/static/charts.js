@@ -51,7 +51,7 @@ export function bars(chart) {
       }, [0, 0.5, 1].map((q) => h('line', { class: 'grid', x1: 0, x2: width, y1: q * height, y2: q * height })), shapes),
       h('div', { class: 'x-axis', 'aria-hidden': 'true' }, labels.map((at) => h('span', null, clock(at).slice(0, 5))))),
     h('details', { class: 'figures' }, h('summary', null, 'Figures'),
-      h('div', { class: 'scroll short', tabindex: '0', role: 'region', 'aria-label': `${chart.title}, figures` },
+      h('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': `${chart.title}, figures` },
         h('table', null, h('caption', { class: 'visually-hidden' }, chart.title),
           h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'From'), chart.series.map((s) => h('th', { scope: 'col', class: 'number' }, s.name)))),
           h('tbody', null, chart.at.map((at, i) => ({ at, i })).reverse().map(({ at, i }) => h('tr', { key: at },

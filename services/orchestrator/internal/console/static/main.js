@@ -77,7 +77,7 @@ function paint() {
     h('div', { class: 'tools' },
       me && h('span', { class: 'live', title: liveTitle() }, h('span', { class: `dot ${liveClass()}`, 'aria-hidden': 'true' }), liveText()),
       h('button', { type: 'button', class: 'button plain', onclick: toggleTheme, title: 'Theme (t)' }, themeName()),
-      me && h('button', { type: 'button', class: 'button plain', onclick: showHelp, title: 'Keyboard (?)', 'aria-label': 'Keyboard shortcuts' }, 'Keys'),
+      me && h('button', { type: 'button', class: 'button plain', onclick: showHelp, title: 'Keyboard shortcuts (?)' }, 'Keys'),
       me && h('span', { class: 'who' }, h('b', null, me.name), ` ${me.role}`),
       me && me.authentication !== 'none' && h('button', { type: 'button', class: 'button plain', onclick: logout }, 'Log out')));
   render(main,

@@ -51,7 +51,7 @@ export function problem(error, again) {
  * @param {string} [className]
  */
 export function table(caption, head, body, className = '') {
-  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+  return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': caption },
     h('table', { class: className }, h('caption', { class: 'visually-hidden' }, caption), h('thead', null, h('tr', null, head)), body));
 }
 

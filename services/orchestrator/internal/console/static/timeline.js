@@ -45,7 +45,7 @@ export function timeline(o, now) {
 
   const first = firstStart(o);
   const started = first ?? (o.finishedAt ? end : now);
-  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Stages and steps' },
+  return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Stages and steps' },
     h('table', { class: 'timeline' },
       h('caption', { class: 'visually-hidden' }, 'Stages and steps with their attempts and durations, in order'),
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Step'), h('th', { scope: 'col' }, 'State'), h('th', { scope: 'col', class: 'number' }, 'Tries'),

@@ -149,6 +149,8 @@ export function operation(ctx) {
     const words = waitingWords(o, now);
     const stuck = o.waiting && o.waiting.reason !== 'executing';
     const failure = errorLine(o.error);
+    // A stage that is repeated goes through its other steps first; why it is repeated must not vanish meanwhile.
+    const again = stuck || final.has(o.state) ? undefined : o.stages.flatMap((stage) => stage.steps).find((s) => s.state === 'retrying');
     return [
       h('div', { class: 'title-row' },
         h('div', null, h('p', { class: 'crumb' }, h('a', { href: '/console/operations' }, 'Operations')),
@@ -159,8 +161,11 @@ export function operation(ctx) {
       stuck ? h('div', { class: `callout edge-${colour(o.waiting?.reason ?? '')}` }, sign(o.waiting?.reason ?? ''), h('div', null,
         h('p', null, h('b', null, 'It waits: '), words),
         failure || o.message ? h('p', { class: 'message' }, failure || o.message) : null)) : null,
+      again ? h('div', { class: 'callout edge-wait' }, sign('retry'), h('div', null,
+        h('p', null, h('b', null, 'It is retried: '), 'step ', h('code', null, again.name), again.firstTriedAt ? [', first tried ', time(again.firstTriedAt, now)] : null),
+        again.error || again.message ? h('p', { class: 'message' }, errorLine(again.error) || again.message) : null)) : null,
       o.cancelRequested ? h('div', { class: 'callout edge-gone' }, sign('cancelled'), h('p', null, h('b', null, 'Cancellation is asked for: '), o.cancelRequested, '. It takes effect with the next result of the step.')) : null,
-      !stuck && failure && o.state !== 'succeeded' ? h('div', { class: 'callout edge-bad' }, sign('failed'), h('div', null,
+      !stuck && !again && failure && o.state !== 'succeeded' ? h('div', { class: 'callout edge-bad' }, sign('failed'), h('div', null,
         h('p', null, h('b', null, final.has(o.state) ? 'It failed' : 'Last error'), o.step ? [' at ', h('code', null, o.step)] : null),
         h('dl', { class: 'inline' }, o.error?.component ? [h('dt', null, 'Component'), h('dd', null, o.error.component)] : null,
           o.error?.reason ? [h('dt', null, 'Reason'), h('dd', null, o.error.reason)] : null,
