@@ -77,7 +77,9 @@ type overviewView struct {
 	Operations []countView          `json:"operations"`
 	Waiting    map[store.Reason]int `json:"waiting"`
 	Oldest     []oldestView         `json:"oldest"`
-	LastHour   operationCounts      `json:"lastHour"`
+	// Steps are where operations in progress stand.
+	Steps    []placeView     `json:"steps"`
+	LastHour operationCounts `json:"lastHour"`
 }
 
 type countView struct {
@@ -86,6 +88,13 @@ type countView struct {
 	Count int                  `json:"count"`
 	// Capped tells that there are more.
 	Capped bool `json:"capped,omitempty"`
+}
+
+type placeView struct {
+	Type  event.OperationType `json:"type"`
+	Stage string              `json:"stage"`
+	Step  string              `json:"step"`
+	Count int                 `json:"count"`
 }
 
 type oldestView struct {
@@ -106,7 +115,7 @@ func (a *API) overview(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) summary(ctx context.Context) (*overviewView, error) {
 	now := a.deps.Now().UTC()
-	out := &overviewView{Time: now, Operations: []countView{}, Waiting: map[store.Reason]int{}, Oldest: []oldestView{}}
+	out := &overviewView{Time: now, Operations: []countView{}, Waiting: map[store.Reason]int{}, Oldest: []oldestView{}, Steps: []placeView{}}
 	for _, reason := range store.Reasons() {
 		out.Waiting[reason] = 0
 	}
@@ -119,11 +128,15 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 		s event.OperationState
 	}
 	unfinished := map[kind]int{}
+	places := map[placeView]int{}
 	since := map[event.OperationType]time.Time{}
 	for i := range groups {
 		g := &groups[i]
 		out.Waiting[g.reason] += g.Count
 		unfinished[kind{g.Type, g.State}] += g.Count
+		if g.step != "" {
+			places[placeView{Type: g.Type, Stage: g.stage, Step: g.step}] += g.Count
+		}
 		if at, ok := since[g.Type]; !ok || g.Oldest.Before(at) {
 			since[g.Type] = g.Oldest
 		}
@@ -142,6 +155,13 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 	slices.SortFunc(out.Operations, func(a, b countView) int {
 		return cmp.Or(cmp.Compare(slices.Index(types, a.Type), slices.Index(types, b.Type)),
 			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)))
+	})
+	for place, n := range places {
+		place.Count = n
+		out.Steps = append(out.Steps, place)
+	}
+	slices.SortFunc(out.Steps, func(a, b placeView) int {
+		return cmp.Or(cmp.Compare(slices.Index(types, a.Type), slices.Index(types, b.Type)), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Step, b.Step))
 	})
 	oldest, err := a.deps.Operations.Oldest(ctx, since)
 	if err != nil {
