@@ -21,7 +21,7 @@ const (
 	forgetEvery = 10 * time.Minute
 	// flushLimit bounds a write.
 	flushLimit = 10 * time.Second
-	// maxPending bounds the counters of a database that cannot be reached; minutes are put together beyond.
+	// maxPending bounds the counters of a database that cannot be reached; what is new beyond is not counted.
 	maxPending = 50_000
 )
 
@@ -45,9 +45,12 @@ type Tally struct {
 	now   func() time.Time
 	log   *slog.Logger
 
+	// table is held while what was counted moves to the table, so that nobody sees it twice or not at all.
+	table sync.RWMutex
+
 	mu sync.Mutex
-	// pending is not yet written; writing is on its way to the table.
-	pending, writing map[store.TallyKey]int64
+	// pending is not yet written.
+	pending map[store.TallyKey]int64
 	// forgot is when old minutes were last removed.
 	forgot time.Time
 }
@@ -104,13 +107,15 @@ func (t *Tally) Run(ctx context.Context) error {
 // Flush adds what was counted to the table. When nothing was it does nothing. What cannot be written stays; a write of which the
 // end is not known may count twice or not at all.
 func (t *Tally) Flush(ctx context.Context) {
+	t.table.Lock()
+	defer t.table.Unlock()
 	t.mu.Lock()
 	if len(t.pending) == 0 {
 		t.mu.Unlock()
 		return
 	}
-	t.writing, t.pending = t.pending, map[store.TallyKey]int64{}
-	counts := t.writing
+	counts := t.pending
+	t.pending = map[store.TallyKey]int64{}
 	now := t.now()
 	forget := now.Sub(t.forgot) >= forgetEvery
 	if forget {
@@ -120,16 +125,12 @@ func (t *Tally) Flush(ctx context.Context) {
 
 	ctx, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()
-	err := t.store.AddTally(ctx, counts)
-	t.mu.Lock()
-	t.writing = nil
-	if err != nil {
+	if err := t.store.AddTally(ctx, counts); err != nil {
+		t.mu.Lock()
 		for k, n := range counts {
 			t.pending[k] += n
 		}
-	}
-	t.mu.Unlock()
-	if err != nil {
+		t.mu.Unlock()
 		t.log.Warn("counts not written", "err", err)
 		return
 	}
@@ -142,7 +143,8 @@ func (t *Tally) Flush(ctx context.Context) {
 
 // Since returns what was counted in a minute and later: what is in the table, and what this process has not written yet.
 func (t *Tally) Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error) {
-	// Taken first: what is written meanwhile is rather missing for a moment than counted twice.
+	t.table.RLock()
+	defer t.table.RUnlock()
 	own := map[store.TallyKey]int64{}
 	t.mu.Lock()
 	for k, n := range t.pending {

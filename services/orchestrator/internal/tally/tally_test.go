@@ -1,0 +1,122 @@
+package tally_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/tally"
+)
+
+// fakeStore is the table.
+type fakeStore struct {
+	counts  map[store.TallyKey]int64
+	writes  int
+	forgot  []time.Time
+	broken  error
+	between func()
+}
+
+func (f *fakeStore) AddTally(_ context.Context, counts map[store.TallyKey]int64) error {
+	f.writes++
+	if f.between != nil {
+		f.between()
+	}
+	if f.broken != nil {
+		return f.broken
+	}
+	for k, n := range counts {
+		f.counts[k] += n
+	}
+	return nil
+}
+
+func (f *fakeStore) ForgetTally(_ context.Context, before time.Time) error {
+	f.forgot = append(f.forgot, before)
+	return nil
+}
+
+func (f *fakeStore) Tally(context.Context, time.Time) (map[store.TallyKey]int64, error) {
+	return maps.Clone(f.counts), f.broken
+}
+
+var (
+	epoch = time.Date(2026, 11, 21, 8, 0, 30, 0, time.UTC)
+	begun = dispatch.Transition{Type: event.Update, State: event.InProgress, Started: true}
+	ended = dispatch.Transition{Type: event.Update, State: event.Failed, Ended: true, Executions: []dispatch.Execution{
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeSucceeded}, {Worker: "alpha", Step: "Two", Outcome: event.OutcomeFailed},
+	}}
+	minute  = epoch.Truncate(time.Minute)
+	started = store.TallyKey{Minute: minute, Type: event.Update, Outcome: "started"}
+	failed  = store.TallyKey{Minute: minute, Type: event.Update, Outcome: "failed"}
+	one     = store.TallyKey{Minute: minute, Type: event.Update, Worker: "alpha", Step: "One", Outcome: "succeeded"}
+	two     = store.TallyKey{Minute: minute, Type: event.Update, Worker: "alpha", Step: "Two", Outcome: "failed"}
+)
+
+func setup() (*tally.Tally, *fakeStore, *testkit.Clock) {
+	f := &fakeStore{counts: map[store.TallyKey]int64{}}
+	clock := testkit.NewClock(epoch)
+	return tally.New(tally.Config{Every: time.Hour}, f, clock.Now, slog.New(slog.DiscardHandler)), f, clock
+}
+
+func since(t *testing.T, tl *tally.Tally, at time.Time, want map[store.TallyKey]int64) {
+	t.Helper()
+	got, err := tl.Since(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsCommittedIsCounted(t *testing.T) {
+	t.Parallel()
+	tl, f, clock := setup()
+	tl.Committed([]dispatch.Transition{begun, begun, ended})
+	want := map[store.TallyKey]int64{started: 2, failed: 1, one: 1, two: 1}
+	since(t, tl, minute, want) // not written yet, and seen
+	tl.Flush(t.Context())
+	since(t, tl, minute, want)
+	if diff := cmp.Diff(want, f.counts); diff != "" {
+		t.Errorf("written (-want +got):\n%s", diff)
+	}
+	tl.Flush(t.Context())
+	if f.writes != 1 {
+		t.Errorf("%d writes, want none when there is nothing to write", f.writes)
+	}
+	clock.Advance(time.Minute)
+	tl.Committed([]dispatch.Transition{begun})
+	tl.Flush(t.Context())
+	next := started
+	next.Minute = minute.Add(time.Minute)
+	if f.counts[next] != 1 || f.counts[started] != 2 {
+		t.Errorf("the next minute: %v", f.counts)
+	}
+	if len(f.forgot) != 1 || !f.forgot[0].Equal(epoch.Add(-25*time.Hour)) {
+		t.Errorf("forgot before %v, want it once in a while", f.forgot)
+	}
+}
+
+func TestWhatCannotBeWrittenIsWrittenLater(t *testing.T) {
+	t.Parallel()
+	tl, f, _ := setup()
+	tl.Committed([]dispatch.Transition{begun})
+	f.broken = errors.New("the database is gone")
+	f.between = func() { tl.Committed([]dispatch.Transition{begun}) } // meanwhile
+	tl.Flush(t.Context())
+	f.broken, f.between = nil, nil
+	tl.Flush(t.Context())
+	if diff := cmp.Diff(map[store.TallyKey]int64{started: 2}, f.counts); diff != "" {
+		t.Errorf("written (-want +got):\n%s", diff)
+	}
+}
