@@ -17,11 +17,24 @@ func TestViewersReadAndOperatorsAct(t *testing.T) {
 		token, method string
 		want          int
 	}{
-		{viewerToken, "GET", 204}, {viewerToken, "HEAD", 204}, {viewerToken, "POST", 403}, {viewerToken, "PUT", 403}, {viewerToken, "PATCH", 403},
-		{viewerToken, "DELETE", 403}, {viewerToken, "OPTIONS", 403}, {viewerToken, "get", 403}, {viewerToken, "PROPFIND", 403},
-		{operatorToken, "GET", 204}, {operatorToken, "POST", 204}, {operatorToken, "DELETE", 204},
-		{b.issuer.Token(groups("other")), "GET", 403}, {b.issuer.Token(groups("keb-viewers")), "GET", 204}, {b.issuer.Token(groups("keb-viewers")), "POST", 403},
-		{"", "GET", 401}, {"", "POST", 401}, {"wrong", "GET", 401},
+		{viewerToken, "GET", 204},
+		{viewerToken, "HEAD", 204},
+		{viewerToken, "POST", 403},
+		{viewerToken, "PUT", 403},
+		{viewerToken, "PATCH", 403},
+		{viewerToken, "DELETE", 403},
+		{viewerToken, "OPTIONS", 403},
+		{viewerToken, "get", 403},
+		{viewerToken, "PROPFIND", 403},
+		{operatorToken, "GET", 204},
+		{operatorToken, "POST", 204},
+		{operatorToken, "DELETE", 204},
+		{b.issuer.Token(groups("other")), "GET", 403},
+		{b.issuer.Token(groups("keb-viewers")), "GET", 204},
+		{b.issuer.Token(groups("keb-viewers")), "POST", 403},
+		{"", "GET", 401},
+		{"", "POST", 401},
+		{"wrong", "GET", 401},
 	} {
 		r := request(t, tc.token)
 		r.Method = tc.method
