@@ -32,6 +32,10 @@ func TestAnOperatorSeesWhatIsStuckAndWhyAndFollowsItToTheEnd(t *testing.T) {
 	p.do(chromedp.Click(chromedp.CSS("tbody th a")))
 	p.shows(".callout", "It waits: no live worker beta")
 	p.shows("tr.here", "Register", "beta")
+	p.click(".state-line a", "Register")
+	p.shows(".node.marked", "Register beta", "no live worker", "1 operation here", "1 waiting", `only when plan.name != "trial"`)
+	p.do(chromedp.NavigateBack())
+	p.shows(".callout", "It waits: no live worker beta")
 	p.until("the address can be shared", fmt.Sprintf(`location.pathname === '/console/operations/%s'`, op.ID))
 
 	eval[any](p, `window.samePage = true`)

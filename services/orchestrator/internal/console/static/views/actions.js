@@ -37,8 +37,8 @@ export function actions(ctx) {
       shown(list, (d) => (d.data.length ? [
         table('Actions, newest first', [th('When'), th('Who'), th('Action'), th('Target'), th('Outcome')], h('tbody', null, d.data.map((/** @type {any} */ a) => h('tr', null,
           h('td', { class: 'nowrap' }, h('span', { title: absolute(a.time) }, clock(a.time)), ' ', h('span', { class: 'muted' }, time(a.time, ctx.now()))),
-          h('td', null, a.name, h('span', { class: 'muted' }, ` ${a.role}`)),
-          h('td', null, a.action, a.detail ? [' ', h('code', null, a.detail)] : null),
+          h('td', { class: 'nowrap' }, a.name, h('span', { class: 'muted' }, ` ${a.role}`)),
+          h('td', { class: 'nowrap' }, a.action, a.detail ? [' ', h('code', null, a.detail)] : null),
           h('td', null, target(a)),
           h('td', { class: 'wide' }, badge(looks[a.outcome] ?? 'pending', a.outcome), a.reason ? h('span', { class: 'words' }, a.reason) : null)))), 'cards'),
         d.totalCount > pageSize ? h('nav', { class: 'pager', 'aria-label': 'Pages' },

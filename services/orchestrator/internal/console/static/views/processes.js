@@ -2,7 +2,7 @@
 /** Each process as a diagram: its stages in order, their steps, who executes them, and what waits there. */
 
 import { Resource } from '../api.js';
-import { goDuration, name as named, operationsURL, plural, sign, typeNames } from '../format.js';
+import { count, goDuration, name as named, operationsURL, plural, sign, typeNames } from '../format.js';
 import { shown } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -18,7 +18,8 @@ export function processes(ctx) {
   const definitions = new Resource(ctx.api, '/processes', { changed: ctx.update, every: 60_000 });
   const workers = new Resource(ctx.api, '/workers', { changed: ctx.update, every: 4000 });
   const stuck = new Resource(ctx.api, `/stuck?type=${encodeURIComponent(chosen)}`, { changed: ctx.update, every: 4000 });
-  const all = chosen in typeNames ? [definitions, workers, stuck] : [definitions];
+  const figures = new Resource(ctx.api, '/overview', { changed: ctx.update, every: 4000 });
+  const all = chosen in typeNames ? [definitions, workers, stuck, figures] : [definitions];
   const resume = () => all.forEach((r) => r.refresh());
   resume();
   return {
@@ -59,6 +60,8 @@ export function processes(ctx) {
     const dead = s.worker !== builtIn && (workers.data?.data ?? []).some((/** @type {any} */ w) => w.name === s.worker && w.missingSteps.includes(s.name));
     const groups = (stuck.data?.data ?? []).filter((/** @type {any} */ g) => g.step === s.name);
     const waiting = groups.reduce((/** @type {number} */ n, /** @type {any} */ g) => n + g.count, 0);
+    const here = (figures.data?.steps ?? []).filter((/** @type {any} */ x) => x.type === p.operation && x.step === s.name)
+      .reduce((/** @type {number} */ n, /** @type {any} */ x) => n + x.count, 0);
     const marked = params.get('step') === s.name;
     return h('li', {
       key: s.name, class: `node ${dead ? 'dead' : ''} ${marked ? 'marked' : ''} ${s.worker === builtIn ? 'built-in' : ''}`, 'aria-current': marked ? 'step' : undefined,
@@ -67,7 +70,8 @@ export function processes(ctx) {
       h('h3', null, named(s.name)),
       h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator itself' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
       dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
-      waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${plural(waiting, 'operation')} waiting here`)) : null,
+      here ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(here, 'operation')} here`)) : null,
+      waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${count(waiting)} waiting`)) : null,
       s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'only when '), h('code', null, s.when)) : null,
       s.worker === builtIn ? null : h('dl', { class: 'limits' },
         h('div', null, h('dt', null, 'retry'), h('dd', null, `every ${goDuration(s.retry.every)}${goDuration(s.retry.timeout) ? ` for ${goDuration(s.retry.timeout)}` : ''}${s.retry.scope === 'step' ? ', this step alone' : ''}`)),
