@@ -34,7 +34,7 @@ func step(t *testing.T, call func(*testing.T, *extclient.Client, *http.Request) 
 func attributesOf(s sdk.ReadOnlySpan) map[string]string {
 	m := map[string]string{}
 	for _, a := range s.Attributes() {
-		m[string(a.Key)] = a.Value.Emit()
+		m[string(a.Key)] = a.Value.String()
 	}
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 	}
 	for _, want := range []attribute.KeyValue{attribute.String("keb.outcome", "failed"), attribute.String("messaging.system", "nats")} {
 		if !has(execution, want) {
-			t.Errorf("the execution does not say %s=%s", want.Key, want.Value.Emit())
+			t.Errorf("the execution does not say %s=%s", want.Key, want.Value.String())
 		}
 	}
 	looked := byName["process keb.command.tested.Polls"]
@@ -119,19 +120,12 @@ func TestACommandOfATraceThatNobodyWantsMakesNoSpan(t *testing.T) {
 	}
 }
 
-func has(s sdk.ReadOnlySpan, want attribute.KeyValue) bool {
-	for _, a := range s.Attributes() {
-		if a == want {
-			return true
-		}
-	}
-	return false
-}
+func has(s sdk.ReadOnlySpan, want attribute.KeyValue) bool { return slices.Contains(s.Attributes(), want) }
 
 func textsOf(list []attribute.KeyValue) []string {
 	texts := make([]string, len(list))
 	for i, a := range list {
-		texts[i] = a.Value.Emit()
+		texts[i] = a.Value.String()
 	}
 	return texts
 }
