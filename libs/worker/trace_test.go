@@ -120,7 +120,9 @@ func TestACommandOfATraceThatNobodyWantsMakesNoSpan(t *testing.T) {
 	}
 }
 
-func has(s sdk.ReadOnlySpan, want attribute.KeyValue) bool { return slices.Contains(s.Attributes(), want) }
+func has(s sdk.ReadOnlySpan, want attribute.KeyValue) bool {
+	return slices.Contains(s.Attributes(), want)
+}
 
 func textsOf(list []attribute.KeyValue) []string {
 	texts := make([]string, len(list))
