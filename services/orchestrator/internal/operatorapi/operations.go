@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -74,15 +75,25 @@ func (a *API) unserved(all []*process.Process) store.Places {
 
 // places are those of the steps that are wanted; never nil.
 func places(all []*process.Process, wanted func(s *process.Step) bool) store.Places {
+	type place struct {
+		kind        event.OperationType
+		stage, step int
+	}
 	found := store.Places{}
+	differ := map[place]bool{}
 	for _, p := range all {
 		for i := range p.Stages {
 			for j := range p.Stages[i].Steps {
 				if wanted(&p.Stages[i].Steps[j]) {
-					found = append(found, store.Place{Definition: p.Hash(), Stage: i, Step: j})
+					found = append(found, store.Place{Definition: p.Hash(), Type: p.Operation, Stage: i, Step: j})
+				} else {
+					differ[place{p.Operation, i, j}] = true
 				}
 			}
 		}
+	}
+	for i := range found {
+		found[i].Always = !differ[place{found[i].Type, found[i].Stage, found[i].Step}]
 	}
 	return found
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,21 +38,15 @@ func Reasons() []Reason {
 // Place is a step of a definition, by its hash and the indexes of stage and step.
 type Place struct {
 	Definition  string
+	Type        event.OperationType
 	Stage, Step int
+	// Always tells that every definition of the type that has such a place is meant, so that the definition of an operation need
+	// not be looked at.
+	Always bool
 }
 
 // Places is a set of places.
 type Places []Place
-
-func (p Places) arrays() []any {
-	var definition, stage, step array
-	for i := range p {
-		definition.text(p[i].Definition)
-		stage.int(int64(p[i].Stage))
-		step.int(int64(p[i].Step))
-	}
-	return []any{&definition, &stage, &step}
-}
 
 // Position is where a page of the list ends: the next one begins behind it.
 type Position struct {
@@ -153,24 +149,37 @@ func (f *Filter) where() *where {
 	return w
 }
 
-// at is the condition that an operation is at one of the places. The indexes of stage and step alone rule out most operations
-// without a look at their requests.
+// at is the condition that an operation is at one of the places. Only where definitions of one type differ is the request looked at.
 func (w *where) at(places Places) string {
-	if len(places) == 0 {
-		return "false"
-	}
-	seen := map[string]bool{}
-	var pairs []string
+	always, some := map[string]bool{}, map[string]bool{}
+	var kinds, stages, steps, definition, stage, step array
 	for _, p := range places {
 		pair := fmt.Sprintf("(%d,%d)", p.Stage, p.Step)
-		if !seen[pair] {
-			seen[pair] = true
-			pairs = append(pairs, pair)
+		if !p.Always {
+			some[pair] = true
+			definition.text(p.Definition)
+			stage.int(int64(p.Stage))
+			step.int(int64(p.Step))
+			continue
+		}
+		if key := string(p.Type) + pair; !always[key] {
+			always[key] = true
+			kinds.text(string(p.Type))
+			stages.int(int64(p.Stage))
+			steps.int(int64(p.Step))
 		}
 	}
-	return w.bind("((o.stage, o.step) IN ("+strings.Join(pairs, ",")+
-		") AND ((SELECT d.definition FROM orchestrator.requests d WHERE d.operation_id = o.id), o.stage, o.step) IN "+
-		"(SELECT * FROM unnest(%s::text[], %s::int4[], %s::int4[])))", places.arrays()...)
+	alternatives := []string{"false"}
+	const among = "(SELECT * FROM unnest(%s::text[], %s::int4[], %s::int4[]))"
+	if len(always) > 0 {
+		alternatives = append(alternatives, w.bind("(o.type, o.stage, o.step) IN "+among, &kinds, &stages, &steps))
+	}
+	if len(some) > 0 {
+		alternatives = append(alternatives, w.bind("(o.stage, o.step) IN ("+strings.Join(slices.Sorted(maps.Keys(some)), ",")+
+			") AND ((SELECT d.definition FROM orchestrator.requests d WHERE d.operation_id = o.id), o.stage, o.step) IN "+among,
+			&definition, &stage, &step))
+	}
+	return "(" + strings.Join(alternatives, " OR ") + ")"
 }
 
 func (w *where) waiting(reasons []Reason, unserved Places) {
@@ -202,7 +211,7 @@ func (w *where) waiting(reasons []Reason, unserved Places) {
 }
 
 // search is the condition that an operation is found by a text, and found names the operations that are, by index.
-func (w *where) search(text string) (condition, found string) {
+func (w *where) search(text, union string) (condition, found string) {
 	text = clean(text)
 	escaped := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
 	exact := []string{"{context,subaccountId}", "{context,globalAccountId}", "{runtime,shootName}"}
@@ -221,7 +230,7 @@ func (w *where) search(text string) (condition, found string) {
 	}
 	// No join, which could become a scan of all requests.
 	conditions = append(conditions, "(SELECT "+strings.Join(said, " OR ")+" FROM orchestrator.requests r WHERE r.operation_id = o.id)")
-	return "(" + strings.Join(conditions, " OR ") + ")", strings.Join(selects, " UNION ")
+	return "(" + strings.Join(conditions, " OR ") + ")", strings.Join(selects, " "+union+" ")
 }
 
 // uuidRange is the range of UUIDs that begin with a text.
@@ -327,7 +336,7 @@ func (s *Store) from(ctx context.Context, f *Filter) (w *where, from string, err
 	if err != nil {
 		return nil, "", err
 	}
-	condition, found := w.search(f.Query)
+	condition, found := w.search(f.Query, "UNION")
 	// Few operations are looked up; of many the walk through the list soon comes upon some.
 	if few {
 		condition = "o.id = ANY(ARRAY(" + found + "))"
@@ -339,7 +348,7 @@ func (s *Store) from(ctx context.Context, f *Filter) (w *where, from string, err
 // few tells that a search finds no more operations than are counted.
 func (s *Store) few(ctx context.Context, text string) (bool, error) {
 	w := &where{}
-	_, found := w.search(text)
+	_, found := w.search(text, "UNION ALL") // which ends as soon as there are too many
 	n, err := s.countAtMost(ctx, found, w.args)
 	return n <= MaxCount, err
 }

@@ -77,6 +77,9 @@ func TestOperationsAreFound(t *testing.T) {
 		{"since", Filter{Since: epoch.Add(4 * time.Minute)}, []string{"behind", "pending"}},
 		{"until", Filter{Until: epoch.Add(time.Minute)}, []string{"started"}},
 		{"at a step", Filter{At: Places{two}}, []string{"second"}},
+		{"at a step of every definition", Filter{At: Places{{Type: event.Update, Step: 1, Always: true}}}, []string{"second"}},
+		{"at a step of another type", Filter{At: Places{{Type: event.Provision, Step: 1, Always: true}}}, nil},
+		{"at one of two steps", Filter{At: Places{one, {Type: event.Update, Step: 1, Always: true}}}, []string{"retrying", "second", "started"}},
 		{"at no step", Filter{At: Places{}}, nil},
 		{"at a step of another definition", Filter{At: Places{{Definition: "other", Step: 1}}}, nil},
 		{"retry", Filter{Waiting: []Reason{WaitsForRetry}}, []string{"retrying"}},
@@ -159,6 +162,7 @@ func TestTheQuestionsOfOperatorsUseIndexes(t *testing.T) {
 	b := filled(t)
 	id := b.ids(`SELECT id::text FROM orchestrator.operations LIMIT 1`)[0]
 	places := Places{{Definition: b.p.Hash()}, {Definition: "x", Stage: 1}}
+	always := Places{{Type: event.Update, Always: true}, {Type: event.Provision, Stage: 1, Always: true}}
 	check := func(name, query string, args []any) {
 		t.Helper()
 		plan := b.explain(query, args)
@@ -173,7 +177,8 @@ func TestTheQuestionsOfOperatorsUseIndexes(t *testing.T) {
 		{States: []event.OperationState{event.Cancelled}}, {Types: []event.OperationType{event.Update}}, {Types: []event.OperationType{event.Provision}},
 		{Plans: []string{"azure"}}, {Plans: []string{"none"}}, {InstanceID: "old-7"}, {Query: "old-7"}, {Query: id}, {Query: "abc"}, {Query: "old-"},
 		{Since: time.Now().Add(-time.Hour)}, {Until: time.Now().Add(-time.Hour)}, {Orchestration: id},
-		{At: places}, {Waiting: []Reason{WaitsForRetry}}, {Waiting: []Reason{WaitsForWorker}, Unserved: places},
+		{At: places}, {At: always}, {Waiting: []Reason{Executing}, Unserved: always}, {Waiting: []Reason{WaitsForWorker}, Unserved: always},
+		{Waiting: []Reason{WaitsForRetry}}, {Waiting: []Reason{WaitsForWorker}, Unserved: places},
 		{Waiting: []Reason{Executing}, Unserved: places}, {Waiting: []Reason{WaitsForInstance}}, {Waiting: []Reason{WaitsForAdmission}},
 		{Waiting: []Reason{WaitsForAdmission, WaitsForRetry}},
 	} {
