@@ -70,7 +70,7 @@ secrets: {create: true}
 postgres: {bundled: {enabled: true, storage: {className: fast}}}
 nats: {bundled: {enabled: true, extraWorkers: [hello-world], storage: {className: fast}}}
 osb: {jwt: {issuer: "https://issuer.example", audience: keb, keySetURL: "https://issuer.example/keys"}}
-access: {tokens: {existingSecret: access}, trustedProxies: [10.0.0.0/8]}
+access: {tokens: {existingSecret: access}, trustedProxies: [10.0.0.0/8], publicURL: "https://console.keb.example"}
 extraCA: {configMap: authorities}
 tracing: {endpoint: "http://otel.monitoring:4318"}
 log: {level: debug, format: text}

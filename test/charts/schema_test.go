@@ -45,6 +45,7 @@ func TestBadValuesAreRefusedByName(t *testing.T) {
 		`postgres: {url: "postgres://u:p@h/d"}`:                        "'url'",
 		`postgres: {existingSecret: My_Secret}`:                        "/postgres/existingSecret",
 		`access: {oidc: {issuer: "http://issuer"}}`:                    "/access/oidc/issuer",
+		`access: {publicURL: "https://keb.example/console"}`:           "/access/publicURL",
 		`access: {tokens: {token: secret}}`:                            "'token'",
 		`log: {level: loud}`:                                           "/log/level",
 		`tracing: {endpoint: otel:4318}`:                               "/tracing/endpoint",

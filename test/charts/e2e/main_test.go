@@ -12,7 +12,6 @@ import (
 
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/release"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,6 +26,7 @@ import (
 const (
 	repository  = "../../../"
 	kebChart    = repository + "deploy/helm/keb"
+	workerChart = repository + "deploy/helm/step-worker"
 	namespace   = "keb"
 	releaseName = "keb"
 	// demand is set by the make target, and lets tests fail where something is missing.
@@ -90,19 +90,22 @@ func newHelm(t *testing.T, cluster *kubetest.Cluster) *helm {
 	return h
 }
 
-func (h *helm) install(values map[string]any) *release.Release {
+func (h *helm) install(values map[string]any) {
 	h.t.Helper()
-	c, err := loader.LoadDir(kebChart)
+	h.installChart(kebChart, releaseName, values)
+}
+
+func (h *helm) installChart(dir, name string, values map[string]any) {
+	h.t.Helper()
+	c, err := loader.LoadDir(dir)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	i := action.NewInstall(h.cfg)
-	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Wait, i.Timeout = releaseName, namespace, true, true, patience
-	r, err := i.RunWithContext(h.t.Context(), c, values)
-	if err != nil {
-		h.t.Fatalf("helm install: %v", err)
+	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Wait, i.Timeout = name, namespace, true, true, patience
+	if _, err := i.RunWithContext(h.t.Context(), c, values); err != nil {
+		h.t.Fatalf("helm install %s: %v", name, err)
 	}
-	return r
 }
 
 func (h *helm) upgrade(ctx context.Context, values map[string]any) error {
@@ -125,11 +128,11 @@ func (h *helm) rollback(revision int) {
 	}
 }
 
-func (h *helm) uninstall() {
+func (h *helm) uninstall(name string) {
 	h.t.Helper()
 	u := action.NewUninstall(h.cfg)
 	u.Wait, u.Timeout = true, patience
-	if _, err := u.Run(releaseName); err != nil {
+	if _, err := u.Run(name); err != nil {
 		h.t.Fatalf("helm uninstall: %v", err)
 	}
 }

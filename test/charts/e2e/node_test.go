@@ -56,7 +56,17 @@ type container struct {
 	name string
 	// remove is closed when the pod is to be ended.
 	remove chan struct{}
-	ended  chan struct{}
+	once   sync.Once
+}
+
+func (c *container) end() { c.once.Do(func() { close(c.remove) }) }
+
+// awaitRemoval waits until the pod is to be ended, or the test is over.
+func (c *container) awaitRemoval(ctx context.Context) {
+	select {
+	case <-c.remove:
+	case <-ctx.Done():
+	}
 }
 
 // startNode adds a node to the cluster and runs its pods until the test ends.
@@ -138,6 +148,7 @@ func (n *node) takePods(ctx context.Context) error {
 	if err := n.client.List(ctx, &list); err != nil {
 		return err
 	}
+	n.forget(list.Items)
 	for _, p := range list.Items {
 		if p.Spec.NodeName != nodeName {
 			continue
@@ -145,10 +156,9 @@ func (n *node) takePods(ctx context.Context) error {
 		n.mu.Lock()
 		c := n.pods[p.UID]
 		if c == nil && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending {
-			c = &container{name: "keb-e2e-" + string(p.UID), remove: make(chan struct{}), ended: make(chan struct{})}
+			c = &container{name: "keb-e2e-" + string(p.UID), remove: make(chan struct{})}
 			n.pods[p.UID] = c
 			n.wg.Go(func() {
-				defer close(c.ended)
 				if err := n.live(ctx, p.DeepCopy(), c); err != nil && ctx.Err() == nil {
 					n.t.Logf("node: pod %s: %v", p.Name, err)
 				}
@@ -164,13 +174,21 @@ func (n *node) takePods(ctx context.Context) error {
 			}
 			continue
 		}
-		select {
-		case <-c.remove:
-		default:
-			close(c.remove)
-		}
+		c.end()
 	}
 	return nil
+}
+
+// forget ends what is left of pods that are gone: one that has succeeded or failed is deleted at once.
+func (n *node) forget(there []corev1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid, c := range n.pods {
+		if !slices.ContainsFunc(there, func(p corev1.Pod) bool { return p.UID == uid }) {
+			c.end()
+			delete(n.pods, uid)
+		}
+	}
 }
 
 // live is the life of a pod, from its first container to its removal.
@@ -179,7 +197,7 @@ func (n *node) live(ctx context.Context, p *corev1.Pod, c *container) error {
 		n.status(ctx, p, corev1.PodPending, "", func(s *corev1.ContainerStatus) {
 			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CreateContainerError", Message: err.Error()}
 		})
-		<-c.remove
+		c.awaitRemoval(ctx)
 		return errors.Join(err, n.vanish(ctx, p, c))
 	}
 	for restarts := int32(0); ; restarts++ {
@@ -213,7 +231,7 @@ func (n *node) live(ctx context.Context, p *corev1.Pod, c *container) error {
 			n.status(ctx, p, phase, ip, func(s *corev1.ContainerStatus) {
 				s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: int32(code), FinishedAt: metav1.Now()}
 			})
-			<-c.remove
+			c.awaitRemoval(ctx)
 			return n.vanish(ctx, p, c)
 		}
 		out, _ := run(ctx, "docker", "logs", "--tail", "5", c.name)

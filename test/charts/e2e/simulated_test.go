@@ -91,7 +91,13 @@ func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 		t.Errorf("after the rollback: %v, %d ready", d.Spec.Template.Annotations, d.Status.ReadyReplicas)
 	}
 
-	h.uninstall()
+	h.installChart(workerChart, "hello", map[string]any{"image": "example.com/hello:1", "worker": "hello-world"})
+	if d := get(t, c, "hello-hello-world", &appsv1.Deployment{}); d.Status.ReadyReplicas != 2 {
+		t.Errorf("of a team's worker %d replicas are ready", d.Status.ReadyReplicas)
+	}
+	h.uninstall("hello")
+
+	h.uninstall(releaseName)
 	if left := leftovers(t, c); len(left) > 0 {
 		t.Errorf("the release has left behind:%s", lines(left))
 	}
@@ -126,7 +132,7 @@ func TestWithADatabaseOfOnesOwnTheMigrationRunsFirst(t *testing.T) {
 			t.Errorf("%s was scaled at %s, before the migration had ended at %s", d.InvolvedObject.Name, d.FirstTimestamp, last.LastTimestamp)
 		}
 	}
-	h.uninstall()
+	h.uninstall(releaseName)
 	if left := leftovers(t, c); !slices.Equal(left, []string{"Secret keb-keys"}) {
 		t.Errorf("left behind, want only the keys of what stays in the database:%s", lines(left))
 	}

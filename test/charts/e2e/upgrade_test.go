@@ -40,7 +40,7 @@ const real = `
 image: {registry: "", tag: %s, pullPolicy: Never}
 podAnnotations: {generation: "%s"}
 postgres: {bundled: {storage: {size: 1Gi}}}
-nats: {bundled: {storage: {size: 1Gi}, maxFile: 900Mi}}
+nats: {bundled: {storage: {size: 1Gi}, maxFile: 900Mi, extraWorkers: [lms]}}
 landscape: {storage: {size: 1Gi}, env: {KEB_LANDSCAPE_CLUSTER_TIME: 45s, KEB_LANDSCAPE_RECONCILE_TIME: 5s}}
 broker: {replicas: 2}
 orchestrator: {replicas: 2}
@@ -73,6 +73,13 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 	h.install(values(t, fmt.Sprintf(real, image, "1")))
 	t.Logf("installed, and all pods ready, after %s", time.Since(begin).Round(time.Second))
 	h.test()
+	// A team's worker, by its own chart: it is there when the orchestrator says so, to somebody with the token that the chart has made.
+	h.installChart(workerChart, "lms", map[string]any{
+		"image": "keb/worker-lms:" + image, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
+		"env": map[string]any{"KEB_LMS_URL": "http://keb-landscape:8090/lms"},
+	})
+	awaitWorker(t, c, n, "lms")
+	h.uninstall("lms")
 	checkPermissions(t, c, n)
 
 	platform := newPlatform(t, c, n)
@@ -128,7 +135,7 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 	// Without database and bus a service may end with an error, and begin anew.
 	t.Logf("while Postgres and NATS restarted, these ended with an error:%s\nand these by themselves:%s", lines(failed), lines(restarted))
 
-	h.uninstall()
+	h.uninstall(releaseName)
 	left := leftovers(t, c)
 	slices.Sort(left)
 	if !slices.Equal(left, []string{"Secret keb-keys", "Secret keb-postgres"}) {
@@ -173,6 +180,42 @@ func requireImages(t *testing.T) {
 			t.Fatalf("an image is missing; without a registry test/compose/standins/build.sh makes one that stands in: %v", err)
 		}
 	}
+}
+
+// awaitWorker waits until the operator API knows a worker as alive.
+func awaitWorker(t *testing.T, c client.Client, n *node, name string) {
+	t.Helper()
+	token := get(t, c, "keb-operator-token", &corev1.Secret{}).Data["token"]
+	testkit.Eventually(t, patience, "the worker "+name, func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(n.gateway, "8081")+"/workers", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+string(token))
+		answer, err := (&http.Client{Timeout: 20 * time.Second}).Do(request)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		var body struct {
+			Data []struct {
+				Worker, Name string
+				Replicas     int
+			}
+		}
+		if answer.StatusCode != http.StatusOK {
+			t.Fatalf("GET /workers with the token of the chart: %s", answer.Status)
+		}
+		if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range body.Data {
+			if (w.Name == name || w.Worker == name) && w.Replicas > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func uids(t *testing.T, c client.Client) map[string]types.UID {

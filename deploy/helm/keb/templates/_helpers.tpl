@@ -102,6 +102,13 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
+{{- /* The address of the console in browsers, if anybody has said it. */ -}}
+{{- define "keb.consoleURL" -}}
+{{- if .Values.access.publicURL -}}{{ .Values.access.publicURL }}
+{{- else if and .Values.ingress.console.enabled .Values.ingress.console.host -}}https://{{ .Values.ingress.console.host }}
+{{- end -}}
+{{- end -}}
+
 {{- define "keb.natsURL" -}}
 {{- if .Values.nats.bundled.enabled -}}nats://{{ include "keb.fullname" . }}-nats:4222{{- else -}}{{ .Values.nats.url }}{{- end -}}
 {{- end -}}
