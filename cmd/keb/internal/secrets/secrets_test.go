@@ -1,0 +1,124 @@
+package secrets_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
+	"github.com/kyma-project/keb/libs/seal"
+)
+
+func config(t *testing.T, workers ...string) secrets.Config {
+	t.Helper()
+	return secrets.Config{Dir: t.TempDir(), Workers: workers, DatabaseHost: "postgres:5432", Database: "keb"}
+}
+
+// content is every file under a folder but the configuration of NATS, whose hashes have random salts.
+func content(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "nats.conf" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		files[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestWhatIsMadeFitsTogether(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "avs", "broker")
+	if err := secrets.Init(cfg); err != nil {
+		t.Fatal(err)
+	}
+	files := content(t, cfg.Dir)
+	opts, err := server.ProcessConfigFile(filepath.Join(cfg.Dir, "nats", "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(opts.Users) != 4 {
+		t.Errorf("the server has %d users, want broker, monitor, orchestrator and worker-avs", len(opts.Users))
+	}
+	folders := map[string]string{"monitor": "cli", "broker": "broker", "orchestrator": "orchestrator", "worker-avs": "worker-avs"}
+	for _, u := range opts.Users {
+		if err := bcrypt.CompareHashAndPassword([]byte(u.Password), []byte(files[folders[u.Username]+"/nats-password"])); err != nil {
+			t.Errorf("user %s cannot log on: %v", u.Username, err)
+		}
+	}
+	for _, name := range []string{"broker/seal-keys", "worker-avs/stage-keys", "orchestrator/session-key"} {
+		if _, err := seal.ParseKeyring(files[name]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if want := "postgres://broker:" + files["postgres/broker-password"] + "@postgres:5432/keb?sslmode=disable"; files["broker/database-url"] != want {
+		t.Error("the broker does not log on to Postgres with its own password")
+	}
+	if files["broker/osb-password"] != files["cli/osb-password"] || files["broker/osb-password"] == files["postgres/postgres-password"] {
+		t.Error("passwords are not shared by those who need them, and by nobody else")
+	}
+	var tokens []struct{ Name, Role, SHA256 string }
+	if err := yaml.Unmarshal([]byte(files["orchestrator/access-tokens.yaml"]), &tokens); err != nil || len(tokens) != 2 {
+		t.Errorf("access tokens: %v, %v", tokens, err)
+	}
+	for _, secret := range []string{files["cli/operator-token"], files["cli/viewer-token"]} {
+		if strings.Contains(files["orchestrator/access-tokens.yaml"], secret) {
+			t.Error("the orchestrator has a token in the clear")
+		}
+	}
+}
+
+func TestAStartChangesNothingThatWasHandedOut(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "avs")
+	if err := secrets.Init(cfg); err != nil {
+		t.Fatal(err)
+	}
+	before := content(t, cfg.Dir)
+	cfg.Workers = append(cfg.Workers, "hello-world")
+	if err := secrets.Init(cfg); err != nil {
+		t.Fatal(err)
+	}
+	after := content(t, cfg.Dir)
+	for _, added := range []string{"worker-hello-world/nats-password", "worker-hello-world/stage-keys", "init/nats-worker-hello-world"} {
+		if after[added] == "" {
+			t.Errorf("the new worker has no %s", added)
+		}
+		delete(after, added)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("a start has changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnEmptySecretIsNotTakenForOne(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "avs")
+	if err := secrets.Init(cfg); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(cfg.Dir, secrets.KeptIn, "osb")
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := secrets.Init(cfg); err == nil || !strings.Contains(err.Error(), "osb is empty") {
+		t.Errorf("error is %v, want one that names the file", err)
+	}
+}
