@@ -398,8 +398,8 @@ func TestTheOperatorAPIAtScale(t *testing.T) {
 	}
 	after := heap()
 	stop()
-	t.Logf("the load took %.1f s until the last operation ended", done.Sub(began).Seconds())
-	t.Logf("operations: %d in the table, %d through the load; %d changes in %d s", scaleOperations, len(last), made, scaleSeconds)
+	took := done.Sub(began).Seconds()
+	t.Logf("operations: %d in the table, %d through the load; %d changes in %.1f s, %.0f a second", scaleOperations, len(last), made, took, float64(made)/took)
 	for _, w := range watchers {
 		missed := w.missed(last)
 		t.Logf("client %-12s events %6d, told to read again %2d times, missed %d, knew everything %.1f s after the load",
