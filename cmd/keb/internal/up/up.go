@@ -149,10 +149,11 @@ func (s *system) announce() error {
 	}
 	_, err := fmt.Fprintf(s.out, `KEB is up. Data and log are in %s; Ctrl-C stops it.
   OSB API       http://%s  (%s)
+  console       http://%s/
   operator API  http://%s/operations
   landscape     http://%s/admin/systems
   NATS          %s
   Postgres      %s
-`, s.cfg.DataDir, s.osb.Addr(), credentials, s.operator.Addr(), s.landscape.Addr(), s.nats.ClientURL(), where)
+`, s.cfg.DataDir, s.osb.Addr(), credentials, s.operator.Addr(), s.operator.Addr(), s.landscape.Addr(), s.nats.ClientURL(), where)
 	return err
 }
