@@ -60,7 +60,7 @@ func (b *Backlog) ask(ctx context.Context) (map[string]Depth, error) {
 	depths := map[string]Depth{}
 	list := stream.ListConsumers(ctx)
 	for info := range list.Info() {
-		depths[info.Name] = Depth{Pending: int64(info.NumPending), Unanswered: int64(info.NumAckPending)} //nolint:gosec // a count of messages
+		depths[info.Name] = Depth{Pending: int64(info.NumPending), Unanswered: int64(info.NumAckPending)}
 	}
 	if err := list.Err(); err != nil {
 		return nil, fmt.Errorf("ask for the commands that wait: %w", err)

@@ -173,13 +173,31 @@ func TestTheQuestionsOfOperatorsUseIndexes(t *testing.T) {
 		}
 	}
 	for _, f := range []Filter{
-		{}, {States: []event.OperationState{event.Failed}}, {States: []event.OperationState{event.Pending, event.InProgress}},
-		{States: []event.OperationState{event.Cancelled}}, {Types: []event.OperationType{event.Update}}, {Types: []event.OperationType{event.Provision}},
-		{Plans: []string{"azure"}}, {Plans: []string{"none"}}, {InstanceID: "old-7"}, {Query: "old-7"}, {Query: id}, {Query: "abc"}, {Query: "old-"},
-		{Since: time.Now().Add(-time.Hour)}, {Until: time.Now().Add(-time.Hour)}, {Orchestration: id},
-		{At: places}, {At: always}, {Waiting: []Reason{Executing}, Unserved: always}, {Waiting: []Reason{WaitsForWorker}, Unserved: always},
-		{Waiting: []Reason{WaitsForRetry}}, {Waiting: []Reason{WaitsForWorker}, Unserved: places},
-		{Waiting: []Reason{Executing}, Unserved: places}, {Waiting: []Reason{WaitsForInstance}}, {Waiting: []Reason{WaitsForAdmission}},
+		{},
+		{States: []event.OperationState{event.Failed}},
+		{States: []event.OperationState{event.Pending, event.InProgress}},
+		{States: []event.OperationState{event.Cancelled}},
+		{Types: []event.OperationType{event.Update}},
+		{Types: []event.OperationType{event.Provision}},
+		{Plans: []string{"azure"}},
+		{Plans: []string{"none"}},
+		{InstanceID: "old-7"},
+		{Query: "old-7"},
+		{Query: id},
+		{Query: "abc"},
+		{Query: "old-"},
+		{Since: time.Now().Add(-time.Hour)},
+		{Until: time.Now().Add(-time.Hour)},
+		{Orchestration: id},
+		{At: places},
+		{At: always},
+		{Waiting: []Reason{Executing}, Unserved: always},
+		{Waiting: []Reason{WaitsForWorker}, Unserved: always},
+		{Waiting: []Reason{WaitsForRetry}},
+		{Waiting: []Reason{WaitsForWorker}, Unserved: places},
+		{Waiting: []Reason{Executing}, Unserved: places},
+		{Waiting: []Reason{WaitsForInstance}},
+		{Waiting: []Reason{WaitsForAdmission}},
 		{Waiting: []Reason{WaitsForAdmission, WaitsForRetry}},
 	} {
 		for _, after := range []*Position{nil, {CreatedAt: time.Now(), Arrived: 1000, Operation: id}} {
@@ -224,7 +242,7 @@ func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback() //nolint:errcheck // it is committed below
+	defer func() { _ = tx.Rollback() }() // does nothing once it is committed
 	slow := b.apply(rows["started"], succeeded(rows["started"]), epoch)
 	if _, err := b.WriteTx(t.Context(), tx, []*Change{slow}); err != nil {
 		t.Fatal(err)
