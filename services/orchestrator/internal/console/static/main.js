@@ -246,13 +246,15 @@ function showHelp() {
   });
 }
 
-let prefix = 0;
+/** Whether g was pressed, and the next key says where to go. */
+let going = false;
 
 document.addEventListener('keydown', (e) => {
   const at = /** @type {HTMLElement} */ (e.target);
   if (!keysOn || e.ctrlKey || e.metaKey || e.altKey || me === null || isOpen() || at.closest('input, select, textarea, [contenteditable]')) return;
-  if (Date.now() - prefix < 1500) {
-    prefix = 0;
+  if (e.key === 'Shift') return;
+  if (going) {
+    going = false;
     const place = places.find(([, , key]) => key === e.key);
     if (place) {
       e.preventDefault();
@@ -263,7 +265,7 @@ document.addEventListener('keydown', (e) => {
   /** @type {Record<string, () => void>} */
   const keys = {
     g: () => {
-      prefix = Date.now();
+      going = true;
     },
     '?': showHelp,
     t: toggleTheme,
