@@ -267,7 +267,7 @@ func (s *system) listen(query, last string) (events <-chan told, stop func()) {
 	stop = func() {
 		cancel()
 		_ = response.Body.Close()
-		for range out { //nolint:revive // until the reader has ended
+		for range out { // until the reader has ended
 		}
 	}
 	s.t.Cleanup(stop)
