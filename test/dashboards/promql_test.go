@@ -100,7 +100,7 @@ func substitute(expr string, values map[string]string) string {
 		all["$"+name] = ".*"
 	}
 	maps.Copy(all, values)
-	// The longest first: $worker before $work would be wrong the other way round.
+	// The longest first, because a name may begin like another.
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return len(b) - len(a) })
 	for _, name := range names {
 		expr = strings.ReplaceAll(expr, name, all[name])
