@@ -131,7 +131,7 @@ func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []
 			return
 		}
 		if missing && b.cfg.Guest {
-			pause(ctx, guestWait)
+			_ = pause(ctx, guestWait) // the next attempt notices that ctx has ended
 			continue
 		}
 		if missing {

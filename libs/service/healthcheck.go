@@ -35,15 +35,15 @@ func askReady(ctx context.Context, addr string) error {
 func Healthcheck(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil) //nolint:gosec // from the configuration or the command line of the process itself
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := http.DefaultClient.Do(request) //nolint:gosec // as above
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxHealthAnswer))
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)

@@ -1,13 +1,12 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"context"
 )
 
 func TestHealthcheckAsksTheProcessItself(t *testing.T) {

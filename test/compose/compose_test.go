@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -403,5 +404,68 @@ func TestPrometheusScrapesEveryService(t *testing.T) {
 	slices.Sort(serving)
 	if !slices.Equal(scraped, serving) {
 		t.Errorf("Prometheus scrapes %v, and metrics are served by %v", scraped, serving)
+	}
+}
+
+func TestGrafanaFindsItsDashboardsAndPrometheus(t *testing.T) {
+	t.Parallel()
+	f := read(t)
+	grafana := f.Services["grafana"]
+	mounted := map[string]string{} // folder in the container -> folder here
+	for _, v := range grafana.Volumes {
+		if parts := strings.Split(v, ":"); strings.HasPrefix(parts[0], "./") {
+			mounted[parts[1]] = filepath.Join(root, parts[0])
+		}
+	}
+	provisioning := mounted["/etc/grafana/provisioning"]
+	var sources struct {
+		Datasources []struct{ UID, URL string }
+	}
+	var providers struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	for path, into := range map[string]any{"datasources/keb.yaml": &sources, "dashboards/keb.yaml": &providers} {
+		text, err := os.ReadFile(filepath.Join(provisioning, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, into); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	if len(sources.Datasources) != 1 || len(providers.Providers) != 1 {
+		t.Fatalf("data sources %v, providers %v: want one of each", sources, providers)
+	}
+	u, err := url.Parse(sources.Datasources[0].URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prometheus := f.Services[u.Hostname()]
+	if !slices.ContainsFunc(prometheus.Networks, func(n string) bool { return slices.Contains(grafana.Networks, n) }) {
+		t.Errorf("Grafana does not reach %s: it is in %v, the other in %v", u, grafana.Networks, prometheus.Networks)
+	}
+	dashboards := 0
+	for target, dir := range mounted {
+		if !strings.HasPrefix(target, providers.Providers[0].Options.Path+"/") {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var dashboard struct{ UID, Title string }
+			if err := json.Unmarshal(text, &dashboard); err != nil || dashboard.UID == "" || dashboard.Title == "" {
+				t.Errorf("%s is no dashboard: %+v, %v", file, dashboard, err)
+			}
+			dashboards++
+		}
+	}
+	if dashboards < 5 {
+		t.Errorf("%d dashboards are where Grafana looks", dashboards)
 	}
 }

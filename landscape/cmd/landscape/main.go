@@ -99,7 +99,7 @@ func healthcheck(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // nothing is read
+	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("healthcheck: %s", answer.Status)
 	}
