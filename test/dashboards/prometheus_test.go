@@ -3,6 +3,7 @@ package dashboards
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -166,9 +167,7 @@ func (s *server) api(path string, into any) error {
 // variables are what Grafana puts for its own variables: the rate interval is four scrapes.
 func (s *server) variables(more map[string]string) map[string]string {
 	all := map[string]string{"$__rate_interval": (4 * s.scrape).String(), "$__range": "1h"}
-	for name, value := range more {
-		all[name] = value
-	}
+	maps.Copy(all, more)
 	return all
 }
 
