@@ -162,6 +162,11 @@ func requireImages(t *testing.T) {
 		if _, err := run(t.Context(), "docker", "tag", "keb/"+name+":"+image, "keb/"+name+":"+next); err != nil {
 			t.Fatalf("the images are missing, run `make images`: %v", err)
 		}
+		t.Cleanup(func() {
+			if _, err := run(context.WithoutCancel(t.Context()), "docker", "rmi", "keb/"+name+":"+next); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	var defaults struct {
 		Postgres, Nats struct{ Bundled struct{ Image string } }
