@@ -36,7 +36,8 @@ func openTab(t *testing.T, s *system) *tab {
 		chromedp.WindowSize(1280, 900))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeTab := chromedp.NewContext(ctx)
-	p := &tab{t: t, ctx: ctx, base: "http://" + s.addr}
+	// The machine's own networks may change, for example with each container; the page then loads itself again.
+	p := &tab{t: t, ctx: ctx, base: "http://" + s.addr, forgiven: []string{"net::ERR_NETWORK_CHANGED"}}
 	t.Cleanup(func() {
 		if err := chromedp.Cancel(ctx); err != nil {
 			t.Errorf("close the browser: %v", err)
