@@ -39,7 +39,9 @@ func Healthcheck(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	answer, err := http.DefaultClient.Do(request) //nolint:gosec // as above
+	client := http.Client{Timeout: healthcheckTimeout}
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(request) //nolint:gosec // as above
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}

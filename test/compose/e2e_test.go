@@ -286,7 +286,8 @@ func (in *installation) provisionWithTheCLI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	client := http.Client{Timeout: 30 * time.Second}
+	answer, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,8 @@ func healthcheck(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	client := http.Client{Timeout: 3 * time.Second}
+	answer, err := client.Do(request) //nolint:gosec // an address of this machine
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func Run(ctx context.Context, log *slog.Logger, rules []Rule) error {
 		if err != nil {
 			return err
 		}
-		defer ln.Close() //nolint:errcheck // closed by Serve, unless a later rule cannot listen
+		defer ln.Close()
 		group.Add(rule.Target, func(ctx context.Context) error { return Serve(ctx, log, ln, rule.Target) })
 	}
 	return group.Run(ctx)
@@ -77,13 +77,13 @@ func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string
 
 // pass connects both sides until one of them, or ctx, ends.
 func pass(ctx context.Context, from net.Conn, target string) error {
-	defer from.Close() //nolint:errcheck // one side is gone already
+	defer from.Close()
 	dialer := net.Dialer{Timeout: dialTimeout}
 	to, err := dialer.DialContext(ctx, "tcp", target) // each address of the name in turn
 	if err != nil {
 		return err
 	}
-	defer to.Close() //nolint:errcheck // one side is gone already
+	defer to.Close()
 	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
 	defer stop()
 	var copies sync.WaitGroup

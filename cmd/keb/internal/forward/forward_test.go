@@ -50,7 +50,7 @@ func TestConnectionsArePassedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close() //nolint:errcheck // the test is over
+	defer held.Close()
 	cancel()
 	select {
 	case err := <-done:

@@ -109,15 +109,19 @@ func folders(cfg Config) []folder {
 	tokens := file{"access-tokens.yaml", accessTokens}
 	all := []folder{
 		{"postgres", []file{
-			{"postgres-password", password("postgres")}, {"broker-password", password("postgres-broker")},
+			{"postgres-password", password("postgres")},
+			{"broker-password", password("postgres-broker")},
 			{"orchestrator-password", password("postgres-orchestrator")},
 		}},
 		{"nats", []file{{"nats.conf", func(s *store) (string, error) { return natsConf(s, cfg.Workers) }}}},
 		{"broker", []file{database("broker"), bus(event.UserBroker), osb, {"seal-keys", key("seal-keys")}, tokens}},
 		{"orchestrator", []file{database("orchestrator"), bus(event.UserOrchestrator), tokens, {"session-key", key("session-key")}}},
 		{"cli", []file{
-			osb, {OperatorToken, password(OperatorToken)}, {ViewerToken, password(ViewerToken)},
-			{GrafanaPassword, password("grafana")}, bus(event.UserMonitor),
+			osb,
+			{OperatorToken, password(OperatorToken)},
+			{ViewerToken, password(ViewerToken)},
+			{GrafanaPassword, password("grafana")},
+			bus(event.UserMonitor),
 		}},
 		{"grafana", []file{{GrafanaPassword, password("grafana")}}},
 	}
@@ -193,7 +197,7 @@ func newKeyring() (string, error) { return "k1:" + seal.NewKey(), nil }
 
 // write puts a file in place as a whole.
 func write(dir, name, content string) error {
-	if err := os.MkdirAll(dir, folderMode); err != nil { //nolint:gosec // the folder of one service
+	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, name)
