@@ -82,6 +82,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 	}
 	ctx := With(r.Context(), i)
 	if i.Authentication != None {
+		ctx = context.WithValue(ctx, recheckKey{}, func() error { return g.recheck(r, needed) })
 		// Who streams for hours proves now and then that he still may.
 		limit := maxRequest
 		if !i.Expires.IsZero() {
@@ -92,6 +93,28 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 		defer cancel()
 	}
 	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+type recheckKey struct{}
+
+// Recheck says whether who sent a request may still do what Guard let it through for. It is for answers that go on and on, which
+// end when it returns an error.
+func Recheck(ctx context.Context) error {
+	if again, ok := ctx.Value(recheckKey{}).(func() error); ok {
+		return again()
+	}
+	return nil
+}
+
+func (g *Guard) recheck(r *http.Request, needed Role) error {
+	i, err := g.Identify(r)
+	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusServiceUnavailable {
+		return nil // not judged: what was good before holds until the request must end anyway
+	}
+	if err == nil && !i.Role.Includes(needed) {
+		err = &Error{Status: http.StatusForbidden, Message: i.Lacks(needed)}
+	}
+	return err
 }
 
 // hostOf is the host of a "host:port", whose port may be missing.

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -122,5 +123,39 @@ func TestARequestDoesNotOutliveItsCredentials(t *testing.T) {
 		if left := limit(token); left <= time.Minute || left > maxRequest {
 			t.Errorf("others: %s", left)
 		}
+	}
+}
+
+func TestAnAnswerThatGoesOnEndsWithItsCredentials(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	listen := func(token string) (recheck func() error) {
+		NewGuard(b.auth, nil).Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			recheck = func() error { return Recheck(r.Context()) }
+		})).ServeHTTP(nil, request(t, token))
+		return recheck
+	}
+	vera, otto, jane := listen(viewerToken), listen(operatorToken), listen(b.issuer.Token(groups("admins")))
+	expect := func(when string, again func() error, status int) {
+		t.Helper()
+		e, refused := errors.AsType[*Error](again())
+		if refused != (status != http.StatusOK) || refused && e.Status != status {
+			t.Errorf("%s: %v, want %d", when, e, status)
+		}
+	}
+	for _, again := range []func() error{vera, otto, jane} {
+		expect("at first", again, http.StatusOK)
+	}
+	write(t, b.file, line(t, "otto", Viewer, operatorToken))
+	b.issuer.Down(true)
+	b.clock.Advance(2 * lookEvery)
+	expect("an operator who is now a viewer", otto, http.StatusOK)
+	expect("a token that was removed", vera, http.StatusUnauthorized)
+	expect("while the issuer is away", jane, http.StatusOK)
+	b.clock.Advance(24 * time.Hour)
+	b.issuer.Down(false)
+	expect("after its end", jane, http.StatusUnauthorized)
+	if err := Recheck(t.Context()); err != nil {
+		t.Errorf("where nobody is asked: %v", err)
 	}
 }

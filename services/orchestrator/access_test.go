@@ -752,10 +752,24 @@ func TestTokensOfTheAPIChangeWithoutARestart(t *testing.T) {
 	if status(bearer(ottoToken)) != 200 || status(cookie(otto)) != 200 {
 		t.Fatal("otto is not let in")
 	}
+	listening, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.api.URL+"/stream", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer(ottoToken)(listening)
+	stream, err := http.DefaultClient.Do(listening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Body.Close() }()
 	g.writeTokens(tokenLine(t, "otto", access.Operator, "keb_CANARY-next"))
 	testkit.Eventually(t, patience, "the new token counts", func() bool { return status(bearer("keb_CANARY-next")) == 200 })
 	if token, session := status(bearer(ottoToken)), status(cookie(otto)); token == 200 || session == 200 {
 		t.Errorf("the old token: %d, its session: %d", token, session)
+	}
+	defer time.AfterFunc(time.Minute, func() { _ = stream.Body.Close() }).Stop()
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
+		t.Errorf("a stream that was open goes on with the old token: %v", err)
 	}
 }
 

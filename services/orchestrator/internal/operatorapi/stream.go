@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
@@ -22,6 +23,7 @@ const StreamPath = "/stream"
 const (
 	// joinLimit is how long a client waits for the first connection to database and bus.
 	joinLimit = 10 * time.Second
+	// heartbeat is also how late it is noticed that a client may not listen any more.
 	heartbeat = 15 * time.Second
 	// sendLimit is how long a client may take to receive a piece of maxPiece bytes.
 	sendLimit = 30 * time.Second
@@ -169,6 +171,9 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 		case <-service.Stopping(ctx):
 			return nil
 		case <-beat.C:
+			if err := access.Recheck(ctx); err != nil {
+				return fmt.Errorf("not allowed any more: %w", err)
+			}
 			l.piece.WriteString(": alive\n\n")
 		case <-l.client.Ready():
 			if err := l.tell(ctx, l.client.Take()); err != nil {
