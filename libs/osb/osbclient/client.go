@@ -50,15 +50,19 @@ type Client struct {
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 16 << 20
 
-// New returns a client. A nil http.Client means one without settings; every call ends after the configured timeout anyway.
+// New returns a client. A nil http.Client means one without settings; every call ends after the configured timeout anyway, and no
+// redirect is followed.
 func New(cfg Config, client *http.Client) (*Client, error) {
 	base, err := url.Parse(cfg.BaseURL)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
 		return nil, fmt.Errorf("osb client: the base URL must be like http://host:port, optionally with a path")
 	}
-	if client == nil {
-		client = &http.Client{}
+	var own http.Client
+	if client != nil {
+		own = *client
 	}
+	// A redirect may lead somewhere that must not see the credentials.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if cfg.Version == "" {
 		cfg.Version = osb.SpecVersion
 	}
@@ -68,7 +72,7 @@ func New(cfg Config, client *http.Client) (*Client, error) {
 	if cfg.PollEvery <= 0 {
 		cfg.PollEvery = 2 * time.Second
 	}
-	return &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: client}, nil
+	return &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: &own}, nil
 }
 
 // Provisioning is what an instance is ordered with. Context and Parameters are encoded as JSON; nil leaves them out.
@@ -204,8 +208,12 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return nil, fmt.Errorf("read answer: %w", err)
 	}
-	if response.StatusCode >= http.StatusMultipleChoices {
+	switch {
+	case response.StatusCode >= http.StatusBadRequest:
 		return nil, answerError(response, raw)
+	case response.StatusCode >= http.StatusMultipleChoices:
+		return nil, fmt.Errorf("%s answers with a redirect to %q, which is not followed; use that address if it is right",
+			c.base, response.Header.Get("Location"))
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
 		return nil, fmt.Errorf("decode answer with status %d: %w", response.StatusCode, err)

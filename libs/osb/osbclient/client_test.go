@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +118,24 @@ func TestErrorsOfTheBrokerAreTyped(t *testing.T) {
 	}
 	if got := s.headers[0].Get("Authorization"); got != "Bearer secret" {
 		t.Errorf("authorization: %q", got)
+	}
+}
+
+func TestCredentialsDoNotFollowARedirect(t *testing.T) {
+	t.Parallel()
+	// Another port of the same host: Go's client would send the credentials there.
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect is followed") }))
+	t.Cleanup(other.Close)
+	server := httptest.NewServer(http.RedirectHandler(other.URL+"/v2/catalog", http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	for _, client := range []*http.Client{nil, server.Client()} {
+		c, err := osbclient.New(osbclient.Config{BaseURL: server.URL, User: "u", Password: "CANARY"}, client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Catalog(t.Context()); err == nil || !strings.Contains(err.Error(), other.URL) || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("a redirect: %v", err)
+		}
 	}
 }
 

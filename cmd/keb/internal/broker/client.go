@@ -48,7 +48,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout}}, nil
+	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout, CheckRedirect: operator.NoRedirect}}, nil
 }
 
 // Runtimes lists all runtimes that the query selects, page by page, as the broker answers them. seen, if it is not nil, is
@@ -112,6 +112,9 @@ func (c *Client) get(ctx context.Context, path, accept string) ([]byte, error) {
 		return nil, &operator.UnreachableError{Address: c.base, Err: err}
 	}
 	defer func() { _ = response.Body.Close() }()
+	if err := operator.Redirected(response); err != nil {
+		return nil, err
+	}
 	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return nil, &operator.UnreachableError{Address: c.base, Err: err}

@@ -103,3 +103,17 @@ func TestCommandsShowTheirToken(t *testing.T) {
 		t.Errorf("401 without a token: %+v", r)
 	}
 }
+
+func TestATokenDoesNotFollowARedirect(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect is followed") }))
+	t.Cleanup(other.Close)
+	srv := httptest.NewServer(http.RedirectHandler(other.URL+"/elsewhere", http.StatusPermanentRedirect))
+	t.Cleanup(srv.Close)
+	t.Setenv("KEB_TOKEN", "keb_CANARY-environment")
+	for _, args := range [][]string{{"operations"}, {"operation", "o", "cancel"}, {"upgrade", "kyma", "-t", "all", "--version", "2.0.0"}, {"runtimes"}} {
+		r := run(t, "", append([]string{"--operator-addr", srv.URL, "--osb-addr", srv.URL}, args...)...)
+		if r.code != 1 || !strings.Contains(r.err, other.URL) || strings.Contains(r.err, "CANARY") || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}

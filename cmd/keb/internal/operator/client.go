@@ -35,7 +35,19 @@ func New(address, token string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("operator API: %w", err)
 	}
-	return &Client{base: base, token: token, http: &http.Client{Timeout: requestTimeout}}, nil
+	return &Client{base: base, token: token, http: &http.Client{Timeout: requestTimeout, CheckRedirect: NoRedirect}}, nil
+}
+
+// NoRedirect keeps a client from following a redirect, which may lead somewhere that must not see its credentials.
+func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// Redirected says what to do about an answer that is a redirect; nil for all others.
+func Redirected(response *http.Response) error {
+	if response.StatusCode < http.StatusMultipleChoices || response.StatusCode >= http.StatusBadRequest {
+		return nil
+	}
+	return fmt.Errorf("%s answers with a redirect to %q, which is not followed; use that address if it is right",
+		response.Request.URL.Host, response.Header.Get("Location"))
 }
 
 // BaseURL makes a URL of an address, which is "host:port" or already one.
@@ -169,6 +181,9 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 		return nil, &UnreachableError{Address: c.base, Err: err}
 	}
 	defer func() { _ = response.Body.Close() }()
+	if err := Redirected(response); err != nil {
+		return nil, err
+	}
 	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return nil, &UnreachableError{Address: c.base, Err: err}
