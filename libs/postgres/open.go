@@ -154,3 +154,12 @@ func address(rawURL string) string {
 	}
 	return host + u.Path
 }
+
+// Close closes a pool. That its server has gone before is no error: there is nothing left to close.
+func Close(db *sqlx.DB) error {
+	err := db.Close()
+	if IsConnection(err) {
+		return nil
+	}
+	return err
+}

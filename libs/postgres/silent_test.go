@@ -137,3 +137,25 @@ func TestTheNextCallerGetsASoundConnection(t *testing.T) {
 		t.Errorf("the next statement: %v", err)
 	}
 }
+
+func TestAPoolWhoseServerHasGoneCloses(t *testing.T) {
+	t.Parallel()
+	db, proxy := behindProxy(t, postgres.Config{})
+	var held []*sqlx.Conn
+	for range 3 {
+		conn, err := db.Connx(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+	}
+	for _, conn := range held {
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.Cut()
+	if err := postgres.Close(db); err != nil {
+		t.Errorf("closing fails with %v, though there is nothing left to close", err)
+	}
+}

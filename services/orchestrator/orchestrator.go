@@ -533,7 +533,7 @@ func (o *Orchestrator) report(what string, err error) {
 func (o *Orchestrator) Close() error {
 	var problems []error
 	for _, db := range o.pools {
-		problems = append(problems, db.Close())
+		problems = append(problems, postgres.Close(db))
 	}
 	return errors.Join(problems...)
 }

@@ -122,7 +122,7 @@ func (s *system) addBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.later(db.Close)
+	s.later(func() error { return postgres.Close(db) })
 	if err := broker.Migrate(ctx, db); err != nil {
 		return fmt.Errorf("migrate the broker's schema: %w", err)
 	}

@@ -63,7 +63,7 @@ func reach(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("the Postgres of KEB_DATABASE_URL cannot be used: %w", err)
 	}
-	return db.Close()
+	return postgres.Close(db)
 }
 
 func stopDatabase(srv *pglocal.Server) error {

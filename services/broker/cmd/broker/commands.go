@@ -45,7 +45,7 @@ func migrate(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, postgres.Close(db)) }()
 	if err := broker.Migrate(ctx, db); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, postgres.Close(db)) }()
 	if err := broker.Migrate(ctx, db); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func command(ctx context.Context, name string, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, postgres.Close(db)) }()
 	if err := orchestrator.Migrate(ctx, db); err != nil {
 		return err
 	}
