@@ -52,6 +52,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// SetHeader sets what an answer with the error has in its header besides its content type.
+func (e *Error) SetHeader(h http.Header) {
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", seconds(e.RetryAfter))
+	}
+}
+
 // BadRequest is 400: the request is wrong in itself. The arguments are those of fmt.Sprintf.
 func BadRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Description: fmt.Sprintf(format, args...)}

@@ -180,7 +180,7 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 		}
 		return text
 	}
-	before := content()
+	before, limited := content(), 0
 	for _, r := range operatorRoutes() {
 		for _, c := range callers {
 			want := r.want
@@ -197,6 +197,10 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 			}
 			a := b.send(r.method, r.path, nil, header...)
 			if a.status == http.StatusTooManyRequests && want == http.StatusUnauthorized {
+				if a.header.Get("Retry-After") == "" {
+					t.Errorf("%s %s: 429 without Retry-After", r.method, r.path)
+				}
+				limited++
 				continue // the same, of an address that has failed often
 			}
 			if a.status != want {
@@ -208,6 +212,19 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 			if strings.Contains(a.raw, "CANARY") {
 				t.Errorf("%s %s by %s: the answer has the token", r.method, r.path, c.name)
 			}
+		}
+	}
+	if limited == 0 {
+		t.Error("no address has failed too often")
+	}
+	for _, r := range operatorRoutes() {
+		a := b.send(r.method, r.path, nil, "Origin", "https://evil.example.org", "Sec-Fetch-Site", "cross-site")
+		want := r.want
+		if r.method != http.MethodGet {
+			want = http.StatusForbidden
+		}
+		if a.status != want {
+			t.Errorf("%s %s by a page of another site, with the platform's credentials: %d %s, want %d", r.method, r.path, a.status, a.raw, want)
 		}
 	}
 	// An access token is for operators, not for platforms.

@@ -173,14 +173,20 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	return b, nil
 }
 
-// first serves what a mux has a route for, and leaves every other path as it is to rest: a mux would redirect some.
+// first serves what a mux has a route for, and leaves every other path as it is to rest: a mux would redirect some. Browsers
+// remember basic credentials, so pages of other sites must not act with them; rest has a header that they cannot set.
 func first(mux *http.ServeMux, rest http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		access.Refuse(w, &access.Error{Status: http.StatusForbidden, Message: "a page of another site must not act here"})
+	}))
+	own := origins.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
 			rest.ServeHTTP(w, r)
 			return
 		}
-		mux.ServeHTTP(w, r)
+		own.ServeHTTP(w, r)
 	})
 }
 

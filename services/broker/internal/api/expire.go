@@ -122,6 +122,7 @@ func (b *Broker) ExpireHandler(auth osb.Authenticator) http.Handler {
 		if e.Status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", auth.Challenge())
 		}
+		e.SetHeader(w.Header())
 		writeJSON(w, e.Status, struct {
 			Error       string `json:"error,omitempty"`
 			Description string `json:"description"`

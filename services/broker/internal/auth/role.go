@@ -41,7 +41,7 @@ func (f forRole) Authenticate(r *http.Request) (osb.Principal, error) {
 		if !ok || e.Status == http.StatusUnauthorized {
 			return osb.Principal{}, err
 		}
-		return osb.Principal{}, &osb.Error{Status: e.Status, Description: e.Message}
+		return osb.Principal{}, &osb.Error{Status: e.Status, Description: e.Message, RetryAfter: e.RetryAfter}
 	}
 	if !i.Role.Includes(f.role) {
 		return osb.Principal{}, &osb.Error{Status: http.StatusForbidden, Description: i.Lacks(f.role)}

@@ -87,7 +87,10 @@ func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handle
 		}()
 		principal, err := auth.Authenticate(r)
 		if refusal, ok := errors.AsType[*osb.Error](err); ok {
-			a.deps.Log.Warn("request refused", "status", refusal.Status, "err", err)
+			if refusal.Status != http.StatusTooManyRequests { // of which there may be any number
+				a.deps.Log.Warn("request refused", "status", refusal.Status, "err", err)
+			}
+			refusal.SetHeader(w.Header())
 			a.fail(w, refusal.Status, errors.New(refusal.Description))
 			return
 		}
@@ -185,6 +188,9 @@ func (a *API) broken(w http.ResponseWriter, err error) {
 	status, text := outcome(err)
 	if status >= http.StatusInternalServerError {
 		a.deps.Log.Error("request failed", "status", status, "err", err)
+	}
+	if refusal, ok := errors.AsType[*osb.Error](err); ok {
+		refusal.SetHeader(w.Header())
 	}
 	a.fail(w, status, text)
 }
