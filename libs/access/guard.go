@@ -22,16 +22,21 @@ type Guard struct {
 	sessions *Sessions
 	log      *slog.Logger
 	now      func() time.Time
-	// refused is told of requests that somebody who is known may not send.
-	refused func(r *http.Request, i Identity, reason string)
+	// refused is told of requests that somebody who is known may not send; refusals bounds how often.
+	refused  func(r *http.Request, i Identity, reason string)
+	refusals *limiter
 }
 
 // NewGuard makes a guard. Without sessions cookies do not count.
 func NewGuard(a *Authenticator, s *Sessions) *Guard {
-	return &Guard{auth: a, sessions: s, log: a.deps.Log, now: a.deps.Now, refused: func(*http.Request, Identity, string) {}}
+	return &Guard{
+		auth: a, sessions: s, log: a.deps.Log, now: a.deps.Now, refused: func(*http.Request, Identity, string) {},
+		refusals: newLimiter(a.deps.Now),
+	}
 }
 
-// OnRefusal sets who is told of a request that somebody who is known may not send. It must be called before the guard is used.
+// OnRefusal sets who is told of a request that somebody who is known may not send. Of somebody who is refused often only some are
+// told. It must be called before the guard is used.
 func (g *Guard) OnRefusal(f func(r *http.Request, i Identity, reason string)) { g.refused = f }
 
 // Identify says who sends a request: by its Authorization header if it has one, else by its cookie. Every error is an *Error.
@@ -75,8 +80,10 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 	}
 	if !i.Role.Includes(needed) {
 		reason := i.Lacks(needed)
-		g.log.Warn("request refused", "name", i.Name, "role", string(i.Role), "method", r.Method, "path", r.URL.Path)
-		g.refused(r, i, reason)
+		if g.refusals.fail(strings.Join([]string{string(i.Authentication), i.Name, i.Subject}, "\n")) == 0 {
+			g.log.Warn("request refused", "name", i.Name, "role", string(i.Role), "method", r.Method, "path", r.URL.Path)
+			g.refused(r, i, reason)
+		}
 		Refuse(w, &Error{Status: http.StatusForbidden, Message: reason})
 		return
 	}

@@ -53,6 +53,33 @@ func TestViewersReadAndOperatorsAct(t *testing.T) {
 	}
 }
 
+func TestWhoIsRefusedOftenFillsNeitherLogNorRecord(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	told := map[string]int{}
+	guard := NewGuard(b.auth, nil)
+	guard.OnRefusal(func(_ *http.Request, i Identity, _ string) { told[i.Name]++ })
+	try := func(token string) {
+		r := request(t, token)
+		r.Method = http.MethodPost
+		if response, _ := ask(t, guard.Protect, r); response.StatusCode != http.StatusForbidden {
+			t.Errorf("refused with %s", response.Status)
+		}
+	}
+	for range 10 * maxFailures {
+		try(viewerToken)
+	}
+	try(b.issuer.Token(groups("other")))
+	b.clock.Advance(failureEvery)
+	try(viewerToken)
+	if told["vera"] != maxFailures+1 || told["jane"] != 1 {
+		t.Errorf("told: %v", told)
+	}
+	if n := strings.Count(b.log.String(), "request refused"); n != maxFailures+2 {
+		t.Errorf("logged: %d", n)
+	}
+}
+
 func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
 	t.Parallel()
 	a, err := New(Config{Mode: ModeNone}, Deps{})

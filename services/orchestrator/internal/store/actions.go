@@ -116,25 +116,37 @@ FROM orchestrator.actions%s ORDER BY id DESC LIMIT $%d OFFSET $%d`, where, len(a
 	return page, total, nil
 }
 
-// Forget removes actions of before a time, and the oldest of those beyond a number. It returns how many. It relies on actions_at
-// and the primary key.
+// refusedPart is which part of the actions that are kept may be refused ones.
+const refusedPart = 10
+
+// Forget removes actions of before a time, and the oldest of those beyond a number. Of those that were refused it keeps a tenth of
+// the number: who may do nothing must not push out what others have done. It returns how many it has removed. It relies on
+// actions_at and the primary key.
 func (s *Actions) Forget(ctx context.Context, before time.Time, keep int) (removed int64, err error) {
-	for {
-		result, err := s.write.ExecContext(ctx, `
-DELETE FROM orchestrator.actions WHERE id IN (
-    SELECT id FROM ((SELECT id FROM orchestrator.actions WHERE at < $1 ORDER BY at LIMIT $3)
-        UNION (SELECT id FROM orchestrator.actions ORDER BY id DESC OFFSET $2 LIMIT $3)) AS old LIMIT $3)`, before, keep, dropAtOnce)
-		if err != nil {
-			return removed, fmt.Errorf("forget actions: %w", err)
-		}
-		n, err := result.RowsAffected()
-		if err != nil {
-			return removed, fmt.Errorf("forget actions: %w", err)
-		}
-		if removed += n; n < dropAtOnce {
-			return removed, nil
+	for _, old := range []struct {
+		ids  string
+		args []any
+	}{
+		{`SELECT id FROM orchestrator.actions WHERE at < $1 ORDER BY at`, []any{before}},
+		{`SELECT id FROM orchestrator.actions WHERE outcome = 'refused' ORDER BY id DESC OFFSET $1`, []any{keep / refusedPart}},
+		{`SELECT id FROM orchestrator.actions ORDER BY id DESC OFFSET $1`, []any{keep}},
+	} {
+		for {
+			result, err := s.write.ExecContext(ctx,
+				fmt.Sprintf(`DELETE FROM orchestrator.actions WHERE id IN (%s LIMIT %d)`, old.ids, dropAtOnce), old.args...)
+			if err != nil {
+				return removed, fmt.Errorf("forget actions: %w", err)
+			}
+			n, err := result.RowsAffected()
+			if err != nil {
+				return removed, fmt.Errorf("forget actions: %w", err)
+			}
+			if removed += n; n < dropAtOnce {
+				break
+			}
 		}
 	}
+	return removed, nil
 }
 
 func short(s string) string {

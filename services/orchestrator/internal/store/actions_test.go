@@ -107,3 +107,24 @@ func TestOldActionsAreForgotten(t *testing.T) {
 		t.Errorf("all: %d, %v", n, err)
 	}
 }
+
+func TestWhatWasRefusedDoesNotPushOutWhatWasDone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.actions()
+	b.begun(s, "otto", epoch)
+	for n := range 30 {
+		refused := &Action{
+			At: epoch, Name: fmt.Sprint("vera", n), Role: "viewer", Authentication: "token", Action: "cancel", Outcome: OutcomeRefused,
+		}
+		if err := s.Begin(t.Context(), refused); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.Forget(t.Context(), epoch, 20); err != nil || n != 28 {
+		t.Errorf("removed: %d, %v", n, err)
+	}
+	if got := b.names(s, ActionFilter{}); got != "vera29 vera28 otto" {
+		t.Errorf("left: %s", got)
+	}
+}
