@@ -3,11 +3,16 @@ package up
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -29,8 +34,8 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// runUntil runs the system until the screen shows a text, and then stops it.
-func runUntil(t *testing.T, cfg Config, text string) string {
+// runUntil runs the system until the screen shows a text, calls then with what is shown, and stops it.
+func runUntil(t *testing.T, cfg Config, text string, then func(told string)) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -47,6 +52,7 @@ func runUntil(t *testing.T, cfg Config, text string) string {
 		}
 		return strings.Contains(out.String(), text)
 	})
+	then(out.String())
 	stop()
 	if err := <-ended; err != nil {
 		t.Fatalf("did not stop well: %v\n%s", err, out)
@@ -58,7 +64,7 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 	cfg := validConfig(t)
 	cfg.LandscapeAddr = "127.0.0.1:0"
 	cfg.Demo, cfg.Fast, cfg.Program = true, true, "keb"
-	told := runUntil(t, cfg, "The sample runtime is provisioned")
+	told := runUntil(t, cfg, "The sample runtime is provisioned", func(string) {})
 	for _, want := range []string{
 		"KEB is up.", "plan azure", "start/Starting succeeded", "create_runtime/Check_Runtime succeeded",
 		"check_kyma/Check_Cluster_Configuration succeeded", "post_actions/AVS_Tags succeeded",
@@ -67,5 +73,60 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 			t.Errorf("nothing is told of %q:\n%s", want, told)
 		}
 	}
-	runUntil(t, cfg, "The sample runtime is there already: instance "+SampleInstance)
+	cfg.AccessTokensFile = filepath.Join(t.TempDir(), "tokens.yaml")
+	token, hash := access.NewToken()
+	writeTokens(t, cfg.AccessTokensFile, hash)
+	runUntil(t, cfg, "The sample runtime is there already: instance "+SampleInstance, func(told string) {
+		for _, url := range []string{
+			regexp.MustCompile(`operator API +(\S+)`).FindStringSubmatch(told)[1],
+			regexp.MustCompile(`OSB API +(\S+)`).FindStringSubmatch(told)[1] + "/runtimes",
+		} {
+			for authorization, want := range map[string]int{"": 401, "Bearer " + hash: 401, "Bearer " + token: 200} {
+				if got := status(t, url, authorization); got != want {
+					t.Errorf("GET %s, Authorization %q: %d, want %d", url, authorization, got, want)
+				}
+			}
+		}
+	})
+}
+
+// writeTokens makes a file of access tokens with one, of a viewer.
+func writeTokens(t *testing.T, path, hash string) {
+	t.Helper()
+	line, err := access.TokenLine("vera", access.Viewer, hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func status(t *testing.T, url, authorization string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+func TestATokenFileThatCannotBeReadIsNamedBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	cfg := validConfig(t)
+	cfg.AccessTokensFile = filepath.Join(t.TempDir(), "tokens.yaml")
+	writeTokens(t, cfg.AccessTokensFile, "keb_CANARY")
+	err := Run(t.Context(), cfg, &bytes.Buffer{}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "--access-tokens-file: KEB_ACCESS_TOKENS_FILE: line 1: sha256: ") || strings.Contains(err.Error(), "CANARY") {
+		t.Errorf("error %v", err)
+	}
 }
