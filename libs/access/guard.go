@@ -87,6 +87,8 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 		Refuse(w, &Error{Status: http.StatusForbidden, Message: reason})
 		return
 	}
+	// What is for somebody with a role is not for the next one behind the same cache.
+	w.Header().Set("Cache-Control", "no-store")
 	ctx := With(r.Context(), i)
 	if i.Authentication != None {
 		ctx = context.WithValue(ctx, recheckKey{}, func() error { return g.recheck(r, needed) })

@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,8 @@ func TestViewersReadAndOperatorsAct(t *testing.T) {
 		r.Method = tc.method
 		if response, _ := ask(t, guard.Protect, r); response.StatusCode != tc.want {
 			t.Errorf("%s %.20q: %s, want %d", tc.method, tc.token, response.Status, tc.want)
+		} else if cached := response.Header.Get("Cache-Control"); cached != "no-store" {
+			t.Errorf("%s %.20q: Cache-Control %q", tc.method, tc.token, cached)
 		}
 	}
 	if len(told) != 9 || told[0] != "vera POST: vera has the role viewer, and this needs the role operator" {
@@ -138,7 +141,7 @@ func TestARequestDoesNotOutliveItsCredentials(t *testing.T) {
 			deadline, _ := r.Context().Deadline()
 			left = time.Until(deadline)
 		}))
-		guard.ServeHTTP(nil, request(t, token))
+		guard.ServeHTTP(httptest.NewRecorder(), request(t, token))
 		return left
 	}
 	claims := groups("admins")
@@ -159,7 +162,7 @@ func TestAnAnswerThatGoesOnEndsWithItsCredentials(t *testing.T) {
 	listen := func(token string) (recheck func() error) {
 		NewGuard(b.auth, nil).Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			recheck = func() error { return Recheck(r.Context()) }
-		})).ServeHTTP(nil, request(t, token))
+		})).ServeHTTP(httptest.NewRecorder(), request(t, token))
 		return recheck
 	}
 	vera, otto, jane := listen(viewerToken), listen(operatorToken), listen(b.issuer.Token(groups("admins")))

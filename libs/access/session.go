@@ -77,12 +77,12 @@ func (s *Sessions) Start(w http.ResponseWriter, i Identity) error {
 	default:
 		return errors.New("start session: there is nothing to remember where nobody is asked")
 	}
-	return s.set(w, s.name(sessionName), "/", http.SameSiteStrictMode, content, content.Expires.Sub(now))
+	return s.set(w, s.name(sessionName), http.SameSiteStrictMode, content, content.Expires.Sub(now))
 }
 
 // End logs the browser out.
 func (s *Sessions) End(w http.ResponseWriter) {
-	s.drop(w, s.name(sessionName), "/", http.SameSiteStrictMode)
+	s.drop(w, s.name(sessionName), http.SameSiteStrictMode)
 }
 
 // Identify says who has logged in with the browser that a request comes from; ok is false without a cookie. Every error is an
@@ -131,9 +131,9 @@ type login struct {
 	Expires  time.Time `json:"e"`
 }
 
-// Begin sends a browser to the issuer, which sends it back to redirectURL. next is for Finish to return. path is where the
-// browser comes back to. The error is an *Error.
-func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, path, next string) error {
+// Begin sends a browser to the issuer, which sends it back to redirectURL. next is for Finish to return. The error
+// is an *Error.
+func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, next string) error {
 	if s.auth.issuer == nil {
 		return &Error{Status: http.StatusNotFound, Message: "there is no login by OIDC: KEB_ACCESS_OIDC_ISSUER is not set"}
 	}
@@ -147,7 +147,7 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, pa
 		Expires: s.auth.deps.Now().Add(loginPatience),
 	}
 	// The issuer sends the browser back from another site, so the cookie cannot be strict.
-	if err := s.set(w, loginName, path, http.SameSiteLaxMode, content, loginPatience); err != nil {
+	if err := s.set(w, s.name(loginName), http.SameSiteLaxMode, content, loginPatience); err != nil {
 		return err
 	}
 	url := flow.AuthCodeURL(content.State, oauth2.S256ChallengeOption(content.Verifier), oauth2.SetAuthURLParam("nonce", content.Nonce))
@@ -156,10 +156,10 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, pa
 }
 
 // Finish ends what Begin has begun: it checks what the issuer says, and logs the browser in. Every error is an *Error.
-func (s *Sessions) Finish(w http.ResponseWriter, r *http.Request, redirectURL, path string) (i Identity, next string, err error) {
+func (s *Sessions) Finish(w http.ResponseWriter, r *http.Request, redirectURL string) (i Identity, next string, err error) {
 	var content login
-	found, err := s.get(r, loginName, &content)
-	s.drop(w, loginName, path, http.SameSiteLaxMode)
+	found, err := s.get(r, s.name(loginName), &content)
+	s.drop(w, s.name(loginName), http.SameSiteLaxMode)
 	q := r.URL.Query()
 	switch {
 	case s.auth.issuer == nil:
@@ -180,7 +180,8 @@ func (s *Sessions) Finish(w http.ResponseWriter, r *http.Request, redirectURL, p
 	return i, content.Next, s.Start(w, i)
 }
 
-// name is that of a cookie; with its prefix browsers take it from this host only.
+// name is that of a cookie; with its prefix browsers take it from this host only, and not from another one of its domain, which
+// could begin a login there and end it here.
 func (s *Sessions) name(base string) string {
 	if s.secure {
 		return "__Host-" + base
@@ -188,7 +189,7 @@ func (s *Sessions) name(base string) string {
 	return base
 }
 
-func (s *Sessions) set(w http.ResponseWriter, name, path string, site http.SameSite, content any, age time.Duration) error {
+func (s *Sessions) set(w http.ResponseWriter, name string, site http.SameSite, content any, age time.Duration) error {
 	text, err := json.Marshal(content)
 	if err != nil {
 		return fmt.Errorf("set cookie: %w", err)
@@ -201,15 +202,15 @@ func (s *Sessions) set(w http.ResponseWriter, name, path string, site http.SameS
 		return &Error{Status: http.StatusForbidden, Message: "the roles in the token are too many for a session"}
 	}
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // not secure only where there is no TLS, on a loopback address
-		Name: name, Value: sealed, Path: path, HttpOnly: true, Secure: s.secure, SameSite: site,
+		Name: name, Value: sealed, Path: "/", HttpOnly: true, Secure: s.secure, SameSite: site,
 		MaxAge: max(1, int(age/time.Second)),
 	})
 	return nil
 }
 
-func (s *Sessions) drop(w http.ResponseWriter, name, path string, site http.SameSite) {
+func (s *Sessions) drop(w http.ResponseWriter, name string, site http.SameSite) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // as above
-		Name: name, Path: path, HttpOnly: true, Secure: s.secure, SameSite: site, MaxAge: -1,
+		Name: name, Path: "/", HttpOnly: true, Secure: s.secure, SameSite: site, MaxAge: -1,
 	})
 }
 

@@ -220,7 +220,7 @@ const (
 func (w *browser) begin() string {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
-	if err := w.sessions.Begin(recorder, w.request(at), callback, at, "/console/operations"); err != nil {
+	if err := w.sessions.Begin(recorder, w.request(at), callback, "/console/operations"); err != nil {
 		w.t.Fatal(err)
 	}
 	response := recorder.Result()
@@ -249,7 +249,7 @@ func (w *browser) follow(address string) string {
 func (w *browser) finish(address string) (Identity, string, error) {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
-	i, next, err := w.sessions.Finish(recorder, w.request(address), callback, at)
+	i, next, err := w.sessions.Finish(recorder, w.request(address), callback)
 	w.keep(recorder.Result())
 	return i, next, err
 }
@@ -261,8 +261,8 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	b.issuer.User(groups("keb-operators"))
 	w := newBrowser(t, b, true)
 	sent := w.begin()
-	c := w.cookies[loginName]
-	if c == nil || !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode || c.Path != at {
+	c := w.cookies["__Host-keb-login"]
+	if c == nil || !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" {
 		t.Errorf("cookie of the login: %+v", c)
 	}
 	back := w.follow(sent)
@@ -271,7 +271,7 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 		t.Fatalf("login: %+v, %q, %v", i, next, err)
 	}
 	w.expect("logged in", Operator)
-	if _, left := w.cookies[loginName]; left {
+	if _, left := w.cookies["__Host-keb-login"]; left {
 		t.Error("the cookie of the login is left")
 	}
 	if _, _, err := w.finish(back); err == nil {
@@ -339,7 +339,7 @@ func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
 			// The state is right, the rest is that of another login.
 			recorder := httptest.NewRecorder()
 			content := login{State: u.Query().Get("state"), Nonce: "n", Verifier: strings.Repeat("v", 43), Expires: b.clock.Now().Add(time.Minute)}
-			if err := w.sessions.set(recorder, loginName, at, http.SameSiteLaxMode, content, time.Minute); err != nil {
+			if err := w.sessions.set(recorder, w.sessions.name(loginName), http.SameSiteLaxMode, content, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			w.keep(recorder.Result())
@@ -364,7 +364,7 @@ func TestALoginWhileTheIssuerIsAwaySaysSo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(b *bench) { b.issuer.Down(true) })
 	w := newBrowser(t, b, false)
-	err := w.sessions.Begin(httptest.NewRecorder(), w.request(at), callback, at, "")
+	err := w.sessions.Begin(httptest.NewRecorder(), w.request(at), callback, "")
 	if e, ok := errors.AsType[*Error](err); !ok || e.Status != http.StatusServiceUnavailable {
 		t.Errorf("begin: %v", err)
 	}

@@ -122,19 +122,19 @@ func (l *Login) begin(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	if err := l.Sessions.Begin(w, r, l.PublicURL+back, atOIDC, next(r.URL.Query().Get("next"))); err != nil {
+	if err := l.Sessions.Begin(w, r, l.PublicURL+back, next(r.URL.Query().Get("next"))); err != nil {
 		l.show(w, err)
 	}
 }
 
 func (l *Login) callback(w http.ResponseWriter, r *http.Request) {
-	i, to, err := l.Sessions.Finish(w, r, l.PublicURL+back, atOIDC)
+	i, to, err := l.Sessions.Finish(w, r, l.PublicURL+back)
 	if err != nil {
 		l.show(w, err)
 		return
 	}
 	l.Log.Info("logged in", "name", i.Name, "role", string(i.Role), "authentication", string(i.Authentication))
-	http.Redirect(w, r, next(to), http.StatusSeeOther)
+	http.Redirect(w, r, next(to), http.StatusSeeOther) //nolint:gosec // next leads nowhere but to the console
 }
 
 // next is a page of the console, and never another place.

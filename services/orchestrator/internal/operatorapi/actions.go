@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -159,9 +160,7 @@ func (r *recorded) send(w http.ResponseWriter) {
 	if !r.returned {
 		return
 	}
-	for key, values := range r.header {
-		w.Header()[key] = values
-	}
+	maps.Copy(w.Header(), r.header)
 	w.WriteHeader(max(r.status, http.StatusOK))
 	_, _ = w.Write(r.body.Bytes()) // who hangs up misses the answer
 }
