@@ -372,6 +372,20 @@ func TestEveryVariableIsKnownToItsService(t *testing.T) {
 	}
 }
 
+// The cli shows its access token to both.
+func TestBrokerAndOrchestratorKnowTheAccessTokens(t *testing.T) {
+	t.Parallel()
+	services := read(t).Services
+	if services["cli"].Environment["KEB_TOKEN_FILE"] == "" {
+		t.Error("the cli has no access token")
+	}
+	for _, name := range []string{"broker", "orchestrator"} {
+		if got := services[name].Environment["KEB_ACCESS_TOKENS_FILE"]; got != "/run/keb/access-tokens.yaml" {
+			t.Errorf("%s reads its access tokens from %q", name, got)
+		}
+	}
+}
+
 func TestPrometheusScrapesEveryService(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/prometheus/prometheus.yml"))
