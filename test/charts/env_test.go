@@ -205,6 +205,29 @@ func TestServicesKnowTheVariablesTheyAreGiven(t *testing.T) {
 	}
 }
 
+func TestBrokerAndOrchestratorKnowTheSameProxies(t *testing.T) {
+	t.Parallel()
+	const variable = "KEB_ACCESS_TRUSTED_PROXIES"
+	behind := 0
+	for name, values := range valueSets(t) {
+		given := map[string]string{}
+		for _, w := range workloads(rendered(t, values)) {
+			if c := w.component(); c == "broker" || c == "orchestrator" {
+				given[c] = environment(w.pod.Spec.Containers[0])[variable]
+			}
+		}
+		if given["orchestrator"] != "" {
+			behind++
+		}
+		if given["broker"] != given["orchestrator"] {
+			t.Errorf("%s: %s is %q", name, variable, given)
+		}
+	}
+	if behind == 0 {
+		t.Error("no values set proxies")
+	}
+}
+
 // A default that leads to this machine is right for `make run`, and wrong in a pod.
 func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 	t.Parallel()

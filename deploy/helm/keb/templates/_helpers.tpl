@@ -174,6 +174,10 @@ valueFrom:
   value: {{ join "," . | quote }}
 {{- end }}
 {{- end }}
+{{- with $a.trustedProxies }}
+- name: KEB_ACCESS_TRUSTED_PROXIES
+  value: {{ join "," . | quote }}
+{{- end }}
 {{- end -}}
 
 {{- /* Settings of a component: env, secretEnv, secretFiles. */ -}}
