@@ -125,6 +125,9 @@ func (c *Client) get(ctx context.Context, path, accept string) ([]byte, error) {
 	case http.StatusNotFound:
 		return nil, ErrNotFound
 	case http.StatusUnauthorized:
+		if c.cfg.Token != "" {
+			return nil, errors.New("the broker does not accept the access token of KEB_TOKEN or --token-file; without one, user and password of the OSB API are shown")
+		}
 		return nil, errors.New("the broker refuses the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD")
 	default:
 		return nil, fmt.Errorf("the broker answers %d: %s", response.StatusCode, operator.ErrorText(raw))

@@ -93,8 +93,10 @@ func TestCommandsShowTheirToken(t *testing.T) {
 		http.StatusUnauthorized: "does not accept the access token", http.StatusForbidden: "vera has the role viewer, and this needs the role operator",
 	} {
 		answer = status
-		if r := command("operations"); r.code != 1 || !strings.Contains(r.err, want) || strings.Contains(r.err, "CANARY") || strings.Count(r.err, "\n") != 1 {
-			t.Errorf("%d: %+v", status, r)
+		for _, list := range []string{"operations", "runtimes"} {
+			if r := command(list); r.code != 1 || !strings.Contains(r.err, want) || strings.Contains(r.err, "CANARY") || strings.Count(r.err, "\n") != 1 {
+				t.Errorf("%s, %d: %+v", list, status, r)
+			}
 		}
 	}
 	t.Setenv("KEB_TOKEN", "")

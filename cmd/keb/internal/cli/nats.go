@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
 
 func newNATS(o *options) *cobra.Command {
