@@ -6,6 +6,9 @@ import { count, goDuration, name as named, operationsURL, plural, sign, typeName
 import { shown } from '../parts.js';
 import { h } from '../vdom.js';
 
+/** Scrolls to an element when it appears. @param {Element | null} element null when it goes */
+const intoView = (element) => element && requestAnimationFrame(() => element.scrollIntoView({ block: 'center' }));
+
 const builtIn = 'orchestrator';
 
 /**
@@ -65,7 +68,7 @@ export function processes(ctx) {
     const marked = params.get('step') === s.name;
     return h('li', {
       key: s.name, class: `node ${dead ? 'dead' : ''} ${marked ? 'marked' : ''} ${s.worker === builtIn ? 'built-in' : ''}`, 'aria-current': marked ? 'step' : undefined,
-      ref: marked ? (/** @type {Element} */ e) => requestAnimationFrame(() => e.scrollIntoView({ block: 'center' })) : undefined,
+      ref: marked ? intoView : undefined,
     },
       h('h3', null, named(s.name)),
       h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator itself' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
