@@ -51,14 +51,16 @@ func TestACensusCountsWhatHasNotEnded(t *testing.T) {
 // What has ended must cost nothing.
 func TestACensusReadsOnlyWhatHasNotEnded(t *testing.T) {
 	b := filled(t)
-	for _, query := range []string{`
+	for _, query := range []string{
+		`
 INSERT INTO orchestrator.orchestrations (id, type, parameters, created_at, state, description, updated_at)
 SELECT gen_random_uuid(), 'upgradeKyma', '{}', now(), CASE WHEN n = 1 THEN 'in progress' ELSE 'succeeded' END, '', now() FROM generate_series(1, 200) AS n`, `
 INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, instance_id, runtime_id, global_account_id, subaccount_id,
     plan_id, plan_name, shoot_name, state, description, due_at, updated_at)
 SELECT gen_random_uuid(), o.id, n::text, '', '', '', '', '', '', 'succeeded', '', now(), now()
 FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
-		`VACUUM ANALYZE orchestrator.orchestrations, orchestrator.orchestration_members`} {
+		`VACUUM ANALYZE orchestrator.orchestrations, orchestrator.orchestration_members`,
+	} {
 		if _, err := b.db.Exec(query); err != nil {
 			t.Fatal(err)
 		}
