@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"strings"
 
@@ -183,13 +185,29 @@ func (o *options) readToken() error {
 	return nil
 }
 
+// warnOfClearText says that others on the way can read the access token. Names without a dot are of this machine, or of services
+// beside it.
+func (o *options) warnOfClearText(address string) {
+	base, err := operator.BaseURL(address)
+	if err != nil || o.token == "" {
+		return // whoever uses the address says what is wrong with it
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" || !strings.ContainsAny(u.Hostname(), ".:") || net.ParseIP(u.Hostname()).IsLoopback() {
+		return
+	}
+	_, _ = fmt.Fprintf(o.Err, "keb: warning: the access token goes to %s unencrypted; write https://... if the address has TLS\n", base) // nowhere else to say it
+}
+
 // operatorClient returns a client of the operator API.
 func (o *options) operatorClient() (*operator.Client, error) {
+	o.warnOfClearText(o.operatorAddr)
 	return operator.New(o.operatorAddr, o.token)
 }
 
 // brokerClient returns a client of what the broker offers to operators.
 func (o *options) brokerClient() (*broker.Client, error) {
+	o.warnOfClearText(o.osbAddr)
 	return broker.New(broker.Config{Address: o.osbAddr, Token: o.token, User: o.user, Password: o.password})
 }
 

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestATokenThatOthersCanReadIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for addr, warned := range map[string]bool{
+		"http://keb.example.org": true, "10.0.0.1:8081": true, "[fe80::1]:8081": true, "https://keb.example.org": false, "localhost:8081": false,
+		"127.0.0.1:8081": false, "[::1]:8081": false, "orchestrator:8081": false,
+	} {
+		var said bytes.Buffer
+		o := &options{IO: IO{Err: &said}, operatorAddr: addr, osbAddr: addr, token: "keb_CANARY"}
+		if _, err := o.operatorClient(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.brokerClient(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(said.String(), "unencrypted"); got != 0 && !warned || got != 2 && warned || strings.Contains(said.String(), "CANARY") {
+			t.Errorf("%s: %q", addr, said.String())
+		}
+		said.Reset()
+		o.token = ""
+		if _, err := o.operatorClient(); err != nil || said.Len() > 0 {
+			t.Errorf("%s without a token: %v, %q", addr, err, said.String())
+		}
+	}
+}
