@@ -30,10 +30,10 @@ type Config struct {
 	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 500.
 	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
 
-	AvSClientID      string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // its secret is empty
+	AvSClientID      string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // Its secret is empty.
 	AvSUsername      string `env:"KEB_LANDSCAPE_AVS_USERNAME"`
 	AvSPassword      string `env:"KEB_LANDSCAPE_AVS_PASSWORD"`
-	EDPSecret        string `env:"KEB_LANDSCAPE_EDP_SECRET"` // of client id edp-namespace;<any namespace>
+	EDPSecret        string `env:"KEB_LANDSCAPE_EDP_SECRET"` // Of client id edp-namespace;<any namespace>
 	IASUsername      string `env:"KEB_LANDSCAPE_IAS_USERNAME"`
 	IASPassword      string `env:"KEB_LANDSCAPE_IAS_PASSWORD"`
 	DirectorClientID string `env:"KEB_LANDSCAPE_DIRECTOR_CLIENT_ID"`

@@ -14,8 +14,10 @@ import (
 
 // logConfig is read before anything else.
 type logConfig struct {
+	// Format of a line of the log: json or text; empty is text on a terminal, else json.
 	Format string `env:"KEB_LOG_FORMAT"`
-	Level  string `env:"KEB_LOG_LEVEL" envDefault:"info"`
+	// Level from which on lines are written: debug, info, warn or error.
+	Level string `env:"KEB_LOG_LEVEL" envDefault:"info"`
 }
 
 // Main is the body of a service's main function. It calls run with a context that ends at SIGINT or SIGTERM, and a logger

@@ -27,16 +27,22 @@ import (
 
 // environment is what Main reads. KEB_LOG_FORMAT and KEB_LOG_LEVEL are read by service.Main.
 type environment struct {
+	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
 	NATSURL          string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser         string `env:"KEB_NATS_USER"`
 	NATSPassword     string `env:"KEB_NATS_PASSWORD"`
 	NATSPasswordFile string `env:"KEB_NATS_PASSWORD_FILE,file"`
-	StageKeys        string `env:"KEB_STAGE_KEYS"`
-	StageKeysFile    string `env:"KEB_STAGE_KEYS_FILE,file"`
-	MetricsAddr      string `env:"KEB_METRICS_ADDR"`
+	// StageKeys are the keyring of the stage memory, "id1:base64key,id2:base64key", the same for all workers.
+	StageKeys     string `env:"KEB_STAGE_KEYS"`
+	StageKeysFile string `env:"KEB_STAGE_KEYS_FILE,file"`
+	// MetricsAddr serves /metrics, /healthz and /readyz; off if empty.
+	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 
-	Concurrency  int           `env:"KEB_WORKER_CONCURRENCY"`
-	RateLimit    float64       `env:"KEB_WORKER_RATE_LIMIT"`
+	// Concurrency is how many steps run at once in this process; 0 means 32.
+	Concurrency int `env:"KEB_WORKER_CONCURRENCY"`
+	// RateLimit is how many steps are started per second in this process; 0 means no limit.
+	RateLimit float64 `env:"KEB_WORKER_RATE_LIMIT"`
+	// DrainTimeout is how long running steps may go on after the worker was told to stop; 0 means 20 s.
 	DrainTimeout time.Duration `env:"KEB_WORKER_DRAIN_TIMEOUT"`
 
 	keys *seal.Keyring

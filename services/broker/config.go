@@ -24,7 +24,8 @@ type Config struct {
 	User     string `env:"KEB_OSB_USER"`
 	Password string `env:"KEB_OSB_PASSWORD"`
 
-	// JWTIssuer turns on bearer tokens; see package auth for the others.
+	// JWTIssuer turns on bearer tokens: it must have issued them, for JWTAudience, with JWTScope. The keys are at JWTKeySetURL or in
+	// JWTKeySetFile (JWKS); one of the two.
 	JWTIssuer     string `env:"KEB_OSB_JWT_ISSUER"`
 	JWTAudience   string `env:"KEB_OSB_JWT_AUDIENCE"`
 	JWTKeySetURL  string `env:"KEB_OSB_JWT_KEY_SET_URL"`

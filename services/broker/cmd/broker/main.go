@@ -23,16 +23,19 @@ import (
 type config struct {
 	Broker broker.Config
 
+	// Addr serves the OSB API.
 	Addr string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
 	// StatusAddr serves /healthz, /readyz and /metrics.
 	StatusAddr string `env:"KEB_BROKER_STATUS_ADDR" envDefault:"127.0.0.1:8071"`
-	// MetricsAddr serves the same, as with every other service; off if empty.
+	// MetricsAddr serves /metrics, /healthz and /readyz, too, as with every other service; off if empty.
 	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 
+	// DatabaseURL is the address of Postgres, StatementTimeout the deadline of a statement, and MaxConnections the size of the pool.
 	DatabaseURL      string        `env:"KEB_DATABASE_URL,required,notEmpty"`
 	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
 	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
 
+	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`

@@ -23,10 +23,12 @@ const startTimeout = time.Minute
 
 type config struct {
 	orchestrator.Config
+	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
-	Addr         string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
+	// Addr serves the operator API and the console.
+	Addr string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
 	// MetricsAddr serves /metrics, /healthz and /readyz, as Addr does; off if empty.
 	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 }
