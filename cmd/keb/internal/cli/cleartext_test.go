@@ -6,6 +6,16 @@ import (
 	"testing"
 )
 
+func TestAnAddressWithAPasswordIsRefusedWithoutShowingIt(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--operator-addr", "http://u:CANARY@127.0.0.1:1", "operations"}, {"--osb-addr", "u:CANARY@127.0.0.1:1", "runtimes"}} {
+		var out, said bytes.Buffer
+		if code := Main(t.Context(), args, IO{In: &out, Out: &out, Err: &said}); code == 0 || strings.Contains(said.String(), "CANARY") {
+			t.Errorf("%v: %d %s", args, code, said.String())
+		}
+	}
+}
+
 func TestATokenThatOthersCanReadIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	for addr, warned := range map[string]bool{

@@ -56,6 +56,10 @@ func BaseURL(address string) (string, error) {
 		address = "http://" + address
 	}
 	u, err := url.Parse(address)
+	if err == nil && u.User != nil {
+		// It would be shown with every error.
+		return "", fmt.Errorf("the address of %q must not hold user and password; see KEB_TOKEN, KEB_OSB_USER and KEB_OSB_PASSWORD", u.Host)
+	}
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", fmt.Errorf("%q is not an address; write host:port or a URL", address)
 	}
