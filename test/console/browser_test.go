@@ -202,13 +202,3 @@ func (p *tab) focused() string {
 	p.t.Helper()
 	return eval[string](p, `(document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || document.activeElement.name || document.activeElement.tagName).trim()`)
 }
-
-// logIn logs in with a token.
-func (p *tab) logIn(token string) {
-	p.t.Helper()
-	p.forgive("401 (Unauthorized)") // the console asks who is there, and nobody is
-	p.open("/console/")
-	p.enter(`input[name="token"]`, token)
-	p.click("button", "Log in with the token")
-	p.shows("h1", "Overview")
-}

@@ -340,7 +340,7 @@ func TestALongListHasPagesAndItsRowsDoNotJump(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	note := func() {
-		for _, id := range strings.Split(eval[string](p, ids), ",") {
+		for id := range strings.SplitSeq(eval[string](p, ids), ",") {
 			if seen[id] {
 				t.Errorf("operation %s is on two pages", id)
 			}

@@ -58,8 +58,12 @@ func typeOf(schema node) string {
 func limits(s node) string {
 	var out []string
 	for _, l := range [][2]string{
-		{"minimum", "at least "}, {"maximum", "at most "}, {"minLength", "at least that many characters: "},
-		{"maxLength", "at most that many characters: "}, {"minItems", "entries, at least: "}, {"maxItems", "entries, at most: "},
+		{"minimum", "at least "},
+		{"maximum", "at most "},
+		{"minLength", "at least that many characters: "},
+		{"maxLength", "at most that many characters: "},
+		{"minItems", "entries, at least: "},
+		{"maxItems", "entries, at most: "},
 		{"default", "default "},
 	} {
 		if v := s.get(l[0]).text(); v != "" {
