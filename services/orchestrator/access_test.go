@@ -773,6 +773,39 @@ func TestTokensOfTheAPIChangeWithoutARestart(t *testing.T) {
 	}
 }
 
+func TestNobodyTakesTheStreamsOfAllOthers(t *testing.T) {
+	g := newGuarded(t)
+	g.orchestrator()
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	listen := func(token string) int {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+"/stream", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearer(token)(r)
+		response, err := g.api.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response.StatusCode
+	}
+	full := 0
+	for full < 500 && listen(veraToken) == http.StatusOK {
+		full++
+	}
+	if full != 100 {
+		t.Errorf("vera listens %d times", full)
+	}
+	if got := listen(ottoToken); got != http.StatusOK {
+		t.Errorf("otto beside her: %d", got)
+	}
+	hangUp()
+	ctx = t.Context()
+	testkit.Eventually(t, patience, "vera may listen again", func() bool { return listen(veraToken) == http.StatusOK })
+}
+
 // TestABrowserLogsInAtTheIssuer goes through the redirects as a browser does, with its rules about cookies.
 func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	g := newGuarded(t)

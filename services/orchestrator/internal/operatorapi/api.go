@@ -110,6 +110,7 @@ type API struct {
 	metrics *metrics
 	// actions names the actions by the patterns of their routes.
 	actions map[string]string
+	streams audience
 	// What is asked for again and again, and costs a look at every operation that has not ended.
 	census  cached[store.Census]
 	samples cached[[]store.Sample]

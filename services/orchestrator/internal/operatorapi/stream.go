@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kyma-project/keb/libs/access"
@@ -30,6 +31,8 @@ const (
 	maxPiece  = 64 << 10
 	// streamLimit is how long a stream lasts. The client comes back by itself, and shows its credentials again.
 	streamLimit = 15 * time.Minute
+	// maxStreams is how many streams somebody may have who is known, so that nobody takes those of all others.
+	maxStreams = 100
 	// maxLines is how many lines of a history are read at once.
 	maxLines = 500
 )
@@ -65,6 +68,36 @@ type listener struct {
 	// only is the operation that the client wants alone, and cursor that of the last line of its history that it knows.
 	only   string
 	cursor int64
+}
+
+// audience counts the streams of each who is known. The zero value is ready.
+type audience struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+// join counts one more until leave is called, unless there are too many. Where nobody is asked nobody is told apart.
+func (a *audience) join(i access.Identity) (leave func(), ok bool) {
+	if i.Authentication == access.None {
+		return func() {}, true
+	}
+	who := string(i.Authentication) + "\n" + i.Name + "\n" + i.Subject
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by[who] >= maxStreams {
+		return nil, false
+	}
+	if a.by == nil {
+		a.by = map[string]int{}
+	}
+	a.by[who]++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.by[who]--; a.by[who] == 0 {
+			delete(a.by, who)
+		}
+	}, true
 }
 
 // resumption is where a client left off.
@@ -105,6 +138,12 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
+	leave, ok := a.streams.join(caller(r.Context()))
+	if !ok {
+		a.fail(w, http.StatusServiceUnavailable, fmt.Errorf("you listen %d times already; close some of it", maxStreams))
+		return
+	}
+	defer leave()
 	joining, cancel := context.WithTimeout(r.Context(), joinLimit)
 	defer cancel()
 	l := &listener{api: a, w: w, out: http.NewResponseController(w), only: only}
