@@ -65,7 +65,7 @@ endef
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## start the whole system in one process and provision a sample runtime (DEMO=0: without the sample)
@@ -146,7 +146,7 @@ build: ## build every command into bin/
 	done
 
 .PHONY: generate
-generate: ## generate what is derived from code: event schemas, AsyncAPI
+generate: ## generate what is derived from code and contracts: event schemas, AsyncAPI, users of NATS, pages of docs
 	$(call each_module,generate,go generate ./...)
 
 .PHONY: lint

@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const repository = "../../../.."
+
+// Every command of keb on a page is one that there is, with flags that it has and as many arguments as it takes. Nothing is run.
+func TestCommandsThatPagesShowExist(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for name, text := range pages(t) {
+		blocks, prose := commandsOf(text)
+		for _, args := range blocks {
+			checked++
+			if err := try(args, true); err != nil {
+				t.Errorf("%s: keb %s: %s", name, strings.Join(args, " "), err)
+			}
+		}
+		for _, args := range prose {
+			checked++
+			if err := try(args, false); err != nil {
+				t.Errorf("%s: keb %s: %s", name, strings.Join(args, " "), err)
+			}
+		}
+	}
+	if checked < 80 {
+		t.Errorf("found %d commands, which cannot be all", checked)
+	}
+}
+
+func TestAPageWithACommandThatIsNotThereIsFound(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"keb opertions", "keb operations --stat failed", "keb operations -Z", "keb job no-such-job", "keb operations --page many", "keb watch"} {
+		blocks, _ := commandsOf("```sh\n" + line + "   # comment\n```\n")
+		if len(blocks) != 1 {
+			t.Errorf("%s: found %d commands", line, len(blocks))
+			continue
+		}
+		if try(blocks[0], true) == nil {
+			t.Errorf("%s is taken for a command", line)
+		}
+	}
+}
+
+// try parses arguments as keb does. In prose a command may lack its arguments, and a flag its value.
+func try(args []string, whole bool) error {
+	root := newRoot(IO{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	cmd.InitDefaultHelpFlag()
+	if err := cmd.ParseFlags(rest); err != nil {
+		if !whole && strings.Contains(err.Error(), "needs an argument") {
+			return nil
+		}
+		return err
+	}
+	if help, _ := cmd.Flags().GetBool("help"); help {
+		return nil
+	}
+	positional := cmd.Flags().Args()
+	if !whole && len(positional) == 0 {
+		return nil
+	}
+	return cmd.ValidateArgs(positional)
+}
+
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, start := range []string{"README.md", "CHANGELOG.md", "docs", "deploy", "examples"} {
+		err := filepath.WalkDir(filepath.Join(repository, start), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			found[strings.TrimPrefix(filepath.ToSlash(path), repository+"/")] = string(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+var (
+	block = regexp.MustCompile("(?ms)^```(?:sh|bash|console)?\n(.*?)^```")
+	span  = regexp.MustCompile("`([^`\n]+)`")
+	// Who comes before the arguments: the program itself, however it was started, and the container of Docker Compose.
+	starts = [][]string{{"docker", "compose", "run", "--rm", "cli"}, {"go", "run", "./cmd/keb"}, {"./bin/keb"}, {"bin/keb"}, {"keb"}}
+)
+
+// commandsOf finds the arguments of each keb in the blocks of a page, and in its prose.
+func commandsOf(text string) (blocks, prose [][]string) {
+	for _, m := range block.FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(strings.ReplaceAll(m[1], "\\\n", " ")) {
+			for _, words := range split(line) {
+				if args, ok := argsOf(words); ok {
+					blocks = append(blocks, args)
+				}
+			}
+		}
+	}
+	for _, m := range span.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+		for _, words := range split(m[1]) {
+			if args, ok := argsOf(words); ok {
+				prose = append(prose, args)
+			}
+		}
+	}
+	return blocks, prose
+}
+
+var assignment = regexp.MustCompile(`^[A-Z_]+=`)
+
+func argsOf(words []string) ([]string, bool) {
+	for len(words) > 0 && assignment.MatchString(words[0]) {
+		words = words[1:]
+	}
+	for _, start := range starts {
+		if len(words) > len(start) && strings.Join(words[:len(start)], " ") == strings.Join(start, " ") {
+			return words[len(start):], true
+		}
+	}
+	return nil, false
+}
+
+// split makes the words of each command of a line, without comments and redirections.
+func split(line string) [][]string {
+	var commands [][]string
+	var words []string
+	word, quote, inWord, redirected := strings.Builder{}, rune(0), false, false
+	endWord := func() {
+		if inWord && !redirected {
+			words = append(words, word.String())
+		}
+		if inWord {
+			redirected = false
+		}
+		word.Reset()
+		inWord = false
+	}
+	endCommand := func() {
+		endWord()
+		if len(words) > 0 {
+			commands = append(commands, words)
+		}
+		words = nil
+	}
+scan:
+	for _, c := range line {
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == '#' && !inWord:
+			break scan
+		case c == ' ' || c == '\t' || c == '\n':
+			endWord()
+		case c == '|' || c == ';' || c == '&' || c == '(' || c == ')':
+			endCommand()
+		case c == '>' || c == '<':
+			endWord()
+			redirected = true
+		default:
+			word.WriteRune(c)
+			inWord = true
+		}
+	}
+	endCommand()
+	return commands
+}
