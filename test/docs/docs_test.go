@@ -125,9 +125,14 @@ func known(t *testing.T) map[string]bool {
 	code["docker-compose.yml"] = read(t, "docker-compose.yml")
 	code["Makefile"] = read(t, "Makefile")
 	for _, text := range code {
-		for _, m := range inCode.FindAllStringSubmatch(text, -1) {
-			for _, name := range m[1:] {
-				all[name] = true
+		for line := range strings.Lines(text) {
+			if !strings.Contains(line, "KEB_") {
+				continue
+			}
+			for _, m := range inCode.FindAllStringSubmatch(line, -1) {
+				for _, name := range m[1:] {
+					all[name] = true
+				}
 			}
 		}
 	}
@@ -191,9 +196,14 @@ func TestVariablesOfComposeAndOfTheCommandLineAreDocumented(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		for _, m := range text.FindAllStringSubmatch(code, -1) {
-			check(name, m[1])
-			found++
+		for line := range strings.Lines(code) {
+			if !strings.Contains(line, "KEB_") {
+				continue
+			}
+			for _, m := range text.FindAllStringSubmatch(line, -1) {
+				check(name, m[1])
+				found++
+			}
 		}
 	}
 	if found < 40 {
