@@ -18,10 +18,7 @@ import (
 func trialFootprint() harness.Footprint {
 	f := harness.Complete()
 	f["avs/evaluation"] = 1
-	for key := range harness.Removed() {
-		delete(f, key)
-	}
-	return f
+	return f.WithoutAccount()
 }
 
 func active(yes bool) osbclient.Change {

@@ -247,7 +247,7 @@ func (b *bench) accepted(a answer) string {
 func (b *bench) ended(id, operation string, want string) {
 	b.t.Helper()
 	var a answer
-	testkit.Eventually(b.t, 10*time.Second, "end of the operation", func() bool {
+	testkit.Eventually(b.t, time.Minute, "end of the operation", func() bool {
 		a = b.last(id, operation)
 		return a.status != http.StatusOK || a.text("state") != "in progress"
 	})

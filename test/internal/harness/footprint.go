@@ -1,6 +1,9 @@
 package harness
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Footprint is what a runtime leaves in the external systems, by "system/kind".
 type Footprint map[string]int
@@ -16,9 +19,13 @@ func Complete() Footprint {
 	}
 }
 
-// Removed is what is left of a runtime that was deprovisioned: the account of the hyperscaler stays the customer's, and
-// dirty, until somebody cleans it.
-func Removed() Footprint { return Footprint{claimed: 1} }
+// WithoutAccount leaves out the account of the hyperscaler: after a deprovisioning it stays claimed, and dirty, until somebody has
+// cleaned it, which may be soon.
+func (f Footprint) WithoutAccount() Footprint {
+	f = maps.Clone(f)
+	delete(f, claimed)
+	return f
+}
 
 // claimed are objects that are not made for a runtime: they are there, and a runtime claims one.
 const claimed = "gardener/SecretBinding"
