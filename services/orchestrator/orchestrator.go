@@ -30,6 +30,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
@@ -308,8 +309,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	standing := census.New(census.Deps{Operations: o.store, Definitions: definitions, Workers: o.workers})
 	o.api = operatorapi.New(operatorapi.Deps{
-		Operations: o.store, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
+		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Backlog: backlog.New(o.deps.Bus.JetStream(), o.deps.Now), Changes: o.changes,
@@ -318,7 +320,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if o.console, err = console.New(); err != nil {
 		return err
 	}
-	if err := o.observe(orchestrations, definitions); err != nil {
+	if err := o.observe(standing, orchestrations, definitions); err != nil {
 		return err
 	}
 	o.health.Add("postgres", o.store.Ping)
@@ -332,7 +334,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 }
 
 // observe registers the gauges, and the statistics of the pools.
-func (o *Orchestrator) observe(orchestrations *store.Orchestrations, definitions *definition.Definitions) error {
+func (o *Orchestrator) observe(standing *census.Census, orchestrations *store.Orchestrations, definitions *definition.Definitions) error {
 	r := o.deps.Registerer
 	if r == nil {
 		return nil
@@ -343,7 +345,7 @@ func (o *Orchestrator) observe(orchestrations *store.Orchestrations, definitions
 		}
 	}
 	err := gauge.Register(r, gauge.Deps{
-		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
+		Census: standing, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
 		JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
 	})
 	if err != nil {

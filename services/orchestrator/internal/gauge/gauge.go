@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/scrape"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -30,9 +31,9 @@ const (
 	maxPlans, maxWorkers, maxConsumers = 64, 64, 128
 )
 
-// Operations counts operations that have not ended.
-type Operations interface {
-	Census(ctx context.Context) (store.Census, error)
+// Census tells where the operations stand that have not ended.
+type Census interface {
+	Read(ctx context.Context) (census.Result, error)
 }
 
 // Orchestrations counts orchestrations that have not ended, and their operations.
@@ -43,7 +44,6 @@ type Orchestrations interface {
 // Definitions finds process definitions.
 type Definitions interface {
 	Set() process.Set
-	Pinned(ctx context.Context, hash string) (*process.Process, error)
 }
 
 // Workers knows who is alive.
@@ -54,7 +54,7 @@ type Workers interface {
 
 // Deps is what the gauges are read from. All are required.
 type Deps struct {
-	Operations     Operations
+	Census         Census
 	Orchestrations Orchestrations
 	Definitions    Definitions
 	Workers        Workers

@@ -7,16 +7,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/scrape"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-)
-
-// Why an operation does not move; executing is for those that do.
-const (
-	executing    = "executing"
-	retry        = "retry"
-	noWorker     = "no_worker"
-	instanceBusy = "instance_busy"
-	admission    = "admission"
 )
 
 type operations struct {
@@ -42,18 +34,16 @@ func newOperations(deps Deps) *scrape.Collector {
 }
 
 func (o *operations) read(ctx context.Context, s *scrape.Sample) error {
-	census, err := o.deps.Operations.Census(ctx)
+	standing, err := o.deps.Census.Read(ctx)
 	if err != nil {
 		return err
 	}
 	now := o.deps.Now()
 	o.empty(s)
 	s.Max(o.lag, 0)
-	s.Max(o.lag, seconds(census.FirstDue, now))
-	for i := range census.Groups {
-		if err := o.add(ctx, s, &census.Groups[i], now); err != nil {
-			return err
-		}
+	s.Max(o.lag, seconds(standing.FirstDue, now))
+	for i := range standing.Groups {
+		o.add(s, &standing.Groups[i], now)
 	}
 	return nil
 }
@@ -62,52 +52,35 @@ func (o *operations) read(ctx context.Context, s *scrape.Sample) error {
 func (o *operations) empty(s *scrape.Sample) {
 	set := o.deps.Definitions.Set()
 	for t := range set {
-		for _, reason := range []string{executing, retry, noWorker, instanceBusy, admission} {
-			s.Add(o.waiting, 0, string(t), reason)
+		for _, reason := range store.Reasons() {
+			s.Add(o.waiting, 0, string(t), string(reason))
 		}
 		for _, state := range []event.OperationState{event.Pending, event.InProgress} {
 			s.Add(o.oldest, 0, string(t), string(state))
 		}
 	}
 	steps(set, func(_ event.OperationType, step *process.Step) {
-		for _, condition := range []string{executing, retry, noWorker} {
-			s.Add(o.atStep, 0, step.Worker, step.Name, condition)
-			s.Add(o.longestAtStep, 0, step.Worker, step.Name, condition)
+		for _, condition := range []store.Reason{store.Executing, store.WaitsForRetry, store.WaitsForWorker} {
+			s.Add(o.atStep, 0, step.Worker, step.Name, string(condition))
+			s.Add(o.longestAtStep, 0, step.Worker, step.Name, string(condition))
 		}
 	})
 }
 
-func (o *operations) add(ctx context.Context, s *scrape.Sample, g *store.Group, now time.Time) error {
+func (o *operations) add(s *scrape.Sample, g *census.Group, now time.Time) {
 	n, t := float64(g.Count), string(g.Type)
 	s.Add(o.unfinished, n, t, o.plans.Value(g.Plan), string(g.State))
 	s.Max(o.oldest, seconds(g.Oldest, now), t, string(g.State))
-	if g.State == event.Pending {
-		reason := admission
-		if g.Held {
-			reason = instanceBusy
-		}
-		s.Add(o.waiting, n, t, reason)
-		return nil
+	s.Add(o.waiting, n, t, string(g.Reason))
+	if g.Worker == "" {
+		return
 	}
-	p, err := o.deps.Definitions.Pinned(ctx, g.Definition)
-	if err != nil {
-		return err
+	since := g.TriedAt
+	if g.Reason == store.WaitsForWorker {
+		since = g.SentAt
 	}
-	step := at(p, g.Stage, g.Step)
-	condition, since := executing, g.TriedAt
-	switch {
-	case g.Held:
-		condition = retry
-	case step != nil && !o.deps.Workers.Serves(step.Worker, step.Name):
-		condition, since = noWorker, g.SentAt
-	}
-	s.Add(o.waiting, n, t, condition)
-	if step == nil {
-		return nil
-	}
-	s.Add(o.atStep, n, step.Worker, step.Name, condition)
-	s.Max(o.longestAtStep, seconds(since, now), step.Worker, step.Name, condition)
-	return nil
+	s.Add(o.atStep, n, g.Worker, g.Step, string(g.Reason))
+	s.Max(o.longestAtStep, seconds(since, now), g.Worker, g.Step, string(g.Reason))
 }
 
 // seconds is the time from a to b, at least 0; 0 when a is not set.
@@ -116,12 +89,4 @@ func seconds(a, b time.Time) float64 {
 		return 0
 	}
 	return max(0, b.Sub(a).Seconds())
-}
-
-// at is a step by its place; nil when there is none.
-func at(p *process.Process, stage, step int) *process.Step {
-	if stage < 0 || stage >= len(p.Stages) || step < 0 || step >= len(p.Stages[stage].Steps) {
-		return nil
-	}
-	return &p.Stages[stage].Steps[step]
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
+	"github.com/kyma-project/keb/services/orchestrator/internal/cached"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -43,7 +45,6 @@ type Operations interface {
 	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
 	HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]store.Line, error)
 	Recorded(ctx context.Context, ids []string) (map[string]time.Time, error)
-	Census(ctx context.Context) (store.Census, error)
 	Samples(ctx context.Context) ([]store.Sample, error)
 	Ended(ctx context.Context) ([]store.Ended, error)
 	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
@@ -52,6 +53,12 @@ type Operations interface {
 // Counts knows what has ended lately, minute by minute.
 type Counts interface {
 	Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
+}
+
+// Census tells where the operations stand that have not ended.
+type Census interface {
+	Read(ctx context.Context) (census.Result, error)
+	Group(ctx context.Context, g store.Group) (census.Group, error)
 }
 
 // Backlog knows what waits on the bus, by worker.
@@ -86,6 +93,7 @@ type Actor interface {
 // Deps is what the API works with. All but Registerer are required.
 type Deps struct {
 	Operations  Operations
+	Census      Census
 	Definitions Definitions
 	Workers     Workers
 	Actor       Actor
@@ -112,15 +120,20 @@ type API struct {
 	actions map[string]string
 	streams audience
 	// What is asked for again and again, and costs a look at every operation that has not ended.
-	census  cached[store.Census]
-	samples cached[[]store.Sample]
-	ended   cached[[]store.Ended]
-	counts  cached[map[store.TallyKey]int64]
+	samples *cached.Value[[]store.Sample]
+	ended   *cached.Value[[]store.Ended]
+	counts  *cached.Value[map[store.TallyKey]int64]
 }
 
 // New returns an API.
 func New(deps Deps) *API {
-	a := &API{deps: deps, mux: http.NewServeMux(), actions: map[string]string{}}
+	a := &API{
+		deps: deps, mux: http.NewServeMux(), actions: map[string]string{},
+		samples: cached.New(deps.Operations.Samples), ended: cached.New(deps.Operations.Ended),
+		counts: cached.New(func(ctx context.Context) (map[store.TallyKey]int64, error) {
+			return deps.Counts.Since(ctx, minuteBefore(deps.Now().UTC()))
+		}),
+	}
 	a.routes(a.mux)
 	a.metrics = newMetrics(deps.Registerer, a.actions)
 	return a

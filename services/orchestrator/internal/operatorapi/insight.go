@@ -119,7 +119,7 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 	for _, reason := range store.Reasons() {
 		out.Waiting[reason] = 0
 	}
-	groups, err := a.groups(ctx)
+	standing, err := a.deps.Census.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +130,12 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 	unfinished := map[kind]int{}
 	places := map[placeView]int{}
 	since := map[event.OperationType]time.Time{}
-	for i := range groups {
-		g := &groups[i]
-		out.Waiting[g.reason] += g.Count
+	for i := range standing.Groups {
+		g := &standing.Groups[i]
+		out.Waiting[g.Reason] += g.Count
 		unfinished[kind{g.Type, g.State}] += g.Count
-		if g.step != "" {
-			places[placeView{Type: g.Type, Stage: g.stage, Step: g.step}] += g.Count
+		if g.Step != "" {
+			places[placeView{Type: g.Type, Stage: g.Stage, Step: g.Step}] += g.Count
 		}
 		if at, ok := since[g.Type]; !ok || g.Oldest.Before(at) {
 			since[g.Type] = g.Oldest
@@ -144,7 +144,7 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 	for k, n := range unfinished {
 		out.Operations = append(out.Operations, countView{Type: k.t, State: k.s, Count: n})
 	}
-	ended, err := a.ended.get(ctx, a.deps.Operations.Ended)
+	ended, err := a.ended.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -226,24 +226,24 @@ func parseStuck(q url.Values) (*question, error) {
 }
 
 func (a *API) stuckGroups(ctx context.Context, q *question) (views []*stuckView, total int, err error) {
-	groups, err := a.groups(ctx)
+	standing, err := a.deps.Census.Read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	byKey := map[key]*stuckView{}
 	views = []*stuckView{}
-	for i := range groups {
-		g := &groups[i]
-		if g.reason == store.Executing || q.worker != "" && g.worker != q.worker ||
-			len(q.Types) > 0 && !slices.Contains(q.Types, g.Type) || len(q.Waiting) > 0 && !slices.Contains(q.Waiting, g.reason) {
+	for i := range standing.Groups {
+		g := &standing.Groups[i]
+		if g.Reason == store.Executing || q.worker != "" && g.Worker != q.worker ||
+			len(q.Types) > 0 && !slices.Contains(q.Types, g.Type) || len(q.Waiting) > 0 && !slices.Contains(q.Waiting, g.Reason) {
 			continue
 		}
-		v := byKey[g.key()]
+		v := byKey[keyOf(g)]
 		if v == nil {
 			v = &stuckView{
-				Reason: g.reason, Type: g.Type, Worker: g.worker, Step: g.step, Stage: g.stage, Since: a.since(g), Operations: []string{},
+				Reason: g.Reason, Type: g.Type, Worker: g.Worker, Step: g.Step, Stage: g.Stage, Since: a.since(g), Operations: []string{},
 			}
-			byKey[g.key()] = v
+			byKey[keyOf(g)] = v
 			views = append(views, v)
 		}
 		v.Count += g.Count
@@ -279,7 +279,7 @@ func (v *stuckView) text() string {
 
 // name adds some operations of each group, and what the one that waits longest says.
 func (a *API) name(ctx context.Context, byKey map[key]*stuckView, views []*stuckView) error {
-	found, err := a.samples.get(ctx, a.deps.Operations.Samples)
+	found, err := a.samples.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -287,13 +287,13 @@ func (a *API) name(ctx context.Context, byKey map[key]*stuckView, views []*stuck
 	slices.SortFunc(found, func(a, b store.Sample) int { return a.Since.Compare(b.Since) })
 	for i := range found {
 		s := &found[i]
-		g, err := a.group(ctx, store.Group{
+		g, err := a.deps.Census.Group(ctx, store.Group{
 			Type: s.Type, State: s.State, Held: s.Held, Definition: s.Definition, Stage: s.Stage, Step: s.Step,
 		})
 		if err != nil {
 			return err
 		}
-		if v := byKey[g.key()]; v != nil && len(v.Operations) < maxNamed {
+		if v := byKey[keyOf(&g)]; v != nil && len(v.Operations) < maxNamed {
 			v.Operations = append(v.Operations, s.ID)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -124,16 +125,16 @@ func (a *API) workerViews(ctx context.Context) ([]*workerView, error) {
 	if err := a.rates(ctx, byName); err != nil {
 		return nil, err
 	}
-	groups, err := a.groups(ctx)
+	standing, err := a.deps.Census.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := range groups {
-		g := &groups[i]
-		v := byName[g.worker]
+	for i := range standing.Groups {
+		g := &standing.Groups[i]
+		v := byName[g.Worker]
 		switch {
 		case v == nil:
-		case g.reason == store.Executing:
+		case g.Reason == store.Executing:
 			v.OperationsExecuting += g.Count
 		default:
 			v.OperationsWaiting += g.Count
@@ -145,8 +146,8 @@ func (a *API) workerViews(ctx context.Context) ([]*workerView, error) {
 // rates fills in what workers did in this minute and the one before.
 func (a *API) rates(ctx context.Context, byName map[string]*workerView) error {
 	now := a.deps.Now().UTC()
-	since := now.Truncate(time.Minute).Add(-time.Minute)
-	counts, err := a.counts.get(ctx, func(ctx context.Context) (map[store.TallyKey]int64, error) { return a.deps.Counts.Since(ctx, since) })
+	since := minuteBefore(now)
+	counts, err := a.counts.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -167,16 +168,12 @@ func (a *API) rates(ctx context.Context, byName map[string]*workerView) error {
 	return nil
 }
 
+// minuteBefore is the beginning of the minute before that of now.
+func minuteBefore(now time.Time) time.Time { return now.Truncate(time.Minute).Add(-time.Minute) }
+
 // perMinute is a rate with one decimal, for nobody needs more.
 func perMinute(n int64, minutes float64) float64 {
 	return float64(int64(float64(n)/minutes*10+0.5)) / 10
-}
-
-// group is a group of the census, with what it waits for.
-type group struct {
-	store.Group
-	reason              store.Reason
-	worker, stage, step string
 }
 
 // key tells groups apart that are shown apart: plans and versions of a definition are not.
@@ -186,58 +183,16 @@ type key struct {
 	worker, stage, step string
 }
 
-func (g *group) key() key { return key{g.reason, g.Type, g.worker, g.stage, g.step} }
-
-// groups are where the operations stand that have not ended.
-func (a *API) groups(ctx context.Context) ([]group, error) {
-	census, err := a.census.get(ctx, a.deps.Operations.Census)
-	if err != nil {
-		return nil, err
-	}
-	groups := make([]group, len(census.Groups))
-	for i, g := range census.Groups {
-		if groups[i], err = a.group(ctx, g); err != nil {
-			return nil, err
-		}
-	}
-	return groups, nil
-}
-
-// group finds what a group of the census waits for.
-func (a *API) group(ctx context.Context, g store.Group) (group, error) {
-	out := group{Group: g, reason: store.WaitsForAdmission}
-	if g.State == event.Pending {
-		if g.Held {
-			out.reason = store.WaitsForInstance
-		}
-		return out, nil
-	}
-	out.reason = store.Executing
-	p, err := a.deps.Definitions.Pinned(ctx, g.Definition)
-	if err != nil {
-		return out, err
-	}
-	if g.Held {
-		out.reason = store.WaitsForRetry
-	}
-	if g.Stage < len(p.Stages) && g.Step < len(p.Stages[g.Stage].Steps) {
-		step := &p.Stages[g.Stage].Steps[g.Step]
-		out.worker, out.stage, out.step = step.Worker, p.Stages[g.Stage].Name, step.Name
-		if !g.Held && !a.deps.Workers.Serves(step.Worker, step.Name) {
-			out.reason = store.WaitsForWorker
-		}
-	}
-	return out, nil
-}
+func keyOf(g *census.Group) key { return key{g.Reason, g.Type, g.Worker, g.Stage, g.Step} }
 
 // since is when the first of a group came to where it is.
-func (a *API) since(g *group) time.Time {
-	switch g.reason {
+func (a *API) since(g *census.Group) time.Time {
+	switch g.Reason {
 	case store.WaitsForRetry, store.Executing:
 		return cmp.Or(g.TriedAt, g.Oldest)
 	case store.WaitsForWorker:
 		at := cmp.Or(g.SentAt, g.TriedAt, g.Oldest)
-		if seen := a.deps.Workers.Seen(g.worker).UTC(); seen.After(at) {
+		if seen := a.deps.Workers.Seen(g.Worker).UTC(); seen.After(at) {
 			return seen
 		}
 		return at

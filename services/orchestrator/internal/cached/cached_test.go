@@ -1,0 +1,78 @@
+package cached_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/cached"
+)
+
+func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var found atomic.Int32
+		v := cached.New(func(context.Context) (int32, error) {
+			time.Sleep(time.Second)
+			return found.Add(1), nil
+		})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if n, err := v.Get(t.Context()); n != 1 || err != nil {
+					t.Errorf("%d, %v", n, err)
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(9 * time.Second)
+		if n, _ := v.Get(t.Context()); n != 1 {
+			t.Errorf("what took a second to find is found again after 9")
+		}
+		time.Sleep(2 * time.Second)
+		if n, _ := v.Get(t.Context()); n != 2 {
+			t.Errorf("after 11 seconds it is still the old one")
+		}
+	})
+}
+
+func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := cached.New(func(context.Context) (int, error) {
+			time.Sleep(time.Minute)
+			return 1, nil
+		})
+		var first sync.WaitGroup
+		first.Go(func() { _, _ = v.Get(t.Context()) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		if _, err := v.Get(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+			t.Errorf("%v after %s, want the end of the context after a second", err, time.Since(begin))
+		}
+		first.Wait()
+	})
+}
+
+func TestWhatFailsIsTriedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	away, calls := errors.New("away"), 0
+	v := cached.New(func(context.Context) (int, error) {
+		if calls++; calls == 1 {
+			return 7, away
+		}
+		return calls, nil
+	})
+	if n, err := v.Get(t.Context()); n != 0 || !errors.Is(err, away) {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := v.Get(t.Context()); n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
