@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	// freshness is how old an answer may be at least, and freshShare which part of the time may go into finding it: one in so many.
+	// freshness is how old an answer may be at least, and freshShare which part of the time may go into finding it: one in so many;
+	// but none is older than stale.
 	freshness  = 2 * time.Second
 	freshShare = 10
+	stale      = 30 * time.Second
 )
 
 // Value is an answer that is found once for all who ask. The longer that takes, the older it may be. It is safe for
@@ -47,6 +49,6 @@ func (v *Value[T]) Get(ctx context.Context) (T, error) {
 		return none, err
 	}
 	end := time.Now()
-	v.value, v.until = value, end.Add(max(freshness, freshShare*end.Sub(start)))
+	v.value, v.until = value, end.Add(min(max(freshness, freshShare*end.Sub(start)), stale))
 	return value, nil
 }

@@ -40,6 +40,25 @@ func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testin
 	})
 }
 
+func TestNoAnswerIsOlderThanHalfAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		v := cached.New(func(context.Context) (int, error) {
+			time.Sleep(8 * time.Second)
+			calls++
+			return calls, nil
+		})
+		if n, err := v.Get(t.Context()); n != 1 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		time.Sleep(31 * time.Second)
+		if n, _ := v.Get(t.Context()); n != 2 {
+			t.Error("an answer of 31 seconds is still given")
+		}
+	})
+}
+
 func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
