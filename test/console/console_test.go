@@ -315,6 +315,31 @@ func TestTheConsoleComesBackAfterTheServer(t *testing.T) {
 	}
 }
 
+// The list has no timer: that the stream ends is all it notices.
+func TestAListSaysThatTheServerOrTheSessionIsGone(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	viewer, _ := s.protect()
+	stop := s.orchestrator()
+	s.worker("alpha")
+	s.worker("beta")
+
+	p := openTab(t, s)
+	p.forgive("net::ERR_")
+	p.forgive("401 (Unauthorized)")
+	p.open("/console/operations")
+	p.shows("h1", "Log in")
+	p.enter(`input[name="token"]`, viewer)
+	p.click("button", "Log in with the token")
+	p.shows(".live", "Live")
+	stop()
+	p.shows("#banner", "The orchestrator does not answer")
+
+	s.orchestrator() // with a key of its own for sessions: nobody is logged in any more
+	p.shows("h1", "Log in")
+}
+
 func TestALongListHasPagesAndItsRowsDoNotJump(t *testing.T) {
 	t.Parallel()
 	thorough(t)

@@ -86,6 +86,11 @@ export class API {
     this.onunauthorized = onunauthorized;
   }
 
+  /** Finds out why a stream has ended: a server or a session that is gone shows as it does after any question. */
+  async check() {
+    await this.get('/me').catch(() => {});
+  }
+
   /**
    * @param {string} path
    * @param {AbortSignal} [signal]

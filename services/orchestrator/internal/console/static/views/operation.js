@@ -43,7 +43,7 @@ export function operation(ctx) {
     onhistory: later,
     onresync: later,
     onstate: ctx.update,
-    onlost: () => ctx.api.connection.probe(),
+    onlost: () => ctx.api.check(),
   });
 
   function later() {

@@ -64,7 +64,7 @@ export function operations(ctx) {
     },
     onresync: () => list.refresh(),
     onstate: ctx.update,
-    onlost: () => ctx.api.connection.probe(),
+    onlost: () => ctx.api.check(),
   });
 
   /** @param {Operation} o */
