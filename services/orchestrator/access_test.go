@@ -34,7 +34,6 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator"
@@ -46,7 +45,7 @@ const (
 	ottoToken = "keb_CANARY-otto"
 )
 
-// log is what a process logs.
+// logBuffer is what processes log.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -68,7 +67,7 @@ func (l *logBuffer) String() string {
 type guarded struct {
 	*system
 	issuer *accesstest.Issuer
-	log    *logBuffer
+	logged *logBuffer
 	tokens string
 }
 
@@ -84,7 +83,9 @@ func tokenLine(t *testing.T, name string, role access.Role, token string) string
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	g := &guarded{system: newSystem(t), issuer: accesstest.NewIssuer(t, time.Now), log: &logBuffer{}, tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
+	g := &guarded{system: newSystem(t), issuer: accesstest.NewIssuer(t, time.Now), logged: &logBuffer{}, tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
+	g.log = slog.New(slog.NewTextHandler(g.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	g.registry = prometheus.NewRegistry()
 	g.writeTokens(tokenLine(t, "vera", access.Viewer, veraToken) + tokenLine(t, "otto", access.Operator, ottoToken))
 	// The address is known before what it serves: the issuer sends browsers back to it.
 	g.api = httptest.NewUnstartedServer(nil)
@@ -105,24 +106,6 @@ func (g *guarded) writeTokens(text string) {
 	if err := os.Rename(g.tokens+".next", g.tokens); err != nil {
 		g.t.Fatal(err)
 	}
-}
-
-func (g *guarded) orchestrator() running {
-	g.t.Helper()
-	b := testkit.Bus(g.t, g.nats.URL())
-	registry := prometheus.NewRegistry()
-	o, err := orchestrator.New(g.t.Context(), g.cfg, orchestrator.Deps{
-		Bus: b, Memory: stagemem.New(b.JetStream(), g.keys), Registerer: registry, Gatherer: registry,
-		Log: slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(func() { _ = o.Close() })
-	g.api.Config.Handler = o.Handler()
-	g.api.Start()
-	g.t.Cleanup(g.api.Close)
-	return start(g.t, "orchestrator", o.Run)
 }
 
 // failed is an operation that has failed, after which nothing happens by itself.
@@ -544,7 +527,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if diff := cmp.Diff(before, g.snapshot()); diff != "" {
 		t.Errorf("something has changed (-before +after)\n%s", diff)
 	}
-	if log := g.log.String(); strings.Contains(log, "CANARY") || strings.Contains(log, otto.Value) {
+	if log := g.logged.String(); strings.Contains(log, "CANARY") || strings.Contains(log, otto.Value) {
 		t.Error("the log has a token or a cookie")
 	}
 	var recorded string
@@ -871,7 +854,7 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	if code, text := visit("/console/login/oidc/callback?state=%3Cscript%3E&code=x&error=%3Cscript%3E"); code != http.StatusUnauthorized || strings.Contains(text, "<script") {
 		t.Errorf("a made up answer: %d %s", code, text)
 	}
-	if log := g.log.String(); strings.Contains(log, accesstest.Secret) || strings.Contains(log, "code=") {
+	if log := g.logged.String(); strings.Contains(log, accesstest.Secret) || strings.Contains(log, "code=") {
 		t.Error("the log has a secret")
 	}
 }
@@ -903,7 +886,7 @@ func TestTheConsoleLogsInWithAToken(t *testing.T) {
 	if got, _, _ := g.send(route{pattern: "POST /console/login", contentType: jsonBody, body: `{"token":"` + veraToken + `"}`}, fromAnotherSite(nobody)); got != 403 {
 		t.Errorf("a login that another site makes: %d", got)
 	}
-	if strings.Contains(g.log.String(), "CANARY") {
+	if strings.Contains(g.logged.String(), "CANARY") {
 		t.Error("the log has a token")
 	}
 }

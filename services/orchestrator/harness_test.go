@@ -134,7 +134,8 @@ type system struct {
 	script   *script
 	log      *slog.Logger
 	cfg      orchestrator.Config
-	api      *httptest.Server
+	// api serves the first orchestrator. A test that needs its address before makes it, and does not start it.
+	api *httptest.Server
 	// registry takes the metrics of the orchestrator, of which there is one then.
 	registry *prometheus.Registry
 
@@ -227,7 +228,11 @@ func (s *system) orchestrator() running {
 	}
 	s.t.Cleanup(func() { _ = o.Close() })
 	if s.api == nil {
-		s.api = httptest.NewServer(checked(s.t, o.Handler()))
+		s.api = httptest.NewUnstartedServer(nil)
+	}
+	if s.api.URL == "" {
+		s.api.Config.Handler = checked(s.t, o.Handler())
+		s.api.Start()
 		s.t.Cleanup(s.api.Close)
 	}
 	return start(s.t, "orchestrator", o.Run)

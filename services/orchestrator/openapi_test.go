@@ -133,12 +133,21 @@ func (c *contract) answer(r *http.Request, status int, header http.Header, body 
 	_, pattern := c.patterns.Handler(r)
 	method, path, _ := strings.Cut(pattern, " ")
 	if pattern == "" || method == http.MethodGet && r.Method == http.MethodHead {
-		if status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+		switch status {
+		case http.StatusNotFound, http.StatusMethodNotAllowed,
+			http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests: // strangers do not learn which routes there are
 			return nil
 		}
 		return fmt.Errorf("the route is not in %s", contractFile)
 	}
-	response, where := c.at(pointer("paths", path, strings.ToLower(method), "responses", strconv.Itoa(status)))
+	if status == http.StatusTemporaryRedirect {
+		return nil // to the path without dots, by the mux
+	}
+	responses := pointer("paths", path, strings.ToLower(method), "responses")
+	response, where := c.at(responses + pointer(strconv.Itoa(status)))
+	if response == nil {
+		response, where = c.at(responses + pointer("default"))
+	}
 	if response == nil {
 		return fmt.Errorf("status %d is not in %s", status, contractFile)
 	}
