@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +14,10 @@ import (
 
 func main() {
 	service.TuneGC()
+	if err := service.NoDumps(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "keb:", err) // nowhere else to say it
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal a second one ends the process at once.
 	context.AfterFunc(ctx, stop)

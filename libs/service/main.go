@@ -23,7 +23,7 @@ type logConfig struct {
 // Main is the body of a service's main function. It calls run with a context that ends at SIGINT or SIGTERM, and a logger
 // to standard error set by KEB_LOG_FORMAT (json or text; by default text on a terminal, else json) and KEB_LOG_LEVEL. It
 // ends the process: with 0 when run returns nil or was told to stop, else with 1 and the error in one line. A second signal ends
-// it at once.
+// it at once. The process leaves no core dump (NoDumps).
 //
 // Called with the one argument "healthcheck" it does not call run: it asks the process that serves at KEB_METRICS_ADDR whether it is
 // ready, and ends with 0 if so. That is for containers that have nothing in them to ask with.
@@ -32,6 +32,10 @@ func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
 		run = func(ctx context.Context, _ *slog.Logger) error { return askReady(ctx, os.Getenv(metricsAddr)) }
 	}
 	TuneGC()
+	if err := NoDumps(); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "%s: %s\n", name, OneLine(err)) // nowhere else to say it
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// With the first signal the default behaviour returns, for a second one.
 	release := context.AfterFunc(ctx, stop)

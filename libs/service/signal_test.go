@@ -20,6 +20,11 @@ const (
 
 // beAService is what the test binary does as the process that is sent signals.
 func beAService(kind string) {
+	switch kind {
+	case kindHolds, kindPanics, kindDumps:
+		beOneThatEndsBadly(kind)
+		return
+	}
 	Main("helper", func(ctx context.Context, _ *slog.Logger) error {
 		fmt.Println("ready")
 		<-ctx.Done()

@@ -1,0 +1,106 @@
+package service
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// dumpable is the flag that NoDumps takes away.
+func dumpable() int {
+	flag, _, _ := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_GET_DUMPABLE, 0, 0)
+	return int(flag)
+}
+
+// endBadly starts a helper that may dump as much as it likes, ends it, and returns how it ended and what it printed.
+func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, string) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_CORE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), helperLimit)
+	t.Cleanup(cancel)
+	// The shell lifts the limit for the helper alone.
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -c "$(ulimit -H -c)"; exec "$0"`, os.Args[0])
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), helperEnv+"="+kind, "GOTRACEBACK=crash", "KEB_TEST_SECRET="+kept)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	cmd.Stdout, cmd.Stderr = write, write
+	err = cmd.Start()
+	_ = write.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(read)
+	expect(t, lines, "ready\n")
+	send(t, cmd, signal)
+	rest, err := io.ReadAll(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // its status tells
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		t.Fatalf("the helper was not ended by a signal: %v\n%s", cmd.ProcessState, rest)
+	}
+	files, err := os.ReadDir(cmd.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if kind != kindDumps {
+			t.Errorf("%s is left behind", file.Name())
+		}
+	}
+	return status, string(rest)
+}
+
+func TestNoCoreDumpIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind   string
+		signal syscall.Signal
+	}{{kindHolds, syscall.SIGABRT}, {kindHolds, syscall.SIGQUIT}, {kindHolds, syscall.SIGSEGV}, {kindPanics, syscall.SIGTERM}} {
+		status, printed := endBadly(t, c.kind, c.signal)
+		if status.CoreDump() {
+			t.Errorf("%s, %v: the kernel has written a core dump", c.kind, c.signal)
+		}
+		// What ends it is the crash, so the goroutines are printed: with addresses, not with what is there.
+		if !strings.Contains(printed, "goroutine ") || !strings.Contains(printed, "service.hold(") {
+			t.Errorf("%s, %v: no goroutines are printed:\n%s", c.kind, c.signal, printed)
+		}
+		if strings.Contains(printed, kept) {
+			t.Errorf("%s, %v: the secret is printed", c.kind, c.signal)
+		}
+	}
+	// The same without NoDumps, where the machine allows dumps at all: or the test could not fail.
+	if status, _ := endBadly(t, kindDumps, syscall.SIGABRT); !status.CoreDump() {
+		t.Log("this machine writes no core dumps of anybody")
+	}
+}
+
+// The limit alone would not bind a core_pattern that is a program, nor keep others of the same user from the memory.
+func TestAServiceIsNotDumpable(t *testing.T) {
+	t.Parallel()
+	cmd, lines := helper(t, kindHolds)
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))
+	if err != nil || !strings.Contains(strings.Join(strings.Fields(string(limits)), " "), "Max core file size 0 0") {
+		t.Errorf("core dumps are allowed: %v\n%s", err, limits)
+	}
+	send(t, cmd, syscall.SIGTERM)
+	expect(t, lines, "dumpable: 0\n")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}

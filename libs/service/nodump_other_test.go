@@ -1,0 +1,6 @@
+//go:build !linux
+
+package service
+
+// dumpable is not known here.
+func dumpable() int { return 0 }
