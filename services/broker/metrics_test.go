@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -63,5 +64,35 @@ keb_runtimes{plan="azure",state="succeeded"} 2
 	}
 	if problems, err := testutil.GatherAndLint(b.registry); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
+	}
+}
+
+func TestBindingsAreCountedByPlanWhileTheyCanBeUsed(t *testing.T) {
+	t.Parallel()
+	b, _ := newBindingBench(t, nil)
+	b.ended("other", b.accepted(b.put("other", order(aws))), "succeeded")
+	for _, id := range []string{"b-1", "b-2", "b-3"} {
+		b.expect("bind", b.bind("i", id, nil), 201)
+	}
+	b.expect("unbind", b.unbind("i", "b-2"), 200)
+	// One that is being made, and one that is being removed, are none.
+	b.exec(`INSERT INTO broker.bindings (instance_id, id, subscription, runtime_id, expiration_seconds, created_at, expires_at, claimed_until, due_at)
+		VALUES ('i', 'being made', '', '', 600, now(), now() + interval '1 day', now() + interval '1 day', now() + interval '1 day')`)
+	counted := func(azure int) string {
+		return fmt.Sprintf(`
+# HELP keb_bindings Bindings that have not expired.
+# TYPE keb_bindings gauge
+keb_bindings{plan="aws"} 0
+keb_bindings{plan="azure"} %d
+`, azure)
+	}
+	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(counted(2)), "keb_bindings"); err != nil {
+		t.Error(err)
+	}
+	// Expired, and not cleaned up yet.
+	b.exec(`UPDATE broker.bindings SET expires_at = now() - interval '1 second', due_at = now() + interval '1 day' WHERE id IN ('b-1', 'b-3')`)
+	b.restart()
+	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(counted(0)), "keb_bindings"); err != nil {
+		t.Error("when they have expired:", err)
 	}
 }

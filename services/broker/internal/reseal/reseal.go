@@ -60,42 +60,56 @@ func New(deps Deps) (*Resealer, error) {
 	return r, nil
 }
 
-// Round looks at every sealed value once. What cannot be opened stays as it is, is logged, and does not stop the round; a key
-// that sealed it must be kept.
+// Round looks at every sealed value once. What cannot be opened stays as it is and does not stop the round; a key that sealed it
+// must be kept. The log names the first of each kind, and how many there are: a key that was dropped too early closes all of them.
 func (r *Resealer) Round(ctx context.Context) error {
 	sealed, stuck := 0, 0
 	for _, kind := range store.SecretKinds() {
-		after := store.Secret{}
-		for {
-			found, err := r.deps.Secrets.Secrets(ctx, kind, after, batch)
-			if err != nil {
-				return err
-			}
-			for _, s := range found {
-				if !r.deps.Keys.Stale(s.Sealed) {
-					continue
-				}
-				if err := r.one(ctx, kind, s); err != nil {
-					if ctx.Err() != nil || errors.Is(err, store.ErrUnavailable) {
-						return err
-					}
-					stuck++
-					r.deps.Log.Error("secret not sealed anew", "kind", string(kind), "instance_id", s.InstanceID, "err", err)
-					continue
-				}
-				sealed++
-			}
-			if len(found) < batch {
-				break
-			}
-			after = found[len(found)-1]
+		s, n, err := r.kind(ctx, kind)
+		if err != nil {
+			return err
 		}
+		sealed, stuck = sealed+s, stuck+n
 	}
 	r.stale.Set(float64(stuck))
-	if sealed > 0 || stuck > 0 {
-		r.deps.Log.Info("secrets sealed anew", "sealed", sealed, "not_sealed", stuck)
+	switch {
+	case stuck > 0:
+		r.deps.Log.Error("secrets cannot be sealed anew, keep the keys that have sealed them", "sealed", sealed, "not_sealed", stuck)
+	case sealed > 0:
+		r.deps.Log.Info("secrets sealed anew", "sealed", sealed)
 	}
 	return nil
+}
+
+// kind looks at every sealed value of a kind.
+func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stuck int, err error) {
+	after := store.Secret{}
+	for {
+		found, err := r.deps.Secrets.Secrets(ctx, kind, after, batch)
+		if err != nil {
+			return sealed, stuck, err
+		}
+		for _, s := range found {
+			if !r.deps.Keys.Stale(s.Sealed) {
+				continue
+			}
+			if err := r.one(ctx, kind, s); err != nil {
+				if ctx.Err() != nil || errors.Is(err, store.ErrUnavailable) {
+					return sealed, stuck, err
+				}
+				if stuck == 0 {
+					r.deps.Log.Error("secret not sealed anew", "kind", string(kind), "instance_id", s.InstanceID, "name", s.Name, "err", err)
+				}
+				stuck++
+				continue
+			}
+			sealed++
+		}
+		if len(found) < batch {
+			return sealed, stuck, nil
+		}
+		after = found[len(found)-1]
+	}
 }
 
 func (r *Resealer) one(ctx context.Context, kind store.SecretKind, s store.Secret) error {
