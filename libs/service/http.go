@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"syscall"
@@ -11,13 +12,61 @@ import (
 )
 
 const (
-	readHeaderTimeout = 10 * time.Second
-	readTimeout       = 30 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
+	maxHeaderBytes = 64 << 10
 	// shutdownGrace is how long requests in progress may take once the service stops.
 	shutdownGrace = 10 * time.Second
 )
+
+// HTTP bounds what the clients of a server may take of it. Zero is the default of a field, and a negative WriteTimeout is no limit.
+type HTTP struct {
+	// HeaderTimeout is how long the header of a request may take to arrive, and ReadTimeout the whole of it.
+	HeaderTimeout time.Duration `env:"KEB_HTTP_HEADER_TIMEOUT" envDefault:"10s"`
+	ReadTimeout   time.Duration `env:"KEB_HTTP_READ_TIMEOUT" envDefault:"30s"`
+	// WriteTimeout is how long a request may last from the end of its header until its answer has been received. A stream
+	// sets limits of its own.
+	WriteTimeout time.Duration `env:"KEB_HTTP_WRITE_TIMEOUT" envDefault:"90s"`
+	// IdleTimeout is how long a connection without a request is kept.
+	IdleTimeout time.Duration `env:"KEB_HTTP_IDLE_TIMEOUT" envDefault:"2m"`
+	// MaxConnections is how many connections there are at most. One more takes the place of the one that has waited for a request,
+	// or for the rest of its header, the longest; if all are answering requests it is closed itself.
+	MaxConnections int `env:"KEB_HTTP_MAX_CONNECTIONS" envDefault:"4000"`
+}
+
+func (c HTTP) withDefaults() HTTP {
+	for value, fallback := range map[*time.Duration]time.Duration{
+		&c.HeaderTimeout: 10 * time.Second, &c.ReadTimeout: 30 * time.Second, &c.WriteTimeout: 90 * time.Second, &c.IdleTimeout: 2 * time.Minute,
+	} {
+		if *value == 0 {
+			*value = fallback
+		}
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = 4000
+	}
+	return c
+}
+
+// Validate names every setting that cannot be.
+func (c HTTP) Validate() error {
+	var problems []error
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"KEB_HTTP_HEADER_TIMEOUT", c.HeaderTimeout},
+		{"KEB_HTTP_READ_TIMEOUT", c.ReadTimeout},
+		{"KEB_HTTP_WRITE_TIMEOUT", c.WriteTimeout},
+		{"KEB_HTTP_IDLE_TIMEOUT", c.IdleTimeout},
+	} {
+		if d.value < 0 {
+			problems = append(problems, fmt.Errorf("%s: %s: must not be negative", d.name, d.value))
+		}
+	}
+	if c.MaxConnections < 0 {
+		problems = append(problems, fmt.Errorf("KEB_HTTP_MAX_CONNECTIONS: %d: must be at least 1", c.MaxConnections))
+	}
+	return errors.Join(problems...)
+}
 
 type stoppingKey struct{}
 
@@ -28,26 +77,36 @@ func Stopping(requestContext context.Context) <-chan struct{} {
 	return ch
 }
 
-// ServeHTTP serves on ln until ctx ends, lets requests in progress finish for ten seconds, and returns nil; it returns an
-// error only when serving fails. It closes ln. Connections without a request do not hold it up. Reading a request is limited to 30 seconds; writing an answer is not, it is
-// up to the handler.
+// ServeHTTP serves with the default limits; see HTTP.Serve.
 func ServeHTTP(ctx context.Context, ln net.Listener, h http.Handler) error {
-	return serveHTTP(ctx, ln, h, shutdownGrace)
+	return HTTP{}.Serve(ctx, ln, h)
 }
 
-func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, grace time.Duration) error {
+// Serve serves on ln until ctx ends, lets requests in progress finish for ten seconds, and returns nil; it returns an
+// error only when serving fails. It closes ln. Connections without a request do not hold it up.
+func (c HTTP) Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+	return c.serve(ctx, ln, h, shutdownGrace)
+}
+
+func (c HTTP) serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Duration) error {
+	c = c.withDefaults()
 	base := context.WithValue(context.WithoutCancel(ctx), stoppingKey{}, ctx.Done())
-	unused := newUnused()
+	conns := newConnections(c.MaxConnections)
 	srv := &http.Server{
-		Handler:           h,
-		ConnState:         unused.watch,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		IdleTimeout:       idleTimeout,
+		Handler:           conns.handler(alone(h)),
+		ConnState:         conns.watch,
+		ConnContext:       withConn,
+		ReadHeaderTimeout: c.HeaderTimeout,
+		ReadTimeout:       c.ReadTimeout,
+		WriteTimeout:      max(0, c.WriteTimeout),
+		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return base },
 	}
-	srv.RegisterOnShutdown(unused.close)
+	if l, ok := ln.(interface{ ErrorLog() *log.Logger }); ok {
+		srv.ErrorLog = l.ErrorLog()
+	}
+	srv.RegisterOnShutdown(conns.close)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {
@@ -65,6 +124,20 @@ func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, grace time.
 		return fmt.Errorf("serve http on %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// alone ends a connection after a request of which a proxy in front may have seen another end than this server: what comes behind it
+// must not be taken for a request of somebody else. net/http hides whether a chunked request had a Content-Length too, and ignores
+// Transfer-Encoding in HTTP/1.0.
+func alone(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0) {
+			w.Header().Set("Connection", "close")
+		}
+		// What the answer is, its Content-Type says; a browser must not guess.
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Listen listens on a TCP address ("host:port"). The error is one line and says what to do about an address in use.

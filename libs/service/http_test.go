@@ -24,7 +24,7 @@ func serve(t *testing.T, h http.Handler) (url string, stop context.CancelFunc, r
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
-	go func() { done <- serveHTTP(ctx, ln, h, grace) }()
+	go func() { done <- HTTP{}.serve(ctx, ln, h, grace) }()
 	return "http://" + ln.Addr().String(), cancel, done
 }
 
