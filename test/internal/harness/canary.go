@@ -1,14 +1,25 @@
 package harness
 
 import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
 )
 
 // window is how many bytes of a canary are looked for in one piece. Postgres may compress a long value; its pglz then
@@ -24,69 +35,151 @@ func NewCanary() Canary { return Canary{halves: [2]string{rand.Text(), rand.Text
 // String is the secret.
 func (c Canary) String() string { return c.halves[0] + `"&<` + c.halves[1] }
 
-// Canaries are pieces of canaries, with the names of those. They are looked for together, in any encoding that keeps eight bytes of a
-// piece together: plain, JSON, URL, base64 once or twice.
+// Canaries are pieces of secrets, with the names of those. They are looked for together, in any encoding that keeps a piece
+// together: plain, JSON, URL, UTF-16, hexadecimal, base64 of both alphabets once or twice, and compressed.
 type Canaries map[string]string
 
 // NewCanaries names the canaries to look for.
 func NewCanaries(canaries map[string]Canary) Canaries {
 	pieces := Canaries{}
 	for name, canary := range canaries {
-		pieces.add(name, canary.halves[0])
-		pieces.add(name, canary.halves[1])
-		pieces.Add(name, canary.String())
+		pieces.AddCanary(name, canary)
 	}
 	return pieces
 }
 
-// Add looks for a secret that somebody else has made, too. All of it must be random: each piece of eight bytes is looked for.
+// AddCanary looks for one more.
+func (c Canaries) AddCanary(name string, canary Canary) {
+	c.add(name, canary.halves[0], window)
+	c.add(name, canary.halves[1], window)
+	c.Add(name, canary.String())
+}
+
+// Add looks for a secret that somebody else has made, too. All of it must be random: each piece of eight bytes is looked for, and of
+// sixteen where it is hexadecimal, as many things are.
 func (c Canaries) Add(name, secret string) {
-	c.add(name, secret)
+	plain := window
+	if _, err := hex.DecodeString(secret[:len(secret)/2*2]); err == nil {
+		plain = 2 * window
+	}
+	c.add(name, secret, plain)
+	c.add(name+" in hex", hex.EncodeToString([]byte(secret)), 2*window)
+	c.add(name+" in hex", strings.ToUpper(hex.EncodeToString([]byte(secret))), 2*window)
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		var wide []byte
+		for _, unit := range utf16.Encode([]rune(secret)) {
+			wide = order.AppendUint16(wide, unit)
+		}
+		c.add(name+" in UTF-16", string(wide), 2*plain)
+	}
 	for _, encoded := range encodings(secret) {
-		c.add(name+" in base64", encoded)
+		c.add(name+" in base64", encoded, plain)
 		// A kubeconfig holds the token, and is encoded itself.
 		for _, twice := range encodings(encoded) {
-			c.add(name+" in base64 twice", twice)
+			c.add(name+" in base64 twice", twice, plain)
 		}
 	}
 }
 
-// encodings are the three base64 texts that a text can be in the middle of: what stands before decides how three bytes become four
-// letters. The letters at both ends are left out, for they depend on what is beside.
-func encodings(text string) [3]string {
-	var all [3]string
-	for offset := range all {
-		encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + text))
-		all[offset] = encoded[4 : len(encoded)-4]
+// AddWhole looks for a secret of which only the whole is like no other, such as a private key or an address with a password.
+func (c Canaries) AddWhole(name, secret string) {
+	c.add(name, secret, len(secret))
+	for _, encoded := range encodings(secret) {
+		c.add(name+" in base64", encoded, len(encoded))
+	}
+}
+
+// encodings are the base64 texts, three of each alphabet, that a text can be in the middle of: what stands before decides how three
+// bytes become four letters. The letters at both ends are left out, for they depend on what is beside.
+func encodings(text string) []string {
+	var all []string
+	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for offset := range 3 {
+			encoded := alphabet.EncodeToString([]byte(strings.Repeat("x", offset) + text))
+			all = append(all, encoded[4:len(encoded)-4])
+		}
 	}
 	return all
 }
 
-func (c Canaries) add(name, text string) {
-	for i := range len(text) - window + 1 {
-		c[text[i:i+window]] = name
+func (c Canaries) add(name, text string, size int) {
+	for i := range len(text) - size + 1 {
+		c[text[i:i+size]] = name
 	}
 }
 
 // In names the canaries that occur in a content.
-func (c Canaries) In(content []byte) []string {
-	// Most places are passed by their first two bytes.
-	var starts [1 << 16]bool
+func (c Canaries) In(content []byte) []string { return c.finder().in(content, 0) }
+
+// finder looks for pieces by how they begin.
+type finder struct {
+	// first and second tell which pairs of bytes a piece may begin with, and go on with: most places are passed by them.
+	first, second [1 << 16]bool
+	pieces        map[string][]string // by their first eight bytes
+	names         Canaries
+}
+
+func (c Canaries) finder() *finder {
+	f := &finder{pieces: make(map[string][]string, len(c)), names: c}
 	for piece := range c {
-		starts[int(piece[0])<<8|int(piece[1])] = true
+		f.first[int(piece[0])<<8|int(piece[1])] = true
+		f.second[int(piece[2])<<8|int(piece[3])] = true
+		f.pieces[piece[:window]] = append(f.pieces[piece[:window]], piece)
 	}
+	return f
+}
+
+// maxDepth is how often something may be compressed, maxExpanded how long what comes out.
+const (
+	maxDepth    = 3
+	maxExpanded = 64 << 20
+)
+
+// expanders undo what a compressed content may begin with.
+var expanders = []struct {
+	magic  string
+	expand func(io.Reader) (io.Reader, error)
+}{
+	{"\x1f\x8b\x08", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+	{"\x78\x01", func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }},
+	{"\x78\x9c", func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }},
+	{"\x78\xda", func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }},
+	{"\x28\xb5\x2f\xfd", func(r io.Reader) (io.Reader, error) { return zstd.NewReader(r, zstd.WithDecoderConcurrency(1)) }},
+	{"\xff\x06\x00\x00", func(r io.Reader) (io.Reader, error) { return s2.NewReader(r), nil }},
+}
+
+func (f *finder) in(content []byte, depth int) []string {
 	found := map[string]bool{}
-	var names []string
 	for i := range len(content) - window + 1 {
-		if !starts[int(content[i])<<8|int(content[i+1])] {
+		if !f.first[int(content[i])<<8|int(content[i+1])] || !f.second[int(content[i+2])<<8|int(content[i+3])] {
 			continue
 		}
-		if name, ok := c[string(content[i:i+window])]; ok && !found[name] {
-			found[name] = true
-			names = append(names, name)
+		for _, piece := range f.pieces[string(content[i:i+window])] {
+			if len(content)-i >= len(piece) && string(content[i:i+len(piece)]) == piece {
+				found[f.names[piece]] = true
+			}
 		}
 	}
-	return names
+	for _, e := range expanders {
+		for rest, at := content, 0; depth < maxDepth; rest = rest[at+1:] {
+			if at = bytes.Index(rest, []byte(e.magic)); at < 0 {
+				break
+			}
+			r, err := e.expand(bytes.NewReader(rest[at:]))
+			if err != nil {
+				continue
+			}
+			// As much as comes out before the end or the first thing that cannot be.
+			expanded, _ := io.ReadAll(io.LimitReader(r, maxExpanded))
+			for _, name := range f.in(expanded, depth+1) {
+				found[name] = true
+			}
+			if d, ok := r.(*zstd.Decoder); ok {
+				d.Close()
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // Under looks into every file below a folder, except below the folders that are named. It returns the names of the canaries by
@@ -94,7 +187,7 @@ func (c Canaries) In(content []byte) []string {
 func (c Canaries) Under(t testing.TB, dir string, except ...string) (found map[string][]string, read int) {
 	t.Helper()
 	found = map[string][]string{}
-	files := os.DirFS(dir)
+	files, look := os.DirFS(dir), c.finder()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a Postgres that was left behind may still be about to end
@@ -119,7 +212,7 @@ func (c Canaries) Under(t testing.TB, dir string, except ...string) (found map[s
 			return err
 		}
 		read += len(content)
-		if names := c.In(content); len(names) > 0 {
+		if names := look.in(content, 0); len(names) > 0 {
 			found[name] = names
 		}
 		return nil
