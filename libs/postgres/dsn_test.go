@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
@@ -22,8 +23,8 @@ func TestDSNCompletesTheURL(t *testing.T) {
 		"socket folder":        {Config{URL: "postgres:///keb?host=/run/pg"}, map[string]string{"sslmode": "disable", "host": "/run/pg"}},
 		"host as an option":    {Config{URL: "postgres:///keb?host=db.example.com"}, map[string]string{"sslmode": "require"}},
 		"the URL decides": {
-			Config{URL: "postgres://db/keb?sslmode=verify-full&binary_parameters=no&connect_timeout=1&application_name=url"},
-			map[string]string{"sslmode": "verify-full", "binary_parameters": "no", "connect_timeout": "1", "application_name": "url"},
+			Config{URL: "postgres://db/keb?sslmode=verify-full&connect_timeout=1&application_name=url"},
+			map[string]string{"sslmode": "verify-full", "connect_timeout": "1", "application_name": "url"},
 		},
 		"the config over the URL": {
 			Config{URL: "postgres://db/keb?application_name=url", ApplicationName: "config", StatementTimeout: time.Microsecond},
@@ -47,5 +48,13 @@ func TestDSNCompletesTheURL(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestParametersInTextAreRefused(t *testing.T) {
+	t.Parallel()
+	_, err := Config{URL: "postgres://u:secret@db/keb?binary_parameters=no"}.dsn()
+	if err == nil || !strings.Contains(err.Error(), "binary_parameters=no") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
 	}
 }

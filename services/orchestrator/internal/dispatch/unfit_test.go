@@ -67,7 +67,7 @@ func TestAResultWithATimeThatTheDatabaseDoesNotTakeFailsTheStep(t *testing.T) {
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.StartedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) })
 	b.fold(o, 1)
-	if got := b.row(id); got.Status != event.Failed || !strings.Contains(got.Error.Message, "date/time") {
+	if got := b.row(id); got.Status != event.Failed || !strings.Contains(got.Error.Message, "timestamp out of range") {
 		t.Errorf("the operation is %s with error %+v", got.Status, got.Error)
 	}
 }

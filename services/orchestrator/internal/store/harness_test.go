@@ -25,12 +25,12 @@ var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 // bundle is a store on a database of its own.
 type bundle struct {
 	*Store
-	t  *testing.T
+	t  testing.TB
 	db *sqlx.DB
 	p  *process.Process
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t testing.TB) *bundle {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
 	if err != nil {

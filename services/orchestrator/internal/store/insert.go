@@ -35,7 +35,7 @@ func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, news []*Change) error
 	if len(news) == 0 {
 		return nil
 	}
-	var c columns
+	c := newColumns(len(news))
 	var kind, instance, plan, created, body, definition, trace array
 	for _, change := range news {
 		r := change.Row

@@ -56,7 +56,7 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		some = b.load(id)
 	}
 	args := func(release bool) []any {
-		var c columns
+		c := newColumns(1)
 		change := b.apply(some, succeeded(some), epoch)
 		if release {
 			change.Release = &Release{}

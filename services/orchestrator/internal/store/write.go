@@ -70,26 +70,46 @@ const (
 
 // columns are the arrays of a write statement.
 type columns struct {
-	id, version, state, cursor, stage, step, stageAttempt, stepAttempt, dispatch, stageMemory array
-	firstTriedAt, executeBefore, dueAt, startedAt, finishedAt, deadline                       array
-	tries, notCompleted, completed, cancelReason, message, failure, detailsChanged, details   array
-	hID, hCursor, hStage, hStep, hStageAttempt, hStepAttempt, hStartedAt, hFinishedAt         array
-	hKind, hWorkerVersion, hMessage, hError, ending, stageStartedAt, sentAt                   array
-	rID, rGone, rCompleted                                                                    array
+	id, version, state, cursor, stage, step, stageAttempt, stepAttempt, dispatch, stageMemory column
+	firstTriedAt, executeBefore, dueAt, startedAt, finishedAt, deadline                       column
+	tries, notCompleted, completed, cancelReason, message, failure, detailsChanged, details   column
+	hID, hCursor, hStage, hStep, hStageAttempt, hStepAttempt, hStartedAt, hFinishedAt         column
+	hKind, hWorkerVersion, hMessage, hError, ending, stageStartedAt, sentAt                   column
+	rID, rGone, rCompleted                                                                    column
 	releases                                                                                  int
+}
+
+// newColumns makes room for about so many changes.
+func newColumns(changes int) *columns {
+	ints := func() column { return newColumn(typeInt4, changes) }
+	times := func() column { return newColumn(typeTimestamptz, changes) }
+	texts := func() column { return newColumn(typeText, changes) }
+	return &columns{
+		id: newColumn(typeUUID, changes), version: ints(), state: texts(), cursor: ints(), stage: ints(), step: ints(),
+		stageAttempt: ints(), stepAttempt: ints(), dispatch: ints(), stageMemory: newColumn(typeBool, changes),
+		firstTriedAt: times(), executeBefore: times(), dueAt: times(), startedAt: times(), finishedAt: times(), deadline: times(),
+		tries: texts(), notCompleted: texts(), completed: texts(), cancelReason: texts(), message: texts(), failure: texts(),
+		detailsChanged: newColumn(typeBool, changes), details: texts(),
+		hID: newColumn(typeUUID, changes), hCursor: ints(), hStage: ints(), hStep: ints(), hStageAttempt: ints(), hStepAttempt: ints(),
+		hStartedAt: times(), hFinishedAt: times(), hKind: texts(), hWorkerVersion: texts(), hMessage: texts(), hError: texts(),
+		ending: texts(), stageStartedAt: times(), sentAt: times(),
+		rID: newColumn(typeUUID, 0), rGone: newColumn(typeBool, 0), rCompleted: newColumn(typeText, 0),
+	}
 }
 
 func (c *columns) add(change *Change) error {
 	r := change.Row
-	c.id.raw(r.Operation.ID)
-	c.version.int(int64(r.Version))
+	if err := c.id.uuid(r.Operation.ID); err != nil {
+		return err
+	}
+	c.version.int(r.Version)
 	c.state.text(string(r.Status))
-	c.cursor.int(r.Cursor)
-	c.stage.int(int64(r.Stage))
-	c.step.int(int64(r.Step))
-	c.stageAttempt.int(int64(r.StageAttempt))
-	c.stepAttempt.int(int64(r.StepAttempt))
-	c.dispatch.int(int64(r.Dispatch))
+	c.cursor.int(int(r.Cursor))
+	c.stage.int(r.Stage)
+	c.step.int(r.Step)
+	c.stageAttempt.int(r.StageAttempt)
+	c.stepAttempt.int(r.StepAttempt)
+	c.dispatch.int(r.Dispatch)
 	c.stageMemory.bool(r.StageMemory)
 	c.firstTriedAt.time(r.FirstTriedAt)
 	c.executeBefore.time(r.ExecuteBefore)
@@ -132,7 +152,9 @@ func (c *columns) add(change *Change) error {
 	}
 	if change.Release != nil {
 		c.releases++
-		c.rID.raw(r.Operation.ID)
+		if err := c.rID.uuid(r.Operation.ID); err != nil {
+			return err
+		}
 		c.rGone.bool(change.Release.Gone)
 		c.rCompleted.list(change.Release.Completed)
 	}
@@ -146,12 +168,14 @@ func (c *columns) addHistory(id string, entries []engine.Entry) error {
 		if e.Kind == engine.KindStep {
 			kind = string(e.Outcome)
 		}
-		c.hID.raw(id)
-		c.hCursor.int(e.Cursor)
-		c.hStage.int(int64(e.Stage))
-		c.hStep.int(int64(e.Step))
-		c.hStageAttempt.int(int64(e.StageAttempt))
-		c.hStepAttempt.int(int64(e.StepAttempt))
+		if err := c.hID.uuid(id); err != nil {
+			return err
+		}
+		c.hCursor.int(int(e.Cursor))
+		c.hStage.int(e.Stage)
+		c.hStep.int(e.Step)
+		c.hStageAttempt.int(e.StageAttempt)
+		c.hStepAttempt.int(e.StepAttempt)
 		c.hStartedAt.time(e.StartedAt)
 		c.hFinishedAt.time(e.FinishedAt)
 		c.hKind.text(kind)
@@ -164,29 +188,29 @@ func (c *columns) addHistory(id string, entries []engine.Entry) error {
 	return nil
 }
 
-func (a *array) error(e *event.Error) error {
+func (c *column) error(e *event.Error) error {
 	if e == nil {
-		a.null()
+		c.null()
 		return nil
 	}
 	text, err := json.Marshal(event.Error{Component: clean(e.Component), Reason: clean(e.Reason), Message: clean(e.Message)})
 	if err != nil {
 		return fmt.Errorf("encode error: %w", err)
 	}
-	a.text(string(text))
+	c.text(string(text))
 	return nil
 }
 
 func (c *columns) args() []any {
 	args := []any{
-		&c.id, &c.version, &c.state, &c.cursor, &c.stage, &c.step, &c.stageAttempt, &c.stepAttempt, &c.dispatch, &c.stageMemory,
-		&c.firstTriedAt, &c.executeBefore, &c.dueAt, &c.startedAt, &c.finishedAt, &c.deadline,
-		&c.tries, &c.notCompleted, &c.completed, &c.cancelReason, &c.message, &c.failure, &c.detailsChanged, &c.details,
-		&c.hID, &c.hCursor, &c.hStage, &c.hStep, &c.hStageAttempt, &c.hStepAttempt, &c.hStartedAt, &c.hFinishedAt,
-		&c.hKind, &c.hWorkerVersion, &c.hMessage, &c.hError, &c.ending, &c.stageStartedAt, &c.sentAt,
+		c.id.value(), c.version.value(), c.state.value(), c.cursor.value(), c.stage.value(), c.step.value(), c.stageAttempt.value(), c.stepAttempt.value(), c.dispatch.value(), c.stageMemory.value(),
+		c.firstTriedAt.value(), c.executeBefore.value(), c.dueAt.value(), c.startedAt.value(), c.finishedAt.value(), c.deadline.value(),
+		c.tries.value(), c.notCompleted.value(), c.completed.value(), c.cancelReason.value(), c.message.value(), c.failure.value(), c.detailsChanged.value(), c.details.value(),
+		c.hID.value(), c.hCursor.value(), c.hStage.value(), c.hStep.value(), c.hStageAttempt.value(), c.hStepAttempt.value(), c.hStartedAt.value(), c.hFinishedAt.value(),
+		c.hKind.value(), c.hWorkerVersion.value(), c.hMessage.value(), c.hError.value(), c.ending.value(), c.stageStartedAt.value(), c.sentAt.value(),
 	}
 	if c.releases > 0 {
-		args = append(args, &c.rID, &c.rGone, &c.rCompleted)
+		args = append(args, c.rID.value(), c.rGone.value(), c.rCompleted.value())
 	}
 	return args
 }
@@ -207,7 +231,7 @@ func (s *Store) writeWith(ctx context.Context, bind func(*sqlx.Stmt) *sqlx.Stmt,
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	var c columns
+	c := newColumns(len(changes))
 	for _, change := range changes {
 		if err := c.add(change); err != nil {
 			return nil, fmt.Errorf("write operation %s: %w", change.Row.Operation.ID, err)

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Types of the elements of columns (pg_type.oid, fixed since the types exist).
+const (
+	typeBool        = 16
+	typeInt4        = 23
+	typeText        = 25
+	typeTimestamptz = 1184
+	typeUUID        = 2950
+)
+
+// columnHeader is what an array of one dimension begins with: the number of dimensions, whether there are NULLs, the type of
+// the elements, their number, and the index of the first.
+const columnHeader = 20
+
+// postgresEpoch is where Postgres counts microseconds from.
+var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// column is an array of Postgres in its binary form: one column of the rows that a statement writes. The server neither parses
+// numbers nor times, and nothing is quoted. The zero value is not usable; make one with newColumn.
+type column struct {
+	b     []byte
+	n     uint32
+	typ   uint32
+	nulls bool
+}
+
+// newColumn makes a column of a type for about so many elements.
+func newColumn(typ uint32, elements int) column {
+	width := 4
+	switch typ {
+	case typeBool:
+		width += 1
+	case typeInt4:
+		width += 4
+	case typeTimestamptz:
+		width += 8
+	case typeUUID:
+		width += 16
+	}
+	return column{b: make([]byte, columnHeader, columnHeader+elements*width), typ: typ}
+}
+
+func (c *column) null() {
+	c.n++
+	c.nulls = true
+	c.b = append(c.b, 0xff, 0xff, 0xff, 0xff)
+}
+
+func (c *column) size(n int) {
+	c.n++
+	c.b = binary.BigEndian.AppendUint32(c.b, uint32(n)) //nolint:gosec // texts are far smaller
+}
+
+func (c *column) int(v int) {
+	c.size(4)
+	c.b = binary.BigEndian.AppendUint32(c.b, uint32(v)) //nolint:gosec // the columns are integers of four bytes
+}
+
+func (c *column) bool(v bool) {
+	c.size(1)
+	if v {
+		c.b = append(c.b, 1)
+		return
+	}
+	c.b = append(c.b, 0)
+}
+
+// time appends a time, cut to microseconds, or NULL when it is zero. A year that JSON has no form for is sent as a time that the
+// server refuses, as a data exception.
+func (c *column) time(t time.Time) {
+	if t.IsZero() {
+		c.null()
+		return
+	}
+	micros := t.UnixMicro() - postgresEpoch
+	if year := t.UTC().Year(); year < 1 || year > 9999 {
+		micros = math.MinInt64 + 1
+	}
+	c.size(8)
+	c.b = binary.BigEndian.AppendUint64(c.b, uint64(micros)) //nolint:gosec // two's complement, as the server reads it
+}
+
+// text appends a string, also an empty one.
+func (c *column) text(v string) {
+	c.size(len(v))
+	c.b = append(c.b, v...)
+}
+
+// textOrNull appends a string, or NULL when it is empty.
+func (c *column) textOrNull(v string) {
+	if v == "" {
+		c.null()
+		return
+	}
+	c.text(v)
+}
+
+// list appends a list as the literal of a text[], or NULL when it is empty.
+func (c *column) list(v []string) {
+	if len(v) == 0 {
+		c.null()
+		return
+	}
+	var inner array
+	for _, s := range v {
+		inner.text(s)
+	}
+	c.text(inner.String())
+}
+
+// uuid appends a UUID in its usual form of 36 characters.
+func (c *column) uuid(v string) error {
+	if len(v) != 36 || v[8] != '-' || v[13] != '-' || v[18] != '-' || v[23] != '-' {
+		return fmt.Errorf("id %q: must be a UUID", v)
+	}
+	var digits [32]byte
+	copy(digits[:8], v)
+	copy(digits[8:12], v[9:])
+	copy(digits[12:16], v[14:])
+	copy(digits[16:20], v[19:])
+	copy(digits[20:], v[24:])
+	var id [16]byte
+	if _, err := hex.Decode(id[:], digits[:]); err != nil {
+		return fmt.Errorf("id %q: must be a UUID", v)
+	}
+	c.size(len(id))
+	c.b = append(c.b, id[:]...)
+	return nil
+}
+
+// value is the parameter of a statement. The driver sends bytes as they are, since binary_parameters is on.
+func (c *column) value() []byte {
+	if c.n == 0 { // an array without dimensions
+		empty := make([]byte, 12)
+		binary.BigEndian.PutUint32(empty[8:], c.typ)
+		return empty
+	}
+	binary.BigEndian.PutUint32(c.b, 1)
+	if c.nulls {
+		binary.BigEndian.PutUint32(c.b[4:], 1)
+	}
+	binary.BigEndian.PutUint32(c.b[8:], c.typ)
+	binary.BigEndian.PutUint32(c.b[12:], c.n)
+	binary.BigEndian.PutUint32(c.b[16:], 1)
+	return c.b
+}
