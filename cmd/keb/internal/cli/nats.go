@@ -43,7 +43,7 @@ must begin with a letter.`,
 		},
 	}
 	workerFlag(config, &more)
-	config.Flags().BoolVar(&usersOnly, "users-only", false, "only the block authorization, for a server that is configured elsewhere")
+	config.Flags().BoolVar(&usersOnly, "users-only", false, "only the block accounts, for a server that is configured elsewhere")
 	cmd.AddCommand(config)
 	return cmd
 }

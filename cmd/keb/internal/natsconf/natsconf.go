@@ -24,7 +24,7 @@ type Config struct {
 	Workers []string
 	// Password is how the password of a user is written: a bcrypt hash in quotes, or a variable.
 	Password func(user string) (string, error)
-	// UsersOnly leaves everything out but the block "authorization", for a server that is configured elsewhere.
+	// UsersOnly leaves everything out but the block "accounts", for a server that is configured elsewhere.
 	UsersOnly bool
 }
 
@@ -49,22 +49,56 @@ func Render(cfg Config) ([]byte, error) {
 	if !cfg.UsersOnly {
 		out.WriteString(server)
 	}
-	out.WriteString("authorization {\n  # What is not allowed is refused.\n  users: [\n")
-	for _, user := range event.Users(cfg.Workers...) {
+	users := event.Users(cfg.Workers...)
+	grants := event.Grants(users)
+	out.WriteString("# What is not allowed is refused. Accounts see nothing of each other but what they export and import.\naccounts {\n")
+	for _, user := range users {
 		password, err := cfg.Password(user.Name)
 		if err != nil {
 			return nil, fmt.Errorf("password of user %s: %w", user.Name, err)
 		}
-		fmt.Fprintf(&out, "    {\n      user: %q\n      password: %s\n      permissions {\n", user.Name, password)
-		list(&out, "publish", user.Publish)
-		list(&out, "subscribe", user.Subscribe)
-		if user.Answers {
-			fmt.Fprintf(&out, "        allow_responses: {max: 1, expires: %q}\n", event.AnswerTime)
-		}
-		out.WriteString("      }\n    }\n")
+		account(&out, user, password, grants)
 	}
-	out.WriteString("  ]\n}\n")
+	out.WriteString("}\n")
 	return out.Bytes(), nil
+}
+
+func account(out *bytes.Buffer, user event.User, password string, grants []event.Grant) {
+	name := event.AccountOf(user.Name)
+	fmt.Fprintf(out, "  %q: {\n", name)
+	if name == event.AccountBus {
+		out.WriteString("    jetstream: enabled\n")
+	}
+	fmt.Fprintf(out, "    users: [{\n      user: %q\n      password: %s\n      permissions {\n", user.Name, password)
+	list(out, "publish", user.Publish)
+	list(out, "subscribe", user.Subscribe)
+	if user.Answers {
+		fmt.Fprintf(out, "        allow_responses: {max: 1, expires: %q}\n", event.AnswerTime)
+	}
+	out.WriteString("      }\n    }]\n")
+	out.WriteString("    exports: [\n")
+	for _, g := range grants {
+		switch {
+		case g.From != name:
+		case g.Facts:
+			fmt.Fprintf(out, "      {stream: %q, accounts: [%q]}\n", g.Subject, g.To)
+		case g.Many:
+			fmt.Fprintf(out, "      {service: %q, response_type: stream, accounts: [%q]}\n", g.Subject, g.To)
+		default:
+			fmt.Fprintf(out, "      {service: %q, accounts: [%q]}\n", g.Subject, g.To)
+		}
+	}
+	out.WriteString("    ]\n    imports: [\n")
+	for _, g := range grants {
+		kind := "service"
+		if g.Facts {
+			kind = "stream"
+		}
+		if g.To == name {
+			fmt.Fprintf(out, "      {%s: {account: %q, subject: %q}}\n", kind, g.From, g.Subject)
+		}
+	}
+	out.WriteString("    ]\n  }\n")
 }
 
 func list(out *bytes.Buffer, verb string, subjects []string) {
