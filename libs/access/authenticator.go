@@ -105,6 +105,10 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) {
 	if r.Header.Get("Authorization") == "" {
 		return Identity{}, a.missing()
 	}
+	if len(r.Header.Values("Authorization")) > 1 {
+		// What is in front of this service may have looked at another one.
+		return Identity{}, a.refused(r, "there is more than one Authorization header")
+	}
 	token, ok := BearerToken(r)
 	if !ok {
 		return Identity{}, a.refused(r, "the Authorization header is not of the form: Bearer <token>")

@@ -48,6 +48,8 @@ type Config struct {
 	SessionLifetime time.Duration `env:"KEB_ACCESS_SESSION_LIFETIME"`
 	// TrustedProxies are addresses or networks (CIDR) of proxies whose X-Forwarded-For is believed.
 	TrustedProxies []string `env:"KEB_ACCESS_TRUSTED_PROXIES"`
+	// Clients bounds what one client may ask.
+	Clients ClientLimits
 }
 
 // Enabled reports whether anybody is asked who he is.
@@ -81,6 +83,9 @@ func (c Config) Validate() error {
 	}
 	if _, err := c.proxies(); err != nil {
 		problems = append(problems, fmt.Errorf("KEB_ACCESS_TRUSTED_PROXIES: %w", err))
+	}
+	if err := c.Clients.validate(); err != nil {
+		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }

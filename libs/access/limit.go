@@ -18,55 +18,66 @@ const (
 	maxAddresses = 4096
 )
 
-// limiter counts failed attempts by address. What it bounds is work and log lines: whoever has good credentials is let in
-// whatever others behind the same address do, and tokens are too long to be guessed at any rate.
+// limiter counts something by address, of which each may have so many at once, and after that one more every so often.
 type limiter struct {
-	now func() time.Time
+	now   func() time.Time
+	most  int
+	every time.Duration
 
 	mu     sync.Mutex
 	byAddr map[string]*list.Element
-	recent *list.List // of *failures, the newest first
+	recent *list.List // of *count, the newest first
 }
 
-type failures struct {
+type count struct {
 	addr string
-	// clear is when all failures will be forgiven.
+	// clear is when all that was counted will be forgotten.
 	clear time.Time
+	// good is when the address last showed good credentials.
+	good time.Time
 }
 
-func newLimiter(now func() time.Time) *limiter {
-	return &limiter{now: now, byAddr: map[string]*list.Element{}, recent: list.New()}
+// newLimiter counts failed attempts. What it bounds is work and log lines: whoever has a good token is let in whatever others behind the
+// same address do, and tokens are too long to be guessed at any rate.
+func newLimiter(now func() time.Time) *limiter { return limit(now, maxFailures, failureEvery) }
+
+func limit(now func() time.Time, most int, every time.Duration) *limiter {
+	return &limiter{now: now, most: most, every: every, byAddr: map[string]*list.Element{}, recent: list.New()}
 }
 
-// fail notes a failed attempt. It returns how long the address has to wait; zero while it may go on.
+// fail counts one more. It returns how long the address has to wait; zero while it may go on.
 func (l *limiter) fail(addr string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	f := l.of(addr)
-	if f.clear.Before(now) {
-		f.clear = now
+	c := l.of(addr)
+	if c.clear.Before(now) {
+		c.clear = now
 	}
-	if wait := f.clear.Sub(now) - (maxFailures-1)*failureEvery; wait > 0 {
+	if wait := l.wait(c, now); wait > 0 {
 		return wait
 	}
-	f.clear = f.clear.Add(failureEvery)
+	c.clear = c.clear.Add(l.every)
 	return 0
 }
 
-func (l *limiter) of(addr string) *failures {
+func (l *limiter) wait(c *count, now time.Time) time.Duration {
+	return max(0, c.clear.Sub(now)-time.Duration(l.most-1)*l.every)
+}
+
+func (l *limiter) of(addr string) *count {
 	if e, ok := l.byAddr[addr]; ok {
 		l.recent.MoveToFront(e)
-		return e.Value.(*failures)
+		return e.Value.(*count)
 	}
 	if l.recent.Len() >= maxAddresses {
 		oldest := l.recent.Back()
-		delete(l.byAddr, oldest.Value.(*failures).addr)
+		delete(l.byAddr, oldest.Value.(*count).addr)
 		l.recent.Remove(oldest)
 	}
-	f := &failures{addr: addr}
-	l.byAddr[addr] = l.recent.PushFront(f)
-	return f
+	c := &count{addr: addr}
+	l.byAddr[addr] = l.recent.PushFront(c)
+	return c
 }
 
 // address is who is asking: the peer, or whom trusted proxies name. Of an IPv6 address it is the network of 64 bits, of which

@@ -138,6 +138,7 @@ func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
 	b := newBench(t, func(c *broker.Config) {
 		c.Access = access.Config{
 			TokensFile: file, OIDCIssuer: issuer.URL(), OIDCAudience: accesstest.Client, OIDCViewers: []string{"viewers"}, OIDCOperators: []string{"operators"},
+			TrustedProxies: []string{"127.0.0.1"},
 		}
 	})
 	b.provisioned("i-1")
@@ -228,12 +229,14 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 		}
 	}
 	// An access token is for operators, not for platforms.
-	for _, c := range callers {
+	for n, c := range callers {
 		if c.name == "the platform" {
 			continue
 		}
 		for _, path := range []string{"/v2/catalog", "/v2/service_instances/i-1"} {
-			if a := b.send(http.MethodGet, path, nil, "Authorization", c.authorization); a.status != http.StatusUnauthorized {
+			// Each has an address of its own, where nobody has failed too often.
+			addr := "192.0.2." + strconv.Itoa(n)
+			if a := b.send(http.MethodGet, path, nil, "Authorization", c.authorization, "X-Forwarded-For", addr); a.status != http.StatusUnauthorized {
 				t.Errorf("%s by %s: %d", path, c.name, a.status)
 			}
 		}

@@ -109,7 +109,17 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}
-	viewers, actors := auth.ForRole(authenticator, tokens, access.Viewer), auth.ForRole(authenticator, tokens, access.Operator)
+	attempts, err := access.NewAttempts(cfg.Access, deps.Now)
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	clients, err := access.NewClients(cfg.Access, deps.Now)
+	if err != nil {
+		return nil, fmt.Errorf("new broker: %w", err)
+	}
+	platforms := auth.Limited(authenticator, attempts)
+	viewers := auth.Limited(auth.ForRole(authenticator, tokens, access.Viewer), attempts)
+	actors := auth.Limited(auth.ForRole(authenticator, tokens, access.Operator), attempts)
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
@@ -168,8 +178,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	kubeconfig.New(kubeconfig.Deps{
 		Instances: b.store, Asker: deps.Bus, Log: deps.Log, Origins: cfg.KubeconfigOrigins,
 	}).Register(operators)
-	b.handler = tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(authenticator), osb.WithLogger(deps.Log),
+	handler := tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(platforms), osb.WithLogger(deps.Log),
 		osb.WithObserver(m.observe), osb.WithObserver(traceRoute), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
+	b.handler = clients.Limit(handler, nil, m.refuse)
 	return b, nil
 }
 

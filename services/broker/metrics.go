@@ -3,8 +3,11 @@ package broker
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -12,8 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/scrape"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -44,9 +49,19 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) observe(_ context.Context, o osb.Observation) {
-	route := knownMethod(o.Method) + " " + o.Route
+	route := tracing.KnownMethod(o.Method) + " " + o.Route
 	m.requests.WithLabelValues(route, strconv.Itoa(o.Status)).Inc()
 	m.durations.WithLabelValues(route).Observe(o.Duration.Seconds())
+}
+
+// refuse answers a client that asks too much, for all routes alike, and counts it.
+func (m *metrics) refuse(w http.ResponseWriter, r *http.Request, e *access.Error) {
+	m.requests.WithLabelValues(tracing.KnownMethod(r.Method)+" other", strconv.Itoa(e.Status)).Inc()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	w.WriteHeader(e.Status)
+	// As the OSB API has it. Who hangs up misses the answer.
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": "TooManyRequests", "description": e.Message})
 }
 
 // counts are the gauges that the broker reads from its database.
@@ -137,13 +152,4 @@ func accountLabel(id string) string {
 		id = id[:most]
 	}
 	return strings.ToValidUTF8(id, "")
-}
-
-// knownMethod bounds the label: a caller may send any word as a method.
-func knownMethod(method string) string {
-	switch method {
-	case "GET", "PUT", "PATCH", "DELETE", "POST", "HEAD", "OPTIONS":
-		return method
-	}
-	return "OTHER"
 }
