@@ -25,6 +25,8 @@ type config struct {
 
 	// Addr serves the OSB API.
 	Addr string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
+	// HTTP bounds what clients may take of Addr.
+	HTTP service.HTTP
 	// StatusAddr serves /healthz, /readyz and /metrics.
 	StatusAddr string `env:"KEB_BROKER_STATUS_ADDR" envDefault:"127.0.0.1:8071"`
 	// MetricsAddr serves /metrics, /healthz and /readyz, too, as with every other service; off if empty.
@@ -42,7 +44,7 @@ type config struct {
 }
 
 // Validate names what is wrong with the broker's part.
-func (c config) Validate() error { return errors.Join(c.Broker.Validate(), tracing.Check()) }
+func (c config) Validate() error { return errors.Join(c.Broker.Validate(), c.HTTP.Validate(), tracing.Check()) }
 
 func main() {
 	check := flag.Bool("check-config", false, "check the configuration and end")
@@ -107,7 +109,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	log.Info("broker starts", "addr", public.Addr().String(), "status_addr", private.Addr().String(), "config", cfg.Broker)
 	g := service.NewGroup(log)
 	g.Add("broker", srv.Run)
-	g.Add("osb", func(ctx context.Context) error { return service.ServeHTTP(ctx, public, srv.Handler()) })
+	g.Add("osb", func(ctx context.Context) error { return cfg.HTTP.Serve(ctx, public, srv.Handler()) })
 	g.Add("status", func(ctx context.Context) error { return service.ServeHTTP(ctx, private, status) })
 	if cfg.MetricsAddr != "" && cfg.MetricsAddr != cfg.StatusAddr {
 		monitoring, err := service.Listen(cfg.MetricsAddr)

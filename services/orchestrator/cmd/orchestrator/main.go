@@ -29,13 +29,15 @@ type config struct {
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
 	// Addr serves the operator API and the console.
 	Addr string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
+	// HTTP bounds what clients may take of Addr.
+	HTTP service.HTTP
 	// MetricsAddr serves /metrics, /healthz and /readyz, as Addr does; off if empty.
 	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 }
 
 // Validate names every setting that cannot be.
 func (c config) Validate() error {
-	return errors.Join(c.Config.Validate(), c.Access.CheckAddress("KEB_OPERATOR_ADDR", c.Addr))
+	return errors.Join(c.Config.Validate(), c.HTTP.Validate(), c.Access.CheckAddress("KEB_OPERATOR_ADDR", c.Addr))
 }
 
 func main() {
@@ -93,7 +95,7 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	defer func() { err = errors.Join(err, o.Close()) }()
 	group := service.NewGroup(log)
 	group.Add("orchestrator", o.Run)
-	group.Add("operator api", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, o.Handler()) })
+	group.Add("operator api", func(ctx context.Context) error { return cfg.HTTP.Serve(ctx, ln, o.Handler()) })
 	if cfg.MetricsAddr != "" {
 		monitoring, err := service.Listen(cfg.MetricsAddr)
 		if err != nil {
