@@ -19,19 +19,19 @@ func TestHealthcheckAsksTheProcessItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, addr := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port, "[::]:" + port} {
-		if err := askReady(t.Context(), addr); err != nil {
+		if err := askReady(t.Context(), addr, false); err != nil {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}
 	health.Add("nats", func(context.Context) error { return errors.New("not connected") })
-	if err := askReady(t.Context(), ":"+port); err == nil || !strings.Contains(err.Error(), "not connected") {
+	if err := askReady(t.Context(), ":"+port, false); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("not ready: error is %v, want one that says why", err)
 	}
 	server.Close()
-	if err := askReady(t.Context(), ":"+port); err == nil {
+	if err := askReady(t.Context(), ":"+port, false); err == nil {
 		t.Error("nobody listens: no error")
 	}
-	if err := askReady(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "KEB_METRICS_ADDR") {
+	if err := askReady(t.Context(), "", false); err == nil || !strings.Contains(err.Error(), "KEB_METRICS_ADDR") {
 		t.Errorf("no address: error is %v, want one that names the variable", err)
 	}
 }

@@ -29,7 +29,9 @@ type logConfig struct {
 // ready, and ends with 0 if so. That is for containers that have nothing in them to ask with.
 func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
 	if len(os.Args) == 2 && os.Args[1] == healthcheckArg {
-		run = func(ctx context.Context, _ *slog.Logger) error { return askReady(ctx, os.Getenv(metricsAddr)) }
+		run = func(ctx context.Context, _ *slog.Logger) error {
+			return askReady(ctx, os.Getenv(metricsAddr), os.Getenv(metricsCert) != "")
+		}
 	}
 	TuneGC()
 	if err := NoDumps(); err != nil {

@@ -164,7 +164,7 @@ func newHealthcheck() *cobra.Command {
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, url := range args {
-				if err := service.Healthcheck(cmd.Context(), url); err != nil {
+				if err := service.Healthcheck(cmd.Context(), url, nil); err != nil {
 					return err
 				}
 			}

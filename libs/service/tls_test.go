@@ -1,0 +1,149 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/tlsfiles"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func fetch(t *testing.T, files tlsfiles.Client, url string) (int, string, error) {
+	t.Helper()
+	transport, err := files.Transport("KEB_")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(body), err
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().String()
+}
+
+func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
+	t.Parallel()
+	ca := testkit.NewCA(t, "ours")
+	// Not for the address that the service asks itself at.
+	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"metrics.keb", "127.0.0.1"}})
+	shown := ca.Issue(t, testkit.Leaf{Name: "prometheus"})
+	addr := freeAddress(t)
+	files := tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile, ClientCAFile: ca.File}
+	health := service.NewHealth()
+	run, err := service.ServeMonitoring("KEB_METRICS_ADDR", addr, files, service.Monitoring(prometheus.NewRegistry(), health), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	without := tlsfiles.Client{CAFile: ca.File}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if code, body, err := fetch(t, without, "https://"+addr+path); err != nil || code != http.StatusOK {
+			t.Errorf("%s without a certificate: %d %s %v", path, code, body, err)
+		}
+	}
+	if code, body, err := fetch(t, without, "https://"+addr+"/metrics"); err != nil || code != http.StatusForbidden || !strings.Contains(body, "KEB_METRICS_TLS_CLIENT_CA_FILE") {
+		t.Errorf("metrics without a certificate: %d %s %v", code, body, err)
+	}
+	with := tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}
+	if code, body, err := fetch(t, with, "https://"+addr+"/metrics"); err != nil || code != http.StatusOK {
+		t.Errorf("metrics with a certificate: %d %s %v", code, body, err)
+	}
+	// As a container does it: the argument healthcheck, and the environment of the service.
+	_, port, _ := strings.Cut(addr, ":")
+	for cert, want := range map[string]bool{pair.CertFile: true, "": false} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "healthcheck")
+		cmd.Env = append(os.Environ(), "KEB_TEST_SERVICE_HELPER=asks", "KEB_METRICS_ADDR=:"+port, "KEB_METRICS_TLS_CERT_FILE="+cert)
+		if out, err := cmd.CombinedOutput(); (err == nil) != want {
+			t.Errorf("healthcheck with KEB_METRICS_TLS_CERT_FILE=%q: %v %s", cert, err, out)
+		}
+	}
+}
+
+func TestAnAddressThatOthersReachWithoutTLSIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	ca := testkit.NewCA(t, "ours")
+	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
+	for _, tt := range []struct {
+		addr   string
+		files  tlsfiles.Server
+		warned bool
+	}{
+		{addr: "127.0.0.1:0"},
+		{addr: "0.0.0.0:0", warned: true},
+		{addr: ":0", warned: true},
+		{addr: ":0", files: tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile}},
+	} {
+		said := &lines{}
+		ln, err := service.ListenTLS("KEB_OSB_ADDR", tt.addr, tt.files, slog.New(slog.NewTextHandler(said, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ln.Close()
+		if got := strings.Contains(said.String(), "level=WARN") && strings.Contains(said.String(), "KEB_OSB_ADDR"); got != tt.warned {
+			t.Errorf("%s, TLS %t: the log says %q", tt.addr, tt.files.Enabled(), said.String())
+		}
+	}
+	if _, err := service.ListenTLS("KEB_OSB_ADDR", "127.0.0.1:0", tlsfiles.Server{CertFile: pair.CertFile}, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "KEB_TLS_KEY_FILE") {
+		t.Errorf("half a pair: %v", err)
+	}
+	if _, err := service.ServeMonitoring("KEB_METRICS_ADDR", "127.0.0.1:0", tlsfiles.Server{CertFile: "none", KeyFile: pair.KeyFile}, nil, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "KEB_METRICS_TLS_CERT_FILE") {
+		t.Errorf("no file: %v", err)
+	}
+}

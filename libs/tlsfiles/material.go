@@ -1,0 +1,176 @@
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxFile bounds what is read of a file: a bundle of all public authorities has a quarter of it.
+const maxFile = 1 << 20
+
+// Suffixes of the variables, behind the prefix of whoever uses them.
+const (
+	certSuffix     = "CERT_FILE"
+	keySuffix      = "KEY_FILE"
+	caSuffix       = "CA_FILE"
+	clientCASuffix = "CLIENT_CA_FILE"
+)
+
+// named is a file and the variable that names it.
+type named struct{ variable, path string }
+
+func (n named) read() ([]byte, error) {
+	info, err := os.Stat(n.path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %q cannot be read: %w", n.variable, n.path, cause(err))
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: %q is not a file; want a PEM file", n.variable, n.path)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s: %q has more than %d bytes; want a PEM file", n.variable, n.path, maxFile)
+	}
+	content, err := os.ReadFile(n.path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %q cannot be read: %w", n.variable, n.path, cause(err))
+	}
+	return content, nil
+}
+
+// cause drops the path from a file error, which is said already.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// pair reads a certificate with its chain, and its key. usage is what it must be good for now.
+func pair(cert, key named, usage x509.ExtKeyUsage, now time.Time) (tls.Certificate, error) {
+	certPEM, err := cert.read()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	keyPEM, err := key.read()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	chain, err := certificates(cert, certPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	if err := valid(cert, chain[0], now); err != nil {
+		return tls.Certificate{}, err
+	}
+	if err := goodFor(cert, chain[0], usage); err != nil {
+		return tls.Certificate{}, err
+	}
+	if err := clear(key, keyPEM); err != nil {
+		return tls.Certificate{}, err
+	}
+	made, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		// Both have been read: what is left is the key. The library's text holds nothing of it.
+		if strings.Contains(err.Error(), "does not match") {
+			return tls.Certificate{}, fmt.Errorf("%s: %q is not the key of the certificate in %s, %q", key.variable, key.path, cert.variable, cert.path)
+		}
+		return tls.Certificate{}, fmt.Errorf("%s: %q: %w", key.variable, key.path, err)
+	}
+	return made, nil
+}
+
+// clear finds a file without a key that can be used as it is.
+func clear(key named, keyPEM []byte) error {
+	for rest := keyPEM; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return fmt.Errorf("%s: %q holds no private key; want a PEM file with PRIVATE KEY", key.variable, key.path)
+		}
+		if strings.Contains(block.Type, "ENCRYPTED") || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
+			return fmt.Errorf("%s: the key in %q has a passphrase; want one without", key.variable, key.path)
+		}
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return nil
+		}
+	}
+}
+
+// authorities reads certificates of authorities.
+func authorities(file named, now time.Time) (*x509.CertPool, error) {
+	content, err := file.read()
+	if err != nil {
+		return nil, err
+	}
+	found, err := certificates(file, content)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	var expired error
+	good := 0
+	for _, c := range found {
+		// A bundle may keep an old one beside the new.
+		if err := valid(file, c, now); err != nil {
+			expired = err
+			continue
+		}
+		pool.AddCert(c)
+		good++
+	}
+	if good == 0 {
+		return nil, expired
+	}
+	return pool, nil
+}
+
+// certificates are those of a file, at least one.
+func certificates(file named, content []byte) ([]*x509.Certificate, error) {
+	var found []*x509.Certificate
+	for rest := content; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: a certificate cannot be read: %w", file.variable, file.path, err)
+		}
+		found = append(found, c)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: %q holds no certificate; want a PEM file with CERTIFICATE", file.variable, file.path)
+	}
+	return found, nil
+}
+
+func valid(file named, c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("%s: the certificate in %q expired on %s: renew it", file.variable, file.path, c.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("%s: the certificate in %q begins only on %s: look at the clocks", file.variable, file.path, c.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// goodFor refuses a certificate that the other side would refuse. One that says nothing about its use is good for all.
+func goodFor(file named, c *x509.Certificate, usage x509.ExtKeyUsage) error {
+	if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return nil
+	}
+	want := "servers (serverAuth)"
+	if usage == x509.ExtKeyUsageClientAuth {
+		want = "clients (clientAuth)"
+	}
+	return fmt.Errorf("%s: the certificate in %q is not for %s; look at its extended key usage", file.variable, file.path, want)
+}

@@ -1,0 +1,82 @@
+package tlsfiles
+
+import (
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tellEvery is the least time between two lines about connections that were refused: anybody can make them.
+const tellEvery = time.Second
+
+// listener speaks TLS, and knows where its server's complaints go.
+type listener struct {
+	net.Listener
+	refusals *refusals
+}
+
+// ErrorLog gets what an http.Server has to say about connections.
+func (l *listener) ErrorLog() *log.Logger { return log.New(l.refusals, "", 0) }
+
+// refusals writes the complaints of an http.Server to the log, with what may be wrong.
+type refusals struct {
+	prefix string
+	log    *slog.Logger
+	now    func() time.Time
+
+	mu     sync.Mutex
+	told   time.Time
+	missed int
+}
+
+// Write gets one complaint.
+func (r *refusals) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	// Whoever only looks whether the port is open hangs up; it is done all the time.
+	if strings.Contains(text, "TLS handshake error") && strings.HasSuffix(text, ": EOF") {
+		return len(line), nil
+	}
+	r.mu.Lock()
+	now := r.now()
+	if now.Sub(r.told) < tellEvery {
+		r.missed++
+		r.mu.Unlock()
+		return len(line), nil
+	}
+	missed := r.missed
+	r.told, r.missed = now, 0
+	r.mu.Unlock()
+	if !strings.Contains(text, "TLS handshake error") {
+		r.log.Error("http server", "err", text)
+		return len(line), nil
+	}
+	r.log.Warn("connection refused", "err", fmt.Sprintf("%s%s", strings.TrimPrefix(text, "http: "), r.hint(text)), "refused_before", missed)
+	return len(line), nil
+}
+
+func (r *refusals) hint(text string) string {
+	switch {
+	case strings.Contains(text, "didn't provide a certificate"):
+		return fmt.Sprintf(" (%s demands one)", r.prefix+clientCASuffix)
+	case strings.Contains(text, "remote error"):
+		return fmt.Sprintf(" (the client does not take the certificate in %s: does it know its authority, and is it for the name that the client uses?)", r.prefix+certSuffix)
+	case strings.Contains(text, "failed to verify certificate"):
+		return fmt.Sprintf(" (only clients of the authorities in %s are let in)", r.prefix+clientCASuffix)
+	case strings.Contains(text, "does not look like a TLS handshake"):
+		return " (the client speaks without TLS)"
+	}
+	return ""
+}
+
+func realPath(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path
+	}
+	return real
+}
