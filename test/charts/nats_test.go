@@ -1,6 +1,7 @@
 package charts_test
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/nats-io/nats-server/v2/server"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,17 +31,49 @@ const (
 )
 
 type natsUser struct {
-	Publish    []string `json:"publish"`
-	Subscribe  []string `json:"subscribe"`
-	Answers    bool     `json:"answers"`
-	AnswerTime string   `json:"answerTime,omitempty"`
+	Account    string      `json:"account"`
+	Publish    []string    `json:"publish"`
+	Subscribe  []string    `json:"subscribe"`
+	Answers    bool        `json:"answers"`
+	AnswerTime string      `json:"answerTime,omitempty"`
+	Imports    []natsGrant `json:"imports"`
+}
+
+// natsGrant is an event.Grant, seen from the account that imports it.
+type natsGrant struct {
+	From    string `json:"from"`
+	Subject string `json:"subject"`
+	Many    bool   `json:"many,omitempty"`
+	Facts   bool   `json:"facts,omitempty"`
+}
+
+// asked are the workers that a user names, and does not ask as one among all.
+var asked = []string{"hyperscaler", "runtime"}
+
+// imported are the grants to an account, with the placeholder for what is given by every worker.
+func imported(account string) []natsGrant {
+	var grants []natsGrant
+	for _, g := range event.Grants(event.Users(append(asked, placeholder)...)) {
+		if g.To != account {
+			continue
+		}
+		one := natsGrant{From: g.From, Subject: g.Subject, Many: g.Many, Facts: g.Facts}
+		if slices.ContainsFunc(asked, func(w string) bool {
+			return g.From == event.WorkerUserName(w) && !strings.HasPrefix(g.Subject, "keb.ask.")
+		}) {
+			continue // as from every worker
+		}
+		grants = append(grants, one)
+	}
+	return grants
 }
 
 func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	users := map[string]natsUser{}
 	for _, u := range append(event.Users(), event.WorkerUser(placeholder)) {
-		entry := natsUser{Publish: u.Publish, Subscribe: u.Subscribe, Answers: u.Answers}
+		account := event.AccountOf(u.Name)
+		entry := natsUser{Account: account, Publish: u.Publish, Subscribe: u.Subscribe, Answers: u.Answers, Imports: imported(account)}
 		if u.Answers {
 			entry.AnswerTime = event.AnswerTime.String()
 		}
@@ -48,7 +83,7 @@ func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "# What each user of the bus may do; WORKER is the name of a worker. Generated from libs/event/permissions.go by `make generate`.\n" + string(text)
+	want := "# What each user of the bus may do, and what its account imports; WORKER is the name of a worker. Generated from libs/event/permissions.go by `make generate`.\n" + string(text)
 	if *update {
 		if err := os.WriteFile(usersFile, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
@@ -95,6 +130,9 @@ func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it
 		}
 	}
 	want := event.Users(workers...)
+	if diff := cmp.Diff(grantsOf(want), accountsOf(t, file), cmpopts.SortSlices(func(a, b string) bool { return a < b })); diff != "" {
+		t.Errorf("the accounts are not those of the contract (-want +got):\n%s", diff)
+	}
 	if len(got) != len(want) {
 		t.Errorf("%d users, want %d", len(got), len(want))
 	}
@@ -111,4 +149,82 @@ func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it
 			t.Errorf("%s: answers %+v", u.Name, r)
 		}
 	}
+}
+
+// accounts are what each account exports and imports, in words.
+type accounts map[string][]string
+
+func grantsOf(users []event.User) accounts {
+	all := accounts{}
+	for _, u := range users {
+		all[event.AccountOf(u.Name)] = []string{"user " + u.Name}
+	}
+	all[event.AccountBus] = append(all[event.AccountBus], "jetstream")
+	for _, g := range event.Grants(users) {
+		kind, answers := "service ", ""
+		if g.Facts {
+			kind = "stream "
+		}
+		if g.Many {
+			answers = ", many answers"
+		}
+		all[g.From] = append(all[g.From], kind+g.Subject+" to "+g.To+answers)
+		all[g.To] = append(all[g.To], kind+g.Subject+" from "+g.From)
+	}
+	return all
+}
+
+// accountsOf reads the block accounts of a configuration.
+func accountsOf(t *testing.T, file string) accounts {
+	t.Helper()
+	parsed, err := conf.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(parsed["accounts"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read map[string]struct {
+		JetStream string
+		Users     []struct{ User string }
+		Exports   []struct {
+			Service, Stream string
+			ResponseType    string `json:"response_type"`
+			Accounts        []string
+		}
+		Imports []struct {
+			Service, Stream struct{ Account, Subject string }
+		}
+	}
+	if err := json.Unmarshal(raw, &read); err != nil {
+		t.Fatal(err)
+	}
+	all := accounts{}
+	for name, a := range read {
+		if a.JetStream == "enabled" {
+			all[name] = append(all[name], "jetstream")
+		}
+		for _, u := range a.Users {
+			all[name] = append(all[name], "user "+u.User)
+		}
+		for _, e := range a.Exports {
+			kind, answers := "service ", ""
+			if e.Stream != "" {
+				kind = "stream "
+			}
+			if e.ResponseType == "stream" {
+				answers = ", many answers"
+			}
+			all[name] = append(all[name], kind+e.Service+e.Stream+" to "+strings.Join(e.Accounts, " and ")+answers)
+		}
+		for _, i := range a.Imports {
+			kind, from := "service ", i.Service
+			if i.Stream.Subject != "" {
+				kind, from = "stream ", i.Stream
+			}
+			all[name] = append(all[name], kind+from.Subject+" from "+from.Account)
+		}
+	}
+	return all
 }
