@@ -208,8 +208,15 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 	if err != nil {
 		return err
 	}
+	archived, err := in.archived(ctx, operations, known)
+	if err != nil {
+		return err
+	}
 	for i := range orders {
 		id := orders[i].request.Operation.ID
+		if slices.Contains(archived, id) {
+			continue // it ended long ago
+		}
 		if row, ok := known[id]; ok {
 			w, err := in.d.newWork(ctx, row, true)
 			if err != nil {
@@ -245,6 +252,20 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 		save = append(save, in.instances[id])
 	}
 	return s.SaveInstancesTx(ctx, in.tx, save)
+}
+
+// archived are those of the operations that are not among the known ones because they ended long ago.
+func (in *intake) archived(ctx context.Context, operations map[string]bool, known map[string]*store.Row) ([]string, error) {
+	unknown := make([]string, 0, len(operations))
+	for id := range operations {
+		if known[id] == nil {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil, nil
+	}
+	return in.d.deps.Store.ArchivedTx(ctx, in.tx, unknown)
 }
 
 // add takes in one new request: it makes way for a deprovisioning, and starts the operation or lets it wait.

@@ -233,11 +233,24 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, store.ErrNotFound):
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
+		a.missing(w, r, id.String())
 	case errors.Is(err, engine.ErrNotPossible):
 		a.fail(w, http.StatusConflict, err)
 	default:
 		a.broken(w, err)
+	}
+}
+
+// missing answers that an operation cannot be acted on because it is archived, or is not there at all.
+func (a *API) missing(w http.ResponseWriter, r *http.Request, id string) {
+	found, err := a.deps.Operations.Read(r.Context(), []string{id})
+	switch {
+	case err != nil:
+		a.broken(w, err)
+	case len(found) > 0:
+		a.fail(w, http.StatusConflict, fmt.Errorf("operation %s: %w: it is archived", id, engine.ErrNotPossible))
+	default:
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
 	}
 }
 

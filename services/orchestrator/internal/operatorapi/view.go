@@ -37,6 +37,8 @@ type operation struct {
 	CreatedAt       time.Time  `json:"createdAt"`
 	StartedAt       *time.Time `json:"startedAt,omitempty"`
 	FinishedAt      *time.Time `json:"finishedAt,omitempty"`
+	// Archived tells that the operation ended long ago: it is in no list, and nothing can be done with it.
+	Archived bool `json:"archived,omitempty"`
 
 	GlobalAccountID string `json:"globalAccountId,omitempty"`
 	SubaccountID    string `json:"subaccountId,omitempty"`
@@ -172,7 +174,7 @@ func (a *API) view(r *store.Row, p *process.Process, s around) operation {
 	o := operation{
 		ID: op.ID, Type: op.Type, State: r.Status, InstanceID: op.InstanceID, Plan: op.Plan.Name,
 		Cursor: r.Cursor, Message: r.Message, Error: r.Error, NotCompleted: r.NotCompleted, DueAt: optional(r.DueAt),
-		CreatedAt: r.CreatedAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt),
+		CreatedAt: r.CreatedAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), Archived: r.Archived,
 		GlobalAccountID: op.Context.GlobalAccountID, SubaccountID: op.Context.SubaccountID,
 		RuntimeName: op.Runtime.Name, ShootName: op.Runtime.ShootName, Region: op.Runtime.Region,
 	}

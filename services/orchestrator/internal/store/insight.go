@@ -163,24 +163,10 @@ func (s *Store) Oldest(ctx context.Context, since map[event.OperationType]time.T
 
 // HistoryAfter returns the lines of a history behind a cursor, the oldest first, at most limit of them.
 func (s *Store) HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]Line, error) {
-	rows, err := s.read.QueryContext(ctx, historyAfterSQL, operationID, cursor, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read history: %w", err)
-	}
-	defer rows.Close()
-	var lines []Line
-	for rows.Next() {
-		l, err := scanLine(rows)
-		if err != nil {
-			return nil, fmt.Errorf("read history: %w", err)
-		}
-		lines = append(lines, l)
-	}
-	return lines, rows.Err()
+	return s.lines(ctx, historyAfterSQL, operationID, cursor, limit)
 }
 
 // historyAfterSQL relies on history_pkey.
 const historyAfterSQL = `
-SELECT cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
-    COALESCE(worker_version, '') AS worker_version, COALESCE(message, '') AS message, error
+SELECT ` + lineColumns + `
 FROM orchestrator.history WHERE operation_id = $1::uuid AND cursor > $2 ORDER BY cursor LIMIT $3`

@@ -12,7 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Read returns operations by id for a question, not for a transition. What is no UUID or does not exist is left out.
+// Read returns operations by id for a question, not for a transition, archived ones behind the others. What is no UUID or does not
+// exist is left out.
 func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
 	var list array
 	for _, id := range ids {
@@ -28,7 +29,14 @@ func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read operations: %w", err)
 	}
-	return found, nil
+	if len(found) == len(ids) {
+		return found, nil
+	}
+	archived, err := s.readArchived(ctx, &list)
+	if err != nil {
+		return nil, err
+	}
+	return append(found, archived...), nil
 }
 
 // Running returns the operation in progress on each of the instances that have one.
@@ -100,15 +108,28 @@ type Line struct {
 	Error                     *event.Error
 }
 
-// History returns the history of an operation, the newest lines if there are more than the limit, in order. It relies on
-// the primary key.
-func (s *Store) History(ctx context.Context, operationID string, limit int) ([]Line, error) {
-	rows, err := s.read.QueryContext(ctx, `
+const lineColumns = `cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
+        COALESCE(worker_version, '') AS worker_version, COALESCE(message, '') AS message, error`
+
+// historyOfSQL relies on history_pkey.
+const historyOfSQL = `
 SELECT * FROM (
-    SELECT cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
-        COALESCE(worker_version, '') AS worker_version, COALESCE(message, '') AS message, error
+    SELECT ` + lineColumns + `
     FROM orchestrator.history WHERE operation_id = $1::uuid ORDER BY cursor DESC LIMIT $2
-) h ORDER BY cursor`, operationID, limit)
+) h ORDER BY cursor`
+
+// History returns the history of an operation, also of an archived one, the newest lines if there are more than the limit, in
+// order.
+func (s *Store) History(ctx context.Context, operationID string, limit int) ([]Line, error) {
+	lines, err := s.lines(ctx, historyOfSQL, operationID, limit)
+	if len(lines) > 0 || err != nil {
+		return lines, err
+	}
+	return s.lines(ctx, archivedHistorySQL, operationID, limit)
+}
+
+func (s *Store) lines(ctx context.Context, query string, args ...any) ([]Line, error) {
+	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read history: %w", err)
 	}

@@ -36,12 +36,14 @@ INSERT INTO orchestrator.requests (operation_id, body, definition)
 SELECT o.id, '{}', 'x' FROM orchestrator.operations o WHERE o.deadline <> o.started_at + interval '1 hour' AND $1 > 0`, `
 INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind)
 SELECT o.id, n, 0, 0, 1, 1, now(), now(), 'succeeded'
-FROM orchestrator.operations o, generate_series(1, 2) AS n WHERE o.instance_id LIKE 'old-%' AND $1 > 0`} {
+FROM orchestrator.operations o, generate_series(1, 2) AS n WHERE o.instance_id LIKE 'old-%' AND $1 > 0`, `
+INSERT INTO orchestrator.archive (operation_id, finished_at, operation, request, history)
+SELECT gen_random_uuid(), now() - n * interval '1 hour', '{}', '{}', '[]' FROM generate_series(1, $1) AS n`} {
 		if _, err := b.db.Exec(query, finishedRows); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history`); err != nil {
+	if _, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history, orchestrator.archive`); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -90,6 +92,11 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		{"pendingTypesSQL", pendingTypesSQL, []any{&types}, []string{"operations_pending"}},
 		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
 		{"newerSQL", newerSQL, []any{some.Operation.ID, "i-1"}, []string{"operations_instance", "operations_pkey"}},
+		{"archivedSQL", archivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
+		{"archiveSQL", archiveSQL, []any{epoch, 200}, []string{"operations_finished", "operations_pkey", "requests_pkey", "history_pkey"}},
+		{"dropArchivedSQL", dropArchivedSQL, []any{epoch, 200}, []string{"archive_finished"}},
+		{"readArchivedSQL", readArchivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
+		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID, 100}, []string{"archive_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,7 +106,7 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 					t.Errorf("the plan does not use %s:\n%s", index, plan)
 				}
 			}
-			for _, table := range []string{"operations", "requests", "instances", "history"} {
+			for _, table := range []string{"operations", "requests", "instances", "history", "archive"} {
 				if strings.Contains(plan, "Seq Scan on "+table) {
 					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
 				}

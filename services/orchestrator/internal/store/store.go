@@ -55,6 +55,8 @@ type Row struct {
 	CreatedAt   time.Time
 	// Arrived orders operations by their arrival.
 	Arrived int64
+	// Archived tells that the operation ended long ago and can only be read.
+	Archived bool
 }
 
 // Change is a new state of a row that was read, with what is recorded with it.

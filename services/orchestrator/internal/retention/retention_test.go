@@ -1,0 +1,97 @@
+package retention_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
+)
+
+const day = 24 * time.Hour
+
+// pile is a store that takes a second for every batch.
+type pile struct {
+	live, archived int64
+	before         [2]time.Time
+	calls          int
+	err            error
+}
+
+func (p *pile) take(from *int64, limit int) (int64, error) {
+	time.Sleep(time.Second)
+	p.calls++
+	n := min(*from, int64(limit))
+	*from -= n
+	return n, p.err
+}
+
+func (p *pile) Archive(_ context.Context, before time.Time, limit int) (int64, error) {
+	p.before[0] = before
+	n, err := p.take(&p.live, limit)
+	p.archived += n
+	return n, err
+}
+
+func (p *pile) DropArchived(_ context.Context, before time.Time, limit int) (int64, error) {
+	p.before[1] = before
+	return p.take(&p.archived, limit)
+}
+
+func TestARoundTakesATenthOfTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		p := &pile{live: 1000}
+		r, err := retention.New(retention.Config{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		start := time.Now()
+		go func() { ended <- r.Run(ctx) }()
+		time.Sleep(time.Hour + 25*time.Second)
+		if p.calls != 3 {
+			t.Errorf("%d batches in 25 seconds, want 3 of a second each", p.calls)
+		}
+		time.Sleep(10 * time.Minute)
+		if p.live != 0 || p.archived != 0 {
+			t.Errorf("%d and %d are left", p.live, p.archived)
+		}
+		if want := start.Add(time.Hour - 90*day); !p.before[0].Equal(want) {
+			t.Errorf("archived what ended before %s, want %s", p.before[0], want)
+		}
+		if age := time.Since(p.before[1]); age < 700*day || age > 700*day+time.Hour {
+			t.Errorf("removed what ended %s ago", age)
+		}
+		err = testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP keb_operations_archived_total Operations that ended long ago and were moved to the archive.
+# TYPE keb_operations_archived_total counter
+keb_operations_archived_total 1000
+# HELP keb_operations_removed_total Archived operations that were removed for good.
+# TYPE keb_operations_removed_total counter
+keb_operations_removed_total 1000
+`))
+		if err != nil {
+			t.Error(err)
+		}
+		p.live, p.err = 1000, errors.New("the database is away")
+		calls := p.calls
+		time.Sleep(time.Hour)
+		if p.calls != calls+1 {
+			t.Errorf("%d batches against a database that is away, want one a round", p.calls-calls)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/kyma-project/keb/libs/postgres"
+)
+
+// archiveLock is the advisory lock of the one who archives.
+const archiveLock = 0x6b65620001
+
+const (
+	// archiveSQL moves operations that ended before a time, the oldest first, with what belongs to them. It relies on
+	// operations_finished and on primary keys. What an orchestration still counts on stays.
+	archiveSQL = `
+WITH old AS MATERIALIZED (
+    SELECT o.id FROM orchestrator.operations o
+    WHERE o.finished_at < $1 AND NOT EXISTS (
+        SELECT FROM orchestrator.orchestration_members m JOIN orchestrator.orchestrations c ON c.id = m.orchestration_id
+        WHERE m.operation_id = o.id AND c.state IN ('pending', 'in progress', 'retrying', 'canceling'))
+    ORDER BY o.finished_at LIMIT $2 FOR UPDATE OF o SKIP LOCKED
+), h AS (
+    DELETE FROM orchestrator.history h USING old WHERE h.operation_id = old.id RETURNING h.*
+), r AS (
+    DELETE FROM orchestrator.requests r USING old WHERE r.operation_id = old.id RETURNING r.*
+), o AS (
+    DELETE FROM orchestrator.operations o USING old WHERE o.id = old.id RETURNING o.*
+), lines AS (
+    SELECT h.operation_id, jsonb_agg(to_jsonb(h) ORDER BY h.cursor) AS history FROM h GROUP BY h.operation_id
+)
+INSERT INTO orchestrator.archive (operation_id, finished_at, operation, request, history)
+SELECT o.id, o.finished_at, to_jsonb(o), to_jsonb(r) #- '{body,context,userId}', COALESCE(lines.history, '[]')
+FROM o JOIN r ON r.operation_id = o.id LEFT JOIN lines ON lines.operation_id = o.id`
+	// dropArchivedSQL relies on archive_finished.
+	dropArchivedSQL = `
+DELETE FROM orchestrator.archive WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM orchestrator.archive WHERE finished_at < $1 ORDER BY finished_at LIMIT $2))`
+	fromArchive = `
+FROM orchestrator.archive a, jsonb_populate_record(NULL::orchestrator.operations, a.operation) o,
+    jsonb_populate_record(NULL::orchestrator.requests, a.request) r`
+	readArchivedSQL    = `SELECT` + rowColumns + fromArchive + ` WHERE a.operation_id = ANY($1::uuid[])`
+	archivedSQL        = `SELECT operation_id::text FROM orchestrator.archive WHERE operation_id = ANY($1::uuid[])`
+	archivedHistorySQL = `
+SELECT * FROM (
+    SELECT ` + lineColumns + `
+    FROM jsonb_populate_recordset(NULL::orchestrator.history, (SELECT a.history FROM orchestrator.archive a WHERE a.operation_id = $1::uuid))
+    ORDER BY cursor DESC LIMIT $2
+) h ORDER BY cursor`
+)
+
+// Archive moves up to limit operations that ended before a time out of the tables that every statement reads, the oldest first,
+// and returns how many. Their users are forgotten. It does nothing while another orchestrator archives.
+func (s *Store) Archive(ctx context.Context, before time.Time, limit int) (moved int64, err error) {
+	return s.alone(ctx, archiveSQL, before, limit)
+}
+
+// DropArchived removes up to limit archived operations that ended before a time for good, the oldest first, and returns how
+// many. It does nothing while another orchestrator archives.
+func (s *Store) DropArchived(ctx context.Context, before time.Time, limit int) (removed int64, err error) {
+	return s.alone(ctx, dropArchivedSQL, before, limit)
+}
+
+// alone executes a statement unless another orchestrator is doing something that way.
+func (s *Store) alone(ctx context.Context, query string, args ...any) (n int64, err error) {
+	err = postgres.InTx(ctx, s.read, func(tx *sqlx.Tx) error {
+		n = 0
+		var mine bool
+		if err := tx.GetContext(ctx, &mine, `SELECT pg_try_advisory_xact_lock($1)`, archiveLock); err != nil || !mine {
+			return err
+		}
+		result, err := tx.ExecContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		n, err = result.RowsAffected()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("archive operations: %w", err)
+	}
+	return n, nil
+}
+
+// ArchivedTx names those of the operations that are archived.
+func (s *Store) ArchivedTx(ctx context.Context, tx *sqlx.Tx, ids []string) ([]string, error) {
+	var list array
+	for _, id := range ids {
+		list.raw(id)
+	}
+	var found []string
+	if err := tx.SelectContext(ctx, &found, archivedSQL, &list); err != nil {
+		return nil, fmt.Errorf("look for archived operations: %w", err)
+	}
+	return found, nil
+}
+
+// readArchived returns those of the operations that are archived.
+func (s *Store) readArchived(ctx context.Context, ids *array) ([]*Row, error) {
+	rows, err := s.read.QueryContext(ctx, readArchivedSQL, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read archived operations: %w", err)
+	}
+	found, err := scanRows(rows)
+	if err != nil {
+		return nil, fmt.Errorf("read archived operations: %w", err)
+	}
+	for _, r := range found {
+		r.Archived = true
+	}
+	return found, nil
+}
