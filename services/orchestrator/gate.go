@@ -11,6 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/orchestrator/internal/login"
+	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -24,6 +25,8 @@ type gate struct {
 	actions *store.Actions
 	// origins turns away what pages of other sites make browsers send.
 	origins *http.CrossOriginProtection
+	// clients bounds what each may ask.
+	clients *access.Clients
 	keep    time.Duration
 	now     func() time.Time
 	log     *slog.Logger
@@ -38,6 +41,10 @@ func newGate(cfg Config, deps Deps, actions *store.Actions) (*gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access: %w", err)
 	}
+	clients, err := access.NewClients(cfg.Access, deps.Now)
+	if err != nil {
+		return nil, err
+	}
 	origins := http.NewCrossOriginProtection()
 	if cfg.PublicURL != "" {
 		if err := origins.AddTrustedOrigin(cfg.PublicURL); err != nil {
@@ -51,9 +58,17 @@ func newGate(cfg Config, deps Deps, actions *store.Actions) (*gate, error) {
 		})
 	}))
 	return &gate{
-		guard: access.NewGuard(auth, sessions), actions: actions, origins: origins, keep: cfg.KeepActions, now: deps.Now, log: deps.Log,
+		guard: access.NewGuard(auth, sessions), actions: actions, origins: origins, clients: clients, keep: cfg.KeepActions, now: deps.Now, log: deps.Log,
 		login: &login.Login{Auth: auth, Sessions: sessions, PublicURL: cfg.PublicURL, Log: deps.Log},
 	}, nil
+}
+
+// bounded lets each client ask only so much; refusals are answered behind observed, which counts them. A stream has a limit of its own.
+func (g *gate) bounded(next http.Handler, observed func(http.Handler) http.Handler) http.Handler {
+	return g.clients.Limit(next, func(r *http.Request) bool { return r.URL.Path == operatorapi.StreamPath },
+		func(w http.ResponseWriter, r *http.Request, e *access.Error) {
+			observed(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { access.Refuse(w, e) })).ServeHTTP(w, r)
+		})
 }
 
 // forget removes old actions until ctx ends.

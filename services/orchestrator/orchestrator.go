@@ -422,12 +422,15 @@ func (o *Orchestrator) Handler() http.Handler {
 	o.gate.login.Register(mux)
 	mux.Handle("GET /{$}", http.RedirectHandler(console.Root, http.StatusSeeOther))
 	mux.Handle("GET "+console.Root, o.console.Handler())
-	mux.Handle("/healthz", o.health.Handler())
-	mux.Handle("/readyz", o.health.Handler())
+	// Whoever watches the service is answered whatever others ask.
+	all := http.NewServeMux()
+	all.Handle("/", o.gate.bounded(o.gate.origins.Handler(mux), o.api.Observed))
+	all.Handle("/healthz", o.health.Handler())
+	all.Handle("/readyz", o.health.Handler())
 	if o.deps.Gatherer != nil {
-		mux.Handle("GET /metrics", o.Monitoring())
+		all.Handle("GET /metrics", o.Monitoring())
 	}
-	return o.gate.origins.Handler(mux)
+	return all
 }
 
 // Monitoring serves /healthz, /readyz and the metrics of Deps.Gatherer, which must be set.
