@@ -218,12 +218,10 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	reconnected := c.bus.reconnects.next()
 	consumer, err := c.ensure(ctx, reconnected)
 	if err != nil {
-		select {
-		case <-reconnected:
+		if isClosed(reconnected) {
 			return nil // the question went down with the old connection: ask again at once
-		default:
-			return err
 		}
+		return err
 	}
 	if !first {
 		c.meter.recovered.Inc()
@@ -266,20 +264,15 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	return nil
 }
 
-// ensure gives up early when the connection was replaced: an answer on the old one will not come.
-func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (jetstream.Consumer, error) {
+// ensure gives up early when the connection was replaced.
+func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (consumer jetstream.Consumer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.bus.cfg.Timeout)
-	var watch sync.WaitGroup
-	defer watch.Wait()
 	defer cancel()
-	watch.Go(func() {
-		select {
-		case <-reconnected:
-			cancel()
-		case <-ctx.Done():
-		}
+	err = untilReconnected(ctx, reconnected, func(ctx context.Context) (err error) {
+		consumer, err = c.bus.ensureConsumer(ctx, c.cfg.Consumer)
+		return err
 	})
-	return c.bus.ensureConsumer(ctx, c.cfg.Consumer)
+	return consumer, err
 }
 
 // arrive puts a message before the handlers. While they are busy it blocks, and so holds back further pulls.

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,10 +43,13 @@ func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) e
 		case <-reconnected:
 		case <-deleted:
 		}
-		err := b.EnsureAll(ctx, consumers())
+		reconnected = b.reconnects.next()
+		err := untilReconnected(ctx, reconnected, func(ctx context.Context) error { return b.EnsureAll(ctx, consumers()) })
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case err != nil && isClosed(reconnected):
+			timer.Reset(0) // the question went down with the old connection: ask again at once
 		case err != nil:
 			b.log.Warn("streams and consumers are not complete", "err", err)
 			timer.Reset(wait)
@@ -54,6 +58,31 @@ func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) e
 			wait = firstEnsureWait
 			timer.Reset(keepEvery)
 		}
+	}
+}
+
+// untilReconnected calls f with a context that ends when the connection is replaced: an answer on the old one will not come.
+func untilReconnected(ctx context.Context, reconnected <-chan struct{}, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		select {
+		case <-reconnected:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return f(ctx)
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -63,6 +63,15 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 	return err
 }
 
+// Created is when a stream was made. It changes when a stream was lost and made again.
+func (b *Bus) Created(ctx context.Context, name event.Stream) (time.Time, error) {
+	s, err := b.js.Stream(ctx, string(name))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look at stream %s: %w", name, err)
+	}
+	return s.CachedInfo().Created, nil
+}
+
 // settleTime is how long a stream that was there before stays away before it is made again. The server forgets a
 // stream first and removes its files later; a new one made in between loses its files and never answers.
 const settleTime = time.Second

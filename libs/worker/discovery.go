@@ -24,6 +24,13 @@ const (
 // PingSubject is where a worker answers with a Pong.
 func PingSubject(worker string) string { return "keb.worker." + worker + ".ping" }
 
+// Taken is what a worker adds to the statistics of its micro service: the orchestrator does not send a command again that a replica
+// is about to answer, when the bus has lost what it carried.
+type Taken struct {
+	// Commands are the event ids of the commands that this replica has taken and whose results the bus does not have yet.
+	Commands []string `json:"commands"`
+}
+
 // Pong is the answer of a worker that is asked whether it is there.
 type Pong struct {
 	Worker  string   `json:"worker"`
@@ -35,8 +42,8 @@ type Pong struct {
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
 
 // announce registers the worker as a NATS micro service, so that the orchestrator knows which steps somebody serves.
-// stop may be called more than once.
-func (w *Worker) announce() (stop func(), err error) {
+// taken names the commands that are being executed. stop may be called more than once.
+func (w *Worker) announce(taken func() []string) (stop func(), err error) {
 	version := strings.TrimPrefix(w.cfg.Version, "v")
 	if !semver.MatchString(version) {
 		version = "0.0.0"
@@ -50,6 +57,7 @@ func (w *Worker) announce() (stop func(), err error) {
 		Metadata: map[string]string{
 			MetadataWorker: w.cfg.Name, MetadataVersion: w.cfg.Version, MetadataSteps: strings.Join(w.names, ","),
 		},
+		StatsHandler: func(*micro.Endpoint) any { return Taken{Commands: taken()} },
 		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
 			w.log.Warn("micro service error", "worker", w.cfg.Name, "subject", e.Subject, "err", e.Description)
 		},

@@ -244,6 +244,17 @@ func (p *pool) olderThan(age time.Duration) []*taken {
 	return old
 }
 
+// commands are the event ids of what is being executed or waits for its publication.
+func (p *pool) commands() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := make([]string, 0, len(p.taken))
+	for id := range p.taken {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
 // drain waits for running steps, ends their context after a time, and publishes what they leave.
 func (p *pool) drain(timeout time.Duration) error {
 	idle := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -166,7 +167,13 @@ func check(cfg Config, steps []Step) error {
 // running steps get DrainTimeout and their results are still published. It returns nil after that, or an error that
 // names the steps that did not stop even when their context ended.
 func (w *Worker) Run(ctx context.Context) error {
-	stop, err := w.announce()
+	var running atomic.Pointer[pool]
+	stop, err := w.announce(func() []string {
+		if p := running.Load(); p != nil {
+			return p.commands()
+		}
+		return []string{}
+	})
 	if err != nil {
 		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
 	}
@@ -184,6 +191,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	p := w.startPool(ctx)
+	running.Store(p)
 	consumeErr := w.deps.Bus.Consume(ctx, bus.ConsumeConfig{
 		Consumer: w.spec,
 		MaxBatch: w.cfg.Concurrency,

@@ -104,6 +104,19 @@ func (s *script) count(step string) int {
 	return s.every[step]
 }
 
+// countOf is how often a step was started for an operation.
+func (s *script) countOf(operation, step string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, run := range s.runs {
+		if run == operation+" "+step {
+			n++
+		}
+	}
+	return n
+}
+
 type scripted struct {
 	name   string
 	script *script

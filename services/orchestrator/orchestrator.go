@@ -39,6 +39,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
+	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 	"github.com/kyma-project/keb/services/orchestrator/internal/tally"
@@ -98,6 +100,14 @@ type Config struct {
 	PublicURL string `env:"KEB_OPERATOR_PUBLIC_URL"`
 	// KeepActions is how long it is known who asked for what; zero means 90 days.
 	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP"`
+	// KeepOperations is how long after its end an operation stays in the lists; then it is archived, and can only be asked for by
+	// its id. Zero means 90 days.
+	KeepOperations time.Duration `env:"KEB_OPERATIONS_KEEP"`
+	// KeepArchive is how long after its end an archived operation is kept; it must not be shorter than KeepOperations. Zero means
+	// two years.
+	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
+	// ArchiveEvery is the time between two rounds of archiving, for tests; zero means ten minutes.
+	ArchiveEvery time.Duration `env:"-"`
 }
 
 func (c Config) withDefaults() Config {
@@ -118,6 +128,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.KeepActions == 0 {
 		c.KeepActions = 90 * 24 * time.Hour
+	}
+	if c.KeepOperations == 0 {
+		c.KeepOperations = 90 * 24 * time.Hour
+	}
+	if c.KeepArchive == 0 {
+		c.KeepArchive = max(2*365*24*time.Hour, c.KeepOperations)
+	}
+	if c.ArchiveEvery == 0 {
+		c.ArchiveEvery = 10 * time.Minute
 	}
 	c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	return c
@@ -145,6 +164,13 @@ func (c Config) Validate() error {
 		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}
 	problems = append(problems, c.validateAccess()...)
+	if c.KeepOperations < 0 {
+		problems = append(problems, fmt.Errorf("KEB_OPERATIONS_KEEP: %s: must not be negative", c.KeepOperations))
+	}
+	if full := c.withDefaults(); full.KeepArchive < full.KeepOperations {
+		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than KEB_OPERATIONS_KEEP, which is %s",
+			c.KeepArchive, full.KeepOperations))
+	}
 	for t, n := range c.Admission {
 		if n < 0 {
 			problems = append(problems, fmt.Errorf("KEB_ADMISSION: %s:%d: must not be negative", t, n))
@@ -233,6 +259,8 @@ type Orchestrator struct {
 	dispatch *dispatch.Dispatcher
 	purger   *dispatch.Purger
 	timer    *timer.Timer
+	archive  *retention.Retention
+	recovery *recovery.Recovery
 	workers  *liveness.Liveness
 	fleet    *orchestration.Controller
 	tally    *tally.Tally
@@ -299,6 +327,15 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes},
 	})
+	if err != nil {
+		return err
+	}
+	o.recovery = recovery.New(recovery.Config{
+		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: o.cfg.AskWorkersEvery, Patience: event.CommandsConsumer("").AckWait,
+	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
+	o.archive, err = retention.New(retention.Config{
+		Every: o.cfg.ArchiveEvery, Keep: o.cfg.KeepOperations, KeepArchived: o.cfg.KeepArchive,
+	}, o.store, o.deps.Registerer, o.deps.Now, o.deps.Log)
 	if err != nil {
 		return err
 	}
@@ -497,10 +534,12 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	})
 	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
+	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.fleet.Run)
 	group.Add("actions", o.gate.forget)
+	group.Add("archive", o.archive.Run)
 	group.Add("tally", o.tally.Run)
 	group.Add("changes", func(ctx context.Context) error { return o.changes.Run(ctx, o.api) })
 	defer o.tally.Flush(context.WithoutCancel(ctx))

@@ -78,6 +78,50 @@ func TestNothingIsLostWithTheWholeJetStreamStore(t *testing.T) {
 	s.finishedStagesOnce(operations)
 }
 
+// The limits of the steps are a minute, so what goes on before that was sent again because the streams are new.
+func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
+	s := newSystem(t)
+	s.orchestrator()
+	s.orchestrator()
+	alpha := s.worker("alpha")
+	s.worker("beta")
+	// One operation is being executed when the store goes; nobody else may take its step meanwhile.
+	open := make(gate)
+	s.script.set("Poll", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		if op.InstanceID == "held" {
+			return open.step(ctx, op)
+		}
+		return op, 0, nil
+	})
+	held := operation(event.Provision, "held", "azure")
+	s.request(held)
+	testkit.Eventually(t, patience, "the held step runs", func() bool { return s.script.count("Poll") == 1 })
+	// The others wait for a worker that is away: their commands are on the bus.
+	alpha.stop()
+	operations := manyOperations(40)
+	s.request(operations...)
+	for _, op := range operations {
+		s.await(op, event.InProgress)
+	}
+	s.nats.RestartEmpty(t)
+	lost := time.Now()
+	s.worker("alpha")
+	s.worker("beta") // a second one, which could take the held step
+	for _, op := range operations {
+		s.await(op, event.Succeeded)
+	}
+	t.Logf("%d operations succeeded %s after the loss", len(operations), time.Since(lost).Round(time.Millisecond))
+	if n := s.script.countOf(held.ID, "Poll"); n != 1 {
+		t.Errorf("the step that was being executed was started %d times, want once", n)
+	}
+	close(open)
+	s.await(held, event.Succeeded)
+	s.finishedStagesOnce(append(operations, held))
+	if n := s.script.countOf(held.ID, "Poll"); n != 1 {
+		t.Errorf("the step that was being executed was started %d times in the end, want once", n)
+	}
+}
+
 func TestSeveralOrchestratorsShareTheWork(t *testing.T) {
 	s := newSystem(t)
 	s.start()

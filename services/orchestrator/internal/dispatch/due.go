@@ -8,6 +8,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -25,12 +26,61 @@ func (d *Dispatcher) Unanswered(ctx context.Context) (int, error) {
 	return d.drain(ctx, "take up unanswered commands", d.deps.Store.UnansweredTx)
 }
 
+const (
+	// beforeAll stands before every id.
+	beforeAll = "00000000-0000-0000-0000-000000000000"
+	// longestExecution is how long a step may take at most for its command to be found by Lost; a longer one is sent again when its
+	// own limit is over.
+	longestExecution = 24 * time.Hour
+)
+
+// Lost sends the commands of all operations in flight again that were sent before a time, at which the bus has lost what it carried, and
+// returns how many there were. What left names is not sent: a worker still has it. Several orchestrators may do it at once, or again:
+// what was sent after that time is not sent once more.
+func (d *Dispatcher) Lost(ctx context.Context, before time.Time, left func(worker, commandID string) bool) (int, error) {
+	until := before.Add(longestExecution)
+	// Nearly always there is nothing, when an orchestrator has just started.
+	if found, err := d.deps.Store.AnyInFlight(ctx, until); err != nil || !found {
+		return 0, err
+	}
+	total, behind := 0, beforeAll
+	for {
+		last, sent := "", 0
+		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx *sqlx.Tx, _ time.Time, limit int) ([]string, error) {
+			ids, err := d.deps.Store.InFlightTx(ctx, tx, until, behind, limit)
+			last, sent = "", 0
+			if len(ids) > 0 {
+				last = ids[len(ids)-1]
+			}
+			return ids, err
+		}, func(w *work, now time.Time) error {
+			worker, command := engine.Command(w.process, &w.row.State)
+			if left(worker, event.CommandID(w.row.Operation.ID, command.Cursor)) {
+				return engine.ErrNotPossible
+			}
+			err := w.wakeWith(engine.Due{WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before}, now)
+			if err == nil && w.effects.Dispatch {
+				sent++
+			}
+			return err
+		})
+		total += sent
+		if err != nil {
+			return total, fmt.Errorf("send lost commands again: %w", err)
+		}
+		if last == "" {
+			return total, nil
+		}
+		behind = last
+	}
+}
+
 type finder func(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error)
 
 func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, error) {
 	total := 0
 	for {
-		n, err := d.wakeBatch(ctx, find)
+		n, err := d.wakeBatch(ctx, find, d.wake)
 		total += n
 		if err != nil {
 			return total, fmt.Errorf("%s: %w", what, err)
@@ -41,16 +91,19 @@ func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, 
 	}
 }
 
+// waker tells the engine about an operation.
+type waker func(w *work, now time.Time) error
+
 // wakeBatch tells the engine about operations whose time has come, in one transaction that holds their rows.
-func (d *Dispatcher) wakeBatch(ctx context.Context, find finder) (found int, err error) {
+func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (found int, err error) {
 	err = d.limited(ctx, func(ctx context.Context) (err error) {
-		found, err = d.wakeAll(ctx, find)
+		found, err = d.wakeAll(ctx, find, wake)
 		return err
 	})
 	return found, err
 }
 
-func (d *Dispatcher) wakeAll(ctx context.Context, find finder) (found int, err error) {
+func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (found int, err error) {
 	now := d.deps.Now()
 	var works []*work
 	var waiting map[string]int
@@ -77,7 +130,7 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder) (found int, err e
 				found-- // it is found again, and must not keep the sweep going
 				continue
 			}
-			if err := w.wake(d.deps.Workers, now); err != nil {
+			if err := wake(w, now); err != nil {
 				if errors.Is(err, engine.ErrNotPossible) {
 					continue
 				}
@@ -111,13 +164,18 @@ func (d *Dispatcher) leaveOut(row *store.Row, cause error) {
 	d.log.Error("operation cannot go on", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", cause)
 }
 
-func (w *work) wake(workers Workers, now time.Time) error {
+func (d *Dispatcher) wake(w *work, now time.Time) error {
 	alive := true
 	if w.row.InFlight() {
 		worker, command := engine.Command(w.process, &w.row.State)
-		alive = workers.Serves(worker, command.Step)
+		alive = d.deps.Workers.Serves(worker, command.Step)
 	}
-	if err := w.apply(engine.Due{WorkerAlive: alive}, now); err != nil {
+	return w.wakeWith(engine.Due{WorkerAlive: alive}, now)
+}
+
+// wakeWith applies the event, and releases the instance if that has ended the operation.
+func (w *work) wakeWith(e engine.Due, now time.Time) error {
+	if err := w.apply(e, now); err != nil {
 		return err
 	}
 	if w.change != nil && w.effects.Finished {

@@ -263,6 +263,9 @@ func (m *machine) due(e Due) error {
 	if m.s.InFlight() {
 		at = m.s.ExecuteBefore
 	}
+	if !e.LostBefore.IsZero() {
+		return m.lost(e)
+	}
 	switch {
 	case m.now.Before(at):
 		return fmt.Errorf("%w: the operation is due at %s", ErrNotPossible, at)
@@ -274,6 +277,24 @@ func (m *machine) due(e Due) error {
 	default:
 		m.sendAgain(e)
 	}
+	return nil
+}
+
+// lost sends a command again that went down with the bus. A cancellation that was asked for goes on waiting for the result: it may hold
+// ids that the next operation needs, and what was lost may have been that result.
+func (m *machine) lost(e Due) error {
+	if !m.s.InFlight() {
+		return fmt.Errorf("%w: no command is out", ErrNotPossible)
+	}
+	_, step := m.s.current(m.p)
+	if sent := m.s.ExecuteBefore.Add(-step.Execution); !sent.Before(e.LostBefore) {
+		return fmt.Errorf("%w: the command was sent at %s, after the loss", ErrNotPossible, sent)
+	}
+	if !m.now.Before(m.s.Deadline) {
+		m.timeOut()
+		return nil
+	}
+	m.sendAgain(e)
 	return nil
 }
 
@@ -368,7 +389,7 @@ func (m *machine) retryOperation(e Retry) error {
 	}
 	m.s.Status = event.Pending
 	m.s.FinishedAt = time.Time{}
-	m.s.Tries = nil // the operator grants new budgets
+	m.dropTries() // the operator grants new budgets
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageMemory = false
 	m.s.CancelReason = ""
@@ -458,8 +479,11 @@ func (m *machine) finishStage(stage *process.Stage) {
 	}
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageAttempt = 1
+	if m.s.Stage == m.p.Finally() {
+		m.s.StageAttempt = m.nextFinally()
+	}
 	m.s.StageMemory = false
-	m.s.Tries = nil
+	m.dropTries()
 }
 
 // dispatch sends the first command of the next attempt of a step.
@@ -593,12 +617,12 @@ func (m *machine) fact(t event.Type, payload any) {
 	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, Payload: payload})
 }
 
-// since is the time from a to b; zero when a is not set.
+// since is the time from a to b; zero when a is not set, or later: the clock of another orchestrator may have set it.
 func since(a, b time.Time) time.Duration {
 	if a.IsZero() {
 		return 0
 	}
-	return b.Sub(a)
+	return max(b.Sub(a), 0)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -40,6 +40,9 @@ type Result struct {
 type Due struct {
 	// WorkerAlive tells whether somebody serves the current step; a command is not sent again to nobody.
 	WorkerAlive bool
+	// LostBefore, if set, tells that the bus has lost every command that was sent before that time, and the results of those: such a
+	// command is sent again although its time is not over.
+	LostBefore time.Time
 }
 
 // Cancel asks to end the operation. It takes effect at once, or with the next result while a command is out.

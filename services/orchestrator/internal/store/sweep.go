@@ -24,6 +24,13 @@ SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at 
 	unansweredSQL = `
 SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1
 LIMIT $2 FOR UPDATE SKIP LOCKED`
+	// anyInFlightSQL relies on operations_in_flight.
+	anyInFlightSQL = `
+SELECT EXISTS (SELECT 1 FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1)`
+	// inFlightSQL goes through operations_in_flight in the order of its ids.
+	inFlightSQL = `
+SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1 AND id > $2
+ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED`
 )
 
 // Look is what the sweep finds.
@@ -55,6 +62,20 @@ func (s *Store) DueTx(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int
 // to it.
 func (s *Store) UnansweredTx(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error) {
 	return ids(ctx, tx, unansweredSQL, now, limit)
+}
+
+// AnyInFlight tells whether InFlightTx would find something. It locks nothing.
+func (s *Store) AnyInFlight(ctx context.Context, until time.Time) (found bool, err error) {
+	if err := s.read.GetContext(ctx, &found, anyInFlightSQL, until); err != nil {
+		return false, fmt.Errorf("look for operations in flight: %w", err)
+	}
+	return found, nil
+}
+
+// InFlightTx locks and names operations whose command is out and counts as unanswered at that time or before, in the order of their ids
+// and behind one of them; those that somebody else has locked are being changed, and left out.
+func (s *Store) InFlightTx(ctx context.Context, tx *sqlx.Tx, until time.Time, behind string, limit int) ([]string, error) {
+	return ids(ctx, tx, inFlightSQL, until, behind, limit)
 }
 
 func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string, error) {

@@ -1,0 +1,166 @@
+package recovery_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
+)
+
+const (
+	every    = time.Second
+	settle   = 3 * time.Second
+	patience = 10 * time.Second
+)
+
+// fake is the bus, the workers and the dispatcher.
+type fake struct {
+	start  time.Time
+	made   map[event.Stream]time.Time
+	away   bool
+	broken bool
+	taken  liveness.Taken
+	asked  int
+	losses []loss
+}
+
+type loss struct {
+	Noticed, Before time.Duration
+	Left            []string
+}
+
+func (f *fake) Created(_ context.Context, name event.Stream) (time.Time, error) {
+	if f.away {
+		return time.Time{}, errors.New("no server")
+	}
+	return f.made[name], nil
+}
+
+func (f *fake) Taken(context.Context) (liveness.Taken, error) {
+	f.asked++
+	return f.taken, nil
+}
+
+func (f *fake) Lost(_ context.Context, before time.Time, left func(worker, commandID string) bool) (int, error) {
+	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start)}
+	for _, c := range [][2]string{{"alpha", "op-1/4"}, {"alpha", "op-2/4"}, {"beta", "op-3/4"}} {
+		if left(c[0], c[1]) {
+			l.Left = append(l.Left, c[1])
+		}
+	}
+	f.losses = append(f.losses, l)
+	if f.broken {
+		return 0, errors.New("the database is away")
+	}
+	return 3 - len(l.Left), nil
+}
+
+// in runs a recovery in a bubble of fake time; the streams are an hour old, and it has looked at them.
+func in(t *testing.T, test func(f *fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now(), made: map[event.Stream]time.Time{}}
+		f.makeAnew(-time.Hour, event.StreamCommands, event.StreamResults)
+		r := recovery.New(recovery.Config{Every: every, Timeout: every, Settle: settle, Patience: patience}, recovery.Deps{
+			Bus: f, Workers: f, Dispatcher: f, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		pass(2 * settle)
+		if len(f.losses) != 1 || f.losses[0].Before != -time.Hour {
+			t.Errorf("after the start: %+v, want one look for what is older than the streams", f.losses)
+		}
+		f.losses, f.asked, f.start = nil, 0, time.Now()
+		test(f)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
+}
+
+func pass(d time.Duration) {
+	<-time.After(d + every/2) // of the bubble: no time passes
+	synctest.Wait()
+}
+
+func (f *fake) makeAnew(ago time.Duration, names ...event.Stream) {
+	for _, name := range names {
+		f.made[name] = time.Now().Add(ago)
+	}
+}
+
+func (f *fake) want(t *testing.T, want ...loss) {
+	t.Helper()
+	if diff := cmp.Diff(want, f.losses); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+}
+
+func TestCommandsAreSentAgainOnceWhenAStreamIsNew(t *testing.T) {
+	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults} {
+		in(t, func(f *fake) {
+			f.taken.Commands = map[string]bool{"op-2/4": true}
+			f.makeAnew(0, name)
+			pass(time.Minute)
+			f.want(t, loss{Noticed: 3500 * time.Millisecond, Left: []string{"op-2/4"}})
+		})
+	}
+}
+
+func TestOldStreamsAreOnlyLookedAt(t *testing.T) {
+	in(t, func(f *fake) {
+		pass(time.Hour)
+		f.want(t)
+		if f.asked != 0 {
+			t.Errorf("workers were asked %d times", f.asked)
+		}
+	})
+}
+
+func TestAWorkerThatDoesNotSayWhatItExecutesIsWaitedForAndThenLeft(t *testing.T) {
+	in(t, func(f *fake) {
+		f.taken.Silent = map[string]bool{"alpha": true}
+		f.makeAnew(0, event.StreamCommands)
+		pass(6 * time.Second)
+		f.want(t)
+		pass(time.Minute)
+		f.want(t, loss{Noticed: 10500 * time.Millisecond, Left: []string{"op-1/4", "op-2/4"}})
+	})
+}
+
+func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
+	in(t, func(f *fake) {
+		f.away = true
+		pass(time.Minute)
+		f.makeAnew(0, event.StreamCommands, event.StreamResults)
+		f.away = false
+		pass(time.Minute)
+		if len(f.losses) != 1 {
+			t.Errorf("losses %+v, want one", f.losses)
+		}
+	})
+}
+
+func TestWhatFailsIsTriedAgain(t *testing.T) {
+	in(t, func(f *fake) {
+		f.broken = true
+		f.makeAnew(0, event.StreamCommands)
+		pass(settle + 2*every)
+		tried := len(f.losses)
+		f.broken = false
+		pass(time.Minute)
+		if tried < 2 || len(f.losses) != tried+1 {
+			t.Errorf("tried %d times while it failed, %d in all", tried, len(f.losses))
+		}
+	})
+}
