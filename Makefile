@@ -133,6 +133,10 @@ e2e-dashboards: envtest ## run every panel and every alert against a system that
 bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
 	@go run ./cmd/keb bench
 
+.PHONY: bench-scale
+bench-scale: ## measure throughput with 1,000,000 ended and 100,000 waiting operations, while archiving, and with 2 and 4 orchestrators
+	@go run ./cmd/keb bench scale
+
 .PHONY: bench-api
 bench-api: ## measure the operator API with 100,000 operations of which hundreds change in a second
 	@cd services/orchestrator && KEB_SCALE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run TestTheOperatorAPIAtScale .

@@ -55,8 +55,18 @@ type installation struct {
 	close   []func()
 }
 
-// install starts an orchestrator and all workers. retryAfter makes the first step of each operation wait.
-func install(ctx context.Context, p *parts, log *slog.Logger, retryAfter time.Duration) (_ *installation, err error) {
+// layout is how an installation differs from one orchestrator whose steps succeed at once.
+type layout struct {
+	// retryAfter makes the first step of each operation wait.
+	retryAfter time.Duration
+	// orchestrators is how many there are; zero means one.
+	orchestrators int
+	// keepOperations and archiveEvery are those of orchestrator.Config.
+	keepOperations, archiveEvery time.Duration
+}
+
+// install starts orchestrators and all workers.
+func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *installation, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &installation{cancel: cancel}
 	defer func() {
@@ -77,29 +87,33 @@ func install(ctx context.Context, p *parts, log *slog.Logger, retryAfter time.Du
 	if err := i.bus.EnsureStreams(ctx); err != nil {
 		return nil, err
 	}
-	ob, err := connect("orchestrator")
-	if err != nil {
-		return nil, err
-	}
 	keys, err := seal.ParseKeyring("bench:" + seal.NewKey())
 	if err != nil {
 		return nil, err
 	}
-	o, err := orchestrator.New(ctx, orchestrator.Config{DatabaseURL: p.databaseURL}, orchestrator.Deps{
-		Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log,
-	})
-	if err != nil {
-		return nil, err
+	var orchestrators []*orchestrator.Orchestrator
+	for range max(l.orchestrators, 1) {
+		ob, err := connect("orchestrator")
+		if err != nil {
+			return nil, err
+		}
+		o, err := orchestrator.New(ctx, orchestrator.Config{
+			DatabaseURL: p.databaseURL, KeepOperations: l.keepOperations, ArchiveEvery: l.archiveEvery,
+		}, orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log})
+		if err != nil {
+			return nil, err
+		}
+		i.close = append(i.close, func() { _ = o.Close() })
+		orchestrators = append(orchestrators, o)
 	}
-	i.close = append(i.close, func() { _ = o.Close() })
-	if i.process = o.Processes()[event.Provision]; i.process == nil {
+	if i.process = orchestrators[0].Processes()[event.Provision]; i.process == nil {
 		return nil, errors.New("there is no provisioning process")
 	}
 	wb, err := connect("workers")
 	if err != nil {
 		return nil, err
 	}
-	for name, steps := range stepsByWorker(i.process, retryAfter) {
+	for name, steps := range stepsByWorker(i.process, l.retryAfter) {
 		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", Concurrency: concurrency, DrainTimeout: time.Second},
 			worker.Deps{Bus: wb, StageMemory: stagemem.New(wb.JetStream(), keys), Log: log}, steps...)
 		if err != nil {
@@ -107,7 +121,9 @@ func install(ctx context.Context, p *parts, log *slog.Logger, retryAfter time.Du
 		}
 		i.run(ctx, w.Run)
 	}
-	i.run(ctx, o.Run)
+	for _, o := range orchestrators {
+		i.run(ctx, o.Run)
+	}
 	return i, nil
 }
 
@@ -191,7 +207,12 @@ func runKEB(ctx context.Context, m *machine, load load) (_ result, err error) {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	i, err := install(ctx, p, m.log, 0)
+	return measure(ctx, m, p, load, layout{})
+}
+
+// measure drives a load through an installation.
+func measure(ctx context.Context, m *machine, p *parts, load load, how layout) (_ result, err error) {
+	i, err := install(ctx, p, m.log, how)
 	if err != nil {
 		return result{}, err
 	}

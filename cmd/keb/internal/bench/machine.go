@@ -39,7 +39,17 @@ type parts struct {
 
 const natsStart = 10 * time.Second
 
+// parts are an empty NATS server and an empty database.
 func (m *machine) parts(ctx context.Context, name string) (*parts, error) {
+	database := fmt.Sprintf("bench_%s_%d_%d", name, time.Now().UnixNano(), m.n)
+	if err := m.pg.CreateDatabase(ctx, database, ""); err != nil {
+		return nil, err
+	}
+	return m.partsOn(ctx, name, database)
+}
+
+// partsOn are an empty NATS server and a database that is there.
+func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, error) {
 	m.n++
 	server, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, NoSigs: true, NoLog: true,
@@ -55,11 +65,6 @@ func (m *machine) parts(ctx context.Context, name string) (*parts, error) {
 	stop := func() {
 		server.Shutdown()
 		server.WaitForShutdown()
-	}
-	database := fmt.Sprintf("bench_%s_%d_%d", name, time.Now().UnixNano(), m.n)
-	if err := m.pg.CreateDatabase(ctx, database, ""); err != nil {
-		stop()
-		return nil, err
 	}
 	url := m.pg.URL(database)
 	db, err := postgres.Open(ctx, postgres.Config{URL: url, ApplicationName: "keb-bench", MaxOpen: 2})

@@ -26,7 +26,7 @@ func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memo
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	i, err := install(ctx, p, m.log, retryAfter)
+	i, err := install(ctx, p, m.log, layout{retryAfter: retryAfter})
 	if err != nil {
 		return err
 	}

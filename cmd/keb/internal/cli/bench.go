@@ -43,6 +43,39 @@ measured: the same messages and rows with none of our code in between. Run it on
 	flags.IntSliceVar(&b.Waiting, "waiting", []int{1000, 50000}, "waiting operations at which memory is measured; 0 leaves that out")
 	flags.BoolVar(&b.Floor, "floor", true, "measure the floor as well")
 	flags.StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof and for cmd/keb/default.pgo")
+	cmd.AddCommand(newBenchScale(o))
+	return cmd
+}
+
+func newBenchScale(o *options) *cobra.Command {
+	var s bench.ScaleOptions
+	cmd := &cobra.Command{
+		Use:   "scale",
+		Short: "Measure throughput on a full database, while operations are archived, and with several orchestrators",
+		Long: `Measure throughput on a database full of operations that have ended and that wait, in relation to an empty one, also while
+old operations are archived; and with several orchestrators side by side, in relation to one. The runs that are compared take
+turns. It prints one JSON line per run, and one with the median and the ratio per comparison. Filling the database with
+a million operations takes minutes and about 7 GB of disk.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, n := range slices.Concat(s.InFlight, s.Orchestrators, []int{s.Finished, s.Waiting, s.Rounds}) {
+				if n < 1 {
+					return usageError("numbers start at 1: %d is none", n)
+				}
+			}
+			if s.Seconds < 1 {
+				return usageError("--seconds takes a number from 1, not %g", s.Seconds)
+			}
+			return bench.RunScale(cmd.Context(), s, o.Out)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&s.Finished, "finished", 1_000_000, "operations in the full database that have ended")
+	flags.IntVar(&s.Waiting, "waiting", 100_000, "operations in the full database that wait")
+	flags.IntSliceVar(&s.InFlight, "in-flight", []int{50, 500}, "operations in flight")
+	flags.IntSliceVar(&s.Orchestrators, "orchestrators", []int{1, 2, 4}, "numbers of orchestrators side by side")
+	flags.IntVar(&s.Rounds, "rounds", 3, "how often each run is repeated")
+	flags.Float64Var(&s.Seconds, "seconds", 10, "how long each run is measured")
 	return cmd
 }
 
