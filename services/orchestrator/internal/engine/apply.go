@@ -389,7 +389,7 @@ func (m *machine) retryOperation(e Retry) error {
 	}
 	m.s.Status = event.Pending
 	m.s.FinishedAt = time.Time{}
-	m.dropTries() // the operator grants new budgets
+	m.s.Tries = nil // the operator grants new budgets
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageMemory = false
 	m.s.CancelReason = ""
@@ -479,11 +479,8 @@ func (m *machine) finishStage(stage *process.Stage) {
 	}
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageAttempt = 1
-	if m.s.Stage == m.p.Finally() {
-		m.s.StageAttempt = m.nextFinally()
-	}
 	m.s.StageMemory = false
-	m.dropTries()
+	m.s.Tries = nil
 }
 
 // dispatch sends the first command of the next attempt of a step.
@@ -617,12 +614,12 @@ func (m *machine) fact(t event.Type, payload any) {
 	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, Payload: payload})
 }
 
-// since is the time from a to b; zero when a is not set, or later: the clock of another orchestrator may have set it.
+// since is the time from a to b; zero when a is not set.
 func since(a, b time.Time) time.Duration {
 	if a.IsZero() {
 		return 0
 	}
-	return max(b.Sub(a), 0)
+	return b.Sub(a)
 }
 
 func earlier(a, b time.Time) time.Time {
