@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // DefaultTimeout is how long a publish or a question waits when Config names no timeout.
@@ -37,6 +39,12 @@ type Config struct {
 	// User and Password are optional. The password is never printed. With a user, answers come to subjects below
 	// event.InboxPrefix(User), so that the server can keep others from listening there.
 	User, Password string
+	// TLS are the files for TLS; with any of them the server must speak it, whatever the scheme of URL. Without, "tls://" does the same
+	// with the authorities of the system, and a server that demands TLS gets it. Files are read again for each connection. Errors name
+	// the variables KEB_NATS_CA_FILE and so on.
+	TLS tlsfiles.Client
+	// TLSFirst begins with TLS, where the server expects it (handshake_first) and shows nothing of itself before.
+	TLSFirst bool
 	// Guest makes no stream, consumer or bucket: it waits until another connection, the orchestrator's, has made them. A user
 	// with the rights of event.Users needs it, except the orchestrator.
 	Guest bool
@@ -66,6 +74,7 @@ type Bus struct {
 	cfg     Config
 	log     *slog.Logger
 	nc      *nats.Conn
+	live    atomic.Pointer[nats.Conn] // nc, for what may run before it is set
 	js      jetstream.JetStream
 	pub     *publisher
 	metrics *metrics
@@ -90,6 +99,9 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 	if err := checkURLs(cfg.URL); err != nil && deps.InProcess == nil {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
+	if err := cfg.TLS.Validate(tlsPrefix); err != nil {
+		return nil, fmt.Errorf("connect to nats: %w", err)
+	}
 	b := &Bus{cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal()}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -109,6 +121,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 		b.nc.Close()
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
+	b.live.Store(b.nc)
 	b.nc.SetDisconnectErrHandler(func(_ *nats.Conn, err error) {
 		if err != nil {
 			b.log.Warn("bus disconnected", "err", err)
@@ -124,8 +137,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 		nats.Name(b.cfg.Name),
 		nats.Timeout(connectTimeout),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(reconnectWait, reconnectWait),
+		nats.CustomReconnectDelay(b.pause()),
 		nats.PingInterval(pingInterval),
 		nats.DrainTimeout(drainTimeout),
 		nats.ReconnectHandler(func(*nats.Conn) {
@@ -140,6 +152,9 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 			b.log.Warn("bus error", "subject", subject, "err", err)
 		}),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+	}
+	if inProcess == nil {
+		opts = append(opts, b.cfg.security()...)
 	}
 	if b.cfg.User != "" {
 		opts = append(opts, nats.UserInfo(b.cfg.User, b.cfg.Password))
@@ -158,7 +173,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 			return nc, nil
 		}
 		if !worthWaiting(err) {
-			return nil, err
+			return nil, explain(b.cfg, err)
 		}
 		if !told {
 			b.log.Warn("waiting for nats", "url", redact(b.cfg.URL), "err", err)
@@ -174,7 +189,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 
 // worthWaiting tells a server that is not up yet from an address or credentials that will never do.
 func worthWaiting(err error) bool {
-	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
+	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || tlsfiles.IsTLS(err) {
 		return false
 	}
 	// A proxy in front of a server that is away hangs up, which is the end of the stream.

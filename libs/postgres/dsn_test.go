@@ -15,13 +15,13 @@ func TestDSNCompletesTheURL(t *testing.T) {
 	}{
 		"another host gets TLS": {
 			Config{URL: "postgres://u:p@db.example.com/keb"},
-			map[string]string{"sslmode": "require", "binary_parameters": "yes", "connect_timeout": "5"},
+			map[string]string{"sslmode": "verify-full", "binary_parameters": "yes", "connect_timeout": "5"},
 		},
 		"loopback by number":   {Config{URL: "postgres://127.0.0.1:5432/keb"}, map[string]string{"sslmode": "disable"}},
 		"loopback by number 6": {Config{URL: "postgres://[::1]:5432/keb"}, map[string]string{"sslmode": "disable"}},
 		"loopback by name":     {Config{URL: "postgresql://localhost/keb"}, map[string]string{"sslmode": "disable"}},
 		"socket folder":        {Config{URL: "postgres:///keb?host=/run/pg"}, map[string]string{"sslmode": "disable", "host": "/run/pg"}},
-		"host as an option":    {Config{URL: "postgres:///keb?host=db.example.com"}, map[string]string{"sslmode": "require"}},
+		"host as an option":    {Config{URL: "postgres:///keb?host=db.example.com"}, map[string]string{"sslmode": "verify-full"}},
 		"the URL decides": {
 			Config{URL: "postgres://db/keb?sslmode=verify-full&connect_timeout=1&application_name=url"},
 			map[string]string{"sslmode": "verify-full", "connect_timeout": "1", "application_name": "url"},

@@ -13,6 +13,8 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
+
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // Defaults of Config.
@@ -25,8 +27,11 @@ const (
 // Config says which database to open and how.
 type Config struct {
 	// URL is "postgres://user:password@host:port/database?...". Without sslmode, a loopback address or a socket
-	// folder is reached in the clear ("disable") and any other host with TLS ("require"). Required.
+	// folder is reached in the clear ("disable"), and any other host with TLS and a certificate of its own name ("verify-full"). Required.
 	URL string
+	// TLS are the files for TLS, in place of sslrootcert, sslcert and sslkey in the URL; with any of them nothing but
+	// "verify-full" will do. They are read again for each session. Errors name the variables KEB_DATABASE_CA_FILE and so on.
+	TLS tlsfiles.Client
 	// MaxOpen bounds the connections of the pool; zero means 8.
 	MaxOpen int
 	// MaxIdle bounds the idle connections kept; zero means MaxOpen, so that a busy pool does not reconnect.
@@ -46,12 +51,15 @@ func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := register(cfg.TLS); err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
 	driverConnector, err := pq.NewConnector(dsn)
 	if err != nil {
 		// The driver's parse errors may quote the connection string.
 		return nil, errors.New("open postgres: the database URL is not understood by the driver")
 	}
-	db := sqlx.NewDb(sql.OpenDB(connector{driverConnector}), "postgres")
+	db := sqlx.NewDb(sql.OpenDB(connector{driverConnector, cfg.TLS}), "postgres")
 	maxOpen := cfg.MaxOpen
 	if maxOpen == 0 {
 		maxOpen = defaultMaxOpen
@@ -81,7 +89,7 @@ func awaitServer(ctx context.Context, db *sqlx.DB) error {
 		if last == nil || !isTimeout(err) {
 			last = err
 		}
-		if ctx.Err() == nil && !IsConnection(err) && !isTimeout(err) {
+		if ctx.Err() == nil && (tlsfiles.IsTLS(err) || !IsConnection(err) && !isTimeout(err)) {
 			return err
 		}
 		select {
@@ -122,7 +130,13 @@ func (c Config) dsn() (string, error) {
 	}
 	setDefault("binary_parameters", "yes")
 	setDefault("connect_timeout", strconv.Itoa(int(defaultConnectTimeout/time.Second)))
+	if err := c.checkFiles(q); err != nil {
+		return "", err
+	}
 	setDefault("sslmode", defaultSSLMode(u))
+	if c.TLS.Enabled() {
+		q.Set("sslmode", driverMode(c.TLS))
+	}
 	if c.ApplicationName != "" {
 		q.Set("application_name", c.ApplicationName)
 	}
@@ -142,7 +156,7 @@ func defaultSSLMode(u *url.URL) string {
 	if host == "" || host == "localhost" || strings.HasPrefix(host, "/") || (ip != nil && ip.IsLoopback()) {
 		return "disable"
 	}
-	return "require"
+	return verifyFull
 }
 
 // address is the part of a database URL that is fit for an error.

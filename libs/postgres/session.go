@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/lib/pq"
+
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // grace is how long a session may take, once the context of its statement has ended, to report that the server has
@@ -20,13 +22,19 @@ const grace = 500 * time.Millisecond
 // connector makes sessions that a silent server cannot hold beyond the context of a call. The driver reads an answer
 // without a deadline; all it does when the context ends is to ask the server, on a connection of its own, to cancel.
 // That request is the sign to limit the session, so a statement that ends by itself costs nothing more.
-type connector struct{ pq *pq.Connector }
+type connector struct {
+	pq    *pq.Connector
+	files tlsfiles.Client
+}
 
 // Driver is the driver of the sessions.
 func (c connector) Driver() driver.Driver { return c.pq.Driver() }
 
 // Connect makes a session. Unlike the driver's own Connect it returns when ctx ends.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := register(c.files); err != nil {
+		return nil, err
+	}
 	line := &line{}
 	perSession := *c.pq
 	perSession.Dialer(line)
@@ -39,7 +47,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, explain(c.files, err)
 	}
 	s, ok := made.(session)
 	if !ok {
