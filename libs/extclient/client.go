@@ -3,6 +3,7 @@ package extclient
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -168,6 +169,8 @@ type Request struct {
 
 	// name stands for the call in its span where the route does not: all GraphQL calls have one route.
 	name string
+	// spoken gets what the answer may repeat of what the system was told in confidence; nil when nobody wants it.
+	spoken *[]string
 }
 
 // template is what stands for the calls of a kind.
@@ -182,6 +185,8 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
+	// token is what the call was made with, if anything.
+	token string
 }
 
 // Do sends the request and decodes the JSON answer into the value that into points to, unless that is nil. An answer
@@ -197,14 +202,14 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 	}
 	a, err := c.authorized(ctx, req, target, payload, contentType)
 	if err != nil {
-		return &CallError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: bare(err)}
+		return &CallError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: err}
 	}
 	if !accepted(req.Accept, a.status) {
 		e := &StatusError{
 			System: c.cfg.System, Method: req.Method, Route: req.Route, Status: a.status, RetryAfter: RetryAfter(a.header), body: a.body,
 		}
 		if !req.Sensitive {
-			e.Message = message(a.body)
+			e.Message = message(a.body, c.spoken(req, a.token))
 		}
 		return e
 	}
@@ -216,6 +221,9 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 	}
 	if err := json.Unmarshal(a.body, into); err != nil {
 		return &AnswerError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: shape(err)}
+	}
+	if req.spoken != nil {
+		*req.spoken = c.spoken(req, a.token)
 	}
 	return nil
 }
@@ -304,11 +312,14 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 	resp, err := c.http.Do(r)
 	if err != nil {
 		c.metrics.answered(c.cfg.System, 0, time.Since(start))
-		return nil, err
+		return nil, Unanswered(err)
 	}
 	defer resp.Body.Close()
 	status = resp.StatusCode
 	data, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxAnswer+1))
+	if err != nil {
+		err = Unanswered(err)
+	}
 	if err == nil && int64(len(data)) > c.cfg.MaxAnswer {
 		err = fmt.Errorf("answer is longer than %d bytes", c.cfg.MaxAnswer)
 	}
@@ -317,7 +328,19 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 		return nil, fmt.Errorf("read answer: %w", err)
 	}
 	c.metrics.answered(c.cfg.System, resp.StatusCode, time.Since(start))
-	return &answer{status: resp.StatusCode, header: resp.Header, body: data}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, body: data, token: token}, nil
+}
+
+// spoken is what a system was told in confidence by a call, and may repeat in its answer.
+func (c *Client) spoken(req Request, token string) []string {
+	secrets := []string{token}
+	if c.cfg.Username != "" {
+		secrets = append(secrets, c.cfg.Password, base64.StdEncoding.EncodeToString([]byte(c.cfg.Username+":"+c.cfg.Password)))
+	}
+	if _, given, _ := strings.Cut(req.Header.Get("Authorization"), " "); given != "" {
+		secrets = append(secrets, given)
+	}
+	return append(secrets, req.Form.Get("client_secret"), req.Form.Get("password"))
 }
 
 func encode(req Request) (payload []byte, contentType string, err error) {
@@ -394,14 +417,6 @@ func accepted(statuses []int, status int) bool {
 		statuses = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent}
 	}
 	return slices.Contains(statuses, status)
-}
-
-// bare drops the URL that net/http puts into its errors: its query may hold a secret.
-func bare(err error) error {
-	if call, ok := errors.AsType[*url.Error](err); ok {
-		return call.Err
-	}
-	return err
 }
 
 // shape keeps of a decoding error where it was and drops what was read there.

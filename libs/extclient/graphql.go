@@ -78,10 +78,11 @@ func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) erro
 			} `json:"extensions"`
 		} `json:"errors"`
 	}
+	var spoken []string
 	err := c.Do(ctx, Request{
 		Method: http.MethodPost, Header: req.Header, Sensitive: req.Sensitive,
 		Body: map[string]any{"query": req.Query, "variables": req.Variables}, Accept: []int{http.StatusOK},
-		name: req.Name,
+		name: req.Name, spoken: &spoken,
 	}, &got)
 	if err != nil {
 		return fmt.Errorf("%s: %w", req.Name, err)
@@ -90,10 +91,10 @@ func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) erro
 		first := got.Errors[0]
 		e := &GraphQLError{
 			System: c.cfg.System, Name: req.Name, Code: first.Extensions.Code,
-			Reason: Sanitize(first.Extensions.Reason), Component: Sanitize(first.Extensions.Component),
+			Reason: word(first.Extensions.Reason, spoken), Component: word(first.Extensions.Component, spoken),
 		}
 		if !req.Sensitive {
-			e.Message = Sanitize(first.Message)
+			e.Message = Sanitize(without(first.Message, spoken))
 		}
 		return e
 	}

@@ -1,7 +1,10 @@
 package extclient
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"html"
+	"net/url"
 	"regexp"
 	"strings"
 	"unicode"
@@ -43,9 +46,41 @@ func Sanitize(text string) string {
 	return text
 }
 
-// message finds what a system says about a failure in the usual members of a JSON error body. Any other body is not
-// shown at all.
-func message(body []byte) string {
+// minSecret is the length, in bytes, from which a text counts as a secret. Anything shorter stands in too many innocent words.
+const minSecret = 8
+
+// without is a text without secrets, as they are and as they are in a URL or in base64.
+func without(text string, secrets []string) string {
+	for _, secret := range secrets {
+		if len(secret) < minSecret {
+			continue
+		}
+		for _, written := range []string{
+			secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret), base64.StdEncoding.EncodeToString([]byte(secret)),
+		} {
+			text = strings.ReplaceAll(text, written, redacted)
+		}
+	}
+	return text
+}
+
+// maxWord bounds what counts as a word.
+const maxWord = 64
+
+// word is a text of an external system that is to be a word or a few, such as a reason; anything else is not shown.
+func word(text string, secrets []string) string {
+	text = without(text, secrets)
+	if len(text) > maxWord || strings.ContainsFunc(text, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-./[] ", r)
+	}) {
+		return redacted
+	}
+	return Sanitize(text)
+}
+
+// message finds what a system says about a failure in the usual members of a JSON error body, without the secrets that it was told.
+// Any other body is not shown at all.
+func message(body []byte, secrets []string) string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil {
 		return ""
@@ -53,7 +88,7 @@ func message(body []byte) string {
 	for _, name := range []string{"message", "error_description", "error", "description"} {
 		var text string
 		if json.Unmarshal(fields[name], &text) == nil && text != "" {
-			return Sanitize(text)
+			return Sanitize(without(text, secrets))
 		}
 	}
 	return ""

@@ -153,7 +153,7 @@ func tokenError(err error) error {
 		return fmt.Errorf("token endpoint: status %d", refused.Response.StatusCode)
 	}
 	if call, ok := errors.AsType[*url.Error](err); ok {
-		return call.Err
+		return Unanswered(call)
 	}
 	return errors.New("token endpoint: unreadable answer")
 }

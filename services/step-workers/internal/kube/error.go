@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/keb/libs/extclient"
 )
 
 // Error is a failed call. It keeps the code and the reason of the answer and drops its text, in which a server or a
@@ -85,7 +87,7 @@ func (c *Client) wrap(verb, resource, name string, err error) error {
 	}
 	e.Err = errors.New("no readable answer")
 	if call, ok := errors.AsType[*url.Error](err); ok {
-		e.Err = call.Err
+		e.Err = extclient.Unanswered(call)
 	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		e.Err = err
 	}
