@@ -48,8 +48,8 @@ type Config struct {
 
 // Sealer encrypts the credentials of an instance, by name, and opens them to compare them. What cannot be opened is missing.
 type Sealer interface {
-	Seal(instanceID string, plain map[string]json.RawMessage) (map[string]string, error)
-	Open(instanceID string, sealed map[string]string) map[string]json.RawMessage
+	Seal(instanceID string, plain map[string]json.RawMessage) (store.Credentials, error)
+	Open(sealed ...store.Secret) map[string]json.RawMessage
 }
 
 // Deps are what a Broker needs.

@@ -107,7 +107,7 @@ var errVanished = errors.New("instance vanished")
 
 // order records an order, or finds what an earlier one with the same id has become.
 func (b *Broker) order(
-	ctx context.Context, req *osb.ProvisionRequest, ordered *instance.Instance, sealed map[string]string,
+	ctx context.Context, req *osb.ProvisionRequest, ordered *instance.Instance, sealed store.Credentials,
 ) (osb.ProvisionResult, error) {
 	for {
 		var (
@@ -141,7 +141,7 @@ func (b *Broker) order(
 }
 
 func (b *Broker) record(
-	ctx context.Context, tx *store.Tx, req *osb.ProvisionRequest, i *instance.Instance, sealed map[string]string,
+	ctx context.Context, tx *store.Tx, req *osb.ProvisionRequest, i *instance.Instance, sealed store.Credentials,
 ) (osb.ProvisionResult, error) {
 	// The row of the instance is removed a moment before its deprovisioning ends.
 	newest, err := tx.NewestOperation(ctx, i.ID)
@@ -154,9 +154,9 @@ func (b *Broker) record(
 	if err := b.checkTrial(ctx, tx, i); err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(sealed))
+	names := make([]string, 0, len(sealed.Sealed))
 	for _, name := range []string{event.CredentialsServiceManager, event.CredentialsKubeconfig} {
-		if _, ok := sealed[name]; ok {
+		if _, ok := sealed.Sealed[name]; ok {
 			names = append(names, name)
 		}
 	}

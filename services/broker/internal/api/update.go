@@ -317,7 +317,7 @@ func (u *updating) replaced(
 	if err != nil {
 		return nil, err
 	}
-	have := u.b.deps.Sealer.Open(instanceID, sealed)
+	have := u.b.deps.Sealer.Open(sealed...)
 	maps.DeleteFunc(wanted, func(name string, value json.RawMessage) bool {
 		if name == event.CredentialsServiceManager {
 			return instance.SameServiceManager(have[name], value)
@@ -413,7 +413,7 @@ func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	request := store.Request{Operation: operation, At: u.b.deps.Now(), Extensions: extensions(ctx, u.req.Call, u.operationID)}
 	if err := errors.Join(
 		tx.InsertOperation(ctx, request),
-		tx.InsertUpdate(ctx, store.Update{OperationID: u.operationID, RequestHash: hash, Instance: &t.Instance, Sealed: sealed}),
+		tx.InsertUpdate(ctx, store.Update{OperationID: u.operationID, RequestHash: hash, Instance: &t.Instance, Credentials: sealed}),
 	); err != nil {
 		return outcome{}, err
 	}

@@ -7,6 +7,7 @@ package binding
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ type Sealer interface {
 
 // Vault opens the credentials of instances, by name; those that cannot be opened are missing.
 type Vault interface {
-	Open(instanceID string, sealed map[string]string) map[string]json.RawMessage
+	Open(sealed ...store.Secret) map[string]json.RawMessage
 }
 
 // Offers tells what the catalog says about the bindings of a plan.
@@ -103,7 +104,7 @@ func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAc
 	case err != nil:
 		return at, err
 	}
-	plain := s.deps.Vault.Open(b.InstanceID, map[string]string{event.CredentialsKubeconfig: sealed})
+	plain := s.deps.Vault.Open(sealed)
 	var own struct {
 		Kubeconfig string `json:"kubeconfig"`
 	}
@@ -114,11 +115,23 @@ func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAc
 	return at, nil
 }
 
-// Owner binds a sealed kubeconfig to its binding. Ids hold no NUL, and no credentials of an instance have such an owner.
-func Owner(instanceID, id string) []byte { return []byte("binding\x00" + instanceID + "\x00" + id) }
+// Owner binds a sealed kubeconfig to its binding, whose id is the name, and to its revision: that of an earlier binding with the same id
+// does not open. Ids hold no NUL, and no credentials of an instance have such an owner.
+func Owner(s store.Secret) []byte {
+	owner := "binding\x00" + s.InstanceID + "\x00" + s.Name
+	if s.Revision != "" {
+		owner += "\x00" + s.Revision
+	}
+	return []byte(owner)
+}
+
+func ownerOf(b *store.Binding) []byte {
+	return Owner(store.Secret{InstanceID: b.InstanceID, Name: b.ID, Revision: b.Revision})
+}
 
 func (s *Service) seal(b *store.Binding, kubeconfig string) error {
-	sealed, err := s.deps.Sealer.Seal([]byte(kubeconfig), Owner(b.InstanceID, b.ID))
+	b.Revision = rand.Text()
+	sealed, err := s.deps.Sealer.Seal([]byte(kubeconfig), ownerOf(b))
 	if err != nil {
 		return fmt.Errorf("seal kubeconfig: %w", err)
 	}
@@ -138,9 +151,9 @@ type Made struct {
 
 // open decrypts a binding's kubeconfig.
 func (s *Service) open(b *store.Binding) (*Made, error) {
-	plain, err := s.deps.Sealer.Open(b.Sealed, Owner(b.InstanceID, b.ID))
+	plain, err := s.deps.Sealer.Open(b.Sealed, ownerOf(b))
 	if err != nil {
-		return nil, fmt.Errorf("open kubeconfig: %w", err)
+		return nil, fmt.Errorf("open kubeconfig of binding %q of instance %q: %w", b.ID, b.InstanceID, err)
 	}
 	// The last fifth of its life is for the change to the next one.
 	return &Made{

@@ -4,6 +4,7 @@ package credential
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,10 +22,10 @@ type Sealer interface {
 
 // Source is where sealed credentials are kept.
 type Source interface {
-	Credentials(ctx context.Context, instanceID, operationID, name string) (string, error)
+	Credentials(ctx context.Context, instanceID, operationID, name string) (store.Secret, error)
 }
 
-// Vault seals and opens credentials, each bound to its instance and name.
+// Vault seals and opens credentials, each bound to its instance, its name and its revision.
 type Vault struct {
 	sealer Sealer
 	source Source
@@ -36,32 +37,38 @@ func New(sealer Sealer, source Source, log *slog.Logger) *Vault {
 	return &Vault{sealer: sealer, source: source, log: log}
 }
 
-// Owner binds a sealed value to its place. An instance id holds no NUL (osb.ProvisionRequest).
-func Owner(instanceID, name string) []byte { return []byte(instanceID + "\x00" + name) }
-
-// Seal encrypts the credentials of an instance, by name.
-func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (map[string]string, error) {
-	sealed := make(map[string]string, len(plain))
-	for name, value := range plain {
-		s, err := v.sealer.Seal(value, Owner(instanceID, name))
-		if err != nil {
-			return nil, fmt.Errorf("seal credentials %s: %w", name, err)
-		}
-		sealed[name] = s
+// Owner binds a sealed value to its place, and to its revision: an older value of the same place does not open. No id, name or revision
+// holds a NUL (osb.ProvisionRequest). What was sealed before there were revisions is bound to its place only.
+func Owner(s store.Secret) []byte {
+	if s.Revision == "" {
+		return []byte(s.InstanceID + "\x00" + s.Name)
 	}
-	return sealed, nil
+	return []byte("credentials\x00" + s.InstanceID + "\x00" + s.Name + "\x00" + s.Revision)
 }
 
-// Open decrypts the credentials of an instance, by name. What cannot be opened is missing, and an operator learns of it.
-func (v *Vault) Open(instanceID string, sealed map[string]string) map[string]json.RawMessage {
-	plain := make(map[string]json.RawMessage, len(sealed))
-	for name, value := range sealed {
-		opened, err := v.sealer.Open(value, Owner(instanceID, name))
+// Seal encrypts the credentials of an instance, by name, under a new revision.
+func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (store.Credentials, error) {
+	c := store.Credentials{Revision: rand.Text(), Sealed: make(map[string]string, len(plain))}
+	for name, value := range plain {
+		s, err := v.sealer.Seal(value, Owner(store.Secret{InstanceID: instanceID, Name: name, Revision: c.Revision}))
 		if err != nil {
-			v.log.Error("credentials not opened", "instance_id", instanceID, "name", name, "err", err)
+			return store.Credentials{}, fmt.Errorf("seal credentials %s: %w", name, err)
+		}
+		c.Sealed[name] = s
+	}
+	return c, nil
+}
+
+// Open decrypts credentials, by name. What cannot be opened is missing, and an operator learns of it.
+func (v *Vault) Open(sealed ...store.Secret) map[string]json.RawMessage {
+	plain := make(map[string]json.RawMessage, len(sealed))
+	for _, s := range sealed {
+		opened, err := v.sealer.Open(s.Sealed, Owner(s))
+		if err != nil {
+			v.log.Error("credentials not opened", "instance_id", s.InstanceID, "name", s.Name, "err", err)
 			continue
 		}
-		plain[name] = opened
+		plain[s.Name] = opened
 	}
 	return plain
 }
@@ -92,7 +99,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 		log.Warn("credentials not read", "err", err)
 		return nil, errLater
 	}
-	plain, err := v.sealer.Open(sealed, Owner(q.InstanceID, q.Name))
+	plain, err := v.sealer.Open(sealed.Sealed, Owner(sealed))
 	if err != nil {
 		log.Error("credentials not opened", "err", err)
 		return nil, errBroken

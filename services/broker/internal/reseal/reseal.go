@@ -4,6 +4,7 @@ package reseal
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,11 +27,11 @@ type Keys interface {
 // Secrets is where the sealed values are.
 type Secrets interface {
 	Secrets(ctx context.Context, kind store.SecretKind, after store.Secret, limit int) ([]store.Secret, error)
-	ReplaceSecret(ctx context.Context, kind store.SecretKind, old store.Secret, sealed string) error
+	ReplaceSecret(ctx context.Context, kind store.SecretKind, old store.Secret, sealed, revision string) error
 }
 
 // Owner is what a sealed value is bound to.
-type Owner func(instanceID, name string) []byte
+type Owner func(s store.Secret) []byte
 
 // Deps is what a Resealer works with. All but Registerer are required; Owners has one for each kind.
 type Deps struct {
@@ -43,17 +44,17 @@ type Deps struct {
 
 // Resealer seals anew. Several may work at the same time.
 type Resealer struct {
-	deps  Deps
-	stale prometheus.Gauge
+	deps Deps
+	left prometheus.Gauge
 }
 
 // New makes a Resealer.
 func New(deps Deps) (*Resealer, error) {
-	r := &Resealer{deps: deps, stale: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "keb_broker_secrets_stale", Help: "Sealed values that the last round found sealed with an older key and could not seal anew.",
+	r := &Resealer{deps: deps, left: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "keb_broker_secrets_stale", Help: "Sealed values that the last round found sealed with an older key, or bound to no revision, and could not seal anew.",
 	})}
 	if deps.Registerer != nil {
-		if err := deps.Registerer.Register(r.stale); err != nil {
+		if err := deps.Registerer.Register(r.left); err != nil {
 			return nil, fmt.Errorf("register metric: %w", err)
 		}
 	}
@@ -71,7 +72,7 @@ func (r *Resealer) Round(ctx context.Context) error {
 		}
 		sealed, stuck = sealed+s, stuck+n
 	}
-	r.stale.Set(float64(stuck))
+	r.left.Set(float64(stuck))
 	switch {
 	case stuck > 0:
 		r.deps.Log.Error("secrets cannot be sealed anew, keep the keys that have sealed them", "sealed", sealed, "not_sealed", stuck)
@@ -90,7 +91,7 @@ func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stu
 			return sealed, stuck, err
 		}
 		for _, s := range found {
-			if !r.deps.Keys.Stale(s.Sealed) {
+			if !r.stale(kind, s) {
 				continue
 			}
 			if err := r.one(ctx, kind, s); err != nil {
@@ -112,15 +113,25 @@ func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stu
 	}
 }
 
+// stale tells what has to be sealed anew: what an older key has sealed, and what is bound to no revision.
+func (r *Resealer) stale(kind store.SecretKind, s store.Secret) bool {
+	return r.deps.Keys.Stale(s.Sealed) || s.Revision == "" && revised(kind)
+}
+
+// revised tells of which kind the values get a revision of their own. Those of an update share one, and are gone with it.
+func revised(kind store.SecretKind) bool { return kind != store.SecretUpdates }
+
 func (r *Resealer) one(ctx context.Context, kind store.SecretKind, s store.Secret) error {
-	owner := r.deps.Owners[kind](s.InstanceID, s.Name)
-	plain, err := r.deps.Keys.Open(s.Sealed, owner)
+	plain, err := r.deps.Keys.Open(s.Sealed, r.deps.Owners[kind](s))
 	if err != nil {
 		return err
 	}
-	fresh, err := r.deps.Keys.Seal(plain, owner)
-	if err != nil {
+	fresh := s
+	if fresh.Revision == "" && revised(kind) {
+		fresh.Revision = rand.Text()
+	}
+	if fresh.Sealed, err = r.deps.Keys.Seal(plain, r.deps.Owners[kind](fresh)); err != nil {
 		return err
 	}
-	return r.deps.Secrets.ReplaceSecret(ctx, kind, s, fresh)
+	return r.deps.Secrets.ReplaceSecret(ctx, kind, s, fresh.Sealed, fresh.Revision)
 }

@@ -22,6 +22,8 @@ type Binding struct {
 	MadeAt time.Time
 	// Sealed is the kubeconfig; empty until the access is made, and once it is revoked.
 	Sealed string
+	// Revision is what Sealed is bound to besides its place.
+	Revision string
 	// RevokedAt is when it was revoked; zero for most. Its access may still be there.
 	RevokedAt time.Time
 	// Claim is who works on the access until ClaimedUntil, DueAt when the clean-up looks at it.
@@ -49,6 +51,7 @@ type bindingRow struct {
 	ExpiresAt    time.Time    `db:"expires_at"`
 	MadeAt       sql.NullTime `db:"made_at"`
 	Sealed       string       `db:"sealed"`
+	Revision     string       `db:"revision"`
 	RevokedAt    sql.NullTime `db:"revoked_at"`
 	Claim        string       `db:"claim"`
 	ClaimedUntil time.Time    `db:"claimed_until"`
@@ -59,13 +62,13 @@ func (r *bindingRow) binding() *Binding {
 	return &Binding{
 		InstanceID: r.InstanceID, ID: r.ID, Subscription: r.Subscription, RuntimeID: r.RuntimeID,
 		Expiration: time.Duration(r.Expiration) * time.Second, Predecessor: r.Predecessor, CreatedAt: r.CreatedAt,
-		ExpiresAt: r.ExpiresAt, MadeAt: r.MadeAt.Time, Sealed: r.Sealed, RevokedAt: r.RevokedAt.Time, Claim: r.Claim,
+		ExpiresAt: r.ExpiresAt, MadeAt: r.MadeAt.Time, Sealed: r.Sealed, Revision: r.Revision, RevokedAt: r.RevokedAt.Time, Claim: r.Claim,
 		ClaimedUntil: r.ClaimedUntil, DueAt: r.DueAt,
 	}
 }
 
 const bindingColumns = `instance_id, id, subscription, runtime_id, expiration_seconds, predecessor, created_at, expires_at,
-	made_at, sealed, revoked_at, claim, claimed_until, due_at`
+	made_at, sealed, revision, revoked_at, claim, claimed_until, due_at`
 
 // Primary key.
 const bindingByID = `SELECT ` + bindingColumns + ` FROM broker.bindings WHERE instance_id = $1 AND id = $2`
@@ -92,11 +95,11 @@ func (s *Store) BindingRemoved(ctx context.Context, instanceID, id string) (bool
 }
 
 // SealedCredential reads one kind of sealed credentials of an instance, for the broker itself. It returns ErrNotFound.
-func (s *Store) SealedCredential(ctx context.Context, instanceID, name string) (string, error) {
+func (s *Store) SealedCredential(ctx context.Context, instanceID, name string) (Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var sealed string
-	err := s.db.GetContext(ctx, &sealed, `SELECT sealed FROM broker.credentials WHERE instance_id = $1 AND name = $2`, instanceID, name)
+	var sealed Secret
+	err := s.db.GetContext(ctx, &sealed, `SELECT instance_id, name, sealed, revision FROM broker.credentials WHERE instance_id = $1 AND name = $2`, instanceID, name)
 	return sealed, wrap(ctx, "read credentials", err)
 }
 
@@ -185,9 +188,9 @@ func (t *Tx) Bound(ctx context.Context, instanceID string, since time.Time) (boo
 // may have got the claim, and the binding may have been revoked.
 func (s *Store) FinishBinding(ctx context.Context, b *Binding) (bool, error) {
 	return s.changed(ctx, "finish binding", `UPDATE broker.bindings SET made_at = $4, sealed = $5, expires_at = $6, due_at = $6,
-			claim = '', claimed_until = $4
+			claim = '', claimed_until = $4, revision = $7
 		WHERE instance_id = $1 AND id = $2 AND claim = $3 AND revoked_at IS NULL AND made_at IS NULL`,
-		b.InstanceID, b.ID, b.Claim, b.MadeAt, b.Sealed, b.ExpiresAt)
+		b.InstanceID, b.ID, b.Claim, b.MadeAt, b.Sealed, b.ExpiresAt, b.Revision)
 }
 
 // ReleaseBinding gives a claim back, for the clean-up to look at the binding at a time.
@@ -233,7 +236,7 @@ func (s *Store) ClaimDueBindings(ctx context.Context, claim string, now, until, 
 			ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED) v
 		WHERE b.instance_id = v.instance_id AND b.id = v.id
 		RETURNING b.instance_id, b.id, b.subscription, b.runtime_id, b.expiration_seconds, b.predecessor, b.created_at,
-			b.expires_at, b.made_at, b.sealed, b.revoked_at, b.claim, b.claimed_until, b.due_at`, claim, now, until, due, limit)
+			b.expires_at, b.made_at, b.sealed, b.revision, b.revoked_at, b.claim, b.claimed_until, b.due_at`, claim, now, until, due, limit)
 	if err != nil {
 		return nil, wrap(ctx, "claim due bindings", err)
 	}

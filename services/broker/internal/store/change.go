@@ -115,10 +115,10 @@ func (t *Tx) Supersede(ctx context.Context, operationID, by string) error {
 }
 
 // InsertCredentials keeps sealed credentials of an instance, by name.
-func (t *Tx) InsertCredentials(ctx context.Context, instanceID string, sealed map[string]string) error {
-	for name, value := range sealed {
-		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed) VALUES ($1, $2, $3)`,
-			instanceID, name, value)
+func (t *Tx) InsertCredentials(ctx context.Context, instanceID string, c Credentials) error {
+	for name, value := range c.Sealed {
+		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed, revision) VALUES ($1, $2, $3, $4)`,
+			instanceID, name, value, c.Revision)
 		if err != nil {
 			return wrap(ctx, "insert credentials", err)
 		}

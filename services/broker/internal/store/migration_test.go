@@ -121,7 +121,7 @@ func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
 		if err := tx.InsertOperation(ctx, r); err != nil {
 			return err
 		}
-		return tx.InsertUpdate(ctx, Update{OperationID: "ready-3", RequestHash: "h", Instance: i, Sealed: map[string]string{"service-manager": "new"}})
+		return tx.InsertUpdate(ctx, Update{OperationID: "ready-3", RequestHash: "h", Instance: i, Credentials: Credentials{Revision: "r", Sealed: map[string]string{"service-manager": "new"}}})
 	})
 	apply(t, s, ended("ready-3", event.Succeeded, 7, `{"provisioner":{"runtimeId":"rt"}}`),
 		instance.Change{OperationID: "coming-2", Progress: instance.Progress{State: event.Succeeded, Cursor: 9}})
@@ -134,7 +134,7 @@ func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
 	if got := state(t, s, "coming"); got != RuntimeSucceeded {
 		t.Errorf("coming is %q", got)
 	}
-	if sealed, err := s.SealedCredential(t.Context(), "ready", "service-manager"); sealed != "new" || err != nil {
+	if sealed, err := s.SealedCredential(t.Context(), "ready", "service-manager"); sealed.Sealed != "new" || sealed.Revision != "r" || err != nil {
 		t.Errorf("credentials %q, %v", sealed, err)
 	}
 }

@@ -53,12 +53,14 @@ func (s *Store) Known(ctx context.Context, instanceID string) (there, buried boo
 
 // Credentials reads the sealed credentials of an instance for one of its unfinished operations. Anything else, such as
 // an operation that has ended or belongs to another instance, is ErrNotFound.
-func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name string) (string, error) {
+func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name string) (Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var sealed string
+	sealed := Secret{InstanceID: instanceID, Name: name}
 	// An update brings its own, which are the instance's only once it has succeeded.
-	err := s.db.GetContext(ctx, &sealed, `SELECT coalesce(u.credentials ->> $3, c.sealed) FROM broker.operations o
+	err := s.db.GetContext(ctx, &sealed, `SELECT coalesce(u.credentials ->> $3, c.sealed) AS sealed,
+			CASE WHEN u.credentials ->> $3 IS NULL THEN c.revision ELSE u.credentials_revision END AS revision
+		FROM broker.operations o
 		LEFT JOIN broker.updates u ON u.operation_id = o.id
 		LEFT JOIN broker.credentials c ON c.instance_id = o.instance_id AND c.name = $3
 		WHERE o.instance_id = $1 AND o.id = $2 AND o.state IN ('pending', 'in progress')

@@ -20,30 +20,41 @@ func SecretKinds() []SecretKind {
 	return []SecretKind{SecretCredentials, SecretUpdates, SecretBindings}
 }
 
-// Secret is a sealed value and where it is. Name is the name of the credentials, or the id of the binding.
+// Secret is a sealed value, where it is, and what it is bound to. Name is the name of the credentials, or the id of the binding.
 type Secret struct {
 	InstanceID string `db:"instance_id"`
 	Name       string `db:"name"`
 	Sealed     string `db:"sealed"`
+	// Revision is another one with each change; empty for what was sealed before there were revisions.
+	Revision string `db:"revision"`
+}
+
+// Credentials are credentials of an instance that were sealed together.
+type Credentials struct {
+	// Revision is what they are bound to besides their place.
+	Revision string
+	// Sealed is the values, by name.
+	Sealed map[string]string
 }
 
 // Both statements of a kind go by the primary key of its table.
 var secretStatements = map[SecretKind]struct{ list, replace string }{
 	SecretCredentials: {
-		list: `SELECT instance_id, name, sealed FROM broker.credentials
+		list: `SELECT instance_id, name, sealed, revision FROM broker.credentials
 			WHERE (instance_id, name) > ($1, $2) ORDER BY instance_id, name LIMIT $3`,
-		replace: `UPDATE broker.credentials SET sealed = $4 WHERE instance_id = $1 AND name = $2 AND sealed = $3`,
+		replace: `UPDATE broker.credentials SET sealed = $4, revision = $6 WHERE instance_id = $1 AND name = $2 AND sealed = $3 AND revision = $5`,
 	},
 	SecretUpdates: {
-		list: `SELECT u.instance_id, c.key AS name, c.value AS sealed FROM broker.updates u, json_each_text(u.credentials) c
+		list: `SELECT u.instance_id, c.key AS name, c.value AS sealed, u.credentials_revision AS revision
+			FROM broker.updates u, json_each_text(u.credentials) c
 			WHERE u.instance_id >= $1 AND (u.instance_id, c.key) > ($1, $2) ORDER BY u.instance_id, c.key LIMIT $3`,
 		replace: `UPDATE broker.updates SET credentials = (credentials::jsonb || jsonb_build_object($2::text, $4::text))::json
-			WHERE instance_id = $1 AND credentials ->> $2 = $3`,
+			WHERE instance_id = $1 AND credentials ->> $2 = $3 AND credentials_revision = $5 AND credentials_revision = $6`,
 	},
 	SecretBindings: {
-		list: `SELECT instance_id, id AS name, sealed FROM broker.bindings
+		list: `SELECT instance_id, id AS name, sealed, revision FROM broker.bindings
 			WHERE (instance_id, id) > ($1, $2) AND sealed <> '' ORDER BY instance_id, id LIMIT $3`,
-		replace: `UPDATE broker.bindings SET sealed = $4 WHERE instance_id = $1 AND id = $2 AND sealed = $3`,
+		replace: `UPDATE broker.bindings SET sealed = $4, revision = $6 WHERE instance_id = $1 AND id = $2 AND sealed = $3 AND revision = $5`,
 	},
 }
 
@@ -57,10 +68,11 @@ func (s *Store) Secrets(ctx context.Context, kind SecretKind, after Secret, limi
 	return found, wrap(ctx, fmt.Sprintf("list sealed %s", kind), err)
 }
 
-// ReplaceSecret puts another sealed value in place of one. It does nothing if somebody has changed it meanwhile.
-func (s *Store) ReplaceSecret(ctx context.Context, kind SecretKind, old Secret, sealed string) error {
+// ReplaceSecret puts another sealed value in place of one, with its revision. It does nothing if somebody has changed it meanwhile.
+// The values of an update share a revision, which stays.
+func (s *Store) ReplaceSecret(ctx context.Context, kind SecretKind, old Secret, sealed, revision string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := s.db.ExecContext(ctx, secretStatements[kind].replace, old.InstanceID, old.Name, old.Sealed, sealed)
+	_, err := s.db.ExecContext(ctx, secretStatements[kind].replace, old.InstanceID, old.Name, old.Sealed, sealed, old.Revision, revision)
 	return wrap(ctx, fmt.Sprintf("seal %s of instance %s anew", kind, old.InstanceID), err)
 }

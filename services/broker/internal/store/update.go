@@ -18,8 +18,8 @@ type Update struct {
 	RequestHash string
 	// Instance is as it is to be afterwards.
 	Instance *instance.Instance
-	// Sealed are the credentials that the update replaces, by name.
-	Sealed map[string]string
+	// Credentials are those that the update replaces.
+	Credentials Credentials
 }
 
 // InsertUpdate keeps what an update makes of its instance until its operation succeeds. An earlier update of the instance
@@ -29,23 +29,24 @@ func (t *Tx) InsertUpdate(ctx context.Context, u Update) error {
 	if err != nil {
 		return fmt.Errorf("insert update: %w", err)
 	}
-	if u.Sealed == nil {
-		u.Sealed = map[string]string{}
+	if u.Credentials.Sealed == nil {
+		u.Credentials.Sealed = map[string]string{}
 	}
-	sealed, err := json.Marshal(u.Sealed)
+	sealed, err := json.Marshal(u.Credentials.Sealed)
 	if err != nil {
 		return fmt.Errorf("insert update: %w", err)
 	}
 	i := u.Instance
 	_, err = t.tx.ExecContext(ctx, `INSERT INTO broker.updates (instance_id, operation_id, request_hash, plan_id, plan_name,
-			context, parameters, effective_parameters, maintenance_version, credentials)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			context, parameters, effective_parameters, maintenance_version, credentials, credentials_revision)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 		ON CONFLICT (instance_id) DO UPDATE SET operation_id = excluded.operation_id, request_hash = excluded.request_hash,
 			plan_id = excluded.plan_id, plan_name = excluded.plan_name, context = excluded.context,
 			parameters = excluded.parameters, effective_parameters = excluded.effective_parameters,
-			maintenance_version = excluded.maintenance_version, credentials = excluded.credentials`,
+			maintenance_version = excluded.maintenance_version, credentials = excluded.credentials,
+			credentials_revision = excluded.credentials_revision`,
 		i.ID, u.OperationID, u.RequestHash, i.Plan.ID, i.Plan.Name, string(origin), string(i.Sent), string(i.Effective),
-		i.MaintenanceVersion, string(sealed))
+		i.MaintenanceVersion, string(sealed), u.Credentials.Revision)
 	return wrap(ctx, "insert update", err)
 }
 
@@ -58,7 +59,7 @@ func (t *Tx) UpdateHash(ctx context.Context, operationID string) (string, error)
 
 // Change makes an instance as it is given, with these sealed credentials besides those that it has. An earlier update of the
 // instance that did not succeed is forgotten: what was asked for later counts.
-func (t *Tx) Change(ctx context.Context, i *instance.Instance, sealed map[string]string) error {
+func (t *Tx) Change(ctx context.Context, i *instance.Instance, c Credentials) error {
 	origin, err := json.Marshal(i.Context)
 	if err != nil {
 		return fmt.Errorf("change instance: %w", err)
@@ -73,9 +74,9 @@ func (t *Tx) Change(ctx context.Context, i *instance.Instance, sealed map[string
 	if _, err := t.tx.ExecContext(ctx, `DELETE FROM broker.updates WHERE instance_id = $1`, i.ID); err != nil {
 		return wrap(ctx, "change instance", err)
 	}
-	for name, value := range sealed {
-		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed) VALUES ($1, $2, $3)
-			ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed`, i.ID, name, value)
+	for name, value := range c.Sealed {
+		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed, revision) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed, revision = excluded.revision`, i.ID, name, value, c.Revision)
 		if err != nil {
 			return wrap(ctx, "change instance", err)
 		}
@@ -83,21 +84,12 @@ func (t *Tx) Change(ctx context.Context, i *instance.Instance, sealed map[string
 	return nil
 }
 
-// SealedCredentials reads the sealed credentials of an instance, by name.
-func (t *Tx) SealedCredentials(ctx context.Context, instanceID string) (map[string]string, error) {
-	var rows []struct {
-		Name   string `db:"name"`
-		Sealed string `db:"sealed"`
-	}
-	err := t.tx.SelectContext(ctx, &rows, `SELECT name, sealed FROM broker.credentials WHERE instance_id = $1`, instanceID)
-	if err != nil {
-		return nil, wrap(ctx, "read credentials", err)
-	}
-	sealed := make(map[string]string, len(rows))
-	for _, r := range rows {
-		sealed[r.Name] = r.Sealed
-	}
-	return sealed, nil
+// SealedCredentials reads the sealed credentials of an instance.
+func (t *Tx) SealedCredentials(ctx context.Context, instanceID string) ([]Secret, error) {
+	var found []Secret
+	err := t.tx.SelectContext(ctx, &found,
+		`SELECT instance_id, name, sealed, revision FROM broker.credentials WHERE instance_id = $1`, instanceID)
+	return found, wrap(ctx, "read credentials", err)
 }
 
 // Expire records when an instance expired; the first time counts.
@@ -146,8 +138,8 @@ func (t *Tx) finishUpdates(ctx context.Context, changes []instance.Change) error
 				maintenance_version = d.maintenance_version
 			FROM done d WHERE i.id = d.instance_id
 		)
-		INSERT INTO broker.credentials (instance_id, name, sealed)
-		SELECT d.instance_id, c.key, c.value FROM done d, json_each_text(d.credentials) c
-		ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed`, postgres.Array(ids))
+		INSERT INTO broker.credentials (instance_id, name, sealed, revision)
+		SELECT d.instance_id, c.key, c.value, d.credentials_revision FROM done d, json_each_text(d.credentials) c
+		ON CONFLICT (instance_id, name) DO UPDATE SET sealed = excluded.sealed, revision = excluded.revision`, postgres.Array(ids))
 	return wrap(ctx, "finish updates", err)
 }
