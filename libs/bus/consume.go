@@ -73,6 +73,7 @@ type consumption struct {
 	handle func(context.Context, []*Delivery)
 	meter  *consumerMetrics
 	msgs   chan arrival
+	acks   *acks
 }
 
 type arrival struct {
@@ -94,7 +95,7 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 	stream, name := string(cfg.Consumer.Stream), cfg.Consumer.Name
 	// One half of the prefetch waits in the channel, the other is asked of the server.
 	c := &consumption{
-		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2),
+		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2), acks: newAcks(cfg.Consumer.Stream),
 		meter: &consumerMetrics{
 			consumed:    b.metrics.consumed.WithLabelValues(stream, name),
 			redelivered: b.metrics.redelivered.WithLabelValues(stream, name),
@@ -102,12 +103,15 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 			ackTime:     b.metrics.ackTime.WithLabelValues(stream, name),
 		},
 	}
-	var handlers sync.WaitGroup
+	var handlers, flusher sync.WaitGroup
 	for range cfg.Handlers {
 		handlers.Go(func() { c.run(ctx) })
 	}
+	flusher.Go(c.acks.run)
 	c.fetch(ctx)
 	handlers.Wait()
+	c.acks.close()
+	flusher.Wait()
 	c.giveBack()
 	return nil
 }
@@ -148,7 +152,7 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 			}
 		}
 		d := &deliveries[i]
-		*d = Delivery{Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter}
+		*d = Delivery{Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks}
 		var err error
 		if d.Event, err = Decode(a.msg.Headers(), a.msg.Data()); err != nil {
 			c.unreadable(ctx, d, err)

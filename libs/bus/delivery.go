@@ -38,11 +38,12 @@ type Delivery struct {
 	spec    *event.ConsumerSpec
 	arrived time.Time
 	meter   *consumerMetrics
+	acks    *acks
 }
 
-// Ack says that the message is dealt with. It does not wait for the server.
+// Ack says that the message is dealt with. It does not wait for the server, which may hear of it up to ackHold later.
 func (d *Delivery) Ack() error {
-	if err := d.msg.Ack(); err != nil {
+	if err := d.acks.ack(d.msg); err != nil {
 		return fmt.Errorf("acknowledge %s: %w", d.Subject, err)
 	}
 	d.meter.ackTime.Observe(time.Since(d.arrived).Seconds())

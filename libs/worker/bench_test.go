@@ -2,19 +2,23 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// BenchmarkNoOpSteps measures steps per second of one worker process with 500 commands in flight: each result sends
+// BenchmarkNoOpSteps measures steps per second of one worker process, and what they cost, with a number of commands in flight: each result sends
 // the next command, as the orchestrator would. Server, worker and the one that sends share the process.
 func BenchmarkNoOpSteps(b *testing.B) {
-	for name, concurrency := range map[string]int{"concurrency=32": 32, "concurrency=500": 500} {
-		b.Run(name, func(b *testing.B) {
+	const concurrency = 500
+	for _, inFlight := range []int{1, 50, 500} {
+		b.Run(fmt.Sprintf("in-flight=%d", inFlight), func(b *testing.B) {
 			o := newOrchestratorFor(b, func(o *orchestrator, ctx context.Context, done chan<- struct{}) {
 				var results atomic.Int64
 				err := o.bus.Consume(ctx, bus.ConsumeConfig{Consumer: event.ResultsConsumer(), MaxBatch: 500}, func(ctx context.Context, batch []*bus.Delivery) {
@@ -46,14 +50,26 @@ func BenchmarkNoOpSteps(b *testing.B) {
 			})
 			o.start([]worker.Step{noop("Noop")}, config(func(c *worker.Config) { c.Concurrency = concurrency }),
 				func(_ *worker.Config, d *worker.Deps, _ *worker.Worker) { d.Log = nil })
-			first := make([]event.StepExecute, 500)
+			first := make([]event.StepExecute, inFlight)
 			for i := range first {
 				first[i] = command("Noop")
 			}
+			b.ReportAllocs()
 			b.ResetTimer()
+			before := cpu(b)
 			o.send(first...)
 			<-o.done
+			b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-us/step")
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
 		})
 	}
+}
+
+// cpu is the time that this process has been busy, the server included.
+func cpu(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
