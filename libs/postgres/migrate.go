@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"regexp"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
@@ -70,4 +71,19 @@ func lockID(schema string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte("keb/migrate/" + schema))
 	return int64(h.Sum64() >> 1) // positive, fits bigint
+}
+
+// patience is how long Upgrade waits for a server that does not answer yet.
+const patience = 5 * time.Minute
+
+// Upgrade opens a database, runs migrate, and closes it. It is for commands that do only this, and waits up to five minutes for the server.
+func Upgrade(ctx context.Context, cfg Config, migrate func(context.Context, *sqlx.DB) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	db, err := Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, Close(db)) }()
+	return migrate(ctx, db)
 }

@@ -22,21 +22,24 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // environment is what Main reads. KEB_LOG_FORMAT and KEB_LOG_LEVEL are read by service.Main.
 type environment struct {
 	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
-	NATSURL          string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
-	NATSUser         string `env:"KEB_NATS_USER"`
-	NATSPassword     string `env:"KEB_NATS_PASSWORD"`
-	NATSPasswordFile string `env:"KEB_NATS_PASSWORD_FILE,file"`
+	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
+	NATSUser     string `env:"KEB_NATS_USER"`
+	NATSPassword string `env:"KEB_NATS_PASSWORD"`
+	// NATSTLS are the files for TLS to NATS. NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
+	NATSTLS      tlsfiles.Client `envPrefix:"KEB_NATS_"`
+	NATSTLSFirst bool            `env:"KEB_NATS_TLS_FIRST"`
 	// StageKeys are the keyring of the stage memory, "id1:base64key,id2:base64key", the same for all workers.
-	StageKeys     string `env:"KEB_STAGE_KEYS"`
-	StageKeysFile string `env:"KEB_STAGE_KEYS_FILE,file"`
+	StageKeys string `env:"KEB_STAGE_KEYS"`
 	// MetricsAddr serves /metrics, /healthz and /readyz; off if empty.
-	MetricsAddr string `env:"KEB_METRICS_ADDR"`
+	MetricsAddr string          `env:"KEB_METRICS_ADDR"`
+	MetricsTLS  tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
 
 	// Concurrency is how many steps run at once in this process; 0 means 32.
 	Concurrency int `env:"KEB_WORKER_CONCURRENCY"`
@@ -50,17 +53,9 @@ type environment struct {
 
 // Validate reads the keys, too.
 func (e *environment) Validate() error {
-	var problems []error
-	either := func(name, value, fromFile string) string {
-		if value != "" && fromFile != "" {
-			problems = append(problems, fmt.Errorf("%s and %s_FILE exclude each other", name, name))
-		}
-		return value + strings.TrimSpace(fromFile)
-	}
-	e.NATSPassword = either("KEB_NATS_PASSWORD", e.NATSPassword, e.NATSPasswordFile)
-	e.StageKeys = either("KEB_STAGE_KEYS", e.StageKeys, e.StageKeysFile)
-	if e.StageKeys != "" && len(problems) == 0 {
-		keys, err := seal.ParseKeyring(e.StageKeys)
+	problems := []error{e.NATSTLS.Validate("KEB_NATS_"), e.MetricsTLS.Validate("KEB_METRICS_TLS_")}
+	if e.StageKeys != "" {
+		keys, err := seal.ParseKeyring(strings.TrimSpace(e.StageKeys))
 		if err != nil {
 			problems = append(problems, fmt.Errorf("KEB_STAGE_KEYS: %w", err))
 		}
@@ -102,9 +97,13 @@ func (e Env) Answer(questions ...Question) {
 //
 //	KEB_NATS_URL              nats://127.0.0.1:4222 by default
 //	KEB_NATS_USER, KEB_NATS_PASSWORD or KEB_NATS_PASSWORD_FILE
+//	KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE, KEB_NATS_KEY_FILE
+//	                          the authority of the server, and the certificate to show it (TLS, mutual TLS)
 //	KEB_STAGE_KEYS or KEB_STAGE_KEYS_FILE
 //	                          the keys of the stage memory, the same for all workers; only needed for steps that use it
 //	KEB_METRICS_ADDR          where to serve /metrics, /healthz and /readyz, for example ":9090"; off if empty
+//	KEB_METRICS_TLS_CERT_FILE, KEB_METRICS_TLS_KEY_FILE
+//	                          TLS there
 //	KEB_WORKER_CONCURRENCY    how many steps run at once, 32 by default
 //	KEB_WORKER_RATE_LIMIT     how many steps are started per second; no limit by default
 //	KEB_WORKER_DRAIN_TIMEOUT  how long running steps may go on after the signal, 20s by default
@@ -167,7 +166,8 @@ func runMain(
 func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *environment, cfg Config, steps []Step) error {
 	log := deps.Log
 	b, err := bus.Connect(ctx, bus.Config{
-		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword, Guest: true,
+		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword,
+		TLS: env.NATSTLS, TLSFirst: env.NATSTLSFirst, Guest: true,
 	}, bus.Deps{Log: log, Registerer: deps.Registerer})
 	if err != nil {
 		return err
@@ -184,13 +184,11 @@ func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *env
 	group := service.NewGroup(log)
 	group.Add("worker", w.Run)
 	if env.MetricsAddr != "" {
-		ln, err := service.Listen(env.MetricsAddr)
+		serve, err := service.ServeMonitoring("KEB_METRICS_ADDR", env.MetricsAddr, env.MetricsTLS, monitoring(metrics, b.NATS()), log)
 		if err != nil {
-			return fmt.Errorf("KEB_METRICS_ADDR: %w", err)
+			return err
 		}
-		log.Info("serving metrics and health", "addr", ln.Addr().String())
-		handler := monitoring(metrics, b.NATS())
-		group.Add("http", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, handler) })
+		group.Add("http", serve)
 	}
 	return group.Run(ctx)
 }

@@ -37,7 +37,7 @@ func newGate(cfg Config, deps Deps, actions *store.Actions) (*gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	sessions, err := access.NewSessions(auth, strings.HasPrefix(cfg.PublicURL, "https://"))
+	sessions, err := access.NewSessions(auth, cfg.Encrypted || strings.HasPrefix(cfg.PublicURL, "https://"))
 	if err != nil {
 		return nil, fmt.Errorf("access: %w", err)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
@@ -72,6 +73,10 @@ const (
 type Config struct {
 	// DatabaseURL is the address of Postgres.
 	DatabaseURL string `env:"KEB_DATABASE_URL,required"`
+	// DatabaseTLS are files in place of sslrootcert, sslcert and sslkey in the address.
+	DatabaseTLS tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
+	// Encrypted says that the operator API has TLS of its own: cookies are then for TLS only.
+	Encrypted bool
 	// Overlays are folders with overlay files, applied in this order.
 	Overlays []string `env:"KEB_OVERLAYS"`
 	// Admission is the greatest number of operations in progress by type, for example "provision:500"; a type that is not named
@@ -143,7 +148,7 @@ func (c Config) withDefaults() Config {
 
 // Validate reports every problem of a configuration, with the name of the field.
 func (c Config) Validate() error {
-	var problems []error
+	problems := []error{c.DatabaseTLS.Validate("KEB_DATABASE_")}
 	if u, err := url.Parse(c.DatabaseURL); err != nil || u.Host == "" {
 		problems = append(problems, errors.New("KEB_DATABASE_URL: must be a URL such as postgres://user:password@host:5432/keb"))
 	}
@@ -439,7 +444,7 @@ func (o *Orchestrator) wakeFleet() (stop func(), err error) {
 }
 
 func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.DB, error) {
-	db, err := postgres.Open(ctx, postgres.Config{URL: o.cfg.DatabaseURL, ApplicationName: name, MaxOpen: size})
+	db, err := postgres.Open(ctx, postgres.Config{URL: o.cfg.DatabaseURL, TLS: o.cfg.DatabaseTLS, ApplicationName: name, MaxOpen: size})
 	if err != nil {
 		return nil, err
 	}

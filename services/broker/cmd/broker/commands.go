@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"strings"
-	"time"
 
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/services/broker"
 )
-
-// patience is how long a command waits for a server that does not answer yet.
-const patience = 5 * time.Minute
 
 // command runs one of the commands beside the broker itself, each with a part of its environment:
 //
@@ -32,21 +30,15 @@ func command(ctx context.Context, name string, log *slog.Logger, out io.Writer) 
 	return fmt.Errorf("unknown command %q: there are migrate and catalog; without one the broker runs", name)
 }
 
-func migrate(ctx context.Context, log *slog.Logger) (err error) {
+func migrate(ctx context.Context, log *slog.Logger) error {
 	var cfg struct {
-		DatabaseURL string `env:"KEB_DATABASE_URL,required,notEmpty"`
+		DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
+		TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
 	}
 	if err := service.LoadEnv(&cfg); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	db, err := postgres.Open(ctx, postgres.Config{URL: cfg.DatabaseURL, ApplicationName: "keb-broker-migrate"})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, postgres.Close(db)) }()
-	if err := broker.Migrate(ctx, db); err != nil {
+	if err := postgres.Upgrade(ctx, postgres.Config{URL: cfg.DatabaseURL, TLS: cfg.TLS, ApplicationName: "keb-broker-migrate"}, broker.Migrate); err != nil {
 		return err
 	}
 	log.Info("the schema is up to date", "schema", "broker")
@@ -58,11 +50,18 @@ func catalog(ctx context.Context, out io.Writer) error {
 		URL      string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
 		User     string `env:"KEB_OSB_USER"`
 		Password string `env:"KEB_OSB_PASSWORD"`
+		// TLS are the files for an https URL.
+		TLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
 	}
 	if err := service.LoadEnv(&cfg); err != nil {
 		return err
 	}
-	client, err := osbclient.New(osbclient.Config{BaseURL: cfg.URL, User: cfg.User, Password: cfg.Password}, nil)
+	transport, err := cfg.TLS.Transport("KEB_BROKER_")
+	if err != nil {
+		return err
+	}
+	defer transport.CloseIdleConnections()
+	client, err := osbclient.New(osbclient.Config{BaseURL: cfg.URL, User: cfg.User, Password: cfg.Password}, &http.Client{Transport: transport})
 	if err != nil {
 		return fmt.Errorf("KEB_BROKER_URL: %w", err)
 	}

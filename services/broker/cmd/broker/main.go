@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker"
 )
@@ -27,6 +28,9 @@ type config struct {
 	Addr string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
 	// HTTP bounds what clients may take of Addr.
 	HTTP service.HTTP
+	// TLS is that of Addr, MetricsTLS that of StatusAddr and MetricsAddr.
+	TLS        tlsfiles.Server `envPrefix:"KEB_TLS_"`
+	MetricsTLS tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
 	// StatusAddr serves /healthz, /readyz and /metrics.
 	StatusAddr string `env:"KEB_BROKER_STATUS_ADDR" envDefault:"127.0.0.1:8071"`
 	// MetricsAddr serves /metrics, /healthz and /readyz, too, as with every other service; off if empty.
@@ -36,21 +40,33 @@ type config struct {
 	DatabaseURL      string        `env:"KEB_DATABASE_URL,required,notEmpty"`
 	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
 	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
+	// DatabaseTLS are files in place of sslrootcert, sslcert and sslkey in the address.
+	DatabaseTLS tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
 
 	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
+	// NATSTLS are the files for TLS to NATS. NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
+	NATSTLS      tlsfiles.Client `envPrefix:"KEB_NATS_"`
+	NATSTLSFirst bool            `env:"KEB_NATS_TLS_FIRST"`
 }
 
-// Validate names what is wrong with the broker's part.
-func (c config) Validate() error { return errors.Join(c.Broker.Validate(), c.HTTP.Validate(), tracing.Check()) }
+// Validate names every setting that cannot be.
+func (c config) Validate() error {
+	return errors.Join(c.Broker.Validate(), c.HTTP.Validate(), tracing.Check(), c.TLS.Validate("KEB_TLS_"), c.MetricsTLS.Validate("KEB_METRICS_TLS_"),
+		c.DatabaseTLS.Validate("KEB_DATABASE_"), c.NATSTLS.Validate("KEB_NATS_"))
+}
 
 func main() {
 	check := flag.Bool("check-config", false, "check the configuration and end")
 	flag.Parse()
 	service.Main("broker", func(ctx context.Context, log *slog.Logger) error {
-		if name := flag.Arg(0); name != "" {
+		name, err := service.Command(flag.Args(), *check)
+		if err != nil {
+			return err
+		}
+		if name != "" {
 			return command(ctx, name, log, os.Stdout)
 		}
 		var cfg config
@@ -73,7 +89,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	defer traces.Close()
 	registry := service.Registry()
 	db, err := postgres.Open(ctx, postgres.Config{
-		URL: cfg.DatabaseURL, ApplicationName: "keb-broker", StatementTimeout: cfg.StatementTimeout, MaxOpen: cfg.MaxConnections,
+		URL: cfg.DatabaseURL, TLS: cfg.DatabaseTLS, ApplicationName: "keb-broker", StatementTimeout: cfg.StatementTimeout, MaxOpen: cfg.MaxConnections,
 	})
 	if err != nil {
 		return err
@@ -82,8 +98,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	if err := broker.Migrate(ctx, db); err != nil {
 		return err
 	}
-	b, err := bus.Connect(ctx, bus.Config{URL: cfg.NATSURL, Name: "keb-broker", User: cfg.NATSUser, Password: cfg.NATSPassword, Guest: true},
-		bus.Deps{Log: log, Registerer: registry})
+	b, err := bus.Connect(ctx, bus.Config{
+		URL: cfg.NATSURL, Name: "keb-broker", User: cfg.NATSUser, Password: cfg.NATSPassword, TLS: cfg.NATSTLS, TLSFirst: cfg.NATSTLSFirst, Guest: true,
+	}, bus.Deps{Log: log, Registerer: registry})
 	if err != nil {
 		return err
 	}
@@ -94,29 +111,27 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	public, err := service.Listen(cfg.Addr)
+	public, err := service.ListenTLS("KEB_OSB_ADDR", cfg.Addr, cfg.TLS, log)
 	if err != nil {
 		return err
-	}
-	private, err := service.Listen(cfg.StatusAddr)
-	if err != nil {
-		return errors.Join(err, public.Close())
 	}
 	health := service.NewHealth()
 	health.Add("database", srv.Ready)
 	status := service.Monitoring(registry, health)
 
-	log.Info("broker starts", "addr", public.Addr().String(), "status_addr", private.Addr().String(), "config", cfg.Broker)
+	log.Info("broker starts", "addr", public.Addr().String(), "status_addr", cfg.StatusAddr, "config", cfg.Broker)
 	g := service.NewGroup(log)
 	g.Add("broker", srv.Run)
 	g.Add("osb", func(ctx context.Context) error { return cfg.HTTP.Serve(ctx, public, srv.Handler()) })
-	g.Add("status", func(ctx context.Context) error { return service.ServeHTTP(ctx, private, status) })
-	if cfg.MetricsAddr != "" && cfg.MetricsAddr != cfg.StatusAddr {
-		monitoring, err := service.Listen(cfg.MetricsAddr)
-		if err != nil {
-			return errors.Join(fmt.Errorf("KEB_METRICS_ADDR: %w", err), public.Close(), private.Close())
+	for variable, addr := range map[string]string{"KEB_BROKER_STATUS_ADDR": cfg.StatusAddr, "KEB_METRICS_ADDR": cfg.MetricsAddr} {
+		if addr == "" || variable == "KEB_METRICS_ADDR" && addr == cfg.StatusAddr {
+			continue
 		}
-		g.Add("monitoring", func(ctx context.Context) error { return service.ServeHTTP(ctx, monitoring, status) })
+		serve, err := service.ServeMonitoring(variable, addr, cfg.MetricsTLS, status, log)
+		if err != nil {
+			return errors.Join(err, public.Close())
+		}
+		g.Add(variable, serve)
 	}
 	return g.Run(ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/orchestrator"
 )
@@ -27,24 +28,35 @@ type config struct {
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
+	// NATSTLS are the files for TLS to NATS. NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
+	NATSTLS      tlsfiles.Client `envPrefix:"KEB_NATS_"`
+	NATSTLSFirst bool            `env:"KEB_NATS_TLS_FIRST"`
 	// Addr serves the operator API and the console.
 	Addr string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
 	// HTTP bounds what clients may take of Addr.
 	HTTP service.HTTP
 	// MetricsAddr serves /metrics, /healthz and /readyz, as Addr does; off if empty.
 	MetricsAddr string `env:"KEB_METRICS_ADDR"`
+	// TLS is that of Addr, MetricsTLS that of MetricsAddr.
+	TLS        tlsfiles.Server `envPrefix:"KEB_TLS_"`
+	MetricsTLS tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
 }
 
 // Validate names every setting that cannot be.
 func (c config) Validate() error {
-	return errors.Join(c.Config.Validate(), c.HTTP.Validate(), c.Access.CheckAddress("KEB_OPERATOR_ADDR", c.Addr))
+	return errors.Join(c.Config.Validate(), c.HTTP.Validate(), c.Access.CheckAddress("KEB_OPERATOR_ADDR", c.Addr),
+		c.TLS.Validate("KEB_TLS_"), c.MetricsTLS.Validate("KEB_METRICS_TLS_"), c.NATSTLS.Validate("KEB_NATS_"))
 }
 
 func main() {
 	check := flag.Bool("check-config", false, "check the configuration and the process files, and end")
 	flag.Parse()
 	service.Main("orchestrator", func(ctx context.Context, log *slog.Logger) error {
-		if name := flag.Arg(0); name != "" {
+		name, err := service.Command(flag.Args(), *check)
+		if err != nil {
+			return err
+		}
+		if name != "" {
 			return command(ctx, name, log)
 		}
 		return run(ctx, log, *check)
@@ -67,7 +79,8 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 		return err
 	}
 	defer traces.Close()
-	ln, err := service.Listen(cfg.Addr)
+	cfg.Encrypted = cfg.TLS.Enabled()
+	ln, err := service.ListenTLS("KEB_OPERATOR_ADDR", cfg.Addr, cfg.TLS, log)
 	if err != nil {
 		return err
 	}
@@ -75,7 +88,7 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	b, err := bus.Connect(starting, bus.Config{
-		URL: cfg.NATSURL, Name: "orchestrator", User: cfg.NATSUser, Password: cfg.NATSPassword,
+		URL: cfg.NATSURL, Name: "orchestrator", User: cfg.NATSUser, Password: cfg.NATSPassword, TLS: cfg.NATSTLS, TLSFirst: cfg.NATSTLSFirst,
 	}, bus.Deps{Log: log, Registerer: registry})
 	if err != nil {
 		return err
@@ -97,11 +110,11 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	group.Add("orchestrator", o.Run)
 	group.Add("operator api", func(ctx context.Context) error { return cfg.HTTP.Serve(ctx, ln, o.Handler()) })
 	if cfg.MetricsAddr != "" {
-		monitoring, err := service.Listen(cfg.MetricsAddr)
+		serve, err := service.ServeMonitoring("KEB_METRICS_ADDR", cfg.MetricsAddr, cfg.MetricsTLS, o.Monitoring(), log)
 		if err != nil {
-			return errors.Join(fmt.Errorf("KEB_METRICS_ADDR: %w", err), ln.Close())
+			return errors.Join(err, ln.Close())
 		}
-		group.Add("monitoring", func(ctx context.Context) error { return service.ServeHTTP(ctx, monitoring, o.Monitoring()) })
+		group.Add("monitoring", serve)
 	}
 	return group.Run(ctx)
 }
