@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
@@ -91,7 +92,9 @@ func (s *session) recall(ctx context.Context, key string) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("recall %q: %w", key, err)
+		err = fmt.Errorf("recall %q: %w", key, err)
+		s.noteUnreadable(err)
+		return nil, err
 	}
 	s.learn(value)
 	return value, nil
@@ -106,9 +109,22 @@ func (s *session) overrides(ctx context.Context) ([]ComponentOverrides, error) {
 		err = s.checkLost(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("overrides: %w", err)
+		err = fmt.Errorf("overrides: %w", err)
+		s.noteUnreadable(err)
+		return nil, err
 	}
 	return s.mergeOverrides(raw)
+}
+
+// noteUnreadable notes for the result that the memory holds what this worker cannot open: its keyring is not that of the others, or
+// somebody has changed the value.
+func (s *session) noteUnreadable(err error) {
+	if !errors.Is(err, seal.ErrUnknownKey) && !errors.Is(err, seal.ErrTampered) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unreadable = err
 }
 
 // mergeOverrides puts what this execution has set on top of what is stored.

@@ -30,6 +30,8 @@ type session struct {
 	values     map[string][]byte
 	components map[string][]Override
 	lost       bool
+	// unreadable is why the stage memory could not be opened.
+	unreadable error
 	// secrets are texts that the step was trusted with, see learn.
 	secrets []string
 	// invalid is the first thing that the step gave us that no result can carry.
@@ -218,6 +220,13 @@ func (s *session) close() (patch json.RawMessage, invalid error) {
 		s.invalid = fmt.Errorf("save details: %w", err)
 	}
 	return patch, s.invalid
+}
+
+// closedMemory is why the stage memory could not be read; nil if it could, or was not asked.
+func (s *session) closedMemory() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unreadable
 }
 
 func (s *session) isLost() bool {

@@ -1,0 +1,93 @@
+package worker_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// A worker whose keyring is behind, or a value that somebody has changed, makes an operation wait, and fails none.
+func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	recall := named("Recall", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		_, err := op.Recall(ctx, "kubeconfig")
+		return op, 0, err
+	})
+	list := named("List", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		if _, err := op.Overrides(ctx); err != nil {
+			return worker.Fail(op, &worker.Error{Message: "no overrides: " + err.Error()})
+		}
+		return op, 0, nil
+	})
+	o.start([]worker.Step{recall, list})
+	first := command("Recall")
+	scope := stagemem.Scope{OperationID: first.Operation.ID, Stage: first.Stage, StageAttempt: first.StageAttempt}
+	others, err := seal.ParseKeyring("k2:" + seal.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := seal.ParseKeyring(oneKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cursor := first.Cursor
+	send := func(step string) result {
+		t.Helper()
+		c := command(step)
+		cursor++
+		c.Operation, c.StageMemory, c.Cursor = first.Operation, true, cursor
+		o.send(c)
+		return o.next()
+	}
+	memory := stagemem.New(o.bus.JetStream(), others)
+	for _, key := range []string{"value.kubeconfig", "override.Remember.btp"} {
+		if err := memory.Put(t.Context(), scope, key, []byte("CANARY")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []string{"Recall", "List"} {
+		r := send(step)
+		if r.Type != event.TypeStepRetry || r.Error == nil || !strings.Contains(r.Error.Message, `key id "k2"`) || strings.Contains(r.Error.Message, "CANARY") {
+			t.Errorf("%s: %s with %+v, want a retry that names the key", step, r.Type, r.Error)
+		}
+	}
+	// With the right key, and in the place of another value.
+	good := stagemem.New(o.bus.JetStream(), ours)
+	if err := good.Put(t.Context(), scope, "value.other", []byte("CANARY")); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := o.bus.JetStream().KeyValue(t.Context(), event.StageBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := kv.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var from, to string
+	for _, key := range keys {
+		if strings.HasSuffix(key, "other") {
+			from = key
+		}
+		if strings.HasSuffix(key, "kubeconfig") {
+			to = key
+		}
+	}
+	moved, err := kv.Get(t.Context(), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(t.Context(), to, moved.Value()); err != nil {
+		t.Fatal(err)
+	}
+	if r := send("Recall"); r.Type != event.TypeStepRetry || r.Error == nil || !strings.Contains(r.Error.Message, "belongs to another owner") {
+		t.Errorf("a value that was moved: %s with %+v, want a retry that says so", r.Type, r.Error)
+	}
+}
