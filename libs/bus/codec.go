@@ -58,9 +58,16 @@ func Encode(e *cloudevents.Event) (nats.Header, []byte, error) {
 	case source == "":
 		return nil, nil, fmt.Errorf("encode event %q: source is empty", c.ID)
 	}
-	// One slice backs all values: nats.Header wants a slice per name.
-	values := make([]string, 0, 8+len(c.Extensions))
-	h := make(nats.Header, cap(values)+1)
+	// One slice backs all values: nats.Header wants a slice per name. A map for at most eight names, as most events need with
+	// the id that a stream drops duplicates by, is one small piece of memory; for more it is several large ones.
+	n := 4 + len(c.Extensions)
+	for _, set := range [...]bool{c.Subject != nil, c.Time != nil, c.DataContentType != nil, c.DataSchema != nil} {
+		if set {
+			n++
+		}
+	}
+	values := make([]string, 0, n)
+	h := make(nats.Header, n+1)
 	set := func(name, value string) {
 		values = append(values, value)
 		n := len(values)
