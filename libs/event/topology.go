@@ -2,6 +2,7 @@ package event
 
 import (
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -97,6 +98,16 @@ func CommandSubject(worker, step string) string { return "keb.command." + worker
 
 // ResultSubject is where the results of a step are published.
 func ResultSubject(worker, step string) string { return "keb.result." + worker + "." + step }
+
+// WorkerOfResult is the worker in a subject of ResultSubject; empty for any other subject.
+func WorkerOfResult(subject string) string {
+	rest, ok := strings.CutPrefix(subject, "keb.result.")
+	if !ok {
+		return ""
+	}
+	worker, _, _ := strings.Cut(rest, ".")
+	return worker
+}
 
 // FactSubject is where facts of a type about operations of a type are published, for example
 // "keb.fact.provision.step-finished".

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -87,6 +88,8 @@ type Dispatcher struct {
 	metrics *metrics
 	cache   *cache
 	tracer  *tracer // nil: none
+	// seldom bounds the log of what anybody on the bus can cause.
+	seldom rate.Sometimes
 }
 
 // New returns a Dispatcher.
@@ -99,11 +102,18 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize)}
+	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize), seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions, cfg.Admission)
 	return d, nil
 }
+
+// logAtFirst and logInterval bound what is logged of messages that are refused: the first few, and then one in a while. The metrics
+// count all of them.
+const (
+	logAtFirst  = 20
+	logInterval = 10 * time.Second
+)
 
 // limited runs f within the time that a batch may take. A database that has fallen silent must not hold a handler for ever.
 func (d *Dispatcher) limited(ctx context.Context, f func(ctx context.Context) error) error {

@@ -26,6 +26,7 @@ type metrics struct {
 	sentAgain                prometheus.Counter
 	stale, conflicts         prometheus.Counter
 	unknown, factsLost       prometheus.Counter
+	foreign                  prometheus.Counter
 	batchSize, commitTime    prometheus.Histogram
 	duration, waiting        *prometheus.HistogramVec
 	stageTime, stepTime      *prometheus.HistogramVec
@@ -98,6 +99,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		stale:     counter("keb_results_stale_total", "Results that belonged to an older command and changed nothing."),
 		conflicts: counter("keb_write_conflicts_total", "States that another orchestrator had changed first."),
 		unknown:   counter("keb_results_unknown_total", "Results of operations that do not exist."),
+		foreign: counter("keb_results_foreign_total",
+			"Results that were refused because another worker was asked."),
 		factsLost: counter("keb_facts_lost_total", "Facts that the bus did not take."),
 		batchSize: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "keb_fold_batch_size", Help: "Results folded in one commit.",

@@ -26,6 +26,16 @@ type item struct {
 	delivery    *bus.Delivery
 	operationID string
 	result      engine.Result
+	// worker is that of the subject. The bus lets a worker publish under its own name only, so it is true.
+	worker string
+}
+
+// foreign tells that a result is not of the worker whose result the operation awaits.
+func (it *item) foreign(w *work) bool {
+	if !w.row.InFlight() || it.result.Cursor != w.row.Cursor {
+		return false // it is stale
+	}
+	return it.worker != engine.Awaited(w.process, &w.row.State)
 }
 
 // Results folds a batch of step results: one read for what the cache does not have, one commit, one publication, then the
@@ -33,12 +43,12 @@ type item struct {
 func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
 	items := make([]item, 0, len(batch))
 	for _, delivery := range batch {
-		id, result, err := DecodeResult(delivery.Event)
+		it, err := read(delivery)
 		if err != nil {
 			d.dead(ctx, delivery, err)
 			continue
 		}
-		items = append(items, item{delivery: delivery, operationID: id, result: result})
+		items = append(items, it)
 	}
 	d.metrics.batchSize.Observe(float64(len(items)))
 	err := d.fold(ctx, items)
@@ -63,6 +73,19 @@ func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
 		}
 	}
 	return nil
+}
+
+// read makes an item of a delivery, and refuses what says that it is of another worker than the one that has published it.
+func read(delivery *bus.Delivery) (item, error) {
+	id, result, err := DecodeResult(delivery.Event)
+	if err != nil {
+		return item{}, err
+	}
+	it := item{delivery: delivery, operationID: id, result: result}
+	if it.worker = event.WorkerOfResult(delivery.Subject); result.Worker.Name != it.worker {
+		return item{}, fmt.Errorf("worker.name is %q: want %q, who has published it", bound(result.Worker.Name), it.worker)
+	}
+	return it, nil
 }
 
 // unfit tells that the database does not take what is to be saved (SQLSTATE class 22, data exception): JSON knows text and
@@ -111,7 +134,9 @@ func (d *Dispatcher) giveBack(ctx context.Context, items []item, cause error) {
 }
 
 func (d *Dispatcher) dead(ctx context.Context, delivery *bus.Delivery, cause error) {
-	d.log.Error("message cannot be read", "event_id", delivery.Event.ID(), "subject", delivery.Subject, "err", cause)
+	d.seldom.Do(func() {
+		d.log.Error("message cannot be read", "event_id", delivery.Event.ID(), "subject", delivery.Subject, "err", cause)
+	})
 	if err := delivery.Dead(ctx, cause.Error()); err != nil {
 		d.log.Warn("dead letter not written", "event_id", delivery.Event.ID(), "err", err)
 	}
@@ -161,7 +186,16 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 		w := byID[it.operationID]
 		if w == nil {
 			d.metrics.unknown.Inc()
-			d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", it.delivery.Event.ID())
+			d.seldom.Do(func() {
+				d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", it.delivery.Event.ID(), "worker", it.worker)
+			})
+			continue
+		}
+		if it.foreign(w) {
+			d.metrics.foreign.Inc()
+			d.seldom.Do(func() {
+				d.log.Error("result of a worker that was not asked", "operation_id", it.operationID, "worker", it.worker, "awaited", engine.Awaited(w.process, &w.row.State))
+			})
 			continue
 		}
 		step := w.row

@@ -42,7 +42,7 @@ type State struct {
 	// StageMemory tells that a step of this stage attempt has put something into the stage memory.
 	StageMemory bool
 	// Tries holds the budgets of the steps of the current stage, other than the current one, that were tried and have
-	// not succeeded since, by step name.
+	// not succeeded since, by step name, and how often the finally stage of an operation that was retried has run.
 	Tries map[string]Try
 	// Details is the saved data: a JSON object with one key per worker; nil when empty.
 	Details json.RawMessage
@@ -129,6 +129,12 @@ func (s *State) current(p *process.Process) (*process.Stage, *process.Step) {
 		return stage, nil
 	}
 	return stage, &stage.Steps[s.Step]
+}
+
+// Awaited is the worker whose result is awaited. It must only be called while InFlight.
+func Awaited(p *process.Process, s *State) string {
+	_, step := s.current(p)
+	return step.Worker
 }
 
 // Command is the command that is out for an operation in flight, derived from its state alone, and the worker it is for.

@@ -1,0 +1,63 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// forge puts a result on the bus as a worker that was not asked; named is the worker that the result says it is of.
+func (b *bundle) forge(publisher, named, id string, cursor int64) {
+	b.t.Helper()
+	r := event.StepSucceeded{Result: event.Result{
+		OperationID: id, Cursor: cursor, Stage: "change", Step: "One", Worker: event.Worker{Name: named}, Details: json.RawMessage(`{"forged":true}`),
+		StartedAt: epoch, FinishedAt: epoch,
+	}}
+	e, err := bus.New(event.TypeStepSucceeded, event.DispatchID(id, cursor, 1), event.WorkerSource(named), id, epoch, &r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject(publisher, "One"), Event: e}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestAResultOfAWorkerThatWasNotAskedChangesNothing(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.answer(id, b.row(id).Cursor, nil)
+	b.fold(o, 1)
+	before := b.row(id)
+	for _, cached := range []bool{true, false} {
+		if !cached {
+			o = b.orchestrator()
+		}
+		b.forge("mallory", "mallory", id, before.Cursor)
+		b.forge("mallory", "alpha", id, before.Cursor)
+		b.forge("mallory", "mallory", id, before.Cursor-1)
+		b.forge("mallory", "mallory", id, before.Cursor+1)
+		b.fold(o, 4)
+		if diff := cmp.Diff(before, b.row(id)); diff != "" {
+			t.Fatalf("the operation has changed (-before +after):\n%s", diff)
+		}
+		if foreign, stale := count(o.metrics.foreign), count(o.metrics.stale); foreign != 1 || stale != 2 {
+			t.Errorf("%d results are counted as foreign and %d as stale, want 1 and 2", foreign, stale)
+		}
+	}
+	// What names another worker than its publisher is a dead letter.
+	b.inStream(event.StreamResults, 0)
+	b.inStream(event.StreamDead, 2)
+	// The operation goes on with the result of the worker that was asked, although it comes with forged ones.
+	b.forge("mallory", "mallory", id, before.Cursor)
+	b.answer(id, before.Cursor, nil)
+	b.forge("mallory", "mallory", id, before.Cursor)
+	b.fold(o, 3)
+	if row := b.row(id); row.Status != event.Succeeded || len(row.Details) != 0 {
+		t.Errorf("the operation is %s, with the details %s", row.Status, row.Details)
+	}
+}
