@@ -79,11 +79,16 @@ func (b *Bus) AskWithin(ctx context.Context, wait time.Duration, subject string,
 // time; ctx ends when the asker no longer waits, for one who does not say after Config.Timeout, or when stop is called.
 // stop waits for the answers under way.
 func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, data []byte) (any, error)) (stop func(), err error) {
+	return b.AnswerAll(subject, queue, func(ctx context.Context, _ string, data []byte) (any, error) { return handle(ctx, data) })
+}
+
+// AnswerAll is Answer for a filter of subjects; handle is told the subject of each question.
+func (b *Bus) AnswerAll(filter, queue string, handle func(ctx context.Context, subject string, data []byte) (any, error)) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	var mu sync.Mutex // orders the last Go before Wait
 	slots := make(chan struct{}, maxAnswers)
-	sub, err := b.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) {
+	sub, err := b.nc.QueueSubscribe(filter, queue, func(m *nats.Msg) {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -101,11 +106,11 @@ func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, dat
 	})
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("answer %s: %w", subject, err)
+		return nil, fmt.Errorf("answer %s: %w", filter, err)
 	}
 	return func() {
 		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
-			b.log.Warn("unsubscribe failed", "subject", subject, "err", err)
+			b.log.Warn("unsubscribe failed", "subject", filter, "err", err)
 		}
 		mu.Lock()
 		cancel()
@@ -114,13 +119,13 @@ func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, dat
 	}, nil
 }
 
-func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) (any, error)) {
+func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Context, string, []byte) (any, error)) {
 	ctx, cancel := context.WithTimeout(ctx, b.waitOf(m))
 	defer cancel()
 	if parent := m.Header.Get(TraceParent); parent != "" {
 		ctx = continueTrace(ctx, parent)
 	}
-	v, err := guarded(ctx, m.Data, handle)
+	v, err := guarded(ctx, m, handle)
 	if err != nil {
 		v = event.AskError{Error: err.Error()}
 	}
@@ -144,11 +149,11 @@ func (b *Bus) waitOf(m *nats.Msg) time.Duration {
 }
 
 // guarded turns a panic into an error: one bad question must not end the service.
-func guarded(ctx context.Context, data []byte, handle func(context.Context, []byte) (any, error)) (v any, err error) {
+func guarded(ctx context.Context, m *nats.Msg, handle func(context.Context, string, []byte) (any, error)) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, fmt.Errorf("internal error: %v", p)
 		}
 	}()
-	return handle(ctx, data)
+	return handle(ctx, m.Subject, m.Data)
 }

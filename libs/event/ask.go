@@ -10,7 +10,8 @@ import (
 const (
 	// AskOperations asks the orchestrator where operations stand. OperationsRequest -> OperationsAnswer.
 	AskOperations = "keb.ask.orchestrator.operations"
-	// AskCredentials asks the broker for the credentials of an instance. CredentialsRequest -> CredentialsAnswer.
+	// AskCredentials is what the subjects begin with on which workers ask the broker for the credentials of an instance, see
+	// AskCredentialsAs. CredentialsRequest -> CredentialsAnswer.
 	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
 	// AskInstances asks the broker which instances there are. InstancesRequest -> InstancesAnswer.
 	AskInstances = "keb.ask.broker.instances"
@@ -26,6 +27,9 @@ const (
 	AskBind   = "keb.ask.runtime.bind"
 	AskUnbind = "keb.ask.runtime.unbind"
 )
+
+// AskCredentialsAs is where a worker claims credentials: "keb.ask.broker.credentials.<worker>". Nobody else may ask there.
+func AskCredentialsAs(worker string) string { return AskCredentials + "." + worker }
 
 // AskError is the answer to a question that cannot be answered.
 type AskError struct {
@@ -50,6 +54,8 @@ type OperationStatus struct {
 	Cursor      int64          `json:"cursor"`
 	// Position is absent unless the operation is in progress.
 	Position *Position `json:"position,omitempty"`
+	// Worker is who has the command that is out; empty while none is.
+	Worker string `json:"worker,omitempty"`
 	// Message and Error are those of the last step result.
 	Message      string   `json:"message,omitempty"`
 	Error        *Error   `json:"error,omitempty"`
@@ -58,7 +64,8 @@ type OperationStatus struct {
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// CredentialsRequest claims one kind of sealed credentials of an instance, for a step of a running operation.
+// CredentialsRequest claims one kind of sealed credentials of an instance, for the step of the operation that the worker has the
+// command of.
 type CredentialsRequest struct {
 	InstanceID  string `json:"instanceId"`
 	OperationID string `json:"operationId"`

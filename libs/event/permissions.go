@@ -60,14 +60,14 @@ func Users(workers ...string) []User {
 }
 
 // WorkerUser is the user of a worker: it takes its own commands, publishes its own results, uses the stage memory, answers
-// questions under its own name, and may claim credentials of the broker. It cannot make, change or delete a stream, a
+// questions under its own name, and claims credentials of the broker under its own name. It cannot make, change or delete a stream, a
 // consumer or a bucket.
 func WorkerUser(name string) User {
 	return user(
 		WorkerUserName(name), true,
 		slices.Concat(
 			consume(CommandsConsumer(name)),
-			[]string{ResultSubject(name, "*"), AskCredentials, stageValues, stageReadMany, stageReadOne, stageInfo},
+			[]string{ResultSubject(name, "*"), AskCredentialsAs(name), stageValues, stageReadMany, stageReadOne, stageInfo},
 		),
 		served(name),
 	)
@@ -82,7 +82,7 @@ func brokerUser() User {
 			consume(FactsConsumer(UserBroker)),
 			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", "keb.ask.runtime.*"},
 		),
-		served(UserBroker),
+		append(served(UserBroker), AskCredentialsAs("*")),
 	)
 }
 
@@ -93,7 +93,7 @@ func orchestratorUser() User {
 		consume(RequestsConsumer()),
 		consume(ResultsConsumer()),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, "keb.ask.broker.*", "keb.ask.hyperscaler.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 		},
 	)

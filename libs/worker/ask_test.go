@@ -21,7 +21,7 @@ func TestCredentialsComeFromTheBroker(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	asked := make(chan event.CredentialsRequest, 1)
-	stop, err := o.bus.Answer(event.AskCredentials, "broker", func(_ context.Context, data []byte) (any, error) {
+	stop, err := o.bus.Answer(event.AskCredentialsAs(workerName), "broker", func(_ context.Context, data []byte) (any, error) {
 		var q event.CredentialsRequest
 		if err := json.Unmarshal(data, &q); err != nil {
 			return nil, err

@@ -100,8 +100,9 @@ func (w *Worker) logOutcome(t *taken, r *Result) {
 // claim asks the broker for credentials.
 func (w *Worker) claim(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
 	var answer event.CredentialsAnswer
-	err := ask(ctx, event.AskCredentials, func(ctx context.Context) error {
-		return w.deps.Bus.Ask(ctx, event.AskCredentials, request, &answer)
+	subject := event.AskCredentialsAs(w.cfg.Name)
+	err := ask(ctx, subject, func(ctx context.Context) error {
+		return w.deps.Bus.Ask(ctx, subject, request, &answer)
 	})
 	if err != nil {
 		return nil, err

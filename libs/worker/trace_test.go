@@ -40,7 +40,7 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	o := newOrchestrator(t)
 	secret := "s3cr3t-of-the-customer"
-	stop, err := o.bus.Answer(event.AskCredentials, "broker", func(ctx context.Context, _ []byte) (any, error) {
+	stop, err := o.bus.Answer(event.AskCredentialsAs(workerName), "broker", func(ctx context.Context, _ []byte) (any, error) {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			t.Error("the question brings no trace along")
 		}
@@ -80,13 +80,13 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 		}
 	}
 	execution := byName["process keb.command.tested.Traced"]
-	if execution == nil || byName["own span of the step"] == nil || byName["request "+event.AskCredentials] == nil {
+	if execution == nil || byName["own span of the step"] == nil || byName["request "+event.AskCredentialsAs(workerName)] == nil {
 		t.Fatalf("spans are %v", byName)
 	}
 	if p := execution.Parent(); tracing.Parent(p) != stepOfCommand || execution.SpanKind() != trace.SpanKindConsumer {
 		t.Errorf("the execution is below %s", tracing.Parent(p))
 	}
-	for _, child := range []string{"own span of the step", "request " + event.AskCredentials} {
+	for _, child := range []string{"own span of the step", "request " + event.AskCredentialsAs(workerName)} {
 		if byName[child].Parent().SpanID() != execution.SpanContext().SpanID() {
 			t.Errorf("%s is not below the execution", child)
 		}

@@ -235,7 +235,8 @@ func (b *Broker) Run(ctx context.Context) error {
 		return b.deps.Bus.Consume(ctx, projection.Consumption(), b.facts.Handle)
 	})
 	g.Add("repair", b.repair.Run)
-	g.Add("credentials", b.answer(event.AskCredentials, b.vault.Answer))
+	claims := credential.NewClaims(b.vault, b.deps.Bus, b.deps.Log)
+	g.Add("credentials", b.answerAll(event.AskCredentialsAs("*"), claims.Answer))
 	g.Add("instances", b.answer(event.AskInstances, b.runtimes.Answer))
 	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
 	g.Add("bindings", b.bindings.Run)
@@ -256,8 +257,12 @@ func (b *Broker) Run(ctx context.Context) error {
 
 // answer answers a question of other services until its context ends.
 func (b *Broker) answer(subject string, handle func(context.Context, []byte) (any, error)) func(context.Context) error {
+	return b.answerAll(subject, func(ctx context.Context, _ string, data []byte) (any, error) { return handle(ctx, data) })
+}
+
+func (b *Broker) answerAll(filter string, handle func(context.Context, string, []byte) (any, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
-		stop, err := b.deps.Bus.Answer(subject, "broker", handle)
+		stop, err := b.deps.Bus.AnswerAll(filter, "broker", handle)
 		if err != nil {
 			return err
 		}

@@ -270,10 +270,26 @@ func (b *bench) count(query string, args ...any) int {
 	return n
 }
 
-// claim asks the broker for credentials as a worker does.
+// claimant is the worker that has the commands of all operations.
+const claimant = "btp"
+
+// claim asks the broker for credentials as the worker does that has the command.
 func (b *bench) claim(instanceID, operationID, name string) (event.CredentialsAnswer, error) {
+	return b.claimAs(claimant, instanceID, operationID, name)
+}
+
+func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.CredentialsAnswer, error) {
+	b.t.Helper()
+	if b.count(`SELECT count(*) FROM broker.operations WHERE id = $1 AND state IN ('pending', 'in progress')`, operationID) > 0 {
+		// A worker learns of an operation from the orchestrator.
+		testkit.Eventually(b.t, time.Minute, "the orchestrator has the request", func() bool {
+			b.orch.mu.Lock()
+			defer b.orch.mu.Unlock()
+			return b.orch.operations[operationID] != nil
+		})
+	}
 	var a event.CredentialsAnswer
-	err := b.bus.Ask(b.t.Context(), event.AskCredentials,
+	err := b.bus.Ask(b.t.Context(), event.AskCredentialsAs(worker),
 		event.CredentialsRequest{InstanceID: instanceID, OperationID: operationID, Name: name}, &a)
 	return a, err
 }

@@ -384,7 +384,11 @@ func (o *orchestrator) answer(_ context.Context, data []byte) (any, error) {
 	a := event.OperationsAnswer{Operations: []event.OperationStatus{}}
 	for _, id := range q.IDs {
 		if op := o.operations[id]; op != nil {
-			a.Operations = append(a.Operations, op.status)
+			status := op.status
+			if !status.State.Final() {
+				status.Worker = claimant // whichever step it is at
+			}
+			a.Operations = append(a.Operations, status)
 		}
 	}
 	return a, nil

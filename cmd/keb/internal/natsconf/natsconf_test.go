@@ -124,7 +124,7 @@ func universe() (publish, subscribe []string) {
 		publish = append(publish, "_INBOX_"+u+".x")
 		subscribe = append(subscribe, "_INBOX_"+u+".>")
 	}
-	both := []string{"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.orchestrator.operations", "_INBOX.x", "other"}
+	both := []string{"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp", "keb.ask.orchestrator.operations", "_INBOX.x", "other"}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)
 	subscribe = append(subscribe, ">", "keb.>", "keb.*.*.*", "$JS.>", "$SYS.>", "$KV.>", "$KV.keb_stage.>", "_INBOX.>", "$SRV.>", "keb.fact.*.*", "keb.dead.*",
@@ -137,7 +137,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 	"worker-avs": {
 		publish: []string{
 			"$JS.API.CONSUMER.INFO.KEB_COMMANDS.avs", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.avs", "$JS.ACK.KEB_COMMANDS.avs.1.1.1.1.0",
-			"keb.result.avs.S", "keb.dead.KEB_COMMANDS", "keb.ask.broker.credentials",
+			"keb.result.avs.S", "keb.dead.KEB_COMMANDS", "keb.ask.broker.credentials.avs",
 			"$JS.API.STREAM.INFO.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.o.s.1.k", "$KV.keb_stage.o.s.1.k",
 		},
 		subscribe: []string{
@@ -153,7 +153,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 			"keb.ask.orchestrator.operations", "keb.ask.runtime.x",
 		},
 		subscribe: []string{
-			"_INBOX_broker.>", "keb.worker.broker.ping", "keb.ask.broker.x", "keb.ask.broker.credentials",
+			"_INBOX_broker.>", "keb.worker.broker.ping", "keb.ask.broker.x", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp",
 			"$SRV.PING", "$SRV.PING.keb-worker-broker", "$SRV.PING.keb-worker-broker.id", "$SRV.INFO", "$SRV.INFO.keb-worker-broker",
 			"$SRV.INFO.keb-worker-broker.id", "$SRV.STATS", "$SRV.STATS.keb-worker-broker", "$SRV.STATS.keb-worker-broker.id",
 		},

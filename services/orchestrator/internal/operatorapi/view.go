@@ -364,5 +364,8 @@ func status(r *store.Row, p *process.Process) event.OperationStatus {
 	if r.Status.Final() {
 		s.Details = r.Details
 	}
+	if r.InFlight() {
+		s.Worker = engine.Awaited(p, &r.State)
+	}
 	return s
 }
