@@ -119,6 +119,6 @@ func (b *Bus) publishRaw(ctx context.Context, m *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
 	errs := make([]error, 1)
-	b.publish(ctx, []nats.Msg{*m}, errs, []int{0})
+	b.publish(ctx, []outgoing{{Msg: *m}}, errs, []int{0})
 	return errs[0]
 }

@@ -17,6 +17,10 @@ type Message struct {
 	// ID is the Nats-Msg-Id, by which a stream drops a second message with the same id for a while; "" is none.
 	ID    string
 	Event cloudevents.Event
+	// Quiet lets the stream answer once for this message and those that follow it to the same stream: one answer for 64 at most.
+	// It says that all of them have arrived; that the stream has refused a single one is then not noticed. It is for what may be
+	// lost.
+	Quiet bool
 }
 
 // Failure is one message of a batch that was not published.
@@ -66,12 +70,13 @@ func (b *Bus) Publish(ctx context.Context, msgs ...Message) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
 
-	out := make([]nats.Msg, len(msgs))
+	out := make([]outgoing, len(msgs))
 	errs := make([]error, len(msgs))
 	todo := make([]int, 0, len(msgs))
 	trace := traceparent(ctx)
 	for i := range msgs {
-		if errs[i] = encodeMessage(&out[i], &msgs[i], trace); errs[i] == nil {
+		out[i].quiet = msgs[i].Quiet
+		if errs[i] = encodeMessage(&out[i].Msg, &msgs[i], trace); errs[i] == nil {
 			todo = append(todo, i)
 		}
 	}
@@ -100,7 +105,7 @@ func encodeMessage(out *nats.Msg, m *Message, trace string) error {
 
 // publish sends the messages named by todo until they are taken or there is no point in going on. What is left in
 // errs is final.
-func (b *Bus) publish(ctx context.Context, out []nats.Msg, errs []error, todo []int) {
+func (b *Bus) publish(ctx context.Context, out []outgoing, errs []error, todo []int) {
 	ensured := false
 	for len(todo) > 0 {
 		// A stream that is being deleted takes a message without a word.

@@ -206,3 +206,65 @@ func TestEnsureStreamsBringsDriftedStreamBack(t *testing.T) {
 		t.Errorf("max age %s, max messages %d: want the contract's age and the operator's limit", got.MaxAge, got.MaxMsgs)
 	}
 }
+
+func TestQuietMessagesShareAnAnswer(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	const n = 10_000 // more than may be in flight at once
+	msgs := make([]bus.Message, 0, 2*n)
+	for i := range n {
+		quiet := command(t, fmt.Sprintf("op/%d", i))
+		quiet.Quiet = true
+		msgs = append(msgs, quiet)
+	}
+	msgs = append(msgs, command(t, "loud"))
+	before := b.NATS().Stats().InMsgs
+	if err := b.Publish(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	if answers := b.NATS().Stats().InMsgs - before; answers > n/50 {
+		t.Errorf("%d answers came for %d messages", answers, n)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != n+1 {
+		t.Errorf("stream holds %d messages, want %d", got, n+1)
+	}
+}
+
+func TestAnAnswerIsAboutMessagesOfOneStreamOnly(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	fact := func(id string) bus.Message {
+		m := command(t, id)
+		m.Subject, m.ID, m.Quiet = event.FactSubject(event.Provision, event.TypeStepFinished), "", true
+		return m
+	}
+	homeless := fact("homeless")
+	homeless.Subject = "keb.nowhere"
+	err := b.Publish(t.Context(), fact("1"), fact("2"), homeless, homeless, command(t, "3"), fact("4"))
+	perr, ok := errors.AsType[*bus.PublishError](err)
+	if !ok || len(perr.Failures) != 2 || perr.Failures[0].Index != 2 || perr.Failures[1].Index != 3 {
+		t.Fatalf("error is %v, want a PublishError about both messages without a stream", err)
+	}
+	if facts, commands := streamMessages(t, b, event.StreamFacts), streamMessages(t, b, event.StreamCommands); facts != 3 || commands != 1 {
+		t.Errorf("streams hold %d facts and %d commands, want 3 and 1", facts, commands)
+	}
+}
+
+func TestQuietMessagesOfAMissingStreamAreSentAgain(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
+		t.Fatal(err)
+	}
+	msgs := make([]bus.Message, 10)
+	for i := range msgs {
+		msgs[i] = command(t, fmt.Sprintf("op/%d", i))
+		msgs[i].Quiet = true
+	}
+	if err := b.Publish(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 10 {
+		t.Errorf("stream holds %d messages, want 10", got)
+	}
+}

@@ -19,6 +19,15 @@ import (
 // 10,000 is full.
 const maxInFlight = 4000
 
+// maxQuiet bounds the messages that share one acknowledgement.
+const maxQuiet = 64
+
+// outgoing is a message to send; a quiet one shares the acknowledgement of what follows it.
+type outgoing struct {
+	nats.Msg
+	quiet bool
+}
+
 // publisher sends batches and collects their acknowledgements. It does what jetstream's PublishMsgAsync does, with one
 // subscription for all and no future, channel or timer per message, which is where that spends half of its time.
 type publisher struct {
@@ -36,8 +45,12 @@ type batch struct {
 	mu      sync.Mutex
 	errs    []error
 	waiting []bool // by index: sent, and not yet answered
-	left    int
-	done    chan struct{}
+	// todo are the indexes in the order of sending, and shares[i] is where in todo those begin that the answer to i is about, i
+	// being the last of them; nil when each has its own answer.
+	todo   []int
+	shares map[int][2]int
+	left   int
+	done   chan struct{}
 }
 
 func newPublisher(nc *nats.Conn) (*publisher, error) {
@@ -52,21 +65,29 @@ func newPublisher(nc *nats.Conn) (*publisher, error) {
 }
 
 // send publishes the messages of out named by todo and waits for their answers. errs[i] is what became of message i.
-func (p *publisher) send(ctx context.Context, out []nats.Msg, errs []error, todo []int) {
-	id, bt := p.open(errs, len(todo))
+func (p *publisher) send(ctx context.Context, out []outgoing, errs []error, todo []int) {
+	id, bt := p.open(errs, todo)
 	defer p.close(id)
 	reply := p.prefix + strconv.FormatUint(id, 36) + "."
-	for n, i := range todo {
-		if err := p.slots.Acquire(ctx, 1); err != nil {
-			bt.giveUp(todo[n:], context.Cause(ctx))
+	for first := 0; first < len(todo); {
+		last := sharing(out, todo, first)
+		// A server drops what arrives at a stream whose queue is full, with and without an answer.
+		if err := p.slots.Acquire(ctx, int64(last-first+1)); err != nil {
+			bt.giveUp(todo[first:], context.Cause(ctx))
 			break
 		}
-		m := &out[i]
-		m.Reply = reply + strconv.Itoa(i)
-		bt.sent(i)
-		if err := p.nc.PublishMsg(m); err != nil {
-			p.settle(bt, i, err)
+		bt.sent(first, last)
+		for _, i := range todo[first : last+1] {
+			m := &out[i].Msg
+			m.Reply = ""
+			if i == todo[last] {
+				m.Reply = reply + strconv.Itoa(i)
+			}
+			if err := p.nc.PublishMsg(m); err != nil {
+				p.settle(bt, i, err)
+			}
 		}
+		first = last + 1
 	}
 	select {
 	case <-bt.done:
@@ -75,8 +96,18 @@ func (p *publisher) send(ctx context.Context, out []nats.Msg, errs []error, todo
 	}
 }
 
-func (p *publisher) open(errs []error, n int) (uint64, *batch) {
-	bt := &batch{errs: errs, waiting: make([]bool, len(errs)), left: n, done: make(chan struct{})}
+// sharing is the place in todo of the last message that shares one acknowledgement with the one at first.
+func sharing(out []outgoing, todo []int, first int) int {
+	last := first
+	for out[todo[last]].quiet && last+1 < len(todo) && last+1 < first+maxQuiet &&
+		streamOf(out[todo[last+1]].Subject) == streamOf(out[todo[first]].Subject) {
+		last++
+	}
+	return last
+}
+
+func (p *publisher) open(errs []error, todo []int) (uint64, *batch) {
+	bt := &batch{errs: errs, waiting: make([]bool, len(errs)), todo: todo, left: len(todo), done: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
@@ -90,23 +121,46 @@ func (p *publisher) close(id uint64) {
 	delete(p.batches, id)
 }
 
-func (b *batch) sent(i int) {
+// sent notes that the messages from first to last in todo are on their way, with one answer for all of them.
+func (b *batch) sent(first, last int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.waiting[i] = true
+	for _, i := range b.todo[first : last+1] {
+		b.waiting[i] = true
+	}
+	if first < last {
+		if b.shares == nil {
+			b.shares = map[int][2]int{}
+		}
+		b.shares[b.todo[last]] = [2]int{first, last}
+	}
 }
 
-// settle records the answer to message i; a second answer is ignored.
+// settle records the answer to message i and those that share it; a second answer is ignored.
 func (p *publisher) settle(b *batch, i int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i < 0 || i >= len(b.waiting) || !b.waiting[i] {
 		return
 	}
+	n := b.answered(i, err)
+	if share, ok := b.shares[i]; ok {
+		for _, j := range b.todo[share[0]:share[1]] {
+			n += b.answered(j, err)
+		}
+	}
+	p.slots.Release(int64(n))
+	b.finish(n)
+}
+
+// answered counts the messages that were waiting: one or none. The caller holds the lock.
+func (b *batch) answered(i int, err error) int {
+	if !b.waiting[i] {
+		return 0
+	}
 	b.waiting[i] = false
 	b.errs[i] = err
-	p.slots.Release(1)
-	b.finish(1)
+	return 1
 }
 
 // finish counts n messages as done. The caller holds the lock.

@@ -108,6 +108,6 @@ func decodeRequest(e cloudevents.Event) (event.OperationRequested, error) {
 
 // traceOf is the W3C trace context of an event; empty for none.
 func traceOf(e cloudevents.Event) string {
-	trace, _ := e.Extensions()[extensionTrace].(string)
+	trace, _ := e.Extensions()[bus.TraceParent].(string)
 	return trace
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// extensionTrace is the CloudEvents extension of the W3C trace context.
-const extensionTrace = "traceparent"
-
 // publish sends the commands and facts of committed works, commands first because somebody waits for them. It returns when
 // the bus has taken the commands. A fact that is not taken is not worth another round: readers repair themselves by asking.
 func (d *Dispatcher) publish(ctx context.Context, works []*work) error {
@@ -62,7 +59,7 @@ func (d *Dispatcher) command(w *work) (bus.Message, error) {
 		return bus.Message{}, fmt.Errorf("make the command for step %s of operation %s: %w", command.Step, id, err)
 	}
 	if parent := d.tracer.commandTrace(w.row); parent != "" {
-		e.SetExtension(extensionTrace, parent)
+		e.SetExtension(bus.TraceParent, parent)
 	}
 	return bus.Message{
 		Subject: event.CommandSubject(worker, command.Step),
@@ -79,7 +76,7 @@ func (d *Dispatcher) fact(w *work, f *engine.Fact) (bus.Message, error) {
 		return bus.Message{}, fmt.Errorf("make a fact of operation %s: %w", op.ID, err)
 	}
 	if parent := d.tracer.factTrace(w.row); parent != "" {
-		e.SetExtension(extensionTrace, parent)
+		e.SetExtension(bus.TraceParent, parent)
 	}
-	return bus.Message{Subject: subject, Event: e}, nil
+	return bus.Message{Subject: subject, Event: e, Quiet: true}, nil
 }
