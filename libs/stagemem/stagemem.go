@@ -37,6 +37,15 @@ const (
 	statusNone = "404"
 )
 
+// noResults is the description of statusNone when nothing matches. With another one, something did, and could not be read.
+const noResults = "No Results"
+
+// pendingHeader tells how many answers there would be beyond the last one.
+const pendingHeader = "Nats-Num-Pending"
+
+// errIncomplete means that a list would lack values, for example because the server lost them while it answered.
+var errIncomplete = errors.New("the list is not complete")
+
 // listTimeout bounds one list when ctx does not.
 const listTimeout = 5 * time.Second
 
@@ -159,6 +168,9 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 	var values map[string][]byte
 	err = m.do(ctx, func(jetstream.KeyValue) (err error) {
 		values, err = m.list(ctx, scope, prefix)
+		if errors.Is(err, errIncomplete) {
+			values, err = m.list(ctx, scope, prefix) // what has vanished meanwhile is not found again
+		}
 		return err
 	})
 	if err != nil {
@@ -189,14 +201,18 @@ func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]b
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	values := make(map[string][]byte)
-	for {
+	for got := 0; ; got++ {
 		answer, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return nil, err
 		}
 		switch status := answer.Header.Get("Status"); {
-		case status == statusEnd, status == statusNone:
+		case status == statusEnd && answer.Header.Get(pendingHeader) == "0",
+			status == statusNone && answer.Header.Get("Description") == noResults && got == 0:
 			return values, nil
+		case status == statusEnd, status == statusNone:
+			return nil, fmt.Errorf("%w: %d have come, then %s %s with %q more to come",
+				errIncomplete, got, status, answer.Header.Get("Description"), answer.Header.Get(pendingHeader))
 		case status != "":
 			return nil, fmt.Errorf("the server answers %s %s", status, answer.Header.Get("Description"))
 		case answer.Header.Get(jetstream.SubjectHeader) == "":
