@@ -120,7 +120,10 @@ func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
 		retention = jetstream.WorkQueuePolicy
 	}
 	same := slices.Equal(cfg.Subjects, spec.Subjects) && cfg.Retention == retention && cfg.MaxAge == spec.MaxAge &&
-		cfg.Duplicates == event.DuplicateWindow
+		cfg.Duplicates == event.DuplicateWindow && (spec.MaxPerSubject == 0 || cfg.MaxMsgsPerSubject == spec.MaxPerSubject)
+	if spec.MaxPerSubject > 0 {
+		cfg.MaxMsgsPerSubject = spec.MaxPerSubject
+	}
 	cfg.Subjects, cfg.Retention, cfg.MaxAge, cfg.Duplicates = spec.Subjects, retention, spec.MaxAge, event.DuplicateWindow
 	return !same
 }
@@ -146,11 +149,8 @@ func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.K
 func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, event.StageBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: event.StageBucket, Storage: jetstream.MemoryStorage, History: 1, TTL: event.StageMemoryTTL,
-			Replicas: replicas,
-		})
-		if errors.Is(err, jetstream.ErrBucketExists) {
+		_, err = js.CreateStream(ctx, stageStream(replicas))
+		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			kv, err = js.KeyValue(ctx, event.StageBucket)
 		}
 	}
@@ -158,6 +158,15 @@ func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int
 		return nil, fmt.Errorf("ensure bucket %s: %w", event.StageBucket, err)
 	}
 	return kv, nil
+}
+
+// stageStream is the stream behind the bucket of the stage memory: that of a key-value bucket, but without roll-ups, with which one
+// message could empty the bucket for all.
+func stageStream(replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "KV_" + event.StageBucket, Subjects: []string{"$KV." + event.StageBucket + ".>"}, Storage: jetstream.MemoryStorage,
+		MaxMsgsPerSubject: 1, MaxAge: event.StageMemoryTTL, Discard: jetstream.DiscardNew, DenyDelete: true, AllowDirect: true, Replicas: replicas,
+	}
 }
 
 // EnsureConsumer creates a durable consumer, or brings it in line with spec. A missing stream is created first. A

@@ -35,7 +35,12 @@ type StreamSpec struct {
 	// WorkQueue streams drop a message once it is acknowledged; the others keep it for MaxAge.
 	WorkQueue bool
 	MaxAge    time.Duration
+	// MaxPerSubject bounds the messages of one subject, the oldest of which go first; 0 is no bound.
+	MaxPerSubject int64
 }
+
+// maxDead bounds the dead letters of one stream: whoever may write results can make as many as it likes.
+const maxDead = 10_000
 
 // Streams lists the streams of the contract. All are kept in files.
 func Streams() []StreamSpec {
@@ -44,7 +49,7 @@ func Streams() []StreamSpec {
 		{Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true},
 		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true},
 		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: 7 * 24 * time.Hour},
-		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour},
+		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead},
 	}
 }
 
