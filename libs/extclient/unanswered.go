@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // broken is what net/http says of an answer that is no HTTP, before it repeats what has come.
@@ -28,6 +30,9 @@ var errNoHTTP = errors.New("no valid HTTP answer")
 func Unanswered(err error) error {
 	if call, ok := errors.AsType[*url.Error](err); ok {
 		err = call.Err
+	}
+	if explained, ok := errors.AsType[*tlsfiles.Error](err); ok {
+		return &tlsfiles.Error{Cause: Unanswered(explained.Cause), Cure: explained.Cure}
 	}
 	for _, known := range []error{
 		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, http.ErrSchemeMismatch, http.ErrServerClosed,

@@ -114,7 +114,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, nil
 	case t.asked.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)):
 		// It may have hung up before its reason was read.
-		return nil, fmt.Errorf("%w; perhaps %s", err, noCertificate(t.files, t.prefix))
+		return nil, &Error{Cause: err, Cure: "perhaps " + noCertificate(t.files, t.prefix)}
 	}
 	return nil, t.files.Explain(t.prefix, err)
 }
@@ -164,10 +164,22 @@ const remoteAlert = "remote error: tls: "
 // IsTLS reports whether err is about certificates or versions of TLS, which no waiting mends.
 func IsTLS(err error) bool { return cureFor(Client{}, "", err) != "" }
 
-// Explain adds to an error of TLS which variable to look at. Any other error comes back as it is.
+// Error is a failed connection of TLS, with what to do about it.
+type Error struct {
+	Cause error
+	Cure  string
+}
+
+// Error is the cause, and then the cure.
+func (e *Error) Error() string { return e.Cause.Error() + "; " + e.Cure }
+
+// Unwrap is the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Explain makes an *Error of an error of TLS, which says which variable to look at. Any other error comes back as it is.
 func (c Client) Explain(prefix string, err error) error {
 	if cure := cureFor(c, prefix, err); cure != "" {
-		return fmt.Errorf("%w; %s", err, cure)
+		return &Error{Cause: err, Cure: cure}
 	}
 	return err
 }

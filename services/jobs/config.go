@@ -14,12 +14,15 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // Config of the jobs, read from the environment; flags change it for one run. Start from Defaults.
 type Config struct {
 	// BrokerURL is the base URL of the broker.
 	BrokerURL string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
+	// BrokerTLS are the files for an https URL.
+	BrokerTLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
 	// User and Password are basic credentials at the broker; both or neither.
 	User     string `env:"KEB_OSB_USER"`
 	Password string `env:"KEB_OSB_PASSWORD"`
@@ -65,6 +68,9 @@ const (
 	planFree  = "free"
 )
 
+// brokerTLSPrefix is that of the variables whose files Config.BrokerTLS names.
+const brokerTLSPrefix = "KEB_BROKER_"
+
 const (
 	maxParallel = 100
 	maxRetries  = 20
@@ -91,7 +97,7 @@ func (c Config) LogValue() slog.Value {
 // Validate names every setting of a job that is missing or cannot be; it needs no network.
 func (c Config) Validate(job Job) error {
 	_, unknown := Find(string(job))
-	errs := []error{unknown, extclient.CheckURL("--broker-url (KEB_BROKER_URL)", c.BrokerURL)}
+	errs := []error{unknown, extclient.CheckURL("--broker-url (KEB_BROKER_URL)", c.BrokerURL), c.BrokerTLS.Validate(brokerTLSPrefix)}
 	if (c.User == "") != (c.Password == "") {
 		errs = append(errs, errors.New("KEB_OSB_USER and KEB_OSB_PASSWORD: set both or neither"))
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,8 @@ type Deps struct {
 	Log *slog.Logger
 	// Registerer gets the metrics keb_external_* of the calls.
 	Registerer prometheus.Registerer
+	// Broker is the transport to the broker, in place of one with the files of Config.BrokerTLS.
+	Broker http.RoundTripper
 	// Now is the clock, and time.Now if nil.
 	Now func() time.Time
 }
@@ -93,11 +96,19 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 	if job == SubaccountCleanup {
 		agent = subaccountcleanup.UserAgent
 	}
+	toBroker := r.deps.Broker
+	if toBroker == nil {
+		transport, err := cfg.BrokerTLS.Transport(brokerTLSPrefix)
+		if err != nil {
+			return nil, fmt.Errorf("job: %w", err)
+		}
+		toBroker = transport
+	}
 	var err error
 	r.api, err = broker.New(broker.Config{
 		URL: cfg.BrokerURL, User: cfg.User, Password: cfg.Password, TokenURL: cfg.BrokerTokenURL, ClientID: cfg.BrokerClientID,
 		ClientSecret: cfg.BrokerClientSecret, Scopes: cfg.BrokerScopes, UserAgent: agent, Timeout: cfg.RequestTimeout, Retry: again,
-		PollEvery: cfg.PollEvery,
+		PollEvery: cfg.PollEvery, Transport: toBroker,
 	}, external)
 	if err != nil {
 		return nil, fmt.Errorf("job: %w", err)

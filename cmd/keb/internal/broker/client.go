@@ -33,6 +33,8 @@ type Config struct {
 	Address string
 	// Token is an access token; without one, User and Password are those of the OSB API.
 	Token, User, Password string
+	// Transport is used in place of http.DefaultTransport.
+	Transport http.RoundTripper
 }
 
 // Client asks one broker. It is safe for concurrent use.
@@ -48,7 +50,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout, CheckRedirect: operator.NoRedirect}}, nil
+	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout, CheckRedirect: operator.NoRedirect, Transport: cfg.Transport}}, nil
 }
 
 // Runtimes lists all runtimes that the query selects, page by page, as the broker answers them. seen, if it is not nil, is

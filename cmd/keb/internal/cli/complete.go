@@ -47,7 +47,7 @@ func (o *options) offer(
 	if o.readToken() != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, err := operator.New(o.operatorAddr, o.token)
+	client, err := o.operatorClient()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

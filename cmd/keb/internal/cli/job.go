@@ -79,7 +79,11 @@ func newOneJob(o *options, job jobs.Job, does string) *cobra.Command {
 			if err := cfg.Validate(job); err != nil {
 				return usageError("%v", err)
 			}
-			report, err := jobs.Run(cmd.Context(), job, cfg, jobs.Deps{})
+			transport, err := o.transport()
+			if err != nil {
+				return err
+			}
+			report, err := jobs.Run(cmd.Context(), job, cfg, jobs.Deps{Broker: transport})
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				return fmt.Errorf("%w; is keb up running?", err)
 			}
@@ -95,7 +99,7 @@ func newOneJob(o *options, job jobs.Job, does string) *cobra.Command {
 
 // complete takes from the flags of keb what the environment and the flags of the job do not say.
 func (o *options) complete(cfg *jobs.Config, cmd *cobra.Command) error {
-	broker, err := operator.BaseURL(o.osbAddr)
+	broker, err := operator.BaseURL(o.address(o.osbAddr))
 	if err != nil {
 		return usageError("OSB API: %v", err)
 	}

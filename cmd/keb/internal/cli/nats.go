@@ -156,15 +156,19 @@ func newForward(o *options) *cobra.Command {
 }
 
 // newHealthcheck is for containers that have nothing in them to ask with.
-func newHealthcheck() *cobra.Command {
+func newHealthcheck(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:    "healthcheck URL...",
 		Short:  "Ask whether all addresses answer with 200",
 		Args:   cobra.MinimumNArgs(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			transport, err := o.transport()
+			if err != nil {
+				return err
+			}
 			for _, url := range args {
-				if err := service.Healthcheck(cmd.Context(), url, nil); err != nil {
+				if err := service.Healthcheck(cmd.Context(), url, transport); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // ordered is the JSON output of provision and deprovision.
@@ -41,16 +43,20 @@ func (o *ordering) register(cmd *cobra.Command) {
 
 // client returns an OSB client for the platform region.
 func (o *ordering) client() (*osbclient.Client, error) {
-	base, err := operator.BaseURL(o.osbAddr)
+	base, err := operator.BaseURL(o.address(o.osbAddr))
 	if err != nil {
 		return nil, fmt.Errorf("OSB API: %w", err)
 	}
 	if o.region != "" {
 		base += "/oauth/" + url.PathEscape(o.region)
 	}
+	transport, err := o.transport()
+	if err != nil {
+		return nil, err
+	}
 	return osbclient.New(osbclient.Config{
 		BaseURL: base, User: o.user, Password: o.password, PollEvery: time.Second, PollAtMost: 2 * time.Second,
-	}, nil)
+	}, &http.Client{Transport: transport})
 }
 
 func newProvision(o *options) *cobra.Command {
@@ -245,6 +251,9 @@ func (o *options) explain(err error) error {
 		return errors.New("the OSB API refuses user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD")
 	case ok:
 		return fmt.Errorf("the OSB API answers %d: %s", e.Status, e.Description)
+	}
+	if failed, ok := errors.AsType[*tlsfiles.Error](err); ok {
+		return fmt.Errorf("no TLS connection to %s: %w", o.osbAddr, failed)
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("nobody answers at %s; is keb up running? (%w)", o.osbAddr, rootCause(u))

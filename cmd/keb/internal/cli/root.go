@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/columns"
 	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // IO is where the command line reads and writes. Progress goes to Err when Out carries JSON.
@@ -91,10 +92,13 @@ func newRoot(std IO) *cobra.Command {
 	root.AddCommand(
 		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
 		newUpgrade(o), newOrchestrations(o), newRuntimes(o), newKubeconfig(o), newTaskrun(o), newStuck(o), newWorkers(o),
-		newJob(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(), newAccess(o),
+		newJob(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(o), newAccess(o),
 	)
 	return root
 }
+
+// tlsPrefix is that of the variables whose files options.tls names.
+const tlsPrefix = "KEB_"
 
 // options are the flags that every command has.
 type options struct {
@@ -103,7 +107,11 @@ type options struct {
 	dataDir                              string
 	user, password, passwordFile         string
 	token, tokenFile                     string
-	output                               string
+	// tls are the files for the OSB and the operator API.
+	tls tlsfiles.Client
+	// shared is what transport returns.
+	shared *tlsfiles.Transport
+	output string
 	// columns are those of outputCustom.
 	columns columns.Columns
 }
@@ -136,6 +144,9 @@ func (o *options) register(root *cobra.Command) {
 	flags.StringVarP(&o.output, "output", "o", outputText, "format of the output: text (or table), json, or for lists custom=HEADER:JSONPATH,...")
 	// Nor is the token.
 	flags.StringVar(&o.tokenFile, "token-file", env("KEB_TOKEN_FILE", ""), "file with the access token (KEB_TOKEN_FILE); KEB_TOKEN is one itself")
+	flags.StringVar(&o.tls.CAFile, "ca-file", env("KEB_CA_FILE", ""), "file with the authority of the APIs' certificates (KEB_CA_FILE); addresses are then https")
+	flags.StringVar(&o.tls.CertFile, "cert-file", env("KEB_CERT_FILE", ""), "file with the certificate to show to the APIs (KEB_CERT_FILE)")
+	flags.StringVar(&o.tls.KeyFile, "key-file", env("KEB_KEY_FILE", ""), "file with its key (KEB_KEY_FILE)")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions( // the flag is there
 		[]string{outputText, outputJSON, outputCustom + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
@@ -199,16 +210,50 @@ func (o *options) warnOfClearText(address string) {
 	_, _ = fmt.Fprintf(o.Err, "keb: warning: the access token goes to %s unencrypted; write https://... if the address has TLS\n", base) // nowhere else to say it
 }
 
+// address is that of an API. With files for TLS nothing goes there in the clear, unless the address says http.
+func (o *options) address(of string) string {
+	if o.tls.Enabled() && !strings.Contains(of, "://") {
+		return "https://" + of
+	}
+	return of
+}
+
+// transport is that of all requests to the OSB and the operator API. There is one, so that they share connections.
+func (o *options) transport() (*tlsfiles.Transport, error) {
+	if o.shared == nil {
+		made, err := o.tls.Transport(tlsPrefix)
+		if err != nil {
+			return nil, usageError("%s", err)
+		}
+		o.shared = made
+	}
+	return o.shared, nil
+}
+
 // operatorClient returns a client of the operator API.
 func (o *options) operatorClient() (*operator.Client, error) {
-	o.warnOfClearText(o.operatorAddr)
-	return operator.New(o.operatorAddr, o.token)
+	address := o.address(o.operatorAddr)
+	o.warnOfClearText(address)
+	transport, err := o.transport()
+	if err != nil {
+		return nil, err
+	}
+	client, err := operator.New(address, o.token)
+	if err != nil {
+		return nil, err
+	}
+	return client.Through(transport), nil
 }
 
 // brokerClient returns a client of what the broker offers to operators.
 func (o *options) brokerClient() (*broker.Client, error) {
-	o.warnOfClearText(o.osbAddr)
-	return broker.New(broker.Config{Address: o.osbAddr, Token: o.token, User: o.user, Password: o.password})
+	address := o.address(o.osbAddr)
+	o.warnOfClearText(address)
+	transport, err := o.transport()
+	if err != nil {
+		return nil, err
+	}
+	return broker.New(broker.Config{Address: address, Token: o.token, User: o.user, Password: o.password, Transport: transport})
 }
 
 func (o *options) json() bool { return o.output == outputJSON }

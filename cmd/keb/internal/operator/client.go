@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // ErrNotFound is returned for an operation that the orchestrator does not know.
@@ -36,6 +38,12 @@ func New(address, token string) (*Client, error) {
 		return nil, fmt.Errorf("operator API: %w", err)
 	}
 	return &Client{base: base, token: token, http: &http.Client{Timeout: requestTimeout, CheckRedirect: NoRedirect}}, nil
+}
+
+// Through makes the client send its requests through a transport, and returns it.
+func (c *Client) Through(transport http.RoundTripper) *Client {
+	c.http.Transport = transport
+	return c
 }
 
 // NoRedirect keeps a client from following a redirect, which may lead somewhere that must not see its credentials.
@@ -242,6 +250,9 @@ type UnreachableError struct {
 
 // Error says what to do.
 func (e *UnreachableError) Error() string {
+	if failed, ok := errors.AsType[*tlsfiles.Error](e.Err); ok {
+		return fmt.Sprintf("no TLS connection to %s: %s", e.Address, failed)
+	}
 	return fmt.Sprintf("nobody answers at %s; is keb up running? (%s)", e.Address, cause(e.Err))
 }
 

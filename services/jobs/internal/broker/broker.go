@@ -46,6 +46,8 @@ type Config struct {
 	PollEvery time.Duration
 	// PollAtMost caps what the broker says; default none.
 	PollAtMost time.Duration
+	// Transport goes to the broker; default that of the dependencies, which goes to TokenURL.
+	Transport http.RoundTripper
 }
 
 // Client calls one broker. It is safe for use by several goroutines.
@@ -70,6 +72,9 @@ func New(cfg Config, deps extclient.Deps) (*Client, error) {
 			URL: cfg.TokenURL, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Scopes: cfg.Scopes,
 		}, deps)
 		user, password = "", ""
+	}
+	if cfg.Transport != nil {
+		deps.Transport = cfg.Transport
 	}
 	api, err := extclient.New(extclient.Config{
 		System: "broker", BaseURL: cfg.URL, Timeout: cfg.Timeout, Username: user, Password: password, MaxAnswer: 64 << 20,
