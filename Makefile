@@ -82,6 +82,10 @@ envtest: ## build the kube-apiserver and etcd that tests run against, unless the
 	$(call server,etcd)
 	$(call server,kube-apiserver)
 
+.PHONY: secrets
+secrets: ## look for every secret in everything that is written, told or left behind, and rotate keys under load
+	@cd test && KEB_SECRETS=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) ./secrets
+
 .PHONY: soak
 soak: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
 	@cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./...

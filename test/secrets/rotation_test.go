@@ -1,0 +1,438 @@
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// customers is how many customers order, bind, change and give back runtimes at the same time, without a pause.
+const customers = 6
+
+// doubled are the workers that have two replicas: those that use the stage memory and credentials most.
+var doubled = []string{"worker-btp", "worker-provisioner", "worker-reconciler"}
+
+// load is what the customers have done.
+type load struct {
+	w    *world
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu                 sync.Mutex
+	accepted, ended    int
+	failed             []string
+	repeated, bindings int
+	slowest            time.Duration
+	acceptedBy         map[string]int
+}
+
+// startLoad lets the customers begin.
+func (w *world) startLoad() *load {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	l := &load{w: w, stop: cancel, acceptedBy: map[string]int{}}
+	for n := range customers {
+		l.done.Go(func() {
+			for round := 0; ctx.Err() == nil; round++ {
+				l.live(n, round)
+			}
+		})
+	}
+	return l
+}
+
+// end lets the customers finish what they are at.
+func (l *load) end() {
+	l.stop()
+	l.done.Wait()
+}
+
+// live is the life of one runtime.
+func (l *load) live(n, round int) {
+	o := harness.Azure()
+	o.ClientID, o.ClientSecret = fmt.Sprintf("client-%d-%d", n, round), fmt.Sprintf("CANARY-%d-%d", n, round)
+	if !l.do("provision", o, func(p *osbclient.Client) (*osbclient.Answer, error) {
+		return p.Provision(l.w.t.Context(), o.InstanceID, o.Body())
+	}) {
+		return
+	}
+	bind := osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID}
+	var first, second *osbclient.Binding
+	if l.ask("bind", func(p *osbclient.Client) (err error) {
+		first, err = p.Bind(l.w.t.Context(), o.InstanceID, "b", bind)
+		return err
+	}) {
+		o.ClientSecret += "-second"
+		l.do("update", o, func(p *osbclient.Client) (*osbclient.Answer, error) {
+			return p.Update(l.w.t.Context(), o.InstanceID, osbclient.Change{
+				ServiceID: harness.ServiceID, Context: o.Body().Context, Parameters: map[string]any{"machineType": "Standard_D8_v3"},
+			})
+		})
+		if l.ask("read the binding", func(p *osbclient.Client) (err error) {
+			second, err = p.GetBinding(l.w.t.Context(), o.InstanceID, "b")
+			return err
+		}) && string(first.Credentials) != string(second.Credentials) {
+			l.fail("the binding reads otherwise than it was made")
+		}
+		l.mu.Lock()
+		l.bindings++
+		l.mu.Unlock()
+	}
+	l.do("deprovision", o, func(p *osbclient.Client) (*osbclient.Answer, error) {
+		return p.Deprovision(l.w.t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
+	})
+}
+
+func (l *load) fail(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = append(l.failed, text)
+}
+
+// ask repeats a request at one broker and the other, as a platform does at an address with two brokers behind it.
+func (l *load) ask(what string, f func(*osbclient.Client) error) bool {
+	addresses := l.w.brokers
+	var err error
+	for end, try := time.Now().Add(limit), 0; time.Now().Before(end); try++ {
+		var p *osbclient.Client
+		if p, err = osbclient.New(osbclient.Config{
+			BaseURL: "http://" + addresses[try%len(addresses)] + "/oauth/cf-eu10", User: "keb", Password: l.w.secret("cli/osb-password"),
+			PollEvery: 20 * time.Millisecond, PollAtMost: 100 * time.Millisecond,
+		}, l.w.HTTP); err != nil {
+			break
+		}
+		if err = f(p); err == nil {
+			return true
+		}
+		if status := harness.StatusOf(err); status != 0 && status != http.StatusServiceUnavailable && status != http.StatusUnprocessableEntity {
+			break
+		}
+		l.mu.Lock()
+		l.repeated++
+		l.mu.Unlock()
+		select {
+		case <-l.w.t.Context().Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	l.fail(what + ": " + err.Error())
+	return false
+}
+
+// do places an order and waits for its end.
+func (l *load) do(what string, o *harness.Order, f func(*osbclient.Client) (*osbclient.Answer, error)) bool {
+	var answer *osbclient.Answer
+	if !l.ask(what, func(p *osbclient.Client) (err error) {
+		answer, err = f(p)
+		return err
+	}) {
+		return false
+	}
+	begun := time.Now()
+	l.mu.Lock()
+	l.accepted++
+	l.acceptedBy[what]++
+	l.mu.Unlock()
+	state := osb.StateInProgress
+	text := ""
+	if !l.ask("poll "+what, func(p *osbclient.Client) error {
+		last, err := p.Poll(l.w.t.Context(), o.InstanceID, answer.Operation, nil)
+		if err == nil {
+			state, text = last.State, last.Description
+		}
+		if what == "deprovision" && harness.StatusOf(err) == harness.Gone {
+			state, err = osb.StateSucceeded, nil
+		}
+		return err
+	}) {
+		return false
+	}
+	l.mu.Lock()
+	l.ended++
+	l.slowest = max(l.slowest, time.Since(begun))
+	l.mu.Unlock()
+	if state != osb.StateSucceeded {
+		l.fail(fmt.Sprintf("%s of %s ended in %s: %s", what, o.InstanceID, state, text))
+		return false
+	}
+	return true
+}
+
+// progress waits until so many more operations have ended.
+func (l *load) progress(n int) {
+	l.w.t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.ended
+	}
+	from := count()
+	testkit.Eventually(l.w.t, limit, "operations to end", func() bool { return count() >= from+n })
+}
+
+// replace stops a replica in order and starts it again.
+func (w *world) replace(replica string) *process {
+	w.t.Helper()
+	w.running[replica].Stop()
+	p := w.start(replica, w.more[replica])
+	w.ready(p)
+	return p
+}
+
+// keyring writes the keyring of a service, which its replicas read when they start.
+func (w *world) keyring(service, file string, keys ...string) {
+	w.t.Helper()
+	path := filepath.Join(w.secrets, service, file)
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(strings.Join(keys, ",")), 0o600)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// keyed are the replicas that have a keyring, with the file of it.
+func (w *world) keyed() map[string]string {
+	out := map[string]string{}
+	for replica := range w.running {
+		switch {
+		case strings.HasPrefix(replica, "broker"):
+			out[replica] = "seal-keys"
+		case strings.HasPrefix(replica, "worker-"):
+			out[replica] = "stage-keys"
+		}
+	}
+	return out
+}
+
+// roll gives every broker that keyring and every worker that one, a replica after the other, and the orchestrators a restart.
+func (w *world) roll(sealKeys, stageKeys []string) {
+	w.t.Helper()
+	for replica, file := range w.keyed() {
+		service, _, _ := strings.Cut(replica, "/")
+		keys := stageKeys
+		if file == "seal-keys" {
+			keys = sealKeys
+		}
+		w.keyring(service, file, keys...)
+	}
+	for _, replica := range slices.Sorted(maps.Keys(w.running)) {
+		w.replace(replica)
+	}
+}
+
+var staleGauge = regexp.MustCompile(`(?m)^keb_broker_secrets_stale (\S+)$`)
+
+// stale is what a broker says it cannot seal anew.
+func (w *world) stale(replica string) float64 {
+	w.t.Helper()
+	_, body := w.get("http://"+w.running[replica].metrics+"/metrics", nil)
+	found := staleGauge.FindSubmatch(body)
+	if found == nil {
+		return -1
+	}
+	value, err := strconv.ParseFloat(string(found[1]), 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return value
+}
+
+// sealedBy counts the sealed values in the database by the id of their key.
+func (w *world) sealedBy() map[string]int {
+	w.t.Helper()
+	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = postgres.Close(db) }()
+	var values []string
+	if err := db.Select(&values, `SELECT sealed FROM broker.credentials UNION ALL SELECT sealed FROM broker.bindings WHERE sealed <> ''
+		UNION ALL SELECT c.value FROM broker.updates u, json_each_text(u.credentials) c`); err != nil {
+		w.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, value := range values {
+		counts[strings.Split(value, ".")[1]]++
+	}
+	return counts
+}
+
+func TestKeysAreRotatedWhileOperationsRun(t *testing.T) {
+	only(t)
+	begun := time.Now()
+	w := newWorld(t, "")
+	w.startAll()
+	var second []*process
+	for _, service := range append([]string{"broker", "orchestrator"}, doubled...) {
+		replica := service + "/2"
+		if service == "broker" {
+			w.more[replica] = map[string]string{"KEB_OSB_ADDR": w.brokers[1]}
+		}
+		second = append(second, w.start(replica, w.more[replica]))
+	}
+	w.ready(second...)
+	// Some have been there for long, and stay.
+	var olds []*harness.Order
+	for range 5 {
+		o := w.ordered(harness.Azure(), "an old instance")
+		w.PollEnd(o, w.Provision(o), osb.StateSucceeded, limit)
+		w.bind(o, "old")
+		olds = append(olds, o)
+	}
+	oldSeal, oldStage := w.secret("broker/seal-keys"), w.secret("worker-btp/stage-keys")
+	newSeal, newStage := "k2:"+seal.NewKey(), "k2:"+seal.NewKey()
+	w.canaries.set(func(c harness.Canaries) {
+		noteSecret(c, "new seal key", newSeal)
+		noteSecret(c, "new stage key", newStage)
+	})
+	before := w.sealedBy()
+
+	l := w.startLoad()
+	l.progress(customers)
+	t.Logf("1. the new keys behind the old ones, after %s", time.Since(begun).Round(time.Second))
+	w.roll([]string{oldSeal, newSeal}, []string{oldStage, newStage})
+	l.progress(customers)
+	t.Logf("2. in front, after %s", time.Since(begun).Round(time.Second))
+	w.roll([]string{newSeal, oldSeal}, []string{newStage, oldStage})
+	testkit.Eventually(t, limit, "everything to be sealed with the new key", func() bool {
+		return w.sealedBy()["k1"] == 0 && w.stale("broker") == 0 && w.stale("broker/2") == 0
+	})
+	l.progress(3 * customers) // the longest stage has ended
+	t.Logf("3. the old keys are taken away, after %s", time.Since(begun).Round(time.Second))
+	w.roll([]string{newSeal}, []string{newStage})
+	l.progress(customers)
+	l.end()
+	for _, text := range l.failed {
+		t.Error(text)
+	}
+	for _, o := range olds {
+		if _, err := w.Platform().GetBinding(t.Context(), o.InstanceID, "old"); err != nil {
+			t.Errorf("a binding from before: %v", err)
+		}
+		w.PollEnd(o, w.Update(o, osbclient.Change{Parameters: map[string]any{"machineType": "Standard_D8_v3"}}), osb.StateSucceeded, limit)
+	}
+	after, retried := w.sealedBy(), 0
+	for name, content := range w.logs() {
+		retried += strings.Count(string(content), "sealed with an unknown key")
+		if strings.Contains(string(content), "CANARY") {
+			t.Errorf("a secret is in the %s", name)
+		}
+	}
+	if retried > 0 {
+		t.Errorf("%d times something was sealed with a key that a process did not have", retried)
+	}
+	fmt.Printf("\n%-58s %v\n%-58s %d, %d, %d\n%-58s %d\n%-58s %d\n%-58s %d\n%-58s %s\n%-58s %v\n%-58s %v\n%-58s %.0f\n%-58s %s\n\n",
+		"key rotation: operations accepted", l.acceptedBy, "accepted, ended, failed", l.accepted, l.ended, len(l.failed), "bindings made and read again", l.bindings,
+		"requests repeated while a broker restarted", l.repeated, "restarts of processes", len(w.all)-len(w.running), "slowest operation", l.slowest.Round(time.Millisecond),
+		"sealed values by key, before", before, "sealed values by key, at the end", after, "stale secrets at the end", w.stale("broker"), "took", time.Since(begun).Round(time.Second))
+
+	w.wrongOrder(olds, newSeal, newStage)
+}
+
+// wrongOrder takes the keys away too early: nothing is lost, those who look are told, and it goes on when they are back.
+func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
+	t := w.t
+	t.Helper()
+	third, thirdStage := "k3:"+seal.NewKey(), "k3:"+seal.NewKey()
+	change := func(size string) osbclient.Change {
+		return osbclient.Change{Parameters: map[string]any{"machineType": "Standard_D" + size + "_v3"}}
+	}
+	// The seal key.
+	w.keyring("broker", "seal-keys", third)
+	for _, broker := range []string{"broker", "broker/2"} {
+		w.replace(broker)
+	}
+	testkit.Eventually(t, limit, "the gauge to tell", func() bool { return w.stale("broker") >= float64(2*len(olds)) })
+	first := olds[0]
+	waiting := w.Update(first, change("16"))
+	var told string
+	w.Await(waiting, limit, "the update to wait and say why", func(op *harness.Operation) bool {
+		if op.Final() {
+			t.Fatalf("the update has ended in %s: %+v", op.State, op.Error)
+		}
+		for _, stage := range op.Stages {
+			for _, step := range stage.Steps {
+				if step.Error != nil && step.Attempts > 2 {
+					told = step.Error.Message
+				}
+			}
+		}
+		return told != ""
+	})
+	if !strings.Contains(told, "credentials cannot be opened") {
+		t.Errorf("the step that waits says %q", told)
+	}
+	if _, err := w.Platform().GetBinding(t.Context(), first.InstanceID, "old"); harness.StatusOf(err) != http.StatusInternalServerError {
+		t.Errorf("a binding is read without its key: %v", err)
+	}
+	log := w.running["broker"].Output()
+	for _, want := range []string{`key id \"k2\": sealed with an unknown key`, first.InstanceID, "secret not sealed anew", "secrets cannot be sealed anew"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log of the broker does not tell %q", want)
+		}
+	}
+	w.keyring("broker", "seal-keys", third, sealKey)
+	for _, broker := range []string{"broker", "broker/2"} {
+		w.replace(broker)
+	}
+	w.PollEnd(first, waiting, osb.StateSucceeded, limit)
+	testkit.Eventually(t, limit, "nothing to be stale", func() bool {
+		return w.stale("broker") == 0 && w.stale("broker/2") == 0 && w.sealedBy()["k2"] == 0
+	})
+	if _, err := w.Platform().GetBinding(t.Context(), first.InstanceID, "old"); err != nil {
+		t.Errorf("a binding, when the key is back: %v", err)
+	}
+
+	// The key of the stage memory, at one of the workers that read what others have put there.
+	w.keyring("worker-provisioner", "stage-keys", thirdStage)
+	for _, replica := range []string{"worker-provisioner", "worker-provisioner/2"} {
+		w.replace(replica)
+	}
+	o := w.ordered(harness.Azure(), "an order in between")
+	id := w.Provision(o)
+	told = ""
+	w.Await(id, limit, "the provisioning to wait and say why", func(op *harness.Operation) bool {
+		if op.Final() {
+			t.Fatalf("the provisioning has ended in %s: %+v", op.State, op.Error)
+		}
+		for _, entry := range op.History {
+			if entry.Error != nil && strings.Contains(entry.Error.Message, "sealed with an unknown key") {
+				told = entry.Step + ": " + entry.Error.Message
+			}
+		}
+		return told != ""
+	})
+	if !strings.Contains(told, `key id "k`) {
+		t.Errorf("the step that waits says %q", told)
+	}
+	w.keyring("worker-provisioner", "stage-keys", thirdStage, stageKey)
+	for _, service := range slices.Sorted(maps.Keys(w.keyed())) {
+		if name, _, _ := strings.Cut(service, "/"); name != "broker" && name != "worker-provisioner" {
+			w.keyring(name, "stage-keys", stageKey, thirdStage)
+		}
+	}
+	for replica, file := range w.keyed() {
+		if file == "stage-keys" {
+			w.replace(replica)
+		}
+	}
+	w.PollEnd(o, id, osb.StateSucceeded, limit)
+	fmt.Printf("%-58s %s\n%-58s %s\n\n", "key taken away too early: a step without credentials says", "credentials cannot be opened; an operator has to look into the broker's log",
+		"a step without stage memory says", told)
+}

@@ -1,0 +1,589 @@
+// Package secrets runs every service as a process of its own, with secrets that are found wherever they are written, and looks for them
+// everywhere: make secrets.
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/access/accesstest"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pglocal"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+const (
+	// root is the folder of the repository.
+	root = "../.."
+	// limit is how long anything may take on a machine that has much else to do.
+	limit = 10 * time.Minute
+	// startLimit is the same for a process that starts.
+	startLimit = 3 * time.Minute
+)
+
+// only skips a test that takes minutes, and says how it is run.
+func only(t *testing.T) {
+	t.Helper()
+	if os.Getenv("KEB_SECRETS") == "" {
+		t.Skip("takes minutes: make secrets")
+	}
+}
+
+// world is an installation as docker-compose.yml describes it, in processes of this machine.
+type world struct {
+	t   *testing.T
+	dir string // of everything that the installation writes
+	// secrets is where keb secrets init has put passwords and keys, a folder for each service.
+	secrets  string
+	canaries *vault
+	echo     *echo
+	issuer   *accesstest.Issuer
+	postgres *pglocal.Server
+	database string // address, as the superuser
+	nats     *server.Server
+	recorder *recorder
+	traces   *testkit.Traces
+	binaries map[string]string
+	services map[string]map[string]string // environment by service, from docker-compose.yml
+	running  map[string]*process
+	// more is what replicas have in their environment besides, brokers the addresses of the OSB API.
+	more    map[string]map[string]string
+	brokers []string
+	all     []*process
+	// OSB and operator are addresses of the first broker and the first orchestrator.
+	osb, operator string
+	*harness.System
+}
+
+// process is a service that runs, or has run.
+type process struct {
+	*harness.Process
+	service string
+	args    []byte // as others see them
+	metrics string // address
+}
+
+// vault is the canaries, and what the systems have made meanwhile.
+type vault struct {
+	mu sync.Mutex
+	harness.Canaries
+}
+
+func (v *vault) set(f func(c harness.Canaries)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f(v.Canaries)
+}
+
+// snapshot is what is known by now.
+func (v *vault) snapshot() harness.Canaries {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.Canaries)
+}
+
+// credential is a new secret of a system.
+func (v *vault) credential(name string) string {
+	c := harness.NewCanary()
+	v.set(func(all harness.Canaries) { all.AddCanary(name, c) })
+	return c.String()
+}
+
+// programs are those of all services, built once, two at a time, in a folder that TestMain removes.
+var programs = sync.OnceValues(func() (built map[string]string, err error) {
+	images, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "keb-secrets-")
+	if err != nil {
+		return nil, err
+	}
+	built = map[string]string{"": dir}
+	var mu sync.Mutex
+	var building sync.WaitGroup
+	places := make(chan struct{}, 2)
+	for line := range strings.Lines(string(images)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || fields[0] != "broker" && fields[0] != "orchestrator" && !strings.HasPrefix(fields[0], "worker-") {
+			continue
+		}
+		building.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			path := filepath.Join(dir, fields[0])
+			cmd := exec.Command("go", "build", "-pgo=off", "-o", path, fields[1])
+			cmd.Dir = root
+			out, problem := cmd.CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			if problem != nil {
+				err = errors.Join(err, fmt.Errorf("build %s: %w\n%s", fields[0], problem, out))
+			}
+			built[fields[0]] = path
+		})
+	}
+	building.Wait()
+	return built, err
+})
+
+var variable = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
+
+// composed reads the environment of every service in docker-compose.yml, with those values in place of its own variables.
+func composed(t *testing.T, values map[string]string) map[string]map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = variable.ReplaceAllFunc(text, func(match []byte) []byte {
+		found := variable.FindSubmatch(match)
+		if value, ok := values[string(found[1])]; ok {
+			return []byte(value)
+		}
+		return found[2]
+	})
+	var file struct {
+		Services map[string]struct{ Environment map[string]string }
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	services := map[string]map[string]string{}
+	for name, s := range file.Services {
+		if name == "broker" || name == "orchestrator" || strings.HasPrefix(name, "worker-") {
+			services[name] = s.Environment
+		}
+	}
+	if len(services) < 15 {
+		t.Fatalf("docker-compose.yml has only %d services", len(services))
+	}
+	return services
+}
+
+// newWorld makes everything but the services. Without overlays there is no Kyma 1, and none of its workers.
+func newWorld(t *testing.T, overlays string) *world {
+	t.Helper()
+	w := &world{
+		t: t, dir: filepath.Join(t.TempDir(), "data"), secrets: filepath.Join(t.TempDir(), "secrets"), canaries: &vault{Canaries: harness.Canaries{}},
+		running: map[string]*process{}, more: map[string]map[string]string{}, osb: harness.FreeAddr(t), operator: harness.FreeAddr(t), traces: testkit.CollectTraces(t),
+	}
+	w.brokers = []string{w.osb, harness.FreeAddr(t)}
+	for _, dir := range []string{"nats", "postgres"} {
+		if err := os.MkdirAll(filepath.Join(w.dir, dir), 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	init := harness.Spawn(t, harness.Keb(t), nil, "secrets", "init", "--dir", w.secrets, "--database-host", "HOST:PORT", "--database", "keb")
+	if code := init.ExitCode(startLimit); code != 0 {
+		t.Fatalf("keb secrets init ended with %d:\n%s", code, init.Output())
+	}
+	w.noteFiles()
+	w.startPostgres()
+	w.startNATS()
+	w.startSystems()
+	w.services = composed(t, map[string]string{
+		"KEB_PACE": "50ms", "KEB_LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": w.traces.URL(), "KEB_OVERLAYS": overlays, "KEB_OSB_RETRY_AFTER": "1s",
+	})
+	if overlays == "" {
+		for _, name := range []string{"worker-ias", "worker-lms", "worker-event-hubs", "worker-service-manager"} {
+			delete(w.services, name)
+		}
+	}
+	var err error
+	if w.binaries, err = programs(); err != nil {
+		t.Fatal(err)
+	}
+	w.System = harness.Connect(t, harness.Remote{
+		OSBAddr: w.osb, OperatorAddr: w.operator, LandscapeAddr: w.echo.addr(),
+		Password: w.secret("cli/osb-password"), Token: w.secret("cli/operator-token"),
+	})
+	w.System.DataDir = w.dir
+	return w
+}
+
+// secret is the content of a file of keb secrets init.
+func (w *world) secret(name string) string {
+	w.t.Helper()
+	content, err := os.ReadFile(filepath.Join(w.secrets, name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(content))
+}
+
+// noteFiles makes canaries of all passwords and keys of the installation.
+func (w *world) noteFiles() {
+	w.t.Helper()
+	files, err := os.ReadDir(filepath.Join(w.secrets, "init"))
+	if err != nil || len(files) < 20 {
+		w.t.Fatalf("%d secrets were made: %v", len(files), err)
+	}
+	w.canaries.set(func(c harness.Canaries) {
+		for _, file := range files {
+			noteSecret(c, file.Name(), w.secret(filepath.Join("init", file.Name())))
+		}
+	})
+}
+
+// noteSecret makes a canary of a password or of a keyring: its keys as they are written, and their bytes.
+func noteSecret(c harness.Canaries, name, text string) {
+	if _, key, isKeyring := strings.Cut(text, ":"); isKeyring {
+		c.Add(name, key)
+		if raw, err := base64.StdEncoding.DecodeString(key); err == nil {
+			c.Add(name+" (bytes)", string(raw))
+		}
+		return
+	}
+	c.Add(name, strings.TrimPrefix(text, "k"))
+}
+
+func (w *world) startPostgres() {
+	w.t.Helper()
+	// Everything that a server can be made to log, and pages as they are written.
+	srv, err := pglocal.Start(w.t.Context(), pglocal.Config{DataDir: filepath.Join(w.dir, "postgres"), Settings: map[string]string{
+		"log_connections": "on", "wal_level": "logical", "full_page_writes": "on", "log_parameter_max_length": "-1",
+		"log_parameter_max_length_on_error": "-1", "max_connections": "120",
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.postgres = srv
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		defer cancel()
+		if err := srv.Stop(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if err := srv.EnsureDatabase(w.t.Context(), "keb"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.database = srv.URL("keb")
+	admin, err := url.Parse(w.database)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if password, ok := admin.User.Password(); ok {
+		w.canaries.set(func(c harness.Canaries) { c.AddWhole("password of the superuser of Postgres", password) })
+	}
+	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, user := range []string{"broker", "orchestrator"} {
+		// What deploy/postgres/init.sh does.
+		for _, statement := range []string{
+			fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", user, w.secret("postgres/"+user+"-password")),
+			"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE keb TO " + user,
+		} {
+			if _, err := db.Exec(statement); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		path := filepath.Join(w.secrets, user, "database-url")
+		address := strings.ReplaceAll(w.secret(user+"/database-url"), "HOST:PORT", admin.Host)
+		if err := os.Chmod(path, 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(address), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	// From now on every statement is logged with its parameters.
+	for _, statement := range []string{"ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()"} {
+		if _, err := db.Exec(statement); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if err := postgres.Close(db); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) startNATS() {
+	w.t.Helper()
+	opts, err := server.ProcessConfigFile(filepath.Join(w.secrets, "nats", "nats.conf"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	opts.Host, opts.Port, opts.HTTPHost, opts.HTTPPort, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT, true
+	opts.StoreDir, opts.Debug, opts.LogFile = filepath.Join(w.dir, "nats"), true, filepath.Join(w.dir, "nats.log")
+	// Who reads everything there is, in every account.
+	password := harness.NewCanary().String()
+	readers := []*server.User{{Username: "recorder", Password: password}}
+	for _, account := range opts.Accounts {
+		readers = append(readers, &server.User{Username: "recorder-" + account.Name, Password: password, Account: account})
+	}
+	opts.Users = append(opts.Users, readers...)
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	srv.ConfigureLogger()
+	srv.Start()
+	w.nats = srv
+	w.t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(startLimit) {
+		w.t.Fatal("NATS does not come up")
+	}
+	w.recorder = &recorder{}
+	for _, user := range readers {
+		conn, err := nats.Connect(srv.ClientURL(), nats.UserInfo(user.Username, password), nats.Timeout(startLimit))
+		if err != nil {
+			w.t.Fatalf("%s: %v", user.Username, err)
+		}
+		w.t.Cleanup(conn.Close)
+		sub, err := conn.Subscribe(">", w.recorder.take)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := sub.SetPendingLimits(-1, -1); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := conn.Flush(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// recorder keeps everything that went over the bus.
+type recorder struct {
+	mu       sync.Mutex
+	messages []*nats.Msg
+}
+
+func (r *recorder) take(m *nats.Msg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = append(r.messages, m)
+}
+
+// startSystems starts the simulated systems, each with a secret of its own, and who stands before them.
+func (w *world) startSystems() {
+	w.t.Helper()
+	listener, err := net.Listen("tcp", harness.FreeAddr(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	secret := w.canaries.credential
+	cfg := landscape.Config{
+		DataDir: filepath.Join(w.t.TempDir(), "landscape"), ExternalURL: "http://" + listener.Addr().String(), CleanTime: time.Second,
+		AvSClientID: "avs-client", AvSUsername: "avs-user", AvSPassword: secret("password of AvS"), EDPSecret: secret("secret of EDP"),
+		IASUsername: "ias-user", IASPassword: secret("password of IAS"), DirectorClientID: "director-client", DirectorSecret: secret("secret of the Director"),
+		LMSToken: secret("token of LMS"), AzureClientID: "azure-client", AzureSecret: secret("secret of Azure"), KubernetesToken: w.token("token of Kubernetes"),
+	}
+	l, err := landscape.New(cfg, landscape.Deps{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	w.echo = newEcho(l.Handler(), w.canaries)
+	w.echo.journals = cfg.DataDir
+	w.echo.credentials = cfg
+	w.echo.server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: w.echo, ReadHeaderTimeout: time.Minute}}
+	w.echo.server.Start()
+	w.t.Cleanup(func() {
+		w.echo.server.CloseClientConnections()
+		w.echo.server.Close()
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+		if err := l.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.issuer = accesstest.NewIssuer(w.t, time.Now)
+	w.issuer.User(map[string]any{"sub": "jane", "groups": []string{"admins"}})
+	w.issuer.Redirect("http://" + w.operator + "/console/login/oidc/callback")
+	w.canaries.set(func(c harness.Canaries) { c.AddWhole("client secret of OIDC", accesstest.Secret) })
+}
+
+// token is a new secret that fits into a header.
+func (w *world) token(name string) string {
+	text := strings.Trim(base64.RawURLEncoding.EncodeToString([]byte(harness.NewCanary().String())), "-_")
+	w.canaries.set(func(c harness.Canaries) { c.Add(name, text) })
+	return text
+}
+
+// credentials of the external systems, as the workers get them: some in the environment, some in files.
+func (w *world) credentials(service string) map[string]string {
+	c := w.echo.credentials
+	own := map[string]map[string]string{
+		"worker-avs":               {"KEB_AVS_CLIENT_ID": c.AvSClientID, "KEB_AVS_USERNAME": c.AvSUsername, "KEB_AVS_PASSWORD_FILE": c.AvSPassword},
+		"worker-edp":               {"KEB_EDP_SECRET": c.EDPSecret},
+		"worker-ias":               {"KEB_IAS_USERNAME": c.IASUsername, "KEB_IAS_PASSWORD_FILE": c.IASPassword},
+		"worker-provisioner":       {"KEB_DIRECTOR_CLIENT_ID": c.DirectorClientID, "KEB_DIRECTOR_CLIENT_SECRET": c.DirectorSecret},
+		"worker-lms":               {"KEB_LMS_TOKEN_FILE": c.LMSToken},
+		"worker-event-hubs":        {"KEB_AZURE_CLIENT_ID": c.AzureClientID, "KEB_AZURE_CLIENT_SECRET": c.AzureSecret},
+		"worker-hyperscaler":       {"KEB_GARDENER_TOKEN_FILE": c.KubernetesToken},
+		"worker-kyma":              {"KEB_KCP_TOKEN": c.KubernetesToken},
+		"worker-lifecycle-manager": {"KEB_KCP_TOKEN_FILE": c.KubernetesToken},
+		"worker-service-manager":   {"KEB_SERVICE_MANAGER_USERNAME": "sm-user", "KEB_SERVICE_MANAGER_PASSWORD": w.serviceManagerPassword()},
+	}[service]
+	env := map[string]string{}
+	for name, value := range own {
+		if strings.HasSuffix(name, "_FILE") {
+			path := filepath.Join(w.secrets, service, strings.ToLower(name))
+			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+				w.t.Fatal(err)
+			}
+			value = path
+		}
+		env[name] = value
+	}
+	return env
+}
+
+func (w *world) serviceManagerPassword() string {
+	path := filepath.Join(w.secrets, "worker-service-manager", "own-password")
+	if _, err := os.Stat(path); err != nil {
+		if err := os.WriteFile(path, []byte(w.canaries.credential("password of Service Manager")), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return w.secret("worker-service-manager/own-password")
+}
+
+// start runs a replica of a service, "broker" or "broker/2". What more says counts before everything else.
+func (w *world) start(replica string, more map[string]string) *process {
+	w.t.Helper()
+	service, number, _ := strings.Cut(replica, "/")
+	env := map[string]string{}
+	for name, value := range w.services[service] {
+		value = strings.ReplaceAll(value, "nats://nats:4222", w.nats.ClientURL())
+		value = strings.ReplaceAll(value, "http://landscape:8090", "http://"+w.echo.addr())
+		env[name] = strings.ReplaceAll(value, "/run/keb/", filepath.Join(w.secrets, service)+"/")
+	}
+	metrics := harness.FreeAddr(w.t)
+	env["KEB_METRICS_ADDR"], env["GOTRACEBACK"] = metrics, "crash"
+	maps.Copy(env, w.credentials(service))
+	switch service {
+	case "broker":
+		env["KEB_OSB_ADDR"], env["KEB_BROKER_STATUS_ADDR"] = w.osb, harness.FreeAddr(w.t)
+		env["KEB_BROKER_PUBLIC_URL"], env["KEB_BROKER_RESEAL_EVERY"] = "http://"+w.osb, "500ms"
+		env["KEB_PLAN_CHANGES"] = ""
+		if number != "" {
+			env["KEB_OSB_ADDR"] = harness.FreeAddr(w.t)
+		}
+	case "orchestrator":
+		env["KEB_OPERATOR_ADDR"], env["KEB_OPERATOR_PUBLIC_URL"] = w.operator, "http://"+w.operator
+		maps.Copy(env, map[string]string{
+			"KEB_ACCESS_OIDC_ISSUER": w.issuer.URL(), "KEB_ACCESS_OIDC_AUDIENCE": accesstest.Client, "KEB_ACCESS_OIDC_CLIENT_SECRET": accesstest.Secret,
+			"KEB_ACCESS_OIDC_OPERATORS": "admins",
+		})
+		if number != "" {
+			env["KEB_OPERATOR_ADDR"] = harness.FreeAddr(w.t)
+		}
+	}
+	maps.Copy(env, more)
+	var list []string
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	p := &process{Process: harness.Spawn(w.t, w.binaries[service], list), service: service, metrics: metrics}
+	w.running[replica], w.all = p, append(w.all, p)
+	return p
+}
+
+// ready waits until processes say that they are.
+func (w *world) ready(processes ...*process) {
+	w.t.Helper()
+	for _, p := range processes {
+		testkit.Eventually(w.t, startLimit, p.service+" to be ready", func() bool {
+			if p.Ended() {
+				w.t.Fatalf("%s has ended:\n%s", p.service, p.Output())
+			}
+			response, err := http.Get("http://" + p.metrics + "/readyz")
+			return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
+		})
+		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID()))
+		if err != nil {
+			w.t.Error(err)
+		}
+		p.args = args
+	}
+}
+
+// startAll runs one of each service.
+func (w *world) startAll() {
+	w.t.Helper()
+	var started []*process
+	for _, service := range slices.Sorted(maps.Keys(w.services)) {
+		started = append(started, w.start(service, nil))
+	}
+	w.ready(started...)
+}
+
+// logs is what all processes have printed.
+func (w *world) logs() map[string][]byte {
+	out := map[string][]byte{}
+	for i, p := range w.all {
+		out[fmt.Sprintf("log of %s (%d)", p.service, i)] = []byte(p.Output())
+		out[fmt.Sprintf("arguments of %s (%d)", p.service, i)] = p.args
+	}
+	return out
+}
+
+// dump is all rows of the database by SQL, and what pg_dump makes of it.
+func (w *world) dump() map[string][]byte {
+	w.t.Helper()
+	out := map[string][]byte{}
+	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = postgres.Close(db) }()
+	var tables []string
+	if err := db.Select(&tables, `SELECT quote_ident(table_schema) || '.' || quote_ident(table_name) FROM information_schema.tables
+		WHERE table_schema IN ('broker', 'orchestrator') AND table_type = 'BASE TABLE'`); err != nil {
+		w.t.Fatal(err)
+	}
+	if len(tables) < 10 {
+		w.t.Fatalf("only the tables %v", tables)
+	}
+	for _, table := range tables {
+		var rows []string
+		if err := db.Select(&rows, `SELECT t::text FROM `+table+` t`); err != nil {
+			w.t.Fatal(err)
+		}
+		out["rows of "+table] = []byte(strings.Join(rows, "\n"))
+	}
+	if program, err := exec.LookPath("pg_dump"); err == nil {
+		var dump, problems bytes.Buffer
+		cmd := exec.CommandContext(w.t.Context(), program, "--dbname", w.database)
+		cmd.Stdout, cmd.Stderr = &dump, &problems
+		if err := cmd.Run(); err == nil {
+			out["pg_dump"] = dump.Bytes()
+		} else {
+			w.t.Logf("pg_dump cannot read this server, its rows are read by SQL only: %s", problems.String())
+		}
+	}
+	return out
+}
