@@ -389,7 +389,7 @@ func (m *machine) retryOperation(e Retry) error {
 	}
 	m.s.Status = event.Pending
 	m.s.FinishedAt = time.Time{}
-	m.s.Tries = nil // the operator grants new budgets
+	m.dropTries() // the operator grants new budgets
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageMemory = false
 	m.s.CancelReason = ""
@@ -473,14 +473,20 @@ func (m *machine) finishStage(stage *process.Stage) {
 	}
 	m.out.Stages = append(m.out.Stages, StageEnd{Stage: m.s.Stage, Took: since(m.s.StageStartedAt, m.now)})
 	m.s.StageStartedAt = m.now
+	if stage.Finally {
+		m.leaveFinally()
+	}
 	m.s.Stage++
 	if m.s.Stage == m.p.Finally() {
 		m.grantFinally()
 	}
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageAttempt = 1
+	if m.s.Stage == m.p.Finally() {
+		m.s.StageAttempt = m.nextFinally()
+	}
 	m.s.StageMemory = false
-	m.s.Tries = nil
+	m.dropTries()
 }
 
 // dispatch sends the first command of the next attempt of a step.
@@ -614,12 +620,12 @@ func (m *machine) fact(t event.Type, payload any) {
 	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, Payload: payload})
 }
 
-// since is the time from a to b; zero when a is not set.
+// since is the time from a to b; zero when a is not set, or later: the clock of another orchestrator may have set it.
 func since(a, b time.Time) time.Duration {
 	if a.IsZero() {
 		return 0
 	}
-	return b.Sub(a)
+	return max(b.Sub(a), 0)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -28,11 +28,33 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, m.p.Stages[m.s.Stage].Name)
 	}
-	// The attempt stays, so that the finally stage of an operation that is retried does not meet its own earlier memory.
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
-	m.s.StageMemory, m.s.Tries, m.s.StageStartedAt = false, nil, m.now
+	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextFinally(), false, m.now
+	m.dropTries()
 	m.grantFinally()
 	m.advance()
+}
+
+// triesFinally is where the attempts of the finally stage are kept once it is over; no step can have this name.
+const triesFinally = "/finally"
+
+// nextFinally is an attempt that the finally stage has not had yet, so that it does not meet its own earlier memory.
+func (m *machine) nextFinally() int { return m.s.Tries[triesFinally].Attempts + 1 }
+
+// leaveFinally remembers the attempts of the finally stage for an operation that may be retried, and then comes to it again.
+func (m *machine) leaveFinally() {
+	if m.s.Ending != nil {
+		m.s.Tries = map[string]Try{triesFinally: {Attempts: m.s.StageAttempt}}
+	}
+}
+
+// dropTries forgets the budgets of the steps.
+func (m *machine) dropTries() {
+	if last, ok := m.s.Tries[triesFinally]; ok {
+		m.s.Tries = map[string]Try{triesFinally: last}
+		return
+	}
+	m.s.Tries = nil
 }
 
 // grantFinally gives the finally stage its time, whatever the operation has used up.
@@ -69,6 +91,10 @@ func (m *machine) giveUpFinally(step *process.Step) {
 		m.nextStep()
 		_, step = m.s.current(m.p)
 	}
-	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = m.s.Stage+1, 0, 0, time.Time{}
+	if m.s.StageMemory || m.s.StageAttempt > 1 {
+		m.out.PurgeStages = append(m.out.PurgeStages, process.StageFinally)
+	}
+	m.leaveFinally()
+	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt, m.s.StageMemory = m.s.Stage+1, 0, 0, time.Time{}, false
 	m.advance()
 }

@@ -177,3 +177,43 @@ func TestAnOperatorSkipsThroughTheFinallyStage(t *testing.T) {
 		t.Errorf("cancelled because of %+v", r.s.Error)
 	}
 }
+
+// Whatever the finally stage has put into its memory is found under its attempt; that of an earlier end of the operation may be there
+// still, if it could not be purged.
+func TestTheFinallyStageOfARetriedOperationHasAnAttemptOfItsOwn(t *testing.T) {
+	r := atC(t)
+	r.fail()
+	r.at("Restore", 1, 1)
+	r.result(engine.Result{Outcome: event.OutcomeStageLost})
+	r.sleep(time.Second)
+	r.at("Restore", 2, 2)
+	r.succeed()
+	r.succeed()
+	r.is(event.Failed)
+	r.must(engine.Retry{By: "me"})
+	r.must(engine.Start{})
+	for _, step := range []string{"A", "B", "C", "D", "E"} {
+		if at := r.s.Position(r.p); at == nil || at.Step != step {
+			t.Fatalf("the operation is at %+v, want %s", at, step)
+		}
+		r.succeed()
+	}
+	r.at("Restore", 3, 1)
+	r.succeed()
+	r.succeed()
+	r.is(event.Succeeded)
+}
+
+func TestTheMemoryOfAFinallyStageThatIsGivenUpIsPurged(t *testing.T) {
+	r := atC(t)
+	r.fail()
+	r.result(engine.Result{Outcome: event.OutcomeRetry, StageMemory: true})
+	r.sleep(10 * time.Second)
+	r.at("Restore", 2, 2)
+	r.now = r.s.Deadline
+	r.sleep(0)
+	r.is(event.Failed)
+	if !slices.Contains(r.last.PurgeStages, process.StageFinally) && !slices.Contains(r.last.PurgeStages, "") {
+		t.Errorf("purged: %q, want the finally stage", r.last.PurgeStages)
+	}
+}

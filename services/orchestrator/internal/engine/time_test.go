@@ -81,3 +81,15 @@ func TestTheFirstSendingOfACommandIsRememberedWhileNobodyServesTheStep(t *testin
 		t.Errorf("the next command was sent at %s, want now, %s", r.s.SentAt, r.now)
 	}
 }
+
+// The step was first tried by an orchestrator whose clock is ahead.
+func TestNothingTakesLessThanNoTime(t *testing.T) {
+	r := started(t, provision)
+	r.now = r.now.Add(-time.Minute)
+	r.succeed()
+	for _, h := range r.last.History {
+		if h.Took < 0 {
+			t.Errorf("a step has taken %s", h.Took)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package engine_test
+package simulation_test
 
 import (
 	"slices"
@@ -14,39 +14,51 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 	switch e := e.(type) {
 	case engine.Start:
 		m.deadline = now.Add(p.Timeout)
+		m.started++
 	case engine.Cancel:
 		m.cancel = true
 	case engine.Retry:
-		m.cancel, m.ending = false, false
+		m.cancel, m.ending, m.remembers = false, false, false
 		m.startStage()
-		m.first, m.attempts = map[string]time.Time{}, map[string]int{}
+		clear(m.tries)
+		m.retried++
 	case engine.Due:
-		late := m.cancel && !m.ending || !now.Before(m.deadline)
+		late := m.cancel && !m.ending && e.LostBefore.IsZero() || !now.Before(m.deadline)
 		switch {
 		case late:
 		case m.restart && s.Waiting():
 			m.startStage()
 		case s.InFlight() && !e.WorkerAlive && s.StepAttempt == 1:
 			// Waiting for a worker uses up no budget.
-			m.first[p.Stages[s.Stage].Steps[s.Step].Name] = now
+			name := p.Stages[s.Stage].Steps[s.Step].Name
+			t := m.tries[name]
+			t.first = now
+			m.tries[name] = t
 		}
 	}
 }
 
 // startStage goes back to the first step of the stage, with an empty memory.
-func (m *model) startStage() { m.step, m.restart, m.memory = 0, false, false }
+func (m *model) startStage() {
+	m.step, m.restart, m.memory, m.fresh, m.done = 0, false, false, true, m.done[:0]
+}
 
 // rollOver goes on to the next stage when the current one is finished.
 func (m *model) rollOver(p *process.Process, now time.Time) {
 	for m.stage < len(p.Stages) && m.step == len(p.Stages[m.stage].Steps) {
+		if !p.Stages[m.stage].Finally { // which runs each time that the operation ends
+			for _, step := range m.done {
+				m.succeeded[step] = true
+			}
+		}
 		m.enter(p, m.stage+1, now)
 	}
 }
 
 func (m *model) enter(p *process.Process, stage int, now time.Time) {
-	m.stage = stage
+	m.stage, m.remembers = stage, false
 	m.startStage()
-	m.first, m.attempts = map[string]time.Time{}, map[string]int{}
+	clear(m.tries)
 	if stage == p.Finally() {
 		m.ending = true
 		m.stoodAt = stage
@@ -63,10 +75,16 @@ func (m *model) conclude(p *process.Process, now time.Time) {
 	m.stoodAt = at
 }
 
+// runs tells that the operation is in progress, or goes in progress now.
+func runs(before *engine.State, e engine.Event) bool {
+	_, start := e.(engine.Start)
+	return start || before.Status == event.InProgress
+}
+
 // checkEnding: an operation that fails or is cancelled ends after its finally stage, as it would have ended without one.
-func (w *world) checkEnding(op *operation, before, next *engine.State, now time.Time) {
-	m, f := op.model, op.p.Finally()
-	if f < 0 || before.Status != event.InProgress {
+func (w *world) checkEnding(op *operation, before *engine.State, e engine.Event, next *engine.State, now time.Time) {
+	m, f := &op.model, op.p.Finally()
+	if f < 0 || !runs(before, e) {
 		return
 	}
 	if m.rollOver(op.p, now); next.Ending != nil && !m.ending {
@@ -75,7 +93,7 @@ func (w *world) checkEnding(op *operation, before, next *engine.State, now time.
 	switch {
 	case before.Ending != nil && next.Status.Final() && next.Status != before.Ending.Status:
 		w.violate("an operation that was to end as %s is %s", before.Ending.Status, next.Status)
-	case before.Ending != nil && next.Status.Final() && next.Error.Message != before.Ending.Error.Message:
+	case before.Ending != nil && next.Status.Final() && next.Error != nil && next.Error.Message != before.Ending.Error.Message:
 		w.violate("the reason %q has become %q", before.Ending.Error.Message, next.Error.Message)
 	case before.Ending != nil && !next.Status.Final() && next.Ending == nil:
 		w.violate("how the operation ends is forgotten")
@@ -100,9 +118,9 @@ func (w *world) checkEnding(op *operation, before, next *engine.State, now time.
 
 // checkEntry: steps come in the order of the process, and each is passed for a reason.
 func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, h *engine.Entry, now time.Time) {
-	m := op.model
+	m := &op.model
 	f := op.p.Finally()
-	if f >= 0 && h.Stage == f && m.stage < f && before.Status == event.InProgress {
+	if f >= 0 && h.Stage == f && m.stage < f && runs(before, e) {
 		if m.rollOver(op.p, now); m.stage < f {
 			m.conclude(op.p, now)
 		}
@@ -127,11 +145,12 @@ func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, 
 	byOperator = byOperator && e.(engine.SkipStep).Step == step.Name && h.Message == "skipped by me"
 	switch h.Outcome {
 	case event.OutcomeSucceeded:
+		m.done = append(m.done, step.Name)
 		m.pass(step.Name, true)
 	case event.OutcomeSkipped:
 		m.pass(step.Name, !byOperator)
 	case event.OutcomeNotCompleted:
-		w.checkNotCompleted(m, e, step, now)
+		w.checkNotCompleted(m, e, h, step, now)
 		m.step++
 		m.restart = false
 		m.notCompleted[step.Name] = true
@@ -151,8 +170,7 @@ func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, 
 func (m *model) pass(step string, completed bool) {
 	m.step++
 	m.restart = false
-	delete(m.first, step)
-	delete(m.attempts, step)
+	delete(m.tries, step)
 	if completed {
 		delete(m.notCompleted, step)
 	} else {
@@ -161,11 +179,13 @@ func (m *model) pass(step string, completed bool) {
 }
 
 // checkNotCompleted: only a worker or the process may let a step go.
-func (w *world) checkNotCompleted(m *model, e engine.Event, step *process.Step, now time.Time) {
+func (w *world) checkNotCompleted(m *model, e engine.Event, h *engine.Entry, step *process.Step, now time.Time) {
 	r, ok := e.(engine.Result)
 	switch {
 	case m.ending && !now.Before(m.deadline):
 	case ok && r.Outcome == event.OutcomeNotCompleted:
+	case ok && unreadable(&r) && step.OnFailure == process.Skip:
+	case h.Error != nil && h.Error.Reason == "err_keb_condition" && step.OnFailure == process.Skip:
 	case ok && r.Outcome == event.OutcomeFailed && step.OnFailure == process.Skip:
 	case ok && r.Outcome == event.OutcomeRetry && step.OnTimeout == process.Skip:
 	default:

@@ -1,4 +1,4 @@
-package engine_test
+package simulation_test
 
 import (
 	"slices"
@@ -13,27 +13,53 @@ import (
 // model is what must be true of an operation, derived from what happened to it and not from the engine's own state.
 type model struct {
 	stage, step  int
-	restart      bool                 // the stage starts again when the operation is taken up
-	first        map[string]time.Time // first try of the steps of this stage that have not succeeded since
-	attempts     map[string]int
-	notCompleted map[string]bool
-	saved        []string // members that the details must have
+	restart      bool            // the stage starts again when the operation is taken up
+	fresh        bool            // no command was sent since the stage has started
+	attempt      map[int]int     // the last attempt of each stage
+	tries        map[string]try  // of the steps of this stage that have not succeeded since
+	notCompleted map[string]bool // passed over
+	succeeded    map[string]bool // of finished stages
+	saved        []string        // members that the details must have
 	counted      map[int64]bool
-	commands     map[int64]event.Position
-	memory       bool // a step of this stage attempt has used the stage memory
+	commands     map[int64]*sent
+	memory       bool     // a step of this stage attempt has used the stage memory
+	remembers    bool     // a step of any attempt of this stage has
+	done         []string // steps of this stage attempt that have succeeded
 	cancel       bool
-	ends         int
 	deadline     time.Time
 	// ending tells that the finally stage runs, and where the operation stood when it began before all stages were finished.
 	ending  bool
 	stoodAt int
+	started int
+	retried int
+	ends    int
 }
 
-func newModel() *model {
-	return &model{
-		first: map[string]time.Time{}, attempts: map[string]int{}, notCompleted: map[string]bool{},
-		counted: map[int64]bool{}, commands: map[int64]event.Position{},
+type try struct {
+	first    time.Time
+	attempts int
+}
+
+// sent is a command that was committed, and what the bus has of it.
+type sent struct {
+	at       event.Position
+	dispatch int
+}
+
+func (m *model) reset() {
+	*m = model{
+		fresh: true, attempt: emptied(m.attempt), tries: emptied(m.tries), notCompleted: emptied(m.notCompleted),
+		succeeded: emptied(m.succeeded), counted: emptied(m.counted), commands: emptied(m.commands), done: m.done[:0],
 	}
+}
+
+// emptied is a map without entries that was used before, or a new one.
+func emptied[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	clear(m)
+	return m
 }
 
 // check holds one committed transition against the invariants.
@@ -45,12 +71,14 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	op.model.before(op.p, before, e, at)
 	w.checkResult(op, before, e, next, effects, at)
 	w.checkDue(op, before, e, next, at)
+	left := op.model.remembers
 	for i := range effects.History {
 		w.checkEntry(op, before, e, &effects.History[i], at)
 	}
-	w.checkEnding(op, before, next, at)
+	w.checkEnding(op, before, e, next, at)
 	w.checkShape(op, before, next, effects)
 	w.checkState(op, before, next, effects, at)
+	w.checkStages(op, before, next, effects, left)
 }
 
 func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
@@ -64,12 +92,13 @@ func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.S
 	}
 	cursor := before.Cursor
 	for i := range effects.History {
-		if got := effects.History[i].Cursor; got <= cursor {
+		if got := effects.History[i].Cursor; got <= cursor || got > cursor+2 {
 			w.violate("the history has cursor %d after %d", got, cursor)
 		}
 		cursor = effects.History[i].Cursor
 	}
-	if cursor > next.Cursor {
+	// One transition may have no line: an operation that waited goes on.
+	if next.Cursor < cursor || next.Cursor > before.Cursor+int64(len(effects.History))+1 {
 		w.violate("the history is at cursor %d, the operation at %d", cursor, next.Cursor)
 	}
 }
@@ -113,23 +142,29 @@ func (w *world) checkResult(
 	if !ok {
 		return
 	}
-	m := op.model
+	m := &op.model
 	if !before.InFlight() || r.Cursor != before.Cursor || m.counted[r.Cursor] {
 		w.violate("a result of cursor %d counts at cursor %d (in flight: %t)", r.Cursor, before.Cursor, before.InFlight())
 	}
 	m.counted[r.Cursor] = true
 	m.memory = m.memory || r.StageMemory
-	if r.Details != nil {
+	m.remembers = m.remembers || r.StageMemory
+	switch {
+	case unreadable(&r):
+		r.Outcome = event.OutcomeFailed
+		w.count(countUnreadable)
+	case strings.HasPrefix(string(r.Details), `{"o`):
 		m.saved = append(m.saved, strings.Trim(string(r.Details), "{}"))
 	}
 	step := &op.p.Stages[before.Stage].Steps[before.Step]
 	want, ends := r.Outcome, false
-	end := m.first[step.Name].Add(step.Retry.Timeout)
+	end := m.tries[step.Name].first.Add(step.Retry.Timeout)
 	switch r.Outcome {
 	case event.OutcomeFailed:
 		want, ends = policy(step.OnFailure)
 	case event.OutcomeRetry:
 		if spent := step.Retry.Timeout > 0 && !now.Before(end); spent {
+			w.count(countSpent)
 			want, ends = policy(step.OnTimeout)
 		}
 	}
@@ -147,16 +182,20 @@ func (w *world) checkResult(
 			after = step.Retry.Every
 		}
 		at := now.Add(after)
-		for _, limit := range []time.Time{end, next.Deadline} {
-			if limit.Before(at) && (!limit.Equal(end) || step.Retry.Timeout != 0) {
-				at = limit
-			}
+		if step.Retry.Timeout > 0 && end.Before(at) {
+			at = end
+		}
+		if next.Deadline.Before(at) {
+			at = next.Deadline
 		}
 		if !next.DueAt.Equal(at) {
 			w.violate("%s is retried at %s, want %s", step.Name, next.DueAt, at)
 		}
 	}
 }
+
+// unreadable tells of details that are not a JSON object: the step has failed, whatever else the result says.
+func unreadable(r *engine.Result) bool { return len(r.Details) > 0 && r.Details[0] != '{' }
 
 // outcomeOf is how the operation ends, or where it is if that is open.
 func outcomeOf(s *engine.State) event.OperationState {
@@ -178,28 +217,33 @@ func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, ne
 	due, ok := e.(engine.Due)
 	switch {
 	case !ok:
-	case op.model.cancel && !op.model.ending:
+	case op.model.cancel && !op.model.ending && due.LostBefore.IsZero():
 		if outcomeOf(next) != event.Cancelled {
 			w.violate("the operation is %s although it was cancelled", next.Status)
 		}
 	case !now.Before(op.model.deadline) && op.model.ending:
+		w.count(countDeadlines)
 		if !next.Status.Final() {
 			w.violate("the operation is %s after the deadline of its finally stage", next.Status)
 		}
 	case !now.Before(op.model.deadline):
+		w.count(countDeadlines)
 		if outcomeOf(next) != event.Failed {
 			w.violate("the operation is %s after its deadline", next.Status)
 		}
 	case before.InFlight() && next.InFlight() && (next.Dispatch > before.Dispatch) != due.WorkerAlive:
 		w.violate("command %d is sent again: %t, a worker lives: %t", next.Cursor, next.Dispatch > before.Dispatch, due.WorkerAlive)
+	case before.InFlight() && next.InFlight():
+		w.count(countSentAgain)
 	}
 }
 
 // checkState holds the new state against the model.
 func (w *world) checkState(op *operation, before, next *engine.State, effects *engine.Effects, now time.Time) {
-	m, p := op.model, op.p
+	m, p := &op.model, op.p
 	if next.Status.Final() {
 		m.ends++
+		w.counts.ends[next.Status]++
 		w.checkSaved(m, next)
 		if last := effects.Facts[len(effects.Facts)-1].Type; last != endOf(next.Status) {
 			w.violate("the last fact of an operation that is %s is %s", next.Status, last)
@@ -221,21 +265,49 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 		w.violate("the command is for step %d/%d, want %d/%d", next.Stage, next.Step, m.stage, m.step)
 	}
 	step := p.Stages[next.Stage].Steps[next.Step].Name
-	if m.first[step].IsZero() {
-		m.first[step] = now
+	if m.succeeded[step] {
+		w.violate("%s of a finished stage runs again", step)
 	}
-	m.attempts[step]++
-	if !next.FirstTriedAt.Equal(m.first[step]) || next.StepAttempt != m.attempts[step] {
+	t := m.tries[step]
+	if t.first.IsZero() {
+		t.first = now
+	}
+	t.attempts++
+	m.tries[step] = t
+	if !next.FirstTriedAt.Equal(t.first) || next.StepAttempt != t.attempts {
 		w.violate("attempt %d of %s, first tried at %s; want attempt %d, first at %s",
-			next.StepAttempt, step, next.FirstTriedAt, m.attempts[step], m.first[step])
+			next.StepAttempt, step, next.FirstTriedAt, t.attempts, t.first)
 	}
 	if next.StageMemory != m.memory {
 		w.violate("the stage memory of stage %d is used: %t, want %t", next.Stage, next.StageMemory, m.memory)
 	}
-	m.commands[next.Cursor] = event.Position{
-		Stage: p.Stages[next.Stage].Name, Step: step, StageAttempt: next.StageAttempt, StepAttempt: next.StepAttempt,
+	// What a stage has put into its memory is found under its attempt.
+	if last := m.attempt[next.Stage]; m.fresh && next.StageAttempt <= last || !m.fresh && next.StageAttempt != last {
+		w.violate("attempt %d of stage %d after attempt %d, begun anew: %t", next.StageAttempt, next.Stage, last, m.fresh)
 	}
+	m.attempt[next.Stage], m.fresh = next.StageAttempt, false
+	m.commands[next.Cursor] = &sent{at: event.Position{
+		Stage: p.Stages[next.Stage].Name, Step: step, StageAttempt: next.StageAttempt, StepAttempt: next.StepAttempt,
+	}}
 	w.checkSaved(m, next)
+}
+
+// checkStages: what a stage has put into its memory is purged when it ends, or when the operation does.
+func (w *world) checkStages(op *operation, before, next *engine.State, effects *engine.Effects, left bool) {
+	if left && (before.Stage != next.Stage || effects.Finished) &&
+		!slices.Contains(effects.PurgeStages, op.p.Stages[before.Stage].Name) && !slices.Contains(effects.PurgeStages, "") {
+		w.violate("the memory of stage %d is not purged", before.Stage)
+	}
+	for _, end := range effects.Stages {
+		if end.Took < 0 {
+			w.violate("a stage has taken %s", end.Took)
+		}
+	}
+	for i := range effects.History {
+		if h := &effects.History[i]; h.Took < 0 {
+			w.violate("a step has taken %s", h.Took)
+		}
+	}
 }
 
 func endOf(s event.OperationState) event.Type {
@@ -255,18 +327,5 @@ func (w *world) checkSaved(m *model, s *engine.State) {
 		if !strings.Contains(details, member) {
 			w.violate("the details %s have lost %s", details, member)
 		}
-	}
-}
-
-// checkCommand: what is published is a command that was committed.
-func (w *world) checkCommand(op *operation, worker string, c *event.StepExecute) {
-	at, ok := op.model.commands[c.Cursor]
-	if !ok || at != (event.Position{Stage: c.Stage, Step: c.Step, StageAttempt: c.StageAttempt, StepAttempt: c.StepAttempt}) {
-		w.violate("command %+v was never committed; cursor %d is %+v", c, c.Cursor, at)
-	}
-	if worker == process.WorkerOrchestrator || !slices.ContainsFunc(op.p.Stages, func(s process.Stage) bool {
-		return slices.ContainsFunc(s.Steps, func(step process.Step) bool { return step.Name == c.Step && step.Worker == worker })
-	}) {
-		w.violate("step %s is not for worker %s", c.Step, worker)
 	}
 }

@@ -1,0 +1,140 @@
+package simulation_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// counted is something that may happen in a schedule. A run in which one of them never happens proves nothing about it.
+type counted int
+
+const (
+	countTransitions counted = iota
+	countCommits
+	countExecutions
+	countRequests
+	countStarts
+	countNothingToDo
+	countWaits
+	countAdmitted
+	countPreempted
+	countActions
+	countRefused
+	countCrashes
+	countCommitFailed
+	countCommitUnknown
+	countPublishFailed
+	countPublishUnknown
+	countConflicts
+	countGivenUp
+	countCached
+	countStale
+	countRepublished
+	countKnown
+	countDuplicates
+	countDropped
+	countNotAcked
+	countReordered
+	countLost
+	countStreams
+	countWorkerDied
+	countLate
+	countSentAgain
+	countLostAgain
+	countAbsent
+	countMemory
+	countStageLost
+	countPurges
+	countDetails
+	countUnreadable
+	countSpent
+	countDeadlines
+	countTimers
+	countJumps
+	countSkews
+	countBack
+	countsEnd
+)
+
+var countNames = [countsEnd]string{
+	"transitions", "commits", "commands executed", "requests", "operations started", "operations with nothing to do", "operations that wait",
+	"operations admitted later", "cancelled by a deprovisioning", "actions of an operator", "actions refused", "crashes at work", "commits failed",
+	"commits without an answer", "publications failed", "publications without an answer", "conflicts", "batches given up after five rounds",
+	"rows from a cache", "stale results", "commands published once more", "requests known already", "messages doubled", "duplicates dropped by the bus",
+	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
+	"commands sent again", "commands sent again after a loss", "workers came or went", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
+	"budgets spent", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
+}
+
+// counts are the figures of a run.
+type counts struct {
+	of          [countsEnd]int64
+	crashBefore [phases]int64
+	ends        map[event.OperationState]int64
+	schedules   int64
+	choices     int64
+}
+
+func (w *world) count(c counted) { w.counts.of[c]++ }
+
+func (c *counts) add(other *counts) {
+	for i := range c.of {
+		c.of[i] += other.of[i]
+	}
+	for i := range c.crashBefore {
+		c.crashBefore[i] += other.crashBefore[i]
+	}
+	if c.ends == nil {
+		c.ends = map[event.OperationState]int64{}
+	}
+	for state, n := range other.ends {
+		c.ends[state] += n
+	}
+	c.schedules += other.schedules
+	c.choices += other.choices
+}
+
+// never names what has not happened. A batch can only be given up after five lost races, which takes a long run.
+func (c *counts) never() (names []string) {
+	for i, n := range c.of {
+		if n == 0 && counted(i) != countGivenUp {
+			names = append(names, countNames[i])
+		}
+	}
+	for i, n := range c.crashBefore {
+		if n == 0 && !begins(phase(i)) {
+			names = append(names, "crash before "+phaseNames[i])
+		}
+	}
+	for _, s := range []event.OperationState{event.Succeeded, event.Failed, event.Cancelled} {
+		if c.ends[s] == 0 {
+			names = append(names, "an operation that ends as "+string(s))
+		}
+	}
+	return names
+}
+
+// begins tells that a task begins with the phase, in the same choice.
+func begins(p phase) bool { return p == phaseTakeIn || p == phaseLost }
+
+// String is a table of what has happened.
+func (c *counts) String() string {
+	var b strings.Builder
+	line := func(name string, n int64) { fmt.Fprintf(&b, "  %-38s %12d\n", name, n) }
+	line("choices", c.choices)
+	for i, n := range c.of {
+		line(countNames[i], n)
+	}
+	for i, n := range c.crashBefore {
+		if begins(phase(i)) {
+			continue
+		}
+		line("crash before: "+phaseNames[i], n)
+	}
+	for _, s := range []event.OperationState{event.Succeeded, event.Failed, event.Cancelled} {
+		line("operations "+string(s), c.ends[s])
+	}
+	return b.String()
+}

@@ -1,0 +1,169 @@
+package simulation_test
+
+import (
+	"errors"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// checkDatabase holds what is true after each transaction.
+func (w *world) checkDatabase() {
+	for i := range w.instances {
+		running, waiting := -1, 0
+		for _, op := range w.operations {
+			switch {
+			case op.instance != i:
+			case op.state.Status == event.Pending:
+				waiting++
+			case op.state.Status == event.InProgress && running >= 0:
+				w.violate("operations %d and %d of instance %d are in progress", running, op.n, i)
+			case op.state.Status == event.InProgress:
+				running = op.n
+			}
+		}
+		if in := &w.instances[i]; in.running != running || in.waiting != waiting {
+			w.violate("instance %d says that %d is in progress and %d wait, and it is %d and %d", i, in.running, in.waiting, running, waiting)
+		}
+	}
+	for t, limit := range w.limit {
+		if n := w.running(t); n > limit {
+			w.violate("%d operations of type %s are in progress, at most %d may be", n, t, limit)
+		}
+	}
+}
+
+// checkOrder: the operations of an instance start in order of arrival.
+func (w *world) checkOrder(op *operation) {
+	if first := w.firstPending(op.instance); first != op {
+		w.violate("operation %d overtakes operation %d", op.n, first.n)
+	}
+}
+
+// checkPreempted: a deprovisioning waits for no provisioning, and for nothing that has not started.
+func (w *world) checkPreempted(by *operation) {
+	if by.kind != event.Deprovision {
+		return
+	}
+	for _, op := range w.unfinished(by.instance) {
+		f := op.p.Finally()
+		ending := op.state.Status == event.InProgress && f >= 0 && op.state.Stage >= f
+		if op != by && op.kind != event.Deprovision && op.state.CancelReason == "" && !ending &&
+			(op.kind == event.Provision || op.state.Status == event.Pending) {
+			w.violate("deprovisioning %d waits for %s %d, which is %s", by.n, op.kind, op.n, op.state.Status)
+		}
+	}
+}
+
+// checkAllowed: an operator can do what the state allows, and nothing else.
+func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
+	if err != nil && !errors.Is(err, engine.ErrNotPossible) {
+		w.violate("%T: %v", e, err)
+	}
+	s, f := &op.state, op.p.Finally()
+	allowed := false
+	switch e := e.(type) {
+	case engine.Cancel:
+		allowed = !s.Status.Final() && (s.Status != event.InProgress || f < 0 || s.Stage < f)
+	case engine.Retry:
+		allowed = s.Status == event.Failed
+	case engine.SkipStep:
+		at := s.Position(op.p)
+		allowed = at != nil && at.Step == e.Step
+	}
+	if (err == nil) != allowed {
+		w.violate("%T of an operation that is %s is allowed: %t, want %t", e, s.Status, err == nil, allowed)
+	}
+	if _, retry := e.(engine.Retry); retry && err == nil && w.newer(op) {
+		w.violate("operation %d is retried although others have followed it", op.n)
+	}
+}
+
+// checkCommand: what is published is a command that was committed.
+func (w *world) checkCommand(msg *message) {
+	op, c := w.byID[msg.operation], &msg.command
+	sent := op.model.commands[c.Cursor]
+	at := event.Position{Stage: c.Stage, Step: c.Step, StageAttempt: c.StageAttempt, StepAttempt: c.StepAttempt}
+	if sent == nil || sent.at != at {
+		w.violate("command %+v was never committed", at)
+	}
+	if i, j, ok := op.p.Find(c.Step); !ok || op.p.Stages[i].Steps[j].Worker != msg.worker || msg.worker == process.WorkerOrchestrator {
+		w.violate("step %s is not for worker %s", c.Step, msg.worker)
+	}
+}
+
+// checkPut: a command that is sent again on purpose is not taken for a duplicate.
+func (w *world) checkPut(msg *message, dropped bool) {
+	sent := w.byID[msg.operation].model.commands[msg.command.Cursor]
+	if dropped && msg.command.Dispatch > sent.dispatch {
+		w.violate("dispatch %d of command %d is dropped as a duplicate", msg.command.Dispatch, msg.command.Cursor)
+	}
+	sent.dispatch = max(sent.dispatch, msg.command.Dispatch)
+}
+
+// checkPublished: before a message is acknowledged, the commands that it has led to are on the bus.
+func (w *world) checkPublished(t *task) {
+	for _, k := range t.done {
+		s := &k.op.state
+		if k.owes && s.InFlight() && s.Cursor == k.row.state.Cursor && k.op.model.commands[s.Cursor].dispatch == 0 {
+			w.violate("messages of operation %d are acknowledged before command %d is published", k.op.n, s.Cursor)
+		}
+	}
+}
+
+// checkAck: what is acknowledged has had its effect.
+func (w *world) checkAck(m *message) {
+	op := w.byID[m.operation]
+	switch {
+	case op == nil:
+		w.violate("the request for operation %d is acknowledged before it is taken in", m.operation)
+	case m.id.result && op.state.InFlight() && op.state.Cursor == m.result.Cursor:
+		w.violate("the result of cursor %d is acknowledged and does not count", m.result.Cursor)
+	}
+}
+
+// checkWoken: who frees an instance starts what waits for it.
+func (w *world) checkWoken(f freed) {
+	i := &w.instances[f.instance]
+	if i.running >= 0 || i.starts != f.starts {
+		return
+	}
+	op := w.firstPending(f.instance)
+	if op == nil || op.since >= f.commit {
+		return
+	}
+	if _, limited := w.limit[op.kind]; !limited {
+		w.violate("operation %d waits for instance %d, which was freed, and nobody starts it", op.n, f.instance)
+	}
+}
+
+// checkEnd holds the durable history against the operations once all have ended.
+func (w *world) checkEnd() {
+	w.checkDatabase()
+	for _, op := range w.operations {
+		m := &op.model
+		kinds := map[engine.Kind]int{}
+		cursor := int64(0)
+		last := engine.Kind("")
+		for _, l := range op.history {
+			if l.cursor <= cursor {
+				w.violate("the history of operation %d has cursor %d after %d", op.n, l.cursor, cursor)
+			}
+			cursor = l.cursor
+			kinds[l.kind]++
+			last = l.kind
+		}
+		ends := kinds[engine.KindSucceeded] + kinds[engine.KindFailed] + kinds[engine.KindCancelled]
+		switch {
+		case kinds[engine.KindStarted] != m.started || kinds[engine.KindRetried] != m.retried || ends != m.ends:
+			w.violate("the history of operation %d has %v, want %d starts, %d retries, %d ends", op.n, kinds, m.started, m.retried, m.ends)
+		case ends != 1+m.retried:
+			w.violate("operation %d has ended %d times and was retried %d times", op.n, ends, m.retried)
+		case last != map[event.OperationState]engine.Kind{
+			event.Succeeded: engine.KindSucceeded, event.Failed: engine.KindFailed, event.Cancelled: engine.KindCancelled,
+		}[op.state.Status]:
+			w.violate("operation %d is %s, and the last line of its history is %q", op.n, op.state.Status, last)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package simulation_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// bug is a mistake of the shell that is made on purpose.
+type bug int
+
+const (
+	noBug bug = iota
+	bugAckBeforeCommit
+	bugPublishBeforeCommit
+	bugAckBeforePublish
+	bugRequestAckedFirst
+	bugNoRepublish
+	bugNoDispatchInID
+	bugNoCompareAndSet
+	bugStaleFromTheCache
+	bugNoSweepOfPending
+	bugNoSweepOfDue
+	bugNoSweepOfUnanswered
+	bugNoWakeUp
+	bugInstanceNotFreed
+	bugDetailsNotLeft
+	bugTwoOfAnInstance
+	bugNoLimit
+	bugOvertaking
+	bugNoPreemption
+	bugRetryOfAnOldOne
+)
+
+// spoiled is what a planted bug of the engine may spoil.
+type spoiled struct {
+	p      *process.Process
+	before engine.State
+	event  engine.Event
+	next   *engine.State
+	out    *engine.Effects
+	now    time.Time
+}
+
+// planted is a bug that the simulation must find.
+type planted struct {
+	name string
+	// told may change what the engine is told, decided what it decides, and bug what the shell does; two of them are not set.
+	told    func(s *engine.State, e engine.Event) engine.Event
+	decided func(t *spoiled)
+	bug     bug
+	want    string // the invariant that finds it; empty if several may
+}
+
+func plantedBugs() []planted {
+	return []planted{
+		// Of the engine.
+		{name: "a result with an old cursor is taken", want: "counts at cursor", told: func(s *engine.State, e engine.Event) engine.Event {
+			if r, ok := e.(engine.Result); ok && s.InFlight() && r.Cursor < s.Cursor {
+				r.Cursor = s.Cursor
+				return r
+			}
+			return e
+		}},
+		{name: "a failure is passed over against the policy", want: "want failed", told: func(s *engine.State, e engine.Event) engine.Event {
+			if r, ok := e.(engine.Result); ok && r.Outcome == event.OutcomeFailed {
+				r.Outcome = event.OutcomeNotCompleted
+				return r
+			}
+			return e
+		}},
+		{name: "the details of the last result are dropped on cancel", want: "have lost", decided: func(t *spoiled) {
+			if t.next.Status == event.Cancelled {
+				t.next.Details = t.before.Details
+			}
+		}},
+		{name: "a finished stage runs again", want: "the command is for step", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Due); ok && t.next.Stage > 1 && t.next.InFlight() && t.next.Dispatch == 1 {
+				t.next.Stage, t.next.Step = t.next.Stage-1, 0
+			}
+		}},
+		{name: "the time to go on is lost", want: "must wait for a result or for a time", decided: func(t *spoiled) {
+			if r, ok := t.event.(engine.Result); ok && r.Outcome == event.OutcomeStageLost {
+				t.next.DueAt = time.Time{}
+			}
+		}},
+		{name: "a command that nobody answers is forgotten", want: "must wait for a result or for a time", decided: func(t *spoiled) {
+			if due, ok := t.event.(engine.Due); ok && !due.WorkerAlive && t.next.InFlight() {
+				t.next.ExecuteBefore = time.Time{}
+			}
+		}},
+		{name: "a command that is sent again is not published", want: "dispatch is false", decided: func(t *spoiled) {
+			if t.next.Cursor == t.before.Cursor {
+				t.out.Dispatch = false
+			}
+		}},
+		{name: "a command is sent to nobody", want: "a worker lives: false", told: func(_ *engine.State, e engine.Event) engine.Event {
+			if due, ok := e.(engine.Due); ok {
+				due.WorkerAlive = true
+				return due
+			}
+			return e
+		}},
+		{name: "the deadline is forgotten", want: "the deadline is", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Due); ok && t.next.Status == event.InProgress {
+				t.next.Deadline = t.now.Add(time.Hour)
+			}
+		}},
+		{name: "a step is left out", want: "the command is for step", decided: func(t *spoiled) {
+			if t.next.InFlight() && t.next.Step == 1 && t.before.Step == 0 && len(t.p.Stages[t.next.Stage].Steps) > 2 {
+				t.next.Step++
+			}
+		}},
+		{name: "a stage begins before the last one is finished", want: "the command is for step", decided: func(t *spoiled) {
+			if t.next.InFlight() && t.next.Stage == 1 && t.next.Step == 2 && t.before.Step == 1 && len(t.p.Stages) == 3 {
+				t.next.Stage, t.next.Step = 2, 0
+			}
+		}},
+		{name: "a budget starts anew with every attempt", want: "first tried at", decided: func(t *spoiled) {
+			if t.out.Dispatch && t.next.Dispatch == 1 {
+				t.next.FirstTriedAt = t.now
+			}
+		}},
+		{name: "a cursor is used twice", want: "cursor", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Due); ok && t.before.Waiting() && t.next.InFlight() {
+				t.next.Cursor = t.before.Cursor
+			}
+		}},
+		{name: "an operation that has ended is cancelled", want: "an operation that is", told: func(s *engine.State, e engine.Event) engine.Event {
+			if _, ok := e.(engine.Cancel); ok && s.Status == event.Succeeded {
+				s.Status = event.Pending
+			}
+			return e
+		}},
+		{name: "the reason of a failure is lost", want: "nobody knows why", decided: func(t *spoiled) {
+			if t.next.Status == event.Failed {
+				t.next.Error = nil
+			}
+		}},
+		{name: "a repeated stage keeps its memory", want: "the stage memory", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Due); ok && t.next.InFlight() && t.next.StageAttempt > t.before.StageAttempt {
+				t.next.StageMemory = t.before.StageMemory
+			}
+		}},
+		{name: "a step that has succeeded stays not completed", want: "not completed", decided: func(t *spoiled) {
+			if len(t.next.NotCompleted) < len(t.before.NotCompleted) {
+				t.next.NotCompleted = slices.Clone(t.before.NotCompleted)
+			}
+		}},
+		{name: "a retry forgets the cancellation", want: "although it was cancelled", told: func(s *engine.State, e engine.Event) engine.Event {
+			if r, ok := e.(engine.Result); ok && r.Outcome == event.OutcomeRetry {
+				s.CancelReason = ""
+			}
+			return e
+		}},
+		{name: "the finally stage is left out", want: "without its finally stage", decided: func(t *spoiled) {
+			if e := t.next.Ending; e != nil && t.before.Ending == nil {
+				t.next.Status, t.next.Error, t.next.Stage, t.next.Step = e.Status, &e.Error, e.Stage, e.Step
+				t.next.Ending, t.next.FinishedAt = nil, t.now
+				t.next.DueAt, t.next.ExecuteBefore, t.next.Dispatch = time.Time{}, time.Time{}, 0
+				t.out.Dispatch, t.out.Finished = false, true
+			}
+		}},
+		{name: "how the operation ends is forgotten", want: "is forgotten", decided: func(t *spoiled) {
+			if t.before.Ending != nil && t.next.Status == event.InProgress {
+				t.next.Ending = nil
+			}
+		}},
+		{name: "the finally stage shares a cursor with what was out", want: "cursor", decided: func(t *spoiled) {
+			if t.next.Ending != nil && t.before.Ending == nil && t.before.InFlight() {
+				t.next.Cursor = t.before.Cursor
+			}
+		}},
+		{name: "the finally stage has no time", want: "the deadline is", decided: func(t *spoiled) {
+			if t.next.Status == event.InProgress {
+				t.next.Deadline = t.next.StartedAt.Add(t.p.Timeout)
+			}
+		}},
+		{name: "the reason is replaced by what the finally stage says", want: "has become", decided: func(t *spoiled) {
+			if t.before.Ending != nil && t.next.Status.Final() {
+				t.next.Error = &event.Error{Message: "the finally stage is done"}
+			}
+		}},
+		{name: "a stage attempt is counted twice", want: "attempt", decided: func(t *spoiled) {
+			if t.next.StageAttempt > t.before.StageAttempt && t.before.StageAttempt > 0 {
+				t.next.StageAttempt = t.before.StageAttempt
+			}
+		}},
+		{name: "the memory of a finished stage is kept", want: "is not purged", decided: func(t *spoiled) {
+			t.out.PurgeStages = nil
+		}},
+		{name: "a budget starts anew when an operator skips a step", want: "first tried at", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.SkipStep); ok && t.next.InFlight() {
+				t.next.FirstTriedAt = t.now.Add(time.Second)
+			}
+		}},
+		{name: "the history forgets how an operation ended", want: "the history of operation", decided: func(t *spoiled) {
+			if n := len(t.out.History); t.next.Status.Final() && n > 1 {
+				t.out.History = t.out.History[:n-1]
+			}
+		}},
+		// Of the shell.
+		{name: "a result is acknowledged before it is committed", want: "acknowledged and does not count", bug: bugAckBeforeCommit},
+		{name: "a command is published before it is committed", want: "was never committed", bug: bugPublishBeforeCommit},
+		{name: "a result is acknowledged before its command is published", want: "are acknowledged before command", bug: bugAckBeforePublish},
+		{name: "a request is acknowledged before it is taken in", want: "is acknowledged before it is taken in", bug: bugRequestAckedFirst},
+		{name: "a stale message does not publish the command again", want: "are acknowledged before command", bug: bugNoRepublish},
+		{name: "the dispatch count is not in the message id", want: "is dropped as a duplicate", bug: bugNoDispatchInID},
+		{name: "a row is written whatever its version", want: "", bug: bugNoCompareAndSet},
+		{name: "a row of the cache is believed to be the newest", want: "", bug: bugStaleFromTheCache},
+		{name: "the sweep does not look for pending operations", want: "do not come to their end", bug: bugNoSweepOfPending},
+		{name: "the sweep does not look for what is due", want: "do not come to their end", bug: bugNoSweepOfDue},
+		{name: "the sweep does not look for unanswered commands", want: "do not come to their end", bug: bugNoSweepOfUnanswered},
+		{name: "a freed instance wakes nobody", want: "and nobody starts it", bug: bugNoWakeUp},
+		{name: "an ended operation keeps its instance", want: "is in progress and", bug: bugInstanceNotFreed},
+		{name: "an ended operation leaves no details behind", want: "have lost", bug: bugDetailsNotLeft},
+		{name: "an instance has two operations in progress", want: "are in progress", bug: bugTwoOfAnInstance},
+		{name: "the limit of a type is forgotten", want: "at most", bug: bugNoLimit},
+		{name: "an operation overtakes another of its instance", want: "overtakes", bug: bugOvertaking},
+		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
+		{name: "an old operation is retried", want: "although others have followed it", bug: bugRetryOfAnOldOne},
+	}
+}
+
+func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now time.Time) (engine.State, engine.Effects, error) {
+	told, given := e, s
+	if b.told != nil {
+		told = b.told(&given, e)
+	}
+	next, out, err := engine.Apply(p, given, told, now)
+	if err == nil && b.decided != nil {
+		b.decided(&spoiled{p: p, before: s, event: e, next: &next, out: &out, now: now})
+	}
+	return next, out, err
+}
+
+// TestTheSimulationFindsPlantedBugs proves that the simulation can fail.
+func TestTheSimulationFindsPlantedBugs(t *testing.T) {
+	t.Parallel()
+	if raceDetector() {
+		t.Skip("TestAHundredThousandSchedules runs it")
+	}
+	bugs := plantedBugs()
+	lines := make([]string, len(bugs))
+	shared := &pools{}
+	t.Run("all", func(t *testing.T) {
+		for i := range bugs {
+			t.Run(bugs[i].name, func(t *testing.T) {
+				t.Parallel()
+				lines[i] = findBug(t, &bugs[i], shared)
+			})
+		}
+	})
+	t.Logf("planted bugs: schedules until it is found, choices before and after shrinking\n%s", strings.Join(lines, "\n"))
+}
+
+// plantedSchedules is how many schedules may pass a bug; far fewer than run without one.
+const plantedSchedules = 10_000
+
+func findBug(t *testing.T, b *planted, shared *pools) string {
+	r := newRunner(shared)
+	r.apply, r.bug = b.apply, b.bug
+	for seed := range uint64(plantedSchedules) {
+		s := newSchedule(seed)
+		v := r.run(s, nil)
+		if v == nil {
+			continue
+		}
+		if !strings.Contains(v.text, b.want) {
+			t.Errorf("found by %q in seed %d, want %q", v.text, seed, b.want)
+		}
+		small := r.shrink(s, v)
+		again := r.run(small, nil)
+		if again == nil || again.format != v.format || len(small.choices) > len(s.choices) {
+			t.Errorf("the shrunk schedule of seed %d gives %v, want %q\n%s", seed, again, v.text, small)
+		}
+		return fmt.Sprintf("  %-62s %6d %5d %5d  %s", b.name, seed+1, len(s.choices), len(small.choices), v.format)
+	}
+	t.Errorf("not found in %d schedules", plantedSchedules)
+	return b.name + " was not found"
+}

@@ -1,0 +1,126 @@
+package simulation_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// kind says what a choice does.
+type kind uint8
+
+const (
+	doTask      kind = iota // a: which orchestrator and task, b: which message, c: fault, d: how many messages
+	doWork                  // a: which command, b: outcome, c: what it brings, d: fault
+	doTimer                 // the clock goes to the next time that somebody waits for
+	doClock                 // a: how far the clock goes
+	doRequest               // a: instance, b: what is asked for
+	doAct                   // a: orchestrator, b: operation, c: what the operator asks for
+	doCrash                 // a: orchestrator
+	doLose                  // a: which stream, b: which message
+	doDuplicate             // a: which stream, b: which message
+	doWindow                // the bus forgets which messages it has seen
+	doStreams               // a: which streams are emptied
+	doSkew                  // a: whose clock, b: how wrong it is
+	doWorkers               // workers come or go
+	doMemory                // the stage memory is lost
+	kinds
+)
+
+var kindNames = [kinds]string{
+	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory",
+}
+
+// choice is one thing that happens. An argument of zero is always the harmless one, so that a schedule shrinks towards it.
+type choice struct {
+	kind       kind
+	a, b, c, d uint16
+}
+
+// The numbers of a setup.
+const (
+	setDefinition = iota // of the five operation types
+	setPlan       = setDefinition + 5
+	setLimit      = setPlan + instances     // of the five operation types
+	setSkew       = setLimit + 5            // of the orchestrators
+	setWorker     = setSkew + orchestrators // the clock of the workers
+	setFirst      = setWorker + 1           // instances that are asked for at the beginning
+	setupSize     = setFirst + 1
+)
+
+// schedule is everything that is not the same in two runs.
+type schedule struct {
+	// pool is which definitions the setup chooses from.
+	pool    uint64
+	setup   [setupSize]uint16
+	choices []choice
+}
+
+// kindOf gives each kind its share of 256.
+var kindOf = func() (table [256]kind) {
+	i := 0
+	for _, share := range []struct {
+		kind kind
+		n    int
+	}{
+		{doWork, 46}, {doTimer, 18}, {doClock, 6}, {doRequest, 4}, {doAct, 5}, {doCrash, 5}, {doLose, 4}, {doDuplicate, 4},
+		{doWindow, 3}, {doStreams, 1}, {doSkew, 3}, {doWorkers, 3}, {doMemory, 3},
+	} {
+		for range share.n {
+			table[i] = share.kind
+			i++
+		}
+	}
+	return table // the others are doTask
+}()
+
+// poolBits is how many seeds share their definitions: 1<<poolBits.
+const poolBits = 17
+
+// newSchedule makes the schedule of a seed.
+func newSchedule(seed uint64) *schedule {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	s := &schedule{pool: seed >> poolBits, choices: make([]choice, 40+rng.IntN(160))}
+	for i := range s.setup {
+		s.setup[i] = uint16(rng.Uint32())
+	}
+	for i := range s.choices {
+		r := rng.Uint64()
+		c := choice{kind: kindOf[r&255], a: uint16(r >> 8), b: uint16(r >> 24), c: uint16(r >> 40)}
+		r = rng.Uint64()
+		c.d = uint16(r)
+		fault := uint16(r >> 16)
+		switch c.kind {
+		case doTask:
+			c.c = 0
+			if fault%16 == 0 {
+				c.c = 1 + fault>>4%3
+			}
+		case doWork:
+			if fault%2 == 0 {
+				c.b = 0 // it succeeds
+			}
+			if fault>>1%8 != 0 {
+				c.d = 0
+			}
+		}
+		s.choices[i] = c
+	}
+	return s
+}
+
+func (s *schedule) clone() *schedule {
+	c := *s
+	c.choices = append([]choice(nil), s.choices...)
+	return &c
+}
+
+// String is short and exact: two schedules are the same if their texts are.
+func (s *schedule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pool %d, setup %v\n", s.pool, s.setup)
+	for i, c := range s.choices {
+		fmt.Fprintf(&b, "%3d %-9s %d %d %d %d\n", i, kindNames[c.kind], c.a, c.b, c.c, c.d)
+	}
+	return b.String()
+}

@@ -1,0 +1,552 @@
+package simulation_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+const (
+	orchestrators = 2
+	instances     = 3
+	maxOperations = 8
+)
+
+var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
+type applyFunc func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
+
+// world is a database with a few instances and everything around it, all of it unreliable: the bus, two orchestrators, the
+// workers, the operator and the clocks.
+type world struct {
+	apply applyFunc
+	bug   bug
+	set   process.Set
+	now   time.Time
+	// log is written if traced; a schedule is run again for that once it has failed.
+	log    []string
+	traced bool
+	counts *counts
+	arenas *arenas
+
+	// The database.
+	operations []*operation // in order of arrival
+	byID       [maxOperations]*operation
+	instances  [instances]instance
+	limit      map[event.OperationType]int
+	commits    int
+
+	// The bus.
+	seq                         int
+	requests, commands, results []*message
+	requested                   int
+	taken                       map[messageID]bool // the duplicate window
+	memory                      []memory
+	losses                      int // of streams, and when the last was
+	lostAt                      time.Time
+
+	orchestrators [orchestrators]orchestrator
+	// workerSkew is how far the clock of the workers is ahead.
+	workerSkew time.Duration
+	absent     bool // no worker lives
+	calm       bool // nothing goes wrong any more
+}
+
+// operation is a row, with the model of what it must look like.
+type operation struct {
+	request
+	p       *process.Process
+	state   engine.State
+	version int
+	// since is the commit with which it became pending.
+	since   int
+	history []line
+	model   model
+}
+
+// line is one line of the durable history.
+type line struct {
+	cursor int64
+	kind   engine.Kind
+	result event.Outcome
+	step   string
+}
+
+// request is what the broker asks for.
+type request struct {
+	n         int // the id of the operation
+	kind      event.OperationType
+	instance  int
+	temporary bool
+}
+
+// instance is the row of an instance.
+type instance struct {
+	running   int // the id of an operation, or -1
+	waiting   int
+	details   json.RawMessage
+	saved     []string // the members that details must have
+	completed []string
+	plan      event.Plan
+	starts    int
+}
+
+type messageID struct {
+	operation, dispatch int
+	cursor              int64
+	result              bool
+}
+
+type message struct {
+	seq       int
+	id        messageID
+	operation int
+	request   request
+	worker    string
+	command   event.StepExecute
+	stage     int
+	result    engine.Result
+}
+
+// memory is a part of the stage memory.
+type memory struct{ operation, stage, attempt int }
+
+// violation is what an invariant panics with. Its format says which one it is.
+type violation struct{ format, text string }
+
+func (w *world) violate(format string, args ...any) {
+	panic(violation{format: format, text: fmt.Sprintf(format, args...)})
+}
+
+func (w *world) trace(format string, args ...any) {
+	if w.traced {
+		w.log = append(w.log, w.now.Sub(epoch).String()+" "+fmt.Sprintf(format, args...))
+	}
+}
+
+// skews are how wrong a clock may be.
+var skews = []time.Duration{0, 0, 0, 2 * time.Second, -2 * time.Second, 90 * time.Second, -5 * time.Minute, 20 * time.Minute}
+
+var plans = []event.Plan{{ID: "azure", Name: "azure"}, {ID: "trial", Name: "trial"}}
+
+func (r *runner) newWorld(s *schedule, traced bool) *world {
+	r.arenas.reset()
+	w := &world{
+		arenas: &r.arenas, apply: r.apply, bug: r.bug, counts: &r.counts, now: epoch, traced: traced, set: process.Set{},
+		taken: make(map[messageID]bool, 64), limit: map[event.OperationType]int{},
+	}
+	for i, t := range event.OperationTypes() {
+		w.set[t] = r.pools.set(s.pool, s.setup[setDefinition+i])[t]
+		if n := s.setup[setLimit+i] % 6; n > 3 {
+			w.limit[t] = int(n - 3)
+		}
+	}
+	for i := range w.instances {
+		w.instances[i] = instance{running: -1, plan: plans[s.setup[setPlan+i]%4/3]}
+	}
+	for i := range w.orchestrators {
+		w.orchestrators[i].skew = skews[int(s.setup[setSkew+i])%len(skews)]
+	}
+	w.workerSkew = skews[int(s.setup[setWorker])%len(skews)] / 10
+	for i := range 1 + int(s.setup[setFirst]%instances)/2 {
+		w.ask(i, event.Provision, false)
+	}
+	return w
+}
+
+// ask publishes a request of the broker.
+func (w *world) ask(instance int, t event.OperationType, temporary bool) {
+	if w.requested == maxOperations {
+		return
+	}
+	r := request{n: w.requested, kind: t, instance: instance, temporary: temporary}
+	w.requested++
+	w.seq++
+	m := w.arenas.messages.next()
+	*m = message{seq: w.seq, operation: r.n, request: r}
+	w.requests = append(w.requests, m)
+	w.count(countRequests)
+	w.trace("operation %d is requested: %s of instance %d", r.n, t, instance)
+}
+
+// do carries out one choice.
+func (w *world) do(c choice) {
+	switch c.kind {
+	case doTask:
+		if c.a%4 > 0 && w.busy(c) { // mostly what has begun goes on
+			return
+		}
+		o := &w.orchestrators[c.a/4%orchestrators]
+		w.step(o, &o.tasks[taskOf[int(c.a/4/orchestrators)%len(taskOf)]], c)
+	case doWork:
+		w.work(c)
+	case doTimer:
+		if at := w.timer(); at.After(w.now) {
+			w.now = at
+			w.count(countTimers)
+		}
+	case doClock:
+		// Mostly seconds, now and then minutes.
+		if by := time.Duration(c.a%5000) * time.Millisecond; c.b%4 != 1 {
+			w.now = w.now.Add(by)
+		} else {
+			w.now = w.now.Add(by * 300)
+			w.count(countJumps)
+		}
+	case doRequest:
+		w.demand(c)
+	case doAct:
+		w.begin(c)
+	case doCrash:
+		w.crash(int(c.a % orchestrators))
+	case doLose:
+		if q := w.stream(c.a); len(*q) > 0 {
+			m := (*q)[int(c.b)%len(*q)]
+			w.trace("message %d is lost", m.seq)
+			if m.id == (messageID{}) {
+				return // the broker publishes a request until it sees the fact
+			}
+			remove(q, m.seq)
+			w.count(countLost)
+		}
+	case doDuplicate:
+		if q := w.stream(c.a); len(*q) > 0 {
+			m := (*q)[int(c.b)%len(*q)]
+			w.trace("message %d is there twice", m.seq)
+			w.again(q, m)
+			w.count(countDuplicates)
+		}
+	case doWindow:
+		clear(w.taken)
+	case doStreams:
+		w.trace("streams are lost")
+		clear(w.taken)
+		w.losses++
+		w.lostAt = w.now
+		w.count(countStreams)
+		if c.a&1 == 0 {
+			w.commands = w.commands[:0]
+		}
+		if c.a&2 == 0 {
+			w.results = w.results[:0]
+		}
+	case doSkew:
+		skew := skews[int(c.b)%len(skews)]
+		if n := c.a % (orchestrators + 1); n < orchestrators {
+			if o := &w.orchestrators[n]; skew < o.skew {
+				w.count(countBack)
+			}
+			w.orchestrators[n].skew = skew
+		} else {
+			w.workerSkew = skew / 10
+		}
+		w.count(countSkews)
+	case doWorkers:
+		if absent := c.a%3 == 0; absent != w.absent {
+			w.absent = absent
+			w.count(countAbsent)
+		}
+	case doMemory:
+		w.trace("the stage memory is lost")
+		w.memory = w.memory[:0]
+		w.count(countMemory)
+	default:
+	}
+}
+
+// demand is the broker's customer: what can be asked for once there is an instance.
+func (w *world) demand(c choice) {
+	i := int(c.a % instances)
+	asked := false
+	for _, op := range w.operations {
+		asked = asked || op.instance == i
+	}
+	switch {
+	case !asked:
+		w.ask(i, event.Provision, false)
+	case c.b%8 < 3:
+		w.ask(i, event.Deprovision, false)
+	case c.b%8 == 3:
+		w.ask(i, event.Deprovision, true)
+	default:
+		w.ask(i, []event.OperationType{event.Update, event.UpgradeKyma, event.UpgradeCluster, event.Provision}[c.b%4], false)
+	}
+}
+
+func (w *world) stream(n uint16) *[]*message {
+	return [...]*[]*message{&w.commands, &w.results, &w.requests}[n%3]
+}
+
+func (w *world) clock(o *orchestrator) time.Time { return w.now.Add(o.skew) }
+
+// put adds a message to a stream, unless the bus has seen its id within the duplicate window.
+func (w *world) put(queue *[]*message, m *message) (dropped bool) {
+	if w.taken[m.id] {
+		w.count(countDropped)
+		return true
+	}
+	w.taken[m.id] = true
+	w.seq++
+	m.seq = w.seq
+	*queue = append(*queue, m)
+	return false
+}
+
+// again adds a copy of a message.
+func (w *world) again(queue *[]*message, m *message) {
+	second := w.arenas.messages.next()
+	*second = *m
+	w.seq++
+	second.seq = w.seq
+	*queue = append(*queue, second)
+}
+
+func remove(queue *[]*message, seq int) {
+	for i := range *queue {
+		if (*queue)[i].seq == seq {
+			*queue = append((*queue)[:i], (*queue)[i+1:]...)
+			return
+		}
+	}
+}
+
+// timer is the earliest time that an operation waits for; zero when there is none.
+func (w *world) timer() (at time.Time) {
+	for _, op := range w.operations {
+		for _, t := range []time.Time{op.state.DueAt, op.state.ExecuteBefore} {
+			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+				at = t
+			}
+		}
+	}
+	return at
+}
+
+var retryAfter = []time.Duration{0, time.Second, 30 * time.Second, 2 * time.Minute, 2 * time.Hour}
+
+// What may happen to a worker that executes a command.
+const (
+	workFine      = iota
+	workDead      // it dies before its result is out
+	workNotAcked  // it dies before the command is acknowledged, and somebody executes it again
+	workDuplicate // its result is published twice, once after the duplicate window
+	workFaults
+)
+
+// work lets a worker execute a command.
+func (w *world) work(c choice) {
+	if len(w.commands) == 0 {
+		w.busy(choice{a: c.a})
+		return
+	}
+	if w.absent {
+		return
+	}
+	i := int(c.a) % len(w.commands)
+	if i > 0 {
+		w.count(countReordered)
+	}
+	m := w.commands[i]
+	now := w.now.Add(w.workerSkew)
+	if !now.Before(m.command.ExecuteBefore) {
+		if w.traced {
+			w.trace("the command of operation %d, cursor %d is late", m.operation, m.command.Cursor)
+		}
+		remove(&w.commands, m.seq)
+		w.count(countLate)
+		return
+	}
+	w.count(countExecutions)
+	r := w.outcome(m, c, now)
+	if w.traced {
+		w.trace("a worker executes %s of operation %d, cursor %d: %s", m.command.Step, m.operation, r.Cursor, r.Outcome)
+	}
+	fault := c.d % workFaults
+	if fault == workDead {
+		w.trace("the worker dies before its result is out")
+		w.count(countWorkerDied)
+		return
+	}
+	id := m.id
+	id.result = true
+	answer := w.arenas.messages.next()
+	*answer = message{id: id, operation: m.operation, result: r}
+	w.put(&w.results, answer)
+	if fault == workDuplicate {
+		w.again(&w.results, answer)
+		w.count(countDuplicates)
+	}
+	if fault == workNotAcked {
+		w.count(countNotAcked)
+		return
+	}
+	remove(&w.commands, m.seq)
+}
+
+func (w *world) outcome(m *message, c choice, now time.Time) engine.Result {
+	r := engine.Result{Cursor: m.command.Cursor, Outcome: event.OutcomeSucceeded, StartedAt: now, FinishedAt: now}
+	at := memory{operation: m.operation, stage: m.stage, attempt: m.command.StageAttempt}
+	if m.command.StageMemory && !w.remembers(at) && c.b%8 != 7 { // not every step reads it
+		r.Outcome = event.OutcomeStageLost
+		w.count(countStageLost)
+		return r
+	}
+	if c.c%4 == 1 {
+		if !w.remembers(at) {
+			w.memory = append(w.memory, at)
+		}
+		r.StageMemory = true
+	}
+	if c.c>>2%4 == 1 {
+		r.Details = json.RawMessage(fmt.Sprintf(`{"o%dc%dd%d":%d}`, m.operation, r.Cursor, m.id.dispatch, w.seq))
+		w.count(countDetails)
+	}
+	if c.c%64 == 3 {
+		r.StartedAt, r.FinishedAt = time.Time{}, time.Time{}
+	}
+	if c.c%64 == 2 {
+		r.Details = [...]json.RawMessage{json.RawMessage(`{}`), json.RawMessage(`{"never":null}`)}[c.c>>6%2]
+	}
+	switch n := c.b % 32; {
+	case n < 16:
+	case n < 24:
+		r.Outcome, r.RetryAfter = event.OutcomeRetry, retryAfter[int(c.c>>4)%len(retryAfter)]
+		if c.c&1 == 1 {
+			r.Error = &event.Error{Component: "ext", Reason: "down", Message: "not yet"}
+		}
+	case n < 27:
+		r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: "ext", Reason: "broken", Message: "it broke"}
+		if c.c&1 == 1 {
+			r.Error = nil
+		}
+	case n < 28:
+		r.Outcome = event.OutcomeSkipped
+	case n < 30:
+		r.Outcome, r.Error = event.OutcomeNotCompleted, &event.Error{Component: "ext", Reason: "gone", Message: "gave up"}
+	case n < 31:
+		r.Outcome = event.OutcomeStageLost
+		w.count(countStageLost)
+	default:
+		r.Details = json.RawMessage(`["not an object"]`)
+	}
+	return r
+}
+
+func (w *world) remembers(m memory) bool {
+	for i := range w.memory {
+		if w.memory[i] == m {
+			return true
+		}
+	}
+	return false
+}
+
+// forget purges the memory of a stage, or of the whole operation.
+func (w *world) forget(operation, stage int) {
+	kept := w.memory[:0]
+	for _, m := range w.memory {
+		if m.operation != operation || stage >= 0 && m.stage != stage {
+			kept = append(kept, m)
+		}
+	}
+	w.memory = kept
+}
+
+// settle lets everything work again. Every operation must then come to its end.
+func (w *world) settle() {
+	w.trace("from here on nothing goes wrong")
+	w.calm, w.absent, w.workerSkew = true, false, 0
+	for i := range w.orchestrators {
+		w.orchestrators[i].skew = 0
+	}
+	for range 5000 {
+		if w.over() {
+			return
+		}
+		switch {
+		case w.busy(choice{}):
+		case len(w.results) > 0:
+			w.stepCalm(&w.orchestrators[0], taskResults)
+		case len(w.commands) > 0:
+			w.work(choice{kind: doWork})
+		case len(w.requests) > 0:
+			w.stepCalm(&w.orchestrators[0], taskRequests)
+		default:
+			if at := w.timer(); at.After(w.now) {
+				w.now = at
+			}
+			w.stepCalm(&w.orchestrators[0], taskTimer)
+		}
+	}
+	w.violate("the operations do not come to their end: %s", w.states())
+}
+
+func (w *world) over() bool {
+	if w.requested > len(w.operations) {
+		return false
+	}
+	for _, op := range w.operations {
+		if !op.state.Status.Final() {
+			return false
+		}
+	}
+	return len(w.requests)+len(w.results) == 0 && !w.working()
+}
+
+// busy takes the next step of one of the tasks that are at work.
+func (w *world) busy(c choice) bool {
+	n := 0
+	for i := range w.orchestrators {
+		for k := range w.orchestrators[i].tasks {
+			if w.orchestrators[i].tasks[k].working() {
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	n = int(c.a/4) % n
+	for i := range w.orchestrators {
+		for k := range w.orchestrators[i].tasks {
+			t := &w.orchestrators[i].tasks[k]
+			if !t.working() {
+				continue
+			}
+			if n == 0 {
+				w.step(&w.orchestrators[i], t, c)
+				return true
+			}
+			n--
+		}
+	}
+	return false
+}
+
+func (w *world) working() bool {
+	for i := range w.orchestrators {
+		for k := range w.orchestrators[i].tasks {
+			if w.orchestrators[i].tasks[k].working() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) stepCalm(o *orchestrator, k taskKind) { w.step(o, &o.tasks[k], choice{}) }
+
+func (w *world) states() (text string) {
+	for _, op := range w.operations {
+		text += fmt.Sprintf("%d: %s %d/%d cursor %d due %s execute before %s; ", op.n, op.state.Status, op.state.Stage, op.state.Step,
+			op.state.Cursor, op.state.DueAt, op.state.ExecuteBefore)
+	}
+	for i := range w.instances {
+		text += fmt.Sprintf("instance %d: running %d, waiting %d; ", i, w.instances[i].running, w.instances[i].waiting)
+	}
+	return text + fmt.Sprintf("%d requests, %d commands, %d results", len(w.requests), len(w.commands), len(w.results))
+}
