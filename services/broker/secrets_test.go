@@ -116,27 +116,6 @@ func TestWorkerClaimsCredentialsOfARunningOperationOnly(t *testing.T) {
 	refused("operation that has ended", "i", operation, event.CredentialsServiceManager)
 }
 
-func TestTamperedOrMovedCredentialsAreNotOpened(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	b.orch.set(func() { b.orch.held = true })
-	first, second := b.accepted(b.put("i", order(azure))), b.accepted(b.put("j", order(azure)))
-	// The value of another instance in the place of one's own.
-	if _, err := b.db.Exec(`UPDATE broker.credentials SET sealed =
-		(SELECT sealed FROM broker.credentials WHERE instance_id = 'j') WHERE instance_id = 'i'`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.claim("i", first, event.CredentialsServiceManager); err == nil {
-		t.Error("credentials that were moved are opened")
-	}
-	if _, err := b.db.Exec(`UPDATE broker.credentials SET sealed = overlay(sealed placing 'AAAA' from 30) WHERE instance_id = 'j'`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.claim("j", second, event.CredentialsServiceManager); err == nil {
-		t.Error("credentials that were changed are opened")
-	}
-}
-
 func TestCredentialsAndPersonAreForgottenWithTheInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
