@@ -1,0 +1,200 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Case is a command whose answer a team knows.
+type Case struct {
+	// Name says what it shows.
+	Name string `yaml:"name"`
+	// Step is what the command is for.
+	Step string `yaml:"step"`
+	// Operation is the type of the operation; provision if empty. Plan names its plan; azure if empty.
+	Operation event.OperationType `yaml:"operation"`
+	Plan      string              `yaml:"plan"`
+	// Context, Runtime, Update and Upgrade are those of event.Operation, with their names in JSON.
+	Context map[string]any `yaml:"context"`
+	Runtime map[string]any `yaml:"runtime"`
+	Update  map[string]any `yaml:"update"`
+	Upgrade map[string]any `yaml:"upgrade"`
+	// Parameters are those of the order, Details what workers have saved before, by worker.
+	Parameters map[string]any `yaml:"parameters"`
+	Details    map[string]any `yaml:"details"`
+	// Credentials are what the worker can claim, by name. They count as secret: the worker must not repeat their values.
+	Credentials map[string]any `yaml:"credentials"`
+	// Remembered is what earlier steps of the stage have put into the stage memory with the SDK.
+	Remembered map[string]string `yaml:"remembered"`
+	// Takes is about how long the step runs. More than the ack wait (10 s) is needed for the checks of long steps.
+	Takes Duration `yaml:"takes"`
+	// Only keeps the case out of the other checks.
+	Only bool `yaml:"only"`
+	// Expect is what the answer must be; an empty one takes any.
+	Expect Expectation `yaml:"expect"`
+}
+
+// Expectation says what the answer to a case must be. What is empty is not looked at.
+type Expectation struct {
+	// Outcome is one of succeeded, retry, failed, skipped, "not completed" and "stage lost".
+	Outcome event.Outcome `yaml:"outcome"`
+	// RetryAfter is the wait that a retry asks for.
+	RetryAfter Duration `yaml:"retryAfter"`
+	// Component and Reason are those of the error.
+	Component string `yaml:"component"`
+	Reason    string `yaml:"reason"`
+	// Details are members that the patch must have.
+	Details map[string]any `yaml:"details"`
+}
+
+// Duration is a time.Duration that YAML writes as "15s".
+type Duration time.Duration
+
+// UnmarshalYAML reads "15s".
+func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
+	parsed, err := time.ParseDuration(node.Value)
+	if err != nil || parsed < 0 {
+		return fmt.Errorf("line %d: %q is no time: want for example 15s", node.Line, node.Value)
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// Problems of outside input are bounded.
+const (
+	maxCasesFile = 1 << 20
+	maxCases     = 200
+)
+
+// ReadCases reads a file of cases: YAML with the one key "cases". An error names the line or the field.
+func ReadCases(r io.Reader) ([]Case, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxCasesFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read cases: %w", err)
+	}
+	if len(raw) > maxCasesFile {
+		return nil, fmt.Errorf("read cases: more than %d bytes", maxCasesFile)
+	}
+	var file struct {
+		Cases []Case `yaml:"cases"`
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&file); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("read cases: the file is empty: want the key cases with a list")
+		}
+		return nil, fmt.Errorf("read cases: %w", err)
+	}
+	if len(file.Cases) == 0 {
+		return nil, errors.New("read cases: there is none: want the key cases with a list")
+	}
+	if len(file.Cases) > maxCases {
+		return nil, fmt.Errorf("read cases: %d cases, at most %d are allowed", len(file.Cases), maxCases)
+	}
+	var problems []error
+	for i := range file.Cases {
+		if err := file.Cases[i].validate(); err != nil {
+			problems = append(problems, fmt.Errorf("cases[%d]: %w", i, err))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, fmt.Errorf("read cases: %w", err)
+	}
+	return file.Cases, nil
+}
+
+func (c *Case) validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("case %q: %w", c.Name, fmt.Errorf(format, args...))
+	}
+	outcomes := []event.Outcome{
+		"", event.OutcomeSucceeded, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeSkipped, event.OutcomeNotCompleted, event.OutcomeStageLost,
+	}
+	switch {
+	case c.Name == "":
+		return errors.New("name is missing")
+	case !isStepName(c.Step):
+		return bad("step %q: use letters, digits, hyphens and underscores", c.Step)
+	case c.Operation != "" && !slices.Contains(event.OperationTypes(), c.Operation):
+		return bad("operation %q: want one of %q", c.Operation, event.OperationTypes())
+	case !slices.Contains(outcomes, c.Expect.Outcome):
+		return bad("expect.outcome %q: want one of %q", c.Expect.Outcome, outcomes[1:])
+	case c.Expect.RetryAfter > 0 && c.Expect.Outcome != event.OutcomeRetry:
+		return bad("expect.retryAfter: is for the outcome retry only")
+	case time.Duration(c.Takes) > 10*time.Minute:
+		return bad("takes %s: at most 10m is allowed", time.Duration(c.Takes))
+	}
+	command, err := c.command()
+	if err == nil {
+		err = command.Validate()
+	}
+	if err != nil {
+		return bad("%w", err)
+	}
+	return nil
+}
+
+// command is the part of the command that the case says.
+func (c *Case) command() (event.StepExecute, error) {
+	command := event.StepExecute{
+		Operation: event.Operation{
+			ID: "case", Type: event.Provision, InstanceID: "case", Plan: event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
+			Context: event.Context{
+				GlobalAccountID: "e449f875-b5b2-4485-b7c0-98725c0571bf", SubaccountID: "a45be5d8-eddc-4001-91cf-48cc644d571f",
+				UserID: "user@example.com", PlatformRegion: "cf-eu10", Platform: "cloudfoundry",
+			},
+			Runtime: event.Runtime{
+				Name: "checked", ShootName: "c-checked", ShootDomain: "c-checked.kyma.example.com", Provider: "azure", Region: "westeurope",
+			},
+		},
+		Stage: "create_runtime", Step: c.Step, Cursor: 1, Dispatch: 1, StageAttempt: 1, StepAttempt: 1, ExecuteBefore: time.Now(),
+	}
+	o := &command.Operation
+	if c.Operation != "" {
+		o.Type = c.Operation
+	}
+	if c.Plan != "" {
+		o.Plan.Name = c.Plan
+	}
+	for _, part := range []struct {
+		name  string
+		value map[string]any
+		into  any
+	}{
+		{"context", c.Context, &o.Context},
+		{"runtime", c.Runtime, &o.Runtime},
+		{"update", c.Update, &o.Update},
+		{"upgrade", c.Upgrade, &o.Upgrade},
+		{"parameters", c.Parameters, &o.Parameters},
+		{"details", c.Details, &command.Details},
+	} {
+		if part.value == nil {
+			continue
+		}
+		if err := convert(part.value, part.into); err != nil {
+			return command, fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return command, nil
+}
+
+// convert goes by JSON, as everything on the bus; names that the contract does not have are errors.
+func convert(from, into any) error {
+	raw, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}

@@ -1,0 +1,215 @@
+package contract_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/worker/contract"
+)
+
+// flaw is what is wrong with a worker.
+type flaw string
+
+const (
+	flawless             flaw = ""
+	registersNoStep      flaw = "registers no step"
+	answersWrongly       flaw = "answers something else than the team says"
+	ignoresDispatches    flaw = "ignores a higher dispatch"
+	ignoresRedeliveries  flaw = "ignores what it has answered and is asked again"
+	ignoresRefusals      flaw = "acknowledges although the stream refused the result"
+	executesLate         flaw = "ignores executeBefore"
+	takesForeignSteps    flaw = "takes commands for steps that it does not have"
+	forgetsTheUnreadable flaw = "drops what it cannot read"
+	crashesOnMembers     flaw = "crashes on a member that it does not know"
+	refusesLarge         flaw = "does not take large commands"
+	failsOnText          flaw = "fails on other alphabets"
+	failsWithoutMemory   flaw = "fails when the stage memory is lost"
+	keepsSilent          flaw = "reports no progress"
+	goesOnTooLong        flaw = "goes on after executeBefore"
+	takesTooMany         flaw = "takes more than it can run"
+	losesSome            flaw = "loses every 40th command"
+	neverReconnects      flaw = "never reconnects"
+	missesItsConsumer    flaw = "does not notice that its consumer is gone"
+	dropsWhatItHolds     flaw = "holds commands when it is stopped"
+	endsWithAnError      flaw = "ends with an error when it is stopped"
+	acknowledgesFirst    flaw = "acknowledges before it has the result"
+	answersTwice         flaw = "answers twice with different outcomes"
+	wrongSubject         flaw = "publishes on another subject"
+	wrongSource          flaw = "calls itself something else"
+	noMessageID          flaw = "sends no message id"
+	noCursor             flaw = "leaves the cursor out"
+	noStart              flaw = "leaves startedAt out"
+	noTrace              flaw = "drops the trace"
+	endsBeforeItBegins   flaw = "has a wrong clock"
+	patchesOthers        flaw = "patches the details of others"
+	errorWithoutReason   flaw = "gives no reason"
+	waitsForDays         flaw = "waits for ten days"
+	leaksCredentials     flaw = "tells the credentials that it has claimed"
+	printsThePassword    flaw = "prints the password of NATS"
+	triesMore            flaw = "listens to the results of others"
+)
+
+// slowCase is for the checks of long steps.
+var slowCase = contract.Case{
+	Name: "takes its time", Step: rawStep, Parameters: map[string]any{"take": "3s"}, Takes: contract.Duration(3 * time.Second),
+}
+
+var flaws = []struct {
+	flaw flaw
+	// check is the one that must fail; also are those that cannot but fail with it.
+	check string
+	also  []string
+	// slow flaws show with the slow case.
+	slow bool
+}{
+	{flaw: registersNoStep, check: "registration"},
+	{flaw: answersWrongly, check: "cases"},
+	{flaw: ignoresDispatches, check: "repeated"},
+	{flaw: ignoresRedeliveries, check: "redelivery"},
+	{flaw: ignoresRefusals, check: "result-first"},
+	{flaw: executesLate, check: "late"},
+	{flaw: takesForeignSteps, check: "unknown-step"},
+	{flaw: forgetsTheUnreadable, check: "unreadable"},
+	{flaw: crashesOnMembers, check: "unknown-members"},
+	{flaw: refusesLarge, check: "large"},
+	{flaw: failsOnText, check: "unicode"},
+	{flaw: failsWithoutMemory, check: "stage-lost"},
+	{flaw: keepsSilent, check: "long-step", also: []string{"concurrency", "time-limit"}, slow: true},
+	{flaw: goesOnTooLong, check: "time-limit", slow: true},
+	{flaw: takesTooMany, check: "concurrency", also: []string{"long-step", "stop", "throughput", "time-limit"}, slow: true},
+	{flaw: losesSome, check: "throughput", also: []string{"stop"}},
+	{flaw: neverReconnects, check: "reconnect"},
+	{flaw: missesItsConsumer, check: "consumer-again"},
+	{flaw: dropsWhatItHolds, check: "stop"},
+	{flaw: endsWithAnError, check: "stop"},
+	{flaw: acknowledgesFirst, check: "kill", also: []string{"acknowledged-last"}},
+	{flaw: acknowledgesFirst, check: "acknowledged-last", also: []string{"kill"}},
+	{flaw: answersTwice, check: "one-result"},
+	{flaw: wrongSubject, check: "subject"},
+	{flaw: wrongSource, check: "attributes"},
+	{flaw: noMessageID, check: "message-id"},
+	{flaw: noCursor, check: "echo"},
+	{flaw: noStart, check: "schema"},
+	{flaw: noTrace, check: "trace"},
+	{flaw: endsBeforeItBegins, check: "times"},
+	{flaw: patchesOthers, check: "details"},
+	{flaw: errorWithoutReason, check: "errors"},
+	{flaw: waitsForDays, check: "retry-after"},
+	{flaw: leaksCredentials, check: "secrets"},
+	{flaw: printsThePassword, check: "secrets"},
+	{flaw: triesMore, check: "permissions"},
+}
+
+// quick are the checks that wait for nothing.
+var quick = []string{
+	"answers", "repeated", "late", "unreadable", "unknown-members", "unicode", "stage-lost", "one-result", "acknowledged-last", "subject", "attributes",
+	"message-id", "echo", "schema", "trace", "times", "details", "errors", "retry-after", "secrets", "permissions",
+}
+
+// all runs every check against every flaw.
+func all() bool { return os.Getenv("KEB_E2E_WORKERS") != "" }
+
+func onlyInAll(t *testing.T) {
+	t.Helper()
+	if !all() {
+		t.Skip("it takes a minute: make e2e-workers")
+	}
+}
+
+func rawConfig(f flaw) contract.Config {
+	return contract.Config{
+		Worker: rawName, Steps: []string{rawStep}, Starter: rawWorker(f),
+		AckWait: time.Second, Patience: 10 * time.Second, Drain: 4 * time.Second, Concurrency: 4, Commands: 100,
+	}
+}
+
+func TestAWorkerWithoutTheSDKPassesEveryCheck(t *testing.T) {
+	t.Parallel()
+	onlyInAll(t)
+	cfg := rawConfig(flawless)
+	cfg.Cases = []contract.Case{slowCase}
+	report, err := contract.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran []string
+	for _, f := range report.Findings {
+		ran = append(ran, f.Check)
+		if f.Status != contract.Passed {
+			t.Errorf("%s: %s: %s", f.Check, f.Status, strings.Join(f.Problems, "\n"))
+		}
+	}
+	if diff := cmp.Diff(contract.Names(), ran); diff != "" {
+		t.Errorf("checks (-want +got):\n%s", diff)
+	}
+}
+
+func TestEachCheckFindsItsFlaw(t *testing.T) {
+	t.Parallel()
+	for _, test := range flaws {
+		t.Run(test.check+"/"+string(test.flaw), func(t *testing.T) {
+			t.Parallel()
+			if test.slow {
+				onlyInAll(t)
+			}
+			cfg := rawConfig(test.flaw)
+			if !all() {
+				cfg.Checks = append(slices.Clone(quick), test.check)
+			}
+			if test.slow {
+				cfg.Cases = []contract.Case{slowCase}
+			}
+			if test.check == "cases" {
+				cfg.Cases = []contract.Case{{
+					Name: "saves the id", Step: rawStep, Expect: contract.Expectation{Details: map[string]any{"id": "expected"}},
+				}}
+			}
+			// A worker that does not answer is waited for so long.
+			cfg.Patience = 3 * time.Second
+			report, err := contract.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, f := range report.Findings {
+				if f.Status != contract.Failed {
+					continue
+				}
+				t.Logf("%s (%.1f s): %s", f.Check, f.Took, strings.Join(f.Problems, "\n"))
+				found = found || f.Check == test.check
+				if f.Check != test.check && !slices.Contains(test.also, f.Check) {
+					t.Errorf("%s fails, too: %s", f.Check, strings.Join(f.Problems, "\n"))
+				}
+				if f.Hint == "" || f.Docs == "" {
+					t.Errorf("%s gives no hint", f.Check)
+				}
+			}
+			if !found {
+				t.Errorf("%s does not fail", test.check)
+			}
+		})
+	}
+}
+
+func TestEveryCheckHasAFlawThatItFinds(t *testing.T) {
+	t.Parallel()
+	for _, name := range contract.Names() {
+		// A worker that answers nothing fails nearly all.
+		if name != "answers" && !slices.ContainsFunc(flaws, func(f struct {
+			flaw  flaw
+			check string
+			also  []string
+			slow  bool
+		},
+		) bool {
+			return f.check == name
+		}) {
+			t.Errorf("no flaw is there for %s", name)
+		}
+	}
+}

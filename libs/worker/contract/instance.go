@@ -1,0 +1,229 @@
+package contract
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Environment is what a worker gets to know when it is started, and all that it needs.
+type Environment struct {
+	// URL, User and Password are the bus.
+	URL, User, Password string
+	// StageKeys is the keyring of the stage memory.
+	StageKeys string
+	// Concurrency and Drain are the settings that the checks count on.
+	Concurrency int
+	Drain       time.Duration
+}
+
+// Variables is the environment as the variables that every worker has.
+func (e Environment) Variables() []string {
+	return []string{
+		"KEB_NATS_URL=" + e.URL,
+		"KEB_NATS_USER=" + e.User,
+		"KEB_NATS_PASSWORD=" + e.Password,
+		"KEB_STAGE_KEYS=" + e.StageKeys,
+		"KEB_WORKER_CONCURRENCY=" + strconv.Itoa(e.Concurrency),
+		"KEB_WORKER_DRAIN_TIMEOUT=" + e.Drain.String(),
+	}
+}
+
+// Starter starts instances of a worker.
+type Starter interface {
+	// Start starts one. What it prints goes to output.
+	Start(env Environment, output io.Writer) (Instance, error)
+}
+
+// Instance is a worker that runs.
+type Instance interface {
+	// Stop asks it to end, as Kubernetes does: SIGTERM.
+	Stop() error
+	// Kill ends it at once, and waits until it has ended.
+	Kill()
+	// Done is closed when it has ended; Err then says how, nil being well.
+	Done() <-chan struct{}
+	Err() error
+}
+
+// Command starts a worker as a program: its path and arguments. The program gets the environment of this process, without what
+// configures KEB, and that of Environment.
+func Command(program string, args ...string) Starter { return command{program: program, args: args} }
+
+type command struct {
+	program string
+	args    []string
+}
+
+// Start starts the program in a process group of its own: a Ctrl-C is for whoever checks.
+func (c command) Start(env Environment, output io.Writer) (Instance, error) {
+	cmd := exec.Command(c.program, c.args...)
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); !ours(name) {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Env = append(cmd.Env, env.Variables()...)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.WaitDelay = time.Second // for what the program has left running
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the worker: %w", err)
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() { // ends with the process, for which every owner of an instance waits
+		defer close(p.done)
+		p.err = cmd.Wait()
+	}()
+	return p, nil
+}
+
+// ours tells the variables that the kit sets, or that are credentials of whoever runs it.
+func ours(name string) bool {
+	for _, prefix := range []string{"KEB_NATS_", "KEB_STAGE_KEYS"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	switch name {
+	case "KEB_WORKER_CONCURRENCY", "KEB_WORKER_DRAIN_TIMEOUT", "KEB_METRICS_ADDR", "KEB_TOKEN", "KEB_OSB_PASSWORD":
+		return true
+	}
+	return false
+}
+
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+func (p *process) Stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop the worker: %w", err)
+	}
+	return nil
+}
+
+func (p *process) Kill() {
+	// With what it has started: a shell, or npm, in front of the worker.
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended by itself
+	<-p.done
+}
+
+func (p *process) Done() <-chan struct{} { return p.done }
+
+func (p *process) Err() error {
+	<-p.done
+	return p.err
+}
+
+// Func starts a worker in this process: run works until ctx ends, and then drains and returns. It is what a test in Go uses. It cannot
+// be killed: its connection is cut instead, and run is told to end.
+func Func(run func(ctx context.Context, env Environment, output io.Writer) error) Starter {
+	return function(run)
+}
+
+type function func(ctx context.Context, env Environment, output io.Writer) error
+
+func (f function) Start(env Environment, output io.Writer) (Instance, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &routine{cancel: cancel, done: make(chan struct{})}
+	go func() { // every owner of an instance waits for it
+		defer close(r.done)
+		r.err = f(ctx, env, output)
+	}()
+	return r, nil
+}
+
+type routine struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+func (r *routine) Stop() error {
+	r.cancel()
+	return nil
+}
+
+func (r *routine) Kill() {
+	r.cancel()
+	<-r.done
+}
+
+func (r *routine) Done() <-chan struct{} { return r.done }
+
+func (r *routine) Err() error {
+	<-r.done
+	return r.err
+}
+
+// keepOutput is how much of what a worker prints is kept, from its end.
+const keepOutput = 16 << 10
+
+// output is what the instances of a worker print. It looks for secrets as it comes.
+type output struct {
+	mu      sync.Mutex
+	secrets map[string]string // what it is, by value
+	longest int
+	tail    []byte
+	found   map[string]bool
+}
+
+func newOutput(secrets map[string]string) *output {
+	o := &output{secrets: secrets, found: map[string]bool{}}
+	for value := range secrets {
+		o.longest = max(o.longest, len(value))
+	}
+	return o
+}
+
+// Write never fails.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fresh := append(o.tail[max(0, len(o.tail)-o.longest):len(o.tail):len(o.tail)], p...)
+	for value, what := range o.secrets {
+		if bytes.Contains(fresh, []byte(value)) {
+			o.found[what] = true
+		}
+	}
+	o.tail = append(o.tail, p...)
+	if extra := len(o.tail) - keepOutput; extra > 0 {
+		o.tail = append([]byte(nil), o.tail[extra:]...)
+	}
+	return len(p), nil
+}
+
+// leaks names the secrets that were printed.
+func (o *output) leaks() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var leaks []string
+	for what := range o.found {
+		leaks = append(leaks, what)
+	}
+	return leaks
+}
+
+// last is the last lines, without secrets.
+func (o *output) last(lines int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	text := strings.TrimSpace(string(o.tail))
+	for value := range o.secrets {
+		text = strings.ReplaceAll(text, value, "[redacted]")
+	}
+	all := strings.Split(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,566 @@
+package contract
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/internal/entry"
+)
+
+// again is what the kit puts behind the message id of a command that the stream is to take a second time.
+const again = "/again"
+
+// executionTime is the time that the kit gives a command, unless a check is about it.
+const executionTime = 2 * time.Minute
+
+// kit is one run of the checks.
+type kit struct {
+	cfg    Config
+	rig    *rig
+	wire   *wire
+	output *output
+	door   *door
+	// instance is nil when somebody else runs the worker.
+	instance Instance
+	version  string
+	steps    []string
+	base     map[string]*order // the first answer of each step
+	problems []string
+	skipped  string
+	figure   string
+	sent     int
+}
+
+// Run checks a worker. The error is about the checks themselves, such as a worker that cannot be started, or a Config that cannot
+// be used; what the worker does wrong is in the report. Run waits until what it has started has ended.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	r, err := newRig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	k := &kit{cfg: cfg, rig: r, wire: r.wire, base: map[string]*order{}}
+	if err := k.canaries(); err != nil {
+		return nil, err
+	}
+	k.output = newOutput(r.secrets())
+	k.wire.secrets = r.secrets()
+	defer k.end()
+	if err := k.begin(); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	report := &Report{Worker: cfg.Worker, Steps: cfg.Steps}
+	for _, c := range checks() {
+		if len(cfg.Checks) > 0 && c.name != registration && !slices.Contains(cfg.Checks, c.name) {
+			continue
+		}
+		f := k.check(ctx, c)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		report.Findings = append(report.Findings, f)
+		if cfg.Progress != nil {
+			cfg.Progress(f)
+		}
+		if c.name == registration && f.Status == Failed && len(k.steps) == 0 {
+			break // there is nobody to check
+		}
+	}
+	report.Version, report.Steps, report.Took = k.version, k.steps, time.Since(began).Seconds()
+	report.Commands = k.sent
+	k.wire.look(func() { report.Results = len(k.wire.results) })
+	return report, nil
+}
+
+// check runs one check, and leaves a worker that works for the next one.
+func (k *kit) check(ctx context.Context, c check) Finding {
+	k.problems, k.skipped, k.figure = nil, "", ""
+	began := time.Now()
+	if err := k.alive(); err != nil {
+		k.bad("it cannot be started again: %v", err)
+	} else {
+		c.run(ctx, k)
+	}
+	if k.instance != nil {
+		select {
+		case <-k.instance.Done():
+			k.bad("the worker ended by itself: %s; the last that it printed:\n%s", how(k.instance.Err()), k.output.last(8))
+		default:
+		}
+	}
+	f := Finding{Check: c.name, What: c.what, Status: Passed, Figure: k.figure, Took: time.Since(began).Seconds()}
+	switch {
+	case len(k.problems) > 0:
+		f.Status, f.Problems, f.Hint, f.Docs = Failed, few(k.problems), c.hint, c.docs
+		if c.live && ctx.Err() == nil {
+			k.afresh(ctx)
+		}
+	case k.skipped != "":
+		f.Status, f.Problems = Skipped, []string{k.skipped}
+	}
+	return f
+}
+
+// few bounds what is shown of problems, each once.
+func few(problems []string) []string {
+	const most = 5
+	problems = slices.Compact(problems)
+	if extra := len(problems) - most; extra > 0 {
+		problems = append(problems[:most:most], fmt.Sprintf("and %d more like these", extra))
+	}
+	return problems
+}
+
+func how(err error) string {
+	if err == nil {
+		return "without an error"
+	}
+	return err.Error()
+}
+
+func (k *kit) bad(format string, args ...any) {
+	k.problems = append(k.problems, fmt.Sprintf(format, args...))
+}
+
+func (k *kit) skip(format string, args ...any) { k.skipped = fmt.Sprintf(format, args...) }
+
+// begin opens the door, and starts the worker or tells how.
+func (k *kit) begin() error {
+	var err error
+	if k.door, err = openDoor(k.cfg.Port, k.rig.target, k.wire.see); err != nil {
+		return err
+	}
+	if k.cfg.Starter == nil {
+		k.cfg.Attach(k.rig.environment(k.door))
+		return nil
+	}
+	k.instance, err = k.cfg.Starter.Start(k.rig.environment(k.door), k.output)
+	return err
+}
+
+// alive starts the worker again if it has ended.
+func (k *kit) alive() error {
+	if k.instance == nil {
+		return nil
+	}
+	select {
+	case <-k.instance.Done():
+	default:
+		return nil
+	}
+	return k.another()
+}
+
+// another starts an instance in place of one that has ended, behind a door of its own.
+func (k *kit) another() error {
+	k.door.close()
+	k.wire.forget()
+	return k.begin()
+}
+
+// kill ends the instance at once.
+func (k *kit) kill() {
+	k.door.cut() // also for an instance that cannot be killed: nobody hears of it any more
+	k.instance.Kill()
+}
+
+// afresh replaces a worker that has failed a check, and takes what the check has left away, so that the next check says something about
+// itself. What cannot be done shows in the next check.
+func (k *kit) afresh(ctx context.Context) {
+	if k.instance != nil {
+		k.kill()
+	}
+	_ = k.rig.purge(ctx)
+	if k.instance != nil {
+		_ = k.another()
+	}
+	k.registered(ctx, k.cfg.Patience)
+}
+
+// end stops what runs.
+func (k *kit) end() {
+	if k.instance != nil {
+		_ = k.instance.Stop()
+		select {
+		case <-k.instance.Done():
+		case <-time.After(2 * time.Second):
+			k.kill()
+		}
+	}
+	if k.door != nil {
+		k.door.close()
+	}
+}
+
+// canaries makes the credentials that every command offers, and notes those of the cases.
+func (k *kit) canaries() error {
+	for i := range k.cfg.Cases {
+		for name, value := range k.cfg.Cases[i].Credentials {
+			if err := k.rig.claims.add("", name, value); err != nil {
+				return fmt.Errorf("case %q: credentials %s: %w", k.cfg.Cases[i].Name, name, err)
+			}
+		}
+	}
+	for name, value := range offered {
+		if err := k.rig.claims.add("", name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offered are the credentials that a command offers which no case says anything about.
+var offered = map[string]any{
+	event.CredentialsServiceManager: map[string]string{
+		"clientid": "canary-client-5f1c09", "clientsecret": "canary-secret-a94b21", "url": "https://sm.example.com", "sm_url": "https://sm.example.com",
+		"xsappname": "canary-app-77d3f0",
+	},
+}
+
+// variation changes a command before it is sent.
+type variation func(*event.StepExecute)
+
+// order makes a command for a step: that of the team's first case for it, or one that says little.
+func (k *kit) order(step string, changes ...variation) (*order, error) {
+	for i := range k.cfg.Cases {
+		if c := &k.cfg.Cases[i]; c.Step == step && c.Takes == 0 && !c.Only {
+			return k.orderOf(c, changes...)
+		}
+	}
+	return k.orderOf(&Case{Step: step}, changes...)
+}
+
+func (k *kit) orderOf(c *Case, changes ...variation) (*order, error) {
+	command, err := c.command()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	o := &command.Operation
+	o.ID, o.InstanceID = uuid.NewString(), uuid.NewString()
+	command.FirstTriedAt, command.ExecuteBefore = now, now.Add(executionTime)
+	if command.Details == nil {
+		command.Details = json.RawMessage(`{"` + foreign + `":{"id":"of another worker"}}`)
+	}
+	credentials := c.Credentials
+	if credentials == nil {
+		credentials = offered
+	}
+	o.Credentials = slices.Sorted(maps.Keys(credentials))
+	for name, value := range credentials {
+		if err := k.rig.claims.add(o.ID, name, value); err != nil {
+			return nil, err
+		}
+	}
+	scope := stagemem.Scope{OperationID: o.ID, Stage: command.Stage, StageAttempt: command.StageAttempt}
+	for key, value := range c.Remembered {
+		ctx, cancel := context.WithTimeout(context.Background(), k.cfg.Patience)
+		err := k.rig.memory.Put(ctx, scope, entry.Value(key), []byte(value))
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		command.StageMemory = true
+	}
+	for _, change := range changes {
+		change(&command)
+	}
+	return &order{
+		command: command, subject: event.CommandSubject(k.cfg.Worker, command.Step), trace: traceparent(), ids: map[string]bool{},
+	}, nil
+}
+
+// foreign is a worker that has saved details before.
+const foreign = "another-worker"
+
+func traceparent() string {
+	id := strings.ReplaceAll(uuid.NewString(), "-", "")
+	return "00-" + id + "-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16] + "-01"
+}
+
+// message is a command as the orchestrator sends it. Data replaces the body if it is not nil.
+func (k *kit) message(o *order, data []byte) (*nats.Msg, error) {
+	c := &o.command
+	e, err := bus.New(event.TypeStepExecute, event.CommandID(c.Operation.ID, c.Cursor), event.SourceOrchestrator, c.Operation.ID, time.Now(), c)
+	if err != nil {
+		return nil, err
+	}
+	e.SetExtension(bus.TraceParent, o.trace)
+	h, body, err := bus.Encode(&e)
+	if err != nil {
+		return nil, err
+	}
+	if data != nil {
+		body = data
+	}
+	h.Set(nats.MsgIdHdr, event.DispatchID(c.Operation.ID, c.Cursor, c.Dispatch))
+	return &nats.Msg{Subject: o.subject, Header: h, Data: body}, nil
+}
+
+// send publishes a command. It may be called again for the same order: then the same command is there a second time.
+func (k *kit) send(ctx context.Context, o *order) error {
+	m, err := k.message(o, nil)
+	if err != nil {
+		return err
+	}
+	return k.publish(ctx, o, m)
+}
+
+func (k *kit) publish(ctx context.Context, o *order, messages ...*nats.Msg) error {
+	for _, m := range messages {
+		id := m.Header.Get(nats.MsgIdHdr)
+		k.wire.look(func() {
+			k.wire.orders[o.command.Operation.ID] = o
+			if o.ids[id] {
+				m.Header.Set(nats.MsgIdHdr, id+again)
+			}
+			o.ids[id] = true
+			o.sent++
+		})
+		k.sent++
+		ctx, cancel := context.WithTimeout(ctx, k.cfg.Patience)
+		_, err := k.rig.bus.JetStream().PublishMsg(ctx, m)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("send a command: %w", err)
+		}
+	}
+	return nil
+}
+
+// settled waits until an order is answered, and notes what is missing.
+func (k *kit) settled(ctx context.Context, o *order, what string) bool {
+	return k.settledWithin(ctx, k.cfg.Patience, o, what)
+}
+
+func (k *kit) settledWithin(ctx context.Context, within time.Duration, o *order, what string) bool {
+	if k.wire.await(ctx, within, func() bool { return o.answered() || k.gone() }) && !k.gone() {
+		return true
+	}
+	k.wire.look(func() {
+		switch {
+		case k.gone():
+			// check says so
+		case len(o.given) == 0:
+			k.bad("%s: the worker did not take the command within %s", what, within)
+		case o.good() == nil && len(o.outcomes) > 0:
+			k.bad("%s: the stream has not taken the result: %s", what, cmp.Or(o.outcomes[len(o.outcomes)-1].refused, "the connection was gone"))
+		case o.good() == nil:
+			k.bad("%s: the worker took the command, and did not answer within %s", what, within)
+		default:
+			k.bad("%s: the worker answered, and did not acknowledge the command within %s", what, within)
+		}
+	})
+	return false
+}
+
+// gone tells that the worker has ended by itself. The lock of the wire may be held.
+func (k *kit) gone() bool {
+	if k.instance == nil {
+		return false
+	}
+	select {
+	case <-k.instance.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// ask sends an order and waits for its answer.
+func (k *kit) ask(ctx context.Context, what, step string, changes ...variation) (*order, bool) {
+	o, err := k.order(step, changes...)
+	if err == nil {
+		err = k.send(ctx, o)
+	}
+	if err != nil {
+		k.bad("%s: %v", what, err)
+		return o, false
+	}
+	return o, k.settled(ctx, o, what)
+}
+
+// askMany sends commands for a step and waits for all answers.
+func (k *kit) askMany(ctx context.Context, n int, what, step string) bool {
+	orders, err := k.sendMany(ctx, n, step)
+	if err != nil {
+		k.bad("%s: %v", what, err)
+		return false
+	}
+	return k.allSettled(ctx, orders, what)
+}
+
+func (k *kit) sendMany(ctx context.Context, n int, step string) ([]*order, error) {
+	orders := make([]*order, n)
+	for i := range orders {
+		o, err := k.order(step)
+		if err == nil {
+			err = k.send(ctx, o)
+		}
+		if err != nil {
+			return nil, err
+		}
+		orders[i] = o
+	}
+	return orders, nil
+}
+
+func (k *kit) allSettled(ctx context.Context, orders []*order, what string) bool {
+	return k.allSettledWithin(ctx, k.cfg.Patience, orders, what)
+}
+
+// allSettledWithin waits for all together for so long.
+func (k *kit) allSettledWithin(ctx context.Context, within time.Duration, orders []*order, what string) bool {
+	deadline := time.Now().Add(within)
+	good := true
+	for i, o := range orders {
+		if !k.settledWithin(ctx, max(0, time.Until(deadline)).Round(time.Second), o, fmt.Sprintf("%s, command %d of %d", what, i+1, len(orders))) {
+			good = false
+			if k.gone() {
+				break
+			}
+		}
+	}
+	return good
+}
+
+// outcome is what a result says of the step; empty for no result.
+func (r *result) outcome() event.Outcome {
+	if r == nil {
+		return ""
+	}
+	switch r.kind {
+	case event.TypeStepSucceeded:
+		return event.OutcomeSucceeded
+	case event.TypeStepRetry:
+		return event.OutcomeRetry
+	case event.TypeStepFailed:
+		return event.OutcomeFailed
+	case event.TypeStageLost:
+		return event.OutcomeStageLost
+	case event.TypeStepSkipped:
+		if r.body.NotCompleted {
+			return event.OutcomeNotCompleted
+		}
+		return event.OutcomeSkipped
+	}
+	return ""
+}
+
+// done tells an outcome that lets the operation go on.
+func done(o event.Outcome) bool {
+	return o == event.OutcomeSucceeded || o == event.OutcomeSkipped
+}
+
+// first is the first good result of an order.
+func (k *kit) first(o *order) (r *result) {
+	k.wire.look(func() { r = o.good() })
+	return r
+}
+
+// like notes when an order for a step came out worse than the base of that step, which differs only in what the check is about.
+func (k *kit) like(o *order, what string) {
+	base := k.base[o.command.Step]
+	if base == nil {
+		return
+	}
+	want, got := k.first(base).outcome(), k.first(o).outcome()
+	if done(want) && got == event.OutcomeFailed {
+		k.bad("%s: the step failed (%s), and without it it is %s", what, k.first(o).why(), want)
+	}
+}
+
+func (r *result) why() string {
+	if r == nil || r.body.Error == nil {
+		return "no reason"
+	}
+	return r.body.Error.Message
+}
+
+// registered collects the answers of the worker to a question of the micro services until one is there or the time is over.
+func (k *kit) registered(ctx context.Context, within time.Duration) []micro.Info {
+	deadline := time.Now().Add(within)
+	for {
+		found := k.infos(ctx)
+		if len(found) > 0 || time.Now().After(deadline) || k.gone() || pause(ctx, lookEvery) != nil {
+			return found
+		}
+	}
+}
+
+const (
+	// infosPatience is how long answers are collected, lookEvery the pause before the next question.
+	infosPatience = 300 * time.Millisecond
+	lookEvery     = 100 * time.Millisecond
+)
+
+// infos asks all services who they are, as the orchestrator does.
+func (k *kit) infos(ctx context.Context) []micro.Info {
+	var found []micro.Info
+	for _, m := range k.service(ctx, "$SRV.INFO") {
+		var info micro.Info
+		if json.Unmarshal(m.Data, &info) == nil && (info.Name == worker.ServicePrefix+k.cfg.Worker || info.Metadata[worker.MetadataWorker] == k.cfg.Worker) {
+			found = append(found, info)
+		}
+	}
+	return found
+}
+
+// service asks on a subject of the micro services, and collects the answers for a short time; none is there at once when nobody listens.
+func (k *kit) service(ctx context.Context, subject string) []*nats.Msg {
+	nc := k.rig.bus.NATS()
+	sub, err := nc.SubscribeSync(nc.NewRespInbox())
+	if err != nil {
+		return nil
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
+	if nc.PublishRequest(subject, sub.Subject, nil) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, infosPatience)
+	defer cancel()
+	var answers []*nats.Msg
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return answers
+		}
+		answers = append(answers, m)
+	}
+}
+
+// restart restarts the server with its store, as after a crash: what is in memory is gone.
+func (r *rig) restart(ctx context.Context) error {
+	r.stop()
+	return r.start(ctx)
+}
+
+// recreate deletes the worker's consumer, and makes it again.
+func (r *rig) recreate(ctx context.Context) error {
+	err := r.bus.JetStream().DeleteConsumer(ctx, string(event.StreamCommands), r.cfg.Worker)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
+	return r.bus.EnsureConsumer(ctx, r.spec)
+}

@@ -1,0 +1,389 @@
+package contract_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/kyma-project/keb/libs/worker/contract"
+)
+
+// raw is a worker written against the wire contract alone, as one in another language is, with at most one flaw.
+type raw struct {
+	flaw flaw
+	env  contract.Environment
+	out  io.Writer
+	nc   *nats.Conn
+	js   jetstream.JetStream
+
+	fatal   chan error
+	running sync.WaitGroup
+	slots   chan struct{}
+
+	mu       sync.Mutex
+	answered map[string]bool
+	count    int
+}
+
+const (
+	rawName = "raw"
+	rawStep = "Raw_Step"
+)
+
+// rawCommand is what raw knows of a command.
+type rawCommand struct {
+	Operation struct {
+		ID         string `json:"id"`
+		InstanceID string `json:"instanceId"`
+		Parameters struct {
+			Take string `json:"take"`
+		} `json:"parameters"`
+	} `json:"operation"`
+	Stage         string    `json:"stage"`
+	Step          string    `json:"step"`
+	Cursor        int       `json:"cursor"`
+	Dispatch      int       `json:"dispatch"`
+	StageMemory   bool      `json:"stageMemory"`
+	ExecuteBefore time.Time `json:"executeBefore"`
+}
+
+func rawWorker(f flaw) contract.Starter {
+	return contract.Func(func(ctx context.Context, env contract.Environment, out io.Writer) error {
+		r := &raw{
+			flaw: f, env: env, out: out, fatal: make(chan error, 1), slots: make(chan struct{}, env.Concurrency), answered: map[string]bool{},
+		}
+		return r.run(ctx)
+	})
+}
+
+func (r *raw) run(ctx context.Context) error {
+	var err error
+	options := []nats.Option{
+		nats.UserInfo(r.env.User, r.env.Password), nats.CustomInboxPrefix("_INBOX_" + r.env.User),
+		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
+	}
+	if r.flaw == neverReconnects {
+		options = append(options, nats.NoReconnect())
+	}
+	if r.nc, err = nats.Connect(r.env.URL, options...); err != nil {
+		return err
+	}
+	defer r.nc.Close()
+	if r.js, err = jetstream.New(r.nc); err != nil {
+		return err
+	}
+	if r.flaw == triesMore {
+		if _, err := r.nc.SubscribeSync("keb.result.>"); err != nil {
+			return err
+		}
+	}
+	if r.flaw == printsThePassword {
+		fmt.Fprintf(r.out, "logging on as %s with %s\n", r.env.User, r.env.Password)
+	}
+	steps := rawStep
+	if r.flaw == registersNoStep {
+		steps = ""
+	}
+	service, err := micro.AddService(r.nc, micro.Config{
+		Name: "keb-worker-" + rawName, Version: "0.1.0", Metadata: map[string]string{"worker": rawName, "version": "0.1", "steps": steps},
+	})
+	if err != nil {
+		return err
+	}
+	defer service.Stop()
+
+	pull := max(1, r.env.Concurrency/2)
+	if r.flaw == takesTooMany {
+		pull = 500
+	}
+	for ctx.Err() == nil {
+		consumer, err := r.js.Consumer(ctx, "KEB_COMMANDS", rawName)
+		if err != nil {
+			if !r.wait(ctx) {
+				break
+			}
+			continue
+		}
+		heartbeat := 500 * time.Millisecond
+		if r.flaw == missesItsConsumer {
+			heartbeat = 25 * time.Second
+		}
+		messages, err := consumer.Messages(jetstream.PullMaxMessages(pull), jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(5*time.Minute))
+		if err != nil {
+			return err
+		}
+		end := context.AfterFunc(ctx, messages.Drain)
+		if err := r.consume(ctx, messages); err != nil {
+			end()
+			messages.Stop()
+			return err
+		}
+		end()
+	}
+	select {
+	case err := <-r.fatal:
+		return err
+	default:
+	}
+	if r.flaw == dropsWhatItHolds {
+		return nil
+	}
+	r.running.Wait()
+	if r.flaw == endsWithAnError {
+		return errors.New("bye")
+	}
+	if !r.nc.IsConnected() {
+		return nil // killed
+	}
+	return r.nc.FlushTimeout(5 * time.Second)
+}
+
+func (r *raw) wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(50 * time.Millisecond):
+		return true
+	}
+}
+
+func (r *raw) consume(ctx context.Context, messages jetstream.MessagesContext) error {
+	for {
+		m, err := messages.Next()
+		select {
+		case err := <-r.fatal:
+			return err
+		default:
+		}
+		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+			return nil
+		}
+		if err != nil {
+			if r.nc.IsClosed() {
+				return err
+			}
+			if r.flaw == missesItsConsumer {
+				<-ctx.Done()
+				return nil
+			}
+			messages.Stop()
+			return nil // look for the consumer again
+		}
+		if ctx.Err() != nil {
+			if r.flaw != dropsWhatItHolds {
+				_ = m.Nak()
+			}
+			continue
+		}
+		if r.flaw == takesTooMany {
+			r.running.Go(func() {
+				r.slots <- struct{}{}
+				defer func() { <-r.slots }()
+				r.execute(ctx, m)
+			})
+			continue
+		}
+		r.slots <- struct{}{}
+		r.running.Go(func() {
+			defer func() { <-r.slots }()
+			r.execute(ctx, m)
+		})
+	}
+}
+
+func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
+	var c rawCommand
+	decoder := json.NewDecoder(bytes.NewReader(m.Data()))
+	if r.flaw == crashesOnMembers && bytes.Contains(m.Data(), []byte("addedLater")) {
+		select {
+		case r.fatal <- errors.New("panic: unknown member addedLater"):
+		default:
+		}
+		r.nc.Close()
+		return
+	}
+	err := decoder.Decode(&c)
+	if err != nil || c.Operation.ID == "" || m.Headers().Get("ce-type") == "" && m.Headers()["ce-type"] == nil ||
+		!strings.HasSuffix(value(m, "ce-type"), "step.execute.v1") {
+		if r.flaw == forgetsTheUnreadable {
+			_ = m.Ack()
+			return
+		}
+		dead := nats.NewMsg("keb.dead.KEB_COMMANDS")
+		dead.Data = m.Data()
+		dead.Header.Set("Keb-Dead-Reason", "not readable")
+		if _, err := r.js.PublishMsg(context.Background(), dead); err == nil {
+			_ = m.Term()
+		}
+		return
+	}
+	if c.Step != rawStep {
+		if r.flaw == takesForeignSteps {
+			_ = m.Ack()
+			return
+		}
+		_ = m.NakWithDelay(time.Second)
+		return
+	}
+	if !time.Now().Before(c.ExecuteBefore) && r.flaw != executesLate {
+		_ = m.Ack()
+		return
+	}
+	id := fmt.Sprintf("%s/%d/%d", c.Operation.ID, c.Cursor, c.Dispatch)
+	r.mu.Lock()
+	r.count++
+	nth, known := r.count, r.answered[id]
+	r.mu.Unlock()
+	meta, err := m.Metadata()
+	if err != nil {
+		return
+	}
+	switch {
+	case r.flaw == ignoresRedeliveries && known && meta.NumDelivered > 1,
+		r.flaw == losesSome && nth%40 == 0,
+		r.flaw == refusesLarge && len(m.Data()) > 512<<10:
+		return
+	case r.flaw == ignoresDispatches && c.Dispatch > 1:
+		_ = m.Ack()
+		return
+	case r.flaw == acknowledgesFirst:
+		_ = m.Ack()
+	}
+	started := time.Now()
+	outcome := r.work(ctx, m, &c)
+	r.publish(m, &c, id, started, outcome)
+	if r.flaw == answersTwice {
+		r.publish(m, &c, id, started, "failed")
+	}
+}
+
+// work is the step itself.
+func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome string) {
+	take, _ := time.ParseDuration(c.Operation.Parameters.Take)
+	if r.flaw == acknowledgesFirst {
+		take = 100 * time.Millisecond
+	}
+	until := time.NewTimer(take)
+	defer until.Stop()
+	limit := time.NewTimer(time.Until(c.ExecuteBefore))
+	defer limit.Stop()
+	progress := time.NewTicker(200 * time.Millisecond)
+	defer progress.Stop()
+	for take > 0 {
+		select {
+		case <-until.C:
+			take = 0
+		case <-limit.C:
+			if r.flaw != goesOnTooLong && r.flaw != executesLate {
+				return "retry"
+			}
+		case <-progress.C:
+			if r.flaw != keepsSilent {
+				_ = m.InProgress()
+			}
+		}
+	}
+	switch {
+	case r.flaw == failsOnText && bytes.Contains(m.Data(), []byte("漢")),
+		r.flaw == failsWithoutMemory && c.StageMemory:
+		return "failed"
+	case r.flaw == errorWithoutReason, r.flaw == waitsForDays:
+		return "retry"
+	}
+	return "succeeded"
+}
+
+func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Time, outcome string) {
+	finished := time.Now()
+	if r.flaw == endsBeforeItBegins {
+		finished = started.Add(-time.Minute)
+	}
+	body := map[string]any{
+		"operationId": c.Operation.ID, "cursor": c.Cursor, "stage": c.Stage, "step": c.Step,
+		"worker": map[string]any{"name": rawName, "version": "0.1"}, "startedAt": started, "finishedAt": finished,
+		"details": map[string]any{"id": c.Operation.InstanceID},
+	}
+	failure := map[string]any{"component": rawName, "reason": "err_internal", "message": "it did not work"}
+	switch outcome {
+	case "failed":
+		body["error"] = failure
+	case "retry":
+		body["retryAfter"] = 1.5
+	}
+	kind := "io.kyma-project.keb.step." + outcome + ".v1"
+	subject, source, msgID, trace := "keb.result."+rawName+"."+c.Step, "/keb/worker/"+rawName, id, value(m, "ce-traceparent")
+	switch r.flaw {
+	case wrongSubject:
+		subject = "keb.result." + rawName + ".result"
+	case wrongSource:
+		source = "raw"
+	case noMessageID:
+		msgID = ""
+	case noCursor:
+		delete(body, "cursor")
+	case noStart:
+		delete(body, "startedAt")
+	case noTrace:
+		trace = ""
+	case patchesOthers:
+		body["details"] = map[string]any{"another-worker": map[string]any{"id": "mine now"}}
+	case errorWithoutReason:
+		body["error"] = map[string]any{"message": "no idea"}
+	case waitsForDays:
+		body["retryAfter"] = 10 * 24 * 3600
+	case answersWrongly:
+		body["details"] = map[string]any{"id": "something else"}
+	case leaksCredentials:
+		body["message"] = "logged on as " + r.claim(c)
+	}
+	data, _ := json.Marshal(body)
+	out := nats.NewMsg(subject)
+	out.Data = data
+	for name, v := range map[string]string{
+		"ce-specversion": "1.0", "ce-id": id, "ce-type": kind, "ce-source": source, "ce-time": time.Now().UTC().Format(time.RFC3339Nano),
+		"ce-datacontenttype": "application/json", "ce-subject": c.Operation.ID, "ce-traceparent": trace, "Nats-Msg-Id": msgID,
+	} {
+		if v != "" {
+			out.Header[name] = []string{v}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := r.js.PublishMsg(ctx, out)
+	if err != nil && r.flaw != ignoresRefusals {
+		return // it comes again
+	}
+	r.mu.Lock()
+	r.answered[id] = true
+	r.mu.Unlock()
+	if r.flaw != acknowledgesFirst {
+		_ = m.Ack()
+	}
+}
+
+// claim asks the broker for credentials.
+func (r *raw) claim(c *rawCommand) string {
+	question := fmt.Sprintf(`{"instanceId":%q,"operationId":%q,"name":"sm_operator_credentials"}`, c.Operation.InstanceID, c.Operation.ID)
+	answer, err := r.nc.Request("keb.ask.broker.credentials."+rawName, []byte(question), 5*time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	return string(answer.Data)
+}
+
+func value(m jetstream.Msg, name string) string {
+	if v := m.Headers()[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}

@@ -1,0 +1,151 @@
+package contract
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Status is what came of a check.
+type Status string
+
+// What can come of a check.
+const (
+	Passed  Status = "passed"
+	Failed  Status = "failed"
+	Skipped Status = "skipped"
+)
+
+// Finding is what came of one check.
+type Finding struct {
+	// Check is its name, What the rule of the contract that it is about.
+	Check  string `json:"check"`
+	What   string `json:"what"`
+	Status Status `json:"status"`
+	// Problems say what the worker did wrong, at most five of them, or why the check was skipped.
+	Problems []string `json:"problems,omitempty"`
+	// Hint says what to look at, Docs where it is written; both for a check that failed.
+	Hint string `json:"hint,omitempty"`
+	Docs string `json:"docs,omitempty"`
+	// Figure is what was measured, for people; often empty.
+	Figure string `json:"figure,omitempty"`
+	// Took is in seconds.
+	Took float64 `json:"took"`
+}
+
+// Report is what came of all checks.
+type Report struct {
+	Worker  string `json:"worker"`
+	Version string `json:"version,omitempty"`
+	// Steps are those that were checked.
+	Steps    []string  `json:"steps"`
+	Findings []Finding `json:"findings"`
+	// Commands and Results count what went over the bus.
+	Commands int `json:"commands"`
+	Results  int `json:"results"`
+	// Took is in seconds.
+	Took float64 `json:"took"`
+}
+
+// Count is how many checks ended like that.
+func (r *Report) Count(s Status) int {
+	n := 0
+	for i := range r.Findings {
+		if r.Findings[i].Status == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Summary is one line.
+func (r *Report) Summary() string {
+	return fmt.Sprintf("worker %s %s, steps %s: %d checks passed, %d failed, %d skipped; %d commands, %d results, %.0f s",
+		r.Worker, r.Version, strings.Join(r.Steps, ", "), r.Count(Passed), r.Count(Failed), r.Count(Skipped), r.Commands, r.Results, r.Took)
+}
+
+// WriteText writes a finding as people read it.
+func (f *Finding) WriteText(w io.Writer) error {
+	mark := map[Status]string{Passed: "passed ", Failed: "FAILED ", Skipped: "skipped"}[f.Status]
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %-18s  %s", mark, f.Check, f.What)
+	if f.Figure != "" {
+		fmt.Fprintf(&b, " (%s)", f.Figure)
+	}
+	b.WriteByte('\n')
+	for _, p := range f.Problems {
+		fmt.Fprintf(&b, "             %s\n", strings.ReplaceAll(strings.TrimSpace(p), "\n", "\n               "))
+	}
+	if f.Status == Failed {
+		fmt.Fprintf(&b, "             hint: %s; see %s\n", f.Hint, f.Docs)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+type junitSuite struct {
+	XMLName  xml.Name    `xml:"testsuite"`
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Skipped  int         `xml:"skipped,attr"`
+	Time     string      `xml:"time,attr"`
+	Cases    []junitCase `xml:"testcase"`
+}
+
+type junitCase struct {
+	Class   string     `xml:"classname,attr"`
+	Name    string     `xml:"name,attr"`
+	Time    string     `xml:"time,attr"`
+	Failure *junitText `xml:"failure"`
+	Skipped *junitText `xml:"skipped"`
+}
+
+type junitText struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// WriteJUnit writes the report as JUnit XML, which most CI systems show.
+func (r *Report) WriteJUnit(w io.Writer) error {
+	seconds := func(s float64) string {
+		return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+	}
+	suite := junitSuite{
+		Name: "keb worker check " + r.Worker, Tests: len(r.Findings), Failures: r.Count(Failed), Skipped: r.Count(Skipped),
+		Time: fmt.Sprintf("%.3f", r.Took),
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		c := junitCase{Class: r.Worker, Name: f.Check, Time: fmt.Sprintf("%.3f", f.Took)}
+		text := strings.Join(f.Problems, "\n")
+		switch f.Status {
+		case Failed:
+			c.Failure = &junitText{Message: f.What + " (" + seconds(f.Took) + ")", Text: text + "\n" + f.Hint + "\n" + f.Docs}
+		case Skipped:
+			c.Skipped = &junitText{Message: text}
+		}
+		suite.Cases = append(suite.Cases, c)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(suite); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}

@@ -1,0 +1,299 @@
+package contract
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/stagemem"
+)
+
+const (
+	natsReady = 30 * time.Second
+	userKit   = "kit"
+	// serverPayload is what production has, too.
+	serverPayload = 1 << 20
+)
+
+// rig is the bus of the checks: a NATS server with the worker's user and one that may everything, and a connection of the latter.
+type rig struct {
+	cfg    Config
+	dir    string
+	wire   *wire
+	spec   event.ConsumerSpec
+	keys   *seal.Keyring
+	key    string
+	claims *claims
+
+	password, kitPassword string
+
+	server *server.Server
+	bus    *bus.Bus
+	memory *stagemem.Memory
+	// stopAnswering ends the broker's part; nil while there is none.
+	stopAnswering func()
+
+	mu   sync.Mutex
+	addr string
+}
+
+func newRig(ctx context.Context, cfg Config) (r *rig, err error) {
+	r = &rig{cfg: cfg, wire: newWire(cfg.Worker), claims: newClaims(), spec: event.CommandsConsumer(cfg.Worker)}
+	r.spec.AckWait = cfg.AckWait
+	if r.password, err = random("nats-"); err != nil {
+		return nil, err
+	}
+	if r.kitPassword, err = random("kit-"); err != nil {
+		return nil, err
+	}
+	r.key = "check:" + seal.NewKey()
+	if r.keys, err = seal.ParseKeyring(r.key); err != nil {
+		return nil, err
+	}
+	if r.dir, err = os.MkdirTemp("", "keb-worker-check-"); err != nil {
+		return nil, err
+	}
+	if err := r.start(ctx); err != nil {
+		r.close()
+		return nil, err
+	}
+	if err := r.furnish(ctx); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// random is a secret of this run.
+func random(prefix string) (string, error) {
+	raw := make([]byte, 16)
+	if _, err := rand.Read(raw); err != nil {
+		return "", err
+	}
+	return prefix + hex.EncodeToString(raw), nil
+}
+
+// start starts the server and connects to it.
+func (r *rig) start(ctx context.Context) error {
+	rights := event.WorkerUser(r.cfg.Worker)
+	permissions := &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: rights.Publish},
+		Subscribe: &server.SubjectPermission{Allow: rights.Subscribe},
+	}
+	if rights.Answers {
+		permissions.Response = &server.ResponsePermission{MaxMsgs: 1, Expires: event.AnswerTime}
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "keb-worker-check", Host: "127.0.0.1", Port: server.RANDOM_PORT, MaxPayload: serverPayload,
+		JetStream: true, StoreDir: filepath.Join(r.dir, "nats"), JetStreamMaxMemory: 256 << 20, JetStreamMaxStore: 4 << 30,
+		Users: []*server.User{
+			{Username: userKit, Password: r.kitPassword},
+			{Username: rights.Name, Password: r.password, Permissions: permissions},
+		},
+		NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(natsReady) {
+		srv.Shutdown()
+		return fmt.Errorf("start NATS: not ready within %s", natsReady)
+	}
+	r.server = srv
+	if r.bus, err = bus.Connect(ctx, bus.Config{Name: "keb-worker-check", User: userKit, Password: r.kitPassword}, bus.Deps{InProcess: srv}); err != nil {
+		return err
+	}
+	r.memory = stagemem.New(r.bus.JetStream(), r.keys)
+	if r.stopAnswering, err = r.answerClaims(); err != nil {
+		return err
+	}
+	addr, ok := srv.Addr().(*net.TCPAddr)
+	if !ok {
+		return errors.New("start NATS: it has no address")
+	}
+	r.mu.Lock()
+	r.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port))
+	r.mu.Unlock()
+	return nil
+}
+
+// furnish makes what the orchestrator makes: streams, bucket and the worker's consumer.
+func (r *rig) furnish(ctx context.Context) error {
+	if err := r.bus.EnsureStreams(ctx); err != nil {
+		return err
+	}
+	return r.bus.EnsureConsumer(ctx, r.spec)
+}
+
+func (r *rig) stop() {
+	if r.stopAnswering != nil {
+		r.stopAnswering()
+		r.stopAnswering = nil
+	}
+	if r.bus != nil {
+		r.bus.Close()
+	}
+	if r.server != nil {
+		r.server.Shutdown()
+		r.server.WaitForShutdown()
+	}
+	r.bus, r.server = nil, nil
+}
+
+func (r *rig) close() {
+	r.stop()
+	_ = os.RemoveAll(r.dir) // a temporary folder
+}
+
+// target is where doors lead to.
+func (r *rig) target() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.addr
+}
+
+// environment is what a worker behind a door needs.
+func (r *rig) environment(d *door) Environment {
+	return Environment{
+		URL: d.url(), User: event.WorkerUserName(r.cfg.Worker), Password: r.password, StageKeys: r.key,
+		Concurrency: r.cfg.Concurrency, Drain: r.cfg.Drain,
+	}
+}
+
+// secrets are the values that a worker was trusted with, and what they are.
+func (r *rig) secrets() map[string]string {
+	secrets := r.claims.secrets()
+	secrets[r.password] = "the password of NATS"
+	secrets[strings.SplitN(r.key, ":", 2)[1]] = "the key of the stage memory" //nolint:gosec // it is looked for, not kept
+	return secrets
+}
+
+// refuseResults makes the stream of results take none, as with a full disk, until the function that it returns is called.
+func (r *rig) refuseResults(ctx context.Context) (restore func() error, err error) {
+	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamResults))
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Purge(ctx); err != nil {
+		return nil, err
+	}
+	was := stream.CachedInfo().Config
+	full := was
+	full.MaxBytes, full.Discard = 1, jetstream.DiscardNew
+	if _, err := r.bus.JetStream().UpdateStream(ctx, full); err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := r.bus.JetStream().UpdateStream(ctx, was)
+		return err
+	}, nil
+}
+
+// purge forgets all commands that nobody has settled.
+func (r *rig) purge(ctx context.Context) error {
+	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx)
+}
+
+// claims is the broker's part: credentials by operation.
+type claims struct {
+	mu      sync.Mutex
+	byOp    map[string]map[string]json.RawMessage
+	secret  map[string]string
+	claimed int
+}
+
+func newClaims() *claims {
+	return &claims{byOp: map[string]map[string]json.RawMessage{}, secret: map[string]string{}}
+}
+
+// minSecret is the length from which a text of credentials counts as a secret: shorter ones stand in innocent words.
+const minSecret = 12
+
+// add makes credentials claimable for an operation, and their texts secrets. Addresses are none.
+func (c *claims) add(operation, name string, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var decoded any
+	if err := json.Unmarshal(raw, &decoded); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byOp[operation] == nil {
+		c.byOp[operation] = map[string]json.RawMessage{}
+	}
+	c.byOp[operation][name] = raw
+	for _, text := range texts(decoded, nil) {
+		if len(text) >= minSecret && !strings.Contains(text, "://") {
+			c.secret[text] = "a part of the credentials " + name
+		}
+	}
+	return nil
+}
+
+func texts(v any, into []string) []string {
+	switch v := v.(type) {
+	case string:
+		into = append(into, v)
+	case []any:
+		for _, e := range v {
+			into = texts(e, into)
+		}
+	case map[string]any:
+		for _, e := range v {
+			into = texts(e, into)
+		}
+	}
+	return into
+}
+
+func (c *claims) secrets() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[string]string, len(c.secret)+2)
+	for value, what := range c.secret {
+		all[value] = what
+	}
+	return all
+}
+
+// answerClaims answers as the broker does.
+func (r *rig) answerClaims() (stop func(), err error) {
+	return r.bus.Answer(event.AskCredentialsAs("*"), "broker", func(_ context.Context, raw []byte) (any, error) {
+		var request event.CredentialsRequest
+		if err := json.Unmarshal(raw, &request); err != nil {
+			return nil, errors.New("the question is not readable")
+		}
+		r.claims.mu.Lock()
+		defer r.claims.mu.Unlock()
+		value, ok := r.claims.byOp[request.OperationID][request.Name]
+		if !ok {
+			return nil, fmt.Errorf("operation %.50q has no credentials %.50q", request.OperationID, request.Name)
+		}
+		r.claims.claimed++
+		return event.CredentialsAnswer{Credentials: value}, nil
+	})
+}

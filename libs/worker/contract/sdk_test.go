@@ -1,0 +1,111 @@
+package contract_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/contract"
+	"github.com/kyma-project/keb/libs/worker/contract/contracttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// obedient is a step that does what its parameters say.
+type obedient struct{}
+
+func (obedient) Name() string { return "Obey" }
+
+func (obedient) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	var do struct {
+		Take   string `json:"take"`
+		Fail   bool   `json:"fail"`
+		Recall bool   `json:"recall"`
+	}
+	if err := op.Parameters(&do); err != nil {
+		return op, 0, err
+	}
+	if do.Take != "" {
+		d, err := time.ParseDuration(do.Take)
+		if err != nil {
+			return op, 0, err
+		}
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return op, 0, ctx.Err()
+		}
+	}
+	if do.Fail {
+		return worker.Fail(op, &worker.Error{Component: "obedience", Reason: "told_so", Message: "as told"})
+	}
+	if do.Recall {
+		value, err := op.Recall(ctx, "word")
+		if err != nil {
+			return op, 0, err
+		}
+		if string(value) != "a word that nobody may see" {
+			return op, 0, errors.New("it is another word")
+		}
+	}
+	var secret struct {
+		ClientSecret string `json:"clientsecret"`
+	}
+	if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &secret); err != nil {
+		return op, 0, err
+	}
+	op.Remember("secret", []byte(secret.ClientSecret))
+	if err := op.SaveDetails(map[string]string{"did": "it"}); err != nil {
+		return op, 0, err
+	}
+	return op, 0, nil
+}
+
+var obeys = contract.Case{
+	Name: "obeys", Step: "Obey", Parameters: map[string]any{"fail": false},
+	Expect: contract.Expectation{Outcome: event.OutcomeSucceeded, Details: map[string]any{"did": "it"}},
+}
+
+func TestAWorkerOfTheSDKPassesEveryCheck(t *testing.T) {
+	t.Parallel()
+	onlyInAll(t)
+	report := contracttest.Steps(t, contract.Config{
+		Worker: "obedient", Drain: 15 * time.Second, Concurrency: 4,
+		Cases: []contract.Case{
+			obeys,
+			{Name: "takes its time", Step: "Obey", Parameters: map[string]any{"take": "12s"}, Takes: contract.Duration(12 * time.Second)},
+		},
+	}, obedient{})
+	if n := report.Count(contract.Passed); n != len(contract.Names()) {
+		t.Errorf("%d checks passed, want all %d", n, len(contract.Names()))
+	}
+}
+
+func TestAWorkerOfTheSDKPassesTheChecksThatNeedNoSlowStep(t *testing.T) {
+	t.Parallel()
+	report := contracttest.Steps(t, contract.Config{
+		Worker: "obedient", AckWait: 2 * time.Second, Drain: 5 * time.Second, Concurrency: 4, Commands: 100,
+		Cases: []contract.Case{
+			obeys,
+			{
+				Name: "fails", Step: "Obey", Parameters: map[string]any{"fail": true}, Only: true,
+				Expect: contract.Expectation{Outcome: event.OutcomeFailed, Component: "obedience", Reason: "told_so"},
+			},
+			{
+				Name: "recalls", Step: "Obey", Parameters: map[string]any{"recall": true}, Only: true,
+				Remembered: map[string]string{"word": "a word that nobody may see"}, Expect: contract.Expectation{Outcome: event.OutcomeSucceeded},
+			},
+		},
+	}, obedient{})
+	if failed, skipped := report.Count(contract.Failed), report.Count(contract.Skipped); failed != 0 || skipped != 3 {
+		t.Errorf("%d checks failed and %d were skipped, want 0 and 3", failed, skipped)
+	}
+}

@@ -1,0 +1,337 @@
+package contract
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Kinds of an acknowledgement, as the protocol of JetStream writes them.
+const (
+	ack        = "+ACK"
+	nak        = "-NAK"
+	inProgress = "+WPI"
+	term       = "+TERM"
+)
+
+// wire is all that went between the worker and the bus, in the order in which it went through the door.
+type wire struct {
+	acks string
+
+	mu      sync.Mutex
+	changed chan struct{}
+	clock   int
+	// deliveries are by the subject of their acknowledgement, orders by operation.
+	deliveries map[string]*delivery
+	orders     map[string]*order
+	results    []*result
+	waiting    map[string]*result // for the answer of the stream, by its subject
+	dead       int
+	// refused is what the server has told the worker that it may not do.
+	refused []string
+	// secrets are looked for in all that the worker sends; leaks are what was found.
+	secrets map[string]string
+	leaks   map[string]bool
+	// loseAcks lets no acknowledgement reach the server.
+	loseAcks bool
+	held     map[string]*delivery // delivered, and not answered yet
+	mostHeld int
+}
+
+// order is a command that the kit has published, and what became of it. All but what is set when it is made is guarded by wire.mu.
+type order struct {
+	command  event.StepExecute
+	subject  string
+	trace    string
+	outcomes []*result
+	given    []*delivery
+	// ids are the dispatches that were sent, in sent messages.
+	ids  map[string]bool
+	sent int
+	// quiet marks an order that may be acknowledged without a result.
+	quiet bool
+}
+
+// delivery is one time that the worker got a command.
+type delivery struct {
+	order *order
+	id    string // of the dispatch
+	seq   uint64 // of the message in the stream
+	count uint64 // of its deliveries
+	at    time.Time
+	tick  int
+	// told is how often the worker has reported progress, lastTold when it last did; settled is how it answered: ack, nak or term.
+	told     int
+	lastTold time.Time
+	longest  time.Duration // the longest silence
+	settled  string
+	settle   int
+	when     time.Time
+	lost     bool // its acknowledgement did not reach the stream
+}
+
+// result is a message that the worker has published on a subject of results.
+type result struct {
+	at      time.Time
+	tick    int
+	subject string
+	header  nats.Header
+	data    []byte
+	reply   string
+	order   *order // nil if it belongs to none
+
+	readable bool
+	body     struct {
+		event.Result
+		RetryAfter   float64      `json:"retryAfter"`
+		NotCompleted bool         `json:"notCompleted"`
+		Error        *event.Error `json:"error"`
+	}
+	kind event.Type
+
+	// stored is when the stream answered; refused is its error.
+	stored    int
+	refused   string
+	duplicate bool
+}
+
+func newWire(worker string) *wire {
+	return &wire{
+		acks:    "$JS.ACK." + string(event.StreamCommands) + "." + worker + ".",
+		changed: make(chan struct{}), deliveries: map[string]*delivery{}, orders: map[string]*order{}, waiting: map[string]*result{},
+		held: map[string]*delivery{}, leaks: map[string]bool{},
+	}
+}
+
+// see is the tap of the door.
+func (w *wire) see(fromWorker bool, f *frame) (pass bool) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock++
+	pass = true
+	switch {
+	case fromWorker:
+		pass = w.seeSent(f, now)
+	case f.op == "-ERR":
+		if strings.Contains(strings.ToLower(f.text()), "permissions violation") {
+			w.refused = append(w.refused, strings.Trim(strings.TrimPrefix(f.text(), "-ERR"), " '"))
+		}
+	case f.op != "MSG" && f.op != "HMSG":
+		return true
+	case strings.HasPrefix(f.reply, w.acks):
+		w.seeDelivery(f, now)
+	default:
+		r := w.waiting[f.subject]
+		if r == nil {
+			return true
+		}
+		delete(w.waiting, f.subject)
+		w.seeStored(r, f)
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+	return pass
+}
+
+// seeSent notes what the worker sends. Its password in CONNECT is no leak.
+func (w *wire) seeSent(f *frame, now time.Time) (pass bool) {
+	if f.op != "PUB" && f.op != "HPUB" {
+		return true
+	}
+	for value, what := range w.secrets {
+		if bytes.Contains(f.raw, []byte(value)) {
+			w.leaks[what+" went over the bus in the clear, "+place(f.subject)] = true
+		}
+	}
+	switch {
+	case strings.HasPrefix(f.subject, w.acks):
+		w.seeAck(f, now)
+		return !w.loseAcks
+	case strings.HasPrefix(f.subject, "keb.result."):
+		w.seeResult(f, now)
+	case f.subject == event.DeadSubject(event.StreamCommands):
+		w.dead++
+	}
+	return true
+}
+
+// place is where a message goes, without ids.
+func place(subject string) string {
+	if strings.HasPrefix(subject, "$KV.") {
+		return "into the stage memory"
+	}
+	if strings.HasPrefix(subject, "_INBOX") || strings.HasPrefix(subject, "$") {
+		return "in a request or an answer"
+	}
+	return "on " + subject
+}
+
+func (w *wire) seeDelivery(m *frame, now time.Time) {
+	d := &delivery{at: now, tick: w.clock, lastTold: now, count: 1, id: m.header.Get(nats.MsgIdHdr)}
+	// $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence in the stream>...
+	if words := strings.Split(m.reply, "."); len(words) > 5 {
+		d.count, _ = strconv.ParseUint(words[4], 10, 64)
+		d.seq, _ = strconv.ParseUint(words[5], 10, 64)
+	}
+	if operation, _, ok := strings.Cut(d.id, "/"); ok {
+		d.order = w.orders[operation]
+	}
+	// An "/again" is for the stream only: for the worker it is the same dispatch.
+	d.id = strings.TrimSuffix(d.id, again)
+	if d.order != nil {
+		d.order.given = append(d.order.given, d)
+	}
+	w.deliveries[m.reply] = d
+	w.held[m.reply] = d
+	w.mostHeld = max(w.mostHeld, len(w.held))
+}
+
+func (w *wire) seeAck(m *frame, now time.Time) {
+	d := w.deliveries[m.subject]
+	if d == nil {
+		return
+	}
+	kind, _, _ := strings.Cut(string(m.data), " ")
+	if kind == "" {
+		kind = ack // an empty acknowledgement is one, too
+	}
+	if kind == inProgress {
+		d.longest = max(d.longest, now.Sub(d.lastTold))
+		d.told, d.lastTold = d.told+1, now
+		return
+	}
+	if d.settled == "" {
+		d.longest = max(d.longest, now.Sub(d.lastTold))
+		d.settled, d.settle, d.when, d.lost = kind, w.clock, now, w.loseAcks
+	}
+	delete(w.held, m.subject)
+}
+
+func (w *wire) seeResult(m *frame, now time.Time) {
+	r := &result{at: now, tick: w.clock, subject: m.subject, header: m.header, data: m.data, reply: m.reply}
+	r.readable = json.Unmarshal(m.data, &r.body) == nil
+	r.kind = event.Type(header(m.header, "ce-type"))
+	w.results = append(w.results, r)
+	if m.reply != "" {
+		w.waiting[m.reply] = r
+	}
+	// Whatever names the operation will do: what is wrong with the rest is for the checks to say.
+	id, _, _ := strings.Cut(header(m.header, "ce-id"), "/")
+	msgID, _, _ := strings.Cut(m.header.Get(nats.MsgIdHdr), "/")
+	for _, name := range []string{r.body.OperationID, id, header(m.header, "ce-subject"), msgID} {
+		if r.order = w.orders[name]; r.order != nil {
+			break
+		}
+	}
+	if r.order == nil {
+		return
+	}
+	r.order.outcomes = append(r.order.outcomes, r)
+}
+
+func (w *wire) seeStored(r *result, m *frame) {
+	if m.header.Get("Status") != "" {
+		r.refused = "nobody takes it: " + m.header.Get("Status")
+		return
+	}
+	var answer struct {
+		Error     *struct{ Description string } `json:"error"`
+		Duplicate bool                          `json:"duplicate"`
+	}
+	if err := json.Unmarshal(m.data, &answer); err != nil {
+		r.refused = "the answer of the stream is not readable"
+		return
+	}
+	if answer.Error != nil {
+		r.refused = answer.Error.Description
+		return
+	}
+	r.stored, r.duplicate = w.clock, answer.Duplicate
+}
+
+// header is an attribute, whatever the case of its name.
+func header(h nats.Header, name string) string {
+	if v := h.Get(name); v != "" {
+		return v
+	}
+	for key, values := range h {
+		if strings.EqualFold(key, name) && len(values) > 0 {
+			return values[0]
+		}
+	}
+	return ""
+}
+
+// await waits until ok, which is called with the lock held, answers true; false when the time is over first.
+func (w *wire) await(ctx context.Context, within time.Duration, ok func() bool) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		good, changed := ok(), w.changed
+		w.mu.Unlock()
+		if good {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return ok()
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// look calls f with the lock held.
+func (w *wire) look(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// forget drops what the worker holds: it is gone.
+func (w *wire) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.held)
+}
+
+// good is the first answer to an order that the stream has taken; the caller holds the lock.
+func (o *order) good() *result {
+	for _, r := range o.outcomes {
+		if r.stored > 0 {
+			return r
+		}
+	}
+	return nil
+}
+
+// answered tells that an order has an answer that the stream has taken, and that all its messages are acknowledged; the caller holds
+// the lock.
+func (o *order) answered() bool { return o.good() != nil && o.acknowledged() }
+
+// acknowledged tells that each message of an order was acknowledged, when it was delivered last; the caller holds the lock.
+func (o *order) acknowledged() bool {
+	last := map[uint64]*delivery{}
+	for _, d := range o.given {
+		last[d.seq] = d
+	}
+	for _, d := range last {
+		if d.settled != ack || d.lost {
+			return false
+		}
+	}
+	return len(last) == o.sent
+}
