@@ -210,6 +210,9 @@ func checked(t *testing.T, next http.Handler) http.Handler {
 		if _, pattern := c.patterns.Handler(asked); pattern == "" && (strings.HasPrefix(r.URL.Path, "/console/") || r.URL.Path == "/") {
 			return // the pages of the console
 		}
+		if seen.status == 499 {
+			return // it reaches nobody: the client has hung up
+		}
 		body := seen.body.Bytes()
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 			body = body[:bytes.LastIndexByte(body, '\n')+1] // the client may have gone in the middle

@@ -31,7 +31,8 @@ func New[T any](find func(ctx context.Context) (T, error)) *Value[T] {
 	return &Value[T]{find: find, turn: make(chan struct{}, 1)}
 }
 
-// Get returns the answer, which the caller must not change. Who waits for somebody else to find it waits no longer than ctx.
+// Get returns the answer, which the caller must not change. Who waits for somebody else to find it waits no longer than ctx. Who finds
+// it does so until his deadline, even if nobody waits for him any more: it is for others, too.
 func (v *Value[T]) Get(ctx context.Context) (T, error) {
 	var none T
 	select {
@@ -44,7 +45,12 @@ func (v *Value[T]) Get(ctx context.Context) (T, error) {
 	if start.Before(v.until) {
 		return v.value, nil
 	}
-	value, err := v.find(ctx)
+	found, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		found, cancel = context.WithDeadline(found, deadline)
+	}
+	defer cancel()
+	value, err := v.find(found)
 	if err != nil {
 		return none, err
 	}

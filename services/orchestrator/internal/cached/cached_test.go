@@ -79,6 +79,40 @@ func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
 	})
 }
 
+func TestWhoHangsUpFindsTheAnswerForTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		v := cached.New(func(ctx context.Context) (int, error) {
+			calls++
+			select {
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			case <-time.After(time.Second):
+				return calls, nil
+			}
+		})
+		hangsUp, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var wait sync.WaitGroup
+		wait.Go(func() { _, _ = v.Get(hangsUp) })
+		synctest.Wait()
+		wait.Go(func() {
+			if n, err := v.Get(t.Context()); n != 1 || err != nil {
+				t.Errorf("who waits gets %d, %v", n, err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wait.Wait()
+		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		time.Sleep(time.Minute)
+		if _, err := v.Get(late); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after its deadline somebody still looks for an answer: %v", err)
+		}
+	})
+}
+
 func TestWhatFailsIsTriedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	away, calls := errors.New("away"), 0

@@ -19,7 +19,7 @@ import (
 const (
 	// home is where a browser goes after its login.
 	home    = "/console/"
-	root    = "/console/login"
+	root    = home + "login"
 	atOIDC  = root + "/oidc"
 	back    = atOIDC + "/callback"
 	maxBody = 64 << 10
@@ -36,11 +36,11 @@ type Login struct {
 
 // Register adds the routes to a mux. They need no role.
 func (l *Login) Register(mux *http.ServeMux) {
-	mux.HandleFunc("GET /console/login/methods", l.methods)
-	mux.HandleFunc("POST /console/login", l.token)
-	mux.HandleFunc("POST /console/logout", l.logout)
-	mux.HandleFunc("GET /console/login/oidc", l.begin)
-	mux.HandleFunc("GET /console/login/oidc/callback", l.callback)
+	mux.HandleFunc("GET "+root+"/methods", l.methods)
+	mux.HandleFunc("POST "+root, l.token)
+	mux.HandleFunc("POST "+home+"logout", l.logout)
+	mux.HandleFunc("GET "+atOIDC, l.begin)
+	mux.HandleFunc("GET "+back, l.callback)
 }
 
 // methods says how somebody can log in: {"methods": ["token", "oidc"]}, none where nobody is asked.

@@ -70,9 +70,20 @@ func (a *API) acts(mux *http.ServeMux, pattern, action string, h http.HandlerFun
 			a.end(r, entry, answer)
 			answer.send(w)
 		}()
-		h(answer, r.WithContext(context.WithValue(r.Context(), actionKey{}, entry)))
+		ctx, cancel := toItsEnd(r.Context())
+		defer cancel()
+		h(answer, r.WithContext(context.WithValue(ctx, actionKey{}, entry)))
 		answer.returned = true
 	})
+}
+
+// toItsEnd is the context of an action: who hangs up has still asked for it.
+func toItsEnd(request context.Context) (context.Context, context.CancelFunc) {
+	ctx := context.WithoutCancel(request)
+	if deadline, ok := request.Deadline(); ok {
+		return context.WithDeadline(ctx, deadline)
+	}
+	return ctx, func() {}
 }
 
 func (a *API) action(i access.Identity, action, target string) *store.Action {
@@ -188,7 +199,7 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 	}
 	found, total, err := a.deps.Actions.List(r.Context(), f)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	out := page[actionView]{Data: make([]actionView, 0, len(found)), Count: len(found), TotalCount: total}

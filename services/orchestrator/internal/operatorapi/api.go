@@ -140,7 +140,16 @@ func New(deps Deps) *API {
 }
 
 // Handler serves the routes of the API. Whoever may not use them has been turned away before.
-func (a *API) Handler() http.Handler { return a.mux }
+func (a *API) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+			// What cannot be read would be left out, and more be answered than was asked for.
+			a.fail(w, http.StatusBadRequest, errors.New("the query cannot be read: it must be of the form name=value&name=value, with escapes such as %20"))
+			return
+		}
+		a.mux.ServeHTTP(w, r)
+	})
+}
 
 func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /operations", a.list)
@@ -237,7 +246,7 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 	case errors.Is(err, engine.ErrNotPossible):
 		a.fail(w, http.StatusConflict, err)
 	default:
-		a.broken(w, err)
+		a.broken(w, r, err)
 	}
 }
 
@@ -246,7 +255,7 @@ func (a *API) missing(w http.ResponseWriter, r *http.Request, id string) {
 	found, err := a.deps.Operations.Read(r.Context(), []string{id})
 	switch {
 	case err != nil:
-		a.broken(w, err)
+		a.broken(w, r, err)
 	case len(found) > 0:
 		a.fail(w, http.StatusConflict, fmt.Errorf("operation %s: %w: it is archived", id, engine.ErrNotPossible))
 	default:
@@ -303,7 +312,16 @@ func (a *API) fail(w http.ResponseWriter, code int, err error) {
 	a.write(w, code, map[string]string{"error": err.Error()})
 }
 
-func (a *API) broken(w http.ResponseWriter, err error) {
+// statusHungUp stands in the metrics for a request whose client did not wait for the answer.
+const statusHungUp = 499
+
+// broken answers an error that is not the caller's. What it is about is in the log, unless the caller is not there any more.
+func (a *API) broken(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(r.Context().Err(), context.Canceled) {
+		a.deps.Log.Debug("the client has hung up", "err", err)
+		w.WriteHeader(statusHungUp)
+		return
+	}
 	a.deps.Log.Error("question failed", "err", err)
 	a.fail(w, http.StatusInternalServerError, errors.New("the question cannot be answered now; the log says why"))
 }

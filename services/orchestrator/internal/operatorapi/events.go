@@ -1,6 +1,8 @@
 package operatorapi
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -42,6 +44,10 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		out = append(out, viewEvent(&events[i], p))
+	}
+	if err != nil && errors.Is(r.Context().Err(), context.Canceled) {
+		a.broken(w, r, err)
+		return
 	}
 	if err != nil {
 		a.deps.Log.Error("question failed", "err", err)

@@ -107,7 +107,7 @@ type oldestView struct {
 func (a *API) overview(w http.ResponseWriter, r *http.Request) {
 	out, err := a.summary(r.Context())
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, out)
@@ -206,7 +206,7 @@ func (a *API) stuck(w http.ResponseWriter, r *http.Request) {
 	}
 	views, total, err := a.stuckGroups(r.Context(), q)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, page[*stuckView]{Data: views, Count: len(views), TotalCount: total})
@@ -339,7 +339,7 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 	first := now.Add(-time.Duration(minutes) * time.Minute).Truncate(bucket)
 	counts, err := a.deps.Counts.Since(r.Context(), first)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	out := throughputView{BucketSeconds: int(bucket / time.Second)}

@@ -25,7 +25,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	}
 	out, err := a.find(r.Context(), q)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, out)
@@ -102,7 +102,7 @@ func (a *API) get(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	if len(rows) == 0 {
@@ -112,17 +112,17 @@ func (a *API) get(w http.ResponseWriter, r *http.Request) {
 	row := rows[0]
 	p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	history, err := a.deps.Operations.History(r.Context(), row.Operation.ID, maxHistory)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	around, err := a.around(r.Context(), rows)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, a.details(row, p, around, history))

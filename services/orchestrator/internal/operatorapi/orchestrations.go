@@ -111,7 +111,7 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 		}
 		o := orchestration.New(t, parameters, a.deps.Now().UTC())
 		if err := a.deps.Orchestrations.Create(r.Context(), o); err != nil {
-			a.broken(w, err)
+			a.broken(w, r, err)
 			return
 		}
 		note(r.Context(), func(a *store.Action) { a.Target = o.ID })
@@ -144,7 +144,7 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 	}
 	list, total, err := a.deps.Orchestrations.List(r.Context(), f)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	out := page[orchestrationView]{Data: make([]orchestrationView, 0, len(list)), Count: len(list), TotalCount: total}
@@ -182,7 +182,7 @@ func (a *API) found(w http.ResponseWriter, r *http.Request) (o *orchestration.Or
 	case errors.Is(err, store.ErrNotFound):
 		a.noOrchestration(w, r)
 	case err != nil:
-		a.broken(w, err)
+		a.broken(w, r, err)
 	}
 	return o, err == nil
 }
@@ -199,7 +199,7 @@ func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
 	view := viewOrchestration(o)
 	var err error
 	if view.OperationStats, err = a.deps.Orchestrations.Stats(r.Context(), o.ID); err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, view)
@@ -218,7 +218,7 @@ func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 	}
 	list, total, err := a.deps.Orchestrations.Members(r.Context(), o.ID, f)
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	out := page[memberView]{Data: make([]memberView, 0, len(list)), Count: len(list), TotalCount: total}
@@ -239,7 +239,7 @@ func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusNotFound, fmt.Errorf("orchestration %s has no operation %.50q", o.ID, r.PathValue("operation")))
 		return
 	case err != nil:
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	view := viewMember(o, m)
@@ -264,7 +264,7 @@ func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := a.deps.Orchestrations.Cancel(r.Context(), o.ID, a.deps.Now().UTC()); err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
@@ -306,7 +306,7 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusConflict, err)
 		return
 	case err != nil:
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	view := retryView{

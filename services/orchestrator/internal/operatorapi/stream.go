@@ -33,8 +33,9 @@ const (
 	streamLimit = 15 * time.Minute
 	// maxStreams is how many streams somebody may have who is known, so that nobody takes those of all others.
 	maxStreams = 100
-	// maxLines is how many lines of a history are read at once.
-	maxLines = 500
+	// maxLines is how many lines of a history are read at once, and historyLimit how long reading and sending all of them may take.
+	maxLines     = 500
+	historyLimit = time.Minute
 )
 
 // Render implements stream.Renderer.
@@ -152,7 +153,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 			a.fail(w, http.StatusServiceUnavailable, err)
 			return
 		}
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	defer l.client.Leave()
@@ -161,7 +162,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 		rows, err := a.deps.Operations.Read(joining, []string{only})
 		switch {
 		case err != nil:
-			a.broken(w, err)
+			a.broken(w, r, err)
 			return
 		case len(rows) == 0:
 			a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", only))
@@ -263,6 +264,8 @@ func (l *listener) tell(ctx context.Context, b stream.Batch) error {
 
 // history tells the lines that the client does not know.
 func (l *listener) history(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, historyLimit)
+	defer cancel()
 	for {
 		lines, err := l.api.deps.Operations.HistoryAfter(ctx, l.only, l.cursor, maxLines)
 		if err != nil || len(lines) == 0 {

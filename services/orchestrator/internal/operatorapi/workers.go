@@ -97,7 +97,7 @@ func (a *API) Live() []byte {
 func (a *API) workers(w http.ResponseWriter, r *http.Request) {
 	views, err := a.workerViews(r.Context())
 	if err != nil {
-		a.broken(w, err)
+		a.broken(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, page[*workerView]{Data: views, Count: len(views), TotalCount: len(views)})

@@ -1,0 +1,59 @@
+package orchestrator_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// Whoever closes a page of the console while it loads has found no defect.
+func TestAClientThatHangsUpIsNoFailure(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	g.orchestrator()
+	for n, target := range []string{"/operations", "/events?instance_ids=x"} {
+		tx, err := g.db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(`LOCK TABLE orchestrator.operations IN ACCESS EXCLUSIVE MODE`); err != nil {
+			t.Fatal(err)
+		}
+		ctx, hangUp := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearer(veraToken)(r)
+		done := make(chan error, 1)
+		go func() {
+			response, err := g.api.Client().Do(r)
+			if err == nil {
+				_ = response.Body.Close()
+			}
+			done <- err
+		}()
+		testkit.Eventually(t, patience, "the question waits for the lock", func() bool {
+			var waiting int
+			err := g.db.Get(&waiting, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock'`)
+			return err == nil && waiting > 0
+		})
+		hangUp()
+		if err := <-done; err == nil {
+			t.Errorf("%s was answered", target)
+		}
+		testkit.Eventually(t, patience, "the end of the question", func() bool {
+			return strings.Count(g.logged.String(), "the client has hung up") > n
+		})
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log := g.logged.String(); strings.Contains(log, "question failed") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
