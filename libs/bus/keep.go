@@ -34,8 +34,8 @@ func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) e
 	wait := firstEnsureWait
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	reconnected := b.reconnects.next()
 	for {
-		reconnected := b.reconnects.next()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -43,6 +43,7 @@ func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) e
 		case <-reconnected:
 		case <-deleted:
 		}
+		// Before it looks: what happens from here on makes it look again.
 		reconnected = b.reconnects.next()
 		err := untilReconnected(ctx, reconnected, func(ctx context.Context) error { return b.EnsureAll(ctx, consumers()) })
 		switch {
