@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -26,9 +27,13 @@ type members struct {
 // readBody reads and decodes the body of a request.
 func (x *exchange) readBody() (*members, error) {
 	if header := x.r.Header.Get("Content-Type"); header != "" {
-		if media, _, err := mime.ParseMediaType(header); err != nil || media != "application/json" {
-			return nil, BadRequest("the Content-Type must be application/json")
+		media, parameters, err := mime.ParseMediaType(header)
+		if charset := parameters["charset"]; err != nil || media != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+			return nil, BadRequest("the Content-Type must be application/json, in UTF-8")
 		}
+	}
+	if header := x.r.Header.Get("Content-Encoding"); header != "" && !strings.EqualFold(header, "identity") {
+		return nil, &Error{Status: http.StatusUnsupportedMediaType, Description: "the body must not have a Content-Encoding"}
 	}
 	limit := x.h.bodyLimit
 	tooLarge := &Error{

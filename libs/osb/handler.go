@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -158,6 +159,9 @@ func (x *exchange) readHead() error {
 		return e
 	}
 	x.call.Version = version
+	if _, err := url.ParseQuery(x.r.URL.RawQuery); err != nil {
+		return BadRequest("the query cannot be read: it must be of the form name=value&name=value, with escapes such as %%20")
+	}
 	if header := x.r.Header.Get(HeaderOriginatingIdentity); header != "" {
 		if x.call.OriginatingIdentity, e = ParseOriginatingIdentity(header); e != nil {
 			return e

@@ -209,3 +209,37 @@ func TestBindChecksThePlanAndLetsARotationBeShort(t *testing.T) {
 		}
 	}
 }
+
+func TestABodyInAnotherEncodingIsRefused(t *testing.T) {
+	t.Parallel()
+	b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) { return osb.Accepted{}, nil }}
+	h := osb.NewHandler(b, auth)
+	for _, tt := range []struct {
+		name, value string
+		want        int
+	}{
+		{"Content-Type", "application/json; charset=UTF-8", 202},
+		{"Content-Type", "application/json; charset=utf-16", 400},
+		{"Content-Encoding", "identity", 202},
+		{"Content-Encoding", "gzip", 415},
+		{"Content-Encoding", "br", 415},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, instanceTarget, strings.NewReader(validBody))
+		r.SetBasicAuth("u", "p")
+		r.Header.Set(osb.HeaderVersion, osb.SpecVersion)
+		r.Header.Set(tt.name, tt.value)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != tt.want {
+			t.Errorf("%s %s: %d %s, want %d", tt.name, tt.value, w.Code, w.Body, tt.want)
+		}
+	}
+}
+
+func TestAQueryThatCannotBeReadIsRefused(t *testing.T) {
+	t.Parallel()
+	h := osb.NewHandler(&stub{}, auth)
+	for _, query := range []string{"accepts_incomplete=true;x=y", "operation=%zz"} {
+		expectAnswer(t, call(t.Context(), h, http.MethodPut, instanceTarget+"?"+query, validBody), 400, "query")
+	}
+}
