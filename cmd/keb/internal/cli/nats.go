@@ -21,6 +21,7 @@ func newNATS(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "nats", Short: "Configure a NATS server for KEB"}
 	var more []string
 	var usersOnly bool
+	var encryption natsconf.TLS
 	config := &cobra.Command{
 		Use:   "config",
 		Short: "Print the configuration of the server: its users, and what each may do",
@@ -34,7 +35,7 @@ must begin with a letter.`,
 			if err != nil {
 				return err
 			}
-			conf, err := natsconf.Render(natsconf.Config{Workers: workers, Password: natsconf.FromEnvironment, UsersOnly: usersOnly})
+			conf, err := natsconf.Render(natsconf.Config{Workers: workers, Password: natsconf.FromEnvironment, UsersOnly: usersOnly, TLS: encryption})
 			if err != nil {
 				return err
 			}
@@ -44,6 +45,10 @@ must begin with a letter.`,
 	}
 	workerFlag(config, &more)
 	config.Flags().BoolVar(&usersOnly, "users-only", false, "only the block accounts, for a server that is configured elsewhere")
+	config.Flags().StringVar(&encryption.CertFile, "tls-cert", "", "certificate of the server, a file on its machine")
+	config.Flags().StringVar(&encryption.KeyFile, "tls-key", "", "its key")
+	config.Flags().StringVar(&encryption.ClientCAFile, "tls-client-ca", "", "authority of the clients, which must then show a certificate")
+	config.Flags().BoolVar(&encryption.First, "tls-first", false, "begin with TLS; clients need KEB_NATS_TLS_FIRST=true")
 	cmd.AddCommand(config)
 	return cmd
 }
@@ -100,6 +105,7 @@ func newSecrets(o *options) *cobra.Command {
 	create.Flags().StringVar(&cfg.Dir, "dir", "/secrets", "folder that gets them")
 	create.Flags().StringVar(&cfg.DatabaseHost, "database-host", "postgres:5432", "host and port of Postgres")
 	create.Flags().StringVar(&cfg.Database, "database", "keb", "name of the database")
+	create.Flags().BoolVar(&cfg.TLS, "tls", false, "make certificates, too: of an authority of its own, for a year, and again when a third of it is left")
 	create.Flags().StringSliceVar(&cfg.Writable, "writable", nil, "folders that other users write to: new volumes")
 
 	var dir string

@@ -3,6 +3,7 @@ package natsconf
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,6 +27,42 @@ type Config struct {
 	Password func(user string) (string, error)
 	// UsersOnly leaves everything out but the block "accounts", for a server that is configured elsewhere.
 	UsersOnly bool
+	// TLS gives the server a certificate. The zero value has none.
+	TLS TLS
+}
+
+// TLS names files on the machine of the server.
+type TLS struct {
+	// CertFile and KeyFile are the certificate of the server and its key.
+	CertFile, KeyFile string
+	// ClientCAFile is the authority of the clients, which must then show a certificate of it.
+	ClientCAFile string
+	// First begins with TLS; clients need KEB_NATS_TLS_FIRST.
+	First bool
+}
+
+func (t TLS) check() error {
+	switch {
+	case (t.CertFile == "") != (t.KeyFile == ""):
+		return errors.New("--tls-cert and --tls-key: name both or neither")
+	case t.CertFile == "" && (t.ClientCAFile != "" || t.First):
+		return errors.New("--tls-client-ca and --tls-first: mean nothing without --tls-cert and --tls-key")
+	}
+	return nil
+}
+
+func (t TLS) render(out *bytes.Buffer) {
+	if t.CertFile == "" {
+		return
+	}
+	fmt.Fprintf(out, "tls {\n  cert_file: %q\n  key_file: %q\n", t.CertFile, t.KeyFile)
+	if t.ClientCAFile != "" {
+		fmt.Fprintf(out, "  # Clients show a certificate of this authority.\n  ca_file: %q\n  verify: true\n", t.ClientCAFile)
+	}
+	if t.First {
+		out.WriteString("  handshake_first: true\n")
+	}
+	out.WriteString("  # After a restart everybody comes back at once.\n  timeout: 10\n}\n\n")
 }
 
 const server = `server_name: keb
@@ -44,10 +81,14 @@ jetstream {
 
 // Render is the configuration.
 func Render(cfg Config) ([]byte, error) {
+	if err := cfg.TLS.check(); err != nil {
+		return nil, err
+	}
 	var out bytes.Buffer
 	out.WriteString("# Made by keb nats config from libs/event/permissions.go. Make it anew instead of changing it.\n\n")
 	if !cfg.UsersOnly {
 		out.WriteString(server)
+		cfg.TLS.render(&out)
 	}
 	users := event.Users(cfg.Workers...)
 	grants := event.Grants(users)

@@ -44,6 +44,8 @@ type Config struct {
 	Workers []string
 	// DatabaseHost is the host and port of Postgres, Database the name of the database.
 	DatabaseHost, Database string
+	// TLS makes certificates for all, and lets NATS and Postgres demand them. Each folder is also the name of its service.
+	TLS bool
 	// Writable are folders that others may write to: volumes that are new belong to whoever made them.
 	Writable []string
 }
@@ -63,7 +65,7 @@ func Init(cfg Config) error {
 			if err != nil {
 				return fmt.Errorf("secrets: %s of %s: %w", file.name, folder.name, err)
 			}
-			if err := write(filepath.Join(cfg.Dir, folder.name), file.name, content); err != nil {
+			if err := write(filepath.Join(cfg.Dir, folder.name), file.name, content, file.mode); err != nil {
 				return fmt.Errorf("secrets: %w", err)
 			}
 		}
@@ -88,6 +90,8 @@ type folder struct {
 type file struct {
 	name    string
 	content func(*store) (string, error)
+	// mode is fileMode if zero.
+	mode fs.FileMode
 }
 
 // folders is who gets what.
@@ -98,39 +102,46 @@ func folders(cfg Config) []folder {
 	key := func(kept string) func(*store) (string, error) {
 		return func(s *store) (string, error) { return s.get(kept, newKeyring) }
 	}
-	bus := func(user string) file { return file{"nats-password", password("nats-" + user)} }
+	bus := func(user string) file { return file{name: "nats-password", content: password("nats-" + user)} }
 	database := func(user string) file {
-		return file{"database-url", func(s *store) (string, error) {
+		return file{name: "database-url", content: func(s *store) (string, error) {
 			p, err := s.get("postgres-"+user, newPassword)
-			return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", user, p, cfg.DatabaseHost, cfg.Database), err
+			mode := "disable"
+			if cfg.TLS {
+				mode = "verify-full"
+			}
+			return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=%s", user, p, cfg.DatabaseHost, cfg.Database, mode), err
 		}}
 	}
-	osb := file{OSBPassword, password("osb")}
-	tokens := file{"access-tokens.yaml", accessTokens}
+	osb := file{name: OSBPassword, content: password("osb")}
+	tokens := file{name: "access-tokens.yaml", content: accessTokens}
 	all := []folder{
 		{"postgres", []file{
-			{"postgres-password", password("postgres")},
-			{"broker-password", password("postgres-broker")},
-			{"orchestrator-password", password("postgres-orchestrator")},
+			{name: "postgres-password", content: password("postgres")},
+			{name: "broker-password", content: password("postgres-broker")},
+			{name: "orchestrator-password", content: password("postgres-orchestrator")},
 		}},
-		{"nats", []file{{"nats.conf", func(s *store) (string, error) { return natsConf(s, cfg.Workers) }}}},
-		{"broker", []file{database("broker"), bus(event.UserBroker), osb, {"seal-keys", key("seal-keys")}, tokens}},
-		{"orchestrator", []file{database("orchestrator"), bus(event.UserOrchestrator), tokens, {"session-key", key("session-key")}}},
+		{"nats", []file{{name: "nats.conf", content: func(s *store) (string, error) { return natsConf(s, cfg) }}}},
+		{"broker", []file{database("broker"), bus(event.UserBroker), osb, {name: "seal-keys", content: key("seal-keys")}, tokens}},
+		{"orchestrator", []file{database("orchestrator"), bus(event.UserOrchestrator), tokens, {name: "session-key", content: key("session-key")}}},
 		{"cli", []file{
 			osb,
-			{OperatorToken, password(OperatorToken)},
-			{ViewerToken, password(ViewerToken)},
-			{GrafanaPassword, password("grafana")},
+			{name: OperatorToken, content: password(OperatorToken)},
+			{name: ViewerToken, content: password(ViewerToken)},
+			{name: GrafanaPassword, content: password("grafana")},
 			bus(event.UserMonitor),
 		}},
-		{"grafana", []file{{GrafanaPassword, password("grafana")}}},
+		{"grafana", []file{{name: GrafanaPassword, content: password("grafana")}}},
 	}
 	for _, worker := range cfg.Workers {
 		if worker == event.UserBroker || worker == event.UserOrchestrator {
 			continue // they have their folders
 		}
 		user := event.WorkerUserName(worker)
-		all = append(all, folder{user, []file{bus(user), {"stage-keys", key("stage-keys")}}})
+		all = append(all, folder{user, []file{bus(user), {name: "stage-keys", content: key("stage-keys")}}})
+	}
+	if cfg.TLS {
+		all = withCertificates(all)
 	}
 	return all
 }
@@ -148,8 +159,12 @@ func accessTokens(s *store) (string, error) {
 	return out.String(), nil
 }
 
-func natsConf(s *store, workers []string) (string, error) {
-	conf, err := natsconf.Render(natsconf.Config{Workers: workers, Password: func(user string) (string, error) {
+func natsConf(s *store, cfg Config) (string, error) {
+	var encryption natsconf.TLS
+	if cfg.TLS {
+		encryption = natsconf.TLS{CertFile: mountedAt + certFile, KeyFile: mountedAt + keyFile, ClientCAFile: mountedAt + caFile}
+	}
+	conf, err := natsconf.Render(natsconf.Config{Workers: cfg.Workers, TLS: encryption, Password: func(user string) (string, error) {
 		password, err := s.get("nats-"+user, newPassword)
 		if err != nil {
 			return "", err
@@ -175,7 +190,7 @@ func (s *store) get(name string, make func() (string, error)) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return value, write(kept, name, value)
+		return value, write(kept, name, value, 0)
 	case err != nil:
 		return "", err
 	case len(content) == 0:
@@ -196,7 +211,10 @@ func newPassword() (string, error) {
 func newKeyring() (string, error) { return "k1:" + seal.NewKey(), nil }
 
 // write puts a file in place as a whole.
-func write(dir, name, content string) error {
+func write(dir, name, content string, mode fs.FileMode) error {
+	if mode == 0 {
+		mode = fileMode
+	}
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err
 	}
@@ -209,7 +227,7 @@ func write(dir, name, content string) error {
 		return err
 	}
 	_, err = f.WriteString(content)
-	err = errors.Join(err, f.Chmod(fileMode), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
