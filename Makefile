@@ -65,7 +65,7 @@ endef
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## start the whole system in one process and provision a sample runtime (DEMO=0: without the sample)
@@ -87,7 +87,19 @@ secrets: ## look for every secret in everything that is written, told or left be
 	@cd test && KEB_SECRETS=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) ./secrets
 
 .PHONY: soak
-soak: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
+soak: soak-simulation soak-fuzz soak-kill ## run what finds more the longer it runs: soak-simulation, soak-fuzz and soak-kill
+
+.PHONY: soak-simulation
+soak-simulation: ## simulate the engine and its shell with new seeds for an hour, until a schedule breaks an invariant (KEB_SIMULATION_FOR=8h)
+	@cd services/orchestrator && KEB_SIMULATION_FOR=$${KEB_SIMULATION_FOR:-1h} \
+	go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./internal/simulation
+
+.PHONY: soak-fuzz
+soak-fuzz: ## run every fuzz test for a minute (KEB_FUZZ_TIME=10m, KEB_FUZZ_ONLY=libs/osb)
+	@cd test && KEB_FUZZ_TIME=$${KEB_FUZZ_TIME:-1m} go test -count=1 -timeout 0 -v $(TESTFLAGS) ./fuzz
+
+.PHONY: soak-kill
+soak-kill: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
 	@cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./...
 
 .PHONY: e2e-btp
