@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,6 +83,8 @@ type Bus struct {
 	closed  chan struct{}
 
 	reconnects *signal
+	// rank is the place among those who share a ranked consumer; 0 comes first.
+	rank jetstream.PullPrioritized
 }
 
 // Connect connects to the server and waits for it until ctx ends. Once connected, a Bus reconnects for ever.
@@ -102,7 +105,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 	if err := cfg.TLS.Validate(tlsPrefix); err != nil {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
-	b := &Bus{cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal()}
+	b := &Bus{cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal(), rank: jetstream.PullPrioritized(rand.N(ranks))}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

@@ -187,6 +187,12 @@ func (c *consumption) giveBack() {
 	}
 }
 
+// rankGroup is the priority group of a ranked consumer, and ranks is how many ranks there are. Two processes that have the same share.
+const (
+	rankGroup = "rank"
+	ranks     = 10
+)
+
 // fetch keeps a pull subscription alive until ctx ends.
 func (c *consumption) fetch(ctx context.Context) {
 	wait := firstEnsureWait
@@ -232,8 +238,7 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	}
 	broken := make(chan error, 1)
 	pull := max(1, c.cfg.Prefetch-c.cfg.Prefetch/2)
-	cc, err := consumer.Consume(
-		func(m jetstream.Msg) { c.arrive(ctx, m) },
+	options := []jetstream.PullConsumeOpt{
 		jetstream.PullMaxMessages(pull),
 		jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(pullHeartbeat),
@@ -246,7 +251,11 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 			default:
 			}
 		}),
-	)
+	}
+	if c.cfg.Consumer.Ranked {
+		options = append(options, jetstream.PullPriorityGroup(rankGroup), c.bus.rank)
+	}
+	cc, err := consumer.Consume(func(m jetstream.Msg) { c.arrive(ctx, m) }, options...)
 	if err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}

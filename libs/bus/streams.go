@@ -203,6 +203,9 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 		Durable: spec.Name, FilterSubject: spec.Filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: spec.AckWait,
 		MaxAckPending: spec.MaxAckPending, MaxDeliver: -1,
 	}
+	if spec.Ranked {
+		want.PriorityPolicy, want.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{rankGroup}
+	}
 	c, err := b.js.Consumer(ctx, string(spec.Stream), spec.Name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
@@ -225,7 +228,7 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 	}
 	have := info.Config
 	if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait &&
-		have.MaxAckPending == want.MaxAckPending && have.AckPolicy == want.AckPolicy {
+		have.MaxAckPending == want.MaxAckPending && have.AckPolicy == want.AckPolicy && have.PriorityPolicy == want.PriorityPolicy {
 		return c, nil
 	}
 	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)

@@ -64,6 +64,9 @@ type ConsumerSpec struct {
 	AckWait time.Duration
 	// MaxAckPending bounds what is delivered and not acknowledged.
 	MaxAckPending int
+	// Ranked tells that of the processes that share the consumer one gets all messages for as long as it keeps up, and the others
+	// what it leaves: batches stay large however many processes there are.
+	Ranked bool
 }
 
 const (
@@ -74,12 +77,12 @@ const (
 
 // RequestsConsumer is the consumer that the orchestrators share for operation requests.
 func RequestsConsumer() ConsumerSpec {
-	return ConsumerSpec{Stream: StreamRequests, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending}
+	return ConsumerSpec{Stream: StreamRequests, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
 }
 
 // ResultsConsumer is the consumer that the orchestrators share for step results.
 func ResultsConsumer() ConsumerSpec {
-	return ConsumerSpec{Stream: StreamResults, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending}
+	return ConsumerSpec{Stream: StreamResults, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
 }
 
 // CommandsConsumer is the consumer that the replicas of one worker share.

@@ -1,0 +1,79 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+// ranked is the consumer of commands, with ranks.
+func ranked() event.ConsumerSpec {
+	s := spec()
+	s.Ranked = true
+	return s
+}
+
+// pulls waits until that many ask the server for messages.
+func pulls(t *testing.T, b *bus.Bus, n int) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, fmt.Sprintf("%d ask for messages", n), func() bool {
+		c, err := b.JetStream().Consumer(t.Context(), string(event.StreamCommands), "avs")
+		return err == nil && c.CachedInfo().NumWaiting >= n
+	})
+}
+
+func TestOneOfThoseWhoShareARankedConsumerGetsAllAsLongAsItKeepsUp(t *testing.T) {
+	t.Parallel()
+	b, s := setup(t)
+	other := connect(t, s, bus.Config{}, bus.Deps{})
+	b.SetRank(3)
+	other.SetRank(7)
+	second := consume(t, other, bus.ConsumeConfig{Consumer: ranked()})
+	pulls(t, b, 1)
+	release := make(chan struct{})
+	const limit = 40
+	first := make(chan string, 10_000)
+	stop := start(t, b, bus.ConsumeConfig{Consumer: ranked(), MaxBatch: 10, Prefetch: limit}, func(ctx context.Context, batch []*bus.Delivery) {
+		for _, d := range batch {
+			first <- d.Event.ID()
+			_ = d.Ack()
+		}
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+	})
+	pulls(t, b, 2)
+	publish(t, b, "one")
+	within(t, first, "the first in rank gets the message")
+
+	// It is busy now, and takes no more than it can keep.
+	ids := make([]string, 3*limit)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("op/%d/1", i)
+	}
+	publish(t, b, ids...)
+	for range len(ids) - limit {
+		within(t, second, "the second gets what the first leaves")
+	}
+	close(release)
+	stop()
+	publish(t, b, "last")
+	want(t, second, "last")
+}
+
+func TestAConsumerGetsRanksWhenItHasNone(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if err := b.EnsureConsumer(t.Context(), spec()); err != nil {
+		t.Fatal(err)
+	}
+	got := consume(t, b, bus.ConsumeConfig{Consumer: ranked()})
+	publish(t, b, "one")
+	want(t, got, "one")
+}
