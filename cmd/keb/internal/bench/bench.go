@@ -29,6 +29,8 @@ type Options struct {
 	Waiting []int
 	// Floor tells whether the floor is measured too.
 	Floor bool
+	// NATS are the ways to keep messages, each measured with each of InFlight; empty is OneServer. Memory is measured with that.
+	NATS []Keeping
 	// Log is where the parts log.
 	Log *slog.Logger
 }
@@ -36,6 +38,7 @@ type Options struct {
 // result is one line of output.
 type result struct {
 	Scenario            string  `json:"scenario"`
+	NATS                Keeping `json:"nats"`
 	InFlight            int     `json:"inFlight"`
 	Operations          int     `json:"operations"`
 	StepsPerSecond      float64 `json:"stepsPerSecond"`
@@ -78,26 +81,14 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, pg.Stop(context.WithoutCancel(ctx))) }()
 
 	print := json.NewEncoder(out)
-	for i, inFlight := range o.InFlight {
-		m := &machine{dir: filepath.Join(dir, fmt.Sprintf("run-%d", i)), pg: pg, log: o.Log}
-		load := load{inFlight: inFlight, warmUp: time.Second, measure: time.Duration(o.Seconds * float64(time.Second))}
-		keb, err := runKEB(ctx, m, load)
-		if err != nil {
-			return fmt.Errorf("bench with %d in flight: %w", inFlight, err)
-		}
-		if !o.Floor {
-			if err := print.Encode(keb); err != nil {
-				return err
-			}
-			continue
-		}
-		floor, err := runFloor(ctx, m, load)
-		if err != nil {
-			return fmt.Errorf("floor with %d in flight: %w", inFlight, err)
-		}
-		keb.Ratio = keb.StepsPerSecond / floor.StepsPerSecond
-		for _, r := range []result{keb, floor} {
-			if err := print.Encode(r); err != nil {
+	keepings := o.NATS
+	if len(keepings) == 0 {
+		keepings = []Keeping{OneServer}
+	}
+	for _, keeping := range keepings {
+		for i, inFlight := range o.InFlight {
+			m := &machine{dir: filepath.Join(dir, fmt.Sprintf("run-%s-%d", keeping, i)), pg: pg, keeping: keeping, log: o.Log}
+			if err := o.measure(ctx, m, inFlight, print); err != nil {
 				return err
 			}
 		}
@@ -105,6 +96,28 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	if len(o.Waiting) == 0 {
 		return nil
 	}
-	m := &machine{dir: filepath.Join(dir, "waiting"), pg: pg, log: o.Log}
+	m := &machine{dir: filepath.Join(dir, "waiting"), pg: pg, keeping: OneServer, log: o.Log}
 	return runWaiting(ctx, m, o.Waiting, func(r memoryResult) error { return print.Encode(r) })
+}
+
+// measure runs one scenario, with its floor.
+func (o *Options) measure(ctx context.Context, m *machine, inFlight int, print *json.Encoder) error {
+	load := load{inFlight: inFlight, warmUp: time.Second, measure: time.Duration(o.Seconds * float64(time.Second))}
+	keb, err := runKEB(ctx, m, load)
+	if err != nil {
+		return fmt.Errorf("bench with %d in flight: %w", inFlight, err)
+	}
+	keb.NATS = m.keeping
+	if !o.Floor {
+		return print.Encode(keb)
+	}
+	floor, err := runFloor(ctx, m, load)
+	if err != nil {
+		return fmt.Errorf("floor with %d in flight: %w", inFlight, err)
+	}
+	floor.NATS = m.keeping
+	if floor.StepsPerSecond > 0 {
+		keb.Ratio = keb.StepsPerSecond / floor.StepsPerSecond
+	}
+	return errors.Join(print.Encode(keb), print.Encode(floor))
 }

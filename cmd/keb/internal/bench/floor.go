@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -159,7 +160,7 @@ func runFloor(ctx context.Context, m *machine, load load) (_ result, err error) 
 		return result{}, err
 	}
 	// The streams are those of the contract.
-	b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: "bench"}, bus.Deps{Log: m.log})
+	b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: "bench", Replicas: p.replicas}, bus.Deps{Log: m.log})
 	if err != nil {
 		return result{}, err
 	}
@@ -263,8 +264,10 @@ func (f *floor) run(ctx context.Context, m *machine, p *parts, load load, follow
 	return r, err
 }
 
-// batches hands out what has arrived while the last batch was dealt with.
+// batches hands out what has arrived while the last batch was dealt with. As in KEB, the last message of a batch is acknowledged
+// with the next one, so that the streams do not run empty.
 func batches(ctx context.Context, arrived <-chan jetstream.Msg, handle func(context.Context, []jetstream.Msg) error) error {
+	var held []jetstream.Msg
 	for {
 		batch := make([]jetstream.Msg, 0, floorBatch)
 		select {
@@ -283,21 +286,37 @@ func batches(ctx context.Context, arrived <-chan jetstream.Msg, handle func(cont
 		if err := handle(context.WithoutCancel(ctx), batch); err != nil {
 			return err
 		}
-		for _, msg := range batch {
+		last := len(batch) - 1
+		for _, msg := range slices.Concat(held, batch[:last]) {
 			if err := msg.Ack(); err != nil {
 				return err
 			}
 		}
+		held = batch[last:]
 	}
 }
 
+// floorShared is how many facts share one answer of the stream.
+const floorShared = 64
+
+// publish sends messages and awaits the answers of the streams. Facts, which are last, share them.
 func publish(js jetstream.JetStream, messages []*nats.Msg) error {
-	futures := make([]jetstream.PubAckFuture, len(messages))
+	futures := make([]jetstream.PubAckFuture, 0, len(messages))
+	quiet := 0
 	for i, msg := range messages {
-		var err error
-		if futures[i], err = js.PublishMsgAsync(msg); err != nil {
+		if strings.HasPrefix(msg.Subject, "keb.fact.") && quiet < floorShared-1 && i+1 < len(messages) {
+			if err := js.Conn().PublishMsg(msg); err != nil {
+				return err
+			}
+			quiet++
+			continue
+		}
+		quiet = 0
+		future, err := js.PublishMsgAsync(msg)
+		if err != nil {
 			return err
 		}
+		futures = append(futures, future)
 	}
 	timer := time.NewTimer(floorPublished)
 	defer timer.Stop()

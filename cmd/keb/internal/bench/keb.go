@@ -75,7 +75,7 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 		}
 	}()
 	connect := func(name string) (*bus.Bus, error) {
-		b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: name}, bus.Deps{Log: log})
+		b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: name, Replicas: p.replicas}, bus.Deps{Log: log})
 		if err == nil {
 			i.close = append(i.close, b.Close)
 		}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
-	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
@@ -26,21 +25,23 @@ import (
 type machine struct {
 	dir string
 	pg  *pglocal.Server
-	log *slog.Logger
-	n   int
+	// keeping is how NATS keeps messages.
+	keeping Keeping
+	log     *slog.Logger
+	n       int
 }
 
 // parts are what a run works on.
 type parts struct {
 	natsURL, databaseURL string
-	db                   *sqlx.DB
-	close                func() error
+	// replicas is how many copies streams have.
+	replicas int
+	db       *sqlx.DB
+	close    func() error
 }
 
-const natsStart = 10 * time.Second
-
-// parts are an empty NATS server and an empty database.
 func (m *machine) parts(ctx context.Context, name string) (*parts, error) {
+	m.n++
 	database := fmt.Sprintf("bench_%s_%d_%d", name, time.Now().UnixNano(), m.n)
 	if err := m.pg.CreateDatabase(ctx, database, ""); err != nil {
 		return nil, err
@@ -51,28 +52,18 @@ func (m *machine) parts(ctx context.Context, name string) (*parts, error) {
 // partsOn are an empty NATS server and a database that is there.
 func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, error) {
 	m.n++
-	server, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, NoSigs: true, NoLog: true,
-		StoreDir: filepath.Join(m.dir, fmt.Sprintf("nats-%s-%d", name, m.n)), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 32 << 30,
-	})
+	servers, err := startNATS(filepath.Join(m.dir, fmt.Sprintf("nats-%s-%d", name, m.n)), m.keeping)
 	if err != nil {
-		return nil, fmt.Errorf("start nats: %w", err)
+		return nil, err
 	}
-	server.Start()
-	if !server.ReadyForConnections(natsStart) {
-		return nil, errors.New("start nats: not ready in time")
-	}
-	stop := func() {
-		server.Shutdown()
-		server.WaitForShutdown()
-	}
+	stop := func() { stopNATS(servers) }
 	url := m.pg.URL(database)
 	db, err := postgres.Open(ctx, postgres.Config{URL: url, ApplicationName: "keb-bench", MaxOpen: 2})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	return &parts{natsURL: server.ClientURL(), databaseURL: url, db: db, close: func() error {
+	return &parts{natsURL: servers[0].ClientURL(), databaseURL: url, replicas: len(servers), db: db, close: func() error {
 		err := db.Close()
 		stop()
 		return err
@@ -177,10 +168,13 @@ type loop struct {
 	free      chan struct{}
 	stopped   bool
 	idle      chan struct{}
+	// first is closed when the first operation has ended: everybody is there.
+	first chan struct{}
+	once  sync.Once
 }
 
 func newLoop(inFlight int) *loop {
-	l := &loop{started: map[string]time.Time{}, free: make(chan struct{}, inFlight), idle: make(chan struct{})}
+	l := &loop{started: map[string]time.Time{}, free: make(chan struct{}, inFlight), idle: make(chan struct{}), first: make(chan struct{})}
 	for range inFlight {
 		l.free <- struct{}{}
 	}
@@ -209,6 +203,7 @@ func (l *loop) finished(id string) {
 	}
 	l.mu.Unlock()
 	if ok {
+		l.once.Do(func() { close(l.first) })
 		l.free <- struct{}{}
 	}
 }
@@ -228,6 +223,13 @@ func (l *loop) run(ctx context.Context, m *machine, db *sqlx.DB, load load, begi
 		case err := <-driven:
 			return fmt.Errorf("drive the load: %w", err)
 		}
+	}
+	select {
+	case <-l.first:
+	case err := <-driven:
+		return result{}, fmt.Errorf("drive the load: %w", err)
+	case <-time.After(firstEnds):
+		return result{}, fmt.Errorf("no operation has ended within %s", firstEnds)
 	}
 	if err := pause(load.warmUp); err != nil {
 		return result{}, err
@@ -280,7 +282,11 @@ func (l *loop) set(measuring bool) {
 	l.measuring = measuring
 }
 
-const drainTimeout = time.Minute
+const (
+	// firstEnds bounds the time until the first operation has ended.
+	firstEnds    = time.Minute
+	drainTimeout = time.Minute
+)
 
 // drain waits for the operations that are still in flight.
 func (l *loop) drain() error {

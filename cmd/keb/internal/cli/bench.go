@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/pprof"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 func newBench(o *options) *cobra.Command {
 	var b bench.Options
 	var profile string
+	var keepings []string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure throughput, latency and cost per step, and the floor; one JSON line per scenario",
@@ -31,6 +33,12 @@ measured: the same messages and rows with none of our code in between. Run it on
 					return usageError("--in-flight and --waiting take numbers from 1, not %d", n)
 				}
 			}
+			for _, name := range keepings {
+				if !slices.Contains(bench.Keepings(), bench.Keeping(name)) {
+					return usageError("--nats takes %s, not %q", strings.Join(names(bench.Keepings()), ", "), name)
+				}
+				b.NATS = append(b.NATS, bench.Keeping(name))
+			}
 			if b.Seconds < 1 {
 				return usageError("--seconds takes a number from 1, not %g", b.Seconds)
 			}
@@ -42,6 +50,8 @@ measured: the same messages and rows with none of our code in between. Run it on
 	flags.Float64Var(&b.Seconds, "seconds", 10, "how long each scenario is measured")
 	flags.IntSliceVar(&b.Waiting, "waiting", []int{1000, 50000}, "waiting operations at which memory is measured; 0 leaves that out")
 	flags.BoolVar(&b.Floor, "floor", true, "measure the floor as well")
+	flags.StringSliceVar(&keepings, "nats", []string{string(bench.OneServer)},
+		"how NATS keeps messages, one scenario each: by one server (r1) or a cluster of three (r3), and flushed before it answers (-always)")
 	flags.StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof and for cmd/keb/default.pgo")
 	cmd.AddCommand(newBenchScale(o))
 	return cmd
@@ -77,6 +87,14 @@ a million operations takes minutes and about 7 GB of disk.`,
 	flags.IntVar(&s.Rounds, "rounds", 3, "how often each run is repeated")
 	flags.Float64Var(&s.Seconds, "seconds", 10, "how long each run is measured")
 	return cmd
+}
+
+func names(keepings []bench.Keeping) []string {
+	texts := make([]string, len(keepings))
+	for i, k := range keepings {
+		texts[i] = string(k)
+	}
+	return texts
 }
 
 // profiled runs f and writes its CPU profile to a file; an empty name means none.
