@@ -8,15 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jmoiron/sqlx"
-	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/bus"
@@ -32,40 +29,11 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 	"github.com/kyma-project/keb/services/orchestrator"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/test/internal/committed"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
-
-// committedNATS runs the server with deploy/nats/nats.conf, whose passwords are those of password.
-func committedNATS(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(root, "deploy/nats/nats.conf")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range regexp.MustCompile(`\$(KEB_NATS_PASSWORD_[A-Z_]+)`).FindAllStringSubmatch(string(text), -1) {
-		t.Setenv(name[1], password(name[1]))
-	}
-	opts, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, t.TempDir(), true, true
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(30 * time.Second) {
-		t.Fatal("the server does not come up")
-	}
-	return srv.ClientURL()
-}
-
-func password(variable string) string { return "p-" + strings.ToLower(variable) }
 
 // refusals collects what the log says that the server has refused.
 type refusals struct {
@@ -95,7 +63,7 @@ func (r refusals) WithAttrs(attrs []slog.Attr) slog.Handler {
 // TestTheWholeSystemWorksWithTheUsersOfTheBus runs every service and worker with the user that it has in an installation, provisions a
 // runtime and removes it. Nothing that they do may be refused.
 func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
-	url := committedNATS(t)
+	url := committed.NATS(t, root).ClientURL()
 	databaseURL := testkit.Postgres(t, func(ctx context.Context, db *sqlx.DB) error { return broker.Migrate(ctx, db) })
 	var mu sync.Mutex
 	var refused []string
@@ -106,8 +74,7 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 	}
 	connect := func(user string, guest bool) *bus.Bus {
 		t.Helper()
-		variable := "KEB_NATS_PASSWORD_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_"))
-		b, err := bus.Connect(t.Context(), bus.Config{URL: url, Name: user, User: user, Password: password(variable), Guest: guest}, bus.Deps{Log: log})
+		b, err := bus.Connect(t.Context(), bus.Config{URL: url, Name: user, User: user, Password: committed.Password(user), Guest: guest}, bus.Deps{Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,144 @@
+package bus
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// witness notes what reaches users on the subjects that they listen on.
+type witness struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (w *witness) listen(t *testing.T, a *attacker) {
+	t.Helper()
+	_, subjects := needs(a.user)
+	for _, s := range subjects {
+		if strings.HasPrefix(s, "_INBOX_") {
+			s = "_INBOX_" + a.user + ".x" // its answers are below it, too
+		}
+		_, err := a.nc.Subscribe(s, func(m *nats.Msg) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.seen = append(w.seen, fmt.Sprintf("%s gets %s: %.60q", a.user, m.Subject, m.Data))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (w *witness) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.seen...)
+}
+
+// targets are where an answer of the server would do harm: to streams and consumers, in the name of others, before readers.
+func (in *installation) targets() []string {
+	targets := []string{
+		"keb.request.deprovision", "keb.fact.provision.operation-succeeded", "keb.notice.operations", "keb.dead.KEB_REQUESTS", "keb.ask.orchestrator.operations",
+		"keb.ask.broker.upgrade", "$JS.API.STREAM.CREATE.OTHER", "$JS.API.STREAM.NAMES", "$SRV.PING", "_INBOX_broker.x", "_INBOX_orchestrator.x", "_INBOX_worker-edp.x",
+	}
+	for _, s := range append(event.Streams(), event.StreamSpec{Name: "KV_" + event.StageBucket}) {
+		for _, verb := range []string{"DELETE", "PURGE", "UPDATE", "SNAPSHOT", "MSG.DELETE"} {
+			targets = append(targets, "$JS.API.STREAM."+verb+"."+string(s.Name))
+		}
+		targets = append(targets, "$JS.API.CONSUMER.CREATE."+string(s.Name), "$JS.API.CONSUMER.CREATE."+string(s.Name)+".new",
+			"$JS.API.CONSUMER.DELETE."+string(s.Name)+".orchestrator", "$JS.API.CONSUMER.DELETE."+string(s.Name)+".avs")
+	}
+	for _, w := range []string{"edp", "provisioner", "broker"} {
+		targets = append(targets, "keb.result."+w+".S", "keb.command."+w+".S", "keb.worker."+w+".ping", "keb.ask."+w+".x", "keb.ask.broker.credentials."+w,
+			"$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS."+w)
+	}
+	return targets
+}
+
+// TestNoAnswerGoesWhereTheAskerMayNot: the server sends its answers with rights of its own to the subject that the question names. It must
+// not be made to delete a stream in that way, nor to publish in the name of another, what its asker has made up.
+func TestNoAnswerGoesWhereTheAskerMayNot(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	in := install(t)
+	in.seed(t)
+	targets := in.targets()
+	tries := 0
+	for _, user := range in.users() {
+		if user == event.UserOrchestrator {
+			continue // the streams are its own
+		}
+		mayPublish, _ := needs(user)
+		questions := map[string]string{} // subject -> body
+		switch name, isWorker := strings.CutPrefix(user, "worker-"); {
+		case isWorker:
+			a := in.attack(t, user)
+			// What is asked for can be made up: it comes back as it was written.
+			for i, made := range []string{"", `{"name":"OTHER","subjects":["other"]}`, `{"stream_name":"KEB_COMMANDS","config":{"durable_name":"new","deliver_subject":"_INBOX_` + user + `.x"}}`} {
+				subject := fmt.Sprintf("$KV.keb_stage.%s.s.1.k%d", name, i)
+				m := nats.NewMsg(subject)
+				m.Data = []byte(made)
+				m.Header.Set("ce-type", string(event.TypeStepSucceeded))
+				if _, err := a.nc.RequestMsg(m, patience); err != nil {
+					t.Fatal(err)
+				}
+				questions["$JS.API.DIRECT.GET.KV_keb_stage."+subject] = ""
+			}
+			questions["$JS.API.STREAM.INFO.KV_keb_stage"] = ""
+			questions["$JS.API.CONSUMER.INFO.KEB_COMMANDS."+name] = ""
+			questions["$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS."+name] = `{"batch":1,"no_wait":true}`
+		case user == event.UserBroker:
+			questions["$JS.API.CONSUMER.INFO.KEB_FACTS.broker"] = ""
+			questions["$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.broker"] = `{"batch":1,"no_wait":true}`
+		default:
+			questions["$JS.API.STREAM.INFO.KEB_COMMANDS"] = ""
+			questions["$JS.API.STREAM.LIST"] = ""
+			questions["$JS.API.STREAM.MSG.GET.KEB_DEAD"] = `{"seq":1}`
+		}
+		own := "KEB_COMMANDS/" + strings.TrimPrefix(user, "worker-") // what it takes is its own
+		before := snapshot(t, in.owner)
+		delete(before.Consumers, own)
+		var w witness
+		for _, other := range []string{"broker", "orchestrator", "worker-edp", "worker-provisioner"} {
+			if other != user {
+				w.listen(t, in.attack(t, other))
+			}
+		}
+		a := in.attack(t, user)
+		for question, body := range questions {
+			for _, target := range targets {
+				if within(mayPublish, target) {
+					continue
+				}
+				tries++
+				if err := a.nc.PublishRequest(question, target, []byte(body)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		a.settled(t)
+		// The answers to these come after those to all before.
+		for question, body := range questions {
+			if _, err := a.nc.Request(question, []byte(body), patience); err != nil {
+				t.Fatalf("%s asks %s: %v", user, question, err)
+			}
+		}
+		after := snapshot(t, in.owner)
+		delete(after.Consumers, own)
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("%s has let the server change the streams (-before +after):\n%s", user, diff)
+		}
+		if seen := w.all(); len(seen) > 0 {
+			t.Errorf("%s has let the server speak to others: %v", user, seen)
+		}
+	}
+	if tries < 1000 {
+		t.Errorf("only %d tries", tries)
+	}
+	t.Logf("bus: %d questions whose answer would have gone where the asker may not, none has arrived", tries)
+}

@@ -1,0 +1,265 @@
+// Package bus tries to do on the bus what nobody may: with the user of each worker and service, on a server with the configuration of an
+// installation.
+package bus
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/committed"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+
+const (
+	root     = "../.."
+	patience = time.Minute
+)
+
+// installation is a server with the users of the repository, the streams, and a consumer for each worker.
+type installation struct {
+	url     string
+	workers []string
+	// owner is the orchestrator's connection.
+	owner *bus.Bus
+}
+
+func install(t *testing.T) *installation {
+	t.Helper()
+	in := &installation{url: committed.NATS(t, root).ClientURL()}
+	conf, err := os.ReadFile(root + "/deploy/nats/nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`user: "worker-([^"]+)"`).FindAllSubmatch(conf, -1) {
+		in.workers = append(in.workers, string(m[1]))
+	}
+	if len(in.workers) < 10 {
+		t.Fatalf("the workers are only %v", in.workers)
+	}
+	in.owner = in.connect(t, event.UserOrchestrator, false)
+	consumers := []event.ConsumerSpec{
+		event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker), event.CommandsConsumer(event.UserBroker),
+	}
+	for _, w := range in.workers {
+		consumers = append(consumers, event.CommandsConsumer(w))
+	}
+	if err := in.owner.EnsureAll(t.Context(), consumers); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func (in *installation) connect(t *testing.T, user string, guest bool) *bus.Bus {
+	t.Helper()
+	b, err := bus.Connect(t.Context(), bus.Config{
+		URL: in.url, Name: user, User: user, Password: committed.Password(user), Guest: guest,
+	}, bus.Deps{Log: testkit.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// users are the names of all users of the bus.
+func (in *installation) users() []string {
+	users := []string{event.UserBroker, event.UserMonitor, event.UserOrchestrator}
+	for _, w := range in.workers {
+		users = append(users, event.WorkerUserName(w))
+	}
+	return users
+}
+
+// attacker is a connection that notes what the server refuses it.
+type attacker struct {
+	user string
+	nc   *nats.Conn
+
+	mu      sync.Mutex
+	refused map[string]bool
+}
+
+var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+
+func (in *installation) attack(t *testing.T, user string) *attacker {
+	t.Helper()
+	a := &attacker{user: user, refused: map[string]bool{}}
+	nc, err := nats.Connect(in.url, nats.UserInfo(user, committed.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if m := violation.FindStringSubmatch(err.Error()); m != nil {
+			a.refused[strings.ToLower(m[1])+" "+m[2]] = true
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	a.nc = nc
+	return a
+}
+
+// settled waits until the server has dealt with everything, and its refusals are noted.
+func (a *attacker) settled(t *testing.T) {
+	t.Helper()
+	mark := fmt.Sprintf("nobody.may.%d", time.Now().UnixNano())
+	if err := a.nc.Publish(mark, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, "the last refusal is noted", func() bool { return a.isRefused("publish", mark) })
+}
+
+func (a *attacker) isRefused(verb, subject string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refused[verb+" "+subject]
+}
+
+// needs is what a user needs to do its work, written down by hand: what it may publish and subscribe to. The rest is nobody's business.
+func needs(user string) (publish, subscribe []string) {
+	consume := func(stream, name string) []string {
+		of := stream + "." + name
+		return []string{"$JS.API.CONSUMER.INFO." + of, "$JS.API.CONSUMER.MSG.NEXT." + of, "$JS.ACK." + of + ".>", "keb.dead." + stream}
+	}
+	serve := func(name string) []string {
+		s := []string{"keb.worker." + name + ".ping", "keb.ask." + name + ".*"}
+		for _, verb := range []string{"PING", "INFO", "STATS"} {
+			s = append(s, "$SRV."+verb, "$SRV."+verb+".keb-worker-"+name, "$SRV."+verb+".keb-worker-"+name+".*")
+		}
+		return s
+	}
+	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD"}
+	subscribe = []string{"_INBOX_" + user + ".>"}
+	switch user {
+	case "broker":
+		publish = slices.Concat(consume("KEB_COMMANDS", "broker"), consume("KEB_FACTS", "broker"),
+			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.runtime.*"})
+		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*"})
+	case "orchestrator":
+		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
+			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*",
+			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
+		})
+		for _, s := range append(streams, "KV_keb_stage") {
+			publish = append(publish, "$JS.API.STREAM.INFO."+s, "$JS.API.STREAM.CREATE."+s, "$JS.API.STREAM.UPDATE."+s)
+		}
+		for _, s := range streams {
+			publish = append(publish, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*",
+				"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.CREATE."+s+".>")
+		}
+		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.fact.*.*", "keb.notice.operations",
+			"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
+	case "monitor":
+		publish = []string{"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.KEB_DEAD"}
+		for _, verb := range []string{"PING", "INFO", "STATS"} {
+			publish = append(publish, "$SRV."+verb, "$SRV."+verb+".>")
+		}
+		for _, s := range append(streams, "KV_keb_stage") {
+			publish = append(publish, "$JS.API.STREAM.INFO."+s, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*")
+		}
+		subscribe = append(subscribe, "keb.fact.*.*")
+	default:
+		name := strings.TrimPrefix(user, "worker-")
+		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name, "$KV.keb_stage.>",
+			"$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.>", "$JS.API.STREAM.INFO.KV_keb_stage")
+		subscribe = append(subscribe, serve(name)...)
+	}
+	return publish, subscribe
+}
+
+// within tells that a subject, or a filter of subjects, is one of the patterns. Who may listen on "keb.ask.avs.*" may listen on
+// "keb.ask.avs.>", as the server has it: that is below its own name, too.
+func within(patterns []string, subject string) bool {
+	words := strings.Split(subject, ".")
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		want := strings.Split(pattern, ".")
+		for i, w := range want {
+			switch {
+			case w == ">":
+				return len(words) > i
+			case i >= len(words) || w != "*" && w != words[i]:
+				return false
+			}
+		}
+		return len(want) == len(words)
+	})
+}
+
+// universe is what somebody could try: every verb on every stream and every consumer, the stage memory and other buckets, everybody's
+// subjects and inboxes, the system's own, and what nobody has thought of.
+//
+// Without KEB_E2E_BUS only three of the workers are in it, and the user's own: all of them are for "make e2e-bus".
+func (in *installation) universe(user string) (publish, subscribe []string) {
+	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD", "KV_keb_stage", "KV_other", "OBJ_other", "OTHER"}
+	workers := in.workers
+	if os.Getenv("KEB_E2E_BUS") == "" {
+		own := strings.TrimPrefix(user, "worker-")
+		workers = slices.DeleteFunc(slices.Clone(workers), func(w string) bool { return w != "edp" && w != "hyperscaler" && w != "runtime" && w != own })
+	}
+	served := append([]string{"broker", "orchestrator"}, workers...)
+	for _, s := range streams {
+		for _, verb := range []string{
+			"CREATE", "UPDATE", "DELETE", "PURGE", "INFO", "MSG.GET", "MSG.DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE", "CANCEL_MOVE",
+		} {
+			publish = append(publish, "$JS.API.STREAM."+verb+"."+s)
+		}
+		for _, c := range append(served, "new") {
+			for _, verb := range []string{"CREATE", "DURABLE.CREATE", "DELETE", "INFO", "MSG.NEXT", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"} {
+				publish = append(publish, "$JS.API.CONSUMER."+verb+"."+s+"."+c)
+			}
+			publish = append(publish, "$JS.ACK."+s+"."+c+".1.1.1.1.0", "$JS.ACK._.hash."+s+"."+c+".1.1.1.1.0.x",
+				"$JS.API.CONSUMER.CREATE."+s+"."+c+".keb.command.avs.S", "$JS.FC."+s+"."+c+".x")
+			subscribe = append(subscribe, "$JS.ACK."+s+"."+c+".>")
+		}
+		publish = append(publish, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.CREATE."+s,
+			"$JS.API.DIRECT.GET."+s, "$JS.API.DIRECT.GET."+s+".keb.command.avs.S", "keb.dead."+s)
+		subscribe = append(subscribe, "keb.dead."+s, "$JS.API.DIRECT.GET."+s, "$JS.API.STREAM.INFO."+s)
+	}
+	publish = append(publish, "$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.KEB", "$JS.API.META.LEADER.STEPDOWN",
+		"$JS.API.SERVER.REMOVE", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.o.s.1.k", "$KV.keb_stage.o.s.1.k", "$KV.other.k", "$O.other.C.x", "$O.other.M.x",
+		"$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.KEB.CONNZ", "$SYS.ACCOUNT.KEB.CONNECT", "$JS.EVENT.ADVISORY.API", "$NRG.AE.x", "_R_.x",
+		"_GR_.x.x.keb.result.avs.S", "$JS.KEB.API.STREAM.INFO.KEB_RESULTS", "$MQTT.msgs.x")
+	for _, verb := range []string{"PING", "INFO", "STATS"} {
+		publish = append(publish, "$SRV."+verb)
+		subscribe = append(subscribe, "$SRV."+verb, "$SRV."+verb+".>", "$SRV."+verb+".*")
+		for _, w := range served {
+			publish = append(publish, "$SRV."+verb+".keb-worker-"+w, "$SRV."+verb+".keb-worker-"+w+".id")
+			subscribe = append(subscribe, "$SRV."+verb+".keb-worker-"+w, "$SRV."+verb+".keb-worker-"+w+".id")
+		}
+	}
+	for _, w := range served {
+		both := []string{"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w}
+		publish = append(publish, both...)
+		subscribe = append(subscribe, both...)
+		subscribe = append(subscribe, "keb.command."+w+".*", "keb.result."+w+".*", "keb.ask."+w+".>")
+	}
+	for _, u := range in.users() {
+		publish = append(publish, "_INBOX_"+u+".x")
+		subscribe = append(subscribe, "_INBOX_"+u+".>", "_INBOX_"+u+".*")
+	}
+	both := []string{
+		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations",
+		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "_INBOX.x", "other",
+	}
+	publish = append(publish, both...)
+	subscribe = append(subscribe, both...)
+	subscribe = append(subscribe, ">", "*", "*.>", "keb.>", "keb.*.*.*", "keb.command.>", "keb.result.>", "keb.ask.>", "keb.dead.*", "keb.fact.*.*", "$JS.>", "$JS.API.>",
+		"$JS.ACK.>", "$SYS.>", "$KV.>", "$KV.keb_stage.>", "$O.>", "$SRV.>", "_INBOX.>", "_INBOX_*.>", "_R_.>", "$JS.EVENT.>", "$JS.EVENT.ADVISORY.>",
+		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*", "$JS.EVENT.METRIC.>", "$NRG.>")
+	return publish, subscribe
+}

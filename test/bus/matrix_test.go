@@ -1,0 +1,128 @@
+package bus
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// seed puts a message on each stream, so that there is something to take.
+func (in *installation) seed(t *testing.T) {
+	t.Helper()
+	for user, subjects := range map[string][]string{
+		event.UserBroker:       {"keb.request.provision", "keb.dead.KEB_FACTS"},
+		event.UserOrchestrator: {"keb.command.avs.S", "keb.fact.provision.operation-started"},
+		"worker-edp":           {"keb.result.edp.S", "$KV.keb_stage.o.s.1.secret"},
+	} {
+		b := in.connect(t, user, true)
+		for _, subject := range subjects {
+			if _, err := b.JetStream().Publish(t.Context(), subject, []byte("{}")); err != nil {
+				t.Fatalf("%s publishes %s: %v", user, subject, err)
+			}
+		}
+	}
+}
+
+// TestNobodyDoesWhatHeNeedNotDo tries all of the universe with every user, and holds what the server says against the table of needs.
+func TestNobodyDoesWhatHeNeedNotDo(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	in := install(t)
+	in.seed(t)
+	before := snapshot(t, in.owner)
+	tries, refused, allowed := 0, 0, 0
+	for _, user := range in.users() {
+		publish, subscribe := in.universe(user)
+		mayPublish, maySubscribe := needs(user)
+		a := in.attack(t, user)
+		// First all that must be refused, with a body and a reply that would do harm.
+		for _, subject := range publish {
+			if within(mayPublish, subject) {
+				continue
+			}
+			if err := a.nc.PublishRequest(subject, "_INBOX_"+user+".answer", []byte(`{"name":"OTHER","subjects":["other"]}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, subject := range subscribe {
+			if _, err := a.nc.SubscribeSync(subject); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.settled(t)
+		for _, subject := range publish {
+			if within(mayPublish, subject) {
+				continue
+			}
+			tries++
+			if !a.isRefused("publish", subject) {
+				t.Errorf("%s publishes on %s", user, subject)
+				continue
+			}
+			refused++
+		}
+		for _, subject := range subscribe {
+			tries++
+			switch is, must := a.isRefused("subscription", subject), !within(maySubscribe, subject); {
+			case is != must:
+				t.Errorf("%s listens on %s: refused is %t, want %t", user, subject, is, must)
+			case is:
+				refused++
+			default:
+				allowed++
+			}
+		}
+	}
+	if diff := cmp.Diff(before, snapshot(t, in.owner)); diff != "" {
+		t.Errorf("what was refused has changed the streams (-before +after):\n%s", diff)
+	}
+	// Then all that must be possible, or the table would hold for a server that refuses everything.
+	for _, user := range in.users() {
+		publish, _ := in.universe(user)
+		mayPublish, _ := needs(user)
+		a := in.attack(t, user)
+		for _, subject := range publish {
+			if !within(mayPublish, subject) {
+				continue
+			}
+			tries++
+			if err := a.nc.Publish(subject, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.settled(t)
+		for _, subject := range publish {
+			if !within(mayPublish, subject) {
+				continue
+			}
+			if a.isRefused("publish", subject) {
+				t.Errorf("%s may not publish on %s", user, subject)
+				continue
+			}
+			allowed++
+		}
+	}
+	t.Logf("bus: %d users, %d tries, %d refused, %d allowed because they are needed", len(in.users()), tries, refused, allowed)
+	if refused < 10*allowed || allowed == 0 {
+		t.Errorf("%d are refused and %d allowed: the universe has become small", refused, allowed)
+	}
+}
+
+// TestNobodyEmptiesTheStageMemoryOfAll: one message with a roll-up would remove every other from a bucket of key-values.
+func TestNobodyEmptiesTheStageMemoryOfAll(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	in := install(t)
+	in.seed(t)
+	before := snapshot(t, in.owner)
+	b := in.connect(t, "worker-lms", true)
+	for _, rollup := range []string{"all", "sub"} {
+		m := nats.NewMsg("$KV.keb_stage.mine.s.1.k")
+		m.Header.Set("Nats-Rollup", rollup)
+		if _, err := b.JetStream().PublishMsg(t.Context(), m); err == nil {
+			t.Errorf("a roll-up %q is taken", rollup)
+		}
+	}
+	if diff := cmp.Diff(before, snapshot(t, in.owner)); diff != "" {
+		t.Errorf("the bucket has changed (-before +after):\n%s", diff)
+	}
+}

@@ -1,0 +1,57 @@
+package bus
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// state is what is in the streams, and how they and their consumers are made.
+type state struct {
+	Config    map[string]jetstream.StreamConfig
+	Subjects  map[string]uint64 // messages by subject
+	Consumers map[string]consumerState
+}
+
+type consumerState struct {
+	Config    jetstream.ConsumerConfig
+	Delivered uint64
+	Acked     uint64
+}
+
+func snapshot(t *testing.T, b *bus.Bus) state {
+	t.Helper()
+	s := state{Config: map[string]jetstream.StreamConfig{}, Subjects: map[string]uint64{}, Consumers: map[string]consumerState{}}
+	names := []string{"KV_" + event.StageBucket}
+	for _, spec := range event.Streams() {
+		names = append(names, string(spec.Name))
+	}
+	for _, name := range names {
+		stream, err := b.JetStream().Stream(t.Context(), name)
+		if err != nil {
+			t.Fatalf("stream %s: %v", name, err)
+		}
+		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Config[name] = info.Config
+		for subject, n := range info.State.Subjects {
+			s.Subjects[subject] = n
+		}
+		if name == names[0] {
+			continue // the orchestrator has no business with consumers there
+		}
+		list := stream.ListConsumers(t.Context())
+		for c := range list.Info() {
+			s.Consumers[name+"/"+c.Name] = consumerState{Config: c.Config, Delivered: c.Delivered.Stream, Acked: c.AckFloor.Stream}
+		}
+		if err := list.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
