@@ -102,6 +102,12 @@ soak-fuzz: ## run every fuzz test for a minute (KEB_FUZZ_TIME=10m, KEB_FUZZ_ONLY
 soak-kill: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
 	@cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./...
 
+# Root gets a mount namespace of its own, so that disks can be filled and nothing stays mounted.
+.PHONY: chaos
+chaos: ## kill, freeze, cut off and fill up everything under load, and count what is lost (KEB_CHAOS_SEED; TESTFLAGS='-run TestChaos/NATS'); Linux
+	@cd test && if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi; \
+	KEB_CHAOS=1 KEB_CHAOS_OUTSIDE=$$(readlink /proc/self/ns/mnt) $$own go test -count=1 -timeout 60m -v $(TESTFLAGS) ./chaos
+
 .PHONY: e2e-btp
 e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, simulated nodes, kubectl
 	$(call server,kube-controller-manager)
@@ -113,6 +119,10 @@ e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, 
 
 # What axe-core finds is looked for too, if npm can bring it.
 AXE_VERSION = 4.14.1
+
+.PHONY: e2e-tls
+e2e-tls: ## provision a runtime with TLS on every hop and a certificate of everybody, renew certificates meanwhile, and try every door without one
+	cd test && KEB_E2E_TLS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./tls
 
 .PHONY: e2e-console
 e2e-console: ## drive the console in Chromium: actions, keyboard, small screens, contrast, a server that restarts; needs Chromium

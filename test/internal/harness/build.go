@@ -63,6 +63,12 @@ func build(pkg, name string) func() (string, error) {
 	})
 }
 
+// Build builds a program of the repository, for a test that is alone in needing it, and returns its path.
+func Build(t testing.TB, folder, name string) string {
+	t.Helper()
+	return program(t, build("github.com/kyma-project/keb/"+folder, name))
+}
+
 // Keb is the path of the built keb.
 func Keb(t testing.TB) string { return program(t, buildKeb) }
 

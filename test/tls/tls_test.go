@@ -1,0 +1,178 @@
+package tls
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/tlsfiles"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestEverythingWithTLSAndACertificateOfEverybody(t *testing.T) {
+	if os.Getenv("KEB_E2E_TLS") == "" {
+		t.Skip("make e2e-tls runs it")
+	}
+	w := start(t)
+	begin := time.Now()
+	out, err := w.cli(true, "provision", "-f", "../../examples/requests/azure.json", "--wait", "--timeout", "3m")
+	if err != nil {
+		t.Fatalf("provision: %v: %s", err, out)
+	}
+	took := time.Since(begin)
+	if out, err := w.cli(true, "operations"); err != nil || !strings.Contains(out, "succeeded") {
+		t.Errorf("operations: %v: %s", err, out)
+	}
+	if out, err := w.cli(true, "runtimes"); err != nil || !strings.Contains(out, "azure") {
+		t.Errorf("runtimes: %v: %s", err, out)
+	}
+	jobs := exec.CommandContext(t.Context(), harness.Build(t, "services/jobs/cmd/jobs", "jobs"), "deprovision-retrigger")
+	jobs.Env = append(os.Environ(), append(w.files("KEB_BROKER_", "cli"), "KEB_BROKER_URL=https://"+w.osbAddr, "KEB_OSB_USER=keb",
+		"KEB_OSB_PASSWORD_FILE="+w.path("cli", "osb-password"))...)
+	if out, err := jobs.CombinedOutput(); err != nil {
+		t.Errorf("job: %v: %s", err, out)
+	}
+
+	sessions := w.sessions()
+	connections := w.connections()
+	w.refusals()
+	renewed := w.renew()
+	fmt.Printf(`
+TLS, with a certificate of everybody:
+  provisioning of plan azure                     %s
+  sessions of Postgres, all with TLS             %d
+  connections of NATS, all with TLS              %d
+  requests while the certificates were renewed   %d, failed 0
+`, took.Round(10*time.Millisecond), sessions, connections, renewed)
+}
+
+// sessions counts those of broker and orchestrator in Postgres; none may be without TLS and a certificate.
+func (w *world) sessions() int {
+	w.t.Helper()
+	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.databaseURL, TLS: w.client("broker"), MaxOpen: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = postgres.Close(db) }()
+	var found []struct {
+		User string  `db:"usename"`
+		SSL  bool    `db:"ssl"`
+		DN   *string `db:"client_dn"`
+	}
+	if err := db.SelectContext(w.t.Context(), &found,
+		`SELECT usename, ssl, client_dn FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename IN ('broker', 'orchestrator')`); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, s := range found {
+		if !s.SSL || s.DN == nil || *s.DN != "/CN="+s.User {
+			w.t.Errorf("a session of %s: TLS %t, certificate %v", s.User, s.SSL, s.DN)
+		}
+	}
+	if len(found) < 2 {
+		w.t.Errorf("%d sessions", len(found))
+	}
+	return len(found)
+}
+
+// connections counts those of NATS.
+func (w *world) connections() int {
+	w.t.Helper()
+	list, err := w.nats.Connz(&server.ConnzOptions{Username: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range list.Conns {
+		if c.TLSVersion == "" {
+			w.t.Errorf("a connection of %s is without TLS", c.AuthorizedUser)
+		}
+	}
+	if len(list.Conns) < 10 {
+		w.t.Errorf("%d connections", len(list.Conns))
+	}
+	return len(list.Conns)
+}
+
+// refusals tries each door without a certificate.
+func (w *world) refusals() {
+	w.t.Helper()
+	for _, args := range [][]string{{"operations"}, {"runtimes"}} {
+		if out, err := w.cli(false, args...); err == nil || !strings.Contains(out, "set KEB_CERT_FILE and KEB_KEY_FILE") {
+			w.t.Errorf("%v without a certificate: %v: %s", args, err, out)
+		}
+	}
+	ctx, stop := context.WithTimeout(w.t.Context(), limit)
+	defer stop()
+	ca := tlsfiles.Client{CAFile: w.path("cli", "ca.crt")}
+	if _, err := bus.Connect(ctx, bus.Config{URL: w.nats.ClientURL(), User: "broker", Password: w.read("broker", "nats-password"), TLS: ca}, bus.Deps{}); err == nil ||
+		!strings.Contains(err.Error(), "KEB_NATS_CERT_FILE") {
+		w.t.Errorf("NATS without a certificate: %v", err)
+	}
+	if _, err := postgres.Open(ctx, postgres.Config{URL: w.read("broker", "database-url"), TLS: ca}); err == nil || !strings.Contains(err.Error(), "valid client certificate") {
+		w.t.Errorf("Postgres without a certificate: %v", err)
+	}
+	for _, addr := range []string{w.brokerMetrics, w.orchestratorMetrics, w.avsAddr} {
+		if code, _, err := w.ask("", "https://"+addr+"/healthz"); err != nil || code != http.StatusOK {
+			w.t.Errorf("health without a certificate: %d, %v", code, err)
+		}
+		if code, _, err := w.ask("", "https://"+addr+"/metrics"); err != nil || code != http.StatusForbidden {
+			w.t.Errorf("metrics without a certificate: %d, %v", code, err)
+		}
+		if code, body, err := w.ask("cli", "https://"+addr+"/metrics"); err != nil || code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
+			w.t.Errorf("metrics with a certificate: %d, %v", code, err)
+		}
+	}
+}
+
+// renew makes new certificates for broker and orchestrator under requests, and returns how many there were.
+func (w *world) renew() int {
+	w.t.Helper()
+	serial := func(addr string) string {
+		w.t.Helper()
+		cfg, err := w.client("cli").Config("KEB_")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(w.t.Context(), "tcp", addr)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	addrs := map[string]string{"broker": w.osbAddr, "orchestrator": w.operatorAddr}
+	before := map[string]string{}
+	for service, addr := range addrs {
+		before[service] = serial(addr)
+		if err := os.Remove(filepath.Join(w.dir, "init", "tls-"+service+".pem")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	host := strings.Split(strings.Split(w.databaseURL, "@")[1], "/")[0]
+	w.secrets(host)
+	requests := 0
+	for service, addr := range addrs {
+		testkit.Eventually(w.t, limit, service+" shows its new certificate", func() bool {
+			requests++
+			if code, _, err := w.ask("cli", "https://"+addr+"/healthz"); err != nil || code >= http.StatusInternalServerError {
+				w.t.Errorf("a request to %s: %d, %v", service, code, err)
+			}
+			return serial(addr) != before[service]
+		})
+	}
+	if out, err := w.cli(true, "operations"); err != nil {
+		w.t.Errorf("after the renewal: %v: %s", err, out)
+	}
+	return requests
+}
