@@ -1,0 +1,410 @@
+// Package attack attacks the APIs of the broker and the orchestrator over HTTP, as somebody would who reaches their addresses: with
+// their own handlers, behind the server that their commands use, on real TCP connections, real Postgres and real NATS.
+package attack
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+	"github.com/kyma-project/keb/services/orchestrator"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 90 * time.Second
+
+// Secrets of the services, which must be in no answer and no log.
+const (
+	platformPassword = "CANARY-platform-password"
+	veraToken        = "keb_CANARY-vera"
+	ottoToken        = "keb_CANARY-otto"
+	clientSecret     = "CANARY-client-secret"
+)
+
+// figures counts what was tried, by kind of attack, and what came of it.
+var figures = struct {
+	mu   sync.Mutex
+	rows map[string]*row
+	more []string
+}{rows: map[string]*row{}}
+
+// row counts attacks; harmless are those that were answered, with what everybody may have or what was asked for in an odd way.
+type row struct{ tried, refused, harmless, cut int }
+
+// tried counts an attack by its answer; status 0 is a connection that was closed without one.
+func tried(kind string, status int) {
+	figures.mu.Lock()
+	defer figures.mu.Unlock()
+	r := figures.rows[kind]
+	if r == nil {
+		r = &row{}
+		figures.rows[kind] = r
+	}
+	r.tried++
+	switch {
+	case status == 0:
+		r.cut++
+	case status >= http.StatusBadRequest:
+		r.refused++
+	default:
+		r.harmless++
+	}
+}
+
+// measured adds a figure in words.
+func measured(format string, args ...any) {
+	figures.mu.Lock()
+	defer figures.mu.Unlock()
+	figures.more = append(figures.more, fmt.Sprintf(format, args...))
+}
+
+// tests prints the figures after the tests.
+type tests struct{ m *testing.M }
+
+// Run implements goleak.TestingM.
+func (t tests) Run() int {
+	code := testkit.Run(t.m)
+	if len(figures.rows) > 0 {
+		fmt.Printf("%-42s %6s %8s %7s %8s\n", "attack", "tried", "refused", "cut off", "harmless")
+		var sum row
+		for _, name := range slices.Sorted(maps.Keys(figures.rows)) {
+			r := figures.rows[name]
+			fmt.Printf("%-42s %6d %8d %7d %8d\n", name, r.tried, r.refused, r.cut, r.harmless)
+			sum = row{tried: sum.tried + r.tried, refused: sum.refused + r.refused, harmless: sum.harmless + r.harmless, cut: sum.cut + r.cut}
+		}
+		fmt.Printf("%-42s %6d %8d %7d %8d\n", "all", sum.tried, sum.refused, sum.cut, sum.harmless)
+		for _, line := range figures.more {
+			fmt.Println(line)
+		}
+	}
+	return code
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+// logBuffer is what the services log.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// world is a broker and an orchestrator that serve as their commands do.
+type world struct {
+	t             *testing.T
+	osb, operator string // addresses
+	db            *sqlx.DB
+	log           *logBuffer
+	// instance is an instance of the platform, and operation its provisioning.
+	instance, operation string
+}
+
+type options struct {
+	http    service.HTTP
+	clients access.ClientLimits
+}
+
+func newWorld(t *testing.T, o options) *world {
+	t.Helper()
+	w := &world{t: t, log: &logBuffer{}}
+	log := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	url := testkit.Postgres(t, broker.Migrate)
+	w.db = open(t, url)
+	nats := testkit.NATS(t)
+	cfg := access.Config{TokensFile: tokensFile(t), TrustedProxies: []string{"127.9.9.9"}, Clients: o.clients}
+
+	registry := prometheus.NewRegistry()
+	b := testkit.Bus(t, nats.URL())
+	oc, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: url, Access: cfg}, orchestrator.Deps{
+		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = oc.Close() })
+	w.run("orchestrator", oc.Run)
+	w.operator = w.serve(o.http, oc.Handler())
+
+	bc := broker.Defaults()
+	bc.User, bc.Password, bc.SealKeys, bc.Access = "keb", platformPassword, "k1:"+seal.NewKey(), cfg
+	br, err := broker.New(t.Context(), bc, broker.Deps{DB: open(t, url), Bus: testkit.Bus(t, nats.URL()), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run("broker", br.Run)
+	w.osb = w.serve(o.http, br.Handler())
+	w.order()
+	return w
+}
+
+func open(t *testing.T, url string) *sqlx.DB {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: url, MaxOpen: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func tokensFile(t *testing.T) string {
+	t.Helper()
+	text := ""
+	for _, who := range []struct {
+		name, token string
+		role        access.Role
+	}{{"vera", veraToken, access.Viewer}, {"otto", ottoToken, access.Operator}} {
+		sum := sha256.Sum256([]byte(who.token))
+		line, err := access.TokenLine(who.name, who.role, hex.EncodeToString(sum[:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += line + "\n"
+	}
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// run runs a part of the world until the test ends.
+func (w *world) run(name string, f func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			w.t.Errorf("%s: %v", name, err)
+		}
+	})
+}
+
+func (w *world) serve(limits service.HTTP, h http.Handler) (address string) {
+	w.t.Helper()
+	ln, err := service.Listen("127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.run("server", func(ctx context.Context) error { return limits.Serve(ctx, ln, h) })
+	return ln.Addr().String()
+}
+
+// order makes an instance, and waits until its operation waits for a worker, of which there are none.
+func (w *world) order() {
+	w.t.Helper()
+	order := harness.Azure()
+	order.ClientSecret = clientSecret
+	body, err := json.Marshal(order.Body())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.instance = order.InstanceID
+	a := w.one(w.osb, "127.0.0.1", platform(request{method: "PUT", target: "/v2/service_instances/" + w.instance + "?accepts_incomplete=true", body: string(body)}))
+	if a.status != http.StatusAccepted {
+		w.t.Fatalf("order: %d %s", a.status, a.body)
+	}
+	var accepted struct{ Operation string }
+	if err := json.Unmarshal([]byte(a.body), &accepted); err != nil {
+		w.t.Fatal(err)
+	}
+	w.operation = accepted.Operation
+	testkit.Eventually(w.t, patience, "the operation waits for a worker", func() bool {
+		a := w.one(w.operator, "127.0.0.1", as(veraToken, request{method: "GET", target: "/operations?waiting=no_worker"}))
+		if a.status != http.StatusOK {
+			w.t.Fatalf("look for the operation: %d %s", a.status, a.body)
+		}
+		return strings.Contains(a.body, w.operation)
+	})
+}
+
+// state is all that somebody could have changed.
+func (w *world) state() string {
+	w.t.Helper()
+	var rows []string
+	err := w.db.Select(&rows, `
+SELECT 'instance ' || id || request_hash FROM broker.instances
+UNION ALL SELECT 'broker operation ' || id || type FROM broker.operations
+UNION ALL SELECT 'binding ' || id FROM broker.bindings
+UNION ALL SELECT 'operation ' || id || ' ' || type || ' ' || state FROM orchestrator.operations
+UNION ALL SELECT 'orchestration ' || id FROM orchestrator.orchestrations
+UNION ALL SELECT 'action ' || id || ' ' || action || ' ' || target FROM orchestrator.actions WHERE outcome NOT IN ('refused', 'failed')
+ORDER BY 1`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.Join(rows, "\n")
+}
+
+// unchanged checks at the end of a test that nothing has changed, no secret has been told, and nothing has broken.
+func (w *world) unchanged(t *testing.T) {
+	t.Helper()
+	before, logged := w.state(), len(w.log.String())
+	t.Cleanup(func() {
+		if after := w.state(); after != before {
+			t.Errorf("something has changed: from\n%s\nto\n%s", before, after)
+		}
+		log := w.log.String()[logged:]
+		for line := range strings.Lines(log) {
+			if strings.Contains(line, "CANARY") {
+				t.Errorf("the log has a secret: %s", line)
+			}
+			if strings.Contains(line, "level=ERROR") || strings.Contains(line, "panic") {
+				t.Errorf("something has broken: %s", line)
+			}
+		}
+	})
+}
+
+// request is one as it goes over the wire.
+type request struct {
+	method, target string
+	// header are lines "Name: value".
+	header []string
+	body   string
+	// host is the Host header, the address if empty.
+	host string
+	// form is the content type of the body, JSON if empty.
+	form string
+}
+
+func platform(r request) request {
+	r.header = append(slices.Clone(r.header), "Authorization: Basic "+basic("keb", platformPassword), "X-Broker-API-Version: 2.17")
+	return r
+}
+
+func as(token string, r request) request {
+	r.header = append(slices.Clone(r.header), "Authorization: Bearer "+token)
+	return r
+}
+
+// text is the request in full; last closes the connection afterwards.
+func (r request) text(address string, last bool) string {
+	host := r.host
+	if host == "" {
+		host = address
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.method, r.target, host)
+	for _, line := range r.header {
+		b.WriteString(line + "\r\n")
+	}
+	if last {
+		b.WriteString("Connection: close\r\n")
+	}
+	if r.body != "" {
+		form := r.form
+		if form == "" {
+			form = "application/json"
+		}
+		fmt.Fprintf(&b, "Content-Type: %s\r\nContent-Length: %d\r\n", form, len(r.body))
+	}
+	b.WriteString("\r\n" + r.body)
+	return b.String()
+}
+
+// answer is what came back; status 0 is nothing.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func dial(t testing.TB, address, from string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// talk sends a text from an address of this machine, and reads answers until the connection ends. method is that of the requests.
+func (w *world) talk(t testing.TB, address, from, method, text string) (answers []answer) {
+	t.Helper()
+	conn := dial(t, address, from)
+	defer conn.Close()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, _ = io.WriteString(conn, text) // who is refused early is not listened to any more
+	}()
+	in := bufio.NewReader(conn)
+	for {
+		response, err := http.ReadResponse(in, &http.Request{Method: method})
+		if err != nil {
+			if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+				t.Errorf("neither an answer nor an end to %.100q", text)
+			}
+			break
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		a := answer{status: response.StatusCode, header: response.Header, body: string(body)}
+		for _, secret := range []string{platformPassword, veraToken, ottoToken, clientSecret, "goroutine ", "pq:", "SELECT ", ".go:"} {
+			if strings.Contains(a.body, secret) || strings.Contains(fmt.Sprint(a.header), secret) {
+				t.Errorf("the answer to %.100q has %q: %.300s", text, secret, a.body)
+			}
+		}
+		answers = append(answers, a)
+	}
+	_ = conn.Close()
+	<-sent
+	return answers
+}
+
+// one sends one request, and returns its answer.
+func (w *world) one(address, from string, r request) answer {
+	w.t.Helper()
+	answers := w.talk(w.t, address, from, r.method, r.text(address, true))
+	if len(answers) == 0 {
+		return answer{}
+	}
+	return answers[0]
+}
