@@ -1,0 +1,355 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+const (
+	// customers is how many platforms' users order at the same time; each waits for the end of what it has ordered.
+	customers = 14
+	// again is the pause before a platform repeats what was not accepted, and before it asks again.
+	again = 300 * time.Millisecond
+)
+
+// alternate sends each request to the next broker, as a service in front of them does. It never repeats one.
+type alternate struct {
+	brokers []string
+	next    atomic.Int64
+	inner   http.RoundTripper
+}
+
+func (a *alternate) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Host = a.brokers[int(a.next.Add(1))%len(a.brokers)]
+	return a.inner.RoundTrip(r)
+}
+
+// accepted is an operation that the platform was given the id of.
+type accepted struct {
+	id, instance, kind string
+	state              osb.State
+}
+
+// load is what all customers do, and what came of it since the last reset.
+type load struct {
+	client    *osbclient.Client
+	customers []*customer
+	waiting   atomic.Int64 // accepted operations that have not ended
+
+	mu     sync.Mutex
+	all    []*accepted
+	codes  map[string]int
+	lost   []string
+	wrong  []string
+	binds  int
+	builds map[string]int // successful provisionings and unsuspensions by plan
+}
+
+// customer orders one runtime after the other, and changes it in between.
+type customer struct {
+	load  *load
+	rnd   *rand.Rand
+	trial bool
+	order *harness.Order
+	// what the runtime is for the platform
+	exists, suspended bool
+	machine           int
+	// gone are the runtimes that were removed since the last check.
+	gone []*harness.Order
+}
+
+func newLoad(w *world, rnd *rand.Rand) *load {
+	l := &load{codes: map[string]int{}, builds: map[string]int{}}
+	transport := &alternate{brokers: w.brokers, inner: &http.Transport{MaxIdleConnsPerHost: 2 * customers}}
+	var err error
+	l.client, err = osbclient.New(osbclient.Config{
+		BaseURL: "http://" + w.brokers[0] + "/oauth/cf-eu10", User: "keb", Password: w.password, Timeout: 20 * time.Second,
+	}, &http.Client{Transport: transport})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range customers {
+		l.customers = append(l.customers, &customer{load: l, trial: i%4 == 3, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i)))})
+	}
+	return l
+}
+
+// run lets the customers order until more ends, and what they have ordered by then is finished. ctx ends the waiting for that.
+func (l *load) run(ctx, more context.Context) {
+	var all sync.WaitGroup
+	for _, c := range l.customers {
+		all.Go(func() {
+			for more.Err() == nil && ctx.Err() == nil {
+				c.act(ctx)
+				wait(more, time.Duration(c.rnd.Int64N(int64(400*time.Millisecond))))
+			}
+		})
+	}
+	all.Wait()
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// act does one thing.
+func (c *customer) act(ctx context.Context) {
+	switch {
+	case !c.exists:
+		c.provision(ctx)
+	case c.suspended:
+		if c.order != nil && c.rnd.IntN(4) == 0 {
+			c.deprovision(ctx)
+			return
+		}
+		c.activate(ctx, true)
+	case c.trial && c.rnd.IntN(3) > 0:
+		c.activate(ctx, false)
+	case !c.trial && c.rnd.IntN(3) == 0:
+		c.update(ctx)
+	case !c.trial && c.rnd.IntN(3) == 0:
+		c.bind(ctx)
+	default:
+		c.deprovision(ctx)
+	}
+}
+
+func (c *customer) provision(ctx context.Context) {
+	if c.order == nil {
+		if c.order = harness.Azure(); c.trial {
+			c.order = harness.Trial()
+		}
+	}
+	state := c.change(ctx, "provision", func() (*osbclient.Answer, error) {
+		return c.load.client.Provision(ctx, c.order.InstanceID, c.order.Body())
+	})
+	if state == osb.StateSucceeded {
+		c.exists, c.suspended, c.machine = true, false, 0
+		c.load.built(c.plan())
+	}
+}
+
+func (c *customer) plan() string {
+	if c.trial {
+		return "trial"
+	}
+	return "azure"
+}
+
+func (c *customer) update(ctx context.Context) {
+	machines := []string{"Standard_D8_v3", "Standard_D4_v3"}
+	c.changeOf(ctx, "update", osbclient.Change{Parameters: map[string]any{"machineType": machines[c.machine%2]}})
+	c.machine++
+}
+
+func (c *customer) activate(ctx context.Context, yes bool) {
+	kind := "suspend"
+	if yes {
+		kind = "unsuspend"
+	}
+	if c.changeOf(ctx, kind, osbclient.Change{Context: map[string]any{"active": yes}}) != osb.StateSucceeded {
+		return
+	}
+	if c.suspended = !yes; yes {
+		c.load.built(c.plan())
+	}
+}
+
+func (c *customer) changeOf(ctx context.Context, kind string, change osbclient.Change) osb.State {
+	change.ServiceID = harness.ServiceID
+	return c.change(ctx, kind, func() (*osbclient.Answer, error) { return c.load.client.Update(ctx, c.order.InstanceID, change) })
+}
+
+func (c *customer) deprovision(ctx context.Context) {
+	state := c.change(ctx, "deprovision", func() (*osbclient.Answer, error) {
+		return c.load.client.Deprovision(ctx, c.order.InstanceID, harness.ServiceID, c.order.PlanID)
+	})
+	if state == osb.StateSucceeded {
+		c.gone = append(c.gone, c.order)
+		c.exists, c.suspended, c.order = false, false, nil
+	}
+}
+
+// bind makes a binding and takes it away.
+func (c *customer) bind(ctx context.Context) {
+	id := uuid.NewString()
+	for _, do := range []struct {
+		what string
+		call func() error
+	}{
+		{"bind", func() error {
+			_, err := c.load.client.Bind(ctx, c.order.InstanceID, id, osbclient.Bind{ServiceID: harness.ServiceID, PlanID: c.order.PlanID})
+			return err
+		}},
+		{"unbind", func() error {
+			_, err := c.load.client.Unbind(ctx, c.order.InstanceID, id, harness.ServiceID, c.order.PlanID)
+			if osbclient.IsGone(err) {
+				return nil // the answer to an earlier try was lost
+			}
+			return err
+		}},
+	} {
+		if !c.load.repeat(ctx, do.what, do.call) {
+			return
+		}
+	}
+	c.load.mu.Lock()
+	c.load.binds++
+	c.load.mu.Unlock()
+}
+
+// repeat calls until it is answered well. What cannot become good is noted as wrong.
+func (l *load) repeat(ctx context.Context, what string, call func() error) bool {
+	for ctx.Err() == nil {
+		err := call()
+		if err == nil {
+			return true
+		}
+		status := l.refused(ctx, err)
+		if status >= 400 && status < 500 && status != http.StatusUnprocessableEntity && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
+			l.note(&l.wrong, fmt.Sprintf("%s: %v", what, err))
+			return false
+		}
+		wait(ctx, again)
+	}
+	return false
+}
+
+// change asks for a change until it is accepted, and then how it ends.
+func (c *customer) change(ctx context.Context, kind string, call func() (*osbclient.Answer, error)) osb.State {
+	l := c.load
+	instance := c.order.InstanceID
+	var answer *osbclient.Answer
+	ok := l.repeat(ctx, kind, func() (err error) {
+		answer, err = call()
+		if kind == "deprovision" && osbclient.IsGone(err) {
+			answer, err = &osbclient.Answer{}, nil // the answer to an earlier try was lost, and meanwhile it is done
+		}
+		return err
+	})
+	switch {
+	case !ok:
+		return ""
+	case !answer.Async:
+		return osb.StateSucceeded // done before, or nothing to do
+	}
+	a := &accepted{id: answer.Operation, instance: instance, kind: kind}
+	l.mu.Lock()
+	l.all = append(l.all, a)
+	l.mu.Unlock()
+	l.waiting.Add(1)
+	defer l.waiting.Add(-1)
+	state := l.follow(ctx, a)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.state = state; state == osb.StateFailed {
+		l.wrong = append(l.wrong, fmt.Sprintf("%s %s of instance %s has failed", kind, a.id, instance))
+	}
+	return state
+}
+
+// follow polls an operation until it has ended.
+func (l *load) follow(ctx context.Context, a *accepted) osb.State {
+	for ctx.Err() == nil {
+		last, err := l.client.LastOperation(ctx, a.instance, a.id)
+		switch {
+		case err == nil && last.State != osb.StateInProgress:
+			return last.State
+		case err == nil:
+		case osbclient.IsGone(err) && a.kind == "deprovision":
+			return osb.StateSucceeded
+		case osbclient.IsGone(err) || osbclient.IsNotFound(err):
+			l.note(&l.lost, fmt.Sprintf("%s %s of instance %s is unknown to the broker: %v", a.kind, a.id, a.instance, err))
+			return ""
+		default:
+			l.refused(ctx, err)
+		}
+		wait(ctx, again)
+	}
+	l.note(&l.lost, fmt.Sprintf("%s %s of instance %s has not ended", a.kind, a.id, a.instance))
+	return ""
+}
+
+// refused counts a request that was not answered well, and returns its status.
+func (l *load) refused(ctx context.Context, err error) int {
+	if ctx.Err() != nil {
+		return 0
+	}
+	code, status := "no answer", 0
+	if e, ok := errors.AsType[*osb.Error](err); ok {
+		status = e.Status
+		code = strconv.Itoa(status)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.codes[code]++
+	return status
+}
+
+func (l *load) note(list *[]string, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*list = append(*list, text)
+}
+
+func (l *load) built(plan string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.builds[plan]++
+}
+
+// take is what has happened since the last take.
+func (l *load) take() *load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &load{all: l.all, codes: l.codes, lost: l.lost, wrong: l.wrong, binds: l.binds, builds: l.builds}
+	l.all, l.codes, l.lost, l.wrong, l.binds, l.builds = nil, map[string]int{}, nil, nil, 0, map[string]int{}
+	return t
+}
+
+// refusals are the failed requests by code.
+func (l *load) refusals() string {
+	parts := make([]string, 0, len(l.codes))
+	for _, code := range slices.Sorted(maps.Keys(l.codes)) {
+		parts = append(parts, fmt.Sprintf("%s x%d", code, l.codes[code]))
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ended counts the accepted operations by how they ended.
+func (l *load) ended(state osb.State) int {
+	n := 0
+	for _, a := range l.all {
+		if a.state == state {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,188 @@
+//go:build linux
+
+package chaos
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program is a process of the installation, which is started again and again.
+type program struct {
+	t         testing.TB
+	name      string
+	path, log string
+	args, env []string
+	cmd       *exec.Cmd
+	ended     chan struct{}
+	stopped   bool // by SIGSTOP
+}
+
+// start starts the process in a group of its own. The kernel kills it when the test dies, however that happens.
+func (p *program) start() {
+	p.t.Helper()
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }() // the process has its own
+	p.cmd = exec.Command(p.path, p.args...)
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2"}, p.env...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.ended, p.stopped = make(chan struct{}), false
+	started := make(chan error)
+	// The kernel ties the signal to the thread that made the process, so this thread stays until the process has ended.
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended does not matter
+		}
+	}(p.cmd, p.ended)
+	if err := <-started; err != nil {
+		p.t.Fatalf("start %s: %v", p.name, err)
+	}
+}
+
+func (p *program) running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *program) signal(s syscall.Signal) {
+	if p.running() {
+		_ = syscall.Kill(p.cmd.Process.Pid, s) // it may have ended meanwhile
+	}
+}
+
+func (p *program) kill() {
+	p.signal(syscall.SIGKILL)
+	if p.cmd != nil {
+		<-p.ended
+	}
+}
+
+func (p *program) freeze() { p.signal(syscall.SIGSTOP); p.stopped = true }
+
+func (p *program) thaw() {
+	if p.stopped {
+		p.signal(syscall.SIGCONT)
+		p.stopped = false
+	}
+}
+
+// stop asks the process to end, as an orchestrator of containers does, and waits.
+func (p *program) stop() {
+	p.signal(syscall.SIGTERM)
+	limit := time.NewTimer(45 * time.Second)
+	defer limit.Stop()
+	select {
+	case <-p.ended:
+	case <-limit.C:
+		p.t.Errorf("%s did not end within 45 s after SIGTERM", p.name)
+		p.kill()
+	}
+}
+
+// family is a process with all that it has started, and what those have.
+func family(pid int) []int {
+	children := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name stands in brackets and may hold anything.
+		text := string(raw)
+		fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
+		child, err1 := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		parent, err2 := strconv.Atoi(fields[1])
+		if errors.Join(err1, err2) == nil {
+			children[parent] = append(children[parent], child)
+		}
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all
+}
+
+// build builds the commands, each once, a few at a time. It returns their paths by name.
+func build(t testing.TB, dir string, packages map[string]string) map[string]string {
+	t.Helper()
+	paths := map[string]string{}
+	for name, pkg := range packages {
+		paths[name] = filepath.Join(dir, name)
+		out, err := exec.Command("go", "build", "-pgo=off", "-o", paths[name], pkg).CombinedOutput()
+		if err != nil {
+			t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+	}
+	return paths
+}
+
+// images are the commands by the names of their images, as deploy/docker/images lists them.
+func images(t testing.TB, root string) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := map[string]string{}
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) == 2 && !strings.HasPrefix(line, "#") {
+			packages[fields[0]] = "github.com/kyma-project/keb" + strings.TrimPrefix(fields[1], ".")
+		}
+	}
+	return packages
+}
+
+// tail is the end of a log, for a test that has failed.
+func tail(path string, lines int) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	all = slices.DeleteFunc(all, func(l string) bool { return strings.Contains(l, `"level":"INFO"`) })
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// outsideVariable holds what /proc/self/ns/mnt was before make chaos has made a mount namespace for the test.
+const outsideVariable = "KEB_CHAOS_OUTSIDE"
+
+// mount puts a file system of that size in memory over a folder. It is only done in a mount namespace of our own, as make chaos makes
+// it: there nothing stays behind, however the test ends.
+func mount(dir, size string) error {
+	outside := os.Getenv(outsideVariable)
+	inside, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return err
+	}
+	if outside == "" || inside == outside {
+		return errors.New("not in a mount namespace of its own, which make chaos makes for root")
+	}
+	return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0777")
+}

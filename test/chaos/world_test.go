@@ -1,0 +1,494 @@
+//go:build linux
+
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pglocal"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+const (
+	root = "../.."
+	// replicas is how many of each broker, orchestrator and worker run.
+	replicas = 2
+	// patience is for one condition; the machine may be busy.
+	patience = 3 * time.Minute
+	natsFull = "8GB"
+	// adminUser may do everything on the bus, as a person with the keys of the server.
+	adminUser, adminPassword = "chaos", "chaos"
+)
+
+// The three things that others call.
+const (
+	toNATS      = "nats"
+	toPostgres  = "postgres"
+	toLandscape = "landscape"
+)
+
+// world is an installation.
+type world struct {
+	t        *testing.T
+	dir      string
+	programs map[string]*program // "broker-0", "nats", "landscape"
+	proxies  map[string]*toxiproxy.Proxy
+	server   *toxiproxy.ApiServer
+	addr     map[string]string // where things listen
+
+	postgres *pglocal.Server
+	pgConfig pglocal.Config
+	db       *sqlx.DB // past all proxies, for looking
+	admin    *nats.Conn
+	js       jetstream.JetStream
+	natsConf string
+	// full tells what may be filled up: "nats", "postgres".
+	full map[string]bool
+
+	sys           *harness.System
+	brokers       []string
+	orchestrators []string
+	password      string
+	keb           *program
+	// down are the programs that are kept down, and exits counts those that have ended by themselves.
+	down  map[string]bool
+	exits int
+	// restless tells that something that was accepted has not ended, so that later phases could say nothing.
+	restless bool
+}
+
+// service is what the test needs of docker-compose.yml.
+type service struct {
+	Environment map[string]string
+	Profiles    []string
+}
+
+// newWorld builds everything and starts it.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keb-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, dir: dir, programs: map[string]*program{}, proxies: map[string]*toxiproxy.Proxy{}, addr: map[string]string{}, full: map[string]bool{}, down: map[string]bool{},
+		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
+	}
+	t.Cleanup(w.remove)
+	w.cleanWhenInterrupted()
+	if err := os.Chmod(dir, 0o711); err != nil { // Postgres runs as another user
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nats", "pg", "log", "bin"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, size := range map[string]string{"nats": "256m", "pg": "1g"} {
+		if err := mount(filepath.Join(dir, name), size); err != nil {
+			t.Logf("the disk of %s cannot be filled, those faults are left out: %v", name, err)
+			continue
+		}
+		w.full[name] = true
+	}
+	services := w.compose()
+	start := time.Now()
+	packages := images(t, root)
+	wanted := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2", "keb": packages["cli"], "landscape": packages["landscape"]}
+	for name := range services {
+		wanted[name] = packages[name]
+	}
+	binaries := build(t, filepath.Join(dir, "bin"), wanted)
+	t.Logf("%d commands built in %s", len(wanted), time.Since(start).Round(time.Second))
+
+	for _, name := range []string{"nats", "nats-http", "landscape", "postgres"} {
+		w.addr[name] = harness.FreeAddr(t)
+	}
+	w.secrets(binaries["keb"])
+	w.startPostgres()
+	w.makeUsers()
+	w.addNATS(binaries["nats-server"])
+	w.add("landscape", binaries["landscape"], []string{
+		"KEB_LANDSCAPE_ADDR=" + w.addr["landscape"], "KEB_LANDSCAPE_DATA_DIR=" + filepath.Join(dir, "landscape"),
+		"KEB_LANDSCAPE_EXTERNAL_URL=http://" + w.proxy("worker-0", toLandscape), "KEB_LANDSCAPE_CLUSTER_TIME=1s", "KEB_LANDSCAPE_RECONCILE_TIME=300ms",
+		"KEB_LANDSCAPE_BINDINGS=3000",
+	})
+	w.await("NATS and the landscape", func() bool { return w.listens("nats") && w.listens("landscape") })
+	w.connect()
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		for i := range replicas {
+			w.addService(name, i, binaries[name], services[name].Environment)
+		}
+	}
+	w.sys = harness.Connect(t, harness.Remote{
+		OSBAddr: w.brokers[0], OperatorAddr: w.orchestrators[0], LandscapeAddr: w.addr["landscape"], Password: w.password, Token: w.secret("cli/operator-token"),
+	})
+	w.keb = &program{t: t, name: "keb", path: binaries["keb"], log: filepath.Join(dir, "log", "keb.log"), env: []string{
+		"KEB_OPERATOR_ADDR=" + w.orchestrators[0], "KEB_TOKEN=" + w.secret("cli/operator-token"), "KEB_OSB_ADDR=" + w.brokers[0],
+		"KEB_OSB_USER=keb", "KEB_OSB_PASSWORD=" + w.password, "HOME=" + dir,
+	}}
+	w.ready()
+	// Steps of a simulated landscape take no time at all; real ones are interrupted while they wait for an answer.
+	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
+		w.sys.Fault(system, `{"latencyMs": 30}`)
+	}
+	return w
+}
+
+// compose reads the services that belong to KEB, without those of Kyma 1.
+func (w *world) compose() map[string]service {
+	raw, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var file struct{ Services map[string]yaml.Node }
+	if err := yaml.Unmarshal(raw, &file); err != nil {
+		w.t.Fatal(err)
+	}
+	services := map[string]service{}
+	for name, node := range file.Services {
+		if name != "broker" && name != "orchestrator" && !strings.HasPrefix(name, "worker-") {
+			continue
+		}
+		var s service
+		if err := node.Decode(&s); err != nil {
+			w.t.Fatalf("docker-compose.yml: %s: %v", name, err)
+		}
+		if len(s.Profiles) == 0 {
+			services[name] = s
+		}
+	}
+	return services
+}
+
+func (w *world) secrets(keb string) {
+	out, err := exec.Command(keb, "secrets", "init", "--dir", filepath.Join(w.dir, "secrets")).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("make secrets: %v\n%s", err, out)
+	}
+	w.password = w.secret("cli/osb-password")
+}
+
+func (w *world) secret(name string) string {
+	raw, err := os.ReadFile(filepath.Join(w.dir, "secrets", name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func port(addr string) (n int) {
+	_, p, _ := net.SplitHostPort(addr)
+	_, _ = fmt.Sscan(p, &n)
+	return n
+}
+
+func (w *world) startPostgres() {
+	w.pgConfig = pglocal.Config{DataDir: filepath.Join(w.dir, "pg", "data"), Port: port(w.addr["postgres"]), Durable: true, Log: slog.New(slog.DiscardHandler)}
+	w.restartPostgres()
+	if err := w.postgres.EnsureDatabase(w.t.Context(), "keb"); err != nil {
+		w.t.Fatal(err)
+	}
+	var err error
+	if w.db, err = postgres.Open(w.t.Context(), postgres.Config{URL: w.postgres.URL("keb"), MaxOpen: 4, ApplicationName: "keb-chaos", StatementTimeout: 5 * time.Second}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// restartPostgres starts Postgres, and what is left of the one before is put away.
+func (w *world) restartPostgres() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), patience)
+	defer cancel()
+	if w.postgres != nil {
+		_ = w.postgres.Stop(ctx) // it was killed
+	}
+	var err error
+	if w.postgres, err = pglocal.Start(ctx, w.pgConfig); err != nil {
+		w.t.Fatalf("start Postgres: %v", err)
+	}
+}
+
+func (w *world) signalPostgres(s syscall.Signal) {
+	for _, pid := range family(w.postgres.PID()) {
+		_ = syscall.Kill(pid, s) // some may have ended
+	}
+}
+
+// makeUsers does what deploy/postgres/init.sh does.
+func (w *world) makeUsers() {
+	for _, statement := range []string{
+		fmt.Sprintf(`CREATE ROLE broker LOGIN PASSWORD '%s'`, w.secret("postgres/broker-password")),
+		fmt.Sprintf(`CREATE ROLE orchestrator LOGIN PASSWORD '%s'`, w.secret("postgres/orchestrator-password")),
+		`REVOKE ALL ON DATABASE keb FROM PUBLIC`, `GRANT CONNECT, CREATE, TEMPORARY ON DATABASE keb TO broker, orchestrator`, `REVOKE ALL ON SCHEMA public FROM PUBLIC`,
+	} {
+		if _, err := w.db.ExecContext(w.t.Context(), statement); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// addNATS starts the server with the users that are generated for a deployment, and one more for the test.
+func (w *world) addNATS(binary string) {
+	conf := w.secret("nats/nats.conf")
+	for from, to := range map[string]string{
+		`(?m)^listen: .*$`: `listen: "` + w.addr["nats"] + `"`, `(?m)^http: .*$`: `http: "` + w.addr["nats-http"] + `"`,
+		`store_dir: /data`:                    `store_dir: "` + filepath.Join(w.dir, "nats") + `"`,
+		`(?m)^(\s+)user: "orchestrator"$`:     `${1}user: "` + adminUser + `", password: "` + adminPassword + `"` + "\n    }, {\n" + `${1}user: "orchestrator"`,
+		`max_file_store: ` + natsFull:         `max_file_store: ` + natsFull,
+		`(?m)^(\s*)jetstream: enabled\s*$`:    `${1}jetstream: enabled`,
+		`(?m)^server_name: .*$`:               `server_name: keb`,
+		`(?m)^(\s*)max_memory_store: \S+\s*$`: `${1}max_memory_store: 256MB`,
+	} {
+		pattern := regexp.MustCompile(from)
+		if !pattern.MatchString(conf) {
+			w.t.Fatalf("the configuration of NATS has no %s", from)
+		}
+		conf = pattern.ReplaceAllString(conf, to)
+	}
+	w.natsConf = filepath.Join(w.dir, "nats.conf")
+	w.configureNATS(conf)
+	w.add(toNATS, binary, nil, "-c", w.natsConf)
+}
+
+func (w *world) configureNATS(conf string) {
+	if err := os.WriteFile(w.natsConf, []byte(conf), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// storeLimit changes how much the streams may hold; it takes a restart of the server.
+func (w *world) storeLimit(size string) {
+	raw, err := os.ReadFile(w.natsConf)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.configureNATS(regexp.MustCompile(`max_file_store: \S+`).ReplaceAllString(string(raw), "max_file_store: "+size))
+}
+
+func (w *world) connect() {
+	var err error
+	if w.admin, err = nats.Connect("nats://"+w.addr["nats"], nats.UserInfo(adminUser, adminPassword), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond)); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.js, err = jetstream.New(w.admin, jetstream.WithDefaultTimeout(2*time.Second)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) add(name, binary string, env []string, args ...string) *program {
+	p := &program{t: w.t, name: name, path: binary, log: filepath.Join(w.dir, "log", name+".log"), env: env, args: args}
+	w.programs[name] = p
+	p.start()
+	return p
+}
+
+var withDefault = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
+
+// addService starts a replica with the environment of docker-compose.yml: only addresses and folders are others, and it is quicker to look again.
+func (w *world) addService(name string, replica int, binary string, environment map[string]string) {
+	role := "worker"
+	if !strings.HasPrefix(name, "worker-") {
+		role = name
+	}
+	who := fmt.Sprintf("%s-%d", role, replica)
+	settings := map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}
+	replace := strings.NewReplacer("landscape:8090", w.proxy(who, toLandscape), "nats:4222", w.proxy(who, toNATS), "/run/keb/", filepath.Join(w.dir, "secrets", name)+"/")
+	env := make([]string, 0, len(environment))
+	for key, value := range environment {
+		value = withDefault.ReplaceAllStringFunc(value, func(v string) string {
+			m := withDefault.FindStringSubmatch(v)
+			return cmp.Or(settings[m[1]], m[2])
+		})
+		switch key {
+		case "KEB_DATABASE_URL_FILE":
+			key, value = "KEB_DATABASE_URL", strings.Replace(w.secret(name+"/database-url"), "postgres:5432", w.proxy(who, toPostgres), 1)
+		case "KEB_OSB_ADDR":
+			value = harness.FreeAddr(w.t)
+			w.brokers = append(w.brokers, value)
+		case "KEB_OPERATOR_ADDR":
+			value = harness.FreeAddr(w.t)
+			w.orchestrators = append(w.orchestrators, value)
+		case "KEB_METRICS_ADDR":
+			value = harness.FreeAddr(w.t)
+			w.addr[fmt.Sprintf("%s-%d", name, replica)] = value
+		case "KEB_OVERLAYS", "OTEL_EXPORTER_OTLP_ENDPOINT":
+			continue
+		default:
+			value = replace.Replace(value)
+		}
+		env = append(env, key+"="+value)
+	}
+	if name == "broker" {
+		env = append(env, "KEB_BROKER_STATUS_ADDR="+harness.FreeAddr(w.t))
+	}
+	w.add(fmt.Sprintf("%s-%d", name, replica), binary, env)
+}
+
+// proxy is the address under which a replica of a role reaches something.
+func (w *world) proxy(who, to string) string {
+	name := who + " " + to
+	p := w.proxies[name]
+	if p == nil {
+		p = toxiproxy.NewProxy(w.server, name, harness.FreeAddr(w.t), w.addr[to])
+		if err := p.Start(); err != nil {
+			w.t.Fatal(err)
+		}
+		w.proxies[name] = p
+	}
+	return p.Listen
+}
+
+// names are the programs of which the name begins so, sorted.
+func (w *world) names(prefix ...string) []string {
+	var found []string
+	for name := range w.programs {
+		if slices.ContainsFunc(prefix, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func (w *world) listens(name string) bool {
+	c, err := net.DialTimeout("tcp", w.addr[name], time.Second)
+	return err == nil && c.Close() == nil
+}
+
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, what, ok)
+}
+
+// ready waits until every process says that it is.
+func (w *world) ready() {
+	w.t.Helper()
+	waiting := ""
+	defer func() {
+		if waiting != "" {
+			w.t.Logf("not ready: %s\n%s", waiting, tail(filepath.Join(w.dir, "log", waiting+".log"), 5))
+		}
+	}()
+	w.await("everybody to be ready", func() bool {
+		for _, name := range w.names("broker-", "orchestrator-", "worker-") {
+			if waiting = name; !w.programs[name].running() {
+				w.programs[name].start() // as whoever runs it would
+				return false
+			}
+			if !isReady(w.t.Context(), w.addr[name]) {
+				return false
+			}
+		}
+		waiting = ""
+		return true
+	})
+}
+
+func isReady(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
+}
+
+// cleanWhenInterrupted leaves nothing behind when the test is told to end. What it has mounted goes with its mount namespace.
+func (w *world) cleanWhenInterrupted() {
+	told, over := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+	w.t.Cleanup(func() {
+		signal.Stop(told)
+		close(over)
+	})
+	go func() {
+		select {
+		case <-over:
+			return
+		case <-told:
+		}
+		// All of them are below this process, whoever has started them.
+		for _, pid := range family(os.Getpid())[1:] {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+		// What is just being killed may still write.
+		for try := 0; os.RemoveAll(w.dir) != nil && try < 50; try++ {
+			for name := range w.full {
+				_ = syscall.Unmount(filepath.Join(w.dir, name), syscall.MNT_DETACH) // or it goes with the namespace
+			}
+			wait(context.Background(), 100*time.Millisecond)
+		}
+		fmt.Fprintln(os.Stderr, "interrupted")
+		os.Exit(130)
+	}()
+}
+
+// remove ends everything.
+func (w *world) remove() {
+	if w.t.Failed() {
+		for _, name := range w.names("") {
+			if text := tail(w.programs[name].log, 8); text != "" {
+				w.t.Logf("--- %s: the end of its log\n%.6000s", name, text)
+			}
+		}
+	}
+	if w.admin != nil {
+		w.admin.Close()
+	}
+	if w.db != nil {
+		_ = w.db.Close()
+	}
+	for _, p := range w.programs {
+		p.kill()
+	}
+	for _, p := range w.proxies {
+		p.Stop()
+	}
+	if w.postgres != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		w.signalPostgres(syscall.SIGCONT)
+		if err := w.postgres.Stop(ctx); err != nil {
+			w.t.Errorf("stop Postgres: %v", err)
+		}
+	}
+	for name := range w.full {
+		if err := syscall.Unmount(filepath.Join(w.dir, name), 0); err != nil {
+			w.t.Logf("unmount %s: %v; it goes with the namespace", name, err)
+		}
+	}
+	if keep := os.Getenv("KEB_CHAOS_KEEP"); keep != "" {
+		w.t.Logf("kept: %s", w.dir)
+		return
+	}
+	if err := os.RemoveAll(w.dir); err != nil {
+		w.t.Errorf("remove %s: %v", w.dir, err)
+	}
+}
