@@ -149,3 +149,13 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	_, err := io.WriteString(w, "\n")
 	return err
 }
+
+// List writes what is checked.
+func List(w io.Writer) error {
+	for _, c := range checks() {
+		if _, err := fmt.Fprintf(w, "%-18s  the worker %s\n", c.name, c.what); err != nil {
+			return err
+		}
+	}
+	return nil
+}

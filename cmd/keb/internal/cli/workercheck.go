@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/contract"
+)
+
+func newWorker(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "worker", Short: "Work on a step worker of your own"}
+	cmd.AddCommand(newWorkerCheck(o))
+	return cmd
+}
+
+// workerCheck holds the flags of keb worker check.
+type workerCheck struct {
+	*options
+	cfg    contract.Config
+	cases  []string
+	attach bool
+	junit  string
+	list   bool
+}
+
+func newWorkerCheck(o *options) *cobra.Command {
+	w := &workerCheck{options: o}
+	cmd := &cobra.Command{
+		Use:   "check --worker NAME [-- COMMAND [ARG...]]",
+		Short: "Check a step worker, in whatever language, against the contract of the bus",
+		Long: `Check a step worker, in whatever language, against the contract of the bus.
+
+It starts a NATS server of its own with the users, streams and consumer of production, starts the worker with the environment that
+every worker gets (KEB_NATS_URL, KEB_NATS_USER, KEB_NATS_PASSWORD, KEB_STAGE_KEYS, KEB_WORKER_CONCURRENCY, KEB_WORKER_DRAIN_TIMEOUT),
+and plays the orchestrator: it sends commands, repeats them, breaks connections, stops and kills the worker. With --attach it
+prints that environment instead, and waits for a worker that you start. The worker executes some hundred commands: let it work
+against a test system. The exit code is 0 if no check failed, and 1 if one did. See docs/step-author.md.`,
+		Example: "  keb worker check --worker hello-world --case cases.yaml -- ./hello-world-worker\n" +
+			"  keb worker check --worker node-greeter -- node worker.mjs",
+		Args: func(_ *cobra.Command, args []string) error { return w.args(args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return w.run(cmd.Context(), args) },
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows the command belongs to it
+	flags.StringVar(&w.cfg.Worker, "worker", "", "name of the worker, as in the process files")
+	flags.StringSliceVar(&w.cfg.Steps, "step", nil, "steps to check; all that the worker registers if not given")
+	flags.StringArrayVar(&w.cases, "case", nil, "files with commands whose answers are known")
+	flags.StringSliceVar(&w.cfg.Checks, "check", nil, "checks to run, see --list; all if not given")
+	flags.BoolVar(&w.list, "list", false, "only list the checks")
+	flags.BoolVar(&w.attach, "attach", false, "do not start the worker: print its environment, and wait for it")
+	flags.IntVar(&w.cfg.Port, "port", 0, "port on which the worker finds the bus; any free one if not given")
+	flags.IntVar(&w.cfg.Concurrency, "concurrency", contract.DefaultConcurrency, "how many steps the worker runs at once")
+	flags.IntVar(&w.cfg.Commands, "commands", contract.DefaultCommands, "how many commands the check throughput sends")
+	flags.DurationVar(&w.cfg.Patience, "patience", contract.DefaultPatience, "how long the worker may take to start, and to answer one command")
+	flags.DurationVar(&w.cfg.Drain, "drain", contract.DefaultDrain, "how long running steps may go on after SIGTERM")
+	flags.StringVar(&w.junit, "junit", "", "file that gets the report as JUnit XML, too")
+	return cmd
+}
+
+// args checks how the command was called, before anything is started.
+func (w *workerCheck) args(args []string) error {
+	switch {
+	case w.list && len(args) == 0:
+		return nil
+	case w.cfg.Worker == "":
+		return usageError("worker check needs --worker NAME; see keb worker check --help")
+	case w.attach && len(args) > 0:
+		return usageError("worker check: --attach waits for a worker that you start; leave out %q or --attach", args[0])
+	case !w.attach && len(args) == 0:
+		return usageError("worker check needs the command that starts the worker after --, or --attach; see keb worker check --help")
+	}
+	if err := worker.CheckName(w.cfg.Worker); err != nil {
+		return usageError("--worker: %s", err)
+	}
+	for _, name := range w.cases {
+		file, err := os.Open(name)
+		if err != nil {
+			return usageError("--case: %s", err)
+		}
+		cases, err := contract.ReadCases(file)
+		_ = file.Close() // it was only read
+		if err != nil {
+			return usageError("--case %s: %s", name, err)
+		}
+		w.cfg.Cases = append(w.cfg.Cases, cases...)
+	}
+	if w.attach {
+		w.cfg.Attach = w.tell
+	} else {
+		path, err := exec.LookPath(args[0])
+		if err != nil && !errors.Is(err, exec.ErrDot) {
+			return usageError("worker check: %s: no such program", args[0])
+		}
+		w.cfg.Starter = contract.Command(path, args[1:]...)
+	}
+	if err := w.cfg.Validate(); err != nil {
+		return usageError("worker check: %s", err)
+	}
+	return nil
+}
+
+func (w *workerCheck) run(ctx context.Context, _ []string) error {
+	if w.list {
+		return contract.List(w.Out)
+	}
+	var printed error
+	w.cfg.Progress = func(f contract.Finding) {
+		if printed == nil {
+			printed = f.WriteText(w.progress())
+		}
+	}
+	report, err := contract.Run(ctx, w.cfg)
+	if err != nil {
+		return err
+	}
+	if printed != nil {
+		return printed
+	}
+	if w.junit != "" {
+		if err := writeFile(w.junit, report.WriteJUnit); err != nil {
+			return fmt.Errorf("--junit: %w", err)
+		}
+	}
+	if w.json() {
+		err = report.WriteJSON(w.Out)
+	} else {
+		_, err = fmt.Fprintln(w.Out, report.Summary())
+	}
+	if failed := report.Count(contract.Failed); err == nil && failed > 0 {
+		return fmt.Errorf("worker %s failed %d of %d checks", w.cfg.Worker, failed, len(report.Findings))
+	}
+	return err
+}
+
+// tell prints what a worker needs that somebody else starts.
+func (w *workerCheck) tell(env contract.Environment) {
+	_, _ = fmt.Fprintf(w.Err, "start the worker with\n  %s\nwaiting for it for %s\n", strings.Join(env.Variables(), " \\\n  "), w.cfg.Patience) // nowhere else to say it
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}

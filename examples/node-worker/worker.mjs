@@ -1,0 +1,158 @@
+// A step worker of KEB that knows the contract of the bus (api/asyncapi.yaml, docs/step-author.md) and nothing else of KEB.
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { connect, headers } from "nats";
+
+const WORKER = "node-greeter"; // as in overlay/node-greeting.yaml
+const VERSION = "1.0.0";
+const ACK_WAIT = 10_000; // of the consumer, in milliseconds
+
+const env = process.env;
+const CONCURRENCY = Number(env.KEB_WORKER_CONCURRENCY || 8);
+const [, minutes = 0, seconds = 0] = /^(?:(\d+)m)?(?:(\d+)s)?$/.exec(env.KEB_WORKER_DRAIN_TIMEOUT || "20s") ?? [];
+const DRAIN = (Number(minutes) * 60 + Number(seconds)) * 1000;
+
+// A step gets its command and a signal that ends with its time. It returns an outcome (succeeded, retry, failed or skipped) and what
+// goes with it. It may run again at any time: so it looks at what it has saved before it does anything.
+const steps = {
+  async Node_Greeting({ operation, details }, signal) {
+    const saved = details?.[WORKER]?.greeting;
+    if (saved) return { outcome: "succeeded", message: "greeted before", details: { greeting: saved } };
+    const { delaySeconds = 0 } = operation.parameters ?? {};
+    await sleep(delaySeconds * 1000, undefined, { signal });
+    if (delaySeconds < 0) return failed("delaySeconds must not be negative");
+    return { outcome: "succeeded", details: { greeting: `Hello, ${operation.runtime.name}!` } };
+  },
+};
+
+const failed = (message, reason = "err_internal") => ({ outcome: "failed", error: { component: WORKER, reason, message } });
+
+const nc = await connect({
+  servers: (env.KEB_NATS_URL || "nats://127.0.0.1:4222").split(","),
+  name: `keb-worker-${WORKER}`,
+  ...(env.KEB_NATS_USER && {
+    user: env.KEB_NATS_USER,
+    pass: env.KEB_NATS_PASSWORD ?? readFileSync(env.KEB_NATS_PASSWORD_FILE, "utf8").trim(),
+    inboxPrefix: `_INBOX_${env.KEB_NATS_USER}`,
+  }),
+  maxReconnectAttempts: -1,
+  reconnectTimeWait: 200,
+  waitOnFirstConnect: true,
+});
+const js = nc.jetstream({ timeout: 5000 });
+
+const running = new Map(); // by operation and cursor: the dispatch, how to end it, and a promise of its end
+let stopping = false;
+
+// What the orchestrator knows a worker by. The statistics say what is being executed, see docs/decisions/0028-lost-streams.md.
+const service = await nc.services.add({
+  name: `keb-worker-${WORKER}`,
+  version: VERSION,
+  metadata: { worker: WORKER, version: VERSION, steps: Object.keys(steps).join(",") },
+  statsHandler: async () => ({ commands: [...running.keys()] }),
+});
+service.addEndpoint("ping", {
+  subject: `keb.worker.${WORKER}.ping`,
+  handler: (_, m) => m?.respond(JSON.stringify({ worker: WORKER, version: VERSION, steps: Object.keys(steps) })),
+});
+
+function accept(m) {
+  let command;
+  try {
+    if (m.headers?.get("ce-type") !== "io.kyma-project.keb.step.execute.v1") throw new Error("it is not of the type step.execute");
+    command = m.json();
+    if (!command?.operation?.id || !command.cursor || !command.dispatch) throw new Error("operation.id, cursor or dispatch is missing");
+  } catch (error) {
+    return dead(m, error.message);
+  }
+  const { operation, cursor, dispatch, step } = command;
+  if (stopping) return m.nak();
+  if (!steps[step]) return m.nak(1000); // another version may have it
+  const left = Date.parse(command.executeBefore) - Date.now();
+  if (!(left > 0)) return m.ack(); // the orchestrator sends it again, if it still wants it
+  const id = `${operation.id}/${cursor}`;
+  const other = running.get(id);
+  if (other) return other.dispatch === dispatch ? undefined : m.ack(); // the one that runs answers for both
+  const end = new AbortController();
+  running.set(id, { dispatch, end, done: execute(m, command, AbortSignal.any([end.signal, AbortSignal.timeout(left)])).finally(() => running.delete(id)) });
+}
+
+async function execute(m, command, signal) {
+  const progress = setInterval(() => m.working(), ACK_WAIT / 4);
+  const startedAt = new Date().toISOString();
+  try {
+    let result;
+    try {
+      result = await steps[command.step](command, signal);
+    } catch (error) {
+      if (signal.aborted && stopping) return m.nak(); // for another worker
+      result = signal.aborted
+        ? { outcome: "retry", retryAfter: 0, error: { component: WORKER, reason: "err_timeout", message: "the time of the step is over" } }
+        : failed(error.message);
+    }
+    await publish(m, command, startedAt, result);
+    m.ack(); // only now: the result is in the stream
+  } catch (error) {
+    console.error(`${command.operation.id}: result not published: ${error.message}`);
+    m.nak(5000); // it is executed again
+  } finally {
+    clearInterval(progress);
+  }
+}
+
+function publish(m, command, startedAt, { outcome, ...rest }) {
+  const { operation, cursor, dispatch, stage, step } = command;
+  const id = `${operation.id}/${cursor}/${dispatch}`;
+  const finishedAt = new Date().toISOString();
+  const h = headers();
+  h.set("ce-specversion", "1.0");
+  h.set("ce-id", id);
+  h.set("ce-type", `io.kyma-project.keb.step.${outcome}.v1`);
+  h.set("ce-source", `/keb/worker/${WORKER}`);
+  h.set("ce-subject", operation.id);
+  h.set("ce-time", finishedAt);
+  h.set("ce-datacontenttype", "application/json");
+  if (m.headers.get("ce-traceparent")) h.set("ce-traceparent", m.headers.get("ce-traceparent"));
+  const body = { operationId: operation.id, cursor, stage, step, worker: { name: WORKER, version: VERSION }, startedAt, finishedAt, ...rest };
+  return js.publish(`keb.result.${WORKER}.${step}`, JSON.stringify(body), { msgID: id, headers: h });
+}
+
+// dead puts aside what is no command, for an operator to see.
+async function dead(m, reason) {
+  try {
+    const h = headers();
+    h.set("Keb-Dead-Reason", encodeURIComponent(reason));
+    h.set("Keb-Dead-Subject", m.subject);
+    await js.publish("keb.dead.KEB_COMMANDS", m.data, { headers: h });
+    m.term();
+  } catch (error) {
+    console.error(`dead letter not published: ${error.message}`); // it comes again
+  }
+}
+
+const stop = () => {
+  stopping = true;
+  setTimeout(() => running.forEach(({ end }) => end.abort()), DRAIN).unref();
+};
+process.once("SIGTERM", stop);
+process.once("SIGINT", stop);
+console.log(`${WORKER} ${VERSION} serves ${Object.keys(steps)}`);
+
+// Nothing is asked for that cannot run at once, so nothing waits here; and a pull is short, so that stopping is, too.
+while (!stopping) {
+  const free = CONCURRENCY - running.size;
+  if (free <= 0) {
+    await Promise.race([...running.values()].map(({ done }) => done));
+    continue;
+  }
+  try {
+    const consumer = await js.consumers.get("KEB_COMMANDS", WORKER); // the orchestrator makes it
+    for await (const m of await consumer.fetch({ max_messages: free, expires: 1000 })) accept(m);
+  } catch (error) {
+    console.error(`no commands: ${error.message}`);
+    await sleep(500);
+  }
+}
+await service.stop();
+await Promise.all([...running.values()].map(({ done }) => done));
+await nc.drain();
