@@ -144,6 +144,10 @@ e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated 
 e2e-compose: ## run docker-compose.yml, kill every container under load, and scale; needs a Docker engine, and root for all of it (make images)
 	@cd test && KEB_E2E_COMPOSE=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) -run TestWithTheEngine ./compose
 
+.PHONY: attack
+attack: ## attack the OSB and operator APIs over HTTP: credentials, odd input, smuggling, floods, slow clients
+	@cd test && KEB_ATTACK=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./attack
+
 .PHONY: images
 images: ## build the images of all services with Docker (IMAGES=registry/keb VERSION=v1.2.3 GO_IMAGE=golang:1.26 DOCKER_BUILD_FLAGS=)
 	@grep -v '^#' deploy/docker/images | while read -r name _; do \
@@ -186,6 +190,27 @@ lint: ## check style, errors, security and the layers with golangci-lint
 .PHONY: lint-modules
 lint-modules:
 	$(call each_module,lint,"$$linter" run --config "$(CURDIR)/.golangci.yml" ./...)
+
+.PHONY: gosec
+gosec: ## check security alone, with the linter gosec in each module; a part of make lint
+	@linter=$(call tool,golangci-lint) && export linter && $(MAKE) --no-print-directory gosec-modules
+
+.PHONY: gosec-modules
+gosec-modules:
+	$(call each_module,gosec,"$$linter" run --enable-only gosec --config "$(CURDIR)/.golangci.yml" ./...)
+
+# Where govulncheck learns what is vulnerable; a machine that cannot reach it may have a copy: VULNDB=file:///path.
+VULNDB ?= https://vuln.go.dev
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in what the code calls, with govulncheck (VULNDB=file:///copy)
+	@case "$(VULNDB)" in http*) curl -fsS -m 30 -o /dev/null "$(VULNDB)/index/db.json" || \
+		{ echo "vuln: $(VULNDB) cannot be reached, so nothing was checked; VULNDB=file:///path names a copy of it" >&2; exit 1; } ;; esac; \
+	govulncheck=$(call tool,govulncheck) && export govulncheck && $(MAKE) --no-print-directory vuln-modules
+
+.PHONY: vuln-modules
+vuln-modules:
+	$(call each_module,vuln,GOWORK=off "$$govulncheck" -db "$(VULNDB)" ./...)
 
 .PHONY: fmt
 fmt: ## format all code
