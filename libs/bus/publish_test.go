@@ -163,7 +163,7 @@ func TestEnsureStreamsFollowsTheContract(t *testing.T) {
 			retention = jetstream.WorkQueuePolicy
 		}
 		if cfg.Storage != jetstream.FileStorage || cfg.Retention != retention || cfg.MaxAge != want.MaxAge ||
-			cfg.Duplicates != event.DuplicateWindow || cfg.Subjects[0] != want.Subjects[0] {
+			cfg.Duplicates != want.Duplicates || cfg.Subjects[0] != want.Subjects[0] {
 			t.Errorf("stream %s is %+v, want %+v", want.Name, cfg, want)
 		}
 	}

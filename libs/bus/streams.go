@@ -120,11 +120,11 @@ func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
 		retention = jetstream.WorkQueuePolicy
 	}
 	same := slices.Equal(cfg.Subjects, spec.Subjects) && cfg.Retention == retention && cfg.MaxAge == spec.MaxAge &&
-		cfg.Duplicates == event.DuplicateWindow && (spec.MaxPerSubject == 0 || cfg.MaxMsgsPerSubject == spec.MaxPerSubject)
+		cfg.Duplicates == spec.Duplicates && (spec.MaxPerSubject == 0 || cfg.MaxMsgsPerSubject == spec.MaxPerSubject)
 	if spec.MaxPerSubject > 0 {
 		cfg.MaxMsgsPerSubject = spec.MaxPerSubject
 	}
-	cfg.Subjects, cfg.Retention, cfg.MaxAge, cfg.Duplicates = spec.Subjects, retention, spec.MaxAge, event.DuplicateWindow
+	cfg.Subjects, cfg.Retention, cfg.MaxAge, cfg.Duplicates = spec.Subjects, retention, spec.MaxAge, spec.Duplicates
 	return !same
 }
 

@@ -24,7 +24,7 @@ const StageBucket = "keb_stage"
 // StageMemoryTTL is how long a value lives in the stage memory at most: the longest operation timeout.
 const StageMemoryTTL = 24 * time.Hour
 
-// DuplicateWindow is how long a stream drops a second message with the same Nats-Msg-Id. It only saves work:
+// DuplicateWindow is how long a stream drops a second message with the same Nats-Msg-Id, but for results. It only saves work:
 // the cursor in Postgres settles what counts.
 const DuplicateWindow = 30 * time.Second
 
@@ -37,7 +37,13 @@ type StreamSpec struct {
 	MaxAge    time.Duration
 	// MaxPerSubject bounds the messages of one subject, the oldest of which go first; 0 is no bound.
 	MaxPerSubject int64
+	// Duplicates is how long a second message with the same Nats-Msg-Id is dropped.
+	Duplicates time.Duration
 }
+
+// resultsWindow is the DuplicateWindow of results, as short as the server allows. It drops by the message id alone, whoever has
+// published it: a worker could use the ids of another's results, which can be guessed, and so have them dropped.
+const resultsWindow = 100 * time.Millisecond
 
 // maxDead bounds the dead letters of one stream: whoever may write results can make as many as it likes.
 const maxDead = 10_000
@@ -45,11 +51,11 @@ const maxDead = 10_000
 // Streams lists the streams of the contract. All are kept in files.
 func Streams() []StreamSpec {
 	return []StreamSpec{
-		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true},
-		{Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true},
-		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true},
-		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: 7 * 24 * time.Hour},
-		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead},
+		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true, Duplicates: DuplicateWindow},
+		{Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true, Duplicates: DuplicateWindow},
+		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true, Duplicates: resultsWindow},
+		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: 7 * 24 * time.Hour, Duplicates: DuplicateWindow},
+		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead, Duplicates: DuplicateWindow},
 	}
 }
 

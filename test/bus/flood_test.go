@@ -1,0 +1,331 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
+)
+
+var processes = fstest.MapFS{"update.yaml": {Data: []byte(`
+operation: update
+timeout: 1h
+stages:
+  - name: change
+    steps:
+      - {name: First, worker: avs, execution: 1m, retry: {every: 10s, timeout: 10m}}
+      - {name: Second, worker: edp, execution: 1m, retry: {every: 10s, timeout: 10m}}
+      - {name: Third, worker: avs, execution: 1m, retry: {every: 10s, timeout: 10m}}
+`)}}
+
+// system is an orchestrator and two workers, each with its user. A step waits while it is held.
+type system struct {
+	*installation
+	broker *bus.Bus
+	held   chan struct{} // closed: nothing waits
+
+	mu    sync.Mutex
+	holds map[string]int64 // operation -> cursor of the second step, which waits
+}
+
+func (s *system) step(name string) worker.Step { return step{name: name, s: s} }
+
+type step struct {
+	name string
+	s    *system
+}
+
+func (st step) Name() string { return st.name }
+
+func (st step) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	if err := op.SaveDetails(map[string]string{st.name: "true"}); err != nil {
+		return op, 0, err
+	}
+	if st.name == "Second" {
+		st.s.mu.Lock()
+		st.s.holds[op.ID]++
+		st.s.mu.Unlock()
+		select {
+		case <-st.s.held:
+		case <-ctx.Done():
+			return op, 0, ctx.Err()
+		}
+	}
+	return op, 0, nil
+}
+
+func start(t *testing.T) *system {
+	t.Helper()
+	in := install(t)
+	s := &system{installation: in, held: make(chan struct{}), holds: map[string]int64{}}
+	keys, err := seal.ParseKeyring("k1:" + seal.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	group := service.NewGroup(log)
+	for name, steps := range map[string][]worker.Step{"avs": {s.step("First"), s.step("Third")}, "edp": {s.step("Second")}} {
+		b := in.connect(t, event.WorkerUserName(name), true)
+		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0"}, worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, steps...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Add(name, w.Run)
+	}
+	o, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: testkit.Postgres(t, orchestrator.Migrate), Processes: processes},
+		orchestrator.Deps{Bus: in.owner, Memory: stagemem.New(in.owner.JetStream(), &seal.Keyring{}), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	group.Add("orchestrator", o.Run)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- group.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the services end with %v", err)
+		}
+	})
+	s.broker = in.connect(t, event.UserBroker, true)
+	return s
+}
+
+// request publishes n requests, each for an instance of its own.
+func (s *system) request(t *testing.T, n int) []string {
+	t.Helper()
+	var ids []string
+	for range n {
+		op := event.Operation{ID: uuid.NewString(), Type: event.Update, InstanceID: uuid.NewString(), Plan: event.Plan{ID: "p", Name: "p"}}
+		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{Operation: op, RequestedAt: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.broker.Publish(t.Context(), bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, op.ID)
+	}
+	return ids
+}
+
+func (s *system) status(t *testing.T, ids []string) map[string]event.OperationStatus {
+	t.Helper()
+	var answer event.OperationsAnswer
+	if err := s.broker.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
+		t.Logf("ask: %v", err) // the orchestrator has not begun yet
+		return nil
+	}
+	found := map[string]event.OperationStatus{}
+	for _, o := range answer.Operations {
+		found[o.OperationID] = o
+	}
+	return found
+}
+
+// atSecond waits until the second step of each operation is being executed.
+func (s *system) atSecond(t *testing.T, ids []string) {
+	t.Helper()
+	testkit.Eventually(t, patience, "all operations stand at the step of edp", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, id := range ids {
+			if s.holds[id] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (s *system) succeed(t *testing.T, ids []string) {
+	t.Helper()
+	testkit.Eventually(t, 2*patience, "all operations succeed", func() bool {
+		found := s.status(t, ids)
+		for _, id := range ids {
+			if found[id].State != event.Succeeded {
+				return false
+			}
+		}
+		return true
+	})
+	for id, o := range s.status(t, ids) {
+		if string(o.Details) != `{"avs":{"First":"true","Third":"true"},"edp":{"Second":"true"}}` {
+			t.Errorf("operation %s ends with the details %s", id, o.Details)
+		}
+	}
+}
+
+// forgery is a result made up by a worker, for the cursor of an operation that stands at the step of another.
+func forgery(t *testing.T, as, named, id string, cursor int64, make func(event.Result) (event.Type, any)) *nats.Msg {
+	t.Helper()
+	r := event.Result{
+		OperationID: id, Cursor: cursor, Stage: "change", Step: "Second", Worker: event.Worker{Name: named},
+		Details: json.RawMessage(`{"forged":true}`), StartedAt: time.Now(), FinishedAt: time.Now(),
+	}
+	kind, payload := make(r)
+	e, err := bus.New(kind, event.DispatchID(id, cursor, 1), event.WorkerSource(named), id, time.Now(), payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, data, err := bus.Encode(&e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &nats.Msg{Subject: event.ResultSubject(as, "Second"), Header: h, Data: data}
+}
+
+var outcomes = []func(event.Result) (event.Type, any){
+	func(r event.Result) (event.Type, any) { return event.TypeStepSucceeded, event.StepSucceeded{Result: r} },
+	func(r event.Result) (event.Type, any) {
+		return event.TypeStepFailed, event.StepFailed{Result: r, Error: event.Error{Message: "forged"}}
+	},
+	func(r event.Result) (event.Type, any) { return event.TypeStepSkipped, event.StepSkipped{Result: r} },
+	func(r event.Result) (event.Type, any) {
+		return event.TypeStepRetry, event.StepRetry{Result: r, RetryAfter: 3600}
+	},
+	func(r event.Result) (event.Type, any) { return event.TypeStageLost, event.StageLost{Result: r} },
+}
+
+func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	s := start(t)
+	ids := s.request(t, 5)
+	s.atSecond(t, ids)
+	before := s.status(t, ids)
+	forger := s.attack(t, "worker-avs") // it has had a command of each operation, and will have another
+	tries := 0
+	for _, id := range ids {
+		for _, outcome := range outcomes {
+			for _, named := range []string{"avs", "edp"} {
+				for cursor := before[id].Cursor - 1; cursor <= before[id].Cursor+2; cursor++ {
+					m := forgery(t, "avs", named, id, cursor, outcome)
+					if cursor == before[id].Cursor && named == "avs" {
+						// The id of the result that is to come, so that the stream takes that for a duplicate.
+						m.Header.Set(nats.MsgIdHdr, event.DispatchID(id, cursor, 1))
+					}
+					if _, err := forger.nc.RequestMsg(m, patience); err != nil {
+						t.Fatal(err)
+					}
+					tries++
+				}
+			}
+		}
+		// In the name of another it cannot publish at all.
+		m := forgery(t, "edp", "edp", id, before[id].Cursor, outcomes[0])
+		if err := forger.nc.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forger.settled(t)
+	if !forger.isRefused("publish", event.ResultSubject("edp", "Second")) {
+		t.Error("a worker publishes in the name of another")
+	}
+	testkit.Eventually(t, patience, "the forged results are dealt with", func() bool {
+		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
+		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
+	})
+	for id, o := range s.status(t, ids) {
+		if o.State != event.InProgress || o.Cursor != before[id].Cursor || *o.Position != *before[id].Position || o.Worker != "edp" {
+			t.Errorf("operation %s was at %+v, and is at %+v", id, before[id], o)
+		}
+	}
+	close(s.held)
+	s.succeed(t, ids)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, n := range s.holds {
+		if n != 1 {
+			t.Errorf("operation %s: the step of edp was executed %d times", id, n)
+		}
+	}
+	t.Logf("bus: %d forged results, none has changed anything; %d operations have gone on and succeeded", tries, len(ids))
+}
+
+func TestAFloodOfOneWorkerStopsNobodyElse(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	if os.Getenv("KEB_E2E_BUS") == "" {
+		t.Skip("make e2e-bus runs it")
+	}
+	const messages, operations = 20_000, 50
+	s := start(t)
+	close(s.held)
+	warm := s.request(t, operations)
+	s.succeed(t, warm)
+	begin := time.Now()
+	s.succeed(t, s.request(t, operations))
+	calm := time.Since(begin)
+
+	var memory runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&memory)
+	heapBefore := memory.HeapAlloc
+	flooder := s.attack(t, "worker-lms")
+	large := strings.Repeat("x", 512<<10)
+	sent := make(chan error, 1)
+	begin = time.Now()
+	go func() {
+		sent <- func() error {
+			for i := range messages {
+				m := &nats.Msg{Subject: "keb.result.lms.S", Data: []byte("{}"), Header: nats.Header{}}
+				switch i % 4 {
+				case 1: // readable, of an operation that there is
+					m = forgery(t, "lms", "lms", warm[i%len(warm)], int64(i), outcomes[0])
+				case 2:
+					m.Subject = "keb.dead.KEB_COMMANDS"
+				case 3:
+					m = forgery(t, "lms", "lms", uuid.NewString(), 1, outcomes[0])
+				}
+				if i%500 == 0 {
+					m.Data = []byte(large)
+				}
+				if err := flooder.nc.PublishMsg(m); err != nil {
+					return err
+				}
+			}
+			return flooder.nc.FlushTimeout(patience)
+		}()
+	}()
+	s.succeed(t, s.request(t, operations))
+	flooded := time.Since(begin)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 2*patience, "the flood is dealt with", func() bool {
+		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
+		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
+	})
+	drained := time.Since(begin)
+	runtime.GC()
+	runtime.ReadMemStats(&memory)
+	dead, err := s.owner.JetStream().Stream(t.Context(), string(event.StreamDead))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, limit := dead.CachedInfo().State.Msgs, uint64(2*10_000); got > limit {
+		t.Errorf("%d dead letters are kept, at most %d may be", got, limit)
+	}
+	if grown := int64(memory.HeapAlloc) - int64(heapBefore); grown > 128<<20 {
+		t.Errorf("the heap has grown by %d MiB", grown>>20)
+	}
+	t.Logf("bus: %d operations take %v; while one worker floods with %d messages %v; all of it is refused after %v; %d dead letters; heap %+d MiB",
+		operations, calm.Round(time.Millisecond), messages, flooded.Round(time.Millisecond), drained.Round(time.Millisecond),
+		dead.CachedInfo().State.Msgs, (int64(memory.HeapAlloc)-int64(heapBefore))>>20)
+}
