@@ -74,7 +74,7 @@ var (
 
 // world is the landscape and all workers.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	url     string
 	steps   map[string]worker.Step
 	workers map[string]string
@@ -85,7 +85,7 @@ type world struct {
 	now time.Time
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		t: t, now: time.Now(),

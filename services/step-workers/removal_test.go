@@ -11,7 +11,7 @@ import (
 )
 
 // saved is what a worker has saved in op.
-func saved[D any](t *testing.T, op workertest.Operation, worker string) D {
+func saved[D any](t testing.TB, op workertest.Operation, worker string) D {
 	t.Helper()
 	var d D
 	data, err := json.Marshal(op.Details[worker])

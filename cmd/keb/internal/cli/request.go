@@ -51,7 +51,7 @@ func readRequest(path string, stdin io.Reader) (*request, error) {
 	if err := dec.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%s:%d: %s", path, lineOf(content, dec, err), jsonProblem(err))
 	}
-	if dec.More() {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: more than one JSON value", path)
 	}
 	for _, field := range []struct{ name, value string }{{"service_id", r.ServiceID}, {"plan_id", r.PlanID}} {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
@@ -222,8 +223,20 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	return raw, nil
 }
 
-// ErrorText takes the text out of an error answer.
+// maxText bounds what is shown of an error answer, in characters.
+const maxText = 1000
+
+// ErrorText takes the text out of an error answer. It is one line without control characters, fit for a terminal.
 func ErrorText(raw []byte) string {
+	words := strings.FieldsFunc(strings.ToValidUTF8(errorText(raw), ""), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+	text := []rune(strings.Join(words, " "))
+	if len(text) > maxText {
+		return string(text[:maxText]) + "..."
+	}
+	return string(text)
+}
+
+func errorText(raw []byte) string {
 	var body struct {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"description"`

@@ -38,6 +38,13 @@ func mergeDetails(details json.RawMessage, worker string, patch json.RawMessage)
 			return nil, fmt.Errorf("read the saved details of %s: %w", worker, err)
 		}
 	}
+	// null, which nobody here writes, is a map that takes no member.
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	if own == nil {
+		own = map[string]json.RawMessage{}
+	}
 	for name, value := range changes {
 		if bytes.Equal(bytes.TrimSpace(value), []byte("null")) {
 			delete(own, name)

@@ -1,0 +1,37 @@
+package worker
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// What a step saves is merged into what it has saved before, and never takes the worker down.
+func FuzzMergeDetails(f *testing.F) {
+	for _, seed := range [][2]string{
+		{``, `{"a":1}`}, {`{"a":{"b":1}}`, `{"a":null}`}, {`null`, `{"a":1}`}, {`[1]`, `{"a":1}`}, {`{}`, `null`}, {`{"a":1`, `{}`}, {`{"a":1,"a":2}`, `{"b":"\u0000"}`},
+	} {
+		f.Add([]byte(seed[0]), []byte(seed[1]))
+	}
+	f.Fuzz(func(t *testing.T, part, patch []byte) {
+		var changes map[string]json.RawMessage
+		_ = json.Unmarshal(patch, &changes)
+		merged, err := MergeDetails(part, changes)
+		if err != nil {
+			if merged != nil {
+				t.Fatalf("both a value and an error: %s, %v", merged, err)
+			}
+			return
+		}
+		var is map[string]json.RawMessage
+		if len(merged) > 0 {
+			if err := json.Unmarshal(merged, &is); err != nil {
+				t.Fatalf("%s is no JSON object: %v", merged, err)
+			}
+		}
+		for name, value := range changes {
+			if _, there := is[name]; there == (string(value) == "null") {
+				t.Fatalf("%s is %s after the patch %s", name, is[name], patch)
+			}
+		}
+	})
+}

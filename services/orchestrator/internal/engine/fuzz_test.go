@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+)
+
+// A patch changes the worker's own part and nothing else, or it is refused and nothing has changed.
+func FuzzMergeDetails(f *testing.F) {
+	for _, seed := range [][2]string{
+		{``, `{"a":1}`}, {`{"avs":{"a":1},"edp":{"b":2}}`, `{"a":null}`}, {`{"avs":[]}`, `{"a":1}`}, {`[]`, `{"a":1}`}, {`{"edp":1}`, `{}`},
+		{`{"edp":1}`, `null`}, {`{"edp":1}`, `[1]`}, {`{"avs":{"a":{"b":1}}}`, `{"a":{"c":null}, "d":"\u0000"}`}, {`{"avs":null}`, `{"a":1,"a":2}`},
+	} {
+		f.Add([]byte(seed[0]), []byte(seed[1]))
+	}
+	f.Fuzz(func(t *testing.T, details, patch []byte) {
+		before := bytes.Clone(details)
+		merged, err := mergeDetails(details, "avs", patch)
+		if !bytes.Equal(before, details) {
+			t.Fatalf("the details were modified: %s", details)
+		}
+		if err != nil {
+			if merged != nil {
+				t.Fatalf("both a value and an error: %s, %v", merged, err)
+			}
+			return
+		}
+		var was, is, changes map[string]json.RawMessage
+		if json.Unmarshal(patch, &changes) != nil || len(changes) == 0 {
+			if !bytes.Equal(merged, details) {
+				t.Fatalf("%s became %s without a change", details, merged)
+			}
+			return
+		}
+		if len(merged) > MaxDetails {
+			t.Fatalf("%d bytes are more than allowed", len(merged))
+		}
+		_ = json.Unmarshal(details, &was)
+		if len(merged) > 0 {
+			if err := json.Unmarshal(merged, &is); err != nil {
+				t.Fatalf("%s is no JSON object: %v", merged, err)
+			}
+		}
+		for name, value := range was {
+			if name != "avs" && !sameJSON(value, is[name]) {
+				t.Fatalf("%s of another worker became %s", value, is[name])
+			}
+		}
+		var own map[string]json.RawMessage
+		_ = json.Unmarshal(is["avs"], &own)
+		for name, value := range changes {
+			got, there := own[name]
+			if null := string(bytes.TrimSpace(value)) == "null"; null == there || there && !sameJSON(got, value) {
+				t.Fatalf("%s is %s after the patch %s", name, got, patch)
+			}
+		}
+		again, err := mergeDetails(merged, "avs", patch)
+		if err != nil || !bytes.Equal(again, merged) {
+			t.Fatalf("the same patch once more: %s after %s, %v", again, merged, err)
+		}
+	})
+}
+
+func sameJSON(a, b []byte) bool {
+	var x, y bytes.Buffer
+	if json.Compact(&x, a) != nil || json.Compact(&y, b) != nil {
+		return false
+	}
+	var left, right bytes.Buffer
+	json.HTMLEscape(&left, x.Bytes())
+	json.HTMLEscape(&right, y.Bytes())
+	return bytes.Equal(left.Bytes(), right.Bytes())
+}
