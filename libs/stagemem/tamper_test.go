@@ -45,9 +45,6 @@ func TestATamperedValueIsNotOpened(t *testing.T) {
 	for at := body; at < len(good); at++ {
 		turned := []byte(good)
 		turned[at] = 'A' + (turned[at]-'A'+1)%26
-		if turned[at] < 'A' {
-			turned[at] = 'A'
-		}
 		if string(turned) != good {
 			cases[fmt.Sprintf("turned at %d", at)] = string(turned)
 		}

@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -117,6 +118,10 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.told[way.name]++
 		e.mu.Unlock()
 	}
+	if way.done {
+		// Who says that it has done something has.
+		e.next.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+	}
 	way.answer(w, r, strings.Join(secrets, " "))
 }
 
@@ -189,49 +194,51 @@ func (e *echo) secretsIn(r *http.Request, body []byte) []string {
 	return found
 }
 
-// way is how a system says what it should not.
+// way is how a system says what it should not. With done it has done what it was asked, and answers with a good status.
 type way struct {
 	name   string
+	done   bool
 	answer func(w http.ResponseWriter, r *http.Request, secret string)
 }
 
 // refusals are a clear no, after which most steps fail.
-var refusals = []way{{"refusal", func(w http.ResponseWriter, r *http.Request, secret string) {
-	answerJSON(w, http.StatusBadRequest, errorBody(r, "this is not allowed to "+secret+" at all"))
-}},
-	{"redirect", func(w http.ResponseWriter, r *http.Request, secret string) {
+var refusals = []way{
+	{"refusal", false, func(w http.ResponseWriter, r *http.Request, secret string) {
+		answerJSON(w, http.StatusBadRequest, errorBody(r, "this is not allowed to "+secret+" at all"))
+	}},
+	{"redirect", false, func(w http.ResponseWriter, r *http.Request, secret string) {
 		w.Header().Set("Location", "http://"+r.Host+"/elsewhere?secret="+url.QueryEscape(secret))
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	}},
 }
 
 var ways = []way{
-	{"message", func(w http.ResponseWriter, r *http.Request, secret string) {
+	{"message", false, func(w http.ResponseWriter, r *http.Request, secret string) {
 		w.Header().Set("Www-Authenticate", "Bearer "+strings.ReplaceAll(secret, "\n", " "))
 		answerJSON(w, http.StatusInternalServerError, errorBody(r, "cannot work with "+secret+" now"))
 	}},
-	{"no JSON", func(w http.ResponseWriter, r *http.Request, secret string) {
+	{"no JSON", true, func(w http.ResponseWriter, r *http.Request, secret string) {
 		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, "no: "+secret)
 	}},
-	{"other JSON", func(w http.ResponseWriter, r *http.Request, secret string) {
+	{"other JSON", true, func(w http.ResponseWriter, r *http.Request, secret string) {
 		raw, _ := json.Marshal([]any{secret, map[string]any{secret: secret}})
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.Write(raw)
 	}},
-	{"status line", func(w http.ResponseWriter, _ *http.Request, secret string) {
+	{"status line", false, func(w http.ResponseWriter, _ *http.Request, secret string) {
 		raw(w, strings.ReplaceAll(secret, "\n", " ")+" HTTP/1.1\r\n\r\n")
 	}},
-	{"status code", func(w http.ResponseWriter, _ *http.Request, secret string) {
+	{"status code", false, func(w http.ResponseWriter, _ *http.Request, secret string) {
 		raw(w, "HTTP/1.1 "+strings.ReplaceAll(secret, "\n", " ")+"\r\n\r\n")
 	}},
-	{"header", func(w http.ResponseWriter, _ *http.Request, secret string) {
+	{"header", false, func(w http.ResponseWriter, _ *http.Request, secret string) {
 		raw(w, "HTTP/1.1 500 No\r\n"+strings.ReplaceAll(secret, "\n", " ")+"\r\nContent-Length: "+strings.ReplaceAll(secret, "\n", " ")+"\r\n\r\n")
 	}},
-	{"chunk", func(w http.ResponseWriter, _ *http.Request, secret string) {
+	{"chunk", true, func(w http.ResponseWriter, _ *http.Request, secret string) {
 		raw(w, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n"+strings.ReplaceAll(secret, "\n", " ")+"\r\n")
 	}},
-	{"long text", func(w http.ResponseWriter, r *http.Request, secret string) {
+	{"long text", false, func(w http.ResponseWriter, r *http.Request, secret string) {
 		answerJSON(w, http.StatusBadGateway, errorBody(r, strings.Repeat("x ", 60)+secret+" "+strings.Repeat("y ", 400)))
 	}},
 }
@@ -240,8 +247,10 @@ var ways = []way{
 func errorBody(r *http.Request, text string) any {
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/k8s/"):
-		return map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "reason": "InternalError", "code": 500,
-			"details": map[string]any{"name": text, "causes": []any{map[string]any{"reason": text, "message": text, "field": text}}}}
+		return map[string]any{
+			"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "reason": "InternalError", "code": 500,
+			"details": map[string]any{"name": text, "causes": []any{map[string]any{"reason": text, "message": text, "field": text}}},
+		}
 	case strings.Contains(r.URL.Path, "graphql"):
 		return map[string]any{"errors": []any{map[string]any{"message": text, "extensions": map[string]any{"error": text, "error_code": 42}}}}
 	}

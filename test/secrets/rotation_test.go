@@ -345,39 +345,42 @@ func TestKeysAreRotatedWhileOperationsRun(t *testing.T) {
 	w.wrongOrder(olds, newSeal, newStage)
 }
 
+// told waits until an operation says something while it goes on, and returns all of what it says.
+func (w *world) told(id, text string) string {
+	w.t.Helper()
+	said := ""
+	w.Await(id, limit, "operation "+id+" to say "+text, func(op *harness.Operation) bool {
+		if op.Final() {
+			w.t.Fatalf("operation %s has ended in %s: %+v", id, op.State, op.Error)
+		}
+		for _, entry := range op.History {
+			if entry.Error != nil && strings.Contains(entry.Error.Message, text) {
+				said = entry.Step + ": " + entry.Error.Message
+			}
+		}
+		return said != ""
+	})
+	return said
+}
+
 // wrongOrder takes the keys away too early: nothing is lost, those who look are told, and it goes on when they are back.
 func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	t := w.t
 	t.Helper()
 	third, thirdStage := "k3:"+seal.NewKey(), "k3:"+seal.NewKey()
-	change := func(size string) osbclient.Change {
-		return osbclient.Change{Parameters: map[string]any{"machineType": "Standard_D" + size + "_v3"}}
-	}
-	// The seal key.
+	// The seal key, while an operation is on its way to the step that needs what it has sealed.
+	w.echo.set(1_000_000)
+	ordered := w.ordered(harness.Azure(), "an order on its way")
+	waiting := w.Provision(ordered)
+	w.Await(waiting, limit, "the provisioning to be on its way", func(op *harness.Operation) bool { return op.Cursor > 4 })
 	w.keyring("broker", "seal-keys", third)
 	for _, broker := range []string{"broker", "broker/2"} {
 		w.replace(broker)
 	}
 	testkit.Eventually(t, limit, "the gauge to tell", func() bool { return w.stale("broker") >= float64(2*len(olds)) })
 	first := olds[0]
-	waiting := w.Update(first, change("16"))
-	var told string
-	w.Await(waiting, limit, "the update to wait and say why", func(op *harness.Operation) bool {
-		if op.Final() {
-			t.Fatalf("the update has ended in %s: %+v", op.State, op.Error)
-		}
-		for _, stage := range op.Stages {
-			for _, step := range stage.Steps {
-				if step.Error != nil && step.Attempts > 2 {
-					told = step.Error.Message
-				}
-			}
-		}
-		return told != ""
-	})
-	if !strings.Contains(told, "credentials cannot be opened") {
-		t.Errorf("the step that waits says %q", told)
-	}
+	w.echo.set(0)
+	w.told(waiting, "credentials cannot be opened")
 	if _, err := w.Platform().GetBinding(t.Context(), first.InstanceID, "old"); harness.StatusOf(err) != http.StatusInternalServerError {
 		t.Errorf("a binding is read without its key: %v", err)
 	}
@@ -391,7 +394,7 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	for _, broker := range []string{"broker", "broker/2"} {
 		w.replace(broker)
 	}
-	w.PollEnd(first, waiting, osb.StateSucceeded, limit)
+	w.PollEnd(ordered, waiting, osb.StateSucceeded, limit)
 	testkit.Eventually(t, limit, "nothing to be stale", func() bool {
 		return w.stale("broker") == 0 && w.stale("broker/2") == 0 && w.sealedBy()["k2"] == 0
 	})
@@ -406,18 +409,7 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	}
 	o := w.ordered(harness.Azure(), "an order in between")
 	id := w.Provision(o)
-	told = ""
-	w.Await(id, limit, "the provisioning to wait and say why", func(op *harness.Operation) bool {
-		if op.Final() {
-			t.Fatalf("the provisioning has ended in %s: %+v", op.State, op.Error)
-		}
-		for _, entry := range op.History {
-			if entry.Error != nil && strings.Contains(entry.Error.Message, "sealed with an unknown key") {
-				told = entry.Step + ": " + entry.Error.Message
-			}
-		}
-		return told != ""
-	})
+	told := w.told(id, "sealed with an unknown key")
 	if !strings.Contains(told, `key id "k`) {
 		t.Errorf("the step that waits says %q", told)
 	}
@@ -433,6 +425,6 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 		}
 	}
 	w.PollEnd(o, id, osb.StateSucceeded, limit)
-	fmt.Printf("%-58s %s\n%-58s %s\n\n", "key taken away too early: a step without credentials says", "credentials cannot be opened; an operator has to look into the broker's log",
-		"a step without stage memory says", told)
+	fmt.Printf("%-58s %s\n%-58s %s\n%-58s 0\n\n", "key taken away too early: a step without credentials says", "credentials cannot be opened; an operator has to look into the broker's log",
+		"a step without stage memory says", told, "operations failed by it")
 }

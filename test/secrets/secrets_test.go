@@ -289,8 +289,16 @@ func (w *world) commands(operations, orchestrations []string) map[string][]byte 
 		"KEB_TOKEN_FILE=" + filepath.Join(w.secrets, "cli/operator-token"),
 	}
 	list := [][]string{
-		{"operations"}, {"operations", "-o", "json"}, {"runtimes"}, {"runtimes", "-o", "json"}, {"stuck"}, {"stuck", "-o", "json"}, {"workers"},
-		{"workers", "-o", "json"}, {"orchestrations"}, {"orchestrations", "-o", "json"},
+		{"operations"},
+		{"operations", "-o", "json"},
+		{"runtimes"},
+		{"runtimes", "-o", "json"},
+		{"stuck"},
+		{"stuck", "-o", "json"},
+		{"workers"},
+		{"workers", "-o", "json"},
+		{"orchestrations"},
+		{"orchestrations", "-o", "json"},
 	}
 	for _, id := range operations[:min(len(operations), 4)] {
 		list = append(list, []string{"operation", id}, []string{"operation", id, "-o", "json"})

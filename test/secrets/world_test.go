@@ -209,7 +209,7 @@ func newWorld(t *testing.T, overlays string) *world {
 		"KEB_PACE": "50ms", "KEB_LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": w.traces.URL(), "KEB_OVERLAYS": overlays, "KEB_OSB_RETRY_AFTER": "1s",
 	})
 	if overlays == "" {
-		for _, name := range []string{"worker-ias", "worker-lms", "worker-event-hubs", "worker-service-manager"} {
+		for _, name := range []string{"worker-lms", "worker-event-hubs", "worker-service-manager"} {
 			delete(w.services, name)
 		}
 	}
@@ -221,7 +221,7 @@ func newWorld(t *testing.T, overlays string) *world {
 		OSBAddr: w.osb, OperatorAddr: w.operator, LandscapeAddr: w.echo.addr(),
 		Password: w.secret("cli/osb-password"), Token: w.secret("cli/operator-token"),
 	})
-	w.System.DataDir = w.dir
+	w.DataDir = w.dir
 	return w
 }
 
