@@ -19,8 +19,11 @@ const (
 	codeSerializationFailure = "40001"
 	codeDeadlockDetected     = "40P01"
 	codeLockNotAvailable     = "55P03"
-	codeTooManyConnections   = "53300"
 	classConnection          = "08"
+	// classResources is 53000 to 53400: the disk is full, memory or connections are used up.
+	classResources = "53"
+	// classSystem is 58000 to 58030: the disk or the operating system fails.
+	classSystem = "58"
 	// classOperator is 57P01 to 57P05: the server stops, has crashed, is starting, or has ended the session.
 	classOperator = "57P"
 )
@@ -42,14 +45,16 @@ func IsRetryable(err error) bool {
 	return false
 }
 
-// IsConnection reports whether err says that the server could not be reached, went away, is starting or stopping, or has no
-// free connection. What a transaction in progress has done is then not known.
+// IsConnection reports whether err says that the server could not be reached, went away, is starting or stopping, has no
+// free connection, or no room on its disk or in its memory: another statement would not have fared better. What a transaction in progress
+// has done is then not known.
 func IsConnection(err error) bool {
 	if err == nil {
 		return false
 	}
 	if c := code(err); c != "" {
-		return strings.HasPrefix(c, classConnection) || strings.HasPrefix(c, classOperator) || c == codeTooManyConnections
+		return strings.HasPrefix(c, classConnection) || strings.HasPrefix(c, classOperator) || strings.HasPrefix(c, classResources) ||
+			strings.HasPrefix(c, classSystem)
 	}
 	for _, target := range []error{
 		driver.ErrBadConn, sql.ErrConnDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,

@@ -84,6 +84,10 @@ func TestConnectionErrors(t *testing.T) {
 	if !postgres.IsConnection(err) {
 		t.Errorf("%v is not a connection error", err)
 	}
+	// No room: the limit for temporary files stands for a disk that is full.
+	if _, err := db.ExecContext(t.Context(), `SET temp_file_limit = '64kB'; SET work_mem = '64kB'; SELECT g FROM generate_series(1, 100000) g ORDER BY -g`); !postgres.IsConnection(err) {
+		t.Errorf("%v is not a connection error", err)
+	}
 	for _, err := range []error{nil, context.Canceled, errors.New("other")} {
 		if postgres.IsConnection(err) || postgres.IsRetryable(err) || postgres.IsUniqueViolation(err, "") {
 			t.Errorf("%v is classified", err)

@@ -44,6 +44,34 @@ func TestABatchWithAPoisonedRowIsTakenApart(t *testing.T) {
 	})
 }
 
+// A full disk is nothing that a message could be blamed for.
+func TestResultsWaitForADatabaseWithoutRoom(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	ids := b.request(o, "i-1", "i-2")
+	if _, err := b.db.Exec(`
+CREATE FUNCTION orchestrator.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION orchestrator.full()`); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		b.answer(id, b.row(id).Cursor, nil)
+	}
+	b.fold(o, len(ids))
+	b.inStream(event.StreamDead, 0)
+	b.inStream(event.StreamResults, uint64(len(ids)))
+	if _, err := b.db.Exec(`DROP TRIGGER full_disk ON orchestrator.history`); err != nil {
+		t.Fatal(err)
+	}
+	b.fold(o, len(ids))
+	for _, id := range ids {
+		if got := b.row(id).Step; got != 1 {
+			t.Errorf("operation %s is at step %d, want 1", id, got)
+		}
+	}
+	b.inStream(event.StreamResults, 0)
+}
+
 func TestAPoisonedRowDoesNotStopTheSweep(t *testing.T) {
 	b := setup(t)
 	ids := b.request(b.orchestrator(), "i-1", "i-2", "i-3", "i-4")
