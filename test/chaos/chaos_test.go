@@ -125,6 +125,9 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 	v.end(t.Context(), &r)
 	w.ready()
 	w.judge(&r, l, created, dead)
+	var line strings.Builder
+	table(&line, []row{r})
+	t.Logf("\n%s", line.String())
 	return r
 }
 
@@ -137,6 +140,9 @@ func (w *world) judge(r *row, l *load, created map[string]int, dead int) {
 	r.dead = max(w.deadLetters(w.t.Context())-dead, 0)
 	for _, problem := range append(got.lost, got.wrong...) {
 		w.t.Error(problem)
+	}
+	if r.dead > 0 {
+		w.t.Errorf("%d messages went to the dead letters, and every one could be read", r.dead)
 	}
 	if r.accepted == 0 {
 		w.t.Error("no operation was accepted")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,6 +89,12 @@ func faults(w *world) []fault {
 		}},
 		fault{name: "store of JetStream deleted, NATS restarted", do: func(w *world) { w.loseStore(0, "jetstream") }},
 		fault{name: "store of JetStream deleted while NATS is away", do: func(w *world) { w.loseStore(outage, "jetstream") }},
+		fault{name: "store of JetStream deleted with all commands in it", do: func(w *world) {
+			w.take("worker-")
+			w.pass(2 * time.Second) // until every operation waits for a worker
+			w.loseStore(0, "jetstream")
+			w.bring("worker-")
+		}},
 		fault{name: "streams of commands and results deleted by hand", do: func(w *world) { w.deleteStreams(event.StreamCommands, event.StreamResults) }},
 		fault{name: "stream of requests deleted by hand", do: func(w *world) { w.deleteStreams(event.StreamRequests) }},
 		fault{name: "consumers deleted by hand", do: deleteConsumers},
@@ -100,7 +107,14 @@ func faults(w *world) []fault {
 		}},
 	)
 	if w.full["nats"] {
-		all = append(all, fault{name: "disk of JetStream full", do: func(w *world) { w.fill("nats", outage) }})
+		all = append(all, fault{name: "disk of JetStream full", do: func(w *world) {
+			w.fill("nats", outage)
+			// The server goes on refusing what it could not write until it is restarted (docs/production.md), and says so.
+			if told := w.healthOfNATS(); told != "" {
+				w.t.Logf("NATS has room again and says: %s; it is restarted", told)
+				w.killed(0, toNATS)
+			}
+		}})
 	}
 	if w.full["pg"] {
 		all = append(all, fault{name: "disk of Postgres full", do: func(w *world) { w.fill("pg", outage) }})
@@ -265,6 +279,27 @@ func (w *world) fill(disk string, d time.Duration) {
 		w.restartPostgres()
 	default:
 	}
+}
+
+// healthOfNATS is what the server says that is wrong with it; empty when it is well.
+func (w *world) healthOfNATS() string {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.addr["nats-http"]+"/healthz", http.NoBody)
+	if err != nil {
+		w.t.Error(err)
+		return ""
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusOK {
+		return ""
+	}
+	text, err := io.ReadAll(response.Body)
+	return errors.Join(errors.New(string(text)), err).Error()
 }
 
 // zeros never ends.

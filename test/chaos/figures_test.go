@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,7 +32,10 @@ type row struct {
 func table(out io.Writer, rows []row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tLONGEST STALL\tFIRST PROGRESS\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
-	for _, r := range append(rows, sum(rows)) {
+	if len(rows) > 1 {
+		rows = append(slices.Clone(rows), sum(rows))
+	}
+	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.fault, r.accepted, r.succeeded, r.failed, r.lost, r.doubled,
 			r.missing, r.stall.Seconds(), r.progress.Seconds(), r.sentAgain, r.dead, r.exits, r.binds, r.refusals)
 	}
@@ -39,7 +43,7 @@ func table(out io.Writer, rows []row) {
 }
 
 func sum(rows []row) row {
-	s := row{fault: "all"}
+	s := row{fault: "all", refusals: "-"}
 	for _, r := range rows {
 		s.accepted += r.accepted
 		s.succeeded += r.succeeded
