@@ -1,0 +1,234 @@
+package orchestrator_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/libs/access/accesstest"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Tokens of the people in these tests. They must be found nowhere but in requests.
+const (
+	veraToken = "keb_CANARY-vera"
+	ottoToken = "keb_CANARY-otto"
+)
+
+// logBuffer is what processes log.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// guarded is a system whose operator API asks who calls: vera is a viewer, otto an operator, and there is an issuer.
+type guarded struct {
+	*system
+	issuer *accesstest.Issuer
+	logged *logBuffer
+	tokens string
+}
+
+func tokenLine(t *testing.T, name string, role access.Role, token string) string {
+	t.Helper()
+	sum := sha256.Sum256([]byte(token))
+	line, err := access.TokenLine(name, role, hex.EncodeToString(sum[:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line + "\n"
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	g := &guarded{system: newSystem(t), issuer: accesstest.NewIssuer(t, time.Now), logged: &logBuffer{}, tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
+	g.log = slog.New(slog.NewTextHandler(g.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	g.registry = prometheus.NewRegistry()
+	g.writeTokens(tokenLine(t, "vera", access.Viewer, veraToken) + tokenLine(t, "otto", access.Operator, ottoToken))
+	// The address is known before what it serves: the issuer sends browsers back to it.
+	g.api = httptest.NewUnstartedServer(nil)
+	g.cfg.PublicURL = "http://" + g.api.Listener.Addr().String()
+	g.cfg.Access = access.Config{
+		TokensFile: g.tokens, OIDCIssuer: g.issuer.URL(), OIDCAudience: accesstest.Client, OIDCClientSecret: accesstest.Secret,
+		OIDCViewers: []string{"viewers"}, OIDCOperators: []string{"operators"},
+	}
+	g.issuer.Redirect(g.cfg.PublicURL + "/console/login/oidc/callback")
+	return g
+}
+
+func (g *guarded) writeTokens(text string) {
+	g.t.Helper()
+	if err := os.WriteFile(g.tokens+".next", []byte(text), 0o600); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := os.Rename(g.tokens+".next", g.tokens); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// failed is an operation that has failed, after which nothing happens by itself.
+func (g *guarded) failed() event.Operation {
+	g.t.Helper()
+	g.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	op := operation(event.Provision, "i-"+uuid.NewString(), "azure")
+	g.request(op)
+	g.await(op, event.Failed)
+	return op
+}
+
+// caller is how a request says who sends it.
+type caller func(r *http.Request)
+
+func bearer(token string) caller {
+	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+}
+
+func cookie(c *http.Cookie) caller {
+	return func(r *http.Request) { r.AddCookie(c) }
+}
+
+// fromAnotherSite is how a browser marks what a page of another site makes it send.
+func fromAnotherSite(c caller) caller {
+	return func(r *http.Request) {
+		c(r)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		r.Header.Set("Origin", "https://evil.example.org")
+	}
+}
+
+// fromAnOldBrowser is the same of a browser that does not know Sec-Fetch-Site.
+func fromAnOldBrowser(c caller) caller {
+	return func(r *http.Request) {
+		c(r)
+		r.Header.Set("Origin", "https://evil.example.org")
+	}
+}
+
+func nobody(*http.Request) {}
+
+// route is how a test calls a route.
+type route struct {
+	pattern string
+	// target is what is asked for, path and query; the pattern's path if empty.
+	target            string
+	contentType, body string
+	// role is the least that is needed; empty for everybody.
+	role access.Role
+	// want is the answer to who may.
+	want int
+}
+
+// send sends a request and returns the status and the error of the answer. Streams are not read to their end, which they do not
+// have.
+func (g *guarded) send(rt route, c caller) (int, http.Header, string) {
+	g.t.Helper()
+	method, path, _ := strings.Cut(rt.pattern, " ")
+	target := rt.target
+	if target == "" {
+		target = path
+	}
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, g.api.URL+target, strings.NewReader(rt.body))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if rt.contentType != "" {
+		r.Header.Set("Content-Type", rt.contentType)
+	}
+	c(r)
+	client := *g.api.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := client.Do(r)
+	if err != nil {
+		g.t.Fatalf("%s: %v", rt.pattern, err)
+	}
+	defer response.Body.Close()
+	var body struct{ Error string }
+	if response.StatusCode >= http.StatusBadRequest {
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if json.Unmarshal(text, &body) != nil {
+			body.Error = string(text)
+		}
+	}
+	return response.StatusCode, response.Header, body.Error
+}
+
+const (
+	jsonBody = "application/json"
+	formBody = "application/x-www-form-urlencoded"
+)
+
+// snapshot is the content of the database without the record of actions, and the last message of every stream.
+func (g *guarded) snapshot() map[string]string {
+	g.t.Helper()
+	state := map[string]string{}
+	var tables []string
+	if err := g.db.Select(&tables, `SELECT table_name FROM information_schema.tables WHERE table_schema = 'orchestrator' AND table_name <> 'actions'`); err != nil {
+		g.t.Fatal(err)
+	}
+	for _, table := range tables {
+		var content string
+		if err := g.db.Get(&content, `SELECT count(*) || ' rows, ' || COALESCE(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM orchestrator.`+table+` t`); err != nil {
+			g.t.Fatal(err)
+		}
+		state[table] = content
+	}
+	for _, spec := range event.Streams() {
+		stream, err := g.bus.JetStream().Stream(g.t.Context(), string(spec.Name))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		state[string(spec.Name)] = fmt.Sprint(stream.CachedInfo().State.LastSeq)
+	}
+	return state
+}
+
+// session logs a browser in with a token and returns its cookie.
+func (g *guarded) session(token string) *http.Cookie {
+	g.t.Helper()
+	response, err := g.api.Client().Post(g.api.URL+"/console/login", jsonBody, strings.NewReader(`{"token":"`+token+`"}`))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || len(response.Cookies()) != 1 {
+		g.t.Fatalf("log in: %s, %d cookies", response.Status, len(response.Cookies()))
+	}
+	return response.Cookies()[0]
+}

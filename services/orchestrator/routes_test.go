@@ -1,0 +1,212 @@
+package orchestrator_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/libs/access"
+)
+
+// routes are all routes of the operator address. The ids are of operations and orchestrations that are there or are not; no route
+// here does anything, so that every caller finds the same.
+func routes(op string) []route {
+	none := uuid.Must(uuid.NewV7()).String()
+	return []route{
+		{pattern: "GET /operations", role: access.Viewer, want: 200},
+		{pattern: "GET /operations/{id}", target: "/operations/" + op, role: access.Viewer, want: 200},
+		{pattern: "POST /operations/{id}/cancel", target: "/operations/" + op + "/cancel", role: access.Operator, want: 409},
+		{pattern: "POST /operations/{id}/retry", target: "/operations/" + none + "/retry", role: access.Operator, want: 404},
+		{pattern: "POST /operations/{id}/skip", target: "/operations/" + op + "/skip", body: `{"step":"Second"}`, contentType: jsonBody, role: access.Operator, want: 409},
+		{pattern: "GET /processes", role: access.Viewer, want: 200},
+		{pattern: "GET /workers", role: access.Viewer, want: 200},
+		{pattern: "GET /me", role: access.Viewer, want: 200},
+		{pattern: "GET /actions", role: access.Viewer, want: 200},
+		{pattern: "GET /overview", role: access.Viewer, want: 200},
+		{pattern: "GET /stuck", role: access.Viewer, want: 200},
+		{pattern: "GET /throughput", role: access.Viewer, want: 200},
+		{pattern: "GET /stream", role: access.Viewer, want: 503}, // by then the orchestrator has been told to stop
+		{pattern: "GET /events", target: "/events?operation_ids=" + op, role: access.Viewer, want: 200},
+		{pattern: "POST /upgrade/kyma", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
+		{pattern: "POST /upgrade/cluster", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
+		{pattern: "GET /orchestrations", role: access.Viewer, want: 200},
+		{pattern: "GET /orchestrations/{id}", target: "/orchestrations/" + none, role: access.Viewer, want: 404},
+		{pattern: "GET /orchestrations/{id}/operations", target: "/orchestrations/" + none + "/operations", role: access.Viewer, want: 404},
+		{pattern: "GET /orchestrations/{id}/operations/{operation}", target: "/orchestrations/" + none + "/operations/" + none, role: access.Viewer, want: 404},
+		{pattern: "PUT /orchestrations/{id}/cancel", target: "/orchestrations/" + none + "/cancel", role: access.Operator, want: 404},
+		{pattern: "POST /orchestrations/{id}/retry", target: "/orchestrations/" + none + "/retry", contentType: formBody, role: access.Operator, want: 404},
+		{pattern: "GET /{$}", target: "/", want: 303},
+		{pattern: "GET /console/", want: 200},
+		{pattern: "GET /console/login/methods", want: 200},
+		{pattern: "POST /console/login", body: `{"token":""}`, contentType: jsonBody, want: 400},
+		{pattern: "POST /console/logout", want: 204},
+		{pattern: "GET /console/login/oidc", want: 303},
+		{pattern: "GET /console/login/oidc/callback", want: 401},
+		{pattern: "GET /healthz", want: 200},
+		{pattern: "GET /readyz", want: 200},
+		{pattern: "GET /metrics", want: 200},
+	}
+}
+
+// registered finds the routes that the code adds to a mux: in the text of the program, for a mux does not tell.
+func registered(t *testing.T) []string {
+	t.Helper()
+	files := token.NewFileSet()
+	program := map[string]*ast.File{}
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		program[path], err = parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := constantsOf(program)
+	found := map[string]bool{}
+	for path, file := range program {
+		if filepath.Dir(path) == "internal/console" {
+			continue // what is below its own route
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			argument := patternOf(n)
+			if in, ok := argument.(*ast.Ident); argument == nil || ok && in.Name == "pattern" { // the body of acts
+				return true
+			}
+			pattern, ok := text(argument, file.Name.Name, constants)
+			if !ok {
+				t.Errorf("%s: write the pattern with strings and constants, so that this test can read it", files.Position(n.Pos()))
+				return true
+			}
+			if pattern != "/" { // where the API is mounted; what it has no route for is tested by itself
+				found[pattern] = true
+			}
+			return true
+		})
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// patternOf is the pattern in a call that adds a route, nil in all others.
+func patternOf(n ast.Node) ast.Expr {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return nil
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	switch {
+	case !ok:
+	case f.Sel.Name == "acts" && len(call.Args) == 4:
+		return call.Args[1]
+	case (f.Sel.Name == "Handle" || f.Sel.Name == "HandleFunc") && len(call.Args) == 2:
+		return call.Args[0]
+	}
+	return nil
+}
+
+// constantsOf are the string constants of packages, by "package.name".
+func constantsOf(program map[string]*ast.File) map[string]ast.Expr {
+	found := map[string]ast.Expr{}
+	for _, file := range program {
+		for _, d := range file.Decls {
+			general, ok := d.(*ast.GenDecl)
+			if !ok || general.Tok != token.CONST {
+				continue
+			}
+			for _, s := range general.Specs {
+				spec, ok := s.(*ast.ValueSpec)
+				if !ok {
+					continue
+				}
+				for i, name := range spec.Names {
+					if i < len(spec.Values) {
+						found[file.Name.Name+"."+name.Name] = spec.Values[i]
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// text is the value of a pattern in a package.
+func text(e ast.Expr, in string, constants map[string]ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		s, err := strconv.Unquote(e.Value)
+		return s, err == nil
+	case *ast.BinaryExpr:
+		left, ok := text(e.X, in, constants)
+		right, also := text(e.Y, in, constants)
+		return left + right, ok && also && e.Op == token.ADD
+	case *ast.Ident:
+		value, ok := constants[in+"."+e.Name]
+		if !ok {
+			return "", false
+		}
+		return text(value, in, constants)
+	case *ast.SelectorExpr:
+		if other, ok := e.X.(*ast.Ident); ok {
+			return text(e.Sel, other.Name, constants)
+		}
+	}
+	return "", false
+}
+
+// described are the routes of the OpenAPI document.
+func described(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Paths map[string]map[string]yaml.Node `yaml:"paths"`
+	}
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for path, methods := range document.Paths {
+		for method := range methods {
+			if method != "parameters" {
+				found = append(found, strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
+	t.Parallel()
+	known := map[string]route{}
+	for _, rt := range routes("x") {
+		known[rt.pattern] = rt
+	}
+	for _, pattern := range slices.Concat(registered(t), described(t)) {
+		rt, ok := known[pattern]
+		if !ok && !strings.Contains(pattern, " ") {
+			rt, ok = known["GET "+pattern]
+		}
+		if !ok {
+			t.Errorf("%s: who may use it? Add it to routes in access_test.go", pattern)
+			continue
+		}
+		reads := strings.HasPrefix(rt.pattern, "GET ")
+		if rt.role != "" && reads != (rt.role == access.Viewer) {
+			t.Errorf("%s: needs the role %s", pattern, rt.role)
+		}
+	}
+}
