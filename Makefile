@@ -144,6 +144,21 @@ e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated 
 e2e-compose: ## run docker-compose.yml, kill every container under load, and scale; needs a Docker engine, and root for all of it (make images)
 	@cd test && KEB_E2E_COMPOSE=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) -run TestWithTheEngine ./compose
 
+.PHONY: e2e-bus
+e2e-bus: ## try everything on the bus with everybody's user, forge results, flood it; prints its figures
+	@cd test && KEB_E2E_BUS=1 go test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -v ./bus | grep -v logger.go | grep -E '^(ok|FAIL|--- FAIL)|_test.go:'; exit $${PIPESTATUS[0]}
+
+.PHONY: e2e-workers
+e2e-workers: ## check every worker of KEB, and workers with planted flaws, against the contract of the bus
+	@cd libs && KEB_E2E_WORKERS=1 go test -count=1 -parallel 8 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./worker/contract/...
+	@cd test && KEB_E2E_WORKERS=1 go test -count=1 -parallel 4 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -run TestEveryWorkerOfKEB -v ./workers | grep -E '^(worker|ok|FAIL|--- FAIL)|^ +--- FAIL'; exit $${PIPESTATUS[0]}
+
+.PHONY: e2e-node
+e2e-node: ## check the worker in JavaScript against the contract of the bus, and run its step in a real process; needs Node and npm
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "e2e-node needs Node 20 or newer and npm: install them first"; exit 1; }; \
+	npm ci --no-audit --no-fund --prefix examples/node-worker && \
+	cd test && KEB_E2E_NODE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run JavaScript ./workers
+
 .PHONY: attack
 attack: ## attack the OSB and operator APIs over HTTP: credentials, odd input, smuggling, floods, slow clients
 	@cd test && KEB_ATTACK=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./attack

@@ -1,0 +1,163 @@
+// Package workers runs workers against the contract of the bus: the example, all that come with KEB, and one in another language.
+package workers
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker/contract"
+	"github.com/kyma-project/keb/libs/worker/contract/contracttest"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
+
+const limit = 90 * time.Second
+
+// noFailure fails the test unless all checks passed but those that need a slow step.
+func noFailure(t *testing.T, report *contract.Report, skipped int) {
+	t.Helper()
+	if got := report.Count(contract.Skipped); got > skipped || report.Count(contract.Failed) > 0 {
+		t.Errorf("%d checks skipped, want at most %d; %d failed", got, skipped, report.Count(contract.Failed))
+	}
+}
+
+func TestTheExampleOfATeamsWorkerPasses(t *testing.T) {
+	t.Parallel()
+	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, `{"data": "hello", "token": "a-token-that-is-secret"}`)
+	}))
+	t.Cleanup(greeter.Close)
+	report := contracttest.Check(t, contract.Config{
+		Worker: "hello-world", Starter: contract.Command("env", "HELLO_URL="+greeter.URL+"/", harness.HelloWorldWorker(t)),
+		AckWait: 2 * time.Second, Commands: 100, Patience: limit,
+		Cases: []contract.Case{{
+			Name: "saves what the greeter says", Step: "Hello_World",
+			Expect: contract.Expectation{Outcome: event.OutcomeSucceeded, Details: map[string]any{"helloWorlds": "hello"}},
+		}},
+	})
+	noFailure(t, report, 3)
+}
+
+func TestEveryWorkerOfKEBPasses(t *testing.T) {
+	if os.Getenv("KEB_E2E_WORKERS") == "" {
+		t.Skip("it takes minutes: make e2e-workers")
+	}
+	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(l.Handler())
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		_ = l.Close()
+	})
+	services, err := stepworkers.All(server.URL, stepworkers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		if len(s.Steps) == 0 {
+			continue // it answers questions
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			report := contracttest.Steps(t, contract.Config{Worker: s.Name, AckWait: 4 * time.Second, Commands: 100, Patience: limit}, s.Steps...)
+			noFailure(t, report, 4)
+			fmt.Println(report.Summary())
+		})
+	}
+}
+
+const nodeWorker = "../../examples/node-worker"
+
+// node is the installed example in JavaScript.
+func node(t *testing.T) (script string) {
+	t.Helper()
+	if os.Getenv("KEB_E2E_NODE") == "" {
+		t.Skip("it fetches a package of npm, and takes minutes: make e2e-node")
+	}
+	script, err := filepath.Abs(nodeWorker + "/worker.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(nodeWorker + "/node_modules/nats"); err != nil {
+		t.Fatal("the package nats is not installed: make e2e-node does it")
+	}
+	return script
+}
+
+func TestTheWorkerInJavaScriptPasses(t *testing.T) {
+	t.Parallel()
+	script := node(t)
+	junit := filepath.Join(t.TempDir(), "report.xml")
+	cmd := exec.CommandContext(t.Context(), harness.Keb(t), "worker", "check", "-o", "json", "--junit", junit, "--worker", "node-greeter",
+		"--case", nodeWorker+"/cases.yaml", "--", "node", script)
+	var told strings.Builder
+	cmd.Stderr = &told
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, told.String())
+	}
+	fmt.Print(told.String())
+	var report contract.Report
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(report.Summary())
+	if n := report.Count(contract.Passed); n != len(contract.Names()) {
+		t.Errorf("%d checks passed, want %d", n, len(contract.Names()))
+	}
+	raw, err := os.ReadFile(junit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var suite struct {
+		Tests int `xml:"tests,attr"`
+		Cases []struct {
+			Name string `xml:"name,attr"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(raw, &suite); err != nil || suite.Tests != len(report.Findings) || len(suite.Cases) != suite.Tests {
+		t.Errorf("the JUnit report: %v, %d tests", err, suite.Tests)
+	}
+}
+
+func TestTheStepInJavaScriptRunsInARealProcess(t *testing.T) {
+	t.Parallel()
+	script := node(t)
+	sys := harness.Start(t, harness.Options{Overlays: []string{nodeWorker + "/overlay"}})
+	id := sys.Provision(harness.Azure())
+	sys.Await(id, limit, "a wait for a worker", func(op *harness.Operation) bool {
+		return strings.Contains(op.WaitingFor, "no live worker node-greeter for step Node_Greeting")
+	})
+	path, err := exec.LookPath("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := harness.Spawn(t, path, []string{"KEB_NATS_URL=" + sys.NATS()}, script)
+	op := sys.AwaitEnd(id, "succeeded", limit)
+	if done := op.At(t, "Node_Greeting"); done.State != "succeeded" {
+		t.Errorf("the step is %+v", done)
+	}
+	worker.Stop()
+	if code := worker.ExitCode(limit); code != 0 {
+		t.Errorf("the worker ended with %d:\n%s", code, worker.Output())
+	}
+	fmt.Printf("operation %s of keb up with examples/node-worker/overlay succeeded, Node_Greeting by the worker in JavaScript\n", id)
+}
