@@ -1,0 +1,63 @@
+package orchestrator_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/access"
+)
+
+func TestAClientThatAsksTooOftenIsToldToWaitAndHealthIsNot(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	g.cfg.Access.Clients = access.ClientLimits{Rate: 1, Burst: 3}
+	g.cfg.Access.TrustedProxies = []string{"127.0.0.1"}
+	g.orchestrator()
+	from := func(addr string) caller {
+		return func(r *http.Request) {
+			bearer(veraToken)(r)
+			r.Header.Set("X-Forwarded-For", addr)
+		}
+	}
+	limited := 0
+	for range 40 {
+		status, header, text := g.send(route{pattern: "GET /me"}, from("192.0.2.1"))
+		if status != http.StatusTooManyRequests {
+			continue
+		}
+		limited++
+		if header.Get("Retry-After") == "" || !strings.Contains(text, "too many requests from your address") {
+			t.Errorf("%v %s", header, text)
+		}
+	}
+	if limited < 10 {
+		t.Errorf("%d of 40 requests are refused", limited)
+	}
+	if status, _, _ := g.send(route{pattern: "GET /healthz"}, from("192.0.2.1")); status != http.StatusOK {
+		t.Errorf("health: %d", status)
+	}
+	if status, _, _ := g.send(route{pattern: "GET /me"}, from("192.0.2.2")); status != http.StatusOK {
+		t.Errorf("another client: %d", status)
+	}
+	counted := 0
+	families, err := g.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "keb_operator_requests_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "code" && l.GetValue() == "429" {
+					counted += int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	if counted != limited {
+		t.Errorf("%d refusals are counted, want %d", counted, limited)
+	}
+}
