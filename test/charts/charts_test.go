@@ -68,7 +68,10 @@ workers:
 image: {registry: registry.example/mirror/, tag: 1.2.3, pullPolicy: Always, pullSecrets: [registry]}
 secrets: {create: true}
 postgres: {bundled: {enabled: true, storage: {className: fast}}}
-nats: {bundled: {enabled: true, extraWorkers: [hello-world], storage: {className: fast}}}
+nats:
+  bundled: {enabled: true, extraWorkers: [hello-world], storage: {className: fast}, tlsSecretName: tls-nats}
+  tls: {secretName: tls-clients, mutual: true, handshakeFirst: true}
+tls: {enabled: true, secretName: tls-services, mutual: true, metrics: true, serverName: metrics.keb}
 osb: {jwt: {issuer: "https://issuer.example", audience: keb, keySetURL: "https://issuer.example/keys"}}
 access: {tokens: {existingSecret: access}, trustedProxies: [10.0.0.0/8], publicURL: "https://console.keb.example"}
 extraCA: {configMap: authorities}
@@ -233,8 +236,24 @@ type podMonitor struct {
 			Port     string `json:"port"`
 			Path     string `json:"path"`
 			Interval string `json:"interval"`
+			Scheme   string `json:"scheme"`
+			TLS      *struct {
+				ServerName string          `json:"serverName"`
+				CA         secretSelector  `json:"ca"`
+				Cert       secretSelector  `json:"cert"`
+				Key        secretReference `json:"keySecret"`
+			} `json:"tlsConfig"`
 		} `json:"podMetricsEndpoints"`
 	} `json:"spec"`
+}
+
+type secretReference struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
+}
+
+type secretSelector struct {
+	Secret secretReference `json:"secret"`
 }
 
 type prometheusRule struct {

@@ -88,6 +88,15 @@ func collect(t *testing.T, folder, only string, into map[string]variable) {
 					t.Fatal(err)
 				}
 				tag := reflect.StructTag(text)
+				if sel, ok := f.Type.(*ast.SelectorExpr); ok && tag.Get("envPrefix") != "" {
+					if pkg, ok := sel.X.(*ast.Ident); ok && imports[pkg.Name] != "" {
+						below := map[string]variable{}
+						collect(t, imports[pkg.Name], sel.Sel.Name, below)
+						for name, v := range below {
+							into[tag.Get("envPrefix")+name] = v
+						}
+					}
+				}
 				if name, options, _ := strings.Cut(tag.Get("env"), ","); name != "" && name != "-" {
 					into[name] = variable{required: strings.Contains(options, "required"), fallback: tag.Get("envDefault")}
 				}

@@ -110,7 +110,7 @@ capabilities:
 {{- end -}}
 
 {{- define "keb.natsURL" -}}
-{{- if .Values.nats.bundled.enabled -}}nats://{{ include "keb.fullname" . }}-nats:4222{{- else -}}{{ .Values.nats.url }}{{- end -}}
+{{- if .Values.nats.bundled.enabled -}}{{ ternary "tls" "nats" (ne .Values.nats.bundled.tlsSecretName "") }}://{{ include "keb.fullname" . }}-nats:4222{{- else -}}{{ .Values.nats.url }}{{- end -}}
 {{- end -}}
 
 {{- define "keb.secretRef" -}}
@@ -118,6 +118,76 @@ valueFrom:
   secretKeyRef:
     name: {{ .name | quote }}
     key: {{ .key | quote }}
+{{- end -}}
+
+{{- /* The files of a hop as variables: dict "prefix" "folder" "own" (certificate and key) "ca" the name of the variable for ca.crt, or empty. */ -}}
+{{- define "keb.tlsFiles" -}}
+{{- if .ca }}
+- name: {{ .prefix }}{{ .ca }}
+  value: /etc/keb/{{ .folder }}/ca.crt
+{{- end }}
+{{- if .own }}
+- name: {{ .prefix }}CERT_FILE
+  value: /etc/keb/{{ .folder }}/tls.crt
+- name: {{ .prefix }}KEY_FILE
+  value: /etc/keb/{{ .folder }}/tls.key
+{{- end }}
+{{- end -}}
+
+{{- /* Variables of TLS: dict "root" "hops" a list of nats, database, api, metrics, broker. */ -}}
+{{- define "keb.tlsEnv" -}}
+{{- $v := .root.Values -}}
+{{- if and (has "nats" .hops) $v.nats.tls.secretName }}
+{{- include "keb.tlsFiles" (dict "prefix" "KEB_NATS_" "folder" "nats-tls" "own" $v.nats.tls.mutual "ca" "CA_FILE") }}
+{{- end }}
+{{- if and (has "nats" .hops) $v.nats.tls.handshakeFirst }}
+- name: KEB_NATS_TLS_FIRST
+  value: "true"
+{{- end }}
+{{- if and (has "database" .hops) $v.postgres.tls.secretName }}
+{{- include "keb.tlsFiles" (dict "prefix" "KEB_DATABASE_" "folder" "postgres-tls" "own" $v.postgres.tls.mutual "ca" "CA_FILE") }}
+{{- end }}
+{{- if $v.tls.enabled }}
+{{- if has "api" .hops }}
+{{- include "keb.tlsFiles" (dict "prefix" "KEB_TLS_" "folder" "tls" "own" true "ca" (ternary "CLIENT_CA_FILE" "" $v.tls.mutual)) }}
+{{- end }}
+{{- if and (has "metrics" .hops) $v.tls.metrics }}
+{{- include "keb.tlsFiles" (dict "prefix" "KEB_METRICS_TLS_" "folder" "tls" "own" true "ca" (ternary "CLIENT_CA_FILE" "" $v.tls.mutual)) }}
+{{- end }}
+{{- if has "broker" .hops }}
+{{- include "keb.tlsFiles" (dict "prefix" "KEB_BROKER_" "folder" "tls" "own" $v.tls.mutual "ca" "CA_FILE") }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* The Secrets of these hops by the name of their folder, as JSON. */ -}}
+{{- define "keb.tlsSecrets" -}}
+{{- $v := .root.Values -}}
+{{- $out := dict -}}
+{{- if and (has "nats" .hops) $v.nats.tls.secretName }}{{ $_ := set $out "nats-tls" $v.nats.tls.secretName }}{{ end -}}
+{{- if and (has "database" .hops) $v.postgres.tls.secretName }}{{ $_ := set $out "postgres-tls" $v.postgres.tls.secretName }}{{ end -}}
+{{- if and $v.tls.enabled (or (has "api" .hops) (has "broker" .hops) (and (has "metrics" .hops) $v.tls.metrics)) }}{{ $_ := set $out "tls" $v.tls.secretName }}{{ end -}}
+{{- toJson $out -}}
+{{- end -}}
+
+{{- define "keb.tlsVolumes" -}}
+{{- range $folder, $secret := include "keb.tlsSecrets" . | fromJson }}
+- name: {{ $folder }}
+  secret:
+    secretName: {{ $secret | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "keb.tlsMounts" -}}
+{{- range $folder, $secret := include "keb.tlsSecrets" . | fromJson }}
+- name: {{ $folder }}
+  mountPath: /etc/keb/{{ $folder }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "keb.brokerURL" -}}
+{{ ternary "https" "http" .Values.tls.enabled }}://{{ include "keb.fullname" . }}-broker:8080
 {{- end -}}
 
 {{- /* What every service and worker reads: dict "root" $ "user" NATS user. */ -}}
@@ -245,22 +315,26 @@ valueFrom:
 
 {{- /* Probes at the port metrics. A service that waits for its database or the bus has five minutes. */ -}}
 {{- define "keb.probes" -}}
+{{- $scheme := ternary "HTTPS" "HTTP" (and .Values.tls.enabled .Values.tls.metrics) -}}
 startupProbe:
   httpGet:
     path: /healthz
     port: metrics
+    scheme: {{ $scheme }}
   periodSeconds: 2
   failureThreshold: 150
 livenessProbe:
   httpGet:
     path: /healthz
     port: metrics
+    scheme: {{ $scheme }}
   periodSeconds: 20
   timeoutSeconds: 5
 readinessProbe:
   httpGet:
     path: /readyz
     port: metrics
+    scheme: {{ $scheme }}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end -}}

@@ -1,0 +1,111 @@
+package charts_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestWithTLSEveryPodGetsItsFiles(t *testing.T) {
+	t.Parallel()
+	overlaid := merged(t, production, `
+tls: {enabled: true, secretName: keb-tls, mutual: true, metrics: true, serverName: metrics.keb}
+nats: {tls: {secretName: nats-client, mutual: true}}
+postgres: {tls: {secretName: postgres-client, mutual: true}}
+`)
+	for name, values := range map[string]string{"own": overlaid, "bundled": everything} {
+		objects := rendered(t, values)
+		for _, w := range workloads(objects) {
+			env := environment(w.pod.Spec.Containers[0])
+			mounts := map[string]string{}
+			for _, m := range w.pod.Spec.Containers[0].VolumeMounts {
+				mounts[m.MountPath] = m.Name
+			}
+			want := map[string]string{}
+			hop := func(prefix, ca, folder string) {
+				want[prefix+ca], want[prefix+"CERT_FILE"], want[prefix+"KEY_FILE"] = folder+"ca.crt", folder+"tls.crt", folder+"tls.key"
+			}
+			service := w.component() == "broker" || w.component() == "orchestrator"
+			if service || strings.HasPrefix(w.component(), "worker-") {
+				hop("KEB_NATS_", "CA_FILE", "/etc/keb/nats-tls/")
+				hop("KEB_METRICS_TLS_", "CLIENT_CA_FILE", "/etc/keb/tls/")
+			}
+			if service {
+				hop("KEB_TLS_", "CLIENT_CA_FILE", "/etc/keb/tls/")
+			}
+			if (service || w.component() == "migrations") && name == "own" {
+				hop("KEB_DATABASE_", "CA_FILE", "/etc/keb/postgres-tls/")
+			}
+			if w.component() == "jobs" {
+				hop("KEB_BROKER_", "CA_FILE", "/etc/keb/tls/")
+				want["KEB_BROKER_URL"] = "https://keb-broker:8080"
+			}
+			for variable, value := range want {
+				if env[variable] != value {
+					t.Errorf("%s, %s: %s is %q, want %q", name, w.component(), variable, env[variable], value)
+				}
+			}
+			for variable, value := range env {
+				if folder, found := strings.CutSuffix(value, "/tls.key"); found && mounts[folder] == "" {
+					t.Errorf("%s, %s: nothing is mounted for %s=%s", name, w.component(), variable, value)
+				}
+			}
+			for _, m := range w.pod.Spec.Containers[0].VolumeMounts {
+				if !slices.ContainsFunc(w.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) && m.Name != "data" {
+					t.Errorf("%s, %s: there is no volume %s", name, w.component(), m.Name)
+				}
+			}
+			if probe := w.pod.Spec.Containers[0].ReadinessProbe; want["KEB_METRICS_TLS_CERT_FILE"] != "" && (probe == nil || probe.HTTPGet.Scheme != corev1.URISchemeHTTPS) {
+				t.Errorf("%s, %s: the kubelet asks without TLS", name, w.component())
+			}
+		}
+	}
+	monitor := one[*podMonitor](t, rendered(t, everything), "keb").Spec.PodMetricsEndpoints[0]
+	if monitor.Scheme != "https" || monitor.TLS == nil || monitor.TLS.ServerName != "metrics.keb" || monitor.TLS.CA.Secret != (secretReference{Name: "tls-services", Key: "ca.crt"}) ||
+		monitor.TLS.Cert.Secret.Key != "tls.crt" || monitor.TLS.Key != (secretReference{Name: "tls-services", Key: "tls.key"}) {
+		t.Errorf("Prometheus asks with %+v", monitor)
+	}
+	conf := one[*corev1.ConfigMap](t, rendered(t, everything), "keb-nats").Data["nats.conf"]
+	if !strings.Contains(conf, `cert_file: "/etc/nats-tls/tls.crt"`) || !strings.Contains(conf, "verify: true") || !strings.Contains(conf, "handshake_first: true") {
+		t.Errorf("the bundled NATS: %s", conf)
+	}
+	if got := environment(one[*appsv1.Deployment](t, rendered(t, everything), "keb-worker-avs").Spec.Template.Spec.Containers[0]); got["KEB_NATS_URL"] != "tls://keb-nats:4222" || got["KEB_NATS_TLS_FIRST"] != "true" {
+		t.Errorf("the bundled NATS is reached with %v", slices.Sorted(maps.Keys(got)))
+	}
+}
+
+func TestATeamsWorkerShowsACertificateToNATS(t *testing.T) {
+	t.Parallel()
+	d := one[*appsv1.Deployment](t, renderedOf(t, workerDir, team+"nats: {url: \"tls://nats:4222\", tls: {secretName: client, mutual: true, handshakeFirst: true}}\n"), "keb-hello-world")
+	c := d.Spec.Template.Spec.Containers[0]
+	env := environment(c)
+	if env["KEB_NATS_CA_FILE"] != "/etc/keb/nats-tls/ca.crt" || env["KEB_NATS_CERT_FILE"] != "/etc/keb/nats-tls/tls.crt" ||
+		env["KEB_NATS_KEY_FILE"] != "/etc/keb/nats-tls/tls.key" || env["KEB_NATS_TLS_FIRST"] != "true" {
+		t.Errorf("the environment is %v", env)
+	}
+	if len(c.VolumeMounts) != 1 || c.VolumeMounts[0].MountPath != "/etc/keb/nats-tls" || len(d.Spec.Template.Spec.Volumes) != 1 || d.Spec.Template.Spec.Volumes[0].Secret.SecretName != "client" {
+		t.Errorf("mounts %v, volumes %v", c.VolumeMounts, d.Spec.Template.Spec.Volumes)
+	}
+}
+
+func TestValuesOfTLSThatDoNotFitAreNamed(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"tls: {enabled: true}": "tls.secretName: name the Secret",
+		"tls: {mutual: true}":  "tls.mutual and tls.metrics: mean nothing without tls.enabled",
+		"tls: {enabled: true, secretName: a, metrics: true}\npodMonitor: {enabled: true}": "tls.serverName: say which name Prometheus expects",
+		"nats: {tls: {mutual: true}}":                  "nats.tls.secretName: name the Secret with ca.crt, tls.crt and tls.key",
+		"nats: {tls: {secretName: client}}":            "nats.bundled.tlsSecretName: name the Secret",
+		"nats: {bundled: {tlsSecretName: server}}":     "nats.tls.secretName: name the Secret with ca.crt, the authority of the bundled NATS",
+		"postgres: {tls: {secretName: client}}":        "postgres.tls.secretName: must be empty with postgres.bundled.enabled",
+		"tls: {enabled: true, secretName: a, x: true}": "x",
+	} {
+		if _, err := renderChart(t, kebDir, merged(t, small, values)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+}
