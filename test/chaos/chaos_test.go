@@ -74,7 +74,7 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 		t.Fatal("not tried: a phase before it has never come to rest")
 	}
 	outer := w.t
-	w.t = t
+	w.t, w.restless = t, true // until it has come to rest
 	defer func() { w.t = outer }()
 	w.ready()
 	created, dead := w.sys.Created(), w.deadLetters(t.Context())
@@ -114,13 +114,13 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 		if time.Now().After(limit) {
 			t.Errorf("not calm within %s after the fault: %d operations wait", calmLimit, l.waiting.Load())
 			w.tellStuck()
-			w.restless = true
 			cancel() // what has not ended is counted as lost
 			<-ended
 			break
 		}
 		w.pass(200 * time.Millisecond)
 	}
+	w.restless = ctx.Err() != nil
 	r := row{fault: f.name}
 	v.end(t.Context(), &r)
 	w.ready()
@@ -267,15 +267,28 @@ func (w *world) tellStuck() {
 	w.t.Logf("keb stuck (%v):\n%s", err, out)
 }
 
-// awaitStuck waits until `keb stuck` names a worker.
-func (w *world) awaitStuck(worker string) {
+// awaitStuck waits until `keb stuck` and the operator API name all operations in flight, each with the worker that it waits for.
+func (w *world) awaitStuck() {
 	w.t.Helper()
-	start := time.Now()
-	testkit.Eventually(w.t, patience, "keb stuck to name worker "+worker, func() bool {
-		out, err := w.run("stuck")
-		return err == nil && strings.Contains(out, "no_worker") && strings.Contains(out, worker)
+	start, named := time.Now(), 0
+	testkit.Eventually(w.t, patience, "keb stuck to name the operations that wait for a worker", func() bool {
+		if out, err := w.run("stuck"); err != nil || !strings.Contains(out, "no_worker") {
+			return false
+		}
+		named = 0
+		for _, g := range harness.Get[struct {
+			Data []struct {
+				Reason, Worker string
+				Count          int
+			}
+		}](w.sys, "http://"+w.sys.OperatorAddr+"/stuck").Data {
+			if g.Reason == "no_worker" && g.Worker != "" {
+				named += g.Count
+			}
+		}
+		return named >= customers/3
 	})
-	w.t.Logf("keb stuck names worker %s %.1f s after it was killed", worker, time.Since(start).Seconds())
+	w.t.Logf("keb stuck names the workers that %d operations wait for, %.1f s after they were killed", named, time.Since(start).Seconds())
 }
 
 // checkHistory holds what must be true of the history of all operations.

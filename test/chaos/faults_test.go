@@ -51,7 +51,7 @@ func faults(w *world) []fault {
 		{name: "a replica of each worker killed", do: func(w *world) { w.killed(outage, w.replicasOf("worker-", 0)...) }},
 		{name: "all workers away", do: func(w *world) {
 			w.take("worker-")
-			w.awaitStuck("avs")
+			w.awaitStuck()
 			w.bring("worker-")
 		}},
 		{name: "NATS killed", do: func(w *world) { w.killed(0, toNATS) }},
