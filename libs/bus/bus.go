@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/tlsfiles"
@@ -85,6 +86,8 @@ type Bus struct {
 	reconnects *signal
 	// rank is the place among those who share a ranked consumer; 0 comes first.
 	rank jetstream.PullPrioritized
+	// deadLog bounds the log of dead letters, which anybody on the bus can cause; the metrics count all of them.
+	deadLog rate.Sometimes
 }
 
 // Connect connects to the server and waits for it until ctx ends. Once connected, a Bus reconnects for ever.
@@ -105,7 +108,10 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 	if err := cfg.TLS.Validate(tlsPrefix); err != nil {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
-	b := &Bus{cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal(), rank: jetstream.PullPrioritized(rand.N(ranks))}
+	b := &Bus{
+		cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal(), rank: jetstream.PullPrioritized(rand.N(ranks)),
+		deadLog: rate.Sometimes{First: 20, Interval: 10 * time.Second},
+	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

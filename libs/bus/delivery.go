@@ -107,8 +107,10 @@ func (d *Delivery) Dead(ctx context.Context, reason string) error {
 		return fmt.Errorf("move %s to dead letters: %w", d.Subject, err)
 	}
 	d.bus.metrics.dead.WithLabelValues(string(d.spec.Stream)).Inc()
-	d.bus.log.Warn("message moved to dead letters", "stream", d.spec.Stream, "consumer", d.spec.Name,
-		"subject", d.Subject, "reason", reason)
+	d.bus.deadLog.Do(func() {
+		d.bus.log.Warn("message moved to dead letters", "stream", d.spec.Stream, "consumer", d.spec.Name,
+			"subject", d.Subject, "reason", reason)
+	})
 	if err := d.msg.TermWithReason("moved to dead letters"); err != nil {
 		return fmt.Errorf("terminate %s: %w", d.Subject, err)
 	}
