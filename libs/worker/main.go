@@ -32,9 +32,10 @@ type environment struct {
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
-	// NATSTLS are the files for TLS to NATS. NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
-	NATSTLS      tlsfiles.Client `envPrefix:"KEB_NATS_"`
-	NATSTLSFirst bool            `env:"KEB_NATS_TLS_FIRST"`
+	// NATSTLS are the files for TLS to NATS.
+	NATSTLS tlsfiles.Client `envPrefix:"KEB_NATS_"`
+	// NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
+	NATSTLSFirst bool `env:"KEB_NATS_TLS_FIRST"`
 	// StageKeys are the keyring of the stage memory, "id1:base64key,id2:base64key", the same for all workers.
 	StageKeys string `env:"KEB_STAGE_KEYS"`
 	// MetricsAddr serves /metrics, /healthz and /readyz; off if empty.

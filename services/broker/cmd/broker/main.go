@@ -47,9 +47,10 @@ type config struct {
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
-	// NATSTLS are the files for TLS to NATS. NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
-	NATSTLS      tlsfiles.Client `envPrefix:"KEB_NATS_"`
-	NATSTLSFirst bool            `env:"KEB_NATS_TLS_FIRST"`
+	// NATSTLS are the files for TLS to NATS.
+	NATSTLS tlsfiles.Client `envPrefix:"KEB_NATS_"`
+	// NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
+	NATSTLSFirst bool `env:"KEB_NATS_TLS_FIRST"`
 }
 
 // Validate names every setting that cannot be.
