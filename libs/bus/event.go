@@ -27,7 +27,7 @@ func New(t event.Type, id, source, subject string, at time.Time, data any) (clou
 			return cloudevents.Event{}, fmt.Errorf("new event %q of type %s: %w", id, t, err)
 		}
 	}
-	body, err := json.Marshal(data)
+	body, err := encodeData(data)
 	if err != nil {
 		return cloudevents.Event{}, fmt.Errorf("new event %q of type %s: %w", id, t, err)
 	}
@@ -39,6 +39,16 @@ func New(t event.Type, id, source, subject string, at time.Time, data any) (clou
 		c.Subject = &subject
 	}
 	return cloudevents.Event{Context: c, DataEncoded: body}, nil
+}
+
+// encodeData is JSON; data that is sent with every step has a faster way to it.
+func encodeData(data any) ([]byte, error) {
+	if a, ok := data.(interface {
+		AppendJSON(b []byte) ([]byte, error)
+	}); ok {
+		return a.AppendJSON(nil)
+	}
+	return json.Marshal(data)
 }
 
 // ErrBadData is wrapped by the errors about data that is not what its type says.

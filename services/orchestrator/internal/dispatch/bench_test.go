@@ -24,6 +24,9 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	row := &store.Row{State: state}
+	if err := encodeOnce(row); err != nil {
+		b.Fatal(err)
+	}
 	result := engine.Result{Outcome: event.OutcomeSucceeded, Cursor: state.Cursor, StartedAt: epoch, FinishedAt: epoch}
 	b.ReportAllocs()
 	for b.Loop() {

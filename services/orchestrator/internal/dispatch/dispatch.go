@@ -11,6 +11,7 @@ package dispatch
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -153,7 +154,20 @@ func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("operation %s: %w", row.Operation.ID, err)
 	}
+	if fresh { // nobody else has the row yet
+		if err := encodeOnce(row); err != nil {
+			return nil, err
+		}
+	}
 	return &work{row: row, process: p, fresh: fresh, tracer: d.tracer}, nil
+}
+
+// encodeOnce encodes the operation for all its commands.
+func encodeOnce(row *store.Row) (err error) {
+	if row.Encoded, err = json.Marshal(&row.Operation); err != nil {
+		return fmt.Errorf("operation %s: encode the request: %w", row.Operation.ID, err)
+	}
+	return nil
 }
 
 // apply lets the engine decide on an event. It may be called repeatedly for one operation; the changes add up to one write.

@@ -54,7 +54,8 @@ func (d *Dispatcher) publish(ctx context.Context, works []*work) error {
 func (d *Dispatcher) command(w *work) (bus.Message, error) {
 	worker, command := engine.Command(w.process, &w.row.State)
 	id := w.row.Operation.ID
-	e, err := bus.New(event.TypeStepExecute, event.CommandID(id, command.Cursor), event.SourceOrchestrator, id, d.deps.Now(), &command)
+	e, err := bus.New(event.TypeStepExecute, event.CommandID(id, command.Cursor), event.SourceOrchestrator, id, d.deps.Now(),
+		&event.Command{StepExecute: command, EncodedOperation: w.row.Encoded})
 	if err != nil {
 		return bus.Message{}, fmt.Errorf("make the command for step %s of operation %s: %w", command.Step, id, err)
 	}

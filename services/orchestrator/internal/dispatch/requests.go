@@ -280,6 +280,9 @@ func (in *intake) add(ctx context.Context, o *order) error {
 		}
 	}
 	row := &store.Row{State: engine.New(op), Definition: o.process.Hash(), TraceParent: o.trace, CreatedAt: now}
+	if err := encodeOnce(row); err != nil {
+		return err
+	}
 	w := &work{row: row, process: o.process, fresh: true, inserted: true, tracer: in.d.tracer}
 	in.news = append(in.news, w)
 	in.works = append(in.works, w)

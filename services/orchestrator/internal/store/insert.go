@@ -39,9 +39,12 @@ func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, news []*Change) error
 	var kind, instance, plan, created, body, definition, trace array
 	for _, change := range news {
 		r := change.Row
-		request, err := json.Marshal(&r.Operation)
-		if err != nil {
-			return fmt.Errorf("insert operation %s: encode the request: %w", r.Operation.ID, err)
+		request := r.Encoded
+		if request == nil {
+			var err error
+			if request, err = json.Marshal(&r.Operation); err != nil {
+				return fmt.Errorf("insert operation %s: encode the request: %w", r.Operation.ID, err)
+			}
 		}
 		if err := c.add(&Change{Row: r, History: change.History, DetailsChanged: true}); err != nil {
 			return fmt.Errorf("insert operation %s: %w", r.Operation.ID, err)

@@ -9,6 +9,7 @@ package store
 import (
 	"context"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,6 +51,8 @@ type Row struct {
 	Version int
 	// Definition is the hash of the process definition.
 	Definition string
+	// Encoded is Operation as JSON, or nil: it never changes, and every command carries it.
+	Encoded json.RawMessage
 	// TraceParent is the W3C trace context of the request; empty for none.
 	TraceParent string
 	CreatedAt   time.Time

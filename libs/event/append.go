@@ -1,0 +1,194 @@
+package event
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// The payloads that go over the bus with every step are encoded without reflection. What they make is what encoding/json makes
+// of them, but for spaces in raw JSON: a fuzz test holds them together.
+
+// Command is a StepExecute whose operation is encoded already: it is the same with every step.
+type Command struct {
+	StepExecute
+	// EncodedOperation is the operation as JSON; when it is empty the operation of StepExecute is encoded.
+	EncodedOperation json.RawMessage
+}
+
+const (
+	// commandRest is room for the names of members, numbers and times of a command.
+	commandRest = 256
+	// usual is room for most results and facts.
+	usual = 480
+)
+
+// AppendJSON appends the payload of the command to b.
+func (c *Command) AppendJSON(b []byte) ([]byte, error) {
+	operation := c.EncodedOperation
+	if len(operation) == 0 {
+		var err error
+		if operation, err = json.Marshal(&c.Operation); err != nil {
+			return nil, err
+		}
+	}
+	b = slices.Grow(b, len(operation)+len(c.Details)+len(c.Stage)+len(c.Step)+commandRest)
+	b = append(b, `{"operation":`...)
+	b = append(b, operation...)
+	if len(c.Details) > 0 {
+		b = append(b, `,"details":`...)
+		b = append(b, c.Details...)
+	}
+	b = appendText(b, `,"stage":`, c.Stage)
+	b = appendText(b, `,"step":`, c.Step)
+	b = appendNumber(b, `,"cursor":`, c.Cursor)
+	b = appendNumber(b, `,"dispatch":`, int64(c.Dispatch))
+	b = appendNumber(b, `,"stageAttempt":`, int64(c.StageAttempt))
+	b = appendNumber(b, `,"stepAttempt":`, int64(c.StepAttempt))
+	b, err := appendTime(b, `,"firstTriedAt":`, c.FirstTriedAt)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = appendTime(b, `,"executeBefore":`, c.ExecuteBefore); err != nil {
+		return nil, err
+	}
+	if c.StageMemory {
+		b = append(b, `,"stageMemory":true`...)
+	}
+	return append(b, '}'), nil
+}
+
+// AppendJSON appends the payload to b.
+func (s StepSucceeded) AppendJSON(b []byte) ([]byte, error) {
+	r := &s.Result
+	b = slices.Grow(b, usual+len(r.Details))
+	b = appendText(b, `{"operationId":`, r.OperationID)
+	b = appendNumber(b, `,"cursor":`, r.Cursor)
+	b = appendText(b, `,"stage":`, r.Stage)
+	b = appendText(b, `,"step":`, r.Step)
+	b = r.Worker.append(b)
+	if r.Message != "" {
+		b = appendText(b, `,"message":`, r.Message)
+	}
+	if len(r.Details) > 0 {
+		b = append(b, `,"details":`...)
+		b = append(b, r.Details...)
+	}
+	if r.StageMemory {
+		b = append(b, `,"stageMemory":true`...)
+	}
+	b, err := appendTime(b, `,"startedAt":`, r.StartedAt)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = appendTime(b, `,"finishedAt":`, r.FinishedAt); err != nil {
+		return nil, err
+	}
+	return append(b, '}'), nil
+}
+
+// AppendJSON appends the payload to b.
+func (f *StepFinished) AppendJSON(b []byte) ([]byte, error) {
+	b, err := f.Fact.append(append(slices.Grow(b, usual), '{'))
+	if err != nil {
+		return nil, err
+	}
+	b = f.Position.append(append(b, ','))
+	b = f.Worker.append(b)
+	b = appendText(b, `,"outcome":`, string(f.Outcome))
+	if f.Message != "" {
+		b = appendText(b, `,"message":`, f.Message)
+	}
+	if f.Error != nil {
+		failure, err := json.Marshal(f.Error)
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, `,"error":`...)
+		b = append(b, failure...)
+	}
+	if f.RetryAt != nil {
+		if b, err = appendTime(b, `,"retryAt":`, *f.RetryAt); err != nil {
+			return nil, err
+		}
+	}
+	if b, err = appendTime(b, `,"startedAt":`, f.StartedAt); err != nil {
+		return nil, err
+	}
+	if b, err = appendTime(b, `,"finishedAt":`, f.FinishedAt); err != nil {
+		return nil, err
+	}
+	if f.Next != nil {
+		b = append(f.Next.append(append(b, `,"next":{`...)), '}')
+	}
+	return append(b, '}'), nil
+}
+
+// AppendJSON appends the payload to b.
+func (f *StageFinished) AppendJSON(b []byte) ([]byte, error) {
+	b, err := f.Fact.append(append(slices.Grow(b, usual), '{'))
+	if err != nil {
+		return nil, err
+	}
+	b = appendText(b, `,"stage":`, f.Stage)
+	b = appendNumber(b, `,"stageAttempt":`, int64(f.StageAttempt))
+	return append(b, '}'), nil
+}
+
+// append appends the members of a fact.
+func (f *Fact) append(b []byte) ([]byte, error) {
+	b = appendText(b, `"operationId":`, f.OperationID)
+	b = appendText(b, `,"operationType":`, string(f.OperationType))
+	b = appendText(b, `,"instanceId":`, f.InstanceID)
+	b = appendNumber(b, `,"cursor":`, f.Cursor)
+	return appendTime(b, `,"occurredAt":`, f.OccurredAt)
+}
+
+// append appends the members of a position.
+func (p *Position) append(b []byte) []byte {
+	b = appendText(b, `"stage":`, p.Stage)
+	b = appendText(b, `,"step":`, p.Step)
+	b = appendNumber(b, `,"stageAttempt":`, int64(p.StageAttempt))
+	return appendNumber(b, `,"stepAttempt":`, int64(p.StepAttempt))
+}
+
+// append appends the worker as a member that is not the first.
+func (w *Worker) append(b []byte) []byte {
+	b = appendText(b, `,"worker":{"name":`, w.Name)
+	if w.Version != "" {
+		b = appendText(b, `,"version":`, w.Version)
+	}
+	return append(b, '}')
+}
+
+// appendText appends a member; name holds what stands before its value.
+func appendText(b []byte, name, value string) []byte {
+	b = append(b, name...)
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == 0x7f {
+			quoted, _ := json.Marshal(value) // a string has always a form
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, value...)
+	return append(b, '"')
+}
+
+func appendNumber(b []byte, name string, value int64) []byte {
+	return strconv.AppendInt(append(b, name...), value, 10)
+}
+
+// appendTime appends a time, whose error is that of a time that JSON has no form for.
+func appendTime(b []byte, name string, value time.Time) ([]byte, error) {
+	b = append(b, name...)
+	if value.Location() != time.UTC || value.Year() < 0 || value.Year() > 9999 {
+		text, err := value.MarshalJSON()
+		return append(b, text...), err
+	}
+	b = append(b, '"')
+	b = value.AppendFormat(b, time.RFC3339Nano)
+	return append(b, '"'), nil
+}

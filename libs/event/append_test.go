@@ -1,0 +1,74 @@
+package event_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// FuzzAppendedPayloads holds the encoders of the payloads of every step against encoding/json.
+func FuzzAppendedPayloads(f *testing.F) {
+	f.Add("6f7d1f7e-0000-4000-8000-000000000001", "create_runtime", "1.0.0", "", int64(17), 3, int64(1795316001), 250148972, true)
+	f.Add(`"\<>&`, "ümlaut \u2028", "\x00\x7f", "\xff", int64(-1), 0, int64(-1), 0, false)
+	f.Add("", "", "", "error", int64(1)<<62, -7, int64(253402300800), 999, true)
+	f.Add("", "", "", "", int64(0), 0, int64(-62167219201), 1, true)
+	f.Fuzz(func(t *testing.T, id, name, version, message string, cursor int64, attempt int, seconds int64, nanos int, set bool) {
+		at := time.Unix(seconds, int64(nanos))
+		if set {
+			at = at.UTC()
+		}
+		operation := event.Operation{ID: id, Type: event.Provision, InstanceID: name, Parameters: json.RawMessage(`{"a":1}`)}
+		encoded, err := json.Marshal(operation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := event.StepExecute{
+			Operation: operation, Stage: name, Step: version, Cursor: cursor, Dispatch: attempt, StageAttempt: attempt + 1, StepAttempt: attempt,
+			FirstTriedAt: at, ExecuteBefore: at.Add(time.Minute), StageMemory: set,
+		}
+		result := event.StepSucceeded{Result: event.Result{
+			OperationID: id, Cursor: cursor, Stage: name, Step: name, Worker: event.Worker{Name: name, Version: version}, Message: message,
+			StageMemory: set, StartedAt: at, FinishedAt: at.Add(time.Microsecond),
+		}}
+		fact := event.Fact{OperationID: id, OperationType: event.OperationType(name), InstanceID: version, Cursor: cursor, OccurredAt: at}
+		position := event.Position{Stage: name, Step: version, StageAttempt: attempt, StepAttempt: attempt + 2}
+		finished := event.StepFinished{
+			Fact: fact, Position: position, Worker: result.Worker, Outcome: event.Outcome(message), Message: message, StartedAt: at, FinishedAt: at,
+		}
+		if set {
+			command.Details = json.RawMessage(`{"avs":{"id":"1"}}`)
+			result.Details = json.RawMessage(`{"id":"1"}`)
+			finished.Next, finished.RetryAt = &position, &at
+			finished.Error = &event.Error{Component: name, Reason: version, Message: message}
+		}
+		stage := event.StageFinished{Fact: fact, Stage: name, StageAttempt: attempt}
+		type appender interface {
+			AppendJSON(b []byte) ([]byte, error)
+		}
+		for _, c := range []struct {
+			got  appender
+			want any
+		}{
+			{&event.Command{StepExecute: command}, command},
+			{&event.Command{StepExecute: command, EncodedOperation: encoded}, command},
+			{result, result},
+			{&finished, finished},
+			{&stage, stage},
+		} {
+			want, wantErr := json.Marshal(c.want)
+			got, err := c.got.AppendJSON([]byte("before"))
+			if (err == nil) != (wantErr == nil) {
+				t.Fatalf("%T: error %v, of encoding/json %v", c.got, err, wantErr)
+			}
+			if err == nil {
+				if diff := cmp.Diff("before"+string(want), string(got)); diff != "" {
+					t.Errorf("%T (-encoding/json +appended):\n%s", c.got, diff)
+				}
+			}
+		}
+	})
+}
