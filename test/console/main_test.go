@@ -11,11 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
-
-type tests struct{ m *testing.M }
-
-func (t tests) Run() int { return testkit.Run(t.m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
 
 // thorough skips a test that has no place in make test: together they keep two processors busy for a minute.
 func thorough(t *testing.T) {
