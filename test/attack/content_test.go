@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -103,7 +104,7 @@ func (w *world) oddBodiesAreRefused(t *testing.T, c *clients) {
 		told(t, at.name, a)
 	}
 	for _, target := range []string{"/operations/" + w.operation + "/skip", "/upgrade/kyma"} {
-		for _, at := range append(attacks[:len(attacks):len(attacks)],
+		for _, at := range append(slices.Clip(attacks),
 			attack{name: "a step with no character", body: `{"step":"\u0000"}`},
 			attack{name: "a step with half a character", body: `{"step":"\ud800"}`},
 			attack{name: "a step with a line break", body: `{"step":"a\r\nSet-Cookie: x=y"}`},
