@@ -571,13 +571,16 @@ func everywhere(t *testing.T, overlays string) {
 	}
 	canaries, names := w.canaries.snapshot(), map[string]bool{}
 	for _, name := range canaries {
-		names[strings.TrimSuffix(name, " in base64")] = true
+		for _, encoding := range []string{" in base64", " in hex", " in UTF-16", " (bytes)"} {
+			name, _, _ = strings.Cut(name, encoding)
+		}
+		names[name] = true
 	}
 	w.provenToFind(places)
 	if len(asked) == 0 {
 		t.Error("no secret was ever handed out by the bus: the recorder hears nothing")
 	}
-	if made == 0 {
+	if made == 0 && overlays != "" {
 		t.Error("no generated override was found in the systems")
 	}
 	if len(w.traces.Spans()) < 100 {
