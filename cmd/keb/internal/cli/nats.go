@@ -142,7 +142,7 @@ func newForward(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "forward PORT=HOST:PORT...",
 		Short: "Pass TCP connections on to whichever replica of a service answers",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  atLeastOne("PORT=HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var rules []forward.Rule
 			for _, arg := range args {
@@ -166,7 +166,7 @@ func newHealthcheck(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:    "healthcheck URL...",
 		Short:  "Ask whether all addresses answer with 200",
-		Args:   cobra.MinimumNArgs(1),
+		Args:   atLeastOne("a URL"),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			transport, err := o.transport()

@@ -94,7 +94,38 @@ func newRoot(std IO) *cobra.Command {
 		newUpgrade(o), newOrchestrations(o), newRuntimes(o), newKubeconfig(o), newTaskrun(o), newStuck(o), newWorkers(o),
 		newJob(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(o), newAccess(o), newWorker(o),
 	)
+	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() && !cmd.Runnable() {
+			group(cmd)
+		}
+	}
 	return root
+}
+
+// group makes a command that has only commands below it an error without one of them. cobra would print its help, and call that a
+// success.
+func group(cmd *cobra.Command) {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError("%s needs a command: %s; see %s --help", cmd.CommandPath(), strings.Join(names, ", "), cmd.CommandPath())
+		}
+		return usageError("%s has no command %q; allowed: %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+	}
+	cmd.RunE = func(*cobra.Command, []string) error { return nil } // Args lets nothing through; without it cobra would print the help
+}
+
+// atLeastOne is cobra.MinimumNArgs(1) with a message that names what is missing.
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError("%s needs %s; see %s --help", cmd.Name(), name, cmd.CommandPath())
+		}
+		return nil
+	}
 }
 
 // tlsPrefix is that of the variables whose files options.tls names.

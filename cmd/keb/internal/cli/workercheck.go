@@ -80,6 +80,11 @@ func (w *workerCheck) args(args []string) error {
 	if err := worker.CheckName(w.cfg.Worker); err != nil {
 		return usageError("--worker: %s", err)
 	}
+	return nil
+}
+
+// prepare reads the cases and finds the program, before anything is started.
+func (w *workerCheck) prepare(args []string) error {
 	for _, name := range w.cases {
 		file, err := os.Open(name)
 		if err != nil {
@@ -107,9 +112,12 @@ func (w *workerCheck) args(args []string) error {
 	return nil
 }
 
-func (w *workerCheck) run(ctx context.Context, _ []string) error {
+func (w *workerCheck) run(ctx context.Context, args []string) error {
 	if w.list {
 		return contract.List(w.Out)
+	}
+	if err := w.prepare(args); err != nil {
+		return err
 	}
 	var printed error
 	w.cfg.Progress = func(f contract.Finding) {

@@ -19,6 +19,12 @@ import (
 // dialTimeout is how long a replica may take to answer before the connection is given up.
 const dialTimeout = 5 * time.Second
 
+// The pause after a connection that could not be accepted, as when there are no more file descriptors: it doubles up to a second.
+const (
+	firstAcceptWait = 5 * time.Millisecond
+	maxAcceptWait   = time.Second
+)
+
 // Rule says what is passed on: from an address to listen on to the name and port of a service.
 type Rule struct{ Listen, Target string }
 
@@ -56,6 +62,7 @@ func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() }) // Accept returns
 	defer stop()
+	wait := firstAcceptWait
 	for {
 		from, err := ln.Accept()
 		switch {
@@ -64,9 +71,17 @@ func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("forward to %s: %w", target, err)
 		case err != nil:
-			log.Warn("connection not accepted", "target", target, "err", err)
+			log.Warn("connection not accepted", "target", target, "err", err, "wait", wait)
+			timer := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+			wait = min(2*wait, maxAcceptWait)
 			continue
 		}
+		wait = firstAcceptWait
 		open.Go(func() {
 			if err := pass(ctx, from, target); err != nil {
 				log.Warn("connection not passed on", "target", target, "err", err)

@@ -2,6 +2,7 @@ package forward_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -108,5 +109,45 @@ func TestRulesAreRead(t *testing.T) {
 		if _, err := forward.ParseRule(text); err == nil {
 			t.Errorf("%q is taken for a rule", text)
 		}
+	}
+}
+
+// busy is a listener that accepts nothing at first.
+type busy struct {
+	net.Listener
+	refused int
+	asked   []time.Time
+}
+
+func (b *busy) Accept() (net.Conn, error) {
+	b.asked = append(b.asked, time.Now())
+	if len(b.asked) <= b.refused {
+		return nil, errors.New("too many open files")
+	}
+	return b.Listener.Accept()
+}
+
+func TestConnectionsThatCannotBeAcceptedAreWaitedFor(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &busy{Listener: ln, refused: 4}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- forward.Serve(ctx, testkit.Logger(t), b, "127.0.0.1:1") }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, c) // it is accepted, and closed as nobody is behind it
+	_ = c.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	// 5, 10, 20 and 40 ms.
+	if waited := b.asked[4].Sub(b.asked[0]); waited < 75*time.Millisecond {
+		t.Errorf("asked five times within %s", waited)
 	}
 }
