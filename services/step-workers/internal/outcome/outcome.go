@@ -16,6 +16,8 @@ const (
 	ReasonStatus  = "err_http_status_code"
 	ReasonTimeout = worker.ReasonTimeout
 	ReasonState   = "err_unexpected_state"
+	// ReasonPaused is for a call that was not made, because the system keeps failing.
+	ReasonPaused = "err_system_unavailable"
 )
 
 // Error names the component at fault and why. An error of a call names its system; component is for all others.
@@ -52,6 +54,9 @@ func reason(err error) string {
 	}
 	if _, ok := errors.AsType[*extclient.StatusError](err); ok {
 		return ReasonStatus
+	}
+	if errors.Is(err, extclient.ErrOpen) {
+		return ReasonPaused
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return ReasonTimeout
