@@ -245,10 +245,12 @@ var schemas = sync.OnceValues(func() (map[event.Type]*jsonschema.Schema, error) 
 		if err != nil {
 			return nil, err
 		}
-		if err := compiler.AddResource(name, document); err != nil {
+		// An address of its own: a name without one would be looked for in the working folder.
+		address := "keb:/" + name
+		if err := compiler.AddResource(address, document); err != nil {
 			return nil, err
 		}
-		if compiled[entry.Type], err = compiler.Compile(name); err != nil {
+		if compiled[entry.Type], err = compiler.Compile(address); err != nil {
 			return nil, err
 		}
 	}
