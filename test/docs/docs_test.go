@@ -122,7 +122,9 @@ func known(t *testing.T) map[string]bool {
 		all[name], all[name+"_FILE"] = true, true
 	}
 	code := files(t, []string{"cmd", "libs", "services", "test", "examples", ".ci"}, ".go", ".sh", "run")
-	code["docker-compose.yml"] = read(t, "docker-compose.yml")
+	for _, name := range []string{"docker-compose.yml", "docker-compose.tls.yml"} {
+		code[name] = read(t, name)
+	}
 	code["Makefile"] = read(t, "Makefile")
 	for _, text := range code {
 		for line := range strings.Lines(text) {
@@ -151,7 +153,7 @@ func read(t *testing.T, name string) string {
 func TestVariablesOfPagesAndDeploymentsAreRead(t *testing.T) {
 	t.Parallel()
 	known := known(t)
-	texts := files(t, []string{"docs", "deploy", "examples", "README.md", "CHANGELOG.md", "docker-compose.yml"}, ".md", ".yaml", ".yml", ".tpl", ".txt", ".conf", ".sh", "Dockerfile")
+	texts := files(t, []string{"docs", "deploy", "examples", "README.md", "CHANGELOG.md", "docker-compose.yml", "docker-compose.tls.yml"}, ".md", ".yaml", ".yml", ".tpl", ".txt", ".conf", ".sh", "Dockerfile")
 	seen := 0
 	for name, text := range texts {
 		for _, v := range variable.FindAllString(text, -1) {
