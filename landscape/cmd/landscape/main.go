@@ -85,13 +85,16 @@ func healthcheck(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read environment: %w", err)
 	}
-	_, port, err := net.SplitHostPort(cfg.Addr)
+	host, port, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("KEB_LANDSCAPE_ADDR: %w", err)
 	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("localhost", port)+"/healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
 	if err != nil {
 		return err
 	}
