@@ -40,6 +40,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
 	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
@@ -264,6 +265,7 @@ type Orchestrator struct {
 	purger   *dispatch.Purger
 	timer    *timer.Timer
 	archive  *retention.Retention
+	recovery *recovery.Recovery
 	workers  *liveness.Liveness
 	fleet    *orchestration.Controller
 	tally    *tally.Tally
@@ -333,6 +335,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.recovery = recovery.New(recovery.Config{
+		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: o.cfg.AskWorkersEvery, Patience: event.CommandsConsumer("").AckWait,
+	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
 	o.archive, err = retention.New(retention.Config{
 		Every: o.cfg.ArchiveEvery, Keep: o.cfg.KeepOperations, KeepArchived: o.cfg.KeepArchive,
 	}, o.store, o.deps.Registerer, o.deps.Now, o.deps.Log)
@@ -534,6 +539,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	})
 	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
+	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.fleet.Run)
