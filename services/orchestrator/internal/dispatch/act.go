@@ -96,13 +96,11 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		}
 		return d.deps.Store.SaveInstancesTx(ctx, tx, []*store.Instance{instance})
 	})
-	d.cache.drop(operationID)
 	if err != nil {
+		d.cache.drop(operationID)
 		return err
 	}
-	d.metrics.observe([]*work{w})
-	d.watch([]*work{w})
-	d.trace([]*work{w})
+	d.remember([]*work{w})
 	if err := d.after(ctx, []*work{w}, nil); err != nil {
 		return err
 	}

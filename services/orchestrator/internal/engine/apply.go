@@ -471,7 +471,9 @@ func (m *machine) finishStage(stage *process.Stage) {
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, stage.Name)
 	}
-	m.out.Stages = append(m.out.Stages, StageEnd{Stage: m.s.Stage, Took: since(m.s.StageStartedAt, m.now)})
+	if !m.s.StageStartedAt.IsZero() { // else an earlier release has begun it, and nobody knows when
+		m.out.Stages = append(m.out.Stages, StageEnd{Stage: m.s.Stage, Took: since(m.s.StageStartedAt, m.now)})
+	}
 	m.s.StageStartedAt = m.now
 	if stage.Finally {
 		m.leaveFinally()

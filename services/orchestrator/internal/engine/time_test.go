@@ -93,3 +93,22 @@ func TestNothingTakesLessThanNoTime(t *testing.T) {
 		}
 	}
 }
+
+// A stage that began under a release which did not note when has no duration, not one of nothing.
+func TestAStageOfWhichNobodyKnowsWhenItBeganHasNoDuration(t *testing.T) {
+	r := started(t, provision)
+	r.s.StageStartedAt = time.Time{}
+	stage := r.s.Stage
+	for r.s.Stage == stage {
+		r.succeed()
+		if r.s.Stage == stage && len(r.last.Stages) > 0 {
+			t.Fatalf("stages ended before their last step: %+v", r.last.Stages)
+		}
+	}
+	if len(r.last.Stages) != 0 {
+		t.Errorf("the duration of the stage is told: %+v", r.last.Stages)
+	}
+	if r.s.StageStartedAt.IsZero() {
+		t.Error("the next stage has no start")
+	}
+}

@@ -34,8 +34,6 @@ type Worker struct {
 	Replicas int
 	// Steps are those that at least one live replica serves, sorted.
 	Steps []string
-	// Seen is when a replica answered last.
-	Seen time.Time
 }
 
 type replica struct {
@@ -184,9 +182,6 @@ func (l *Liveness) Workers() []Worker {
 			byName[r.name] = w
 		}
 		w.Replicas++
-		if r.seen.After(w.Seen) {
-			w.Seen = r.seen
-		}
 		w.Versions = append(w.Versions, r.version)
 		w.Steps = append(w.Steps, r.steps...)
 	}
