@@ -63,8 +63,19 @@ var kindOf = func() (table [256]kind) {
 		kind kind
 		n    int
 	}{
-		{doWork, 46}, {doTimer, 18}, {doClock, 6}, {doRequest, 4}, {doAct, 5}, {doCrash, 5}, {doLose, 4}, {doDuplicate, 4},
-		{doWindow, 3}, {doStreams, 1}, {doSkew, 3}, {doWorkers, 3}, {doMemory, 3},
+		{doWork, 46},
+		{doTimer, 18},
+		{doClock, 6},
+		{doRequest, 4},
+		{doAct, 5},
+		{doCrash, 5},
+		{doLose, 4},
+		{doDuplicate, 4},
+		{doWindow, 3},
+		{doStreams, 1},
+		{doSkew, 3},
+		{doWorkers, 3},
+		{doMemory, 3},
 	} {
 		for range share.n {
 			table[i] = share.kind

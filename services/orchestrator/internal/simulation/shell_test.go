@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -752,14 +753,7 @@ func (w *world) admitFree(o *orchestrator, t *task, fault uint16) {
 	w.startAll(o, t, first, fault)
 }
 
-func (t *task) planned(p phase) bool {
-	for _, q := range t.plan {
-		if p == q {
-			return true
-		}
-	}
-	return false
-}
+func (t *task) planned(p phase) bool { return slices.Contains(t.plan, p) }
 
 // admit starts pending operations whose instances are free, of every type that has room, in order of arrival.
 func (w *world) admit(o *orchestrator, t *task, fault uint16) {

@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -436,14 +437,7 @@ func (w *world) outcome(m *message, c choice, now time.Time) engine.Result {
 	return r
 }
 
-func (w *world) remembers(m memory) bool {
-	for i := range w.memory {
-		if w.memory[i] == m {
-			return true
-		}
-	}
-	return false
-}
+func (w *world) remembers(m memory) bool { return slices.Contains(w.memory, m) }
 
 // forget purges the memory of a stage, or of the whole operation.
 func (w *world) forget(operation, stage int) {
