@@ -2,12 +2,14 @@ package cli
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/up"
+	"github.com/kyma-project/keb/libs/event"
 )
 
 func newUp(o *options) *cobra.Command {
@@ -32,6 +34,9 @@ it is stopped. Killed and started again, it goes on where it was.`,
 				return err
 			}
 			if err := times.fromEnv(cmd); err != nil {
+				return err
+			}
+			if cfg.Admission, err = admissionFromEnv(); err != nil {
 				return err
 			}
 			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
@@ -72,6 +77,23 @@ func demoFromEnv() (bool, error) {
 		return false, usageError("DEMO=%q is neither 0 nor 1", value)
 	}
 	return demo, nil
+}
+
+// admissionFromEnv reads KEB_ADMISSION as the orchestrator does: "provision:500,update:100".
+func admissionFromEnv() (map[event.OperationType]int, error) {
+	admission := map[event.OperationType]int{}
+	for part := range strings.SplitSeq(os.Getenv("KEB_ADMISSION"), ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		name, count, _ := strings.Cut(part, ":")
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 0 || !slices.Contains(event.OperationTypes(), event.OperationType(name)) {
+			return nil, usageError("KEB_ADMISSION: %q is not TYPE:NUMBER, for example provision:500; types: %q", part, event.OperationTypes())
+		}
+		admission[event.OperationType(name)] = n
+	}
+	return admission, nil
 }
 
 // program is how this program was called, for hints: go run builds it somewhere that is gone afterwards.

@@ -101,7 +101,8 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 	// The orchestrator opens its own pools and migrates its own schema.
 	o, err := orchestrator.New(ctx, orchestrator.Config{
 		DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays, MaintenancePolicy: s.cfg.MaintenancePolicy,
-		Access: s.cfg.access(), PublicURL: "http://" + s.operator.Addr().String(),
+		Admission: s.cfg.Admission,
+		Access:    s.cfg.access(), PublicURL: "http://" + s.operator.Addr().String(),
 	}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
 		Registerer: s.registry, Gatherer: s.registry, TracerProvider: s.traces.Provider("keb-orchestrator", ""),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
@@ -26,6 +27,8 @@ type Config struct {
 	Overlays []string
 	// MaintenancePolicy is a file that says when runtimes may be upgraded; empty leaves it to their shoots.
 	MaintenancePolicy string
+	// Admission is the greatest number of operations in progress by type; a type that is not named has no limit.
+	Admission map[event.OperationType]int
 	// AccessTokensFile says who may use the operator API; empty asks nobody. Token is one that the demo may look with.
 	AccessTokensFile, Token string
 	// Demo provisions a sample runtime at the start.
