@@ -46,12 +46,29 @@ func IsRetryable(err error) bool {
 }
 
 // IsConnection reports whether err says that the server could not be reached, went away, is starting or stopping, has no
-// free connection, or no room on its disk or in its memory: another statement would not have fared better. What a transaction in progress
-// has done is then not known.
+// free connection, takes no session of ours, or has no room on its disk or in its memory: another statement would not have fared better. What
+// a transaction in progress has done is then not known.
 func IsConnection(err error) bool {
 	if err == nil {
 		return false
 	}
+	if _, ok := errors.AsType[*sessionError](err); ok {
+		return true
+	}
+	return passes(err)
+}
+
+// sessionError is why there is no session: no statement was tried.
+type sessionError struct{ cause error }
+
+// Error is the cause.
+func (e *sessionError) Error() string { return e.cause.Error() }
+
+// Unwrap is the cause.
+func (e *sessionError) Unwrap() error { return e.cause }
+
+// passes reports whether err is of a kind that goes away by itself.
+func passes(err error) bool {
 	if c := code(err); c != "" {
 		return strings.HasPrefix(c, classConnection) || strings.HasPrefix(c, classOperator) || strings.HasPrefix(c, classResources) ||
 			strings.HasPrefix(c, classSystem)

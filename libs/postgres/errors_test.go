@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,5 +94,28 @@ func TestConnectionErrors(t *testing.T) {
 		if postgres.IsConnection(err) || postgres.IsRetryable(err) || postgres.IsUniqueViolation(err, "") {
 			t.Errorf("%v is classified", err)
 		}
+	}
+}
+
+// A password that is out of date, or a database that takes nobody in, is no fault of the statement that wanted a session.
+func TestASessionThatIsRefusedIsAnErrorOfTheConnection(t *testing.T) {
+	t.Parallel()
+	address := testkit.Postgres(t, nil)
+	db := open(t, postgres.Config{URL: address, MaxOpen: 1})
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Trim(u.Path, "/")
+	u.Path = "/postgres"
+	admin := open(t, postgres.Config{URL: u.String()})
+	exec(t, admin, `ALTER DATABASE "`+name+`" ALLOW_CONNECTIONS false`)
+	exec(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '`+name+`'`)
+	testkit.Eventually(t, 20*time.Second, "the session ends", func() bool {
+		_, err = db.ExecContext(t.Context(), `SELECT 1`)
+		return err != nil && strings.Contains(err.Error(), "not currently accepting connections")
+	})
+	if !postgres.IsConnection(err) {
+		t.Errorf("%v is not taken for an error of the connection", err)
 	}
 }

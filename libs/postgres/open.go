@@ -89,7 +89,7 @@ func awaitServer(ctx context.Context, db *sqlx.DB) error {
 		if last == nil || !isTimeout(err) {
 			last = err
 		}
-		if ctx.Err() == nil && (tlsfiles.IsTLS(err) || !IsConnection(err) && !isTimeout(err)) {
+		if ctx.Err() == nil && (tlsfiles.IsTLS(err) || !passes(err) && !isTimeout(err)) {
 			return err
 		}
 		select {

@@ -32,6 +32,14 @@ func (c connector) Driver() driver.Driver { return c.pq.Driver() }
 
 // Connect makes a session. Unlike the driver's own Connect it returns when ctx ends.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	s, err := c.connect(ctx)
+	if err != nil {
+		return nil, &sessionError{cause: err}
+	}
+	return s, nil
+}
+
+func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 	if err := register(c.files); err != nil {
 		return nil, err
 	}

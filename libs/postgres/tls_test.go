@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -98,4 +99,29 @@ func TestOpenWithTLS(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whoever exchanges the files one after the other must not lose what the statement was for.
+func TestFilesThatDoNotFitForAWhileAreAnErrorOfTheConnection(t *testing.T) {
+	t.Parallel()
+	ca := testkit.NewCA(t, "ours")
+	address := testkit.PostgresTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
+	shown, next := ca.Issue(t, testkit.Leaf{Name: "broker"}), ca.Issue(t, testkit.Leaf{Name: "broker"})
+	db := open(t, postgres.Config{URL: address, MaxIdle: 1, TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}})
+	key, err := os.ReadFile(next.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(shown.KeyFile, key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held, err := db.Connx(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	_, err = db.ExecContext(t.Context(), `SELECT 1`) // on a new session
+	if !postgres.IsConnection(err) || !strings.Contains(err.Error(), "is not the key of the certificate") {
+		t.Errorf("error %v", err)
+	}
 }

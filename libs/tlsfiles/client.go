@@ -41,6 +41,14 @@ func (c Client) Validate(prefix string) error {
 // Config is the configuration of one connection, from what the files hold now. Whoever connects again asks again. The name of the
 // server is left to the caller.
 func (c Client) Config(prefix string) (*tls.Config, error) {
+	cfg, err := c.config(prefix)
+	if err != nil {
+		return nil, &fileError{cause: err}
+	}
+	return cfg, nil
+}
+
+func (c Client) config(prefix string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	cert, shown, err := c.certificate(prefix)
 	if err != nil {
@@ -161,8 +169,22 @@ func ignoreClosed(err error) error {
 // remoteAlert begins the text of what the other side says before it hangs up.
 const remoteAlert = "remote error: tls: "
 
-// IsTLS reports whether err is about certificates or versions of TLS, which no waiting mends.
-func IsTLS(err error) bool { return cureFor(Client{}, "", err) != "" }
+// IsTLS reports whether err is about certificates, their files or versions of TLS, which no waiting mends.
+func IsTLS(err error) bool {
+	if _, ok := errors.AsType[*fileError](err); ok {
+		return true
+	}
+	return cureFor(Client{}, "", err) != ""
+}
+
+// fileError is what is wrong with the files of a Client.
+type fileError struct{ cause error }
+
+// Error is the cause.
+func (e *fileError) Error() string { return e.cause.Error() }
+
+// Unwrap is the cause.
+func (e *fileError) Unwrap() error { return e.cause }
 
 // Error is a failed connection of TLS, with what to do about it.
 type Error struct {
