@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -191,6 +192,16 @@ func TestAReconnectUsesTheNewCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, time.Minute, "the log says which file", func() bool { return strings.Contains(said.String(), "KEB_NATS_CERT_FILE") })
+	other, err := os.ReadFile(pair.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(shown.KeyFile, other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, "the log says that the files do not fit", func() bool {
+		return strings.Contains(said.String(), "is not the key of the certificate")
+	})
 	next.Renew(t, shown, testkit.Leaf{Name: "second"})
 	testkit.Eventually(t, time.Minute, "the connection is back", b.NATS().IsConnected)
 	mu.Lock()
