@@ -72,13 +72,13 @@ func (r *Resealer) Round(ctx context.Context) error {
 		}
 		sealed, stuck = sealed+s, stuck+n
 	}
-	r.left.Set(float64(stuck))
 	switch {
 	case stuck > 0:
 		r.deps.Log.Error("secrets cannot be sealed anew, keep the keys that have sealed them", "sealed", sealed, "not_sealed", stuck)
 	case sealed > 0:
 		r.deps.Log.Info("secrets sealed anew", "sealed", sealed)
 	}
+	r.left.Set(float64(stuck)) // whoever sees it change finds the reason in the log
 	return nil
 }
 
