@@ -117,12 +117,12 @@ e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, 
 	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 \
 	go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest $(patsubst services/btp-manager/%,./%/...,$(wildcard services/btp-manager/e2e))
 
-# What axe-core finds is looked for too, if npm can bring it.
-AXE_VERSION = 4.14.1
-
 .PHONY: e2e-tls
 e2e-tls: ## provision a runtime with TLS on every hop and a certificate of everybody, renew certificates meanwhile, and try every door without one
 	cd test && KEB_E2E_TLS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./tls
+
+# What axe-core finds is looked for too, if npm can bring it.
+AXE_VERSION = 4.14.1
 
 .PHONY: e2e-console
 e2e-console: ## drive the console in Chromium: actions, keyboard, small screens, contrast, a server that restarts; needs Chromium
