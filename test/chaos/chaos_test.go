@@ -77,7 +77,7 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 	w.t, w.restless = t, true // until it has come to rest
 	defer func() { w.t = outer }()
 	w.ready()
-	created, dead := w.sys.Created(), w.deadLetters(t.Context())
+	created, letters := w.sys.Created(), w.deadLetters(t.Context())
 	w.exits = 0
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -124,7 +124,7 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 	r := row{fault: f.name}
 	v.end(t.Context(), &r)
 	w.ready()
-	w.judge(&r, l, created, dead)
+	w.judge(&r, l, created, letters)
 	var line strings.Builder
 	table(&line, []row{r})
 	t.Logf("\n%s", line.String())
@@ -132,12 +132,12 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 }
 
 // judge fills in what came of a phase, and fails the test where a promise was broken.
-func (w *world) judge(r *row, l *load, created map[string]int, dead int) {
+func (w *world) judge(r *row, l *load, created map[string]int, before dead) {
 	w.t.Helper()
 	got := l.take()
 	r.accepted, r.succeeded, r.failed = len(got.all), got.ended(osb.StateSucceeded), got.ended(osb.StateFailed)
 	r.lost, r.refusals, r.exits, r.binds = len(got.lost), got.refusals(), w.exits, got.binds
-	r.dead = max(w.deadLetters(w.t.Context())-dead, 0)
+	r.dead = w.deadLetters(w.t.Context()).since(before)
 	for _, problem := range append(got.lost, got.wrong...) {
 		w.t.Error(problem)
 	}

@@ -5,6 +5,7 @@ package chaos
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -183,11 +186,29 @@ func (v *watch) end(ctx context.Context, r *row) {
 	r.stall, r.progress, r.sentAgain = v.stall, v.progress, int(v.total)
 }
 
-// deadLetters is how many there are.
-func (w *world) deadLetters(ctx context.Context) int {
-	s, err := w.js.Stream(ctx, string(event.StreamDead))
-	if err != nil {
-		return 0
+// dead are the letters of a stream that may be made anew.
+type dead struct {
+	stream time.Time
+	n      int
+}
+
+// since is how many have come.
+func (d dead) since(before dead) int {
+	if d.stream.Equal(before.stream) {
+		return d.n - before.n
 	}
-	return int(s.CachedInfo().State.Msgs)
+	return d.n
+}
+
+// deadLetters counts them.
+func (w *world) deadLetters(ctx context.Context) dead {
+	w.t.Helper()
+	s, err := w.js.Stream(ctx, string(event.StreamDead))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return dead{}
+	}
+	if err != nil {
+		w.t.Fatalf("count the dead letters: %v", err)
+	}
+	return dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs)}
 }
