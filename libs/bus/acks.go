@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ const ackHold = 100 * time.Millisecond
 // that was dealt with, as after a kill right before an acknowledgement.
 type acks struct {
 	hold   bool
+	log    *slog.Logger
 	wake   chan struct{} // has room for one: something is held
 	closed chan struct{}
 
@@ -28,12 +30,12 @@ type acks struct {
 	done  bool
 }
 
-func newAcks(stream event.Stream) *acks {
+func newAcks(stream event.Stream, log *slog.Logger) *acks {
 	queue := slices.ContainsFunc(event.Streams(), func(s event.StreamSpec) bool { return s.Name == stream && s.WorkQueue })
-	return &acks{hold: queue, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &acks{hold: queue, log: log, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// ack acknowledges the message that was held, and holds this one.
+// ack acknowledges the message that was held, and holds this one. The error is about this one only.
 func (a *acks) ack(m jetstream.Msg) error {
 	a.mu.Lock()
 	if !a.hold || a.done {
@@ -45,7 +47,8 @@ func (a *acks) ack(m jetstream.Msg) error {
 	a.count++
 	a.mu.Unlock()
 	if before != nil {
-		return before.Ack()
+		a.acknowledge(before)
+		return nil
 	}
 	select {
 	case a.wake <- struct{}{}:
@@ -90,9 +93,16 @@ func (a *acks) release(last uint64) (count uint64, released bool) {
 	a.held = nil
 	a.mu.Unlock()
 	if m != nil {
-		_ = m.Ack() // without a connection it comes again, and is known
+		a.acknowledge(m)
 	}
 	return last, true
+}
+
+// acknowledge acknowledges a message that was held. Without a connection it comes again, and is known.
+func (a *acks) acknowledge(m jetstream.Msg) {
+	if err := m.Ack(); err != nil {
+		a.log.Debug("message not acknowledged, it comes again", "subject", m.Subject(), "err", err)
+	}
 }
 
 // close acknowledges what is held; from now on nothing is.
@@ -102,7 +112,7 @@ func (a *acks) close() {
 	a.held, a.done = nil, true
 	a.mu.Unlock()
 	if m != nil {
-		_ = m.Ack() // best effort, as in release
+		a.acknowledge(m)
 	}
 	close(a.closed)
 }

@@ -1,7 +1,10 @@
 package bus
 
 import (
+	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,9 +26,15 @@ type named struct {
 	jetstream.Msg
 	name string
 	into *answered
+	err  error
 }
 
+func (n named) Subject() string { return n.name }
+
 func (n named) Ack() error {
+	if n.err != nil {
+		return n.err
+	}
 	n.into.mu.Lock()
 	defer n.into.mu.Unlock()
 	n.into.names = append(n.into.names, n.name)
@@ -35,7 +44,7 @@ func (n named) Ack() error {
 func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got answered
-		a := newAcks(event.StreamCommands)
+		a := newAcks(event.StreamCommands, slog.New(slog.DiscardHandler))
 		var running sync.WaitGroup
 		running.Go(a.run)
 		expect := func(when string, want ...string) {
@@ -54,13 +63,13 @@ func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 		expect("after the first")
 		ack("2")
 		expect("after the second", "1")
-		time.Sleep(ackHold / 2)
+		<-time.After(ackHold / 2) // of the bubble: no time passes
 		ack("3")
 		expect("after the third", "1", "2")
-		time.Sleep(2*ackHold + time.Millisecond)
+		<-time.After(2*ackHold + time.Millisecond)
 		expect("when nothing else has come", "1", "2", "3")
 		ack("4")
-		time.Sleep(2*ackHold + time.Millisecond)
+		<-time.After(2*ackHold + time.Millisecond)
 		expect("when nothing else has come once more", "1", "2", "3", "4")
 		ack("5")
 		a.close()
@@ -71,12 +80,36 @@ func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 	})
 }
 
+func TestAnErrorIsThatOfTheMessageItself(t *testing.T) {
+	t.Parallel()
+	var got answered
+	var log strings.Builder
+	a := newAcks(event.StreamCommands, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	broken := errors.New("no connection")
+	if err := a.ack(named{name: "1", into: &got, err: broken}); err != nil {
+		t.Errorf("what is held fails with %v", err)
+	}
+	if err := a.ack(named{name: "2", into: &got}); err != nil {
+		t.Errorf("a message fails with %v of the one before", err)
+	}
+	if !strings.Contains(log.String(), "subject=1") || !strings.Contains(log.String(), "no connection") {
+		t.Errorf("the log says %q of the one that failed", log.String())
+	}
+	a.close()
+	if err := a.ack(named{name: "3", into: &got, err: broken}); !errors.Is(err, broken) {
+		t.Errorf("what is not held fails with %v", err)
+	}
+	if !slices.Equal(got.names, []string{"2"}) {
+		t.Errorf("acknowledged are %q", got.names)
+	}
+}
+
 func TestOnlyWorkQueuesHoldAcknowledgements(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[event.Stream]bool{
 		event.StreamRequests: true, event.StreamCommands: true, event.StreamResults: true, event.StreamFacts: false, "other": false,
 	} {
-		if got := newAcks(stream).hold; got != want {
+		if got := newAcks(stream, nil).hold; got != want {
 			t.Errorf("%s: holds %t, want %t", stream, got, want)
 		}
 	}

@@ -95,7 +95,7 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 	stream, name := string(cfg.Consumer.Stream), cfg.Consumer.Name
 	// One half of the prefetch waits in the channel, the other is asked of the server.
 	c := &consumption{
-		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2), acks: newAcks(cfg.Consumer.Stream),
+		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2), acks: newAcks(cfg.Consumer.Stream, b.log),
 		meter: &consumerMetrics{
 			consumed:    b.metrics.consumed.WithLabelValues(stream, name),
 			redelivered: b.metrics.redelivered.WithLabelValues(stream, name),

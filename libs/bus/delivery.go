@@ -41,7 +41,8 @@ type Delivery struct {
 	acks    *acks
 }
 
-// Ack says that the message is dealt with. It does not wait for the server, which may hear of it up to ackHold later.
+// Ack says that the message is dealt with. It does not wait for the server, which may hear of it up to ackHold later; when that
+// fails, the message comes again.
 func (d *Delivery) Ack() error {
 	if err := d.acks.ack(d.msg); err != nil {
 		return fmt.Errorf("acknowledge %s: %w", d.Subject, err)
