@@ -17,7 +17,7 @@ func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testin
 	synctest.Test(t, func(t *testing.T) {
 		var found atomic.Int32
 		v := cached.New(func(context.Context) (int32, error) {
-			time.Sleep(time.Second)
+			<-time.After(time.Second) // of the bubble: no time passes
 			return found.Add(1), nil
 		})
 		var all sync.WaitGroup
@@ -29,11 +29,11 @@ func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testin
 			})
 		}
 		all.Wait()
-		time.Sleep(9 * time.Second)
+		<-time.After(9 * time.Second)
 		if n, _ := v.Get(t.Context()); n != 1 {
 			t.Errorf("what took a second to find is found again after 9")
 		}
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		if n, _ := v.Get(t.Context()); n != 2 {
 			t.Errorf("after 11 seconds it is still the old one")
 		}
@@ -45,14 +45,14 @@ func TestNoAnswerIsOlderThanHalfAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		v := cached.New(func(context.Context) (int, error) {
-			time.Sleep(8 * time.Second)
+			<-time.After(8 * time.Second)
 			calls++
 			return calls, nil
 		})
 		if n, err := v.Get(t.Context()); n != 1 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
-		time.Sleep(31 * time.Second)
+		<-time.After(31 * time.Second)
 		if n, _ := v.Get(t.Context()); n != 2 {
 			t.Error("an answer of 31 seconds is still given")
 		}
@@ -63,7 +63,7 @@ func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := cached.New(func(context.Context) (int, error) {
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			return 1, nil
 		})
 		var first sync.WaitGroup
@@ -106,7 +106,7 @@ func TestWhoHangsUpFindsTheAnswerForTheOthers(t *testing.T) {
 		wait.Wait()
 		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if _, err := v.Get(late); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after its deadline somebody still looks for an answer: %v", err)
 		}
