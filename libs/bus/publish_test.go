@@ -207,6 +207,42 @@ func TestEnsureStreamsBringsDriftedStreamBack(t *testing.T) {
 	}
 }
 
+func TestABucketThatWasMadeWithRollupsLosesThem(t *testing.T) {
+	t.Parallel()
+	b := connect(t, startServer(t), bus.Config{}, bus.Deps{})
+	kv, err := b.JetStream().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
+		Bucket: event.StageBucket, Storage: jetstream.MemoryStorage, TTL: event.StageMemoryTTL, MaxBytes: 1 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if _, err := kv.PutString(t.Context(), key, "kept"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rollup := nats.NewMsg("$KV." + event.StageBucket + ".a")
+	rollup.Header.Set("Nats-Rollup", "all")
+	if _, err := b.JetStream().PublishMsg(t.Context(), rollup); err == nil {
+		t.Error("a roll-up is taken")
+	}
+	for _, key := range []string{"a", "b"} {
+		if e, err := kv.Get(t.Context(), key); err != nil || string(e.Value()) != "kept" {
+			t.Errorf("the value of %s is %v, %v", key, e, err)
+		}
+	}
+	s, err := b.JetStream().Stream(t.Context(), "KV_"+event.StageBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := s.CachedInfo().Config.MaxBytes; limit != 1<<20 {
+		t.Errorf("the operator's limit is now %d", limit)
+	}
+}
+
 func TestQuietMessagesShareAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})

@@ -141,7 +141,8 @@ func AwaitStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.Ke
 	}
 }
 
-// EnsureStageBucket opens the bucket of the stage memory and creates it if it is missing.
+// EnsureStageBucket opens the bucket of the stage memory. It creates it if it is missing, and takes roll-ups away from one that was
+// made with them.
 func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
 	return ensureStageBucket(ctx, js, 0)
 }
@@ -154,17 +155,37 @@ func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int
 			kv, err = js.KeyValue(ctx, event.StageBucket)
 		}
 	}
+	if err == nil {
+		err = withoutRollups(ctx, js)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ensure bucket %s: %w", event.StageBucket, err)
 	}
 	return kv, nil
 }
 
+// withoutRollups changes nothing else: replicas and limits are the operator's.
+func withoutRollups(ctx context.Context, js jetstream.JetStream) error {
+	s, err := js.Stream(ctx, stageStreamName)
+	if err != nil {
+		return err
+	}
+	cfg := s.CachedInfo().Config
+	if !cfg.AllowRollup {
+		return nil
+	}
+	cfg.AllowRollup = false
+	_, err = js.UpdateStream(ctx, cfg)
+	return err
+}
+
+const stageStreamName = "KV_" + event.StageBucket
+
 // stageStream is the stream behind the bucket of the stage memory: that of a key-value bucket, but without roll-ups, with which one
 // message could empty the bucket for all.
 func stageStream(replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: "KV_" + event.StageBucket, Subjects: []string{"$KV." + event.StageBucket + ".>"}, Storage: jetstream.MemoryStorage,
+		Name: stageStreamName, Subjects: []string{"$KV." + event.StageBucket + ".>"}, Storage: jetstream.MemoryStorage,
 		MaxMsgsPerSubject: 1, MaxAge: event.StageMemoryTTL, Discard: jetstream.DiscardNew, DenyDelete: true, AllowDirect: true, Replicas: replicas,
 	}
 }
