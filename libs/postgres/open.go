@@ -40,6 +40,9 @@ type Config struct {
 	ApplicationName string
 	// StatementTimeout is the server's limit for one statement; zero means none.
 	StatementTimeout time.Duration
+	// ByIndex keeps the server from reading a whole table where there is an index: for statements that all have one, and are planned
+	// before tables that grow have been analysed.
+	ByIndex bool
 }
 
 // Open returns a pool whose server has answered. A server that cannot be reached yet, or that is still starting, is
@@ -142,6 +145,9 @@ func (c Config) dsn() (string, error) {
 	}
 	if c.StatementTimeout > 0 {
 		q.Set("statement_timeout", strconv.FormatInt(max(1, c.StatementTimeout.Milliseconds()), 10))
+	}
+	if c.ByIndex {
+		q.Set("enable_seqscan", "off")
 	}
 	u.RawQuery = q.Encode()
 	return u.String(), nil

@@ -14,9 +14,9 @@ import (
 func TestOpenSetsWhatTheConfigSays(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{
-		URL: testkit.Postgres(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond,
+		URL: testkit.Postgres(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond, ByIndex: true,
 	})
-	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms"} {
+	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms", "enable_seqscan": "off"} {
 		var got string
 		if err := db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting); err != nil {
 			t.Fatal(err)

@@ -70,6 +70,9 @@ const (
 	maxClients   = 500
 )
 
+// minKeepArchive is a day longer than facts are kept: whoever has missed all of them may still ask.
+const minKeepArchive = event.FactsKept + 24*time.Hour
+
 // Config is how an orchestrator behaves. The zero value of every field but DatabaseURL is a good one.
 type Config struct {
 	// DatabaseURL is the address of Postgres.
@@ -108,8 +111,8 @@ type Config struct {
 	// KeepOperations is how long after its end an operation stays in the lists; then it is archived, and can only be asked for by
 	// its id. Zero means 90 days.
 	KeepOperations time.Duration `env:"KEB_OPERATIONS_KEEP"`
-	// KeepArchive is how long after its end an archived operation is kept; it must not be shorter than KeepOperations. Zero means
-	// two years.
+	// KeepArchive is how long after its end an archived operation is kept; it must not be shorter than KeepOperations, nor than eight
+	// days. Zero means two years.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
 	// ArchiveEvery is the time between two rounds of archiving, for tests; zero means ten minutes.
 	ArchiveEvery time.Duration `env:"-"`
@@ -172,7 +175,11 @@ func (c Config) Validate() error {
 	if c.KeepOperations < 0 {
 		problems = append(problems, fmt.Errorf("KEB_OPERATIONS_KEEP: %s: must not be negative", c.KeepOperations))
 	}
-	if full := c.withDefaults(); full.KeepArchive < full.KeepOperations {
+	switch full := c.withDefaults(); {
+	case full.KeepArchive < minKeepArchive:
+		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than %s: a broker that has missed the end of an operation"+
+			" asks for it, and the operation would run once more if nobody knew it", c.KeepArchive, minKeepArchive))
+	case full.KeepArchive < full.KeepOperations:
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than KEB_OPERATIONS_KEEP, which is %s",
 			c.KeepArchive, full.KeepOperations))
 	}
@@ -300,14 +307,14 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
 }
 
 func (o *Orchestrator) open(ctx context.Context) error {
-	commit, err := o.pool(ctx, "keb-orchestrator", committers)
+	commit, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator", MaxOpen: committers, ByIndex: true})
 	if err != nil {
 		return err
 	}
 	if err := Migrate(ctx, commit); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	read, err := o.pool(ctx, "keb-orchestrator-read", readers)
+	read, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator-read", MaxOpen: readers})
 	if err != nil {
 		return err
 	}
@@ -403,7 +410,7 @@ func (o *Orchestrator) openFleet(ctx context.Context, read *sqlx.DB) (*store.Orc
 	if err != nil {
 		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
 	}
-	write, err := o.pool(ctx, "keb-orchestrator-fleet", drivers)
+	write, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator-fleet", MaxOpen: drivers})
 	if err != nil {
 		return nil, err
 	}
@@ -448,12 +455,13 @@ func (o *Orchestrator) wakeFleet() (stop func(), err error) {
 	return stop, nil
 }
 
-func (o *Orchestrator) pool(ctx context.Context, name string, size int) (*sqlx.DB, error) {
-	db, err := postgres.Open(ctx, postgres.Config{URL: o.cfg.DatabaseURL, TLS: o.cfg.DatabaseTLS, ApplicationName: name, MaxOpen: size})
+func (o *Orchestrator) pool(ctx context.Context, cfg postgres.Config) (*sqlx.DB, error) {
+	cfg.URL, cfg.TLS = o.cfg.DatabaseURL, o.cfg.DatabaseTLS
+	db, err := postgres.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	o.pools[name] = db
+	o.pools[cfg.ApplicationName] = db
 	return db, nil
 }
 
