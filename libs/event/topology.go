@@ -48,13 +48,16 @@ const resultsWindow = 100 * time.Millisecond
 // maxDead bounds the dead letters of one stream: whoever may write results can make as many as it likes.
 const maxDead = 10_000
 
+// FactsKept is how long a reader of facts may be away without missing one.
+const FactsKept = 7 * 24 * time.Hour
+
 // Streams lists the streams of the contract. All are kept in files.
 func Streams() []StreamSpec {
 	return []StreamSpec{
 		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true, Duplicates: DuplicateWindow},
 		{Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true, Duplicates: DuplicateWindow},
 		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true, Duplicates: resultsWindow},
-		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: 7 * 24 * time.Hour, Duplicates: DuplicateWindow},
+		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: FactsKept, Duplicates: DuplicateWindow},
 		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead, Duplicates: DuplicateWindow},
 	}
 }

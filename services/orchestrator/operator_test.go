@@ -285,6 +285,8 @@ func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 		{"negative sweep", orchestrator.Config{DatabaseURL: "postgres://h/db", SweepEvery: -1}, "KEB_SWEEP_EVERY"},
 		{"negative rounds", orchestrator.Config{DatabaseURL: "postgres://h/db", AskWorkersEvery: -1}, "KEB_ASK_WORKERS_EVERY"},
 		{"negative time between looks", orchestrator.Config{DatabaseURL: "postgres://h/db", OrchestrationsEvery: -1}, "KEB_ORCHESTRATIONS_EVERY"},
+		{"an archive that is shorter than the facts", orchestrator.Config{DatabaseURL: "postgres://h/db", KeepOperations: time.Hour, KeepArchive: 7 * 24 * time.Hour}, "KEB_ARCHIVE_KEEP: 168h0m0s: must not be shorter than 192h0m0s"},
+		{"an archive that is shorter than the list", orchestrator.Config{DatabaseURL: "postgres://h/db", KeepArchive: 30 * 24 * time.Hour}, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
 		{"missing policy", orchestrator.Config{DatabaseURL: "postgres://h/db", MaintenancePolicy: overlays + "/none"}, "KEB_MAINTENANCE_POLICY: open "},
 		{"broken policy", orchestrator.Config{DatabaseURL: "postgres://h/db", MaintenancePolicy: policy}, "KEB_MAINTENANCE_POLICY: " + policy + ": default.timeEnd"},
 		{"negative admission", orchestrator.Config{DatabaseURL: "postgres://h/db", Admission: map[event.OperationType]int{"provision": -1}}, "KEB_ADMISSION"},

@@ -114,6 +114,9 @@ type Config struct {
 	// KeepArchive is how long after its end an archived operation is kept; it must not be shorter than KeepOperations, nor than eight
 	// days. Zero means two years.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
+	// LossPatience is how long it is waited for workers before what the bus has lost is sent again, for tests; zero means as long as the
+	// bus waits for them.
+	LossPatience time.Duration `env:"-"`
 	// ArchiveEvery is the time between two rounds of archiving, for tests; zero means ten minutes.
 	ArchiveEvery time.Duration `env:"-"`
 }
@@ -142,6 +145,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.KeepArchive == 0 {
 		c.KeepArchive = max(2*365*24*time.Hour, c.KeepOperations)
+	}
+	if c.LossPatience == 0 {
+		c.LossPatience = event.CommandsConsumer("").AckWait
 	}
 	if c.ArchiveEvery == 0 {
 		c.ArchiveEvery = 10 * time.Minute
@@ -343,7 +349,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return err
 	}
 	o.recovery = recovery.New(recovery.Config{
-		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: o.cfg.AskWorkersEvery, Patience: event.CommandsConsumer("").AckWait,
+		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, Patience: o.cfg.LossPatience,
 	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
 	o.archive, err = retention.New(retention.Config{
 		Every: o.cfg.ArchiveEvery, Keep: o.cfg.KeepOperations, KeepArchived: o.cfg.KeepArchive,
@@ -529,7 +535,9 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	}
 	defer deaf()
 	// Who lives is known before commands are judged unanswered.
-	if err := o.workers.Round(ctx); err != nil {
+	if err := o.workers.Round(ctx); errors.Is(err, liveness.ErrNotConnected) {
+		o.deps.Log.Warn("workers not asked", "err", err) // they are asked again
+	} else if err != nil {
 		return err
 	}
 	group := service.NewGroup(o.deps.Log)
