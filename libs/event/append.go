@@ -9,7 +9,8 @@ import (
 )
 
 // The payloads that go over the bus with every step are encoded without reflection. What they make is what encoding/json makes
-// of them, but for spaces in raw JSON: a fuzz test holds them together.
+// of them, but for raw JSON, which is taken as it is: it must be valid, as what comes from Postgres or json.Marshal, and encoding/json would
+// take out its spaces and escape <, >, & and the line ends of JavaScript in it. A fuzz test holds them together.
 
 // Command is a StepExecute whose operation is encoded already: it is the same with every step.
 type Command struct {
