@@ -25,3 +25,30 @@ func TestAWorkerWithoutACommandOfTheOperationClaimsNothing(t *testing.T) {
 		t.Errorf("without an orchestrator: %v", err)
 	}
 }
+
+func TestClaimsThatAreRefusedDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	const claims, told = 100, 20
+	for range claims {
+		if _, err := b.claimAs("avs", "i", "no-operation", event.CredentialsServiceManager); err == nil {
+			t.Fatal("a claim for no operation is answered")
+		}
+	}
+	// One more may be told of after a while.
+	if n := strings.Count(b.log.String(), "credentials claim refused"); n < told || n > claims/2 {
+		t.Errorf("the log tells %d times of %d claims, want %d", n, claims, told)
+	}
+	long := strings.Repeat("LONG", 1000)
+	for field, ask := range map[string][3]string{
+		"instanceId": {long, "o", "n"}, "operationId": {"i", long, "n"}, "name": {"i", "o", long},
+	} {
+		_, err := b.claimAs("avs", ask[0], ask[1], ask[2])
+		if err == nil || !strings.Contains(err.Error(), field+": is longer than 512 bytes") {
+			t.Errorf("%s of %d bytes: %v", field, len(long), err)
+		}
+	}
+	if strings.Contains(b.log.String(), "LONGLONG") {
+		t.Error("what is too long is in the log")
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"golang.org/x/time/rate"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
@@ -30,11 +32,13 @@ type Vault struct {
 	sealer Sealer
 	source Source
 	log    *slog.Logger
+	// seldom bounds the log of claims that are refused.
+	seldom rate.Sometimes
 }
 
 // New makes a vault.
 func New(sealer Sealer, source Source, log *slog.Logger) *Vault {
-	return &Vault{sealer: sealer, source: source, log: log}
+	return &Vault{sealer: sealer, source: source, log: log, seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
 }
 
 // Owner binds a sealed value to its place, and to its revision: an older value of the same place does not open. No id, name or revision
@@ -93,7 +97,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 	sealed, err := v.source.Credentials(ctx, q.InstanceID, q.OperationID, q.Name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		log.Warn("credentials claim refused")
+		v.seldom.Do(func() { log.Warn("credentials claim refused") })
 		return nil, errRefused
 	case err != nil:
 		log.Warn("credentials not read", "err", err)
