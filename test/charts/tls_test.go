@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestWithTLSEveryPodGetsItsFiles(t *testing.T) {
@@ -75,6 +76,33 @@ postgres: {tls: {secretName: postgres-client, mutual: true}}
 	}
 	if got := environment(one[*appsv1.Deployment](t, rendered(t, everything), "keb-worker-avs").Spec.Template.Spec.Containers[0]); got["KEB_NATS_URL"] != "tls://keb-nats:4222" || got["KEB_NATS_TLS_FIRST"] != "true" {
 		t.Errorf("the bundled NATS is reached with %v", slices.Sorted(maps.Keys(got)))
+	}
+}
+
+func TestWithTLSServicesAndNotesSaySo(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]struct{ protocol, scheme string }{
+		production: {"", "http"},
+		merged(t, production, "tls: {enabled: true, secretName: keb-tls}\n"): {"https", "https"},
+	} {
+		objects := rendered(t, values)
+		for _, name := range []string{"keb-broker", "keb-orchestrator"} {
+			for _, port := range one[*corev1.Service](t, objects, name).Spec.Ports {
+				if got := ptr.Deref(port.AppProtocol, ""); got != want.protocol {
+					t.Errorf("the port %s of %s has the protocol %q, want %q", port.Name, name, got, want.protocol)
+				}
+			}
+		}
+		files, err := renderChart(t, kebDir, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := files["keb/templates/NOTES.txt"]
+		for _, address := range []string{want.scheme + "://localhost:8081/", want.scheme + "://keb-broker." + namespace + ":8080"} {
+			if !strings.Contains(notes, address) {
+				t.Errorf("the notes do not tell of %s:\n%s", address, notes)
+			}
+		}
 	}
 }
 
