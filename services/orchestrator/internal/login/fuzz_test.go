@@ -30,9 +30,15 @@ func FuzzNextPage(f *testing.F) {
 // A token is read from JSON or a form, and an error repeats nothing of it.
 func FuzzLoginBody(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"application/json", `{"token":" CANARY-1 "}`}, {"application/json; charset=x", `{"token":1}`}, {"application/json", `{"token":"CANARY-1","x":1}`},
-		{"application/x-www-form-urlencoded", "token=CANARY-1&token=b"}, {"application/x-www-form-urlencoded", "%zz=CANARY-1"}, {"", ""}, {"a/b; =", "x"},
-		{"application/json", `{"token":"a"} CANARY-1`}, {"application/json", strings.Repeat("[", 10_000)},
+		{"application/json", `{"token":" CANARY-1 "}`},
+		{"application/json; charset=x", `{"token":1}`},
+		{"application/json", `{"token":"CANARY-1","x":1}`},
+		{"application/x-www-form-urlencoded", "token=CANARY-1&token=b"},
+		{"application/x-www-form-urlencoded", "%zz=CANARY-1"},
+		{"", ""},
+		{"a/b; =", "x"},
+		{"application/json", `{"token":"a"} CANARY-1`},
+		{"application/json", strings.Repeat("[", 10_000)},
 	} {
 		f.Add(seed[0], seed[1])
 	}
