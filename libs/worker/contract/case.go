@@ -33,7 +33,7 @@ type Case struct {
 	Details    map[string]any `yaml:"details"`
 	// Credentials are what the worker can claim, by name. They count as secret: the worker must not repeat their values.
 	Credentials map[string]any `yaml:"credentials"`
-	// Remembered is what earlier steps of the stage have put into the stage memory with the SDK.
+	// Remembered is what earlier steps of the stage have put into the stage memory with the SDK. It counts as secret, too.
 	Remembered map[string]string `yaml:"remembered"`
 	// Takes is about how long the step runs. More than the ack wait (10 s) is needed for the checks of long steps.
 	Takes Duration `yaml:"takes"`

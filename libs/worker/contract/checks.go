@@ -135,13 +135,12 @@ func checks() []check {
 }
 
 func checkRegistration(ctx context.Context, k *kit) {
-	found := k.registered(ctx, k.cfg.Patience)
-	if len(found) == 0 {
+	info := k.registered(ctx, k.cfg.Patience)
+	if info == nil {
 		k.bad("nobody answered $SRV.INFO for %s%s within %s; the last that the worker printed:\n%s",
 			worker.ServicePrefix, k.cfg.Worker, k.cfg.Patience, k.output.last(8))
 		return
 	}
-	info := found[0]
 	if want := worker.ServicePrefix + k.cfg.Worker; info.Name != want {
 		k.bad("the service is called %q: want %q", info.Name, want)
 	}
@@ -174,8 +173,9 @@ func checkRegistration(ctx context.Context, k *kit) {
 	if len(k.steps) == 0 {
 		k.bad("the metadata steps is %q: want the names of the steps with commas between", info.Metadata[worker.MetadataSteps])
 	}
-	if len(k.service(ctx, "$SRV.PING."+worker.ServicePrefix+k.cfg.Worker)) == 0 {
-		k.bad("nobody answered $SRV.PING.%s%s", worker.ServicePrefix, k.cfg.Worker)
+	ping := "$SRV.PING." + worker.ServicePrefix + k.cfg.Worker
+	if k.service(ctx, k.cfg.Patience, ping, func(*nats.Msg) bool { return true }) == nil {
+		k.bad("nobody answered %s within %s", ping, k.cfg.Patience)
 	}
 }
 
@@ -784,29 +784,22 @@ func checkThroughput(ctx context.Context, k *kit) {
 		k.bad("%v", err)
 		return
 	}
-	answered := func() int {
-		n := 0
+	next := 0 // those before it were answered; to count all of them at each message would be what is measured
+	k.wire.await(ctx, 4*k.cfg.Patience, func() bool {
+		for next < len(orders) && orders[next].answered() {
+			next++
+		}
+		return next == len(orders) || k.gone()
+	})
+	took := time.Since(began)
+	n := 0
+	k.wire.look(func() {
 		for _, o := range orders {
-			if o.answered() {
+			if o.good() != nil && slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack && !d.lost }) {
 				n++
 			}
 		}
-		return n
-	}
-	n := 0
-	look := time.Now()
-	k.wire.await(ctx, 4*k.cfg.Patience, func() bool {
-		if k.gone() {
-			return true
-		}
-		if time.Since(look) < 20*time.Millisecond && n < len(orders) { // counting them at each message would be what is measured
-			return false
-		}
-		look, n = time.Now(), answered()
-		return n == len(orders)
 	})
-	took := time.Since(began)
-	k.wire.look(func() { n = answered() })
 	if n < len(orders) {
 		k.bad("%d of %d commands are answered and acknowledged after %s", n, len(orders), took.Round(time.Second))
 	}
@@ -851,7 +844,7 @@ func checkReconnect(ctx context.Context, k *kit) {
 	if !k.allSettledWithin(ctx, k.cfg.AckWait+k.cfg.Patience, append(down, up...), "after a restart of NATS") {
 		return
 	}
-	if len(k.registered(ctx, k.cfg.Patience)) == 0 && !k.gone() {
+	if k.registered(ctx, k.cfg.Patience) == nil && !k.gone() {
 		k.bad("after a restart of NATS the worker is not registered any more")
 	}
 }
@@ -902,6 +895,12 @@ func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
 	return orders, began
 }
 
+// holds is how many commands the worker has, and has not settled.
+func (k *kit) holds() (n int) {
+	k.wire.look(func() { n = len(k.wire.held) })
+	return n
+}
+
 const attached = "somebody else runs the worker: let the check start it to have this checked"
 
 func checkStop(ctx context.Context, k *kit) {
@@ -913,7 +912,7 @@ func checkStop(ctx context.Context, k *kit) {
 	if !ok {
 		return
 	}
-	began := time.Now()
+	began, held := time.Now(), k.holds()
 	if err := k.instance.Stop(); err != nil {
 		k.bad("%v", err)
 		return
@@ -925,7 +924,7 @@ func checkStop(ctx context.Context, k *kit) {
 		if err := k.instance.Err(); err != nil {
 			k.bad("it ended with %v: want exit code 0; the last that it printed:\n%s", err, k.output.last(8))
 		}
-		k.figure = fmt.Sprintf("ended after %s", took.Round(time.Millisecond))
+		k.figure = fmt.Sprintf("ended after %s, held %d commands when it was stopped", took.Round(time.Millisecond), held)
 	case <-time.After(limit):
 		k.bad("it has not ended %s after SIGTERM, with a drain time of %s", limit, k.cfg.Drain)
 		k.kill()
@@ -939,7 +938,7 @@ func checkStop(ctx context.Context, k *kit) {
 			k.bad("it kept %d commands that it neither answered nor gave back: they stand still for the ack wait, %s", n, k.cfg.AckWait)
 		}
 	})
-	if len(k.infos(ctx)) > 0 {
+	if k.registered(ctx, answerPatience) != nil {
 		k.bad("it has ended, and something still answers as %s%s", worker.ServicePrefix, k.cfg.Worker)
 	}
 	k.next(ctx, orders, "after it was stopped and started again")
@@ -955,6 +954,7 @@ func checkKill(ctx context.Context, k *kit) {
 		return
 	}
 	k.kill()
+	k.figure = fmt.Sprintf("held %d commands when it was killed", k.holds())
 	k.next(ctx, orders, "after it was killed and started again")
 }
 

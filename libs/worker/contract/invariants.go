@@ -17,9 +17,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
 )
 
 // skew is how far the clocks of the worker and the kit may be apart.
@@ -380,18 +382,26 @@ func checkRetryAfter(_ *kit, r *result) []string {
 
 func checkSecrets(ctx context.Context, k *kit) {
 	secrets := k.rig.secrets()
-	k.wire.look(func() {
-		for leak := range k.wire.leaks {
-			k.bad("%s", leak)
+	own := func(m *nats.Msg) bool {
+		var is micro.ServiceIdentity
+		return json.Unmarshal(m.Data, &is) == nil && is.Name == worker.ServicePrefix+k.cfg.Worker
+	}
+	for _, subject := range []string{"$SRV.INFO", "$SRV.STATS"} {
+		m := k.service(ctx, answerPatience, subject, own)
+		if m == nil {
+			continue // it is for registration to say so
 		}
-	})
-	for _, m := range append(k.service(ctx, "$SRV.INFO"), k.service(ctx, "$SRV.STATS")...) {
 		for value, what := range secrets {
 			if strings.Contains(string(m.Data), value) {
 				k.bad("the micro service shows %s", what)
 			}
 		}
 	}
+	k.wire.look(func() {
+		for leak := range k.wire.leaks {
+			k.bad("%s", leak)
+		}
+	})
 	for _, what := range k.output.leaks() {
 		k.bad("the worker printed %s", what)
 	}

@@ -213,13 +213,16 @@ func (k *kit) end() {
 	}
 }
 
-// canaries makes the credentials that every command offers, and notes those of the cases.
+// canaries makes the credentials that every command offers, and notes those of the cases, and what they have in the stage memory.
 func (k *kit) canaries() error {
 	for i := range k.cfg.Cases {
 		for name, value := range k.cfg.Cases[i].Credentials {
 			if err := k.rig.claims.add("", name, value); err != nil {
 				return fmt.Errorf("case %q: credentials %s: %w", k.cfg.Cases[i].Name, name, err)
 			}
+		}
+		for key, value := range k.cfg.Cases[i].Remembered {
+			k.rig.claims.keep(value, "what the stage memory has under "+key)
 		}
 	}
 	for name, value := range offered {
@@ -498,55 +501,64 @@ func (r *result) why() string {
 	return r.body.Error.Message
 }
 
-// registered collects the answers of the worker to a question of the micro services until one is there or the time is over.
-func (k *kit) registered(ctx context.Context, within time.Duration) []micro.Info {
-	deadline := time.Now().Add(within)
-	for {
-		found := k.infos(ctx)
-		if len(found) > 0 || time.Now().After(deadline) || k.gone() || pause(ctx, lookEvery) != nil {
-			return found
+// registered is what the worker answers to a question of the micro services; nil when it has not within the time.
+func (k *kit) registered(ctx context.Context, within time.Duration) *micro.Info {
+	var info *micro.Info
+	k.service(ctx, within, "$SRV.INFO", func(m *nats.Msg) bool {
+		var i micro.Info
+		if json.Unmarshal(m.Data, &i) != nil || i.Name != worker.ServicePrefix+k.cfg.Worker && i.Metadata[worker.MetadataWorker] != k.cfg.Worker {
+			return false
 		}
-	}
+		info = &i
+		return true
+	})
+	return info
 }
 
 const (
-	// infosPatience is how long answers are collected, lookEvery the pause before the next question.
-	infosPatience = 300 * time.Millisecond
+	// answerPatience is how long an answer is waited for that need not come.
+	answerPatience = 300 * time.Millisecond
+	// askAgainAfter is the time after which a question is asked once more, as the worker may have come in between; lookEvery is the
+	// pause when nobody listens.
+	askAgainAfter = time.Second
 	lookEvery     = 100 * time.Millisecond
 )
 
-// infos asks all services who they are, as the orchestrator does.
-func (k *kit) infos(ctx context.Context) []micro.Info {
-	var found []micro.Info
-	for _, m := range k.service(ctx, "$SRV.INFO") {
-		var info micro.Info
-		if json.Unmarshal(m.Data, &info) == nil && (info.Name == worker.ServicePrefix+k.cfg.Worker || info.Metadata[worker.MetadataWorker] == k.cfg.Worker) {
-			found = append(found, info)
-		}
-	}
-	return found
-}
-
-// service asks on a subject of the micro services, and collects the answers for a short time; none is there at once when nobody listens.
-func (k *kit) service(ctx context.Context, subject string) []*nats.Msg {
+// service asks on a subject of the micro services, again and again, as the orchestrator does, and returns the first answer that is the
+// wanted one; nil when the time is over or the worker has ended. An answer that is late counts for any of the questions.
+func (k *kit) service(ctx context.Context, within time.Duration, subject string, wanted func(*nats.Msg) bool) *nats.Msg {
 	nc := k.rig.bus.NATS()
 	sub, err := nc.SubscribeSync(nc.NewRespInbox())
 	if err != nil {
 		return nil
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
-	if nc.PublishRequest(subject, sub.Subject, nil) != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, infosPatience)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var answers []*nats.Msg
+	for ctx.Err() == nil {
+		if nc.PublishRequest(subject, sub.Subject, nil) != nil {
+			return nil
+		}
+		m, err := k.answer(ctx, sub, wanted)
+		if err == nil {
+			return m
+		}
+		if k.gone() || errors.Is(err, nats.ErrNoResponders) && pause(ctx, lookEvery) != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// answer waits for the wanted answer to one question.
+func (k *kit) answer(ctx context.Context, sub *nats.Subscription, wanted func(*nats.Msg) bool) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, askAgainAfter)
+	defer cancel()
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return answers
+		if err != nil || wanted(m) {
+			return m, err
 		}
-		answers = append(answers, m)
 	}
 }
 

@@ -15,7 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/worker/contract"
+	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
 // raw is a worker written against the wire contract alone, as one in another language is, with at most one flaw.
@@ -50,6 +53,7 @@ type rawCommand struct {
 		} `json:"parameters"`
 	} `json:"operation"`
 	Stage         string    `json:"stage"`
+	StageAttempt  int       `json:"stageAttempt"`
 	Step          string    `json:"step"`
 	Cursor        int       `json:"cursor"`
 	Dispatch      int       `json:"dispatch"`
@@ -71,6 +75,11 @@ func (r *raw) run(ctx context.Context) error {
 	options := []nats.Option{
 		nats.UserInfo(r.env.User, r.env.Password), nats.CustomInboxPrefix("_INBOX_" + r.env.User),
 		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, _ error) {
+			if ctx.Err() != nil {
+				nc.Close() // killed: nothing waits for an answer any more
+			}
+		}),
 	}
 	if r.flaw == neverReconnects {
 		options = append(options, nats.NoReconnect())
@@ -79,6 +88,11 @@ func (r *raw) run(ctx context.Context) error {
 		return err
 	}
 	defer r.nc.Close()
+	defer context.AfterFunc(ctx, func() {
+		if !r.nc.IsConnected() {
+			r.nc.Close()
+		}
+	})()
 	if r.js, err = jetstream.New(r.nc); err != nil {
 		return err
 	}
@@ -270,7 +284,7 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 // work is the step itself.
 func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome string) {
 	take, _ := time.ParseDuration(c.Operation.Parameters.Take)
-	if r.flaw == acknowledgesFirst {
+	if r.flaw == acknowledgesFirst || r.flaw == dropsWhatItHolds { // so that it is in the middle when it is ended
 		take = 100 * time.Millisecond
 	}
 	until := time.NewTimer(take)
@@ -345,6 +359,8 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 		body["details"] = map[string]any{"id": "something else"}
 	case leaksCredentials:
 		body["message"] = "logged on as " + r.claim(c)
+	case tellsItsMemory:
+		body["message"] = "I remember " + r.recall(c)
 	}
 	data, _ := json.Marshal(body)
 	out := nats.NewMsg(subject)
@@ -379,6 +395,25 @@ func (r *raw) claim(c *rawCommand) string {
 		return err.Error()
 	}
 	return string(answer.Data)
+}
+
+// recall looks into the stage memory.
+func (r *raw) recall(c *rawCommand) string {
+	if !c.StageMemory {
+		return "nothing"
+	}
+	keys, err := seal.ParseKeyring(r.env.StageKeys)
+	if err != nil {
+		return err.Error()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	scope := stagemem.Scope{OperationID: c.Operation.ID, Stage: c.Stage, StageAttempt: c.StageAttempt}
+	value, err := stagemem.NewGuest(r.js, keys).Get(ctx, scope, entry.Value("word"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(value)
 }
 
 func value(m jetstream.Msg, name string) string {

@@ -227,7 +227,7 @@ func newClaims() *claims {
 	return &claims{byOp: map[string]map[string]json.RawMessage{}, secret: map[string]string{}}
 }
 
-// minSecret is the length from which a text of credentials counts as a secret: shorter ones stand in innocent words.
+// minSecret is the length from which a text counts as a secret: shorter ones stand in innocent words.
 const minSecret = 12
 
 // add makes credentials claimable for an operation, and their texts secrets. Addresses are none.
@@ -247,11 +247,29 @@ func (c *claims) add(operation, name string, value any) error {
 	}
 	c.byOp[operation][name] = raw
 	for _, text := range texts(decoded, nil) {
-		if len(text) >= minSecret && !strings.Contains(text, "://") {
-			c.secret[text] = "a part of the credentials " + name
+		if !strings.Contains(text, "://") {
+			c.note(text, "a part of the credentials "+name)
 		}
 	}
 	return nil
+}
+
+// keep makes a text a secret.
+func (c *claims) keep(text, what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(text, what)
+}
+
+// note does it with the lock held. A text of several lines is looked for as JSON writes it, too.
+func (c *claims) note(text, what string) {
+	if len(text) < minSecret {
+		return
+	}
+	c.secret[text] = what
+	if quoted, err := json.Marshal(text); err == nil {
+		c.secret[string(quoted[1:len(quoted)-1])] = what
+	}
 }
 
 func texts(v any, into []string) []string {
