@@ -156,7 +156,7 @@ e2e-workers: ## check every worker of KEB, and workers with planted flaws, again
 .PHONY: e2e-node
 e2e-node: ## check the worker in JavaScript against the contract of the bus, and run its step in a real process; needs Node and npm
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "e2e-node needs Node 20 or newer and npm: install them first"; exit 1; }; \
-	npm ci --no-audit --no-fund --prefix examples/node-worker && \
+	npm ci --no-audit --no-fund --prefix examples/node-worker && npm test --silent --prefix examples/node-worker && \
 	cd test && KEB_E2E_NODE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run JavaScript ./workers
 
 .PHONY: attack

@@ -2,15 +2,21 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, headers } from "nats";
+import { count, duration } from "./settings.mjs";
 
 const WORKER = "node-greeter"; // as in overlay/node-greeting.yaml
 const VERSION = "1.0.0";
 const ACK_WAIT = 10_000; // of the consumer, in milliseconds
 
 const env = process.env;
-const CONCURRENCY = Number(env.KEB_WORKER_CONCURRENCY || 8);
-const [, minutes = 0, seconds = 0] = /^(?:(\d+)m)?(?:(\d+)s)?$/.exec(env.KEB_WORKER_DRAIN_TIMEOUT || "20s") ?? [];
-const DRAIN = (Number(minutes) * 60 + Number(seconds)) * 1000;
+let CONCURRENCY, DRAIN;
+try {
+  CONCURRENCY = count("KEB_WORKER_CONCURRENCY", env.KEB_WORKER_CONCURRENCY, 8);
+  DRAIN = duration("KEB_WORKER_DRAIN_TIMEOUT", env.KEB_WORKER_DRAIN_TIMEOUT, 20_000);
+} catch (error) {
+  console.error(`${WORKER}: ${error.message}`);
+  process.exit(1);
+}
 
 // A step gets its command and a signal that ends with its time. It returns an outcome (succeeded, retry, failed or skipped) and what
 // goes with it. It may run again at any time: so it looks at what it has saved before it does anything.
