@@ -129,7 +129,7 @@ func (f *StepFinished) AppendJSON(b []byte) ([]byte, error) {
 
 // AppendJSON appends the payload to b.
 func (f *StageFinished) AppendJSON(b []byte) ([]byte, error) {
-	b, err := f.Fact.append(append(slices.Grow(b, usual), '{'))
+	b, err := f.append(append(slices.Grow(b, usual), '{'))
 	if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,9 @@ type floor struct {
 
 const (
 	floorBeginSQL = `
-WITH v AS (SELECT unnest($1::uuid[]) AS id), r AS (
+WITH v AS ( -- a cluster may deliver a request twice
+    SELECT n.id FROM unnest($1::uuid[]) AS n(id) WHERE NOT EXISTS (SELECT FROM orchestrator.operations o WHERE o.id = n.id)
+), r AS (
     INSERT INTO orchestrator.requests (operation_id, body, definition) SELECT id, $2::jsonb, 'floor' FROM v
 ), n AS (
     INSERT INTO orchestrator.instances (instance_id, running) SELECT id::text, id FROM v

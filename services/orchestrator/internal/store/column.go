@@ -38,7 +38,7 @@ func newColumn(typ uint32, elements int) column {
 	width := 4
 	switch typ {
 	case typeBool:
-		width += 1
+		width++
 	case typeInt4:
 		width += 4
 	case typeTimestamptz:
@@ -57,12 +57,12 @@ func (c *column) null() {
 
 func (c *column) size(n int) {
 	c.n++
-	c.b = binary.BigEndian.AppendUint32(c.b, uint32(n)) //nolint:gosec // texts are far smaller
+	c.b = binary.BigEndian.AppendUint32(c.b, uint32(n))
 }
 
 func (c *column) int(v int) {
 	c.size(4)
-	c.b = binary.BigEndian.AppendUint32(c.b, uint32(v)) //nolint:gosec // the columns are integers of four bytes
+	c.b = binary.BigEndian.AppendUint32(c.b, uint32(v))
 }
 
 func (c *column) bool(v bool) {
@@ -86,7 +86,7 @@ func (c *column) time(t time.Time) {
 		micros = math.MinInt64 + 1
 	}
 	c.size(8)
-	c.b = binary.BigEndian.AppendUint64(c.b, uint64(micros)) //nolint:gosec // two's complement, as the server reads it
+	c.b = binary.BigEndian.AppendUint64(c.b, uint64(micros))
 }
 
 // text appends a string, also an empty one.

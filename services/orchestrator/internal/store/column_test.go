@@ -34,7 +34,9 @@ func TestColumnsAreReadLikeLiterals(t *testing.T) {
 	bools.bool(false)
 	bools.null()
 	for _, at := range []time.Time{
-		{}, time.Date(2026, 11, 21, 9, 0, 0, 1999, time.FixedZone("", 3600)), time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC),
+		{},
+		time.Date(2026, 11, 21, 9, 0, 0, 1999, time.FixedZone("", 3600)),
+		time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC),
 		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
 	} {
 		times.time(at)
