@@ -70,6 +70,10 @@ const (
 	maxClients   = 500
 )
 
+// settleAfterLoss is how long after a loss of the bus workers are asked what they execute. A busy worker waits two seconds for a free slot
+// before it gives back a batch, and may have fetched three: the one it is at, one that is handed over, and one in the client of the bus.
+const settleAfterLoss = 3*2*time.Second + time.Second
+
 // minKeepArchive is a day longer than facts are kept: whoever has missed all of them may still ask.
 const minKeepArchive = event.FactsKept + 24*time.Hour
 

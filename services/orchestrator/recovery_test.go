@@ -81,6 +81,8 @@ func TestNothingIsLostWithTheWholeJetStreamStore(t *testing.T) {
 // The limits of the steps are a minute, so what goes on before that was sent again because the streams are new.
 func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
 	s := newSystem(t)
+	// A slow machine must not make workers silent, or the patience end before they have said what they execute.
+	s.cfg.AskWorkersEvery, s.cfg.LossPatience = 2*time.Second, 40*time.Second
 	s.orchestrator()
 	s.orchestrator()
 	alpha := s.worker("alpha")
@@ -108,7 +110,7 @@ func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
 	s.worker("alpha")
 	s.worker("beta") // a second one, which could take the held step
 	for _, op := range operations {
-		s.await(op, event.Succeeded)
+		testkit.Eventually(t, time.Until(lost.Add(50*time.Second)), "an operation goes on", func() bool { return s.state(op.ID) == event.Succeeded })
 	}
 	t.Logf("%d operations succeeded %s after the loss", len(operations), time.Since(lost).Round(time.Millisecond))
 	if n := s.script.countOf(held.ID, "Poll"); n != 1 {

@@ -91,6 +91,8 @@ type Dispatcher struct {
 	tracer  *tracer // nil: none
 	// seldom bounds the log of what anybody on the bus can cause.
 	seldom rate.Sometimes
+	// dueBatch is the constant of that name but in tests.
+	dueBatch int
 }
 
 // New returns a Dispatcher.
@@ -103,7 +105,7 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize), seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
+	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize), seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}, dueBatch: dueBatch}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions, cfg.Admission)
 	return d, nil

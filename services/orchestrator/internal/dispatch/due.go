@@ -13,8 +13,12 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// dueBatch is how many due operations one transaction takes up at most.
-const dueBatch = 500
+const (
+	// dueBatch is how many due operations one transaction takes up at most.
+	dueBatch = 500
+	// betweenPublications is the pause before what was committed is published again.
+	betweenPublications = time.Second
+)
 
 // Due takes up waiting operations whose time has come, until there are none, and returns how many there were.
 func (d *Dispatcher) Due(ctx context.Context) (int, error) {
@@ -34,21 +38,21 @@ const (
 	longestExecution = 24 * time.Hour
 )
 
-// Lost sends the commands of all operations in flight again that were sent before a time, at which the bus has lost what it carried, and
-// returns how many there were. What left names is not sent: a worker still has it. Several orchestrators may do it at once, or again:
-// what was sent after that time is not sent once more.
-func (d *Dispatcher) Lost(ctx context.Context, before time.Time, left func(worker, commandID string) bool) (int, error) {
+// Lost sends the commands of all operations in flight again that were sent before a time, at which the bus has lost what it carried, or
+// only the results, and returns how many there were, and how many were not sent because nobody serves their step. What left names is not
+// sent: a worker still has it. Several orchestrators may do it at once, or again: what was sent after that time is not sent once more.
+func (d *Dispatcher) Lost(ctx context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (sent, unserved int, err error) {
 	until := before.Add(longestExecution)
 	// Nearly always there is nothing, when an orchestrator has just started.
 	if found, err := d.deps.Store.AnyInFlight(ctx, until); err != nil || !found {
-		return 0, err
+		return 0, 0, err
 	}
-	total, behind := 0, beforeAll
+	behind := beforeAll
 	for {
-		last, sent := "", 0
-		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx *sqlx.Tx, _ time.Time, limit int) ([]string, error) {
+		last, again, nobody := "", 0, 0
+		batch, err := d.wakeBatch(ctx, func(ctx context.Context, tx *sqlx.Tx, _ time.Time, limit int) ([]string, error) {
 			ids, err := d.deps.Store.InFlightTx(ctx, tx, until, behind, limit)
-			last, sent = "", 0
+			last, again, nobody = "", 0, 0
 			if len(ids) > 0 {
 				last = ids[len(ids)-1]
 			}
@@ -58,20 +62,45 @@ func (d *Dispatcher) Lost(ctx context.Context, before time.Time, left func(worke
 			if left(worker, event.CommandID(w.row.Operation.ID, command.Cursor)) {
 				return engine.ErrNotPossible
 			}
-			err := w.wakeWith(engine.Due{WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before}, now)
-			if err == nil && w.effects.Dispatch {
-				sent++
+			err := w.wakeWith(engine.Due{
+				WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before, ResultsOnly: resultsOnly,
+			}, now)
+			switch {
+			case errors.Is(err, engine.ErrNobody):
+				nobody++
+			case err == nil && w.effects.Dispatch:
+				again++
 			}
 			return err
 		})
-		total += sent
-		if err != nil {
-			return total, fmt.Errorf("send lost commands again: %w", err)
+		if err == nil {
+			err = d.surely(ctx, batch)
 		}
+		if err != nil {
+			return sent, unserved, fmt.Errorf("send lost commands again: %w", err)
+		}
+		sent, unserved = sent+again, unserved+nobody
 		if last == "" {
-			return total, nil
+			return sent, unserved, nil
 		}
 		behind = last
+	}
+}
+
+// surely carries out what follows from a batch, and tries again while the bus does not take it: the next look would find these commands
+// sent. It gives up when the bus may no longer drop those that it has taken; then their limits count.
+func (d *Dispatcher) surely(ctx context.Context, batch woken) error {
+	until := time.Now().Add(event.DuplicateWindow)
+	for {
+		err := d.limited(ctx, func(ctx context.Context) error { return d.after(ctx, batch.works, batch.waiting) })
+		if err == nil || !passing(ctx, err) || ctx.Err() != nil || time.Now().Add(betweenPublications).After(until) {
+			return err
+		}
+		d.log.Warn("lost commands not published, trying again", "operations", len(batch.works), "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(betweenPublications):
+		}
 	}
 }
 
@@ -80,12 +109,19 @@ type finder func(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]
 func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, error) {
 	total := 0
 	for {
-		n, err := d.wakeBatch(ctx, find, d.wake)
-		total += n
+		var found int
+		err := d.limited(ctx, func(ctx context.Context) error {
+			batch, err := d.wakeAll(ctx, find, d.wake)
+			if found = batch.found; err != nil {
+				return err
+			}
+			return d.after(ctx, batch.works, batch.waiting)
+		})
+		total += found
 		if err != nil {
 			return total, fmt.Errorf("%s: %w", what, err)
 		}
-		if n < dueBatch {
+		if found < d.dueBatch {
 			return total, nil
 		}
 	}
@@ -94,22 +130,31 @@ func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, 
 // waker tells the engine about an operation.
 type waker func(w *work, now time.Time) error
 
-// wakeBatch tells the engine about operations whose time has come, in one transaction that holds their rows.
-func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (found int, err error) {
-	err = d.limited(ctx, func(ctx context.Context) (err error) {
-		found, err = d.wakeAll(ctx, find, wake)
-		return err
-	})
-	return found, err
+// woken is a batch of operations that the engine was told about; what follows from it is not yet carried out.
+type woken struct {
+	found   int
+	works   []*work
+	waiting map[string]int
 }
 
-func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (found int, err error) {
+// wakeBatch is wakeAll within the time that a batch may take.
+func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (batch woken, err error) {
+	err = d.limited(ctx, func(ctx context.Context) (err error) {
+		batch, err = d.wakeAll(ctx, find, wake)
+		return err
+	})
+	return batch, err
+}
+
+// wakeAll tells the engine about operations whose time has come, in one transaction that holds their rows.
+func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (woken, error) {
 	now := d.deps.Now()
+	var found int
 	var works []*work
 	var waiting map[string]int
-	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		works = nil
-		ids, err := find(ctx, tx, now, dueBatch)
+		ids, err := find(ctx, tx, now, d.dueBatch)
 		if err != nil {
 			return err
 		}
@@ -148,14 +193,14 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 		return nil
 	})
 	if errors.Is(err, errNothingToDo) {
-		return 0, nil
+		return woken{}, nil
 	}
 	if err != nil {
 		d.forget(works)
-		return 0, err
+		return woken{}, err
 	}
 	d.remember(works)
-	return found, d.after(ctx, works, waiting)
+	return woken{found: found, works: works, waiting: waiting}, nil
 }
 
 // leaveOut tells of an operation that cannot go on, for example because its definition cannot be read. The others must not wait

@@ -34,6 +34,8 @@ var (
 	ErrStale = errors.New("the result belongs to an older command")
 	// ErrNotPossible: the state of the operation does not allow what was asked for.
 	ErrNotPossible = errors.New("not possible")
+	// ErrNobody is an ErrNotPossible: a command was lost, and nobody serves its step.
+	ErrNobody = fmt.Errorf("%w: no worker serves the step", ErrNotPossible)
 )
 
 // Apply is the transition function. It leaves s and what it refers to untouched. With ErrStale and ErrNotPossible nothing
@@ -290,11 +292,23 @@ func (m *machine) lost(e Due) error {
 	if sent := m.s.ExecuteBefore.Add(-step.Execution); !sent.Before(e.LostBefore) {
 		return fmt.Errorf("%w: the command was sent at %s, after the loss", ErrNotPossible, sent)
 	}
-	if !m.now.Before(m.s.Deadline) {
+	switch {
+	case !m.now.Before(m.s.Deadline):
 		m.timeOut()
 		return nil
+	case !e.WorkerAlive:
+		return ErrNobody
+	case e.ResultsOnly && m.s.ExecuteBefore.Equal(m.s.Deadline):
+		// Its time does not tell any more when it was sent, and under a new number it would be sent with every look.
+		return fmt.Errorf("%w: the command may have been sent again", ErrNotPossible)
+	case e.ResultsOnly:
+		m.s.Dispatch++
 	}
-	m.sendAgain(e)
+	// Never earlier than before: a worker that has the command may execute it for so long.
+	if limit := earlier(m.now.Add(step.Execution), m.s.Deadline); limit.After(m.s.ExecuteBefore) {
+		m.s.ExecuteBefore = limit
+	}
+	m.out.Changed, m.out.Dispatch = true, true
 	return nil
 }
 

@@ -40,9 +40,13 @@ type Result struct {
 type Due struct {
 	// WorkerAlive tells whether somebody serves the current step; a command is not sent again to nobody.
 	WorkerAlive bool
-	// LostBefore, if set, tells that the bus has lost every command that was sent before that time, and the results of those: such a
-	// command is sent again although its time is not over.
+	// LostBefore, if set, tells that the bus has lost every command that was sent before that time, or its result: such a command is
+	// sent again although its time is not over. It is left as it is while nobody serves its step, because a worker that is not seen
+	// may still execute it.
 	LostBefore time.Time
+	// ResultsOnly tells that the loss has spared the commands. The bus may still know the command that is out and would drop it, so it
+	// is sent under a new number. Otherwise it is repeated under its own, and dropped if it has come to the new stream already.
+	ResultsOnly bool
 }
 
 // Cancel asks to end the operation. It takes effect at once, or with the next result while a command is out.

@@ -6,6 +6,7 @@ package liveness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -22,7 +23,7 @@ import (
 // Config is how workers are asked.
 type Config struct {
 	// Every is the time between two rounds, Patience how long answers are collected, and Grace how long a worker that did not
-	// answer still counts as alive.
+	// answer still counts as alive; it begins anew when a broken connection is back.
 	Every, Patience, Grace time.Duration
 }
 
@@ -52,9 +53,16 @@ type Liveness struct {
 	replicas map[string]replica
 	// answers is where workers answer; only Round and Run use it.
 	answers *nats.Subscription
+	// reconnects counts those that Round has noticed, and connected is when it noticed the last: nobody could answer before. Only
+	// Round and Run use them.
+	reconnects uint64
+	connected  time.Time
 	// seen is when a replica of a worker answered last, also of those that are gone.
 	seen map[string]time.Time
 }
+
+// ErrNotConnected tells that nobody could be asked: the connection to the bus is broken. Nobody is forgotten for that.
+var ErrNotConnected = errors.New("not connected")
 
 // maxSeen bounds the workers that are remembered: everybody who may answer can invent names.
 const maxSeen = 1000
@@ -93,7 +101,10 @@ func (l *Liveness) Round(ctx context.Context) error {
 			return fmt.Errorf("ask for workers: %w", err)
 		}
 	}
-	if err := l.nc.PublishRequest(subject, l.answers.Subject, nil); err != nil {
+	if n := l.nc.Stats().Reconnects; n != l.reconnects {
+		l.reconnects, l.connected = n, l.now()
+	}
+	if err := l.ask(subject, l.answers.Subject); err != nil {
 		return fmt.Errorf("ask for workers: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Patience)
@@ -105,8 +116,19 @@ func (l *Liveness) Round(ctx context.Context) error {
 		}
 		l.see(msg.Data)
 	}
+	if !l.nc.IsConnected() || l.nc.Stats().Reconnects != l.reconnects {
+		return fmt.Errorf("ask for workers: %w while they were asked", ErrNotConnected)
+	}
 	l.expire()
 	return nil
+}
+
+// ask puts a question on the bus, but not into the buffer of a connection that is broken: nobody would hear it in time.
+func (l *Liveness) ask(subject, answers string) error {
+	if !l.nc.IsConnected() {
+		return ErrNotConnected
+	}
+	return l.nc.PublishRequest(subject, answers, nil)
 }
 
 // deafen ends the subscription of Round.
@@ -144,7 +166,7 @@ func (l *Liveness) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, r := range l.replicas {
-		if l.now().Sub(r.seen) > l.cfg.Grace {
+		if now := l.now(); now.Sub(r.seen) > l.cfg.Grace && now.Sub(l.connected) > l.cfg.Grace {
 			delete(l.replicas, id)
 			l.log.Warn("worker disappeared", "worker", r.name, "version", r.version)
 		}

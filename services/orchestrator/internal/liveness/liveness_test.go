@@ -2,6 +2,7 @@ package liveness_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -157,6 +158,48 @@ func TestARoundWithoutAConnectionIsAnErrorAndForgetsNobody(t *testing.T) {
 	}
 	if !b.l.Serves("alpha", "First") {
 		t.Error("a worker is forgotten although nobody could be asked")
+	}
+}
+
+func TestAWorkerIsNotForgottenWhileTheBusIsAwayAndHasItsGraceAfterwards(t *testing.T) {
+	b := setup(t)
+	server := testkit.NATS(t)
+	mine, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mine.Close)
+	b.nc = mine
+	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: 200 * time.Millisecond, Grace: grace}, mine, b.clock.Now, slog.New(slog.DiscardHandler))
+	stop := b.service(replica("alpha", "1.0.0", "First"))
+	b.round()
+	stop()
+
+	server.Shutdown()
+	testkit.Eventually(t, 20*time.Second, "the connection is broken", func() bool { return !mine.IsConnected() })
+	b.clock.Advance(2 * grace)
+	if err := b.l.Round(t.Context()); !errors.Is(err, liveness.ErrNotConnected) {
+		t.Errorf("a round without a connection: %v, want %v", err, liveness.ErrNotConnected)
+	}
+	if _, err := b.l.Taken(t.Context()); !errors.Is(err, liveness.ErrNotConnected) {
+		t.Errorf("the question what they execute, without a connection: %v, want %v", err, liveness.ErrNotConnected)
+	}
+	if !b.l.Serves("alpha", "First") {
+		t.Error("a worker is forgotten while the bus is away")
+	}
+
+	server.Restart(t)
+	testkit.Eventually(t, 20*time.Second, "the connection is back", mine.IsConnected)
+	b.round()
+	b.clock.Advance(grace)
+	b.round()
+	if taken, err := b.l.Taken(t.Context()); err != nil || !b.l.Serves("alpha", "First") || !taken.Silent["alpha"] {
+		t.Errorf("the grace does not begin anew with the reconnect: silent %v, error %v", taken.Silent, err)
+	}
+	b.clock.Advance(time.Nanosecond)
+	b.round()
+	if b.l.Serves("alpha", "First") {
+		t.Error("the worker does not come back and is still known")
 	}
 }
 

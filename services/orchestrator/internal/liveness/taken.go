@@ -30,7 +30,7 @@ func (l *Liveness) Taken(ctx context.Context) (Taken, error) {
 		return Taken{}, fmt.Errorf("ask what workers execute: %w", err)
 	}
 	defer func() { _ = answers.Unsubscribe() }() // the connection is closing if this fails
-	if err := l.nc.PublishRequest(subject, answers.Subject, nil); err != nil {
+	if err := l.ask(subject, answers.Subject); err != nil {
 		return Taken{}, fmt.Errorf("ask what workers execute: %w", err)
 	}
 	told := map[string]bool{}

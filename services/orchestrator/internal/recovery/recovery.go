@@ -26,8 +26,9 @@ type Workers interface {
 
 // Dispatcher sends commands again.
 type Dispatcher interface {
-	// Lost sends the commands again that were sent before a time, but not those that are left to a worker.
-	Lost(ctx context.Context, before time.Time, left func(worker, commandID string) bool) (int, error)
+	// Lost sends the commands again that were sent before a time at which the bus has lost them and their results, or the results only;
+	// but not those that are left to a worker, and not those whose steps nobody serves, which it counts.
+	Lost(ctx context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (sent, unserved int, err error)
 }
 
 // Config is how a Recovery behaves. All are required.
@@ -38,8 +39,8 @@ type Config struct {
 	// Settle is how long workers have to find the new streams, and to begin with or to give up what they had fetched from the old ones,
 	// before they are asked what they execute.
 	Settle time.Duration
-	// Patience is how long it is waited for workers that do not say what they execute. After it their commands are left to the execution
-	// limit.
+	// Patience is how long it is waited for workers that do not say what they execute, or are not there. After it their commands are left
+	// to the execution limit.
 	Patience time.Duration
 }
 
@@ -56,9 +57,11 @@ type Deps struct {
 type Recovery struct {
 	cfg  Config
 	deps Deps
-	// made is the newest stream seen, noticed when it was seen first, and done tells that nothing is left to do about it.
+	// made is when the newest stream seen was made, noticed when it was seen first, and done tells that nothing is left to do about it.
 	made, noticed time.Time
 	done          bool
+	// resultsOnly tells that the stream of commands is an older one.
+	resultsOnly bool
 }
 
 // New returns a Recovery; Run makes it work.
@@ -83,14 +86,14 @@ func (r *Recovery) Run(ctx context.Context) error {
 // look sees whether a stream is new. The first look after the start may find one that was made while nobody watched, and nearly always
 // finds no command that is older than it.
 func (r *Recovery) look(ctx context.Context) error {
-	made, err := r.newest(ctx)
+	made, resultsOnly, err := r.newest(ctx)
 	if err != nil {
 		r.deps.Log.Debug("streams not seen", "err", err) // whoever keeps them tells, too
 		return nil
 	}
 	now := r.deps.Now()
 	if !made.Equal(r.made) {
-		r.made, r.noticed, r.done = made, now, false
+		r.made, r.resultsOnly, r.noticed, r.done = made, resultsOnly, now, false
 	}
 	if r.done || now.Sub(r.noticed) < r.cfg.Settle {
 		return nil
@@ -99,10 +102,15 @@ func (r *Recovery) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(taken.Silent) > 0 && now.Sub(r.noticed) < r.cfg.Patience {
+	patient := now.Sub(r.noticed) < r.cfg.Patience
+	if len(taken.Silent) > 0 && patient {
 		return nil
 	}
-	n, err := r.deps.Dispatcher.Lost(ctx, made, func(worker, commandID string) bool {
+	before := made
+	if r.noticed.Before(made) {
+		before = r.noticed // the clock of the bus is ahead of the one that tells when commands were sent
+	}
+	n, unserved, err := r.deps.Dispatcher.Lost(ctx, before, r.resultsOnly, func(worker, commandID string) bool {
 		return taken.Silent[worker] || taken.Commands[commandID]
 	})
 	if err != nil {
@@ -111,23 +119,24 @@ func (r *Recovery) look(ctx context.Context) error {
 	if n > 0 {
 		r.deps.Log.Info("commands sent again that were lost with the streams", "commands", n, "created_at", made)
 	}
-	r.done = true
+	r.done = unserved == 0 || !patient
 	return nil
 }
 
-// newest is when the newer one of the streams was made of which a loss stops operations.
-func (r *Recovery) newest(ctx context.Context) (time.Time, error) {
+// newest is when the newer one of the streams was made of which a loss stops operations, and whether it is that of the results alone.
+// When both were lost one is made shortly after the other.
+func (r *Recovery) newest(ctx context.Context) (newest time.Time, resultsOnly bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	var newest time.Time
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults} {
 		made, err := r.deps.Bus.Created(ctx, name)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("look for new streams: %w", err)
+			return time.Time{}, false, fmt.Errorf("look for new streams: %w", err)
 		}
 		if made.After(newest) {
+			resultsOnly = name == event.StreamResults && made.Sub(newest) > r.cfg.Settle
 			newest = made
 		}
 	}
-	return newest, nil
+	return newest, resultsOnly, nil
 }

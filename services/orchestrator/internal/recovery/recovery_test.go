@@ -30,10 +30,13 @@ type fake struct {
 	taken  liveness.Taken
 	asked  int
 	losses []loss
+	// unserved is how many commands nobody serves.
+	unserved int
 }
 
 type loss struct {
 	Noticed, Before time.Duration
+	ResultsOnly     bool
 	Left            []string
 }
 
@@ -49,8 +52,8 @@ func (f *fake) Taken(context.Context) (liveness.Taken, error) {
 	return f.taken, nil
 }
 
-func (f *fake) Lost(_ context.Context, before time.Time, left func(worker, commandID string) bool) (int, error) {
-	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start)}
+func (f *fake) Lost(_ context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (int, int, error) {
+	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start), ResultsOnly: resultsOnly}
 	for _, c := range [][2]string{{"alpha", "op-1/4"}, {"alpha", "op-2/4"}, {"beta", "op-3/4"}} {
 		if left(c[0], c[1]) {
 			l.Left = append(l.Left, c[1])
@@ -58,9 +61,9 @@ func (f *fake) Lost(_ context.Context, before time.Time, left func(worker, comma
 	}
 	f.losses = append(f.losses, l)
 	if f.broken {
-		return 0, errors.New("the database is away")
+		return 0, 0, errors.New("the database is away")
 	}
-	return 3 - len(l.Left), nil
+	return 3 - len(l.Left), f.unserved, nil
 }
 
 // in runs a recovery in a bubble of fake time; the streams are an hour old, and it has looked at them.
@@ -112,7 +115,47 @@ func TestCommandsAreSentAgainOnceWhenAStreamIsNew(t *testing.T) {
 			f.taken.Commands = map[string]bool{"op-2/4": true}
 			f.makeAnew(0, name)
 			pass(time.Minute)
-			f.want(t, loss{Noticed: 3500 * time.Millisecond, Left: []string{"op-2/4"}})
+			f.want(t, loss{Noticed: 3500 * time.Millisecond, ResultsOnly: name == event.StreamResults, Left: []string{"op-2/4"}})
+		})
+	}
+}
+
+func TestStreamsThatAreMadeOneAfterTheOtherWereLostTogether(t *testing.T) {
+	in(t, func(f *fake) {
+		f.makeAnew(-settle, event.StreamCommands)
+		f.makeAnew(0, event.StreamResults)
+		pass(time.Minute)
+		f.want(t, loss{Noticed: 3500 * time.Millisecond})
+	})
+}
+
+// Every command would seem to be older than the loss.
+func TestABusWhoseClockIsAheadHasLostNothingThatWasSentAfterItWasSeen(t *testing.T) {
+	in(t, func(f *fake) {
+		f.makeAnew(time.Hour, event.StreamCommands)
+		pass(time.Minute)
+		f.want(t, loss{Noticed: 3500 * time.Millisecond, Before: every / 2})
+	})
+}
+
+func TestWhatNobodyServesIsLookedForUntilThePatienceIsOver(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		in(t, func(f *fake) {
+			f.unserved = 2
+			f.makeAnew(0, event.StreamCommands)
+			pass(settle + 2*every)
+			tried := len(f.losses)
+			if comes {
+				f.unserved = 0
+			}
+			pass(time.Minute)
+			want := tried + 1
+			if !comes {
+				want = int((patience-settle)/every) + 1
+			}
+			if tried < 2 || len(f.losses) != want {
+				t.Errorf("a worker comes: %t; looked %d times before and %d times in all, want %d", comes, tried, len(f.losses), want)
+			}
 		})
 	}
 }

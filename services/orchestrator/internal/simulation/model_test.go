@@ -76,7 +76,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 		w.checkEntry(op, before, e, &effects.History[i], at)
 	}
 	w.checkEnding(op, before, e, next, at)
-	w.checkShape(op, before, next, effects)
+	w.checkShape(op, before, e, next, effects)
 	w.checkState(op, before, next, effects, at)
 	w.checkStages(op, before, next, effects, left)
 }
@@ -104,7 +104,7 @@ func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.S
 }
 
 // checkShape: an operation is in flight, waiting, pending or final, and exactly one of them.
-func (w *world) checkShape(op *operation, before, next *engine.State, effects *engine.Effects) {
+func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	inProgress := next.Status == event.InProgress
 	switch {
 	case inProgress && next.DueAt.IsZero() == next.ExecuteBefore.IsZero():
@@ -128,8 +128,9 @@ func (w *world) checkShape(op *operation, before, next *engine.State, effects *e
 	case next.Status == event.Failed && (next.Error == nil || next.Error.Message == ""):
 		w.violate("the operation has failed and nobody knows why")
 	}
-	// A command that is new, or sent again, must be published.
-	if sent := next.InFlight() && (next.Cursor != before.Cursor || next.Dispatch != before.Dispatch); sent != effects.Dispatch {
+	// A command that is new, or sent again, must be published. One that was lost may be repeated as it was.
+	due, _ := e.(engine.Due)
+	if sent := next.InFlight() && (next.Cursor != before.Cursor || next.Dispatch != before.Dispatch || !due.LostBefore.IsZero()); sent != effects.Dispatch {
 		w.violate("dispatch is %t for command %d/%d after %d/%d", effects.Dispatch, next.Cursor, next.Dispatch, before.Cursor, before.Dispatch)
 	}
 }
@@ -231,7 +232,9 @@ func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, ne
 		if outcomeOf(next) != event.Failed {
 			w.violate("the operation is %s after its deadline", next.Status)
 		}
-	case before.InFlight() && next.InFlight() && (next.Dispatch > before.Dispatch) != due.WorkerAlive:
+	case !due.LostBefore.IsZero() && (!due.WorkerAlive || next.ExecuteBefore.Before(before.ExecuteBefore)):
+		w.violate("command %d was lost: its limit %s becomes %s, a worker lives: %t", next.Cursor, before.ExecuteBefore, next.ExecuteBefore, due.WorkerAlive)
+	case before.InFlight() && next.InFlight() && (next.Dispatch > before.Dispatch) != (due.WorkerAlive && (due.LostBefore.IsZero() || due.ResultsOnly)):
 		w.violate("command %d is sent again: %t, a worker lives: %t", next.Cursor, next.Dispatch > before.Dispatch, due.WorkerAlive)
 	case before.InFlight() && next.InFlight():
 		w.count(countSentAgain)

@@ -693,8 +693,11 @@ func (w *world) wake(o *orchestrator, t *task, p phase, fault uint16) {
 	}
 	alive := !w.absent != (fault == faultLiar)
 	for _, k := range t.works {
-		due := engine.Due{WorkerAlive: alive || !k.row.state.InFlight(), LostBefore: lostBefore}
+		due := engine.Due{WorkerAlive: alive || !k.row.state.InFlight(), LostBefore: lostBefore, ResultsOnly: p == phaseLost && w.resultsOnly}
 		if err := w.decide(k, due, now); p == phaseLost && errors.Is(err, engine.ErrNotPossible) {
+			if errors.Is(err, engine.ErrNobody) {
+				noticed = o.noticed // it is looked again
+			}
 			continue
 		} else if err != nil {
 			w.violate("an operation that is due refuses: %v", err)

@@ -47,8 +47,9 @@ type world struct {
 	requested                   int
 	taken                       map[messageID]bool // the duplicate window
 	memory                      []memory
-	losses                      int // of streams, and when the last was
+	losses                      int // of streams, when the last was, and whether it has spared the commands
 	lostAt                      time.Time
+	resultsOnly                 bool
 
 	orchestrators [orchestrators]orchestrator
 	// workerSkew is how far the clock of the workers is ahead.
@@ -227,7 +228,7 @@ func (w *world) do(c choice) {
 		w.trace("streams are lost")
 		clear(w.taken)
 		w.losses++
-		w.lostAt = w.now
+		w.lostAt, w.resultsOnly = w.now, c.a&1 != 0
 		w.count(countStreams)
 		if c.a&1 == 0 {
 			w.commands = w.commands[:0]

@@ -1,0 +1,154 @@
+package dispatch
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// none leaves no command to a worker.
+func none(string, string) bool { return false }
+
+// inFlight is a bundle whose orchestrator takes up three rows at once, and operations whose commands went down with the streams.
+func inFlight(t *testing.T, n int) (*bundle, *orchestrator, []string) {
+	t.Helper()
+	b := setup(t)
+	o := b.orchestrator()
+	o.dueBatch = 3
+	instances := make([]string, n)
+	for i := range instances {
+		instances[i] = "i-" + strconv.Itoa(i)
+	}
+	ids := b.request(o, instances...)
+	b.forgetCommands()
+	b.clock.Advance(10 * time.Second)
+	return b, o, ids
+}
+
+// forgetCommands deletes the stream of commands; the bus makes it anew with the next publication.
+func (b *bundle) forgetCommands() {
+	b.t.Helper()
+	if err := b.bus.JetStream().DeleteStream(b.t.Context(), string(event.StreamCommands)); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.bus.EnsureStreams(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
+	b, o, ids := inFlight(t, 20)
+	other := b.orchestrator()
+	other.dueBatch = 3
+	held := event.CommandID(ids[7], b.row(ids[7]).Cursor)
+	left := func(worker, command string) bool { return worker == "alpha" && command == held }
+
+	// A row that somebody is changing is left to him.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	tx, err := b.db.BeginTxx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, ids[4]); err != nil {
+		t.Fatal(err)
+	}
+	sent := make([]int, 2)
+	var racing sync.WaitGroup
+	for i, one := range []*orchestrator{o, other} {
+		racing.Go(func() {
+			n, unserved, err := one.Lost(t.Context(), b.clock.Now(), false, left)
+			if err != nil || unserved != 0 {
+				t.Errorf("%d commands without a worker, error %v", unserved, err)
+			}
+			sent[i] = n
+		})
+	}
+	racing.Wait()
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	// What one has locked the other leaves out, so nothing is sent twice, and between them nothing is forgotten.
+	if got := sent[0] + sent[1]; got != len(ids)-2 {
+		t.Errorf("%v commands sent again, want %d in all", sent, len(ids)-2)
+	}
+	b.inStream(event.StreamCommands, uint64(len(ids)-2))
+
+	n, _, err := other.Lost(t.Context(), b.clock.Now(), false, left)
+	if n != 1 || err != nil {
+		t.Errorf("%d commands sent when the row is free again, error %v; want the one that was left out", n, err)
+	}
+	b.inStream(event.StreamCommands, uint64(len(ids)-1))
+	for _, id := range ids {
+		row := b.row(id)
+		want := b.clock.Now().Add(time.Minute)
+		if id == ids[7] {
+			want = epoch.Add(time.Minute)
+		}
+		if row.Dispatch != 1 || !row.ExecuteBefore.Equal(want) {
+			t.Errorf("dispatch %d until %s, want the first until %s", row.Dispatch, row.ExecuteBefore, want)
+		}
+	}
+}
+
+func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
+	b, o, ids := inFlight(t, 1)
+	cursor := b.row(ids[0]).Cursor
+	// The redelivery of its request publishes it, and then the loss is noticed.
+	w, err := o.newWork(t.Context(), b.row(ids[0]), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.republish = true
+	if err := o.publish(t.Context(), []*work{w}); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none); n != 1 || err != nil {
+		t.Fatalf("%d commands sent again, error %v", n, err)
+	}
+	b.published(ids[0], cursor, 3)
+	b.inStream(event.StreamCommands, 1)
+
+	// The results alone are lost: the stream must not drop the command.
+	b.clock.Advance(time.Second)
+	if n, _, err := o.Lost(t.Context(), b.clock.Now(), true, none); n != 1 || err != nil {
+		t.Fatalf("%d commands sent again, error %v", n, err)
+	}
+	b.inStream(event.StreamCommands, 2)
+}
+
+func TestLostCommandsThatNobodyServesAreCountedAndLeft(t *testing.T) {
+	b, o, ids := inFlight(t, 5)
+	o.deps.Workers = workers(false)
+	sent, unserved, err := o.Lost(t.Context(), b.clock.Now(), false, none)
+	if sent != 0 || unserved != len(ids) || err != nil {
+		t.Errorf("%d sent, %d without a worker, error %v; want none and %d", sent, unserved, err, len(ids))
+	}
+	if row := b.row(ids[0]); !row.ExecuteBefore.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("the limit is %s, want that from before", row.ExecuteBefore)
+	}
+}
+
+func TestLostCommandsThatTheBusDoesNotTakeAreNotForgotten(t *testing.T) {
+	b, o, ids := inFlight(t, 5)
+	refused := 0
+	o.bus.set(func(subject string) bool {
+		if strings.HasPrefix(subject, "keb.command.") && refused < 3 {
+			refused++
+			return true
+		}
+		return false
+	}, false)
+	if n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none); n != len(ids) || err != nil {
+		t.Errorf("%d commands sent again, error %v; want all %d", n, err, len(ids))
+	}
+	b.inStream(event.StreamCommands, uint64(len(ids)))
+	if refused != 3 {
+		t.Errorf("%d were refused, want the first batch of three", refused)
+	}
+}
