@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,9 @@ const (
 	patience = 10 * time.Second
 )
 
-// fake is the bus, the workers and the dispatcher.
+// fake is the bus, the workers and the dispatcher. It belongs to the test but while time passes.
 type fake struct {
+	mu     sync.Mutex
 	start  time.Time
 	made   map[event.Stream]time.Time
 	away   bool
@@ -41,6 +43,8 @@ type loss struct {
 }
 
 func (f *fake) Created(_ context.Context, name event.Stream) (time.Time, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.away {
 		return time.Time{}, errors.New("no server")
 	}
@@ -48,11 +52,15 @@ func (f *fake) Created(_ context.Context, name event.Stream) (time.Time, error) 
 }
 
 func (f *fake) Taken(context.Context) (liveness.Taken, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.asked++
 	return f.taken, nil
 }
 
 func (f *fake) Lost(_ context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (int, int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start), ResultsOnly: resultsOnly}
 	for _, c := range [][2]string{{"alpha", "op-1/4"}, {"alpha", "op-2/4"}, {"beta", "op-3/4"}} {
 		if left(c[0], c[1]) {
@@ -75,15 +83,17 @@ func in(t *testing.T, test func(f *fake)) {
 		r := recovery.New(recovery.Config{Every: every, Timeout: every, Settle: settle, Patience: patience}, recovery.Deps{
 			Bus: f, Workers: f, Dispatcher: f, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		})
+		f.mu.Lock()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- r.Run(ctx) }()
-		pass(2 * settle)
+		f.pass(2 * settle)
 		if len(f.losses) != 1 || f.losses[0].Before != -time.Hour {
 			t.Errorf("after the start: %+v, want one look for what is older than the streams", f.losses)
 		}
 		f.losses, f.asked, f.start = nil, 0, time.Now()
 		test(f)
+		f.mu.Unlock()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run ended with %v", err)
@@ -91,9 +101,11 @@ func in(t *testing.T, test func(f *fake)) {
 	})
 }
 
-func pass(d time.Duration) {
+func (f *fake) pass(d time.Duration) {
+	f.mu.Unlock()
 	<-time.After(d + every/2) // of the bubble: no time passes
 	synctest.Wait()
+	f.mu.Lock()
 }
 
 func (f *fake) makeAnew(ago time.Duration, names ...event.Stream) {
@@ -114,7 +126,7 @@ func TestCommandsAreSentAgainOnceWhenAStreamIsNew(t *testing.T) {
 		in(t, func(f *fake) {
 			f.taken.Commands = map[string]bool{"op-2/4": true}
 			f.makeAnew(0, name)
-			pass(time.Minute)
+			f.pass(time.Minute)
 			f.want(t, loss{Noticed: 3500 * time.Millisecond, ResultsOnly: name == event.StreamResults, Left: []string{"op-2/4"}})
 		})
 	}
@@ -124,7 +136,7 @@ func TestStreamsThatAreMadeOneAfterTheOtherWereLostTogether(t *testing.T) {
 	in(t, func(f *fake) {
 		f.makeAnew(-settle, event.StreamCommands)
 		f.makeAnew(0, event.StreamResults)
-		pass(time.Minute)
+		f.pass(time.Minute)
 		f.want(t, loss{Noticed: 3500 * time.Millisecond})
 	})
 }
@@ -133,7 +145,7 @@ func TestStreamsThatAreMadeOneAfterTheOtherWereLostTogether(t *testing.T) {
 func TestABusWhoseClockIsAheadHasLostNothingThatWasSentAfterItWasSeen(t *testing.T) {
 	in(t, func(f *fake) {
 		f.makeAnew(time.Hour, event.StreamCommands)
-		pass(time.Minute)
+		f.pass(time.Minute)
 		f.want(t, loss{Noticed: 3500 * time.Millisecond, Before: every / 2})
 	})
 }
@@ -143,12 +155,12 @@ func TestWhatNobodyServesIsLookedForUntilThePatienceIsOver(t *testing.T) {
 		in(t, func(f *fake) {
 			f.unserved = 2
 			f.makeAnew(0, event.StreamCommands)
-			pass(settle + 2*every)
+			f.pass(settle + 2*every)
 			tried := len(f.losses)
 			if comes {
 				f.unserved = 0
 			}
-			pass(time.Minute)
+			f.pass(time.Minute)
 			want := tried + 1
 			if !comes {
 				want = int((patience-settle)/every) + 1
@@ -162,7 +174,7 @@ func TestWhatNobodyServesIsLookedForUntilThePatienceIsOver(t *testing.T) {
 
 func TestOldStreamsAreOnlyLookedAt(t *testing.T) {
 	in(t, func(f *fake) {
-		pass(time.Hour)
+		f.pass(time.Hour)
 		f.want(t)
 		if f.asked != 0 {
 			t.Errorf("workers were asked %d times", f.asked)
@@ -174,9 +186,9 @@ func TestAWorkerThatDoesNotSayWhatItExecutesIsWaitedForAndThenLeft(t *testing.T)
 	in(t, func(f *fake) {
 		f.taken.Silent = map[string]bool{"alpha": true}
 		f.makeAnew(0, event.StreamCommands)
-		pass(6 * time.Second)
+		f.pass(6 * time.Second)
 		f.want(t)
-		pass(time.Minute)
+		f.pass(time.Minute)
 		f.want(t, loss{Noticed: 10500 * time.Millisecond, Left: []string{"op-1/4", "op-2/4"}})
 	})
 }
@@ -184,10 +196,10 @@ func TestAWorkerThatDoesNotSayWhatItExecutesIsWaitedForAndThenLeft(t *testing.T)
 func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
 	in(t, func(f *fake) {
 		f.away = true
-		pass(time.Minute)
+		f.pass(time.Minute)
 		f.makeAnew(0, event.StreamCommands, event.StreamResults)
 		f.away = false
-		pass(time.Minute)
+		f.pass(time.Minute)
 		if len(f.losses) != 1 {
 			t.Errorf("losses %+v, want one", f.losses)
 		}
@@ -198,10 +210,10 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	in(t, func(f *fake) {
 		f.broken = true
 		f.makeAnew(0, event.StreamCommands)
-		pass(settle + 2*every)
+		f.pass(settle + 2*every)
 		tried := len(f.losses)
 		f.broken = false
-		pass(time.Minute)
+		f.pass(time.Minute)
 		if tried < 2 || len(f.losses) != tried+1 {
 			t.Errorf("tried %d times while it failed, %d in all", tried, len(f.losses))
 		}
