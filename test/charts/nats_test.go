@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 //go:generate go test -count=1 -run ^TestTheUsersOfNATSAreThoseOfTheContract$ . -update
@@ -112,7 +113,12 @@ func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it
 		t.Errorf("workers with a user: %v", workers)
 	}
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(one[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"]), 0o600); err != nil {
+	// The files of the Secret that is mounted.
+	ca := testkit.NewCA(t, "chart")
+	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"keb-nats"}})
+	text := strings.NewReplacer("/etc/nats-tls/tls.crt", pair.CertFile, "/etc/nats-tls/tls.key", pair.KeyFile, "/etc/nats-tls/ca.crt", ca.File).
+		Replace(one[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"])
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	opts, err := server.ProcessConfigFile(file)
