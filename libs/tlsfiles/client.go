@@ -120,11 +120,22 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err == nil:
 		return response, nil
-	case t.asked.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)):
+	case t.asked.Load() && hungUp(err):
 		// It may have hung up before its reason was read.
 		return nil, &Error{Cause: err, Cure: "perhaps " + noCertificate(t.files, t.prefix)}
 	}
 	return nil, t.files.Explain(t.prefix, err)
+}
+
+// hungUp reports whether the server has closed the connection without a word that was heard.
+func hungUp(err error) bool {
+	for _, sign := range []error{syscall.EPIPE, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, sign) {
+			return true
+		}
+	}
+	// The client of HTTP/2 has no error for it that can be told by its type.
+	return strings.Contains(err.Error(), "http2: client conn")
 }
 
 func (t *Transport) dial(ctx context.Context, dialer *net.Dialer, network, address string) (net.Conn, error) {
