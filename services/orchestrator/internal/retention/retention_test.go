@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,14 +20,23 @@ const day = 24 * time.Hour
 
 // pile is a store that takes a second for every batch.
 type pile struct {
+	mu             sync.Mutex
 	live, archived int64
 	before         [2]time.Time
 	calls          int
 	err            error
 }
 
+func (p *pile) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
 func (p *pile) take(from *int64, limit int) (int64, error) {
 	<-time.After(time.Second) // of the bubble: no time passes
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.calls++
 	n := min(*from, int64(limit))
 	*from -= n
@@ -34,14 +44,14 @@ func (p *pile) take(from *int64, limit int) (int64, error) {
 }
 
 func (p *pile) Archive(_ context.Context, before time.Time, limit int) (int64, error) {
-	p.before[0] = before
+	p.set(func() { p.before[0] = before })
 	n, err := p.take(&p.live, limit)
-	p.archived += n
+	p.set(func() { p.archived += n })
 	return n, err
 }
 
 func (p *pile) DropArchived(_ context.Context, before time.Time, limit int) (int64, error) {
-	p.before[1] = before
+	p.set(func() { p.before[1] = before })
 	return p.take(&p.archived, limit)
 }
 
@@ -59,19 +69,23 @@ func TestARoundTakesATenthOfTheTime(t *testing.T) {
 		start := time.Now()
 		go func() { ended <- r.Run(ctx) }()
 		<-time.After(time.Hour + 25*time.Second)
-		if p.calls != 3 {
-			t.Errorf("%d batches in 25 seconds, want 3 of a second each", p.calls)
-		}
+		p.set(func() {
+			if p.calls != 3 {
+				t.Errorf("%d batches in 25 seconds, want 3 of a second each", p.calls)
+			}
+		})
 		<-time.After(10 * time.Minute)
-		if p.live != 0 || p.archived != 0 {
-			t.Errorf("%d and %d are left", p.live, p.archived)
-		}
-		if want := start.Add(time.Hour - 90*day); !p.before[0].Equal(want) {
-			t.Errorf("archived what ended before %s, want %s", p.before[0], want)
-		}
-		if age := time.Since(p.before[1]); age < 700*day || age > 700*day+time.Hour {
-			t.Errorf("removed what ended %s ago", age)
-		}
+		p.set(func() {
+			if p.live != 0 || p.archived != 0 {
+				t.Errorf("%d and %d are left", p.live, p.archived)
+			}
+			if want := start.Add(time.Hour - 90*day); !p.before[0].Equal(want) {
+				t.Errorf("archived what ended before %s, want %s", p.before[0], want)
+			}
+			if age := time.Since(p.before[1]); age < 700*day || age > 700*day+time.Hour {
+				t.Errorf("removed what ended %s ago", age)
+			}
+		})
 		err = testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP keb_operations_archived_total Operations that ended long ago and were moved to the archive.
 # TYPE keb_operations_archived_total counter
@@ -83,12 +97,14 @@ keb_operations_removed_total 1000
 		if err != nil {
 			t.Error(err)
 		}
-		p.live, p.err = 1000, errors.New("the database is away")
-		calls := p.calls
+		calls := 0
+		p.set(func() { p.live, p.err, calls = 1000, errors.New("the database is away"), p.calls })
 		<-time.After(time.Hour)
-		if p.calls != calls+1 {
-			t.Errorf("%d batches against a database that is away, want one a round", p.calls-calls)
-		}
+		p.set(func() {
+			if p.calls != calls+1 {
+				t.Errorf("%d batches against a database that is away, want one a round", p.calls-calls)
+			}
+		})
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
