@@ -260,21 +260,24 @@ func (o *orchestrator) ran(op *operation, step string) {
 func (o *orchestrator) removeInstance(ctx context.Context, op *operation) bool {
 	results := make(chan event.Type, 16)
 	o.set(func() { o.results[op.ID] = results })
-	for dispatch := 1; ; dispatch++ {
+	for attempt := 1; ; attempt++ {
 		o.mu.Lock()
+		if attempt > 1 {
+			op.status.Cursor++ // a retry is a transition, and its command not the one that the worker may just be settling
+		}
 		cursor := op.status.Cursor
 		o.mu.Unlock()
 		now := time.Now()
 		command := event.StepExecute{
-			Operation: op.Operation, Stage: "remove_instance", Step: "Remove_Instance", Cursor: cursor, Dispatch: dispatch,
-			StageAttempt: 1, StepAttempt: dispatch, FirstTriedAt: now, ExecuteBefore: now.Add(time.Minute),
+			Operation: op.Operation, Stage: "remove_instance", Step: "Remove_Instance", Cursor: cursor, Dispatch: 1,
+			StageAttempt: 1, StepAttempt: attempt, FirstTriedAt: now, ExecuteBefore: now.Add(time.Minute),
 		}
 		e, err := bus.New(event.TypeStepExecute, event.CommandID(op.ID, cursor), event.SourceOrchestrator, op.ID, now, command)
 		if err != nil {
 			o.t.Errorf("command: %v", err)
 			return false
 		}
-		id := event.DispatchID(op.ID, cursor, dispatch)
+		id := event.DispatchID(op.ID, cursor, 1)
 		if err := o.bus.Publish(ctx, bus.Message{Subject: event.CommandSubject("broker", "Remove_Instance"), ID: id, Event: e}); err != nil {
 			return false
 		}
