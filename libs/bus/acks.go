@@ -2,7 +2,6 @@ package bus
 
 import (
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +16,8 @@ const ackHold = 100 * time.Millisecond
 // acks keeps back the last acknowledgement of a consumption until another message is acknowledged, or a little while has passed.
 // So a work queue hardly ever runs empty under load: each time it does, the server removes the file of its messages and creates
 // another one, which costs more than all the rest that it does for a message. Whoever is killed in between gets a message again
-// that was dealt with, as after a kill right before an acknowledgement.
+// that was dealt with, as after a kill right before an acknowledgement. That is harmless for requests and results, which the orchestrator
+// knows again. A command is acknowledged at once: executed again when its operation has gone on, it could undo what came after it.
 type acks struct {
 	hold   bool
 	log    *slog.Logger
@@ -31,8 +31,9 @@ type acks struct {
 }
 
 func newAcks(stream event.Stream, log *slog.Logger) *acks {
-	queue := slices.ContainsFunc(event.Streams(), func(s event.StreamSpec) bool { return s.Name == stream && s.WorkQueue })
-	return &acks{hold: queue, log: log, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &acks{
+		hold: stream == event.StreamRequests || stream == event.StreamResults, log: log, wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
 }
 
 // ack acknowledges the message that was held, and holds this one. The error is about this one only.

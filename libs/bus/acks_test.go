@@ -44,7 +44,7 @@ func (n named) Ack() error {
 func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got answered
-		a := newAcks(event.StreamCommands, slog.New(slog.DiscardHandler))
+		a := newAcks(event.StreamResults, slog.New(slog.DiscardHandler))
 		var running sync.WaitGroup
 		running.Go(a.run)
 		expect := func(when string, want ...string) {
@@ -84,7 +84,7 @@ func TestAnErrorIsThatOfTheMessageItself(t *testing.T) {
 	t.Parallel()
 	var got answered
 	var log strings.Builder
-	a := newAcks(event.StreamCommands, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	a := newAcks(event.StreamResults, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	broken := errors.New("no connection")
 	if err := a.ack(named{name: "1", into: &got, err: broken}); err != nil {
 		t.Errorf("what is held fails with %v", err)
@@ -107,7 +107,7 @@ func TestAnErrorIsThatOfTheMessageItself(t *testing.T) {
 func TestOnlyWorkQueuesHoldAcknowledgements(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[event.Stream]bool{
-		event.StreamRequests: true, event.StreamCommands: true, event.StreamResults: true, event.StreamFacts: false, "other": false,
+		event.StreamRequests: true, event.StreamCommands: false, event.StreamResults: true, event.StreamFacts: false, "other": false,
 	} {
 		if got := newAcks(stream, nil).hold; got != want {
 			t.Errorf("%s: holds %t, want %t", stream, got, want)
