@@ -831,9 +831,6 @@ func checkReconnect(ctx context.Context, k *kit) {
 	if err == nil {
 		err = k.rig.furnish(ctx)
 	}
-	if err == nil {
-		err = k.unseen(ctx, down)
-	}
 	if err != nil {
 		k.bad("%v", err)
 		return
@@ -850,31 +847,6 @@ func checkReconnect(ctx context.Context, k *kit) {
 	if k.registered(ctx, k.cfg.Patience) == nil && !k.gone() {
 		k.bad("after a restart of NATS the worker is not registered any more")
 	}
-}
-
-// unseen finds the acknowledgements that the server had before its connections were cut, and the kit had not seen yet: their messages are
-// gone from the stream.
-func (k *kit) unseen(ctx context.Context, orders []*order) error {
-	var open []*delivery
-	k.wire.look(func() {
-		for _, o := range orders {
-			for _, d := range o.given {
-				if d.settled == "" {
-					open = append(open, d)
-				}
-			}
-		}
-	})
-	for _, d := range open {
-		there, err := k.rig.holds(ctx, d.seq)
-		if err != nil {
-			return err
-		}
-		if !there {
-			k.wire.look(func() { d.settled = ack })
-		}
-	}
-	return nil
 }
 
 func checkConsumer(ctx context.Context, k *kit) {

@@ -207,22 +207,6 @@ func (r *rig) refuseResults(ctx context.Context) (restore func() error, err erro
 	}, nil
 }
 
-// holds tells whether the stream of commands still has a message.
-func (r *rig) holds(ctx context.Context, seq uint64) (bool, error) {
-	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
-	if err != nil {
-		return false, fmt.Errorf("look at the stream of commands: %w", err)
-	}
-	_, err = stream.GetMsg(ctx, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for a command: %w", err)
-	}
-	return true, nil
-}
-
 // purge forgets all commands that nobody has settled.
 func (r *rig) purge(ctx context.Context) error {
 	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
