@@ -129,8 +129,8 @@ func (c *Certs) Ensure(ctx context.Context) (Result, error) {
 	return Result{}, fmt.Errorf("certificates of the webhooks: %w", last)
 }
 
-// pass reads both Secrets and writes what must be. It is done when nothing had to be: the result is then what the cluster has,
-// also when another manager wrote at the same time.
+// pass reads both Secrets and writes what must be. It is done when nothing had to be: the result is then what the cluster had when
+// it was read. Another manager, who had read a pair of two CAs before, may replace both after that; each hears of it by its watch.
 func (c *Certs) pass(ctx context.Context, made map[string]bool) (Result, bool, error) {
 	caSecret, err := c.read(ctx, CASecret)
 	if err != nil {
