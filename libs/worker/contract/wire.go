@@ -322,14 +322,18 @@ func (o *order) good() *result {
 // the lock.
 func (o *order) answered() bool { return o.good() != nil && o.acknowledged() }
 
-// acknowledged tells that each message of an order was acknowledged, when it was delivered last; the caller holds the lock.
+// acknowledged tells that each message of an order was acknowledged since it was delivered last, by whichever of its deliveries: who
+// still executes a command that comes again acknowledges the one he executes. The caller holds the lock.
 func (o *order) acknowledged() bool {
-	last := map[uint64]*delivery{}
+	last, since := map[uint64]int{}, map[uint64]int{}
 	for _, d := range o.given {
-		last[d.seq] = d
+		last[d.seq] = d.tick
+		if d.settled == ack && !d.lost {
+			since[d.seq] = max(since[d.seq], d.settle)
+		}
 	}
-	for _, d := range last {
-		if d.settled != ack || d.lost {
+	for seq, tick := range last {
+		if since[seq] < tick {
 			return false
 		}
 	}
