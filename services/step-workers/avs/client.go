@@ -93,7 +93,11 @@ func (c *client) create(ctx context.Context, e evaluation) (int64, error) {
 
 func (c *client) get(ctx context.Context, id int64) (created, error) {
 	var got created
-	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id)}, &got)
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id)}, &got)
+	if err == nil && got.ID == 0 {
+		err = &extclient.AnswerError{System: "avs", Method: http.MethodGet, Route: "/{id}", Err: errors.New("id is missing")}
+	}
+	return got, err
 }
 
 func (c *client) addTag(ctx context.Context, id int64, t tag) error {

@@ -68,8 +68,15 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 const companyRoute = "/service/company/" + organization
 
 func (c *client) company(ctx context.Context) (company, error) {
-	var got company
-	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: companyRoute, Sensitive: true}, &got)
+	var got *company // an answer without a body is not one without service providers
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: companyRoute, Sensitive: true}, &got)
+	switch {
+	case err != nil:
+		return company{}, err
+	case got == nil:
+		return company{}, unlisted("the answer is empty")
+	}
+	return *got, nil
 }
 
 func unlisted(message string) error {

@@ -127,17 +127,19 @@ func (c *client) delete(ctx context.Context, runtimeID string) (known bool, err 
 
 // status is where one configuration version of a cluster stands.
 func (c *client) status(ctx context.Context, runtimeID string, version int64) (state, error) {
-	var got state
-	return got, c.http.Do(ctx, extclient.Request{
-		Method: http.MethodGet, Route: "/clusters/{runtimeID}/configs/{version}/status",
-		Params: []string{runtimeID, strconv.FormatInt(version, 10)}, Accept: []int{http.StatusOK},
-	}, &got)
+	return c.standing(ctx, "/clusters/{runtimeID}/configs/{version}/status", runtimeID, strconv.FormatInt(version, 10))
 }
 
 // latest is where a cluster stands.
 func (c *client) latest(ctx context.Context, runtimeID string) (state, error) {
+	return c.standing(ctx, "/clusters/{runtimeID}/status", runtimeID)
+}
+
+func (c *client) standing(ctx context.Context, route string, params ...string) (state, error) {
 	var got state
-	return got, c.http.Do(ctx, extclient.Request{
-		Method: http.MethodGet, Route: "/clusters/{runtimeID}/status", Params: []string{runtimeID}, Accept: []int{http.StatusOK},
-	}, &got)
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: route, Params: params, Accept: []int{http.StatusOK}}, &got)
+	if err == nil && got.Status == "" {
+		err = &extclient.AnswerError{System: "reconciler", Method: http.MethodGet, Route: route, Err: errors.New("status is missing")}
+	}
+	return got, err
 }
