@@ -42,7 +42,7 @@ type wire struct {
 	leaks   map[string]bool
 	// loseAcks lets no acknowledgement reach the server.
 	loseAcks bool
-	held     map[string]*delivery // delivered, and not answered yet
+	held     map[string]*delivery // delivered, and not answered yet by any delivery of the same message
 	mostHeld int
 }
 
@@ -214,6 +214,15 @@ func (w *wire) seeAck(m *frame, now time.Time) {
 		d.settled, d.settle, d.when, d.lost = kind, w.clock, now, w.loseAcks
 	}
 	delete(w.held, m.subject)
+	if w.loseAcks {
+		return
+	}
+	// The server takes the answer to either delivery of a message for all that it has delivered so far.
+	for subject, other := range w.held {
+		if other.seq == d.seq {
+			delete(w.held, subject)
+		}
+	}
 }
 
 func (w *wire) seeResult(m *frame, now time.Time) {

@@ -1,6 +1,11 @@
 package contract
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
 
 func TestACommandIsAcknowledgedByAnyDeliverySinceItCameLast(t *testing.T) {
 	t.Parallel()
@@ -35,6 +40,45 @@ func TestACommandIsAcknowledgedByAnyDeliverySinceItCameLast(t *testing.T) {
 			o := order{given: tc.given, sent: tc.sent}
 			if got := o.acknowledged(); got != tc.want {
 				t.Errorf("acknowledged %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAnAnswerToEitherDeliveryOfAMessageEndsThatItIsHeld(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		kind         string // of the answer; empty for a delivery
+		seq, counted int
+	}
+	for name, tc := range map[string]struct {
+		steps    []step
+		loseAcks bool
+		want     int
+	}{
+		"delivered":                      {steps: []step{{"", 1, 1}}, want: 1},
+		"acknowledged":                   {steps: []step{{"", 1, 1}, {ack, 1, 1}}},
+		"still worked at":                {steps: []step{{"", 1, 1}, {inProgress, 1, 1}}, want: 1},
+		"came again":                     {steps: []step{{"", 1, 1}, {"", 1, 2}, {ack, 1, 1}}},
+		"came again and was given back":  {steps: []step{{"", 1, 1}, {"", 1, 2}, {nak, 1, 1}}},
+		"came again, the later answered": {steps: []step{{"", 1, 1}, {"", 1, 2}, {ack, 1, 2}}},
+		"came after it was given back":   {steps: []step{{"", 1, 1}, {nak, 1, 1}, {"", 1, 2}}, want: 1},
+		"came again, the answer is lost": {steps: []step{{"", 1, 1}, {"", 1, 2}, {ack, 1, 1}}, loseAcks: true, want: 1},
+		"another message":                {steps: []step{{"", 1, 1}, {"", 2, 1}, {ack, 1, 1}}, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire("hello")
+			w.loseAcks = tc.loseAcks
+			for _, s := range tc.steps {
+				of := w.acks + strconv.Itoa(s.counted) + "." + strconv.Itoa(s.seq) + ".9.1700000000000000000.0"
+				if s.kind == "" {
+					w.see(false, &frame{op: "HMSG", subject: "keb.command.hello.Say", reply: of, header: nats.Header{}})
+				} else {
+					w.see(true, &frame{op: "PUB", subject: of, data: []byte(s.kind)})
+				}
+			}
+			if n := len(w.held); n != tc.want {
+				t.Errorf("%d commands held, want %d", n, tc.want)
 			}
 		})
 	}
