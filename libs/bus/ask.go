@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // ErrNoAnswer is wrapped by the error of Ask when nobody is there to answer.
@@ -122,9 +123,7 @@ func (b *Bus) AnswerAll(filter, queue string, handle func(ctx context.Context, s
 func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Context, string, []byte) (any, error)) {
 	ctx, cancel := context.WithTimeout(ctx, b.waitOf(m))
 	defer cancel()
-	if parent := m.Header.Get(TraceParent); parent != "" {
-		ctx = continueTrace(ctx, parent)
-	}
+	ctx = tracing.Continue(ctx, m.Header.Get(TraceParent))
 	v, err := guarded(ctx, m, handle)
 	if err != nil {
 		v = event.AskError{Error: err.Error()}

@@ -18,7 +18,7 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 	t := TracerOf(p, "libs/tracing")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		if r.Header.Get("traceparent") != "" {
+		if r.Header.Get(TraceParent) != "" {
 			ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
 		}
 		if t == nil {
@@ -30,14 +30,13 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 			attribute.String("http.request.method", method), attribute.String("url.path", r.URL.Path),
 		))
 		status := &statusWriter{ResponseWriter: w}
-		named := new(bool)
+		named, returned := new(bool), false
 		r = r.WithContext(context.WithValue(ctx, namedKey{}, named))
 		defer func() {
-			// A panic goes on to the server, which hangs up.
-			if p := recover(); p != nil {
+			defer span.End()
+			if !returned { // A panic, which is on its way to the server.
 				span.SetStatus(codes.Error, "the request panicked")
-				span.End()
-				panic(p)
+				return
 			}
 			if r.Pattern != "" && !*named {
 				SetRoute(ctx, method, pathOf(r.Pattern))
@@ -50,9 +49,9 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 			if code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, http.StatusText(code))
 			}
-			span.End()
 		}()
 		next.ServeHTTP(status, r)
+		returned = true
 	})
 }
 

@@ -45,6 +45,9 @@ func Record(ctx context.Context, t trace.Tracer, s Span) {
 	span.End(trace.WithTimestamp(s.End))
 }
 
+// TraceParent is the name of the W3C header that carries a trace, and of the extension of a CloudEvent that does (Distributed Tracing).
+const TraceParent = "traceparent"
+
 // Parent is a span context as the W3C header traceparent; empty when it is none.
 func Parent(sc trace.SpanContext) string {
 	if !sc.IsValid() {
@@ -69,11 +72,15 @@ func Parent(sc trace.SpanContext) string {
 
 // ParseParent reads the W3C header traceparent; what it returns is not valid when the text is not.
 func ParseParent(s string) trace.SpanContext {
-	if s == "" {
-		return trace.SpanContext{}
+	return trace.SpanContextFromContext(Continue(context.Background(), s))
+}
+
+// Continue returns ctx with the remote span that a W3C header traceparent names; ctx itself when it names none.
+func Continue(ctx context.Context, parent string) context.Context {
+	if parent == "" {
+		return ctx
 	}
-	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier(s))
-	return trace.SpanContextFromContext(ctx)
+	return propagation.TraceContext{}.Extract(ctx, carrier(parent))
 }
 
 // Extension is the trace of ctx as the extensions of a CloudEvent (Distributed Tracing extension); empty when there is none, and
@@ -81,7 +88,7 @@ func ParseParent(s string) trace.SpanContext {
 func Extension(ctx context.Context) map[string]string {
 	e := map[string]string{}
 	if parent := Parent(trace.SpanContextFromContext(ctx)); parent != "" {
-		e["traceparent"] = parent
+		e[TraceParent] = parent
 	}
 	return e
 }
@@ -91,7 +98,7 @@ type carrier string
 
 // Get implements propagation.TextMapCarrier.
 func (c carrier) Get(key string) string {
-	if key == "traceparent" {
+	if key == TraceParent {
 		return string(c)
 	}
 	return ""
@@ -101,4 +108,4 @@ func (c carrier) Get(key string) string {
 func (carrier) Set(string, string) {}
 
 // Keys implements propagation.TextMapCarrier.
-func (carrier) Keys() []string { return []string{"traceparent"} }
+func (carrier) Keys() []string { return []string{TraceParent} }

@@ -69,8 +69,7 @@ func traceOfResult(t *taken, span trace.Span) string {
 			return parent
 		}
 	}
-	parent, _ := t.delivery.Event.Extensions()[bus.TraceParent].(string)
-	return parent
+	return bus.TraceOf(t.delivery.Event)
 }
 
 // ask makes a span of a question to another service, below the execution that asks.

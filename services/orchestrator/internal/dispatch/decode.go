@@ -105,9 +105,3 @@ func decodeRequest(e cloudevents.Event) (event.OperationRequested, error) {
 	}
 	return r, nil
 }
-
-// traceOf is the W3C trace context of an event; empty for none.
-func traceOf(e cloudevents.Event) string {
-	trace, _ := e.Extensions()[bus.TraceParent].(string)
-	return trace
-}

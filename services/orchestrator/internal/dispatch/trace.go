@@ -312,7 +312,7 @@ func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.T
 				Parent: f.step, Name: "process " + f.delivery.Subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
 				Attributes: messaging(f.delivery, event.ResultsConsumer().Name, w.row.Operation.ID),
 			}
-			if execution := tracing.ParseParent(traceOf(f.delivery.Event)); execution.IsValid() {
+			if execution := tracing.ParseParent(bus.TraceOf(f.delivery.Event)); execution.IsValid() {
 				span.Links = []trace.Link{{SpanContext: execution}}
 			}
 			tracing.Record(ctx, d.tracer.t, span)
@@ -334,7 +334,7 @@ func messaging(delivery *bus.Delivery, consumer, operationID string) []attribute
 // operation is traced is decided here, for all its spans. An operation whose request brought no trace along begins one, with its
 // own id as the trace's.
 func (d *Dispatcher) startIntake(ctx context.Context, delivery *bus.Delivery, op *event.Operation) (string, trace.Span) {
-	incoming := traceOf(delivery.Event)
+	incoming := bus.TraceOf(delivery.Event)
 	if d.tracer == nil {
 		return incoming, nil
 	}
