@@ -55,6 +55,7 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		return store.ErrNotFound
 	}
 	var w *work
+	var before event.OperationState
 	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		instances, err := d.deps.Store.LockInstancesTx(ctx, tx, []string{row.Operation.InstanceID})
 		if err != nil {
@@ -73,7 +74,7 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		if w, err = d.newWork(ctx, row, true); err != nil {
 			return err
 		}
-		before := row.Status
+		before = row.Status
 		if err := w.apply(e, d.deps.Now()); err != nil {
 			return err
 		}
@@ -110,5 +111,16 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 			d.log.Warn("pending operations not started", "err", err)
 		}
 	}
+	if before == event.InProgress && d.madeRoom(w) {
+		if err := d.Admit(ctx); err != nil {
+			d.log.Warn("pending operations not admitted", "err", err)
+		}
+	}
 	return nil
+}
+
+// madeRoom tells whether the end of an operation lets another one of its type begin.
+func (d *Dispatcher) madeRoom(w *work) bool {
+	_, limited := d.cfg.Admission[w.row.Operation.Type]
+	return limited && w.row.Status.Final()
 }

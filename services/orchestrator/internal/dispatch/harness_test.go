@@ -40,6 +40,13 @@ stages:
     steps:
       - {name: One, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 10m}}
       - {name: Two, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 10m}}
+`)}, "provision.yaml": {Data: []byte(`
+operation: provision
+timeout: 1h
+stages:
+  - name: create
+    steps:
+      - {name: One, worker: alpha, retry: {every: 10s, timeout: 10m}}
 `)}, "deprovision.yaml": {Data: []byte(`
 operation: deprovision
 timeout: 1h

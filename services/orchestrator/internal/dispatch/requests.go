@@ -349,6 +349,7 @@ func (in *intake) preempt(ctx context.Context, instance *store.Instance, by stri
 			instance.Waiting--
 		case w.row.Status.Final():
 			leave(w, instance)
+			in.limited = in.limited || in.d.madeRoom(w)
 		}
 	}
 	return nil

@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+func TestWhatAnOperatorEndsMakesRoomAtOnce(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	ids := b.request(o, "i-1", "i-2")
+	b.states(map[string]event.OperationState{ids[0]: event.InProgress, ids[1]: event.Pending})
+	for _, step := range []string{"One", "Two"} {
+		if err := o.Act(t.Context(), ids[0], engine.SkipStep{Step: step, By: "me"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.states(map[string]event.OperationState{ids[0]: event.Succeeded, ids[1]: event.InProgress})
+}
+
+func TestWhatADeprovisioningEndsMakesRoomAtOnce(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Provision: 1}
+	provision := func(instance string) event.Operation {
+		return event.Operation{Type: event.Provision, InstanceID: instance}
+	}
+	ids := b.requestAll(o, provision("i-1"), provision("i-2"))
+	b.waitForRetry(o, ids[0])
+	b.states(map[string]event.OperationState{ids[0]: event.InProgress, ids[1]: event.Pending})
+	b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "i-1"})
+	b.states(map[string]event.OperationState{ids[0]: event.Cancelled, ids[1]: event.InProgress})
+}
+
+// waitForRetry lets the step that an operation executes ask for a later try.
+func (b *bundle) waitForRetry(o *orchestrator, id string) {
+	b.t.Helper()
+	cursor := b.row(id).Cursor
+	r := event.StepRetry{RetryAfter: 60, Result: event.Result{
+		OperationID: id, Cursor: cursor, Stage: "create", Step: "One", Worker: event.Worker{Name: "alpha", Version: "1.0.0"}, StartedAt: epoch, FinishedAt: epoch,
+	}}
+	e, err := bus.New(event.TypeStepRetry, event.DispatchID(id, cursor, 1), event.WorkerSource("alpha"), id, epoch, &r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject("alpha", "One"), Event: e}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.fold(o, 1)
+	if !b.row(id).Waiting() {
+		b.t.Fatalf("operation %s does not wait", id)
+	}
+}
+
+func (b *bundle) states(want map[string]event.OperationState) {
+	b.t.Helper()
+	for id, state := range want {
+		if got := b.row(id).Status; got != state {
+			b.t.Errorf("operation %s is %s, want %s", id, got, state)
+		}
+	}
+}
