@@ -71,11 +71,12 @@ help: ## show this list
 run: ## start the whole system in one process and provision a sample runtime (DEMO=0: without the sample)
 	@go run ./cmd/keb up
 
+# Without -pgo=off, everything that cmd/keb imports, the standard library too, is compiled a second time for its profile.
 .PHONY: test
 test: envtest ## run all tests with the race detector, against real PostgreSQL, NATS and kube-apiserver
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector";) \
 	gotestsum=$(call tool,gotestsum) && \
-	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -p 4 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -pgo=off -p 4 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: envtest
 envtest: ## build the kube-apiserver and etcd that tests run against, unless they are there
