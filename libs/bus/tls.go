@@ -71,6 +71,6 @@ func (b *Bus) pause() func(int) time.Duration {
 				}
 			}
 		}
-		return reconnectWait + rand.N(reconnectWait) //nolint:gosec // only to spread the load
+		return reconnectWait + rand.N(reconnectWait)
 	}
 }

@@ -9,8 +9,15 @@ import (
 // A patch changes the worker's own part and nothing else, or it is refused and nothing has changed.
 func FuzzMergeDetails(f *testing.F) {
 	for _, seed := range [][2]string{
-		{``, `{"a":1}`}, {`{"avs":{"a":1},"edp":{"b":2}}`, `{"a":null}`}, {`{"avs":[]}`, `{"a":1}`}, {`[]`, `{"a":1}`}, {`{"edp":1}`, `{}`},
-		{`{"edp":1}`, `null`}, {`{"edp":1}`, `[1]`}, {`{"avs":{"a":{"b":1}}}`, `{"a":{"c":null}, "d":"\u0000"}`}, {`{"avs":null}`, `{"a":1,"a":2}`},
+		{``, `{"a":1}`},
+		{`{"avs":{"a":1},"edp":{"b":2}}`, `{"a":null}`},
+		{`{"avs":[]}`, `{"a":1}`},
+		{`[]`, `{"a":1}`},
+		{`{"edp":1}`, `{}`},
+		{`{"edp":1}`, `null`},
+		{`{"edp":1}`, `[1]`},
+		{`{"avs":{"a":{"b":1}}}`, `{"a":{"c":null}, "d":"\u0000"}`},
+		{`{"avs":null}`, `{"a":1,"a":2}`},
 	} {
 		f.Add([]byte(seed[0]), []byte(seed[1]))
 	}

@@ -20,7 +20,9 @@ func FuzzWhatWorkersSayOfThemselves(f *testing.F) {
 			ServiceIdentity: micro.ServiceIdentity{ID: "1", Metadata: map[string]string{worker.MetadataWorker: "avs"}},
 			Endpoints:       []*micro.EndpointStats{nil, {Data: json.RawMessage(`{"commands":["a/1"]}`)}, {Data: json.RawMessage(`[]`)}},
 		},
-		nil, []int{1}, "text",
+		nil,
+		[]int{1},
+		"text",
 	} {
 		raw, err := json.Marshal(seed)
 		if err != nil {
