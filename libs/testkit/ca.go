@@ -106,6 +106,9 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
+// NotAfter is when the authority itself expires.
+func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
+
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

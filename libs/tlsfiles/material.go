@@ -102,8 +102,21 @@ func clear(key named, keyPEM []byte) error {
 	}
 }
 
-// authorities reads certificates of authorities.
+// authorities are those of trusted, for a configuration.
 func authorities(file named, now time.Time) (*x509.CertPool, error) {
+	good, err := trusted(file, now)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	for _, c := range good {
+		pool.AddCert(c)
+	}
+	return pool, nil
+}
+
+// trusted reads certificates of authorities: those that are good now, at least one.
+func trusted(file named, now time.Time) ([]*x509.Certificate, error) {
 	content, err := file.read()
 	if err != nil {
 		return nil, err
@@ -112,22 +125,20 @@ func authorities(file named, now time.Time) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
+	var good []*x509.Certificate
 	var expired error
-	good := 0
 	for _, c := range found {
 		// A bundle may keep an old one beside the new.
 		if err := valid(file, c, now); err != nil {
 			expired = err
 			continue
 		}
-		pool.AddCert(c)
-		good++
+		good = append(good, c)
 	}
-	if good == 0 {
+	if len(good) == 0 {
 		return nil, expired
 	}
-	return pool, nil
+	return good, nil
 }
 
 // certificates are those of a file, at least one.

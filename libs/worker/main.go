@@ -141,6 +141,11 @@ func runMain(
 	}
 	cfg := env.config(name, version)
 	registry := service.Registry()
+	if err := registry.Register(tlsfiles.NewCollector(
+		map[string]tlsfiles.Server{"KEB_METRICS_TLS_": env.MetricsTLS}, map[string]tlsfiles.Client{"KEB_NATS_": env.NATSTLS},
+	)); err != nil {
+		return err
+	}
 	traces, err := tracing.New(ctx, tracing.Config{Log: log})
 	if err != nil {
 		return err

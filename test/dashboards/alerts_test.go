@@ -122,7 +122,7 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 		if want := "docs/runbooks/keb.md#" + strings.ToLower(a.Alert); a.Annotations["runbook_url"] != want {
 			t.Errorf("%s: the runbook is %q, want %q", a.Alert, a.Annotations["runbook_url"], want)
 		}
-		for _, label := range []string{"worker", "step", "type", "stream", "consumer", "system", "db_name"} {
+		for _, label := range []string{"worker", "step", "type", "stream", "consumer", "system", "db_name", "variable"} {
 			grouped := regexp.MustCompile(`^\s*\(*(sum|max|min) by \([^)]*\b` + label + `\b`).MatchString(a.Expr)
 			if grouped && !strings.Contains(a.Annotations["summary"], "$labels."+label) {
 				t.Errorf("%s: its summary does not say which %s", a.Alert, label)

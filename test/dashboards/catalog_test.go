@@ -67,7 +67,7 @@ func documented(t *testing.T) catalog {
 		t.Fatalf("%s has only %d series", metricsPage, len(c))
 	}
 	c.addLibrary(t)
-	c.add(t, "ALERTS", metric{kind: "gauge"}, "alertname", "alertstate", "severity", "worker", "step", "type", "stream", "consumer", "system", "db_name")
+	c.add(t, "ALERTS", metric{kind: "gauge"}, "alertname", "alertstate", "severity", "worker", "step", "type", "stream", "consumer", "system", "db_name", "variable")
 	return c
 }
 

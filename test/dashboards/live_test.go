@@ -53,7 +53,9 @@ func live(t *testing.T) {
 // withoutData are the panels that this test cannot fill, by title, with the reason.
 func withoutData() map[string]string {
 	return map[string]string{
-		"Admission": "keb up sets no limits; keb_admission_limit is tested with the orchestrator",
+		"Admission":                     "keb up sets no limits; keb_admission_limit is tested with the orchestrator",
+		"Certificates":                  "keb up has no certificates; make e2e-tls looks at their metrics",
+		"Lifetime left of certificates": "as Certificates",
 	}
 }
 
@@ -68,7 +70,9 @@ func someWorker() (choices []map[string]string) {
 // neverSeen are what rules ask for and a system that works never has, as selectors without the time, with the reason.
 func neverSeen() map[string]string {
 	return map[string]string{
-		`keb_osb_requests_total{code=~"5.."}`: "the broker answers 5xx only when it cannot reach its database",
+		`keb_osb_requests_total{code=~"5.."}`:              "the broker answers 5xx only when it cannot reach its database",
+		`keb_tls_certificate_not_after_timestamp_seconds`:  "keb up has no certificates",
+		`keb_tls_certificate_not_before_timestamp_seconds`: "keb up has no certificates",
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +155,7 @@ func (w *world) renew() int {
 	}
 	addrs := map[string]string{"broker": w.osbAddr, "orchestrator": w.operatorAddr}
 	before := map[string]string{}
+	ends := w.ends()
 	for service, addr := range addrs {
 		before[service] = serial(addr)
 		if err := os.Remove(filepath.Join(w.dir, "init", "tls-"+service+".pem")); err != nil {
@@ -171,8 +174,37 @@ func (w *world) renew() int {
 			return serial(addr) != before[service]
 		})
 	}
+	for file, after := range w.ends() {
+		if renewed := !strings.HasPrefix(file, "worker-avs ") && strings.HasSuffix(file, "_CERT_FILE"); renewed != after.After(ends[file]) {
+			w.t.Errorf("%s: ended %s before the renewals, and %s after", file, ends[file], after)
+		}
+	}
 	if out, err := w.cli(true, "operations"); err != nil {
 		w.t.Errorf("after the renewal: %v: %s", err, out)
 	}
 	return requests
+}
+
+// ends are the times that the metrics of each process have for the files in its variables.
+func (w *world) ends() map[string]time.Time {
+	w.t.Helper()
+	found := map[string]time.Time{}
+	for service, addr := range map[string]string{"broker": w.brokerMetrics, "orchestrator": w.orchestratorMetrics, "worker-avs": w.avsAddr} {
+		_, body, err := w.ask("cli", "https://"+addr+"/metrics")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, line := range regexp.MustCompile(`(?m)^keb_tls_certificate_not_after_timestamp_seconds\{variable="(\w+)"\} (\S+)$`).FindAllStringSubmatch(body, -1) {
+			at, err := strconv.ParseFloat(line[2], 64)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			found[service+" "+line[1]] = time.Unix(int64(at), 0)
+		}
+	}
+	// Broker and orchestrator have four hops, a worker two; each has a certificate and an authority.
+	if len(found) != 2*(4+4+2) {
+		w.t.Errorf("the metrics tell of %d files: %v", len(found), found)
+	}
+	return found
 }

@@ -89,6 +89,12 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	}
 	defer traces.Close()
 	registry := service.Registry()
+	if err := registry.Register(tlsfiles.NewCollector(
+		map[string]tlsfiles.Server{"KEB_TLS_": cfg.TLS, "KEB_METRICS_TLS_": cfg.MetricsTLS},
+		map[string]tlsfiles.Client{"KEB_DATABASE_": cfg.DatabaseTLS, "KEB_NATS_": cfg.NATSTLS},
+	)); err != nil {
+		return err
+	}
 	db, err := postgres.Open(ctx, postgres.Config{
 		URL: cfg.DatabaseURL, TLS: cfg.DatabaseTLS, ApplicationName: "keb-broker", StatementTimeout: cfg.StatementTimeout, MaxOpen: cfg.MaxConnections,
 	})

@@ -86,6 +86,12 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 		return err
 	}
 	registry := service.Registry()
+	if err := registry.Register(tlsfiles.NewCollector(
+		map[string]tlsfiles.Server{"KEB_TLS_": cfg.TLS, "KEB_METRICS_TLS_": cfg.MetricsTLS},
+		map[string]tlsfiles.Client{"KEB_DATABASE_": cfg.DatabaseTLS, "KEB_NATS_": cfg.NATSTLS},
+	)); err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	b, err := bus.Connect(starting, bus.Config{
