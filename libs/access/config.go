@@ -30,9 +30,8 @@ type Config struct {
 	// OIDCIssuer is the URL of an OpenID Connect issuer; OIDCAudience the client id that its tokens are for.
 	OIDCIssuer   string `env:"KEB_ACCESS_OIDC_ISSUER"`
 	OIDCAudience string `env:"KEB_ACCESS_OIDC_AUDIENCE"`
-	// OIDCClientSecret, or the content of a file, is for the login of browsers. A public client has none.
-	OIDCClientSecret     string `env:"KEB_ACCESS_OIDC_CLIENT_SECRET"`
-	OIDCClientSecretFile string `env:"KEB_ACCESS_OIDC_CLIENT_SECRET_FILE,file"`
+	// OIDCClientSecret is for the login of browsers. A public client has none.
+	OIDCClientSecret string `env:"KEB_ACCESS_OIDC_CLIENT_SECRET"`
 	// OIDCRolesClaim is the claim whose values decide about the role, "groups" if empty; dots lead into objects
 	// ("realm_access.roles"). Values in OIDCOperators make an operator, those in OIDCViewers a viewer.
 	OIDCRolesClaim string   `env:"KEB_ACCESS_OIDC_ROLES_CLAIM"`
@@ -40,10 +39,9 @@ type Config struct {
 	OIDCOperators  []string `env:"KEB_ACCESS_OIDC_OPERATORS"`
 	// OIDCScopes is what a login of a browser asks for: openid, profile and email, and groups if that is the roles claim.
 	OIDCScopes []string `env:"KEB_ACCESS_OIDC_SCOPES"`
-	// SessionKey, or the content of a file, is the keyring that seals session cookies, "id1:base64key,id2:base64key"
+	// SessionKey is the keyring that seals session cookies, "id1:base64key,id2:base64key"
 	// (package seal). Empty makes a key that the process forgets.
-	SessionKey     string `env:"KEB_ACCESS_SESSION_KEY"`
-	SessionKeyFile string `env:"KEB_ACCESS_SESSION_KEY_FILE,file"`
+	SessionKey string `env:"KEB_ACCESS_SESSION_KEY"`
 	// SessionLifetime is how long a browser stays logged in, eight hours if zero; with OIDC not longer than its token.
 	SessionLifetime time.Duration `env:"KEB_ACCESS_SESSION_LIFETIME"`
 	// TrustedProxies are addresses or networks (CIDR) of proxies whose X-Forwarded-For is believed.
@@ -70,11 +68,8 @@ func (c Config) Validate() error {
 		}
 	}
 	problems = append(problems, c.validateOIDC()...)
-	if c.SessionKey != "" && c.SessionKeyFile != "" {
-		problems = append(problems, errors.New("KEB_ACCESS_SESSION_KEY and KEB_ACCESS_SESSION_KEY_FILE: set one or the other"))
-	}
-	if key := c.sessionKey(); key != "" {
-		if _, err := seal.ParseKeyring(key); err != nil {
+	if c.SessionKey != "" {
+		if _, err := seal.ParseKeyring(c.SessionKey); err != nil {
 			problems = append(problems, fmt.Errorf("KEB_ACCESS_SESSION_KEY: %w", err))
 		}
 	}
@@ -94,7 +89,7 @@ func (c Config) validateOIDC() []error {
 	var problems []error
 	if c.OIDCIssuer == "" {
 		for name, set := range map[string]bool{
-			"KEB_ACCESS_OIDC_AUDIENCE": c.OIDCAudience != "", "KEB_ACCESS_OIDC_CLIENT_SECRET": c.clientSecret() != "",
+			"KEB_ACCESS_OIDC_AUDIENCE": c.OIDCAudience != "", "KEB_ACCESS_OIDC_CLIENT_SECRET": c.OIDCClientSecret != "",
 			"KEB_ACCESS_OIDC_ROLES_CLAIM": c.OIDCRolesClaim != "", "KEB_ACCESS_OIDC_VIEWERS": len(c.OIDCViewers) > 0,
 			"KEB_ACCESS_OIDC_OPERATORS": len(c.OIDCOperators) > 0, "KEB_ACCESS_OIDC_SCOPES": len(c.OIDCScopes) > 0,
 		} {
@@ -126,9 +121,6 @@ func (c Config) validateOIDC() []error {
 	}
 	if len(c.OIDCScopes) > 0 && !slices.Contains(c.OIDCScopes, "openid") {
 		problems = append(problems, errors.New("KEB_ACCESS_OIDC_SCOPES: must contain openid"))
-	}
-	if c.OIDCClientSecret != "" && c.OIDCClientSecretFile != "" {
-		problems = append(problems, errors.New("KEB_ACCESS_OIDC_CLIENT_SECRET and KEB_ACCESS_OIDC_CLIENT_SECRET_FILE: set one or the other"))
 	}
 	return problems
 }
@@ -167,20 +159,6 @@ func (c Config) lifetime() time.Duration {
 		return defaultLifetime
 	}
 	return c.SessionLifetime
-}
-
-func (c Config) clientSecret() string {
-	if c.OIDCClientSecret != "" {
-		return c.OIDCClientSecret
-	}
-	return strings.TrimSpace(c.OIDCClientSecretFile)
-}
-
-func (c Config) sessionKey() string {
-	if c.SessionKey != "" {
-		return c.SessionKey
-	}
-	return strings.TrimSpace(c.SessionKeyFile)
 }
 
 // role is the best that one of the values of the roles claim gives.

@@ -36,10 +36,8 @@ func TestSettingsThatCannotBeAreNamed(t *testing.T) {
 		"no URL":             {with(func(c *Config) { c.OIDCIssuer = "issuer" }), []string{"KEB_ACCESS_OIDC_ISSUER: must be a URL"}},
 		"a password in it":   {with(func(c *Config) { c.OIDCIssuer = "https://a:CANARY@issuer" }), []string{"KEB_ACCESS_OIDC_ISSUER: must be a URL"}},
 		"no TLS":             {with(func(c *Config) { c.OIDCIssuer = "http://issuer.example.org" }), []string{"must begin with https"}},
-		"two secrets":        {with(func(c *Config) { c.OIDCClientSecret, c.OIDCClientSecretFile = "CANARY", "CANARY" }), []string{"KEB_ACCESS_OIDC_CLIENT_SECRET and KEB_ACCESS_OIDC_CLIENT_SECRET_FILE"}},
 		"no openid":          {with(func(c *Config) { c.OIDCScopes = []string{"email"} }), []string{"KEB_ACCESS_OIDC_SCOPES: must contain openid"}},
 		"bad session key":    {Config{SessionKey: "CANARY"}, []string{"KEB_ACCESS_SESSION_KEY: parse keyring"}},
-		"two session keys":   {Config{SessionKey: "CANARY", SessionKeyFile: "CANARY"}, []string{"KEB_ACCESS_SESSION_KEY and KEB_ACCESS_SESSION_KEY_FILE"}},
 		"a short lifetime":   {Config{SessionLifetime: -time.Second}, []string{"KEB_ACCESS_SESSION_LIFETIME: -1s"}},
 		"a proxy by a name":  {Config{TrustedProxies: []string{"proxy"}}, []string{`KEB_ACCESS_TRUSTED_PROXIES: "proxy" is neither`}},
 		"several at one go":  {Config{Mode: "x", SessionLifetime: -1, TokensFile: bad}, []string{"KEB_ACCESS:", "KEB_ACCESS_SESSION_LIFETIME", "KEB_ACCESS_TOKENS_FILE"}},
@@ -61,7 +59,7 @@ func TestSettingsThatCannotBeAreNamed(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"nothing": {}, "none": {Mode: ModeNone}, "tokens": {TokensFile: file}, "an issuer": good,
 		"everything": with(func(c *Config) {
-			c.TokensFile, c.SessionKeyFile, c.OIDCClientSecretFile = file, "k1:"+seal.NewKey()+"\n", "s\n"
+			c.TokensFile, c.SessionKey, c.OIDCClientSecret = file, "k1:"+seal.NewKey(), "s"
 			c.TrustedProxies, c.OIDCScopes = []string{"10.0.0.0/8", "::1"}, []string{"openid", "groups"}
 		}),
 		"a local issuer": with(func(c *Config) { c.OIDCIssuer = "http://127.0.0.1:5556/dex" }),

@@ -205,7 +205,7 @@ func (i *issuer) flow(ctx context.Context, redirectURL string) (*oauth2.Config, 
 		return nil, err
 	}
 	return &oauth2.Config{
-		ClientID: i.cfg.OIDCAudience, ClientSecret: i.cfg.clientSecret(), Endpoint: endpoint, RedirectURL: redirectURL,
+		ClientID: i.cfg.OIDCAudience, ClientSecret: i.cfg.OIDCClientSecret, Endpoint: endpoint, RedirectURL: redirectURL,
 		Scopes: i.cfg.scopes(),
 	}, nil
 }

@@ -32,7 +32,7 @@ type Sessions struct {
 
 // NewSessions makes sessions of what an authenticator accepts. secure makes cookies that browsers send over TLS only.
 func NewSessions(a *Authenticator, secure bool) (*Sessions, error) {
-	key := a.cfg.sessionKey()
+	key := a.cfg.SessionKey
 	if key == "" {
 		key = "process:" + seal.NewKey()
 		if a.Enabled() {

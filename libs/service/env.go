@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
@@ -16,27 +15,19 @@ import (
 // names its variable and what it wants, never the value, which may be a secret.
 //
 // Each variable may come from a file instead, as container platforms hand out secrets: with X_FILE set, X is the content of the
-// file that it names, without the line break at its end. A struct that has a field of its own for X_FILE deals with it itself.
+// file that it names, without the line break at its end.
 func LoadEnv(into any) error { return loadEnv(into, env.ToMap(os.Environ())) }
 
 func loadEnv(into any, environment map[string]string) error {
-	if err := fromFiles(into, environment); err != nil {
+	problems, err := fromFiles(into, environment)
+	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	err := env.ParseWithOptions(into, env.Options{Environment: environment})
+	err = env.ParseWithOptions(into, env.Options{Environment: environment})
 	var aggregate env.AggregateError
-	switch {
-	case err == nil:
-		if v, ok := into.(interface{ Validate() error }); ok {
-			if err := v.Validate(); err != nil {
-				return fmt.Errorf("configuration: %w", err)
-			}
-		}
-		return nil
-	case !errors.As(err, &aggregate):
+	if err != nil && !errors.As(err, &aggregate) {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	var problems []error
 	parse := false
 	for _, e := range aggregate.Errors {
 		if _, ok := errors.AsType[env.ParseError](e); ok {
@@ -48,27 +39,31 @@ func loadEnv(into any, environment map[string]string) error {
 	if parse {
 		problems = append(problems, unreadable(into, environment)...)
 	}
-	return fmt.Errorf("configuration: %w", errors.Join(problems...))
+	if v, ok := into.(interface{ Validate() error }); ok && len(problems) == 0 {
+		problems = append(problems, v.Validate())
+	}
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	return nil
 }
 
 const fileSuffix = "_FILE"
 
-// fromFiles puts the contents of the files into the environment.
-func fromFiles(into any, environment map[string]string) error {
+// fromFiles puts the contents of the files into the environment, and nothing for a file that cannot be read.
+func fromFiles(into any, environment map[string]string) (problems []error, err error) {
 	fields, err := env.GetFieldParams(into)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own := make(map[string]bool, len(fields))
+	seen := make(map[string]bool, len(fields))
 	for _, field := range fields {
-		own[field.Key] = true
-	}
-	var problems []error
-	for name := range own {
+		name := field.Key
 		path := environment[name+fileSuffix]
-		if path == "" || own[name+fileSuffix] {
+		if path == "" || seen[name] {
 			continue
 		}
+		seen[name] = true
 		if environment[name] != "" {
 			problems = append(problems, fmt.Errorf("%s and %s exclude each other", name, name+fileSuffix))
 			continue
@@ -76,12 +71,10 @@ func fromFiles(into any, environment map[string]string) error {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: the file it names cannot be read: %w", name+fileSuffix, pathCause(err)))
-			continue
 		}
 		environment[name] = strings.TrimRight(string(content), "\r\n")
 	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(problems...)
+	return problems, nil
 }
 
 func problem(err error) error {
@@ -90,9 +83,6 @@ func problem(err error) error {
 	}
 	if e, ok := errors.AsType[env.EmptyVarError](err); ok {
 		return fmt.Errorf("%s: must not be empty", e.Key)
-	}
-	if e, ok := errors.AsType[env.LoadFileContentError](err); ok {
-		return fmt.Errorf("%s: the file it names cannot be read: %w", e.Key, pathCause(e.Err))
 	}
 	return err
 }

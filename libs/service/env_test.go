@@ -21,7 +21,7 @@ type testConfig struct {
 	Wait     time.Duration `env:"KEB_T_WAIT" envDefault:"5s"`
 	Count    uint          `env:"KEB_T_COUNT"`
 	Password string        `env:"KEB_T_PASSWORD,required"`
-	Key      string        `env:"KEB_T_KEY_FILE,file"`
+	Key      string        `env:"KEB_T_KEY"`
 	A        nestedConfig  `envPrefix:"KEB_T_A_"`
 	B        nestedConfig  `envPrefix:"KEB_T_B_"`
 }
@@ -114,7 +114,7 @@ func TestLoadEnvReadsAnyVariableFromAFile(t *testing.T) {
 	if err := loadEnv(&got, map[string]string{"KEB_T_PASSWORD_FILE": secret, "KEB_T_KEY_FILE": secret}); err != nil {
 		t.Fatal(err)
 	}
-	if got.Password != "canary" || got.Key != "canary\n" {
+	if got.Password != "canary" || got.Key != "canary" {
 		t.Errorf("password %q, key %q: want the content of the file", got.Password, got.Key)
 	}
 	missing := filepath.Join(dir, "missing")

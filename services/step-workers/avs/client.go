@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // evaluation is the body that creates an evaluation (facts/keb.md 5.1).
@@ -54,8 +53,8 @@ type client struct{ http *extclient.Client }
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	tokens := extclient.PasswordGrant(extclient.TokenConfig{
-		URL: cfg.TokenURL, ClientID: cfg.ClientID, ClientSecret: setup.Secret(cfg.ClientSecret, cfg.ClientSecretFile),
-		Username: cfg.Username, Password: setup.Secret(cfg.Password, cfg.PasswordFile),
+		URL: cfg.TokenURL, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret,
+		Username: cfg.Username, Password: cfg.Password,
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: "avs", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
 	if err != nil {

@@ -13,16 +13,13 @@ import (
 type Config struct {
 	provisioner.ClientConfig
 	// URL is the address of the evaluations.
-	URL      string `env:"KEB_AVS_URL" envDefault:"http://127.0.0.1:8090/avs/api/v2/evaluationmetadata"`
-	TokenURL string `env:"KEB_AVS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/avs/oauth2/token"`
-	ClientID string `env:"KEB_AVS_CLIENT_ID" envDefault:"keb"`
-	// Each secret may also be in a file, whose name is in the variable with the suffix _FILE; the file wins.
-	ClientSecret     string        `env:"KEB_AVS_CLIENT_SECRET"`
-	Username         string        `env:"KEB_AVS_USERNAME" envDefault:"keb"`
-	Password         string        `env:"KEB_AVS_PASSWORD" envDefault:"keb"`
-	ClientSecretFile string        `env:"KEB_AVS_CLIENT_SECRET_FILE,file"`
-	PasswordFile     string        `env:"KEB_AVS_PASSWORD_FILE,file"`
-	Timeout          time.Duration `env:"KEB_AVS_TIMEOUT" envDefault:"30s"`
+	URL          string        `env:"KEB_AVS_URL" envDefault:"http://127.0.0.1:8090/avs/api/v2/evaluationmetadata"`
+	TokenURL     string        `env:"KEB_AVS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/avs/oauth2/token"`
+	ClientID     string        `env:"KEB_AVS_CLIENT_ID" envDefault:"keb"`
+	ClientSecret string        `env:"KEB_AVS_CLIENT_SECRET"`
+	Username     string        `env:"KEB_AVS_USERNAME" envDefault:"keb"`
+	Password     string        `env:"KEB_AVS_PASSWORD" envDefault:"keb"`
+	Timeout      time.Duration `env:"KEB_AVS_TIMEOUT" envDefault:"30s"`
 
 	// Service is the service that evaluations belong to; empty means their own name.
 	Service string `env:"KEB_AVS_SERVICE"`

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // entry is one piece of metadata of a data tenant.
@@ -24,7 +23,7 @@ type client struct {
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{
-		URL: cfg.TokenURL, ClientID: "edp-namespace;" + cfg.Namespace, ClientSecret: setup.Secret(cfg.Secret, cfg.SecretFile),
+		URL: cfg.TokenURL, ClientID: "edp-namespace;" + cfg.Namespace, ClientSecret: cfg.Secret,
 		Scopes: []string{"edp-namespace.read", "edp-namespace.update"},
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: "edp", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)

@@ -13,11 +13,9 @@ type Config struct {
 	URL      string `env:"KEB_EDP_URL" envDefault:"http://127.0.0.1:8090/edp"`
 	TokenURL string `env:"KEB_EDP_TOKEN_URL" envDefault:"http://127.0.0.1:8090/edp/oauth2/token"`
 	// Namespace is the EDP namespace; the client id is "edp-namespace;<namespace>".
-	Namespace string `env:"KEB_EDP_NAMESPACE" envDefault:"kyma"`
-	Secret    string `env:"KEB_EDP_SECRET" envDefault:"keb"`
-	// SecretFile names a file with the secret, which wins.
-	SecretFile string        `env:"KEB_EDP_SECRET_FILE,file"`
-	Timeout    time.Duration `env:"KEB_EDP_TIMEOUT" envDefault:"30s"`
+	Namespace string        `env:"KEB_EDP_NAMESPACE" envDefault:"kyma"`
+	Secret    string        `env:"KEB_EDP_SECRET" envDefault:"keb"`
+	Timeout   time.Duration `env:"KEB_EDP_TIMEOUT" envDefault:"30s"`
 	// Environment is the environment of the data tenants, for example "prod".
 	Environment string `env:"KEB_EDP_ENVIRONMENT" envDefault:"dev"`
 	// Required says what a refused registration means: with true the step fails, with false it is skipped.

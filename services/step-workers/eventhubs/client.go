@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Routes of the Azure Resource Manager.
@@ -55,7 +54,7 @@ type client struct {
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{
 		URL:      strings.TrimRight(cfg.LoginURL, "/") + "/" + url.PathEscape(cfg.TenantID) + "/oauth2/v2.0/token",
-		ClientID: cfg.ClientID, ClientSecret: setup.Secret(cfg.ClientSecret, cfg.ClientSecretFile), Scopes: []string{cfg.Scope},
+		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Scopes: []string{cfg.Scope},
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
 	if err != nil {

@@ -15,14 +15,12 @@ type Config struct {
 	URL      string `env:"KEB_AZURE_URL" envDefault:"http://127.0.0.1:8090/azure"`
 	LoginURL string `env:"KEB_AZURE_LOGIN_URL" envDefault:"http://127.0.0.1:8090/azure"`
 	// Scope is what tokens are good for: that of the Resource Manager of the public cloud.
-	Scope          string `env:"KEB_AZURE_SCOPE" envDefault:"https://management.azure.com/.default"`
-	TenantID       string `env:"KEB_AZURE_TENANT_ID" envDefault:"keb"`
-	SubscriptionID string `env:"KEB_AZURE_SUBSCRIPTION_ID" envDefault:"keb"`
-	ClientID       string `env:"KEB_AZURE_CLIENT_ID" envDefault:"keb"`
-	ClientSecret   string `env:"KEB_AZURE_CLIENT_SECRET" envDefault:"keb"`
-	// ClientSecretFile names a file with the secret, which wins.
-	ClientSecretFile string        `env:"KEB_AZURE_CLIENT_SECRET_FILE,file"`
-	Timeout          time.Duration `env:"KEB_AZURE_TIMEOUT" envDefault:"30s"`
+	Scope          string        `env:"KEB_AZURE_SCOPE" envDefault:"https://management.azure.com/.default"`
+	TenantID       string        `env:"KEB_AZURE_TENANT_ID" envDefault:"keb"`
+	SubscriptionID string        `env:"KEB_AZURE_SUBSCRIPTION_ID" envDefault:"keb"`
+	ClientID       string        `env:"KEB_AZURE_CLIENT_ID" envDefault:"keb"`
+	ClientSecret   string        `env:"KEB_AZURE_CLIENT_SECRET" envDefault:"keb"`
+	Timeout        time.Duration `env:"KEB_AZURE_TIMEOUT" envDefault:"30s"`
 
 	// Location is where the Event Hubs of runtimes are that do not run on Azure.
 	Location string `env:"KEB_AZURE_LOCATION" envDefault:"westeurope"`

@@ -11,12 +11,10 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	// GardenerKubeconfig is the path of a kubeconfig; when it is set, GardenerURL and GardenerToken are not used.
-	GardenerKubeconfig string `env:"KEB_GARDENER_KUBECONFIG"`
-	GardenerURL        string `env:"KEB_GARDENER_URL" envDefault:"http://127.0.0.1:8090/k8s/gardener"`
-	GardenerToken      string `env:"KEB_GARDENER_TOKEN" envDefault:"keb"`
-	// GardenerTokenFile names a file with the token, which wins.
-	GardenerTokenFile string        `env:"KEB_GARDENER_TOKEN_FILE,file"`
-	GardenerTimeout   time.Duration `env:"KEB_GARDENER_TIMEOUT" envDefault:"30s"`
+	GardenerKubeconfig string        `env:"KEB_GARDENER_KUBECONFIG"`
+	GardenerURL        string        `env:"KEB_GARDENER_URL" envDefault:"http://127.0.0.1:8090/k8s/gardener"`
+	GardenerToken      string        `env:"KEB_GARDENER_TOKEN" envDefault:"keb"`
+	GardenerTimeout    time.Duration `env:"KEB_GARDENER_TIMEOUT" envDefault:"30s"`
 	// Project is the Gardener project; its namespace is "garden-<project>".
 	Project string `env:"KEB_GARDENER_PROJECT" envDefault:"kyma"`
 	// RetryInterval follows a failed call, and an empty pool.

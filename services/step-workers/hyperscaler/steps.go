@@ -10,7 +10,6 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its part of the details.
@@ -60,7 +59,7 @@ func open(cfg Config, deps Deps) (*kube.Client, error) {
 		return nil, err
 	}
 	return kube.Open(system, kube.Config{
-		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: setup.Secret(cfg.GardenerToken, cfg.GardenerTokenFile), Timeout: cfg.GardenerTimeout,
+		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: cfg.GardenerToken, Timeout: cfg.GardenerTimeout,
 	}, deps)
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // serviceProvider is an application that IAS logs people in to.
@@ -57,7 +56,7 @@ type client struct {
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	c, err := extclient.New(extclient.Config{
 		System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout, Username: cfg.Username,
-		Password: setup.Secret(cfg.Password, cfg.PasswordFile),
+		Password: cfg.Password,
 	}, nil, deps)
 	if err != nil {
 		return nil, err

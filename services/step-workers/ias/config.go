@@ -10,12 +10,10 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	URL      string `env:"KEB_IAS_URL" envDefault:"http://127.0.0.1:8090/ias"`
-	Username string `env:"KEB_IAS_USERNAME" envDefault:"keb"`
-	Password string `env:"KEB_IAS_PASSWORD" envDefault:"keb"`
-	// PasswordFile names a file with the password, which wins.
-	PasswordFile string        `env:"KEB_IAS_PASSWORD_FILE,file"`
-	Timeout      time.Duration `env:"KEB_IAS_TIMEOUT" envDefault:"30s"`
+	URL      string        `env:"KEB_IAS_URL" envDefault:"http://127.0.0.1:8090/ias"`
+	Username string        `env:"KEB_IAS_USERNAME" envDefault:"keb"`
+	Password string        `env:"KEB_IAS_PASSWORD" envDefault:"keb"`
+	Timeout  time.Duration `env:"KEB_IAS_TIMEOUT" envDefault:"30s"`
 	// RetryInterval is for IAS_Deregistration, RegistrationInterval for IAS_Registration.
 	RetryInterval        time.Duration `env:"KEB_IAS_RETRY_INTERVAL" envDefault:"5s"`
 	RegistrationInterval time.Duration `env:"KEB_IAS_REGISTRATION_INTERVAL" envDefault:"10s"`

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // tenant is the body that creates a tenant (facts/keb.md 5.12).
@@ -32,7 +31,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{http: c, header: http.Header{"X-Lms-Token": {setup.Secret(cfg.Token, cfg.TokenFile)}}}, nil
+	return &client{http: c, header: http.Header{"X-Lms-Token": {cfg.Token}}}, nil
 }
 
 func (c *client) get(ctx context.Context, route string, params []string, into any) error {

@@ -10,11 +10,9 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	URL   string `env:"KEB_LMS_URL" envDefault:"http://127.0.0.1:8090/lms"`
-	Token string `env:"KEB_LMS_TOKEN" envDefault:"keb"`
-	// TokenFile names a file with the token, which wins.
-	TokenFile string        `env:"KEB_LMS_TOKEN_FILE,file"`
-	Timeout   time.Duration `env:"KEB_LMS_TIMEOUT" envDefault:"30s"`
+	URL     string        `env:"KEB_LMS_URL" envDefault:"http://127.0.0.1:8090/lms"`
+	Token   string        `env:"KEB_LMS_TOKEN" envDefault:"keb"`
+	Timeout time.Duration `env:"KEB_LMS_TIMEOUT" envDefault:"30s"`
 
 	// ClusterType of new tenants is "ha" or "single-node".
 	ClusterType string `env:"KEB_LMS_CLUSTER_TYPE" envDefault:"single-node"`

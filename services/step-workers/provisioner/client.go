@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // States of an operation of the Runtime Provisioner (facts/keb.md 5.4).
@@ -159,7 +158,7 @@ type director struct{ gql *extclient.Client }
 
 func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{
-		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: setup.Secret(cfg.DirectorClientSecret, cfg.DirectorClientSecretFile),
+		URL: cfg.DirectorTokenURL, ClientID: cfg.DirectorClientID, ClientSecret: cfg.DirectorClientSecret,
 		Scopes: []string{"runtime:read", "runtime:write"},
 	}, deps)
 	gql, err := extclient.New(extclient.Config{System: componentDirector, BaseURL: cfg.DirectorURL, Timeout: cfg.DirectorTimeout}, tokens, deps)

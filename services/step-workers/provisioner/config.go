@@ -17,8 +17,6 @@ type Config struct {
 	DirectorTokenURL     string `env:"KEB_DIRECTOR_TOKEN_URL" envDefault:"http://127.0.0.1:8090/director/oauth2/token"`
 	DirectorClientID     string `env:"KEB_DIRECTOR_CLIENT_ID" envDefault:"keb"`
 	DirectorClientSecret string `env:"KEB_DIRECTOR_CLIENT_SECRET" envDefault:"keb"`
-	// DirectorClientSecretFile names a file with the secret, which wins.
-	DirectorClientSecretFile string `env:"KEB_DIRECTOR_CLIENT_SECRET_FILE,file"`
 
 	// DirectorTimeout is the deadline of one call.
 	DirectorTimeout time.Duration `env:"KEB_DIRECTOR_TIMEOUT" envDefault:"30s"`

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Mode says when the configured credentials are used in place of those of the order.
@@ -27,8 +26,6 @@ type Config struct {
 	URL      string `env:"KEB_SERVICE_MANAGER_URL" envDefault:"http://127.0.0.1:8090/service-manager"`
 	Username string `env:"KEB_SERVICE_MANAGER_USERNAME" envDefault:"keb"`
 	Password string `env:"KEB_SERVICE_MANAGER_PASSWORD" envDefault:"keb"`
-	// PasswordFile names a file with the password, which wins.
-	PasswordFile string `env:"KEB_SERVICE_MANAGER_PASSWORD_FILE,file"`
 	// RetryInterval follows a broker that does not answer.
 	RetryInterval time.Duration `env:"KEB_SERVICE_MANAGER_RETRY_INTERVAL" envDefault:"10s"`
 }
@@ -39,7 +36,7 @@ func (c Config) Validate() error {
 	switch c.Mode {
 	case Always, WhenNotSentInRequest:
 		errs = append(errs, extclient.CheckURL("KEB_SERVICE_MANAGER_URL", c.URL))
-		if c.Username == "" || setup.Secret(c.Password, c.PasswordFile) == "" {
+		if c.Username == "" || c.Password == "" {
 			errs = append(errs, fmt.Errorf(
 				"KEB_SERVICE_MANAGER_USERNAME and KEB_SERVICE_MANAGER_PASSWORD must not be empty with the mode %s", c.Mode))
 		}

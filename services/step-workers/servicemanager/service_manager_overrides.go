@@ -11,7 +11,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // overrides hands credentials of the Service Manager to its proxy by way of the stage memory.
@@ -36,7 +35,7 @@ func (credentials) String() string { return "[redacted]" }
 
 // Run implements worker.Step.
 func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	c := credentials{s.cfg.URL, s.cfg.Username, setup.Secret(s.cfg.Password, s.cfg.PasswordFile)}
+	c := credentials{s.cfg.URL, s.cfg.Username, s.cfg.Password}
 	sent := slices.Contains(op.Credentials, event.CredentialsServiceManager)
 	switch {
 	case s.cfg.Mode == Never && !sent:

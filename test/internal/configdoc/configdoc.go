@@ -201,9 +201,6 @@ func (s *source) variables(of structure, prefix string, top bool) (own []Variabl
 			}
 			own, refers = append(own, more...), append(refers, also...)
 		default:
-			if strings.Contains(options, "file") && strings.HasSuffix(name, "_FILE") {
-				continue // as with every variable
-			}
 			v := Variable{Name: prefix + name, Default: tag.Get("envDefault"), Required: strings.Contains(options, "required")}
 			said := comment(field)
 			switch mentioned := strings.Contains(last, field.Names[0].Name); {

@@ -4,18 +4,15 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // ControlPlane says where the Kyma control plane is; the workers that use it embed this in their configuration.
 type ControlPlane struct {
 	// KCPKubeconfig is the path of a kubeconfig; when it is set, KCPURL and KCPToken are not used.
-	KCPKubeconfig string `env:"KEB_KCP_KUBECONFIG"`
-	KCPURL        string `env:"KEB_KCP_URL" envDefault:"http://127.0.0.1:8090/k8s/control-plane"`
-	KCPToken      string `env:"KEB_KCP_TOKEN" envDefault:"keb"`
-	// KCPTokenFile names a file with the token, which wins.
-	KCPTokenFile string        `env:"KEB_KCP_TOKEN_FILE,file"`
-	KCPTimeout   time.Duration `env:"KEB_KCP_TIMEOUT" envDefault:"30s"`
+	KCPKubeconfig string        `env:"KEB_KCP_KUBECONFIG"`
+	KCPURL        string        `env:"KEB_KCP_URL" envDefault:"http://127.0.0.1:8090/k8s/control-plane"`
+	KCPToken      string        `env:"KEB_KCP_TOKEN" envDefault:"keb"`
+	KCPTimeout    time.Duration `env:"KEB_KCP_TIMEOUT" envDefault:"30s"`
 }
 
 // Validate names every field that cannot work.
@@ -28,5 +25,5 @@ func (c ControlPlane) Validate() error {
 
 // Open builds a client of the control plane.
 func (c ControlPlane) Open(deps extclient.Deps) (*Client, error) {
-	return Open("control-plane", Config{Kubeconfig: c.KCPKubeconfig, URL: c.KCPURL, Token: setup.Secret(c.KCPToken, c.KCPTokenFile), Timeout: c.KCPTimeout}, deps)
+	return Open("control-plane", Config{Kubeconfig: c.KCPKubeconfig, URL: c.KCPURL, Token: c.KCPToken, Timeout: c.KCPTimeout}, deps)
 }

@@ -2,9 +2,7 @@
 package setup
 
 import (
-	"cmp"
 	"context"
-	"strings"
 
 	"github.com/caarlos0/env/v11"
 
@@ -46,11 +44,6 @@ func Defaults[C any]() (C, error) {
 	// A map that is not nil keeps the library from reading the real environment.
 	err := env.ParseWithOptions(&cfg, env.Options{Environment: map[string]string{}})
 	return cfg, err
-}
-
-// Secret is a service credential: the content of its file, if one is named, else the value itself.
-func Secret(value, fromFile string) string {
-	return cmp.Or(strings.TrimSpace(fromFile), value)
 }
 
 // Version is the version of the worker, see service.Version.

@@ -46,8 +46,8 @@ func TestSecretsComeFromFilesToo(t *testing.T) {
 	if err == nil || err.Error() != "enough" {
 		t.Fatal(err)
 	}
-	if s := setup.Secret(got.Password, got.PasswordFile); s != "from-file" {
-		t.Errorf("the password is %q", s)
+	if got.Password != "from-file" {
+		t.Errorf("the password is %q", got.Password)
 	}
 	if got.Internal.ParentID != 42 || got.External.ParentID != 0 {
 		t.Errorf("places %+v, %+v", got.Internal, got.External)
