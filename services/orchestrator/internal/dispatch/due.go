@@ -73,6 +73,9 @@ func (d *Dispatcher) Lost(ctx context.Context, before time.Time, resultsOnly boo
 			}
 			return err
 		})
+		if err != nil {
+			batch, err = d.committed(ctx, batch, err)
+		}
 		if err == nil {
 			err = d.surely(ctx, batch)
 		}
@@ -87,16 +90,50 @@ func (d *Dispatcher) Lost(ctx context.Context, before time.Time, resultsOnly boo
 	}
 }
 
+// committed is what a batch that has ended with an error has written all the same: when the answer to a commit is lost, nobody else sends
+// these commands, for the next look finds them sent. The error is returned when nothing was written.
+func (d *Dispatcher) committed(ctx context.Context, batch woken, cause error) (woken, error) {
+	if len(batch.works) == 0 {
+		return woken{}, cause
+	}
+	ids := make([]string, 0, len(batch.works))
+	for _, w := range batch.works {
+		ids = append(ids, w.row.Operation.ID)
+	}
+	var works []*work
+	err := d.patiently(ctx, "lost commands perhaps sent again, looking", len(ids), func(ctx context.Context) error {
+		rows, err := d.deps.Store.Load(ctx, ids)
+		works = nil
+		for _, w := range batch.works {
+			if row := rows[w.row.Operation.ID]; w.change != nil && row != nil && row.Version == w.row.Version && row.Cursor == w.row.Cursor {
+				works = append(works, w)
+			}
+		}
+		return err
+	})
+	if len(works) == 0 {
+		return woken{}, errors.Join(cause, err)
+	}
+	return woken{works: works}, nil
+}
+
 // surely carries out what follows from a batch, and tries again while the bus does not take it: the next look would find these commands
 // sent. It gives up when the bus may no longer drop those that it has taken; then their limits count.
 func (d *Dispatcher) surely(ctx context.Context, batch woken) error {
+	return d.patiently(ctx, "lost commands not published, trying again", len(batch.works), func(ctx context.Context) error {
+		return d.after(ctx, batch.works, batch.waiting)
+	})
+}
+
+// patiently does something, and again while bus or database are away, as long as a stream drops what is published a second time.
+func (d *Dispatcher) patiently(ctx context.Context, message string, operations int, do func(ctx context.Context) error) error {
 	until := time.Now().Add(event.DuplicateWindow)
 	for {
-		err := d.limited(ctx, func(ctx context.Context) error { return d.after(ctx, batch.works, batch.waiting) })
+		err := d.limited(ctx, do)
 		if err == nil || !passing(ctx, err) || ctx.Err() != nil || time.Now().Add(betweenPublications).After(until) {
 			return err
 		}
-		d.log.Warn("lost commands not published, trying again", "operations", len(batch.works), "err", err)
+		d.log.Warn(message, "operations", operations, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(betweenPublications):
@@ -146,12 +183,14 @@ func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (ba
 	return batch, err
 }
 
-// wakeAll tells the engine about operations whose time has come, in one transaction that holds their rows.
+// wakeAll tells the engine about operations whose time has come, in one transaction that holds their rows. With an error the batch is what
+// may have been written: what the transaction has ended with is then not known.
 func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (woken, error) {
 	now := d.deps.Now()
 	var found int
 	var works []*work
 	var waiting map[string]int
+	var written bool
 	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		works = nil
 		ids, err := find(ctx, tx, now, d.dueBatch)
@@ -190,6 +229,7 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (woke
 		if len(waiting) != len(changes) {
 			return store.ErrConflict
 		}
+		written = true
 		return nil
 	})
 	if errors.Is(err, errNothingToDo) {
@@ -197,7 +237,10 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (woke
 	}
 	if err != nil {
 		d.forget(works)
-		return woken{}, err
+		if !written {
+			works = nil
+		}
+		return woken{works: works}, err
 	}
 	d.remember(works)
 	return woken{found: found, works: works, waiting: waiting}, nil

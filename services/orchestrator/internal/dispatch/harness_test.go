@@ -60,6 +60,7 @@ stages:
 type bundle struct {
 	t        *testing.T
 	bus      *bus.Bus
+	url      string // of the database
 	db       *sqlx.DB
 	store    *store.Store
 	set      process.Set
@@ -78,7 +79,8 @@ func setup(t *testing.T) *bundle {
 		t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch),
 		results: make(chan *bus.Delivery, 1000), requests: make(chan *bus.Delivery, 1000),
 	}
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 8})
+	b.url = testkit.Postgres(t, store.Migrate)
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: b.url, MaxOpen: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,13 +2,21 @@ package dispatch
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // none leaves no command to a worker.
@@ -151,4 +159,67 @@ func TestLostCommandsThatTheBusDoesNotTakeAreNotForgotten(t *testing.T) {
 	if refused != 3 {
 		t.Errorf("%d were refused, want the first batch of three", refused)
 	}
+}
+
+// unsure is a database of which the answer to a commit may be lost.
+type unsure struct {
+	driver driver.Driver
+	url    string
+	lose   atomic.Bool
+}
+
+func (u *unsure) Driver() driver.Driver { return u.driver }
+
+func (u *unsure) Connect(context.Context) (driver.Conn, error) {
+	c, err := u.driver.Open(u.url)
+	return unsureConn{c, u}, err
+}
+
+type unsureConn struct {
+	driver.Conn
+	database *unsure
+}
+
+func (c unsureConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	begin, ok := c.Conn.(driver.ConnBeginTx)
+	if !ok {
+		return nil, errors.New("the driver begins no transactions")
+	}
+	tx, err := begin.BeginTx(ctx, opts)
+	return unsureTx{tx, c.database}, err
+}
+
+type unsureTx struct {
+	driver.Tx
+	database *unsure
+}
+
+func (t unsureTx) Commit() error {
+	if err := t.Tx.Commit(); err != nil || !t.database.lose.Swap(false) {
+		return err
+	}
+	return driver.ErrBadConn
+}
+
+func TestLostCommandsGoOutAlthoughTheAnswerToTheirCommitIsLost(t *testing.T) {
+	b, o, ids := inFlight(t, 5)
+	address, err := url.Parse(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := address.Query()
+	settings.Set("binary_parameters", "yes") // as in package postgres
+	address.RawQuery = settings.Encode()
+	database := &unsure{driver: b.db.Driver(), url: address.String()}
+	db := sqlx.NewDb(sql.OpenDB(database), "postgres")
+	t.Cleanup(func() { _ = db.Close() })
+	if o.deps.Store, err = store.New(t.Context(), db, b.db); err != nil {
+		t.Fatal(err)
+	}
+	database.lose.Store(true)
+	n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none)
+	if n != len(ids) || err != nil || database.lose.Load() {
+		t.Errorf("%d commands sent again, error %v; want all %d", n, err, len(ids))
+	}
+	b.inStream(event.StreamCommands, uint64(len(ids)))
 }
