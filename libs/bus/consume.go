@@ -74,6 +74,7 @@ type consumption struct {
 	meter  *consumerMetrics
 	msgs   chan arrival
 	acks   *acks
+	back   *givenBack
 }
 
 type arrival struct {
@@ -86,8 +87,9 @@ type arrival struct {
 // consumers are made where they are missing, now and whenever they vanish; a guest waits for them. A message that is not a CloudEvent goes to
 // the dead letters by itself and does not reach the handler.
 //
-// Consume blocks until ctx ends, waits for running handlers, whose context has ended by then, gives back what no handler
-// had taken, and returns nil. Only a bad configuration is an error.
+// Consume blocks until ctx ends. Then it stops pulling, and once nothing more comes it gives back what no handler has taken and what
+// handlers have given back at once since ctx ended, for others to take immediately. It waits for running handlers, whose context has
+// ended by then, and returns nil. Only a bad configuration is an error.
 func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx context.Context, batch []*Delivery)) error {
 	if err := cfg.complete(); err != nil {
 		return fmt.Errorf("consume: %w", err)
@@ -96,6 +98,7 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 	// One half of the prefetch waits in the channel, the other is asked of the server.
 	c := &consumption{
 		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2), acks: newAcks(cfg.Consumer.Stream, b.log),
+		back: &givenBack{stopped: ctx.Done(), log: b.log},
 		meter: &consumerMetrics{
 			consumed:    b.metrics.consumed.WithLabelValues(stream, name),
 			redelivered: b.metrics.redelivered.WithLabelValues(stream, name),
@@ -109,10 +112,11 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 	}
 	flusher.Go(c.acks.run)
 	c.fetch(ctx)
+	c.giveBack()
+	c.back.release()
 	handlers.Wait()
 	c.acks.close()
 	flusher.Wait()
-	c.giveBack()
 	return nil
 }
 
@@ -124,7 +128,7 @@ func (c *consumption) run(ctx context.Context) {
 			return
 		case a := <-c.msgs:
 			if ctx.Err() != nil {
-				_ = a.msg.Nak() // the server delivers it elsewhere; without the Nak after AckWait
+				c.back.tryAdd(a.msg)
 				return
 			}
 			if batch := c.batch(ctx, a); len(batch) > 0 {
@@ -152,7 +156,7 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 			}
 		}
 		d := &deliveries[i]
-		*d = Delivery{Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks}
+		*d = Delivery{Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks, back: c.back}
 		var err error
 		if d.Event, err = Decode(a.msg.Headers(), a.msg.Data()); err != nil {
 			c.unreadable(ctx, d, err)
@@ -180,7 +184,7 @@ func (c *consumption) giveBack() {
 	for {
 		select {
 		case a := <-c.msgs:
-			_ = a.msg.Nak() // best effort
+			c.back.tryAdd(a.msg)
 		default:
 			return
 		}
@@ -292,8 +296,11 @@ func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (
 func (c *consumption) arrive(ctx context.Context, m jetstream.Msg) {
 	select {
 	case c.msgs <- arrival{msg: m, at: time.Now()}:
+		if ctx.Err() != nil {
+			c.giveBack() // perhaps nobody looks there any more
+		}
 	case <-ctx.Done():
-		_ = m.Nak() // best effort: else it comes again after AckWait
+		c.back.tryAdd(m)
 	}
 }
 

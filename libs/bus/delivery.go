@@ -39,6 +39,7 @@ type Delivery struct {
 	arrived time.Time
 	meter   *consumerMetrics
 	acks    *acks
+	back    *givenBack
 }
 
 // Ack says that the message is dealt with. It does not wait for the server, which may hear of it up to ackHold later; when that
@@ -51,14 +52,14 @@ func (d *Delivery) Ack() error {
 	return nil
 }
 
-// Nak asks for the message again after a time; 0 is at once. While it waits it counts against MaxAckPending, so this
-// is for seconds, not for hours.
+// Nak asks for the message again after a time; 0 is at once, and while Consume stops as soon as the server sends it nothing more. While
+// it waits it counts against MaxAckPending, so this is for seconds, not for hours.
 func (d *Delivery) Nak(after time.Duration) error {
 	var err error
 	if after > 0 {
 		err = d.msg.NakWithDelay(after)
 	} else {
-		err = d.msg.Nak()
+		err = d.back.add(d.msg)
 	}
 	if err != nil {
 		return fmt.Errorf("give back %s: %w", d.Subject, err)

@@ -1,0 +1,116 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/bus"
+)
+
+// traffic is what a server hears from its clients, in its order.
+type traffic struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *traffic) note(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+// place is where the first line is that has each of these words, from a line on; -1 if there is none.
+func (l *traffic) place(from int, words ...string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := from; i < len(l.lines); i++ {
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(l.lines[i], word) }) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (l *traffic) length() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lines)
+}
+
+// Tracef is the only one of a server's log lines that says what clients send.
+func (l *traffic) Tracef(format string, v ...any) { l.note(fmt.Sprintf(format, v...)) }
+
+func (l *traffic) Noticef(string, ...any) {}
+func (l *traffic) Warnf(string, ...any)   {}
+func (l *traffic) Fatalf(string, ...any)  {}
+func (l *traffic) Errorf(string, ...any)  {}
+func (l *traffic) Debugf(string, ...any)  {}
+
+// What is given back while the pull request is still open comes to whoever stops once more, and may be lost with him.
+func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
+	t.Parallel()
+	others, s := setup(t)
+	if err := others.EnsureConsumer(t.Context(), spec()); err != nil {
+		t.Fatal(err)
+	}
+	var heard traffic
+	s.SetLogger(&heard, false, true)
+	b := connect(t, s, bus.Config{Name: "who stops"}, bus.Deps{})
+	const n, rounds = 16, 5
+	for round := range rounds {
+		taken := make(chan []*bus.Delivery, n)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- b.Consume(ctx, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 4, Prefetch: 8}, func(ctx context.Context, batch []*bus.Delivery) {
+				taken <- batch
+				<-ctx.Done()
+			})
+		}()
+		ids := make([]string, n)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("op/%d/%d", round, i)
+		}
+		publish(t, others, ids...)
+		batch := within(t, taken, "the first commands")
+		from := heard.length()
+
+		cancel()
+		for _, d := range batch {
+			if err := d.Nak(0); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := within(t, ended, "the end"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.NATS().Flush(); err != nil {
+			t.Fatal(err)
+		}
+		end, first := heard.place(from, "[UNSUB "), heard.place(from, "-NAK")
+		if end < 0 || first < end {
+			t.Errorf("round %d: the end of the subscription is line %d, the first that is given back line %d: want it later", round, end-from, first-from)
+		}
+
+		got := make(chan string, n)
+		stop := start(t, others, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 1}, func(_ context.Context, batch []*bus.Delivery) {
+			for _, d := range batch {
+				if k := d.NumDelivered(); k > 2 {
+					t.Errorf("round %d: %s was delivered %d times, want at most twice", round, d.Event.ID(), k)
+				}
+				if err := d.Ack(); err != nil {
+					t.Error(err)
+				}
+				got <- d.Event.ID()
+			}
+		})
+		for range ids { // what is not given back would come after 30 s, which is longer than this waits
+			within(t, got, "a command for who takes over")
+		}
+		stop()
+	}
+}

@@ -1,0 +1,81 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// numbered is a message that was delivered, with its place in the stream.
+type numbered struct {
+	jetstream.Msg
+	seq  uint64
+	back *[]uint64
+	err  error
+}
+
+func (n numbered) Subject() string { return "numbered" }
+
+func (n numbered) Nak() error {
+	*n.back = append(*n.back, n.seq)
+	return n.err
+}
+
+func (n numbered) Metadata() (*jetstream.MsgMetadata, error) {
+	if n.seq == 0 {
+		return nil, jetstream.ErrNotJSMessage
+	}
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: n.seq}}, nil
+}
+
+func TestWhatIsGivenBackWhileNobodyStopsGoesAtOnce(t *testing.T) {
+	var back []uint64
+	g := givenBack{stopped: make(chan struct{}), log: slog.New(slog.DiscardHandler)}
+	broken := errors.New("no connection")
+	if err := g.add(numbered{seq: 1, back: &back, err: broken}); !errors.Is(err, broken) {
+		t.Errorf("error %v, want that of the connection", err)
+	}
+	if !slices.Equal(back, []uint64{1}) {
+		t.Errorf("given back are %d, want message 1", back)
+	}
+}
+
+func TestWhoStopsGivesBackInTheOrderOfTheStream(t *testing.T) {
+	var back []uint64
+	stopped := make(chan struct{})
+	close(stopped)
+	g := givenBack{stopped: stopped, log: slog.New(slog.DiscardHandler)}
+	for _, seq := range []uint64{3, 4, 1, 0, 2} {
+		if err := g.add(numbered{seq: seq, back: &back, err: errors.New("no connection")}); err != nil {
+			t.Errorf("message %d: %v", seq, err)
+		}
+	}
+	if len(back) > 0 {
+		t.Errorf("given back are %d before nothing more comes", back)
+	}
+	g.release()
+	if want := []uint64{0, 1, 2, 3, 4}; !slices.Equal(back, want) {
+		t.Errorf("given back are %d, want %d", back, want)
+	}
+}
+
+// While the server is away, the end of a subscription takes longer than a stop waits for.
+func TestWhatArrivesAfterAStopIsGivenBack(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // a choice between two that can both be made is wrong half of the time
+		var back []uint64
+		c := &consumption{msgs: make(chan arrival, 10), back: &givenBack{stopped: ctx.Done(), log: slog.New(slog.DiscardHandler)}}
+		c.arrive(ctx, numbered{seq: 1, back: &back})
+		c.giveBack()
+		c.back.release()
+		c.arrive(ctx, numbered{seq: 2, back: &back})
+		if !slices.Equal(back, []uint64{1, 2}) {
+			t.Fatalf("given back are %d, want 1 and 2", back)
+		}
+	}
+}
