@@ -148,6 +148,8 @@ func (c Config) dsn() (string, error) {
 	}
 	if c.ByIndex {
 		q.Set("enable_seqscan", "off")
+		// What has no index after all costs so much on paper then that the server would compile it first.
+		q.Set("jit", "off")
 	}
 	u.RawQuery = q.Encode()
 	return u.String(), nil

@@ -16,7 +16,7 @@ func TestOpenSetsWhatTheConfigSays(t *testing.T) {
 	db := open(t, postgres.Config{
 		URL: testkit.Postgres(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond, ByIndex: true,
 	})
-	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms", "enable_seqscan": "off"} {
+	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms", "enable_seqscan": "off", "jit": "off"} {
 		var got string
 		if err := db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting); err != nil {
 			t.Fatal(err)
