@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -67,16 +66,13 @@ func Check() error {
 	return nil
 }
 
-// Provider makes the provider of one service, by the name and version that its spans show; an empty version is that of the
-// program. It is nil when tracing is off, and then costs nothing.
+// Provider makes the provider of one service, by the name and version that its spans show; an empty version is not
+// shown. It is nil when tracing is off, and then costs nothing.
 func (e *Exporter) Provider(service, version string) trace.TracerProvider {
 	if e == nil {
 		return nil
 	}
 	own := []attribute.KeyValue{attribute.String("service.namespace", "keb"), attribute.String("service.name", service)}
-	if version == "" {
-		version = programVersion()
-	}
 	if version != "" {
 		own = append(own, attribute.String("service.version", version))
 	}
@@ -116,13 +112,4 @@ func TracerOf(p trace.TracerProvider, part string) trace.Tracer {
 		return nil
 	}
 	return p.Tracer("github.com/kyma-project/keb/" + part)
-}
-
-// programVersion is the version that was built into the program; empty when it was built from a work tree.
-func programVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "(devel)" {
-		return ""
-	}
-	return info.Main.Version
 }

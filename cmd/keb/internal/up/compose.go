@@ -89,7 +89,7 @@ func (s *system) addLandscape(url string) error {
 	}
 	s.later(l.Close)
 	s.group.Add("landscape", l.Run)
-	s.serve("landscape http", s.landscape, tracing.Handler(s.traces.Provider("keb-landscape", ""), l.Handler()))
+	s.serve("landscape http", s.landscape, tracing.Handler(s.traces.Provider("keb-landscape", service.Version()), l.Handler()))
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 		Access:    s.cfg.access(), PublicURL: "http://" + s.operator.Addr().String(),
 	}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
-		Registerer: s.registry, Gatherer: s.registry, TracerProvider: s.traces.Provider("keb-orchestrator", ""),
+		Registerer: s.registry, Gatherer: s.registry, TracerProvider: s.traces.Provider("keb-orchestrator", service.Version()),
 	})
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (s *system) addBroker(ctx context.Context) error {
 	cfg.PublicURL, cfg.Access = "http://"+s.osb.Addr().String(), s.cfg.access()
 	srv, err := broker.New(ctx, cfg, broker.Deps{
 		DB: db, Bus: b, Log: s.log.With("component", "broker"), Registerer: s.registry,
-		TracerProvider: s.traces.Provider("keb-broker", ""),
+		TracerProvider: s.traces.Provider("keb-broker", service.Version()),
 	})
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *system) addWorkers(ctx context.Context, landscapeURL string) error {
 	for _, sv := range services {
 		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions}, worker.Deps{
 			Bus: b, StageMemory: memory, Log: s.log.With("component", "worker-"+sv.Name), Registerer: s.registry,
-			TracerProvider: s.traces.Provider(worker.ServicePrefix+sv.Name, ""),
+			TracerProvider: s.traces.Provider(worker.ServicePrefix+sv.Name, service.Version()),
 		}, sv.Steps...)
 		if err != nil {
 			return err

@@ -113,7 +113,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) (err error) {
 	}
 	defer b.Close()
 	srv, err := broker.New(ctx, cfg.Broker, broker.Deps{
-		DB: db, Bus: b, Log: log, Registerer: registry, TracerProvider: traces.Provider("keb-broker", ""),
+		DB: db, Bus: b, Log: log, Registerer: registry, TracerProvider: traces.Provider("keb-broker", service.Version()),
 	})
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func run(ctx context.Context, log *slog.Logger, check bool) (err error) {
 	// The orchestrator only empties the stage memory; it needs no key for that.
 	o, err := orchestrator.New(starting, cfg.Config, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
-		TracerProvider: traces.Provider("keb-orchestrator", ""),
+		TracerProvider: traces.Provider("keb-orchestrator", service.Version()),
 	})
 	if err != nil {
 		return err
