@@ -18,6 +18,24 @@ const generated = "\n<!-- Generated from %s by go generate ./internal/apidoc in 
 type documents struct {
 	dir  string
 	read map[string]*yaml.Node
+	// bad is the first reference that leads nowhere. What it should lead to is missing from the page, which therefore counts for nothing.
+	bad error
+}
+
+// page is what has been written, unless a reference leads nowhere.
+func (d *documents) page(p *page) ([]byte, error) {
+	if d.bad != nil {
+		return nil, d.bad
+	}
+	return []byte(p.String()), nil
+}
+
+// misses notes that a reference leads nowhere, and returns the node that is not there.
+func (d *documents) misses(format string, args ...any) node {
+	if d.bad == nil {
+		d.bad = fmt.Errorf(format, args...)
+	}
+	return node{}
 }
 
 func (d *documents) open(name string) (node, error) {
@@ -108,10 +126,8 @@ func (n node) texts() []string {
 	return out
 }
 
-// badRef is what a reference that leads nowhere makes of a page. Generate turns it into an error.
-type badRef struct{ error }
-
-// resolved follows a reference: "#/a/b" in this document, "file" or "file#/a/b" in another.
+// resolved follows a reference: "#/a/b" in this document, "file" or "file#/a/b" in another. One that leads nowhere is noted in
+// the documents.
 func (n node) resolved() node {
 	n = n.dealiased()
 	for n.there() && n.Kind == yaml.MappingNode {
@@ -130,11 +146,11 @@ func (n node) resolved() node {
 		}
 		next, err := n.docs.open(file)
 		if err != nil {
-			panic(badRef{fmt.Errorf("$ref %s: %w", ref, err)})
+			return n.docs.misses("$ref %s: %w", ref, err)
 		}
 		next = next.raw(path)
 		if !next.there() {
-			panic(badRef{fmt.Errorf("%s: $ref %s leads nowhere", n.file, ref)})
+			return n.docs.misses("%s: $ref %s leads nowhere", n.file, ref)
 		}
 		parts := strings.Split(ref, "/")
 		next.name = parts[len(parts)-1]
@@ -169,17 +185,6 @@ func (n node) raw(pointer string) node {
 		}
 	}
 	return n
-}
-
-// caught makes an error of a reference that leads nowhere.
-func caught(err *error) {
-	switch p := recover().(type) {
-	case nil:
-	case badRef:
-		*err = p.error
-	default:
-		panic(p)
-	}
 }
 
 // page is Markdown in the making.

@@ -68,10 +68,12 @@ func TestEveryLinkOfAPageLeadsToAHeading(t *testing.T) {
 func TestAReferenceThatLeadsNowhereIsAnError(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"info: {title: x}\npaths: {/a: {$ref: '#/nowhere'}}\ntags: [{name: a}]": "openapi.yaml: $ref #/nowhere leads nowhere",
-		"info: {title: x}\npaths: {/a: {$ref: 'b.json'}}\ntags: [{name: a}]":    "$ref b.json: open",
-		"":      "openapi.yaml: is empty",
-		"a: b:": "openapi.yaml: yaml:",
+		"info: {title: x}\npaths: {/a: {$ref: '#/nowhere'}}\ntags: [{name: a}]":                                                            "openapi.yaml: $ref #/nowhere leads nowhere",
+		"info: {title: x}\npaths: {/a: {$ref: 'b.json'}}\ntags: [{name: a}]":                                                               "$ref b.json: open",
+		"info: {title: x}\npaths: {/a: {get: {tags: [a], responses: {200: {content: {x: {example: {$ref: '#/b'}}}}}}}}\ntags: [{name: a}]": "$ref #/b leads nowhere",
+		"tags: [{description: a}]": "a tag has no name",
+		"":                         "openapi.yaml: is empty",
+		"a: b:":                    "openapi.yaml: yaml:",
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "openapi.yaml"), []byte(text), 0o600); err != nil {

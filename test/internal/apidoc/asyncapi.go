@@ -7,8 +7,7 @@ import (
 )
 
 // AsyncAPI renders asyncapi.yaml in the folder dir, with the schemas that it refers to.
-func AsyncAPI(dir string) (text []byte, err error) {
-	defer caught(&err)
+func AsyncAPI(dir string) ([]byte, error) {
 	docs := &documents{dir: dir, read: map[string]*yaml.Node{}}
 	api, err := docs.open("asyncapi.yaml")
 	if err != nil {
@@ -50,7 +49,7 @@ func AsyncAPI(dir string) (text []byte, err error) {
 		p.paragraph(seen[name].get("description").text())
 		p.object(seen[name])
 	}
-	return []byte(p.String()), nil
+	return docs.page(&p)
 }
 
 // parameters explains the parts of subjects that vary, each once.

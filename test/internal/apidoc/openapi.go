@@ -2,6 +2,7 @@ package apidoc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +14,7 @@ import (
 var methods = []string{"get", "put", "post", "patch", "delete"}
 
 // OpenAPI renders openapi.yaml in the folder dir.
-func OpenAPI(dir string) (text []byte, err error) {
-	defer caught(&err)
+func OpenAPI(dir string) ([]byte, error) {
 	docs := &documents{dir: dir, read: map[string]*yaml.Node{}}
 	api, err := docs.open("openapi.yaml")
 	if err != nil {
@@ -31,12 +31,15 @@ func OpenAPI(dir string) (text []byte, err error) {
 		}
 	}
 	p.definitions(api.get("components", "schemas"))
-	return []byte(p.String()), nil
+	return docs.page(&p)
 }
 
 // tag writes the operations that have a tag.
 func (p *page) tag(api, tag node) error {
 	name := tag.get("name").text()
+	if name == "" {
+		return errors.New("a tag has no name")
+	}
 	p.line("\n## %s", strings.ToUpper(name[:1])+name[1:])
 	p.paragraph(tag.get("description").text())
 	paths, items := api.get("paths").members()
@@ -144,6 +147,9 @@ func language(text string) string {
 // example is a value as a client sees it.
 func (n node) example() (string, error) {
 	n = n.resolved()
+	if !n.there() {
+		return "", nil
+	}
 	if n.Kind == yaml.ScalarNode {
 		return strings.TrimRight(n.Value, "\n"), nil
 	}
