@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/cli"
 )
 
 const twoRuntimes = `{"data":[
@@ -222,6 +225,34 @@ func TestACommandForManyRuntimes(t *testing.T) {
 	}
 
 	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime is like that; keb runtimes lists them\n")
+}
+
+func TestWhatACommandForManyRuntimesPrintsIsPrintedAsItComes(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}})
+	dir := t.TempDir()
+	// The command ends when its first line has been seen; the last one has no line break.
+	command := fmt.Sprintf(`echo first; while [ ! -e %s/seen ]; do sleep 0.05; done; echo second >&2; printf '\nlast'`, dir)
+	out := &marks{mark: "c-1: first\n", file: filepath.Join(dir, "seen")}
+	code := cli.Main(t.Context(), []string{"taskrun", "-t", "plan=azure", "--timeout", "1m", "--osb-addr", addr, command},
+		cli.IO{In: strings.NewReader(""), Out: out, Err: io.Discard})
+	if want := "c-1: first\nc-1: second\nc-1: \nc-1: last\nthe command succeeded for 1 runtimes\n"; code != 0 || out.String() != want {
+		t.Errorf("code %d, got %q, want %q", code, out.String(), want)
+	}
+}
+
+// marks makes a file when something has been written.
+type marks struct {
+	strings.Builder
+	mark, file string
+}
+
+func (m *marks) Write(text []byte) (int, error) {
+	n, _ := m.Builder.Write(text)
+	if strings.Contains(m.String(), m.mark) {
+		return n, os.WriteFile(m.file, nil, 0o600)
+	}
+	return n, nil
 }
 
 func TestACommandForManyRuntimesThatTakesTooLong(t *testing.T) {

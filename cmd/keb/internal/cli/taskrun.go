@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -42,8 +43,8 @@ func newTaskrun(o *options) *cobra.Command {
 		Short: "Run a command for each of many runtimes",
 		Long: `Run a command for each of many runtimes, some at a time. Targets are written as for keb upgrade. One argument is a line for the shell;
 several are a program and its arguments. The command finds in its environment KUBECONFIG, the path of the kubeconfig of its
-runtime, and INSTANCE_ID, RUNTIME_ID, SHOOT_NAME, GLOBALACCOUNT_ID, SUBACCOUNT_ID, PLAN_NAME and REGION. What it prints is printed with
-the name of the shoot before each line. The exit code is 0 if all commands succeeded.`,
+runtime, and INSTANCE_ID, RUNTIME_ID, SHOOT_NAME, GLOBALACCOUNT_ID, SUBACCOUNT_ID, PLAN_NAME and REGION. What it prints is printed
+line by line, as it comes, with the name of the shoot before each. The exit code is 0 if all commands succeeded.`,
 		Example: "  keb taskrun -t plan=azure,region=^west -p 8 'kubectl get nodes -o name | wc -l'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -183,10 +184,10 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 	cmd.WaitDelay = time.Second // for what the command has left running
 	cmd.Env = append(environment(), "KUBECONFIG="+path, "INSTANCE_ID="+r.InstanceID, "RUNTIME_ID="+r.RuntimeID, "SHOOT_NAME="+r.ShootName,
 		"GLOBALACCOUNT_ID="+r.GlobalAccountID, "SUBACCOUNT_ID="+r.SubAccountID, "PLAN_NAME="+r.ServicePlanName, "REGION="+r.Region)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	out := &lines{to: t.progress(), mu: &t.mu, before: r.ShootName + ": "}
+	cmd.Stdout, cmd.Stderr = out, out // the same writer, so that the two are written one after the other
 	err = cmd.Run()
-	if printed := t.print(r, out.String()); err == nil {
+	if printed := out.end(); err == nil {
 		err = printed
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -203,16 +204,49 @@ func environment() []string {
 	})
 }
 
-// print prints what one command printed, without lines of others in between.
-func (t *tasks) print(r *runtime, text string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for line := range strings.Lines(text) {
-		if _, err := fmt.Fprintf(t.progress(), "%s: %s\n", r.ShootName, strings.TrimRight(line, "\n")); err != nil {
-			return err
+// maxLine bounds what is kept of a line that does not end; the rest of it counts as the next line.
+const maxLine = 64 << 10
+
+// lines prints what one command prints: each line as soon as it is whole, with a prefix, and never one within another of another
+// command.
+type lines struct {
+	to     io.Writer
+	mu     *sync.Mutex // of to
+	before string
+	rest   []byte // of the line that has not ended
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(text []byte) (int, error) {
+	l.rest = append(l.rest, text...)
+	for {
+		line, rest, ended := bytes.Cut(l.rest, []byte("\n"))
+		if !ended {
+			if len(line) < maxLine {
+				return len(text), nil
+			}
+			line, rest = line[:maxLine], line[maxLine:]
 		}
+		if err := l.print(line); err != nil {
+			return 0, err
+		}
+		l.rest = rest
 	}
-	return nil
+}
+
+// end prints a last line without a line break.
+func (l *lines) end() error {
+	if len(l.rest) == 0 {
+		return nil
+	}
+	return l.print(l.rest)
+}
+
+func (l *lines) print(line []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := fmt.Fprintf(l.to, "%s%s\n", l.before, line)
+	return err
 }
 
 // outcomeOf is the JSON output of one task.
