@@ -1,12 +1,8 @@
 package charts_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,103 +13,17 @@ import (
 
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
+	"github.com/kyma-project/keb/test/internal/configdoc"
 )
 
-const module = "github.com/kyma-project/keb/"
-
-// variable is what a service says about a variable of its environment, in the tags of its configuration.
-type variable struct {
-	required bool
-	fallback string
-}
-
-// variables are those that the struct types of a folder's Go files take from the environment, and those of the structs that they embed
-// from other packages of this repository.
-func variables(t *testing.T, folders ...string) map[string]variable {
+// variables are those that structs take from the environment, and those of the log, which everybody has.
+func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
 	t.Helper()
-	found := map[string]variable{}
-	for _, folder := range folders {
-		collect(t, folder, "", found)
-	}
-	if len(found) == 0 {
-		t.Fatalf("%v read nothing from the environment", folders)
-	}
-	return found
-}
-
-// collect takes the structs of a folder, or only the one with a name.
-func collect(t *testing.T, folder, only string, into map[string]variable) {
-	t.Helper()
-	files, err := filepath.Glob(repository + folder + "/*.go")
+	found, err := configdoc.Variables(repository, append(structs, "libs/service.logConfig")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		imports := map[string]string{}
-		for _, i := range parsed.Imports {
-			path, err := strconv.Unquote(i.Path.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if rest, ok := strings.CutPrefix(path, module); ok {
-				imports[filepath.Base(rest)] = rest
-			}
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok && only != "" && spec.Name.Name != only {
-				return false
-			}
-			s, ok := n.(*ast.StructType)
-			if !ok {
-				return true
-			}
-			for _, f := range s.Fields.List {
-				if sel, ok := f.Type.(*ast.SelectorExpr); ok {
-					if pkg, ok := sel.X.(*ast.Ident); ok && imports[pkg.Name] != "" && f.Tag == nil && strings.HasSuffix(sel.Sel.Name, suffix(sel.Sel.Name)) {
-						collect(t, imports[pkg.Name], sel.Sel.Name, into)
-					}
-				}
-				if f.Tag == nil {
-					continue
-				}
-				text, err := strconv.Unquote(f.Tag.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				tag := reflect.StructTag(text)
-				if sel, ok := f.Type.(*ast.SelectorExpr); ok && tag.Get("envPrefix") != "" {
-					if pkg, ok := sel.X.(*ast.Ident); ok && imports[pkg.Name] != "" {
-						below := map[string]variable{}
-						collect(t, imports[pkg.Name], sel.Sel.Name, below)
-						for name, v := range below {
-							into[tag.Get("envPrefix")+name] = v
-						}
-					}
-				}
-				if name, options, _ := strings.Cut(tag.Get("env"), ","); name != "" && name != "-" {
-					into[name] = variable{required: strings.Contains(options, "required"), fallback: tag.Get("envDefault")}
-				}
-			}
-			return true
-		})
-	}
-}
-
-// suffix is that of the names which configurations have.
-func suffix(name string) string {
-	for _, s := range []string{"Config", "ControlPlane", "Defaults"} {
-		if strings.HasSuffix(name, s) {
-			return s
-		}
-	}
-	return "\x00"
+	return found
 }
 
 // workerFolders are the folders of the workers by their names, from the constants in the code.
@@ -149,31 +59,33 @@ func workerFolders(t *testing.T) map[string]string {
 }
 
 // known is what a component of the chart takes from its environment.
-func known(t *testing.T, w workload) map[string]variable {
+func known(t *testing.T, w workload) map[string]configdoc.Variable {
 	t.Helper()
-	folders := []string{"libs/service"}
+	var structs []string
 	switch worker, isWorker := strings.CutPrefix(w.component(), "worker-"); {
 	case isWorker:
-		folders = append(folders, "libs/worker")
+		structs = []string{"libs/worker.environment"}
 		if folder := workerFolders(t)[worker]; folder != "" {
-			folders = append(folders, folder)
+			structs = append(structs, folder+".Config")
 		}
 	case w.component() == "broker":
-		folders = append(folders, "services/broker", "services/broker/cmd/broker")
+		structs = []string{"services/broker/cmd/broker.config"}
 	case w.component() == "orchestrator":
-		folders = append(folders, "services/orchestrator", "services/orchestrator/cmd/orchestrator")
-	case w.component() == "migrations" || w.component() == "test":
-		folders = append(folders, "services/broker/cmd/broker", "services/orchestrator/cmd/orchestrator")
+		structs = []string{"services/orchestrator/cmd/orchestrator.config"}
+	case w.component() == "migrations":
+		structs = []string{"services/broker/cmd/broker.migrateConfig", "services/orchestrator/cmd/orchestrator.migrateConfig"}
+	case w.component() == "test":
+		structs = []string{"services/broker/cmd/broker.catalogConfig"}
 	case w.component() == "jobs":
-		folders = append(folders, "services/jobs")
+		structs = []string{"services/jobs.Config"}
 	case w.component() == "landscape":
-		folders = append(folders, "landscape", "landscape/cmd/landscape")
+		structs = []string{"landscape/cmd/landscape.config"}
 	default:
 		return nil
 	}
-	found := variables(t, folders...)
+	found := variables(t, structs...)
 	// Go itself, and OpenTelemetry.
-	found["SSL_CERT_DIR"], found["OTEL_EXPORTER_OTLP_ENDPOINT"] = variable{}, variable{}
+	found["SSL_CERT_DIR"], found["OTEL_EXPORTER_OTLP_ENDPOINT"] = configdoc.Variable{}, configdoc.Variable{}
 	return found
 }
 
@@ -201,12 +113,14 @@ func TestServicesKnowTheVariablesTheyAreGiven(t *testing.T) {
 					t.Errorf("%s: %s is given %s twice", name, describe(w.object), e.Name)
 				}
 				given[e.Name] = true
-				if _, ok := vars[e.Name]; !ok && w.component() != "worker-hello-world" && e.Name != "HELLO_URL" {
+				_, plain := vars[e.Name]
+				_, fromFile := vars[strings.TrimSuffix(e.Name, "_FILE")]
+				if !plain && !fromFile && w.component() != "worker-hello-world" && e.Name != "HELLO_URL" {
 					t.Errorf("%s: %s is given %s, which it does not read", name, describe(w.object), e.Name)
 				}
 			}
 			for variable, v := range vars {
-				if v.required && !given[variable] && w.component() != "test" {
+				if v.Required && !given[variable] && !given[variable+"_FILE"] {
 					t.Errorf("%s: %s is not given %s, which it needs", name, describe(w.object), variable)
 				}
 			}
@@ -246,11 +160,11 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(readFile(t, kebDir+"files/systems.yaml")), &systems); err != nil {
 		t.Fatal(err)
 	}
-	check := func(who string, vars map[string]variable, listed map[string]string) {
+	check := func(who string, vars map[string]configdoc.Variable, listed map[string]string) {
 		const local = "http://127.0.0.1:8090"
 		want := map[string]string{}
 		for name, v := range vars {
-			if path, ok := strings.CutPrefix(v.fallback, local); ok {
+			if path, ok := strings.CutPrefix(v.Default, local); ok {
 				want[name] = path
 			}
 		}
@@ -275,12 +189,12 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 		if _, ok := systems.Workers[worker]; !ok {
 			t.Errorf("worker %s is not in files/systems.yaml", worker)
 		}
-		check(worker, variables(t, "libs/worker", folder), systems.Workers[worker])
+		check(worker, variables(t, "libs/worker.environment", folder+".Config"), systems.Workers[worker])
 	}
 	if len(systems.Workers) != len(folders) {
 		t.Errorf("files/systems.yaml has %d workers, there are %d", len(systems.Workers), len(folders))
 	}
-	all := variables(t, "services/jobs")
+	all := variables(t, "services/jobs.Config")
 	check("subaccount-cleanup", all, systems.Jobs["subaccount-cleanup"])
 }
 

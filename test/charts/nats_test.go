@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -233,4 +234,28 @@ func accountsOf(t *testing.T, file string) accounts {
 		}
 	}
 	return all
+}
+
+// KEDA looks for the consumers of an account, and for nothing else.
+func TestAutoscalersLookIntoTheAccountOfTheStreams(t *testing.T) {
+	t.Parallel()
+	keda := merged(t, production, "workers: {edp: {autoscaling: {mode: keda, monitoringEndpoint: \"nats:8222\"}}}")
+	account := func(objects []client.Object, name string) string {
+		return one[*scaledObject](t, objects, name).Spec.Triggers[0].Metadata["account"]
+	}
+	for values, want := range map[string]string{
+		everything: event.AccountBus,
+		keda:       event.AccountBus,
+		merged(t, keda, "nats: {existingSecret: \"\"}"):                   "$G",
+		merged(t, keda, "workers: {edp: {autoscaling: {account: OURS}}}"): "OURS",
+	} {
+		if got := account(rendered(t, values), "keb-worker-edp"); got != want {
+			t.Errorf("the account is %q, want %q, with\n%s", got, want, values)
+		}
+	}
+	for values, want := range map[string]string{"": event.AccountBus, "nats: {existingSecret: \"\"}\n": "$G"} {
+		if got := account(renderedOf(t, workerDir, team+values+"autoscaling: {mode: keda}\n"), "keb-hello-world"); got != want {
+			t.Errorf("%q: the account is %q, want %q", values, got, want)
+		}
+	}
 }

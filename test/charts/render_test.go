@@ -277,7 +277,7 @@ func TestAutoscalingByLag(t *testing.T) {
 	}
 	so := one[*scaledObject](t, objects, "keb-worker-edp")
 	if diff := cmp.Diff(map[string]string{
-		"natsServerMonitoringEndpoint": "keb-nats.kcp-system:8222", "account": "$G", "stream": "KEB_COMMANDS", "consumer": "edp",
+		"natsServerMonitoringEndpoint": "keb-nats.kcp-system:8222", "account": "KEB", "stream": "KEB_COMMANDS", "consumer": "edp",
 		"lagThreshold": "50", "activationLagThreshold": "0",
 	}, so.Spec.Triggers[0].Metadata); diff != "" {
 		t.Errorf("diff (-want +got)\n%s", diff)

@@ -120,6 +120,83 @@ func TestATeamsWorkerShowsACertificateToNATS(t *testing.T) {
 	}
 }
 
+func TestATeamsWorkerServesItsMetricsWithTLS(t *testing.T) {
+	t.Parallel()
+	own := "metrics: {tls: {secretName: own, serverName: metrics.hello}}\npodMonitor: {enabled: true}\n"
+	for name, tt := range map[string]struct {
+		values         string
+		files          map[string]string // by the end of the variable
+		scheme, probed string
+		mutual         bool
+	}{
+		"without": {"podMonitor: {enabled: true}\n", map[string]string{}, "", "HTTP", false},
+		"tls":     {own, map[string]string{"CERT_FILE": "tls.crt", "KEY_FILE": "tls.key"}, "https", "HTTPS", false},
+		"mutual": {
+			merged(t, own, "metrics: {tls: {mutual: true}}"),
+			map[string]string{"CERT_FILE": "tls.crt", "KEY_FILE": "tls.key", "CLIENT_CA_FILE": "ca.crt"},
+			"https", "HTTPS", true,
+		},
+	} {
+		objects := renderedOf(t, workerDir, team+"nats: {tls: {secretName: client}}\n"+tt.values)
+		pod := one[*appsv1.Deployment](t, objects, "keb-hello-world").Spec.Template.Spec
+		c := pod.Containers[0]
+		files := map[string]string{}
+		for variable, value := range environment(c) {
+			if end, ok := strings.CutPrefix(variable, "KEB_METRICS_TLS_"); ok {
+				files[end] = strings.TrimPrefix(value, "/etc/keb/tls/")
+			}
+		}
+		if !maps.Equal(files, tt.files) {
+			t.Errorf("%s: the files are %v, want %v", name, files, tt.files)
+		}
+		secrets := map[string]string{}
+		for _, m := range c.VolumeMounts {
+			for _, v := range pod.Volumes {
+				if v.Name == m.Name {
+					secrets[m.MountPath] = v.Secret.SecretName
+				}
+			}
+		}
+		want := map[string]string{"/etc/keb/nats-tls": "client"}
+		if len(tt.files) > 0 {
+			want["/etc/keb/tls"] = "own"
+		}
+		if !maps.Equal(secrets, want) || len(pod.Volumes) != len(want) {
+			t.Errorf("%s: the Secrets are %v, want %v", name, secrets, want)
+		}
+		for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			if string(probe.HTTPGet.Scheme) != tt.probed {
+				t.Errorf("%s: the kubelet asks by %s, want %s", name, probe.HTTPGet.Scheme, tt.probed)
+			}
+		}
+		monitor := one[*podMonitor](t, objects, "keb-hello-world").Spec.PodMetricsEndpoints[0]
+		if monitor.Scheme != tt.scheme || (monitor.TLS != nil) != (tt.scheme != "") {
+			t.Errorf("%s: Prometheus asks with %+v", name, monitor)
+		}
+		if monitor.TLS == nil {
+			continue
+		}
+		if monitor.TLS.ServerName != "metrics.hello" || monitor.TLS.CA.Secret != (secretReference{Name: "own", Key: "ca.crt"}) ||
+			(monitor.TLS.Cert.Secret == secretReference{Name: "own", Key: "tls.crt"}) != tt.mutual || (monitor.TLS.Key == secretReference{Name: "own", Key: "tls.key"}) != tt.mutual {
+			t.Errorf("%s: Prometheus asks with %+v", name, monitor.TLS)
+		}
+	}
+}
+
+func TestValuesOfATeamsTLSThatDoNotFitAreNamed(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"nats: {tls: {mutual: true}}":                                    "nats.tls.secretName: name the Secret with ca.crt, tls.crt and tls.key",
+		"metrics: {tls: {mutual: true}}":                                 "metrics.tls.secretName: name the Secret with tls.crt, tls.key and ca.crt",
+		"metrics: {tls: {secretName: own}}\npodMonitor: {enabled: true}": "metrics.tls.serverName: say which name Prometheus expects",
+		"metrics: {tls: {enabled: true}}":                                "enabled",
+	} {
+		if _, err := renderChart(t, workerDir, team+values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+}
+
 func TestValuesOfTLSThatDoNotFitAreNamed(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{

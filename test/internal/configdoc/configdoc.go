@@ -125,6 +125,8 @@ type found struct {
 type source struct {
 	root     string
 	packages map[string]map[string]*found
+	// whole takes shared structures as part of those that embed them.
+	whole bool
 }
 
 func (s *source) find(of structure) (*found, error) {
@@ -171,7 +173,7 @@ func structsOf(folder string) (map[string]*found, error) {
 
 // variables are those of a struct and of the structs in it, and the titles of the sections that it refers to.
 func (s *source) variables(of structure, prefix string, top bool) (own []Variable, refers []string, err error) {
-	if title := shared[of]; title != "" && !top {
+	if title := shared[of]; title != "" && !top && !s.whole {
 		return nil, []string{title}, nil
 	}
 	t, err := s.find(of)
@@ -275,6 +277,23 @@ func meaning(comment, field string, variables map[string]string) string {
 		}
 		return w
 	})
+}
+
+// Variables are those that structs of the repository in root take from the environment, with those of the structs in them, by name. A struct
+// is named by its folder, such as "services/broker/cmd/broker.config".
+func Variables(root string, structs ...string) (map[string]Variable, error) {
+	s := source{root: root, packages: map[string]map[string]*found{}, whole: true}
+	all := map[string]Variable{}
+	for _, of := range structs {
+		own, _, err := s.variables(structure(of), "", true)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range own {
+			all[v.Name] = v
+		}
+	}
+	return all, nil
 }
 
 // Names are all variables of the page of the repository in root.

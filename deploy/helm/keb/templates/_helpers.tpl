@@ -113,6 +113,11 @@ capabilities:
 {{- if .Values.nats.bundled.enabled -}}{{ ternary "tls" "nats" (ne .Values.nats.bundled.tlsSecretName "") }}://{{ include "keb.fullname" . }}-nats:4222{{- else -}}{{ .Values.nats.url }}{{- end -}}
 {{- end -}}
 
+{{- /* The account of NATS that the streams are in: without users there is only $G. */ -}}
+{{- define "keb.natsStreams" -}}
+{{- if include "keb.natsSecret" . -}}{{ (.Files.Get "files/nats-users.yaml" | fromYaml).orchestrator.account }}{{- else -}}$G{{- end -}}
+{{- end -}}
+
 {{- define "keb.secretRef" -}}
 valueFrom:
   secretKeyRef:

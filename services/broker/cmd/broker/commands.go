@@ -30,11 +30,14 @@ func command(ctx context.Context, name string, log *slog.Logger, out io.Writer) 
 	return fmt.Errorf("unknown command %q: there are migrate and catalog; without one the broker runs", name)
 }
 
+// migrateConfig is what migrate reads.
+type migrateConfig struct {
+	DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
+	TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
+}
+
 func migrate(ctx context.Context, log *slog.Logger) error {
-	var cfg struct {
-		DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
-		TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
-	}
+	var cfg migrateConfig
 	if err := service.LoadEnv(&cfg); err != nil {
 		return err
 	}
@@ -45,14 +48,17 @@ func migrate(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
+// catalogConfig is what catalog reads.
+type catalogConfig struct {
+	URL      string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
+	User     string `env:"KEB_OSB_USER"`
+	Password string `env:"KEB_OSB_PASSWORD"`
+	// TLS are the files for an https URL.
+	TLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
+}
+
 func catalog(ctx context.Context, out io.Writer) error {
-	var cfg struct {
-		URL      string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
-		User     string `env:"KEB_OSB_USER"`
-		Password string `env:"KEB_OSB_PASSWORD"`
-		// TLS are the files for an https URL.
-		TLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
-	}
+	var cfg catalogConfig
 	if err := service.LoadEnv(&cfg); err != nil {
 		return err
 	}

@@ -11,15 +11,18 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
+// migrateConfig is what migrate reads.
+type migrateConfig struct {
+	DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
+	TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
+}
+
 // command runs one of the commands beside the orchestrator itself: "migrate" brings the schema up to date (KEB_DATABASE_URL) and ends.
 func command(ctx context.Context, name string, log *slog.Logger) error {
 	if name != "migrate" {
 		return fmt.Errorf("unknown command %q: there is migrate; without one the orchestrator runs", name)
 	}
-	var cfg struct {
-		DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
-		TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
-	}
+	var cfg migrateConfig
 	if err := service.LoadEnv(&cfg); err != nil {
 		return err
 	}
