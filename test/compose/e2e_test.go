@@ -33,36 +33,43 @@ const (
 	limit   = 5 * time.Minute
 	// load is how many runtimes are ordered while every container is killed.
 	load = 60
+	// What "secrets show" calls them.
+	osbPassword   = "OSB API, user keb"
+	operatorToken = "operator API and console, token of an operator"
 )
 
 // installation is docker-compose.yml, up.
 type installation struct {
 	t       *testing.T
 	compose []string
-	env     []string
-	ports   map[string]string
+	// files are further ones, which change it.
+	files []string
+	env   []string
+	ports map[string]string
 	// services are what is started, in the order in which they were declared.
 	services []string
-	sys      *harness.System
+	// secrets are what "secrets show" prints, and sys shows: for an installation without TLS.
+	secrets map[string]string
+	sys     *harness.System
 }
 
 func TestWithTheEngine(t *testing.T) {
 	if os.Getenv(switchVariable) == "" {
 		t.Skipf("needs a Docker engine and the images: make e2e-compose sets %s", switchVariable)
 	}
-	in := up(t)
+	in := up(t, nil)
 	in.confined(t)
 	in.provisionWithTheCLI(t)
 	in.metrics(t)
 	in.killEach(t)
-	in.restarts(t)
+	in.restarts(t, "worker-edp")
 	in.scale(t)
 }
 
-// up starts everything on ports of its own.
-func up(t *testing.T) *installation {
+// up starts everything on ports of its own, with further files and variables.
+func up(t *testing.T, files []string, env ...string) *installation {
 	t.Helper()
-	in := &installation{t: t, compose: []string{"docker", "compose"}, ports: map[string]string{}}
+	in := &installation{t: t, compose: []string{"docker", "compose"}, files: files, env: env, ports: map[string]string{}, secrets: map[string]string{}}
 	if exec.Command("docker", "compose", "version").Run() != nil {
 		in.compose = []string{"docker-compose"}
 	}
@@ -104,17 +111,16 @@ func up(t *testing.T) *installation {
 	}
 	in.healthy()
 	t.Logf("%d services are up and healthy after %s", len(in.services), time.Since(start).Round(time.Second))
-	secrets := map[string]string{}
 	for line := range strings.Lines(in.run("run", "--rm", "-T", "cli", "secrets", "show")) {
 		fields := strings.Fields(line)
 		if len(fields) > 2 {
-			secrets[strings.Join(fields[:len(fields)-1], " ")] = fields[len(fields)-1]
+			in.secrets[strings.Join(fields[:len(fields)-1], " ")] = fields[len(fields)-1]
 		}
 	}
 	in.sys = harness.Connect(t, harness.Remote{
 		OSBAddr: "127.0.0.1:" + in.ports["KEB_OSB_PORT"], OperatorAddr: "127.0.0.1:" + in.ports["KEB_OPERATOR_PORT"],
 		LandscapeAddr: "127.0.0.1:" + in.ports["KEB_LANDSCAPE_PORT"],
-		Password:      secrets["OSB API, user keb"], Token: secrets["operator API and console, token of an operator"],
+		Password:      in.secrets[osbPassword], Token: in.secrets[operatorToken],
 	})
 	return in
 }
@@ -133,8 +139,11 @@ func freePort(t *testing.T) string {
 }
 
 func (in *installation) command(ctx context.Context, args ...string) *exec.Cmd {
-	all := slices.Concat(in.compose[1:], []string{"-f", root + "/docker-compose.yml", "--project-directory", root}, args)
-	cmd := exec.CommandContext(ctx, in.compose[0], all...)
+	all := slices.Concat(in.compose[1:], []string{"--project-directory", root, "-f", root + "/docker-compose.yml"})
+	for _, file := range in.files {
+		all = append(all, "-f", root+"/"+file)
+	}
+	cmd := exec.CommandContext(ctx, in.compose[0], append(all, args...)...)
 	cmd.Env = append(os.Environ(), in.env...)
 	return cmd
 }
@@ -184,7 +193,7 @@ type container struct {
 		SecurityOpt    []string
 		Memory         int64
 	}
-	NetworkSettings struct{ Networks map[string]any }
+	NetworkSettings struct{ Networks map[string]struct{ IPAddress string } }
 }
 
 func (c container) service() string { return c.Config.Labels["com.docker.compose.service"] }
@@ -447,9 +456,10 @@ func docker(t *testing.T, args ...string) {
 }
 
 // restarts kills a process behind the engine's back, as a crash does: "docker kill" counts as an order to stay down.
-func (in *installation) restarts(t *testing.T) {
+func (in *installation) restarts(t *testing.T, name string) {
+	t.Helper()
 	for _, c := range in.containers() {
-		if c.service() != "worker-edp" {
+		if c.service() != name {
 			continue
 		}
 		err := syscall.Kill(c.State.Pid, syscall.SIGKILL)
@@ -466,7 +476,7 @@ func (in *installation) restarts(t *testing.T) {
 		})
 		return
 	}
-	t.Error("worker-edp does not run")
+	t.Errorf("%s does not run", name)
 }
 
 // scale adds replicas, and kills one of each while they work.

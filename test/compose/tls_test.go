@@ -1,16 +1,21 @@
 package compose
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
 
-var mutual = regexp.MustCompile(`\$\{KEB_MUTUAL_TLS:\+([^}]*)\}`)
+const (
+	overrideFile = "docker-compose.tls.yml"
+	// mutual lets the APIs demand certificates, too.
+	mutual     = "KEB_TLS_CLIENT_CA_FILE"
+	mutualFile = "/run/keb/ca.crt"
+)
 
 // changes is what an override says.
 type changes struct {
@@ -27,15 +32,32 @@ type changes struct {
 // override is docker-compose.tls.yml.
 func override(t *testing.T) changes {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.tls.yml"))
+	text, err := os.ReadFile(filepath.Join(root, overrideFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var f changes
-	if err := yaml.Unmarshal(mutual.ReplaceAll(variable.ReplaceAll(text, []byte("$2")), []byte("$1")), &f); err != nil {
+	text = bytes.ReplaceAll(text, []byte("${"+mutual+":-}"), []byte(mutualFile))
+	if err := yaml.Unmarshal(variable.ReplaceAll(text, []byte("$2")), &f); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// Compose 1, which some distributions still have, knows no other form than a variable with a default.
+func TestEveryComposeKnowsTheFormOfTheVariables(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"docker-compose.yml", overrideFile} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(variable.ReplaceAll(text, nil))) {
+			if strings.Contains(line, "$") {
+				t.Errorf("%s: %q has a variable that is not of the form ${NAME:-default}", name, strings.TrimSpace(line))
+			}
+		}
+	}
 }
 
 func TestWithTLSEveryContainerGetsWhatItNeeds(t *testing.T) {

@@ -70,6 +70,8 @@ postgres() {
 	mkdir -p "$root/usr/share/postgresql" "$root/usr/share" "$root/usr/lib/postgresql" "$root/usr/local/bin" "$root/docker-entrypoint-initdb.d"
 	cp -r "/usr/share/postgresql/$(basename "$(dirname "$bin")")" "$root/usr/share/postgresql/"
 	cp -r "$(dirname "$bin")/lib" "$root$(dirname "$bin")/"
+	# Without it Postgres does not compile queries, and needs no LLVM.
+	rm -f "$root$(dirname "$bin")/lib/llvmjit.so"
 	cp -r /usr/share/zoneinfo "$root/usr/share/"
 	cp "$here/postgres-entrypoint.sh" "$root/usr/local/bin/docker-entrypoint.sh"
 	chmod 0755 "$root/usr/local/bin/docker-entrypoint.sh"
