@@ -230,6 +230,19 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 			return err
 		}
 	}
+	// New instances come first: who takes in a request for the same one at the same time waits here, and then finds everything.
+	created := make([]*store.Instance, 0, len(in.touched))
+	save := make([]*store.Instance, 0, len(in.touched))
+	for _, id := range slices.Sorted(maps.Keys(in.touched)) {
+		if i := in.instances[id]; i.New {
+			created = append(created, i)
+		} else {
+			save = append(save, i)
+		}
+	}
+	if err := s.SaveInstancesTx(ctx, in.tx, created); err != nil {
+		return err
+	}
 	// What is cancelled makes room first: an instance has one operation in progress at any moment of the transaction.
 	written, err := s.WriteTx(ctx, in.tx, in.cancelled)
 	if err != nil {
@@ -246,10 +259,6 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 	}
 	if err := s.InsertTx(ctx, in.tx, news); err != nil {
 		return err
-	}
-	save := make([]*store.Instance, 0, len(in.touched))
-	for _, id := range slices.Sorted(maps.Keys(in.touched)) {
-		save = append(save, in.instances[id])
 	}
 	return s.SaveInstancesTx(ctx, in.tx, save)
 }

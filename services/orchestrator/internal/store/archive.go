@@ -92,7 +92,7 @@ func (s *Store) ArchivedTx(ctx context.Context, tx *sqlx.Tx, ids []string) ([]st
 		list.raw(id)
 	}
 	var found []string
-	if err := tx.SelectContext(ctx, &found, archivedSQL, &list); err != nil {
+	if err := tx.StmtxContext(ctx, s.archived).SelectContext(ctx, &found, &list); err != nil {
 		return nil, fmt.Errorf("look for archived operations: %w", err)
 	}
 	return found, nil

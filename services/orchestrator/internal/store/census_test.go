@@ -73,7 +73,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 		query string
 		want  []string
 	}{
-		{censusSQL, []string{"operations_pending", "operations_in_progress|operations_unfinished", "requests_pkey"}},
+		{censusSQL, []string{"operations_pending|operations_unfinished", "operations_in_progress|operations_unfinished", "requests_pkey"}},
 		{firstDueSQL, []string{"operations_due"}},
 		{activeSQL, []string{"orchestrations_active"}},
 		{activeMembersSQL, []string{"orchestrations_active", "orchestration_members_"}},

@@ -65,8 +65,12 @@ func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, news []*Change) error
 }
 
 const (
+	// createInstancesSQL waits for those who create one of the instances at the same time, and leaves out what they have created.
 	createInstancesSQL = `
-INSERT INTO orchestrator.instances (instance_id) SELECT unnest($1::text[]) ON CONFLICT (instance_id) DO NOTHING`
+INSERT INTO orchestrator.instances (instance_id, running, waiting, details, completed)
+SELECT v.instance_id, v.running::uuid, v.waiting, v.details::jsonb, v.completed::text[]
+FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[]) AS v(instance_id, running, waiting, details, completed)
+ON CONFLICT (instance_id) DO NOTHING`
 	lockInstancesSQL = `
 SELECT instance_id, COALESCE(running::text, ''), waiting, details, completed
 FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) ORDER BY instance_id FOR UPDATE`
@@ -83,17 +87,14 @@ FROM orchestrator.operations d JOIN orchestrator.operations o ON o.instance_id =
 WHERE d.id = ANY($1::uuid[]) AND r.operation_id = o.id AND r.body -> 'context' ? 'userId'`
 )
 
-// LockInstancesTx creates the instances that are missing, locks all of them in one order, and returns them by id. Ids must be
-// sorted and unique.
+// LockInstancesTx locks instances in one order and returns them by id; those that are missing are new, and nobody's until they are
+// saved. Ids must be sorted and unique.
 func (s *Store) LockInstancesTx(ctx context.Context, tx *sqlx.Tx, ids []string) (map[string]*Instance, error) {
 	var list array
 	for _, id := range ids {
 		list.text(id)
 	}
-	if _, err := tx.ExecContext(ctx, createInstancesSQL, &list); err != nil {
-		return nil, fmt.Errorf("create instances: %w", err)
-	}
-	rows, err := tx.QueryContext(ctx, lockInstancesSQL, &list)
+	rows, err := tx.StmtxContext(ctx, s.lockInstances).QueryContext(ctx, &list)
 	if err != nil {
 		return nil, fmt.Errorf("lock instances: %w", err)
 	}
@@ -111,14 +112,44 @@ func (s *Store) LockInstancesTx(ctx context.Context, tx *sqlx.Tx, ids []string) 
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("lock instances: %w", err)
 	}
+	for _, id := range ids {
+		if instances[id] == nil {
+			instances[id] = &Instance{ID: id, New: true}
+		}
+	}
 	return instances, nil
 }
 
-// SaveInstancesTx writes instances that are locked.
+// SaveInstancesTx writes instances that are locked, and creates the new ones among them. The error is ErrConflict when another
+// has created one meanwhile. New instances must be in the order of their ids.
 func (s *Store) SaveInstancesTx(ctx context.Context, tx *sqlx.Tx, instances []*Instance) error {
-	if len(instances) == 0 {
-		return nil
+	var created, changed []*Instance
+	for _, i := range instances {
+		if i.New {
+			created = append(created, i)
+		} else {
+			changed = append(changed, i)
+		}
 	}
+	for _, part := range []struct {
+		stmt      *sqlx.Stmt
+		instances []*Instance
+	}{{s.createInstances, created}, {s.saveInstances, changed}} {
+		if len(part.instances) == 0 {
+			continue
+		}
+		n, err := writeInstances(ctx, tx.StmtxContext(ctx, part.stmt), part.instances)
+		if err != nil {
+			return fmt.Errorf("save instances: %w", err)
+		}
+		if n != int64(len(part.instances)) {
+			return fmt.Errorf("save instances: %w", ErrConflict)
+		}
+	}
+	return nil
+}
+
+func writeInstances(ctx context.Context, stmt *sqlx.Stmt, instances []*Instance) (written int64, err error) {
 	var id, running, waiting, details, completed array
 	for _, i := range instances {
 		id.text(i.ID)
@@ -127,10 +158,11 @@ func (s *Store) SaveInstancesTx(ctx context.Context, tx *sqlx.Tx, instances []*I
 		details.textOrNull(string(i.Details))
 		completed.list(i.Completed)
 	}
-	if _, err := tx.ExecContext(ctx, saveInstancesSQL, &id, &running, &waiting, &details, &completed); err != nil {
-		return fmt.Errorf("save instances: %w", err)
+	result, err := stmt.ExecContext(ctx, &id, &running, &waiting, &details, &completed)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	return result.RowsAffected()
 }
 
 // DropInstances forgets instances that are deprovisioned, unless an operation has come for them meanwhile.

@@ -108,7 +108,9 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	}
 	r.FirstTriedAt, r.ExecuteBefore, r.DueAt = utc(firstTried), utc(executeBefore), utc(due)
 	r.StartedAt, r.FinishedAt, r.Deadline = utc(started), utc(ended), utc(dead)
-	r.StageStartedAt, r.SentAt = utc(stageStarted), utc(sent)
+	if r.StageStartedAt, r.SentAt = utc(stageStarted), utc(sent); r.SentAt.IsZero() {
+		r.SentAt = r.FirstTriedAt
+	}
 	r.CreatedAt = r.CreatedAt.UTC()
 	r.NotCompleted, r.Completed = notCompleted, completed
 	r.Details = details

@@ -90,6 +90,8 @@ type Instance struct {
 	Waiting   int
 	Details   []byte
 	Completed []string
+	// New tells that there is no row for it yet.
+	New bool
 }
 
 // Store reads and writes. Its pools are separate so that readers cannot starve the commits.
@@ -97,7 +99,8 @@ type Store struct {
 	commit *sqlx.DB
 	read   *sqlx.DB
 
-	write, writeRelease, insert, load *sqlx.Stmt
+	write, writeRelease, insert, load, archived   *sqlx.Stmt
+	lockInstances, createInstances, saveInstances *sqlx.Stmt
 }
 
 // New prepares the statements of the hot path. commit is for transitions, read for questions.
@@ -106,7 +109,10 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 	for _, p := range []struct {
 		target **sqlx.Stmt
 		query  string
-	}{{&s.write, writeOnlySQL}, {&s.writeRelease, writeReleaseSQL}, {&s.insert, insertSQL}, {&s.load, loadSQL}} {
+	}{
+		{&s.write, writeOnlySQL}, {&s.writeRelease, writeReleaseSQL}, {&s.insert, insertSQL}, {&s.load, loadSQL}, {&s.archived, archivedSQL},
+		{&s.lockInstances, lockInstancesSQL}, {&s.createInstances, createInstancesSQL}, {&s.saveInstances, saveInstancesSQL},
+	} {
 		stmt, err := commit.PreparexContext(ctx, p.query)
 		if err != nil {
 			return nil, fmt.Errorf("prepare statement: %w", err)

@@ -118,7 +118,11 @@ func (c *columns) add(change *Change) error {
 	c.finishedAt.time(r.FinishedAt)
 	c.deadline.time(r.Deadline)
 	c.stageStartedAt.time(r.StageStartedAt)
-	c.sentAt.time(r.SentAt)
+	if r.SentAt.Equal(r.FirstTriedAt) {
+		c.sentAt.null() // as with nearly every first try: less to write
+	} else {
+		c.sentAt.time(r.SentAt)
+	}
 	if len(r.Tries) == 0 {
 		c.tries.null()
 	} else {

@@ -207,8 +207,7 @@ func TestAnInstanceIsForgottenOnlyWhenNobodyNeedsIt(t *testing.T) {
 	b.insert(&Change{Row: waiting})
 	free := uuid.NewString()
 	err := b.InTx(t.Context(), func(tx *sqlx.Tx) error {
-		_, err := b.LockInstancesTx(t.Context(), tx, []string{free})
-		return err
+		return b.SaveInstancesTx(t.Context(), tx, []*Instance{{ID: free, New: true}})
 	})
 	if err != nil {
 		t.Fatal(err)
