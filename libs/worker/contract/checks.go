@@ -428,6 +428,12 @@ func checkLate(ctx context.Context, k *kit) {
 			return
 		}
 		if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.acknowledged() || len(o.outcomes) > 0 }) {
+			taken := false
+			k.wire.look(func() { taken = len(o.given) > 0 })
+			if !taken {
+				k.bad("%s: the worker did not take a command whose executeBefore has passed within %s", step, k.cfg.Patience)
+				return
+			}
 			k.bad("%s: a command whose executeBefore has passed is not acknowledged within %s: it would come again and again", step, k.cfg.Patience)
 		}
 		k.wire.look(func() {

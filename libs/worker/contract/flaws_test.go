@@ -181,7 +181,7 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 				cfg.Cases = []contract.Case{slowCase}
 			}
 			if test.silent {
-				cfg.Patience = 3 * time.Second
+				cfg.Patience = 5 * time.Second
 			}
 			report, err := contract.Run(t.Context(), cfg)
 			if err != nil {

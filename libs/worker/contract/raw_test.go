@@ -117,8 +117,13 @@ func (r *raw) run(ctx context.Context) error {
 	defer service.Stop()
 
 	pull := max(1, r.env.Concurrency/2)
-	if r.flaw == takesTooMany {
+	switch r.flaw {
+	case takesTooMany:
 		pull = 500
+	case missesItsConsumer:
+		// The library asks for more when it takes one that was delivered, unless it is just asking. Who has only few then has none, and
+		// goes on by the next missing heartbeat.
+		pull = 2 * r.env.Concurrency
 	}
 	for ctx.Err() == nil {
 		consumer, err := r.js.Consumer(ctx, "KEB_COMMANDS", rawName)
