@@ -54,8 +54,8 @@ func encodeData(data any) ([]byte, error) {
 // ErrBadData is wrapped by the errors about data that is not what its type says.
 var ErrBadData = errors.New("bad event data")
 
-// Data reads the data of an event. Members that T does not know are ignored; a value of the wrong JSON type, missing
-// data, and whatever T's Validate method refuses, if it has one, are errors that wrap ErrBadData.
+// Data reads the data of an event, by T's DecodeJSON method if it has one that takes it. Members that T does not know are ignored; a
+// value of the wrong JSON type, missing data, and whatever T's Validate method refuses, if it has one, are errors that wrap ErrBadData.
 func Data[T any](e cloudevents.Event) (T, error) {
 	var v T
 	if e.Context == nil {
@@ -67,9 +67,11 @@ func Data[T any](e cloudevents.Event) (T, error) {
 	if len(e.DataEncoded) == 0 {
 		return v, fmt.Errorf("%w: event %q has no data", ErrBadData, e.ID())
 	}
-	if err := json.Unmarshal(e.DataEncoded, &v); err != nil {
-		var zero T
-		return zero, fmt.Errorf("%w: event %q of type %s: %w", ErrBadData, e.ID(), e.Type(), err)
+	if d, ok := any(&v).(interface{ DecodeJSON(data []byte) bool }); !ok || !d.DecodeJSON(e.DataEncoded) {
+		if err := json.Unmarshal(e.DataEncoded, &v); err != nil {
+			var zero T
+			return zero, fmt.Errorf("%w: event %q of type %s: %w", ErrBadData, e.ID(), e.Type(), err)
+		}
 	}
 	if c, ok := any(v).(interface{ Validate() error }); ok {
 		if err := c.Validate(); err != nil {
