@@ -1,41 +1,16 @@
 package access
 
 import (
-	"bytes"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/testkit"
 )
-
-// buffer is a log that a test reads.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func (b *buffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
 
 // request is one with a bearer token, if there is any.
 func request(t testing.TB, token string) *http.Request {
@@ -51,7 +26,7 @@ func request(t testing.TB, token string) *http.Request {
 type bench struct {
 	t      *testing.T
 	clock  *testkit.Clock
-	log    *buffer
+	log    *testkit.Log
 	file   string
 	issuer *accesstest.Issuer
 	cfg    Config
@@ -65,7 +40,7 @@ const (
 
 func newBench(t *testing.T, change func(b *bench)) *bench {
 	t.Helper()
-	b := &bench{t: t, clock: testkit.NewClock(time.Now()), log: &buffer{}, file: filepath.Join(t.TempDir(), "tokens.yaml")}
+	b := &bench{t: t, clock: testkit.NewClock(time.Now()), log: &testkit.Log{}, file: filepath.Join(t.TempDir(), "tokens.yaml")}
 	b.issuer = accesstest.NewIssuer(t, b.clock.Now)
 	write(t, b.file, line(t, "vera", Viewer, viewerToken)+line(t, "otto", Operator, operatorToken))
 	b.cfg = Config{
@@ -76,7 +51,7 @@ func newBench(t *testing.T, change func(b *bench)) *bench {
 		change(b)
 	}
 	var err error
-	if b.auth, err = New(b.cfg, Deps{Log: b.log.logger(), Now: b.clock.Now}); err != nil {
+	if b.auth, err = New(b.cfg, Deps{Log: b.log.Logger(), Now: b.clock.Now}); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -96,8 +96,8 @@ func TestTokensChangeWithoutARestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, path, line(t, "jane", Operator, "old"))
-	clock, log := testkit.NewClock(time.Now()), &buffer{}
-	a, err := New(Config{TokensFile: path}, Deps{Now: clock.Now, Log: log.logger()})
+	clock, log := testkit.NewClock(time.Now()), &testkit.Log{}
+	a, err := New(Config{TokensFile: path}, Deps{Now: clock.Now, Log: log.Logger()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package bus_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -177,7 +176,7 @@ func TestAReconnectUsesTheNewCertificate(t *testing.T) {
 		},
 	}
 	s := run(t, opts)
-	said := &safeBuffer{}
+	said := &testkit.Log{}
 	b, err := bus.Connect(soon(t), bus.Config{
 		URL: address(s, "tls", "127.0.0.1"), TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile},
 	}, bus.Deps{Log: slog.New(slog.NewTextHandler(said, nil))})
@@ -216,21 +215,4 @@ func soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,24 +17,6 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func fetch(t *testing.T, files tlsfiles.Client, url string) (int, string, error) {
 	t.Helper()
@@ -128,7 +108,7 @@ func TestAnAddressThatOthersReachWithoutTLSIsWarnedOf(t *testing.T) {
 		{addr: ":0", warned: true},
 		{addr: ":0", files: tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile}},
 	} {
-		said := &lines{}
+		said := &testkit.Log{}
 		ln, err := service.ListenTLS("KEB_OSB_ADDR", tt.addr, tt.files, slog.New(slog.NewTextHandler(said, nil)))
 		if err != nil {
 			t.Fatal(err)

@@ -1,15 +1,12 @@
 package tlsfiles_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/kyma-project/keb/libs/service"
@@ -17,30 +14,10 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// record is a log that can be read while it is written.
-type record struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
-func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
-
 // site is a server with the product's own way to serve.
 type site struct {
 	addr string
-	log  *record
+	log  *testkit.Log
 }
 
 func serve(t *testing.T, files tlsfiles.Server, demand tlsfiles.Demand, h http.Handler) *site {
@@ -49,8 +26,8 @@ func serve(t *testing.T, files tlsfiles.Server, demand tlsfiles.Demand, h http.H
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{addr: plain.Addr().String(), log: &record{}}
-	ln, err := files.Listen(plain, "KEB_TLS_", demand, s.log.logger())
+	s := &site{addr: plain.Addr().String(), log: &testkit.Log{}}
+	ln, err := files.Listen(plain, "KEB_TLS_", demand, s.log.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -176,24 +175,6 @@ func TestEachBadVariableIsNamedAndNoSecretIsRepeated(t *testing.T) {
 	}
 }
 
-// logBook keeps what is logged.
-type logBook struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logBook) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
 	silence(t)
 	collector := testkit.CollectTraces(t)
@@ -202,7 +183,7 @@ func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cr3t-value")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
-	var book logBook
+	var book testkit.Log
 	e, err := tracing.New(t.Context(), tracing.Config{Log: slog.New(slog.NewTextHandler(&book, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -221,9 +202,9 @@ func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
 		end()
 		return len(collector.Spans()) > 0
 	})
-	testkit.Eventually(t, limit, "a word that it works again", func() bool { return strings.Contains(book.text(), "takes spans again") })
+	testkit.Eventually(t, limit, "a word that it works again", func() bool { return strings.Contains(book.String(), "takes spans again") })
 	e.Close()
-	text := book.text()
+	text := book.String()
 	if n := strings.Count(text, "does not take spans"); n != 1 || !strings.Contains(text, "400 Bad Request") || strings.Contains(text, "s3cr3t") {
 		t.Errorf("%d complaints:\n%s", n, text)
 	}

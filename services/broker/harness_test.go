@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,7 +47,7 @@ type bench struct {
 	orch     *orchestrator
 	cfg      broker.Config
 	url      string
-	log      *buffer
+	log      *testkit.Log
 	registry *prometheus.Registry
 	server   *httptest.Server
 
@@ -67,7 +65,7 @@ func newBench(t testing.TB, change func(*broker.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, nats: testkit.NATS(t), log: &buffer{}, database: testkit.Proxy(t, u.Host)}
+	b := &bench{t: t, nats: testkit.NATS(t), log: &testkit.Log{}, database: testkit.Proxy(t, u.Host)}
 	u.Host = b.database.Addr()
 	b.url = u.String()
 	b.db = b.open(direct, 4)
@@ -292,22 +290,4 @@ func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.Cre
 	err := b.bus.Ask(b.t.Context(), event.AskCredentialsAs(worker),
 		event.CredentialsRequest{InstanceID: instanceID, OperationID: operationID, Name: name}, &a)
 	return a, err
-}
-
-// buffer is a log that can be read while it is written.
-type buffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -1,12 +1,10 @@
 package jobs_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,31 +12,13 @@ import (
 	"github.com/kyma-project/keb/services/jobs"
 )
 
-// lines is a log that is read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t, incomplete(1)...)
 	s.down = http.StatusServiceUnavailable
 	cfg := s.config()
 	cfg.Retries = 0
-	log := &lines{}
+	log := &testkit.Log{}
 	schedule := jobs.NewSchedule(jobs.Deps{Log: slog.New(slog.NewJSONHandler(log, nil))})
 	if err := schedule.Add(jobs.DeprovisionRetrigger, 20*time.Millisecond, cfg); err != nil {
 		t.Fatal(err)
@@ -52,13 +32,13 @@ func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.Run(ctx) }()
-	testkit.Eventually(t, 10*time.Second, "turns while the broker is away", func() bool { return log.count("job could not be done, it comes again") >= 3 })
+	testkit.Eventually(t, 10*time.Second, "turns while the broker is away", func() bool { return strings.Count(log.String(), "job could not be done, it comes again") >= 3 })
 	if len(s.requests()) > 0 {
 		t.Errorf("asked %v while nothing could be listed", s.requests())
 	}
 	s.change(func() { s.down = 0 })
 	// On a busy machine the breaker of the client may have opened, for some seconds.
-	testkit.Eventually(t, 30*time.Second, "two good turns", func() bool { return log.count(`"msg":"job ended"`) >= 2 })
+	testkit.Eventually(t, 30*time.Second, "two good turns", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)

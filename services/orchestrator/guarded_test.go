@@ -1,20 +1,17 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -33,29 +31,11 @@ const (
 	ottoToken = "keb_CANARY-otto"
 )
 
-// logBuffer is what processes log.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // guarded is a system whose operator API asks who calls: vera is a viewer, otto an operator, and there is an issuer.
 type guarded struct {
 	*system
 	issuer *accesstest.Issuer
-	logged *logBuffer
+	logged *testkit.Log
 	tokens string
 }
 
@@ -71,8 +51,8 @@ func tokenLine(t *testing.T, name string, role access.Role, token string) string
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	g := &guarded{system: newSystem(t), issuer: accesstest.NewIssuer(t, time.Now), logged: &logBuffer{}, tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
-	g.log = slog.New(slog.NewTextHandler(g.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	g := &guarded{system: newSystem(t), issuer: accesstest.NewIssuer(t, time.Now), logged: &testkit.Log{}, tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
+	g.log = g.logged.Logger()
 	g.registry = prometheus.NewRegistry()
 	g.writeTokens(tokenLine(t, "vera", access.Viewer, veraToken) + tokenLine(t, "otto", access.Operator, ottoToken))
 	// The address is known before what it serves: the issuer sends browsers back to it.

@@ -4,7 +4,6 @@ package attack
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -111,30 +109,12 @@ func (t tests) Run() int {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
-// logBuffer is what the services log.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // world is a broker and an orchestrator that serve as their commands do.
 type world struct {
 	t             *testing.T
 	osb, operator string // addresses
 	db            *sqlx.DB
-	log           *logBuffer
+	log           *testkit.Log
 	// instance is an instance of the platform, and operation its provisioning.
 	instance, operation string
 }
@@ -146,8 +126,8 @@ type options struct {
 
 func newWorld(t *testing.T, o options) *world {
 	t.Helper()
-	w := &world{t: t, log: &logBuffer{}}
-	log := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	w := &world{t: t, log: &testkit.Log{}}
+	log := w.log.Logger()
 	url := testkit.Postgres(t, broker.Migrate)
 	w.db = open(t, url)
 	nats := testkit.NATS(t)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,30 +15,12 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// screen is written by the system and read by the test.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // runUntil runs the system until the screen shows a text, calls then with what is shown, and stops it.
 func runUntil(t *testing.T, cfg Config, text string, then func(told string)) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	out := &screen{}
+	out := &testkit.Log{}
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, out, out) }()
 	var err error
