@@ -2,33 +2,19 @@
 package charts_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"errors"
-	"io"
-	"maps"
-	"path"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chart"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 const (
@@ -141,33 +127,7 @@ func valueSets(t *testing.T) map[string]string {
 // renderChart renders a chart as Helm does.
 func renderChart(t *testing.T, dir, values string) (map[string]string, error) {
 	t.Helper()
-	var given map[string]any
-	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
-	c := loadChart(t, dir)
-	release := chartutil.ReleaseOptions{Name: releaseName, Namespace: namespace, IsInstall: true}
-	all, err := chartutil.ToRenderValues(c, given, release, nil)
-	if err != nil {
-		return nil, err
-	}
-	return engine.Render(c, all)
-}
-
-// charts are loaded once each: nothing changes them.
-var charts sync.Map
-
-func loadChart(t *testing.T, dir string) *chart.Chart {
-	t.Helper()
-	if c, ok := charts.Load(dir); ok {
-		return c.(*chart.Chart)
-	}
-	c, err := loader.LoadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	charts.Store(dir, c)
-	return c
+	return charttest.Render(t, dir, values, charttest.Release{Name: releaseName, Namespace: namespace})
 }
 
 // rendered are the objects that the chart keb makes of values that must be fine.
@@ -179,46 +139,7 @@ func renderedOf(t *testing.T, dir, values string) []client.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []client.Object
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if path.Ext(name) == ".yaml" {
-			objects = append(objects, decode(t, name, files[name])...)
-		}
-	}
-	return objects
-}
-
-// decode reads the objects of a manifest into their Go types. A field that the type does not have fails the test.
-func decode(t *testing.T, file, manifest string) []client.Object {
-	t.Helper()
-	strict := serializer.NewCodecFactory(knownTypes(t), serializer.EnableStrict).UniversalDeserializer()
-	var objects []client.Object
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifest)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var content map[string]any
-		if err := yaml.Unmarshal(document, &content); err != nil {
-			t.Fatalf("%s: %v\n%s", file, err, document)
-		}
-		if len(content) == 0 {
-			continue
-		}
-		obj, _, err := strict.Decode(document, nil, nil)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", file, err, document)
-		}
-		o, ok := obj.(client.Object)
-		if !ok {
-			t.Fatalf("%s: a %T is no object", file, obj)
-		}
-		objects = append(objects, o)
-	}
+	return charttest.Objects(t, knownTypes(t), files)
 }
 
 // The kinds that Kubernetes does not have, with the fields that the charts use. An unknown field fails the decoding.
@@ -351,27 +272,6 @@ func knownTypes(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// all returns the objects of a type.
-func all[T client.Object](objects []client.Object) []T {
-	var found []T
-	for _, o := range objects {
-		if is, ok := o.(T); ok {
-			found = append(found, is)
-		}
-	}
-	return found
-}
-
-// one returns the only object of a type with a name.
-func one[T client.Object](t *testing.T, objects []client.Object, name string) T {
-	t.Helper()
-	found := slices.DeleteFunc(all[T](objects), func(o T) bool { return o.GetName() != name })
-	if len(found) != 1 {
-		t.Fatalf("%d objects of type %T with the name %s, want 1", len(found), *new(T), name)
-	}
-	return found[0]
-}
-
 func describe(o client.Object) string {
 	return o.GetObjectKind().GroupVersionKind().Kind + " " + o.GetName()
 }
@@ -403,16 +303,4 @@ func workloads(objects []client.Object) []workload {
 		}
 	}
 	return found
-}
-
-func selects(t *testing.T, selector *metav1.LabelSelector, l map[string]string) bool {
-	t.Helper()
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		t.Fatal("an empty selector selects everything")
-	}
-	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Matches(labels.Set(l))
 }

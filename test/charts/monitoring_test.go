@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 func TestTheChartShipsTheAlerts(t *testing.T) {
@@ -39,11 +41,11 @@ func TestTheChartShipsTheAlerts(t *testing.T) {
 			g.Rules[i].Annotations["runbook_url"] = "https://github.com/kyma-project/keb/blob/main/" + g.Rules[i].Annotations["runbook_url"]
 		}
 	}
-	got := one[*prometheusRule](t, rendered(t, everything), "keb").Spec
+	got := charttest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("diff (-files +chart)\n%s", diff)
 	}
-	fewer := one[*prometheusRule](t, rendered(t, merged(t, everything, "prometheusRule: {disabled: ["+first+"], runbookBase: 'https://wiki/'}")), "keb").Spec
+	fewer := charttest.One[*prometheusRule](t, rendered(t, merged(t, everything, "prometheusRule: {disabled: ["+first+"], runbookBase: 'https://wiki/'}")), "keb").Spec
 	text, err := yaml.Marshal(fewer)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +61,7 @@ func TestPrometheusReadsTheRules(t *testing.T) {
 	if err != nil {
 		t.Skip("no promtool: install Prometheus, for example with `apt-get install prometheus`")
 	}
-	text, err := yaml.Marshal(one[*prometheusRule](t, rendered(t, everything), "keb").Spec)
+	text, err := yaml.Marshal(charttest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ func TestTheChartShipsTheDashboards(t *testing.T) {
 		t.Fatalf("%d dashboards, %v", len(files), err)
 	}
 	shipped := map[string]string{}
-	for _, c := range all[*corev1.ConfigMap](rendered(t, everything)) {
+	for _, c := range charttest.All[*corev1.ConfigMap](rendered(t, everything)) {
 		if c.Labels["grafana_dashboard"] != "1" {
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 //go:generate go test -count=1 -run ^TestTheUsersOfNATSAreThoseOfTheContract$ . -update
@@ -100,8 +101,8 @@ func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
 // The configuration is read by the server itself, whose users then are held against the contract.
 func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it sets the environment
 	objects := rendered(t, everything)
-	set := one[*appsv1.StatefulSet](t, objects, "keb-nats")
-	secret := one[*corev1.Secret](t, objects, "keb-nats")
+	set := charttest.One[*appsv1.StatefulSet](t, objects, "keb-nats")
+	secret := charttest.One[*corev1.Secret](t, objects, "keb-nats")
 	var workers []string
 	for _, e := range set.Spec.Template.Spec.Containers[0].Env {
 		ref := e.ValueFrom.SecretKeyRef
@@ -118,7 +119,7 @@ func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it
 	ca := testkit.NewCA(t, "chart")
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"keb-nats"}})
 	text := strings.NewReplacer("/etc/nats-tls/tls.crt", pair.CertFile, "/etc/nats-tls/tls.key", pair.KeyFile, "/etc/nats-tls/ca.crt", ca.File).
-		Replace(one[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"])
+		Replace(charttest.One[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"])
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ func TestAutoscalersLookIntoTheAccountOfTheStreams(t *testing.T) {
 	t.Parallel()
 	keda := merged(t, production, "workers: {edp: {autoscaling: {mode: keda, monitoringEndpoint: \"nats:8222\"}}}")
 	account := func(objects []client.Object, name string) string {
-		return one[*scaledObject](t, objects, name).Spec.Triggers[0].Metadata["account"]
+		return charttest.One[*scaledObject](t, objects, name).Spec.Triggers[0].Metadata["account"]
 	}
 	for values, want := range map[string]string{
 		everything: event.AccountBus,

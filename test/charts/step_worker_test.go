@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 // team is what a team sets that runs its own worker.
@@ -19,7 +20,7 @@ worker: hello-world
 func TestATeamNeedsAnImageAndTheNameOfItsWorker(t *testing.T) {
 	t.Parallel()
 	objects := renderedOf(t, workerDir, team)
-	d := one[*appsv1.Deployment](t, objects, "keb-hello-world")
+	d := charttest.One[*appsv1.Deployment](t, objects, "keb-hello-world")
 	c := d.Spec.Template.Spec.Containers[0]
 	env := environment(c)
 	if c.Image != "registry.example/team/hello-world:1.0.0" || env["KEB_NATS_USER"] != event.WorkerUserName("hello-world") {
@@ -43,20 +44,20 @@ func TestATeamNeedsAnImageAndTheNameOfItsWorker(t *testing.T) {
 			t.Errorf("%s comes from %v, which no release of the chart keb has", e.Name, e.ValueFrom.SecretKeyRef)
 		}
 	}
-	if url := environment(one[*appsv1.Deployment](t, keb, "keb-worker-avs").Spec.Template.Spec.Containers[0])["KEB_NATS_URL"]; strings.TrimPrefix(env["KEB_NATS_URL"], "nats") != strings.TrimPrefix(url, "tls") {
+	if url := environment(charttest.One[*appsv1.Deployment](t, keb, "keb-worker-avs").Spec.Template.Spec.Containers[0])["KEB_NATS_URL"]; strings.TrimPrefix(env["KEB_NATS_URL"], "nats") != strings.TrimPrefix(url, "tls") {
 		t.Errorf("it looks for NATS at %s, which is at %s", env["KEB_NATS_URL"], url)
 	}
 	// The bundled NATS lets it in.
-	nats := one[*networkingv1.NetworkPolicy](t, keb, "keb-nats")
+	nats := charttest.One[*networkingv1.NetworkPolicy](t, keb, "keb-nats")
 	letIn := false
 	for _, peer := range nats.Spec.Ingress[0].From {
-		letIn = letIn || peer.PodSelector != nil && selects(t, peer.PodSelector, d.Spec.Template.Labels)
+		letIn = letIn || peer.PodSelector != nil && charttest.Selects(t, peer.PodSelector, d.Spec.Template.Labels)
 	}
 	if !letIn {
 		t.Error("the bundled NATS keeps its pods out")
 	}
-	for _, p := range all[*networkingv1.NetworkPolicy](objects) {
-		if !selects(t, &p.Spec.PodSelector, d.Spec.Template.Labels) {
+	for _, p := range charttest.All[*networkingv1.NetworkPolicy](objects) {
+		if !charttest.Selects(t, &p.Spec.PodSelector, d.Spec.Template.Labels) {
 			t.Errorf("%s is for other pods", describe(p))
 		}
 	}

@@ -6,14 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/releaseutil"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 const managerChart = "../../../deploy/helm/btp-manager"
@@ -30,15 +29,11 @@ func renderManager(t *testing.T, values string) installation {
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
 		t.Fatal(err)
 	}
-	c, err := loader.LoadDir(managerChart)
+	all, err := yaml.Marshal(given)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: "btp-manager", Namespace: kymaSystem, IsInstall: true}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := engine.Render(c, all)
+	files, err := charttest.Render(t, managerChart, string(all), charttest.Release{Name: "btp-manager", Namespace: kymaSystem})
 	if err != nil {
 		t.Fatal(err)
 	}

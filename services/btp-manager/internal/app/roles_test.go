@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
@@ -34,15 +32,7 @@ type roles []client.Object
 // chartRoles renders them.
 func chartRoles(t *testing.T) roles {
 	t.Helper()
-	c, err := loader.LoadDir(managerDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, err := chartutil.ToRenderValues(c, nil, chartutil.ReleaseOptions{Name: "release", Namespace: kymaSystem}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := engine.Render(c, values)
+	files, err := charttest.Render(t, managerDir, "", charttest.Release{Name: "release", Namespace: kymaSystem})
 	if err != nil {
 		t.Fatal(err)
 	}

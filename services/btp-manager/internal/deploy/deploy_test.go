@@ -2,29 +2,17 @@
 package deploy_test
 
 import (
-	"errors"
-	"io"
-	"maps"
-	"path"
-	"slices"
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chart"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 const (
@@ -70,41 +58,14 @@ func valueSets() map[string]string {
 	return map[string]string{"defaults": "", "everything": everything, "small": small, "bare": bare}
 }
 
-func load(t *testing.T) *chart.Chart {
-	t.Helper()
-	c, err := loader.LoadDir(chartDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // render renders the chart as Helm does, for a cluster that knows some kinds beside those of Kubernetes.
 func render(t *testing.T, values string, known ...string) ([]client.Object, error) {
 	t.Helper()
-	var given map[string]any
-	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
-	c := load(t)
-	capabilities := chartutil.DefaultCapabilities.Copy()
-	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), known...)
-	release := chartutil.ReleaseOptions{Name: "release", Namespace: "default", IsInstall: true}
-	all, err := chartutil.ToRenderValues(c, given, release, capabilities)
+	files, err := charttest.Render(t, chartDir, values, charttest.Release{Name: "release", Namespace: "default", APIVersions: known})
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Render(c, all)
-	if err != nil {
-		return nil, err
-	}
-	var objects []client.Object
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if path.Ext(name) == ".yaml" {
-			objects = append(objects, decode(t, name, files[name])...)
-		}
-	}
-	return objects, nil
+	return charttest.Objects(t, knownTypes(t), files), nil
 }
 
 // rendered is render for values that must be fine.
@@ -115,40 +76,6 @@ func rendered(t *testing.T, values string, known ...string) []client.Object {
 		t.Fatal(err)
 	}
 	return objects
-}
-
-// decode reads the objects of a manifest into their Go types. A field that the type does not have fails the test.
-func decode(t *testing.T, file, manifest string) []client.Object {
-	t.Helper()
-	scheme := knownTypes(t)
-	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	var objects []client.Object
-	documents := utilyaml.NewYAMLReader(newReader(manifest))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var content map[string]any
-		if err := yaml.Unmarshal(document, &content); err != nil {
-			t.Fatalf("%s: %v\n%s", file, err, document)
-		}
-		if len(content) == 0 {
-			continue
-		}
-		obj, _, err := strict.Decode(document, nil, nil)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", file, err, document)
-		}
-		o, ok := obj.(client.Object)
-		if !ok {
-			t.Fatalf("%s: a %T is no object", file, obj)
-		}
-		objects = append(objects, o)
-	}
 }
 
 // knownTypes are the kinds that the chart makes.
@@ -165,44 +92,11 @@ func knownTypes(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// all returns the objects of a type.
-func all[T client.Object](objects []client.Object) []T {
-	var found []T
-	for _, o := range objects {
-		if is, ok := o.(T); ok {
-			found = append(found, is)
-		}
-	}
-	return found
-}
-
-// one returns the only object of a type with a name.
-func one[T client.Object](t *testing.T, objects []client.Object, name string) T {
-	t.Helper()
-	found := slices.DeleteFunc(all[T](objects), func(o T) bool { return o.GetName() != name })
-	if len(found) != 1 {
-		t.Fatalf("%d objects of type %T with the name %s, want 1", len(found), *new(T), name)
-	}
-	return found[0]
-}
-
 func describe(o client.Object) string {
 	return o.GetObjectKind().GroupVersionKind().Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 }
 
-func selects(t *testing.T, selector *metav1.LabelSelector, labels map[string]string) bool {
-	t.Helper()
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		t.Fatal("an empty selector selects everything")
-	}
-	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Matches(labelSet(labels))
-}
-
 func configMapData(t *testing.T, objects []client.Object, name string) map[string]string {
 	t.Helper()
-	return one[*corev1.ConfigMap](t, objects, name).Data
+	return charttest.One[*corev1.ConfigMap](t, objects, name).Data
 }

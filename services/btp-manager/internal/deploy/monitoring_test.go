@@ -1,12 +1,9 @@
 package deploy_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -72,7 +69,3 @@ func addMonitoring(s *runtime.Scheme) error {
 	s.AddKnownTypeWithName(v1.WithKind("PrometheusRule"), &prometheusRule{})
 	return nil
 }
-
-func newReader(text string) *bufio.Reader { return bufio.NewReader(strings.NewReader(text)) }
-
-func labelSet(l map[string]string) labels.Set { return labels.Set(l) }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
 )
 
@@ -220,11 +221,11 @@ func TestTheChartShipsTheAlerts(t *testing.T) {
 	for i := range want {
 		want[i].Annotations["runbook_url"] = "https://github.com/kyma-project/keb/blob/main/" + want[i].Annotations["runbook_url"]
 	}
-	got := one[*prometheusRule](t, rendered(t, everything), "btp-manager")
+	got := charttest.One[*prometheusRule](t, rendered(t, everything), "btp-manager")
 	if diff := cmp.Diff(want, got.Spec.Groups[0].Rules); diff != "" {
 		t.Errorf("diff (-file +chart)\n%s", diff)
 	}
-	fewer := one[*prometheusRule](t, rendered(t, "prometheusRule: {enabled: true, disabled: [BtpOperatorWaitsForUser], runbookBase: 'https://wiki/'}"), "btp-manager")
+	fewer := charttest.One[*prometheusRule](t, rendered(t, "prometheusRule: {enabled: true, disabled: [BtpOperatorWaitsForUser], runbookBase: 'https://wiki/'}"), "btp-manager")
 	names := func(rules []alertRule) (names []string) {
 		for _, r := range rules {
 			names = append(names, r.Alert)

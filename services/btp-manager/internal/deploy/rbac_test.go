@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
@@ -35,8 +36,8 @@ func managerAccess(t *testing.T) access {
 	t.Helper()
 	objects := rendered(t, "")
 	return access{
-		cluster:   one[*rbacv1.ClusterRole](t, objects, "btp-manager").Rules,
-		namespace: one[*rbacv1.Role](t, objects, "btp-manager").Rules,
+		cluster:   charttest.One[*rbacv1.ClusterRole](t, objects, "btp-manager").Rules,
+		namespace: charttest.One[*rbacv1.Role](t, objects, "btp-manager").Rules,
 	}
 }
 
@@ -50,7 +51,7 @@ func may(rules []rbacv1.PolicyRule, verb, group, resource, name string) bool {
 
 func TestNoRuleHasAWildcard(t *testing.T) {
 	t.Parallel()
-	for _, role := range all[*rbacv1.ClusterRole](rendered(t, everything)) {
+	for _, role := range charttest.All[*rbacv1.ClusterRole](rendered(t, everything)) {
 		for _, r := range role.Rules {
 			for _, part := range [][]string{r.APIGroups, r.Resources, r.Verbs, r.ResourceNames, r.NonResourceURLs} {
 				if slices.ContainsFunc(part, func(s string) bool { return strings.Contains(s, "*") }) {
