@@ -193,7 +193,9 @@ type container struct {
 		SecurityOpt    []string
 		Memory         int64
 	}
-	NetworkSettings struct{ Networks map[string]struct{ IPAddress string } }
+	NetworkSettings struct {
+		Networks map[string]struct{ IPAddress string }
+	}
 }
 
 func (c container) service() string { return c.Config.Labels["com.docker.compose.service"] }

@@ -67,14 +67,14 @@ func TestWithTheEngineAndTLS(t *testing.T) {
 	w.sessions(t)
 	fmt.Printf(`
 docker-compose.tls.yml, with a certificate of everybody:
-  services healthy after                                 %d, %s
+  containers healthy after                               %d, %s
   provisioning of plan aws, deprovisioning               %s, %s
   sessions of Postgres, all with TLS and a certificate   %d
   connections of NATS, all with TLS                      %d; after a crash of the server %d
   certificates renewed                                   all, with %d operations in flight, which succeeded
   requests meanwhile                                     %d, failed 0
   connections of NATS that stayed                        %d
-`, len(in.services), started.Round(time.Second), provisioned.Round(time.Second), deprovisioned.Round(time.Second), sessions, len(before), len(after),
+`, len(in.containers()), started.Round(time.Second), provisioned.Round(time.Second), deprovisioned.Round(time.Second), sessions, len(before), len(after),
 		len(orders), requests, outlived)
 }
 
@@ -343,12 +343,12 @@ func (w *encrypted) serials(t *testing.T) map[string]string {
 		"postgres": {"db", "5432", greetPostgres},
 	} {
 		addr := net.JoinHostPort(w.one(t, name).NetworkSettings.Networks[project+"_"+server.network].IPAddress, server.port)
-		if conn, err := net.DialTimeout("tcp", addr, 10*time.Second); err != nil {
+		conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
+		if err != nil {
 			t.Logf("not seen, the certificate of %s: %v", name, err)
 			continue
-		} else {
-			_ = conn.Close()
 		}
+		_ = conn.Close()
 		shown[name] = w.serial(t, name, addr, server.greet)
 	}
 	return shown
