@@ -208,12 +208,8 @@ lint-modules:
 	$(call each_module,lint,"$$linter" run --config "$(CURDIR)/.golangci.yml" ./...)
 
 .PHONY: gosec
-gosec: ## check security alone, with the linter gosec in each module; a part of make lint
-	@linter=$(call tool,golangci-lint) && export linter && $(MAKE) --no-print-directory gosec-modules
-
-.PHONY: gosec-modules
-gosec-modules:
-	$(call each_module,gosec,"$$linter" run --enable-only gosec --config "$(CURDIR)/.golangci.yml" ./...)
+gosec: ## check security alone, with the rules of make lint, but over all modules at once
+	@cd tools/gosec && KEB_GOSEC_BUILD="$(RACE)" GOWORK=off CGO_ENABLED=0 go test -count=1 -timeout $(TEST_TIMEOUT) -v .
 
 # Where govulncheck learns what is vulnerable; a machine that cannot reach it may have a copy: VULNDB=file:///path.
 VULNDB ?= https://vuln.go.dev

@@ -1,0 +1,3 @@
+module flawed
+
+go 1.26.0
