@@ -102,7 +102,7 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		return err
 	}
 	d.remember([]*work{w})
-	if err := d.after(ctx, []*work{w}, nil); err != nil {
+	if err := d.afterAlone(ctx, []*work{w}, nil); err != nil {
 		return err
 	}
 	if w.row.Status == event.Pending || w.row.Status.Final() {

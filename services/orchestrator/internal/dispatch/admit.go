@@ -159,10 +159,11 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 	}
 	if err != nil {
 		d.forget(works)
+		d.keepUnsent(works)
 		return 0, err
 	}
 	d.remember(works)
-	return len(works), d.after(ctx, works, nil)
+	return len(works), d.afterAlone(ctx, works, nil)
 }
 
 // firstOfInstance keeps the first candidate of each instance.

@@ -89,6 +89,7 @@ type Dispatcher struct {
 	metrics *metrics
 	cache   *cache
 	tracer  *tracer // nil: none
+	unsent  unsent
 	// seldom bounds the log of what anybody on the bus can cause.
 	seldom rate.Sometimes
 	// dueBatch is the constant of that name but in tests.

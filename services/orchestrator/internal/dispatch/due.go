@@ -150,9 +150,10 @@ func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, 
 		err := d.limited(ctx, func(ctx context.Context) error {
 			batch, err := d.wakeAll(ctx, find, d.wake)
 			if found = batch.found; err != nil {
+				d.keepUnsent(batch.works)
 				return err
 			}
-			return d.after(ctx, batch.works, batch.waiting)
+			return d.afterAlone(ctx, batch.works, batch.waiting)
 		})
 		total += found
 		if err != nil {

@@ -201,22 +201,29 @@ func (t unsureTx) Commit() error {
 	return driver.ErrBadConn
 }
 
-func TestLostCommandsGoOutAlthoughTheAnswerToTheirCommitIsLost(t *testing.T) {
-	b, o, ids := inFlight(t, 5)
+// loseAnswer makes the orchestrator lose the answer to its next commit.
+func (b *bundle) loseAnswer(o *orchestrator) *unsure {
+	b.t.Helper()
 	address, err := url.Parse(b.url)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	settings := address.Query()
 	settings.Set("binary_parameters", "yes") // as in package postgres
 	address.RawQuery = settings.Encode()
 	database := &unsure{driver: b.db.Driver(), url: address.String()}
 	db := sqlx.NewDb(sql.OpenDB(database), "postgres")
-	t.Cleanup(func() { _ = db.Close() })
-	if o.deps.Store, err = store.New(t.Context(), db, b.db); err != nil {
-		t.Fatal(err)
+	b.t.Cleanup(func() { _ = db.Close() })
+	if o.deps.Store, err = store.New(b.t.Context(), db, b.db); err != nil {
+		b.t.Fatal(err)
 	}
 	database.lose.Store(true)
+	return database
+}
+
+func TestLostCommandsGoOutAlthoughTheAnswerToTheirCommitIsLost(t *testing.T) {
+	b, o, ids := inFlight(t, 5)
+	database := b.loseAnswer(o)
 	n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none)
 	if n != len(ids) || err != nil || database.lose.Load() {
 		t.Errorf("%d commands sent again, error %v; want all %d", n, err, len(ids))

@@ -1,6 +1,7 @@
-// Package timer sweeps: it takes up operations whose time has come, sends
-// unanswered commands again, and starts pending operations that a lost wake-up
-// would leave behind. It remembers one time, not one per operation.
+// Package timer sweeps: it publishes what the bus did not take, takes up
+// operations whose time has come, sends unanswered commands again, and starts
+// pending operations that a lost wake-up would leave behind. It remembers one
+// time, not one per operation.
 package timer
 
 import (
@@ -20,6 +21,7 @@ type Looker interface {
 
 // Dispatcher does what is due.
 type Dispatcher interface {
+	Unsent(ctx context.Context) error
 	Due(ctx context.Context) (int, error)
 	Unanswered(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
@@ -112,6 +114,9 @@ func (t *Timer) until(last time.Time) time.Duration {
 func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	look, err := t.look(ctx)
 	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	if err := d.Unsent(ctx); err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	now := t.now()

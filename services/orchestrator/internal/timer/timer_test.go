@@ -58,6 +58,15 @@ func (f *fakeStore) Look(context.Context) (store.Look, error) {
 	return store.Look{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending}, nil
 }
 
+func (f *fakeStore) Unsent(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failing["unsent"] {
+		return errors.New("the bus takes nothing")
+	}
+	return nil
+}
+
 func (f *fakeStore) Due(context.Context) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +208,7 @@ func TestManyTimesThatAreDueAtOnceDoNotMakeASweepEach(t *testing.T) {
 }
 
 func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
-	for _, broken := range []string{"look", "due", "unanswered", "admit"} {
+	for _, broken := range []string{"look", "unsent", "due", "unanswered", "admit"} {
 		t.Run(broken, func(t *testing.T) {
 			in(t, func(f *fakeStore, tm *timer.Timer) {
 				f.change(func() {

@@ -1,0 +1,103 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// notTaken is an operation that was taken up when its time had come, while the bus took no commands.
+func notTaken(t *testing.T) (*bundle, *orchestrator, string) {
+	t.Helper()
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.waitForRetry(o, id)
+	b.clock.Advance(time.Minute)
+	o.bus.set(commandsOnly, false)
+	if n, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
+		t.Fatalf("%d taken up, error %v; want one whose command is not out", n, err)
+	}
+	return b, o, id
+}
+
+func TestWhatTheClockHasCausedGoesOutWhenTheBusTakesItAgain(t *testing.T) {
+	b, o, id := notTaken(t)
+	if err := o.Unsent(t.Context()); err == nil {
+		t.Error("no error while the bus does not take it")
+	}
+	o.bus.set(nil, false)
+	before := b.row(id)
+	for range 2 {
+		if err := o.Unsent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.published(id, before.Cursor, 1)
+	if row := b.row(id); row.Version != before.Version {
+		t.Errorf("the row has changed to version %d", row.Version)
+	}
+}
+
+func TestWhatWasNotTakenAndHasMovedOnStaysIn(t *testing.T) {
+	b, o, id := notTaken(t)
+	o.bus.set(nil, false)
+	cursor := b.row(id).Cursor
+	if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Unsent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := b.request(o, "i-2")[0] // whatever was published before it has been seen when it is
+	b.published(last, b.row(last).Cursor, 1)
+	b.published(id, cursor, 0)
+	b.published(id, b.row(id).Cursor, 1) // Two
+}
+
+func TestWhatWasNotTakenForTooLongIsLeftToItsLimit(t *testing.T) {
+	b, o, id := notTaken(t)
+	o.bus.set(nil, false)
+	b.clock.Advance(event.DuplicateWindow + time.Second)
+	if err := o.Unsent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := b.request(o, "i-2")[0]
+	b.published(last, b.row(last).Cursor, 1)
+	b.published(id, b.row(id).Cursor, 0)
+}
+
+func TestWhatWasAdmittedWhileTheBusTookNothingGoesOut(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	id := b.request(o, "i-1")[0]
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	o.bus.set(commandsOnly, false)
+	if err := o.Admit(t.Context()); err == nil || !b.row(id).InFlight() {
+		t.Fatalf("error %v; want one that has started and whose command is not out", err)
+	}
+	o.bus.set(nil, false)
+	if err := o.Unsent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.published(id, b.row(id).Cursor, 1)
+}
+
+func TestWhatWasTakenUpIsSentAlthoughTheAnswerToItsCommitIsLost(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.requestAll(o, event.Operation{Type: event.Provision, InstanceID: "i-1"})[0]
+	b.waitForRetry(o, id)
+	b.clock.Advance(time.Minute)
+	b.loseAnswer(o)
+	if _, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
+		t.Fatalf("error %v; want one that was taken up all the same", err)
+	}
+	if err := o.Unsent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.published(id, b.row(id).Cursor, 1)
+}
