@@ -14,12 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
+	"github.com/kyma-project/keb/test/internal/metricsdoc"
 )
 
 // metric is what docs/metrics.md says of a metric, and what a scrape shows of it.
@@ -28,32 +30,17 @@ type metric struct {
 	Labels []string
 }
 
-var backquoted = regexp.MustCompile("`([^`]+)`")
-
-// documentedMetrics reads the tables of docs/metrics.md: names, type, labels, meaning.
+// documentedMetrics are those of docs/metrics.md.
 func documentedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
-	text, err := os.ReadFile("../docs/metrics.md")
+	page, err := metricsdoc.Read("..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]metric{}
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if !strings.HasPrefix(line, "| `") || len(cells) < 4 {
-			continue
-		}
-		m := metric{Type: strings.TrimSpace(cells[1]), Labels: []string{}}
-		for _, label := range backquoted.FindAllStringSubmatch(cells[2], -1) {
-			m.Labels = append(m.Labels, label[1])
-		}
+	for _, m := range page {
 		slices.Sort(m.Labels)
-		for _, name := range backquoted.FindAllStringSubmatch(cells[0], -1) {
-			if _, twice := found[name[1]]; twice {
-				t.Errorf("docs/metrics.md names %s twice", name[1])
-			}
-			found[name[1]] = m
-		}
+		found[m.Name] = metric{Type: m.Type, Labels: m.Labels}
 	}
 	return found
 }
@@ -108,17 +95,23 @@ func scrape(t *testing.T, sys *harness.System) string {
 	return string(text)
 }
 
-// families are the metrics of a scrape; it also tells of values of labels that do not belong into one.
-func families(t *testing.T, text string) map[string]metric {
+// parsed are the metrics of a scrape.
+func parsed(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	parsed, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return families
+}
+
+// families are the metrics of a scrape as docs/metrics.md describes them; it also tells of values of labels that do not belong into one.
+func families(t *testing.T, text string) map[string]metric {
+	t.Helper()
 	id := regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}`)
 	metrics := map[string]metric{}
-	for name, family := range parsed {
+	for name, family := range parsed(t, text) {
 		var labels []string
 		for _, m := range family.GetMetric() {
 			for _, l := range m.GetLabel() {

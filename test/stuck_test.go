@@ -10,8 +10,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -113,12 +111,7 @@ func waiting(sys *harness.System, id string) waits {
 // gauge is the value of a gauge with these labels; -1 if there is none.
 func gauge(t *testing.T, sys *harness.System, name string, labels ...string) float64 {
 	t.Helper()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(scrape(t, sys)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range families[name].GetMetric() {
+	for _, m := range parsed(t, scrape(t, sys))[name].GetMetric() {
 		if has(m, labels) {
 			return m.GetGauge().GetValue()
 		}

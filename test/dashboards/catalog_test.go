@@ -2,19 +2,18 @@ package dashboards
 
 import (
 	"database/sql"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kyma-project/keb/test/internal/metricsdoc"
 )
 
 const (
-	repository  = "../../"
-	chart       = repository + "deploy/helm/keb/"
-	metricsPage = repository + "docs/metrics.md"
+	repository = "../../"
+	chart      = repository + "deploy/helm/keb/"
 )
 
 // A metric as docs/metrics.md describes it.
@@ -36,35 +35,21 @@ var scraped = []string{"job", "instance", "namespace", "pod"}
 func documented(t *testing.T) catalog {
 	t.Helper()
 	c := catalog{}
-	text, err := os.ReadFile(metricsPage)
+	page, err := metricsdoc.Read(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := regexp.MustCompile("`([^`]+)`")
-	section := ""
-	for line := range strings.Lines(string(text)) {
-		if title, ok := strings.CutPrefix(line, "## "); ok {
-			section = strings.TrimSpace(title)
-		}
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != 4 || !strings.HasPrefix(strings.TrimSpace(cells[0]), "`keb_") {
+	for _, m := range page {
+		if !strings.HasPrefix(m.Name, "keb_") {
 			continue
 		}
-		kind := strings.TrimSpace(cells[1])
-		meaning := cells[3]
-		var labels []string
-		for _, label := range words.FindAllStringSubmatch(cells[2], -1) {
-			labels = append(labels, label[1])
-		}
-		for _, name := range words.FindAllStringSubmatch(cells[0], -1) {
-			// What a worker or a process tells of itself is its own; what an orchestrator or the broker reads from the database or the
-			// bus is the same on every replica.
-			own := strings.Contains(meaning, "(worker)") || strings.Contains(meaning, "this process") || strings.Contains(meaning, " last ") || strings.Contains(meaning, "that reading")
-			c.add(t, name[1], metric{kind: kind, shared: kind == "gauge" && !own && section != ""}, labels...)
-		}
+		// What a worker or a process tells of itself is its own; what an orchestrator or the broker reads from the database or the
+		// bus is the same on every replica.
+		own := strings.Contains(m.Meaning, "(worker)") || strings.Contains(m.Meaning, "this process") || strings.Contains(m.Meaning, " last ") || strings.Contains(m.Meaning, "that reading")
+		c.add(t, m.Name, metric{kind: m.Type, shared: m.Type == "gauge" && !own}, m.Labels...)
 	}
 	if len(c) < 50 {
-		t.Fatalf("%s has only %d series", metricsPage, len(c))
+		t.Fatalf("docs/metrics.md has only %d series", len(c))
 	}
 	c.addLibrary(t)
 	c.add(t, "ALERTS", metric{kind: "gauge"}, "alertname", "alertstate", "severity", "worker", "step", "type", "stream", "consumer", "system", "db_name", "variable")
