@@ -228,14 +228,14 @@ func cureFor(c Client, prefix string, err error) string {
 		return "the server at this port does not speak TLS"
 	}
 	text := err.Error()
-	at := strings.Index(text, remoteAlert)
-	if at < 0 {
+	_, alert, ok := strings.Cut(text, remoteAlert)
+	if !ok {
 		if strings.Contains(text, "tls: server selected unsupported protocol version") || strings.Contains(text, "tls: no supported versions") {
 			return "TLS 1.2 is the oldest version that is spoken here"
 		}
 		return ""
 	}
-	switch alert := text[at+len(remoteAlert):]; {
+	switch {
 	case strings.HasPrefix(alert, "certificate required"):
 		return noCertificate(c, prefix)
 	case strings.HasPrefix(alert, "bad certificate") && c.CertFile == "":

@@ -184,8 +184,8 @@ type place struct {
 	line int
 }
 
-// nolint is a comment that names the linters a line is not for.
-var nolint = regexp.MustCompile(`^//nolint:([a-z,]+)( |$)`)
+// directive is a comment that names the linters a line is not for.
+var directive = regexp.MustCompile(`^//nolint:([a-z,]+)( |$)`)
 
 // accepted are the lines that end in //nolint:gosec. That it has a reason, and is needed, is for nolintlint to see.
 func (c *check) accepted(pkg *packages.Package) map[place]bool {
@@ -193,7 +193,7 @@ func (c *check) accepted(pkg *packages.Package) map[place]bool {
 	for _, file := range pkg.Syntax {
 		for _, group := range file.Comments {
 			for _, comment := range group.List {
-				if m := nolint.FindStringSubmatch(comment.Text); m != nil && slices.Contains(strings.Split(m[1], ","), linter) {
+				if m := directive.FindStringSubmatch(comment.Text); m != nil && slices.Contains(strings.Split(m[1], ","), linter) {
 					at := pkg.Fset.Position(comment.Pos())
 					lines[place{at.Filename, at.Line}] = true
 				}
@@ -286,8 +286,7 @@ func modules(root string) ([]string, error) {
 	cmd.Dir, cmd.Env = root, append(os.Environ(), workspace, cgo)
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return nil, fmt.Errorf("go list -m: %w: %s", err, exit.Stderr)
 		}
 		return nil, fmt.Errorf("go list -m: %w", err)
