@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -65,22 +64,14 @@ type memoryResult struct {
 }
 
 // Run measures and prints one JSON line per scenario.
-func Run(ctx context.Context, o Options, out io.Writer) (err error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	dir, err := os.MkdirTemp("", "keb-bench-")
-	if err != nil {
-		return fmt.Errorf("bench: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true, Log: o.Log})
-	if err != nil {
-		return fmt.Errorf("bench: %w", err)
-	}
-	defer func() { err = errors.Join(err, pg.Stop(context.WithoutCancel(ctx))) }()
+func Run(ctx context.Context, o Options, out io.Writer) error {
+	return onPostgres(ctx, o.Log, func(dir string, pg *pglocal.Server, log *slog.Logger) error {
+		o.Log = log
+		return o.run(ctx, dir, pg, json.NewEncoder(out))
+	})
+}
 
-	print := json.NewEncoder(out)
+func (o *Options) run(ctx context.Context, dir string, pg *pglocal.Server, print *json.Encoder) error {
 	keepings := o.NATS
 	if len(keepings) == 0 {
 		keepings = []Keeping{OneServer}

@@ -21,6 +21,24 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
+// onPostgres runs f on a new Postgres server with fsync on, in a folder that f may use too. Both go afterwards.
+func onPostgres(ctx context.Context, log *slog.Logger, f func(dir string, pg *pglocal.Server, log *slog.Logger) error) (err error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	dir, err := os.MkdirTemp("", "keb-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true, Log: log})
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer func() { err = errors.Join(err, pg.Stop(context.WithoutCancel(ctx))) }()
+	return f(dir, pg, log)
+}
+
 // machine gives each run an empty database and an empty NATS server.
 type machine struct {
 	dir string

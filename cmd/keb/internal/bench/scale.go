@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -60,21 +58,16 @@ type filled struct {
 
 // RunScale compares the throughput on a full database with that on an empty one, and that of several orchestrators with that of one.
 // It prints one JSON line per run, and one per comparison.
-func RunScale(ctx context.Context, o ScaleOptions, out io.Writer) (err error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	dir, err := os.MkdirTemp("", "keb-bench-")
-	if err != nil {
-		return fmt.Errorf("bench: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true, Log: o.Log})
-	if err != nil {
-		return fmt.Errorf("bench: %w", err)
-	}
-	defer func() { err = errors.Join(err, pg.Stop(context.WithoutCancel(ctx))) }()
-	s := &scale{ScaleOptions: o, m: &machine{dir: dir, pg: pg, log: o.Log}, print: json.NewEncoder(out)}
+func RunScale(ctx context.Context, o ScaleOptions, out io.Writer) error {
+	return onPostgres(ctx, o.Log, func(dir string, pg *pglocal.Server, log *slog.Logger) error {
+		o.Log = log
+		s := &scale{ScaleOptions: o, m: &machine{dir: dir, pg: pg, log: log}, print: json.NewEncoder(out)}
+		return s.all(ctx)
+	})
+}
+
+// all is every comparison, one after the other.
+func (s *scale) all(ctx context.Context) error {
 	if err := s.sizes(ctx); err != nil {
 		return err
 	}
