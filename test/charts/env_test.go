@@ -101,7 +101,7 @@ func environment(c corev1.Container) map[string]string {
 func TestServicesKnowTheVariablesTheyAreGiven(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
-		for _, w := range append(workloads(rendered(t, values)), workloads(renderedOf(t, workerDir, team))...) {
+		for _, w := range append(workloads(rendered(t, values)), workloads(renderedOf(t, workerDir, team+teamTLS))...) {
 			vars := known(t, w)
 			if vars == nil {
 				continue // not ours
@@ -115,7 +115,7 @@ func TestServicesKnowTheVariablesTheyAreGiven(t *testing.T) {
 				given[e.Name] = true
 				_, plain := vars[e.Name]
 				_, fromFile := vars[strings.TrimSuffix(e.Name, "_FILE")]
-				if !plain && !fromFile && w.component() != "worker-hello-world" && e.Name != "HELLO_URL" {
+				if !plain && !fromFile && e.Name != "HELLO_URL" {
 					t.Errorf("%s: %s is given %s, which it does not read", name, describe(w.object), e.Name)
 				}
 			}

@@ -50,6 +50,7 @@ func TestTheChartsAreLintClean(t *testing.T) {
 		check("keb "+name, kebDir, values)
 	}
 	check("step-worker", workerDir, team)
+	check("step-worker with TLS", workerDir, team+teamTLS)
 }
 
 func TestSelectorsSelectThePodsTheyAreFor(t *testing.T) {

@@ -17,6 +17,13 @@ image: registry.example/team/hello-world:1.0.0
 worker: hello-world
 `
 
+// teamTLS gives it certificates for all that it does.
+const teamTLS = `
+nats: {url: "tls://nats:4222", tls: {secretName: client, mutual: true, handshakeFirst: true}}
+metrics: {tls: {secretName: own, mutual: true, serverName: metrics.hello}}
+podMonitor: {enabled: true}
+`
+
 func TestATeamNeedsAnImageAndTheNameOfItsWorker(t *testing.T) {
 	t.Parallel()
 	objects := renderedOf(t, workerDir, team)
