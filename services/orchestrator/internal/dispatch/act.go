@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -19,7 +20,7 @@ func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event
 	var err error
 	for range maxRounds {
 		err = d.limited(ctx, func(ctx context.Context) error { return d.act(ctx, operationID, e) })
-		if !postgres.IsRetryable(err) {
+		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
 			break
 		}
 	}
