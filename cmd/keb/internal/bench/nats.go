@@ -86,7 +86,7 @@ func freeAddresses(n int) ([]*net.TCPAddr, error) {
 			return nil, err
 		}
 		defer func() { _ = l.Close() }()
-		addresses[i] = l.Addr().(*net.TCPAddr) //nolint:errcheck // a TCP listener has no other
+		addresses[i] = l.Addr().(*net.TCPAddr) // a TCP listener has no other
 	}
 	return addresses, nil
 }
