@@ -1,0 +1,179 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// slow is the team's case of a step that takes at least so long.
+func (k *kit) slow(least time.Duration) *Case {
+	for i := range k.cfg.Cases {
+		if c := &k.cfg.Cases[i]; time.Duration(c.Takes) >= least && slices.Contains(k.steps, c.Step) {
+			return c
+		}
+	}
+	return nil
+}
+
+func checkLongStep(ctx context.Context, k *kit) {
+	c := k.slow(k.cfg.AckWait + 1)
+	if c == nil {
+		k.skip("no case takes longer than the ack wait: write one with takes: %s", k.cfg.AckWait+5*time.Second)
+		return
+	}
+	o, err := k.orderOf(c)
+	if err == nil {
+		o.command.ExecuteBefore = o.command.ExecuteBefore.Add(2 * time.Duration(c.Takes))
+		err = k.send(ctx, o)
+	}
+	if err != nil {
+		k.bad("%s: %v", c.Name, err)
+		return
+	}
+	if !k.settledWithin(ctx, 2*time.Duration(c.Takes)+k.cfg.Patience, o, c.Name) {
+		return
+	}
+	k.wire.look(func() {
+		if n := len(o.given); n > 1 {
+			k.bad("%s: the command was delivered %d times, as nothing was heard for %s", c.Name, n, o.given[0].longest.Round(time.Millisecond))
+		}
+		took := o.given[0].when.Sub(o.given[0].at)
+		if took < k.cfg.AckWait {
+			k.bad("%s: takes says %s, and the step took %s: that says nothing about progress", c.Name, time.Duration(c.Takes), took.Round(time.Millisecond))
+		}
+		k.figure = fmt.Sprintf("%s, %d times progress, silent for %s at most", took.Round(time.Millisecond), o.given[0].told, o.given[0].longest.Round(time.Millisecond))
+	})
+}
+
+func checkTimeLimit(ctx context.Context, k *kit) {
+	const least = 3 * time.Second
+	c := k.slow(least)
+	if c == nil {
+		k.skip("no case takes %s or longer", least)
+		return
+	}
+	takes := time.Duration(c.Takes)
+	limit, grace := takes/3, min(takes/3, 5*time.Second)
+	o, err := k.orderOf(c)
+	if err == nil {
+		o.quiet = true
+		o.command.ExecuteBefore = time.Now().UTC().Add(limit)
+		err = k.send(ctx, o)
+	}
+	if err != nil {
+		k.bad("%s: %v", c.Name, err)
+		return
+	}
+	k.wire.await(ctx, limit+grace, func() bool { return k.gone() || o.good() != nil && o.acknowledged() })
+	k.wire.look(func() {
+		if r := o.good(); r != nil {
+			k.figure = fmt.Sprintf("%s after %s", r.outcome(), r.at.Sub(o.given[0].at).Round(time.Millisecond))
+			return
+		}
+		if len(o.given) == 0 {
+			k.bad("%s: the worker did not take the command within %s", c.Name, limit+grace)
+		}
+	})
+	if k.figure == "" && len(k.problems) == 0 {
+		// No answer is fine: the orchestrator sends the command again. An answer that comes when it has is not.
+		if k.wire.await(ctx, takes, func() bool { return k.gone() || len(o.outcomes) > 0 }) && !k.gone() {
+			k.bad("%s: the step went on for more than %s after its executeBefore, and answered then", c.Name, grace)
+		}
+		if err := k.rig.purge(ctx); err != nil {
+			k.bad("%v", err)
+		}
+	}
+}
+
+// mostHeld is how many times its concurrency a worker may hold: what runs, and what is next.
+const mostHeld = 4
+
+func checkConcurrency(ctx context.Context, k *kit) {
+	const least = 3 * time.Second
+	c := k.slow(least)
+	if c == nil {
+		k.skip("no case takes %s or longer", least)
+		return
+	}
+	most := mostHeld * k.cfg.Concurrency
+	k.wire.look(func() { k.wire.mostHeld = len(k.wire.held) })
+	var orders []*order
+	for range most + k.cfg.Concurrency {
+		o, err := k.orderOf(c)
+		if err == nil {
+			o.quiet = true
+			o.command.ExecuteBefore = o.command.ExecuteBefore.Add(10 * time.Duration(c.Takes))
+			err = k.send(ctx, o)
+		}
+		if err != nil {
+			k.bad("%s: %v", c.Name, err)
+			return
+		}
+		orders = append(orders, o)
+	}
+	over := func() bool { return k.gone() || k.wire.mostHeld > most }
+	k.wire.await(ctx, min(time.Duration(c.Takes), k.cfg.AckWait), over)
+	k.wire.look(func() {
+		k.figure = fmt.Sprintf("held %d at most, runs %d at once", k.wire.mostHeld, k.cfg.Concurrency)
+		if k.wire.mostHeld > most && !k.gone() {
+			k.bad("the worker held %d commands at once, and runs %d: at most %d times as many are fine", k.wire.mostHeld, k.cfg.Concurrency, mostHeld)
+		}
+	})
+	// What has begun ends; the rest need not.
+	if err := k.rig.purge(ctx); err != nil {
+		k.bad("%v", err)
+	}
+	k.wire.await(ctx, k.cfg.Patience+2*time.Duration(c.Takes), func() bool { return k.gone() || len(k.wire.held) == 0 })
+	k.twice(orders)
+}
+
+// twice notes commands that were delivered again although the worker had not given them back: they waited too long.
+func (k *kit) twice(orders []*order) {
+	n := 0
+	k.wire.look(func() {
+		for _, o := range orders {
+			last := map[uint64]*delivery{}
+			for _, d := range o.given {
+				if before := last[d.seq]; before != nil && d.count > 1 && (before.settled == "" || before.settle > d.tick) {
+					n++
+				}
+				last[d.seq] = d
+			}
+		}
+	})
+	if n > 0 {
+		k.bad("%d of %d commands were delivered again while the worker still had them", n, len(orders))
+	}
+}
+
+func checkThroughput(ctx context.Context, k *kit) {
+	began := time.Now()
+	orders, err := k.sendMany(ctx, k.cfg.Commands, k.steps[0])
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	next := 0 // those before it were answered; to count all of them at each message would be what is measured
+	k.wire.await(ctx, 4*k.cfg.Patience, func() bool {
+		for next < len(orders) && orders[next].answered() {
+			next++
+		}
+		return next == len(orders) || k.gone()
+	})
+	took := time.Since(began)
+	n := 0
+	k.wire.look(func() {
+		for _, o := range orders {
+			if o.good() != nil && slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack && !d.lost }) {
+				n++
+			}
+		}
+	})
+	if n < len(orders) {
+		k.bad("%d of %d commands are answered and acknowledged after %s", n, len(orders), took.Round(time.Second))
+	}
+	k.twice(orders)
+	k.figure = fmt.Sprintf("%d commands in %s, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
+}

@@ -1,0 +1,170 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// fewCommands is how many go through what has come back.
+const fewCommands = 5
+
+func checkReconnect(ctx context.Context, k *kit) {
+	step := k.steps[0]
+	k.door.cut()
+	cut, err := k.sendMany(ctx, fewCommands, step)
+	k.door.restore()
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	if !k.allSettled(ctx, cut, "after the connection was cut") {
+		return
+	}
+	down, err := k.sendMany(ctx, fewCommands, step)
+	if err == nil {
+		k.door.cut()
+		err = k.rig.restart(ctx)
+	}
+	k.door.restore() // first the workers, then the orchestrator, as bad as it gets
+	if err == nil {
+		err = k.rig.furnish(ctx)
+	}
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	up, err := k.sendMany(ctx, fewCommands, step)
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	k.wire.forget()
+	if !k.allSettledWithin(ctx, k.cfg.AckWait+k.cfg.Patience, append(down, up...), "after a restart of NATS") {
+		return
+	}
+	if k.registered(ctx, k.cfg.Patience) == nil && !k.gone() {
+		k.bad("after a restart of NATS the worker is not registered any more")
+	}
+}
+
+func checkConsumer(ctx context.Context, k *kit) {
+	if err := k.rig.recreate(ctx); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	began := time.Now()
+	if k.askMany(ctx, fewCommands, "after its consumer was made again", k.steps[0]) {
+		k.figure = fmt.Sprintf("after %s", time.Since(began).Round(time.Millisecond))
+	}
+}
+
+// burst sends commands, slow ones if the team has a case for them, and waits until the worker is in the middle of them.
+func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
+	c := k.slow(time.Second)
+	n := 50
+	if c != nil && time.Duration(c.Takes) < k.cfg.Drain-time.Second {
+		n = k.cfg.Concurrency
+	} else {
+		c = nil
+	}
+	for range n {
+		var o *order
+		var err error
+		if c != nil {
+			o, err = k.orderOf(c)
+		} else {
+			o, err = k.order(k.steps[0])
+		}
+		if err == nil {
+			err = k.send(ctx, o)
+		}
+		if err != nil {
+			k.bad("%v", err)
+			return nil, false
+		}
+		orders = append(orders, o)
+	}
+	began := k.wire.await(ctx, k.cfg.Patience, func() bool {
+		return k.gone() || slices.ContainsFunc(orders, func(o *order) bool { return len(o.outcomes) > 0 || c != nil && len(o.given) > 0 })
+	})
+	if !began {
+		k.bad("the worker did not begin within %s", k.cfg.Patience)
+	}
+	return orders, began
+}
+
+// holds is how many commands the worker has, and has not settled.
+func (k *kit) holds() (n int) {
+	k.wire.look(func() { n = len(k.wire.held) })
+	return n
+}
+
+const attached = "somebody else runs the worker: let the check start it to have this checked"
+
+func checkStop(ctx context.Context, k *kit) {
+	if k.instance == nil {
+		k.skip(attached)
+		return
+	}
+	orders, ok := k.burst(ctx)
+	if !ok {
+		return
+	}
+	began, held := time.Now(), k.holds()
+	if err := k.instance.Stop(); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	limit := k.cfg.Drain + 10*time.Second
+	select {
+	case <-k.instance.Done():
+		took := time.Since(began)
+		if err := k.instance.Err(); err != nil {
+			k.bad("it ended with %v: want exit code 0; the last that it printed:\n%s", err, k.output.last(8))
+		}
+		k.figure = fmt.Sprintf("ended after %s, held %d commands when it was stopped", took.Round(time.Millisecond), held)
+	case <-time.After(limit):
+		k.bad("it has not ended %s after SIGTERM, with a drain time of %s", limit, k.cfg.Drain)
+		k.kill()
+	case <-ctx.Done():
+		return
+	}
+	// What it sent last is still on its way to us.
+	k.wire.await(ctx, time.Second, func() bool { return len(k.wire.held) == 0 })
+	k.wire.look(func() {
+		if n := len(k.wire.held); n > 0 {
+			k.bad("it kept %d commands that it neither answered nor gave back: they stand still for the ack wait, %s", n, k.cfg.AckWait)
+		}
+	})
+	if k.registered(ctx, answerPatience) != nil {
+		k.bad("it has ended, and something still answers as %s%s", worker.ServicePrefix, k.cfg.Worker)
+	}
+	k.next(ctx, orders, "after it was stopped and started again")
+}
+
+func checkKill(ctx context.Context, k *kit) {
+	if k.instance == nil {
+		k.skip(attached)
+		return
+	}
+	orders, ok := k.burst(ctx)
+	if !ok {
+		return
+	}
+	k.kill()
+	k.figure = fmt.Sprintf("held %d commands when it was killed", k.holds())
+	k.next(ctx, orders, "after it was killed and started again")
+}
+
+// next starts another instance, which has to do what the one before has left.
+func (k *kit) next(ctx context.Context, orders []*order, what string) {
+	if err := k.another(); err != nil {
+		k.bad("it cannot be started again: %v", err)
+		return
+	}
+	k.allSettledWithin(ctx, k.cfg.AckWait+2*k.cfg.Patience, orders, what)
+}

@@ -1,0 +1,162 @@
+package contract
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func checkRepeated(ctx context.Context, k *kit) {
+	for _, step := range k.steps {
+		o, ok := k.ask(ctx, step, step)
+		if !ok {
+			continue
+		}
+		// The same message again, as after a restart of the bus that has forgotten the acknowledgement.
+		if err := k.send(ctx, o); err != nil {
+			k.bad("%v", err)
+			return
+		}
+		if !k.settled(ctx, o, step+", the same command a second time") {
+			continue
+		}
+		// The orchestrator sends a command again that nobody has answered.
+		o.command.Dispatch = 2
+		if err := k.send(ctx, o); err != nil {
+			k.bad("%v", err)
+			return
+		}
+		if !k.settled(ctx, o, step+", with dispatch 2") {
+			continue
+		}
+		k.constant(o, step)
+		second := event.DispatchID(o.command.Operation.ID, o.command.Cursor, 2)
+		answered := k.wire.await(ctx, k.cfg.Patience, func() bool {
+			return k.gone() || slices.ContainsFunc(o.outcomes, func(r *result) bool {
+				return r.header.Get(nats.MsgIdHdr) == second || header(r.header, "ce-id") == second
+			})
+		})
+		if !answered {
+			k.bad("%s: dispatch 2 came after the first answer, and got none of its own", step)
+		}
+	}
+	// Both at once: one may answer for the other.
+	o, err := k.order(k.steps[0])
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	one, err := k.message(o, nil)
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	o.command.Dispatch = 2
+	two, err := k.message(o, nil)
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	o.quiet = true
+	if err := k.publish(ctx, o, one, two); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	if k.settled(ctx, o, "two dispatches at once") {
+		k.constant(o, "two dispatches at once")
+	}
+}
+
+// constant notes when the answers to one command, one for each time it was taken, say different things. A retry in between is
+// none: what is outside of the worker may change.
+func (k *kit) constant(o *order, what string) {
+	k.wire.look(func() {
+		seen := map[string]bool{}
+		var was, now event.Outcome
+		for _, r := range o.outcomes {
+			id := r.header.Get(nats.MsgIdHdr)
+			if r.stored == 0 || r.outcome() == event.OutcomeRetry || seen[id] {
+				continue // of one id the first counts, for the orchestrator, too
+			}
+			seen[id] = true
+			was, now = cmp.Or(was, r.outcome()), r.outcome()
+			if done(was) != done(now) {
+				k.bad("%s: it is %s first, then %s (%s)", what, was, now, r.why())
+				return
+			}
+		}
+	})
+}
+
+func checkRedelivery(ctx context.Context, k *kit) {
+	lose := func(yes bool) { k.wire.look(func() { k.wire.loseAcks = yes }) }
+	lose(true)
+	defer lose(false)
+	step := k.steps[0]
+	o, err := k.order(step)
+	if err == nil {
+		err = k.send(ctx, o)
+	}
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.good() != nil && len(o.given) > 0 && o.given[0].settled != "" }) {
+		k.bad("%s: the worker did not answer and acknowledge the command within %s", step, k.cfg.Patience)
+		return
+	}
+	lose(false)
+	if k.settledWithin(ctx, k.cfg.AckWait+k.cfg.Patience, o, step+", the acknowledgement was lost") {
+		k.constant(o, step)
+	}
+}
+
+// noAckFor is how long a worker is watched that must not acknowledge.
+func (k *kit) noAckFor() time.Duration { return min(2*time.Second, k.cfg.AckWait) }
+
+func checkResultFirst(ctx context.Context, k *kit) {
+	if k.unanswered(); len(k.problems) > 0 {
+		k.problems = nil
+		k.skip("it acknowledges before its result is in the stream: see acknowledged-last")
+		return
+	}
+	restore, err := k.rig.refuseResults(ctx)
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	step := k.steps[0]
+	o, err := k.order(step)
+	if err == nil {
+		err = k.send(ctx, o)
+	}
+	if err != nil {
+		k.bad("%v", err)
+	} else {
+		tried := k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || len(o.outcomes) > 0 })
+		if !tried {
+			k.bad("%s: the worker did not answer within %s", step, k.cfg.Patience)
+		}
+		k.wire.await(ctx, k.noAckFor(), func() bool { return o.acknowledged() })
+	}
+	if err := restore(); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	if len(k.problems) > 0 {
+		return
+	}
+	acked := false
+	k.wire.look(func() { acked = o.acknowledged() && o.good() == nil })
+	if acked {
+		k.bad("%s: the stream refused the result, as it does with a full disk, and the worker acknowledged the command all the same: the step would be lost until its time is over", step)
+		o.quiet = true // said once
+		return
+	}
+	k.settledWithin(ctx, 2*k.cfg.AckWait+k.cfg.Patience, o, step+", when the stream takes results again")
+}
