@@ -125,6 +125,7 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 	v.end(t.Context(), &r)
 	w.ready()
 	w.judge(&r, l, created, letters)
+	w.tellWaits(start)
 	var line strings.Builder
 	table(&line, []row{r})
 	t.Logf("\n%s", line.String())
@@ -137,6 +138,7 @@ func (w *world) judge(r *row, l *load, created map[string]int, before dead) {
 	got := l.take()
 	r.accepted, r.succeeded, r.failed = len(got.all), got.ended(osb.StateSucceeded), got.ended(osb.StateFailed)
 	r.lost, r.refusals, r.exits, r.binds = len(got.lost), got.refusals(), w.exits, got.binds
+	r.slowest = got.slowest()
 	r.dead = w.deadLetters(w.t.Context()).since(before)
 	for _, problem := range append(got.lost, got.wrong...) {
 		w.t.Error(problem)
@@ -265,6 +267,26 @@ func (w *world) orchestrationsEnded() bool {
 func (w *world) tellStuck() {
 	out, err := w.run("stuck")
 	w.t.Logf("keb stuck (%v):\n%s", err, out)
+}
+
+// tellWaits says where operations have waited longest for their next transition since a time.
+func (w *world) tellWaits(since time.Time) {
+	var waits []struct {
+		ID, Type, Kind string
+		Cursor         int
+		Waited         float64
+	}
+	err := w.db.SelectContext(w.t.Context(), &waits, `
+SELECT * FROM (SELECT h.operation_id::text AS id, o.type, h.kind, h.cursor,
+    extract(epoch FROM h.finished_at - COALESCE(lag(h.finished_at) OVER (PARTITION BY h.operation_id ORDER BY h.cursor), o.created_at))::float8 AS waited
+    FROM orchestrator.history h JOIN orchestrator.operations o ON o.id = h.operation_id WHERE o.finished_at > $1) AS w
+ORDER BY waited DESC LIMIT 3`, since)
+	if err != nil {
+		w.t.Errorf("look for what has waited: %v", err)
+	}
+	for _, x := range waits {
+		w.t.Logf("%s %s waited %.1f s for transition %d (%s)", x.Type, x.ID, x.Waited, x.Cursor, x.Kind)
+	}
 }
 
 // awaitStuck waits until `keb stuck` and the operator API name all operations in flight, each with the worker that it waits for.

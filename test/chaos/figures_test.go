@@ -27,20 +27,20 @@ type row struct {
 	accepted, succeeded, failed   int
 	lost, doubled, missing        int
 	refusals                      string
-	stall, progress               time.Duration
+	stall, progress, slowest      time.Duration
 	sentAgain, dead, exits, binds int
 }
 
 // table prints the rows.
 func table(out io.Writer, rows []row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tLONGEST STALL\tFIRST PROGRESS\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
+	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
 	if len(rows) > 1 {
 		rows = append(slices.Clone(rows), sum(rows))
 	}
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.fault, r.accepted, r.succeeded, r.failed, r.lost, r.doubled,
-			r.missing, r.stall.Seconds(), r.progress.Seconds(), r.sentAgain, r.dead, r.exits, r.binds, r.refusals)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.fault, r.accepted, r.succeeded, r.failed, r.lost, r.doubled,
+			r.missing, r.stall.Seconds(), r.progress.Seconds(), r.slowest.Seconds(), r.sentAgain, r.dead, r.exits, r.binds, r.refusals)
 	}
 	_ = w.Flush() // to a terminal or a file
 }
@@ -55,6 +55,7 @@ func sum(rows []row) row {
 		s.doubled += r.doubled
 		s.missing += r.missing
 		s.stall, s.progress = max(s.stall, r.stall), max(s.progress, r.progress)
+		s.slowest = max(s.slowest, r.slowest)
 		s.sentAgain += r.sentAgain
 		s.dead += r.dead
 		s.exits += r.exits

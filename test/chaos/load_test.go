@@ -47,6 +47,7 @@ func (a *alternate) RoundTrip(r *http.Request) (*http.Response, error) {
 type accepted struct {
 	id, instance, kind string
 	state              osb.State
+	took               time.Duration
 }
 
 // load is what all customers do, and what came of it since the last reset.
@@ -263,9 +264,11 @@ func (c *customer) change(ctx context.Context, kind string, call func() (*osbcli
 	l.mu.Unlock()
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
+	start := time.Now()
 	state := l.follow(ctx, a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	a.took = time.Since(start)
 	if a.state = state; state == osb.StateFailed {
 		l.wrong = append(l.wrong, fmt.Sprintf("%s %s of instance %s has failed", kind, a.id, instance))
 	}
@@ -341,6 +344,15 @@ func (l *load) refusals() string {
 		return "-"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// slowest is how long the slowest accepted operation took.
+func (l *load) slowest() time.Duration {
+	var d time.Duration
+	for _, a := range l.all {
+		d = max(d, a.took)
+	}
+	return d
 }
 
 // ended counts the accepted operations by how they ended.
