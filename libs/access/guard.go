@@ -60,11 +60,6 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// Require lets through who has the role.
-func (g *Guard) Require(needed Role, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, needed, next) })
-}
-
 func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next http.Handler) {
 	if g.auth.local() && !loopback(hostOf(r.Host)) {
 		// A name of somebody else that leads to this machine: the page behind it would be of the same origin.

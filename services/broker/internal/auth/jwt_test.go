@@ -28,7 +28,7 @@ type keys struct {
 	now     time.Time
 }
 
-func newKeys(t *testing.T) *keys {
+func newKeys(t testing.TB) *keys {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -53,7 +53,7 @@ func (k *keys) claims(change func(jwt.MapClaims)) jwt.MapClaims {
 	return c
 }
 
-func (k *keys) sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+func (k *keys) sign(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
 	t.Helper()
 	token := jwt.NewWithClaims(method, claims)
 	token.Header["kid"] = "k"
@@ -64,7 +64,7 @@ func (k *keys) sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.
 	return signed
 }
 
-func (k *keys) file(t *testing.T) string {
+func (k *keys) file(t testing.TB) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "keys.json")
 	if err := os.WriteFile(name, k.set, 0o600); err != nil {
