@@ -17,7 +17,9 @@ import (
 
 const (
 	defaultMaxBatch = 100
-	pullExpiry      = 30 * time.Second
+	// A pull outlives its connection in the server when it came from another account: until it expires, messages may be sent to nobody,
+	// and come again after AckWait. It is shorter than that, so that this happens to a message once.
+	pullExpiry = 5 * time.Second
 	// The server says every second that it is still there; after two it is missed, which is how a stream that vanished
 	// without a word is noticed.
 	pullHeartbeat   = time.Second
