@@ -101,7 +101,7 @@ func (d *Dispatcher) committed(ctx context.Context, batch woken, cause error) (w
 		ids = append(ids, w.row.Operation.ID)
 	}
 	var works []*work
-	err := d.patiently(ctx, "lost commands perhaps sent again, looking", len(ids), func(ctx context.Context) error {
+	err := d.patiently(ctx, "look whether the commit was made", len(ids), func(ctx context.Context) error {
 		rows, err := d.deps.Store.Load(ctx, ids)
 		works = nil
 		for _, w := range batch.works {
@@ -120,20 +120,20 @@ func (d *Dispatcher) committed(ctx context.Context, batch woken, cause error) (w
 // surely carries out what follows from a batch, and tries again while the bus does not take it: the next look would find these commands
 // sent. It gives up when the bus may no longer drop those that it has taken; then their limits count.
 func (d *Dispatcher) surely(ctx context.Context, batch woken) error {
-	return d.patiently(ctx, "lost commands not published, trying again", len(batch.works), func(ctx context.Context) error {
+	return d.patiently(ctx, "publish", len(batch.works), func(ctx context.Context) error {
 		return d.after(ctx, batch.works, batch.waiting)
 	})
 }
 
 // patiently does something, and again while bus or database are away, as long as a stream drops what is published a second time.
-func (d *Dispatcher) patiently(ctx context.Context, message string, operations int, do func(ctx context.Context) error) error {
+func (d *Dispatcher) patiently(ctx context.Context, what string, operations int, do func(ctx context.Context) error) error {
 	until := time.Now().Add(event.DuplicateWindow)
 	for {
 		err := d.limited(ctx, do)
 		if err == nil || !passing(ctx, err) || ctx.Err() != nil || time.Now().Add(betweenPublications).After(until) {
 			return err
 		}
-		d.log.Warn(message, "operations", operations, "err", err)
+		d.log.Warn("lost commands not sent again yet, trying again", "doing", what, "operations", operations, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(betweenPublications):
