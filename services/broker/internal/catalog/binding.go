@@ -31,7 +31,9 @@ const shortestToken = 10 * time.Minute
 
 func (b Bindings) check(known []spec) error {
 	var errs []error
-	for what, names := range map[string][]string{"bindable plan": b.Plans, "plan with rotatable bindings": b.Rotatable} {
+	for what, names := range map[string][]string{
+		"KEB_BINDABLE_PLANS: bindable plan": b.Plans, "KEB_BINDING_ROTATABLE_PLANS: plan with rotatable bindings": b.Rotatable,
+	} {
 		for _, name := range names {
 			if !slices.ContainsFunc(known, func(s spec) bool { return s.Name == name }) {
 				errs = append(errs, fmt.Errorf("%s: %q is not known; known are %s", what, name, strings.Join(PlanNames(), ", ")))
@@ -43,14 +45,14 @@ func (b Bindings) check(known []spec) error {
 	}
 	for _, d := range []time.Duration{b.Expiration, b.MinExpiration, b.MaxExpiration} {
 		if d%time.Second != 0 {
-			errs = append(errs, fmt.Errorf("expiration of bindings: %s is not a whole number of seconds", d))
+			errs = append(errs, fmt.Errorf("KEB_BINDING_EXPIRATION and its bounds: expiration of bindings: %s is not a whole number of seconds", d))
 		}
 	}
 	if b.MinExpiration < shortestToken {
-		errs = append(errs, fmt.Errorf("expiration of bindings: the minimum %s must be at least %s, the shortest of Kubernetes", b.MinExpiration, shortestToken))
+		errs = append(errs, fmt.Errorf("KEB_BINDING_MIN_EXPIRATION: expiration of bindings: the minimum %s must be at least %s, the shortest of Kubernetes", b.MinExpiration, shortestToken))
 	}
 	if b.Expiration < b.MinExpiration || b.Expiration > b.MaxExpiration {
-		errs = append(errs, fmt.Errorf("expiration of bindings: the default %s must be from the minimum %s to the maximum %s",
+		errs = append(errs, fmt.Errorf("KEB_BINDING_EXPIRATION: expiration of bindings: the default %s must be from the minimum %s to the maximum %s",
 			b.Expiration, b.MinExpiration, b.MaxExpiration))
 	}
 	return errors.Join(errs...)

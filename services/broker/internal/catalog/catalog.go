@@ -122,32 +122,32 @@ func (cfg Config) check(known []spec) error {
 		names[i] = s.Name
 	}
 	if len(cfg.Plans) == 0 {
-		errs = append(errs, errors.New("no plan is enabled; known are "+strings.Join(names, ", ")))
+		errs = append(errs, errors.New("KEB_PLANS: no plan is enabled; known are "+strings.Join(names, ", ")))
 	}
 	for _, name := range cfg.Plans {
 		if !slices.Contains(names, name) {
-			errs = append(errs, fmt.Errorf("enabled plan %q is not known; known are %s", name, strings.Join(names, ", ")))
+			errs = append(errs, fmt.Errorf("KEB_PLANS: enabled plan %q is not known; known are %s", name, strings.Join(names, ", ")))
 		}
 	}
 	if !slices.Contains(trialProviders, cfg.TrialProvider) {
-		errs = append(errs, fmt.Errorf("trial provider %q must be one of %s", cfg.TrialProvider, strings.Join(trialProviders, ", ")))
+		errs = append(errs, fmt.Errorf("KEB_TRIAL_PROVIDER: trial provider %q must be one of %s", cfg.TrialProvider, strings.Join(trialProviders, ", ")))
 	}
 	if u, err := url.Parse(cfg.LandscapeURL); err != nil || u.Host == "" || u.RawQuery != "" {
-		errs = append(errs, fmt.Errorf("landscape URL %q must be an absolute URL without a query", cfg.LandscapeURL))
+		errs = append(errs, fmt.Errorf("KEB_LANDSCAPE_DASHBOARD_URL: landscape URL %q must be an absolute URL without a query", cfg.LandscapeURL))
 	}
 	if !domain.MatchString(cfg.ShootDomainSuffix) {
-		errs = append(errs, fmt.Errorf("shoot domain suffix %q must be a domain name in lower case", cfg.ShootDomainSuffix))
+		errs = append(errs, fmt.Errorf("KEB_SHOOT_DOMAIN_SUFFIX: shoot domain suffix %q must be a domain name in lower case", cfg.ShootDomainSuffix))
 	}
 	if cfg.MaintenanceVersion != "" && !semanticVersion.MatchString(cfg.MaintenanceVersion) {
-		errs = append(errs, fmt.Errorf("maintenance version %q must be a semantic version", cfg.MaintenanceVersion))
+		errs = append(errs, fmt.Errorf("KEB_MAINTENANCE_VERSION: maintenance version %q must be a semantic version", cfg.MaintenanceVersion))
 	}
 	errs = append(errs, cfg.checkPlanChanges(known)...)
 	errs = append(errs, cfg.Bindings.check(known))
 	if cfg.DefaultRegion == "" {
-		errs = append(errs, errors.New("the default platform region must not be empty"))
+		errs = append(errs, errors.New("KEB_DEFAULT_PLATFORM_REGION: the default platform region must not be empty"))
 	}
 	if cfg.MaximumPolling < time.Second {
-		errs = append(errs, errors.New("the maximum polling duration must be at least one second"))
+		errs = append(errs, errors.New("KEB_OSB_MAXIMUM_POLLING: the maximum polling duration must be at least one second"))
 	}
 	if found := cfg.OIDC.check(); len(found) > 0 {
 		errs = append(errs, fmt.Errorf("default OIDC: %w", found))
@@ -164,22 +164,22 @@ func (cfg Config) checkPlanChanges(known []spec) (errs []error) {
 	for _, from := range slices.Sorted(maps.Keys(cfg.PlanChanges)) {
 		before, ok := byName[from]
 		if !ok {
-			errs = append(errs, fmt.Errorf("plan changes: plan %q is not known", from))
+			errs = append(errs, fmt.Errorf("KEB_PLAN_CHANGES: plan changes: plan %q is not known", from))
 			continue
 		}
 		for _, to := range cfg.PlanChanges[from] {
 			after, ok := byName[to]
 			switch {
 			case !ok:
-				errs = append(errs, fmt.Errorf("plan changes: plan %q is not known", to))
+				errs = append(errs, fmt.Errorf("KEB_PLAN_CHANGES: plan changes: plan %q is not known", to))
 			case from == to:
-				errs = append(errs, fmt.Errorf("plan changes: plan %q changes to itself", from))
+				errs = append(errs, fmt.Errorf("KEB_PLAN_CHANGES: plan changes: plan %q changes to itself", from))
 			case !slices.Contains(cfg.Plans, to):
-				errs = append(errs, fmt.Errorf("plan changes: plan %q is not enabled", to))
+				errs = append(errs, fmt.Errorf("KEB_PLAN_CHANGES: plan changes: plan %q is not enabled", to))
 			case after.nodes.fixed || after.Name == OwnCluster || before.Name == OwnCluster:
-				errs = append(errs, fmt.Errorf("plan changes: no instance of plan %q can become one of plan %q", from, to))
+				errs = append(errs, fmt.Errorf("KEB_PLAN_CHANGES: plan changes: no instance of plan %q can become one of plan %q", from, to))
 			case before.provider != "" && before.provider != after.provider:
-				errs = append(errs, fmt.Errorf("plan changes: plans %q and %q have different providers", from, to))
+				errs = append(errs, fmt.Errorf("KEB_PLAN_CHANGES: plan changes: plans %q and %q have different providers", from, to))
 			}
 		}
 	}
