@@ -92,13 +92,31 @@ func FuzzDecodedPayloads(f *testing.F) {
 		f.Add(data)
 		usual := string(data)
 		for _, change := range [][2]string{
-			{`"cursor":17`, `"cursor":017`}, {`"cursor":17`, `"cursor":-0`}, {`"cursor":17`, `"cursor":1e3`}, {`"cursor":17`, `"cursor":9223372036854775808`},
-			{`"dispatch":1`, `"dispatch":3000000000`}, {`"stage"`, `"Stage"`}, {`"stage":"create_runtime"`, `"stage":null`}, {`"stage":`, `"stage": `},
-			{`"create_runtime"`, `"create\u005fruntime"`}, {`"create_runtime"`, "\"\xff\""}, {`"create_runtime"`, "\"a\nb\""},
-			{`,"credentials":["sm","kubeconfig"]`, `,"credentials":[]`}, {`"sm",`, `"sm",,`}, {`{"avs":{"id":"ü"}}`, `{"avs":]}`},
-			{`{"avs":{"id":"ü"}}`, `{"avs" : "\\\"}"}`}, {`{"avs":{"id":"ü"}}`, `{}}`}, {`{"avs":{"id":"ü"}}`, `null`}, {`"platform":`, `"platform":1,"x":`},
-			{`30:00.123456789Z`, `30:00.123456789+01:00`}, {`30:00.123456789Z`, `30:61Z`}, {`2026-11`, `2026-13`}, {`"stageMemory":true`, `"stageMemory":false`},
-			{`}`, `} `}, {`"id"`, `"id":"twice","id"`}, {`{"id":"6f7d1f7e`, `{"id":"6f7d1f7e","temporary":true,"userAgent":"6f7d1f7e`},
+			{`"cursor":17`, `"cursor":017`},
+			{`"cursor":17`, `"cursor":-0`},
+			{`"cursor":17`, `"cursor":1e3`},
+			{`"cursor":17`, `"cursor":9223372036854775808`},
+			{`"dispatch":1`, `"dispatch":3000000000`},
+			{`"stage"`, `"Stage"`},
+			{`"stage":"create_runtime"`, `"stage":null`},
+			{`"stage":`, `"stage": `},
+			{`"create_runtime"`, `"create\u005fruntime"`},
+			{`"create_runtime"`, "\"\xff\""},
+			{`"create_runtime"`, "\"a\nb\""},
+			{`,"credentials":["sm","kubeconfig"]`, `,"credentials":[]`},
+			{`"sm",`, `"sm",,`},
+			{`{"avs":{"id":"ü"}}`, `{"avs":]}`},
+			{`{"avs":{"id":"ü"}}`, `{"avs" : "\\\"}"}`},
+			{`{"avs":{"id":"ü"}}`, `{}}`},
+			{`{"avs":{"id":"ü"}}`, `null`},
+			{`"platform":`, `"platform":1,"x":`},
+			{`30:00.123456789Z`, `30:00.123456789+01:00`},
+			{`30:00.123456789Z`, `30:61Z`},
+			{`2026-11`, `2026-13`},
+			{`"stageMemory":true`, `"stageMemory":false`},
+			{`}`, `} `},
+			{`"id"`, `"id":"twice","id"`},
+			{`{"id":"6f7d1f7e`, `{"id":"6f7d1f7e","temporary":true,"userAgent":"6f7d1f7e`},
 		} {
 			f.Add([]byte(strings.Replace(usual, change[0], change[1], 1)))
 		}
