@@ -162,7 +162,8 @@ func (w *world) renew() int {
 			w.t.Fatal(err)
 		}
 	}
-	host := strings.Split(strings.Split(w.databaseURL, "@")[1], "/")[0]
+	_, address, _ := strings.Cut(w.databaseURL, "@")
+	host, _, _ := strings.Cut(address, "/")
 	w.secrets(host)
 	requests := 0
 	for service, addr := range addrs {
