@@ -110,8 +110,14 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 		target **sqlx.Stmt
 		query  string
 	}{
-		{&s.write, writeOnlySQL}, {&s.writeRelease, writeReleaseSQL}, {&s.insert, insertSQL}, {&s.load, loadSQL}, {&s.archived, archivedSQL},
-		{&s.lockInstances, lockInstancesSQL}, {&s.createInstances, createInstancesSQL}, {&s.saveInstances, saveInstancesSQL},
+		{&s.write, writeOnlySQL},
+		{&s.writeRelease, writeReleaseSQL},
+		{&s.insert, insertSQL},
+		{&s.load, loadSQL},
+		{&s.archived, archivedSQL},
+		{&s.lockInstances, lockInstancesSQL},
+		{&s.createInstances, createInstancesSQL},
+		{&s.saveInstances, saveInstancesSQL},
 	} {
 		stmt, err := commit.PreparexContext(ctx, p.query)
 		if err != nil {
