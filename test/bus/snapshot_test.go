@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,9 +40,7 @@ func snapshot(t *testing.T, b *bus.Bus) state {
 			t.Fatal(err)
 		}
 		s.Config[name] = info.Config
-		for subject, n := range info.State.Subjects {
-			s.Subjects[subject] = n
-		}
+		maps.Copy(s.Subjects, info.State.Subjects)
 		if name == names[0] {
 			continue // the orchestrator has no business with consumers there
 		}

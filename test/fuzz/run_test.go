@@ -72,7 +72,7 @@ func fuzz(t *testing.T, target target, long time.Duration) (o outcome) {
 	case err != nil:
 		o.failure = fmt.Sprintf("%v\n%s", err, out)
 		// The line that says why comes first.
-		for _, line := range strings.Split(string(out), "\n") {
+		for line := range strings.SplitSeq(string(out), "\n") {
 			if strings.Contains(line, "_test.go:") || strings.Contains(line, "panic:") {
 				o.failure = strings.TrimSpace(line) + "\n" + o.failure
 				break

@@ -86,14 +86,14 @@ func TestEveryFuzzTestIsRun(t *testing.T) {
 		t.Fatalf("only %d fuzz tests are found", len(found))
 	}
 	listed := goCommand(t, root, "list", "-m", "-f", "{{.Dir}}")
-	for _, module := range strings.Fields(listed) {
+	for module := range strings.FieldsSeq(listed) {
 		format := `{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}`
-		for _, path := range strings.Fields(goCommand(t, module, "list", "-f", format, "./...")) {
+		for path := range strings.FieldsSeq(goCommand(t, module, "list", "-f", format, "./...")) {
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, line := range strings.Split(string(text), "\n") {
+			for line := range strings.SplitSeq(string(text), "\n") {
 				name, ok := strings.CutPrefix(line, "func Fuzz")
 				if !ok {
 					continue
