@@ -91,7 +91,7 @@ type service struct {
 // newWorld builds everything and starts it.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "keb-chaos-") //nolint:usetesting // there are mounts in it, and it goes when the run is interrupted, too //nolint:usetesting // it may be kept, and Postgres runs as another user
+	dir, err := os.MkdirTemp("", "keb-chaos-") //nolint:usetesting // there are mounts in it, and it goes when the run is interrupted, too
 	if err != nil {
 		t.Fatal(err)
 	}
