@@ -41,14 +41,15 @@ func BearerToken(r *http.Request) (string, bool) {
 // Verifier accepts JSON Web Tokens that an issuer has signed for an audience and that have not expired.
 type Verifier struct{ tokens *oidc.IDTokenVerifier }
 
-// NewVerifier makes a verifier; now is the clock that expiry is checked with.
+// NewVerifier makes a verifier of tokens whose claims iss and aud are issuer and audience, and which one of the keys has signed with an
+// asymmetric algorithm; now is the clock that expiry is checked with.
 func NewVerifier(issuer, audience string, keys oidc.KeySet, now func() time.Time) *Verifier {
 	return &Verifier{oidc.NewVerifier(issuer, noting{keys}, &oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: algorithms, Now: now,
 	})}
 }
 
-// Verify checks a token. The error is ErrInvalid, or wraps ErrUnavailable when the keys cannot be fetched.
+// Verify checks a token, within five seconds, which fetching keys may take. The error is ErrInvalid, or wraps ErrUnavailable when the keys cannot be fetched.
 func (v *Verifier) Verify(ctx context.Context, token string) (*oidc.IDToken, error) {
 	var unreachable error
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, noteKey{}, &unreachable), fetchTimeout)

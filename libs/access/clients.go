@@ -43,7 +43,8 @@ func (c ClientLimits) validate() error {
 	return errors.Join(problems...)
 }
 
-// Clients tells the clients of an API apart, and bounds each.
+// Clients tells the clients of an API apart by their address, and bounds each: how many requests it sends, and how many are in
+// progress. It is safe for concurrent use. Each process counts for itself.
 type Clients struct {
 	limits  ClientLimits
 	trusted []netip.Prefix

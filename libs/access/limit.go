@@ -18,7 +18,8 @@ const (
 	maxAddresses = 4096
 )
 
-// limiter counts something by address, of which each may have so many at once, and after that one more every so often.
+// limiter counts something by address, of which each may have so many at once, and after that one more every so often. It is a
+// leaky bucket: each that is counted puts off by every the time at which the address is clear again. It is safe for concurrent use.
 type limiter struct {
 	now   func() time.Time
 	most  int
@@ -41,11 +42,13 @@ type count struct {
 // same address do, and tokens are too long to be guessed at any rate.
 func newLimiter(now func() time.Time) *limiter { return limit(now, maxFailures, failureEvery) }
 
+// limit allows most at once, and one more after each period every.
 func limit(now func() time.Time, most int, every time.Duration) *limiter {
 	return &limiter{now: now, most: most, every: every, byAddr: map[string]*list.Element{}, recent: list.New()}
 }
 
-// fail counts one more. It returns how long the address has to wait; zero while it may go on.
+// fail counts one more, and returns zero while the address may go on. Else it returns how long the address has to wait, and counts
+// nothing, so that nobody keeps himself out for ever by trying.
 func (l *limiter) fail(addr string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,10 +64,13 @@ func (l *limiter) fail(addr string) time.Duration {
 	return 0
 }
 
+// wait is how long an address has to wait for its next one. The caller holds mu.
 func (l *limiter) wait(c *count, now time.Time) time.Duration {
 	return max(0, c.clear.Sub(now)-time.Duration(l.most-1)*l.every)
 }
 
+// of finds what was counted of an address, and makes it the newest. The address that it pushes out begins anew when it comes back,
+// which is what bounded memory costs. The caller holds mu.
 func (l *limiter) of(addr string) *count {
 	if e, ok := l.byAddr[addr]; ok {
 		l.recent.MoveToFront(e)
