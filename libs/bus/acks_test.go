@@ -50,6 +50,8 @@ func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 		expect := func(when string, want ...string) {
 			t.Helper()
 			synctest.Wait()
+			got.mu.Lock()
+			defer got.mu.Unlock()
 			if !slices.Equal(got.names, want) {
 				t.Errorf("%s: acknowledged are %q, want %q", when, got.names, want)
 			}

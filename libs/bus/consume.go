@@ -15,9 +15,12 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
+// errReconnected is why a subscription is looked at again.
+var errReconnected = errors.New("the connection was replaced")
+
 const (
 	defaultMaxBatch = 100
-	// A pull outlives its connection in the server when it came from another account: until it expires, messages may be sent to nobody,
+	// A pull that came from another account outlives its subscription in the server: until it expires, messages may be sent to nobody,
 	// and come again after AckWait. It is shorter than that, so that this happens to a message once.
 	pullExpiry = 5 * time.Second
 	// The server says every second that it is still there; after two it is missed, which is how a stream that vanished
@@ -265,13 +268,7 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	if err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-reconnected:
-		// The server may have come back with less than it had: look again.
-	case err := <-broken:
-		c.bus.log.Warn("consumer is set up again", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", err)
-	}
+	c.watch(ctx, consumer, reconnected, broken)
 	// Stop would throw away what has arrived, and nobody would get it before AckWait has passed.
 	cc.Drain()
 	drained := time.NewTimer(maxSessionDrain)
@@ -281,6 +278,39 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	case <-drained.C: // without a connection it takes longer; arrive deals with what still comes
 	}
 	return nil
+}
+
+// watch returns when ctx ends, and when the subscription is of no use any more. As long as the consumer is the one that it was, it stays:
+// it asks again by itself, and what the server still sends to one that was given up would be lost until AckWait has passed.
+func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, reconnected <-chan struct{}, broken <-chan error) {
+	made := consumer.CachedInfo().Created
+	for {
+		var cause error
+		select {
+		case <-ctx.Done():
+			return
+		case <-reconnected:
+			// The server may have come back with less than it had: look again.
+			reconnected = c.bus.reconnects.next()
+			cause = errReconnected
+		case cause = <-broken:
+		}
+		if errors.Is(cause, errReconnected) || errors.Is(cause, jetstream.ErrNoHeartbeat) {
+			now, err := c.ensure(ctx, reconnected)
+			switch {
+			case err == nil && now.CachedInfo().Created.Equal(made):
+				continue
+			case err != nil && (isClosed(reconnected) || errors.Is(err, nats.ErrDisconnected)):
+				continue // the question went down with the connection: it is asked again on the next one
+			case err != nil:
+				cause = err
+			}
+		}
+		if ctx.Err() == nil {
+			c.bus.log.Warn("consumer is set up again", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", cause)
+		}
+		return
+	}
 }
 
 // ensure gives up early when the connection was replaced.

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -119,15 +121,70 @@ func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
 	for _, emptied := range []bool{false, true} {
 		t.Run(fmt.Sprintf("store emptied %t", emptied), func(t *testing.T) {
 			t.Parallel()
-			b, s := setup(t)
+			s := startServer(t)
+			reg := prometheus.NewRegistry()
+			b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
+			if err := b.EnsureStreams(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 			publish(t, b, "before")
 			want(t, got, "before")
 			s.restart(t, emptied)
 			publish(t, b, "after")
 			want(t, got, "after")
+			// A subscription that was given up leaves its pull behind, to which the server may send what nobody gets.
+			if setUpAgain := gathered(t, reg, "keb_bus_recoveries_total"); setUpAgain > 0 && !emptied {
+				t.Errorf("set up %v times again: the consumer was the same", setUpAgain)
+			}
 		})
 	}
+}
+
+func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	reg := prometheus.NewRegistry()
+	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	publish(t, b, "0")
+	want(t, got, "0")
+	for round := range 5 {
+		before := b.NATS().Stats().Reconnects
+		if err := b.NATS().ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+		for b.NATS().Stats().Reconnects == before && t.Context().Err() == nil {
+			_ = b.NATS().FlushTimeout(10 * time.Millisecond) // fails while it is not connected
+		}
+		id := strconv.Itoa(round + 1)
+		publish(t, b, id)
+		want(t, got, id)
+	}
+	if setUpAgain, again := gathered(t, reg, "keb_bus_recoveries_total"), gathered(t, reg, "keb_bus_redelivered_total"); setUpAgain+again > 0 {
+		t.Errorf("set up %v times again, and %v messages came again", setUpAgain, again)
+	}
+}
+
+// gathered is the sum of a counter over its labels.
+func gathered(t testing.TB, g prometheus.Gatherer, name string) (sum float64) {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return sum
 }
 
 // A machine that loses power can bring a stream back with less in it than its consumer has acknowledged.
