@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -64,9 +65,11 @@ finally:
 	if diff := cmp.Diff(want, s.history(update.ID)); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
-	last := slices.Index(s.factsOf(update.ID), string(event.TypeOperationFailed))
-	if last != len(s.factsOf(update.ID))-1 || last < 0 {
-		t.Errorf("facts: %v", s.factsOf(update.ID))
+	testkit.Eventually(t, patience, "the fact that the operation has failed is there", func() bool {
+		return slices.Contains(s.factsOf(update.ID), string(event.TypeOperationFailed))
+	})
+	if facts := s.factsOf(update.ID); facts[len(facts)-1] != string(event.TypeOperationFailed) {
+		t.Errorf("facts: %v", facts)
 	}
 	var at struct{ Stage, Step string }
 	s.get("/operations/"+update.ID, &at)
