@@ -30,6 +30,8 @@ type Options struct {
 	Floor bool
 	// NATS are the ways to keep messages, each measured with each of InFlight; empty is OneServer. Memory is measured with that.
 	NATS []Keeping
+	// Workers are the workers of the process. With them NATS has the users and accounts of an installation, but for the floor.
+	Workers []string
 	// Log is where the parts log.
 	Log *slog.Logger
 }
@@ -38,6 +40,7 @@ type Options struct {
 type result struct {
 	Scenario            string  `json:"scenario"`
 	NATS                Keeping `json:"nats"`
+	Users               bool    `json:"users,omitempty"`
 	InFlight            int     `json:"inFlight"`
 	Operations          int     `json:"operations"`
 	StepsPerSecond      float64 `json:"stepsPerSecond"`
@@ -78,7 +81,7 @@ func (o *Options) run(ctx context.Context, dir string, pg *pglocal.Server, print
 	}
 	for _, keeping := range keepings {
 		for i, inFlight := range o.InFlight {
-			m := &machine{dir: filepath.Join(dir, fmt.Sprintf("run-%s-%d", keeping, i)), pg: pg, keeping: keeping, log: o.Log}
+			m := &machine{dir: filepath.Join(dir, fmt.Sprintf("run-%s-%d", keeping, i)), pg: pg, keeping: keeping, workers: o.Workers, log: o.Log}
 			if err := o.measure(ctx, m, inFlight, print); err != nil {
 				return err
 			}
@@ -98,11 +101,13 @@ func (o *Options) measure(ctx context.Context, m *machine, inFlight int, print *
 	if err != nil {
 		return fmt.Errorf("bench with %d in flight: %w", inFlight, err)
 	}
-	keb.NATS = m.keeping
+	keb.NATS, keb.Users = m.keeping, len(m.workers) > 0
 	if !o.Floor {
 		return print.Encode(keb)
 	}
-	floor, err := runFloor(ctx, m, load)
+	plain := *m
+	plain.workers = nil
+	floor, err := runFloor(ctx, &plain, load)
 	if err != nil {
 		return fmt.Errorf("floor with %d in flight: %w", inFlight, err)
 	}

@@ -46,13 +46,14 @@ func (s noOp) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worke
 
 // installation is keb with workers that do nothing.
 type installation struct {
-	bus     *bus.Bus
-	process *process.Process
-	cancel  context.CancelFunc
-	ended   sync.WaitGroup
-	mu      sync.Mutex
-	errs    []error
-	close   []func()
+	// bus is that of an orchestrator, requests that of a broker.
+	bus, requests *bus.Bus
+	process       *process.Process
+	cancel        context.CancelFunc
+	ended         sync.WaitGroup
+	mu            sync.Mutex
+	errs          []error
+	close         []func()
 }
 
 // layout is how an installation differs from one orchestrator whose steps succeed at once.
@@ -74,17 +75,20 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 			err = errors.Join(err, i.stop())
 		}
 	}()
-	connect := func(name string) (*bus.Bus, error) {
-		b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: name, Replicas: p.replicas}, bus.Deps{Log: log})
+	connect := func(user string) (*bus.Bus, error) {
+		b, err := p.bus(ctx, user, log)
 		if err == nil {
 			i.close = append(i.close, b.Close)
 		}
 		return b, err
 	}
-	if i.bus, err = connect("bench"); err != nil {
+	if i.bus, err = connect(event.UserOrchestrator); err != nil {
 		return nil, err
 	}
 	if err := i.bus.EnsureStreams(ctx); err != nil {
+		return nil, err
+	}
+	if i.requests, err = connect(event.UserBroker); err != nil {
 		return nil, err
 	}
 	keys, err := seal.ParseKeyring("bench:" + seal.NewKey())
@@ -93,7 +97,7 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 	}
 	var orchestrators []*orchestrator.Orchestrator
 	for range max(l.orchestrators, 1) {
-		ob, err := connect("orchestrator")
+		ob, err := connect(event.UserOrchestrator)
 		if err != nil {
 			return nil, err
 		}
@@ -109,11 +113,14 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 	if i.process = orchestrators[0].Processes()[event.Provision]; i.process == nil {
 		return nil, errors.New("there is no provisioning process")
 	}
-	wb, err := connect("workers")
-	if err != nil {
-		return nil, err
-	}
+	var wb *bus.Bus
 	for name, steps := range stepsByWorker(i.process, l.retryAfter) {
+		// Without users all workers share a connection.
+		if wb == nil || p.password != "" {
+			if wb, err = connect(userOf(name)); err != nil {
+				return nil, err
+			}
+		}
 		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", Concurrency: concurrency, DrainTimeout: time.Second},
 			worker.Deps{Bus: wb, StageMemory: stagemem.New(wb.JetStream(), keys), Log: log}, steps...)
 		if err != nil {
@@ -125,6 +132,14 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 		i.run(ctx, o.Run)
 	}
 	return i, nil
+}
+
+// userOf is the user of a worker; the broker is one, too.
+func userOf(worker string) string {
+	if worker == event.UserBroker {
+		return worker
+	}
+	return event.WorkerUserName(worker)
 }
 
 func (i *installation) run(ctx context.Context, f func(context.Context) error) {
@@ -198,7 +213,7 @@ func (i *installation) begin(ctx context.Context, n int, started func(id string)
 		messages[k] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
 		started(op.ID)
 	}
-	return i.bus.Publish(ctx, messages...)
+	return i.requests.Publish(ctx, messages...)
 }
 
 func runKEB(ctx context.Context, m *machine, load load) (_ result, err error) {

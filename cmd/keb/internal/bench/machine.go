@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
@@ -45,6 +49,8 @@ type machine struct {
 	pg  *pglocal.Server
 	// keeping is how NATS keeps messages.
 	keeping Keeping
+	// workers are the users besides those of KEB itself; nil leaves NATS without users.
+	workers []string
 	log     *slog.Logger
 	n       int
 }
@@ -52,6 +58,8 @@ type machine struct {
 // parts are what a run works on.
 type parts struct {
 	natsURL, databaseURL string
+	// password is that of all users of NATS; empty means that it has none.
+	password string
 	// replicas is how many copies streams have.
 	replicas int
 	db       *sqlx.DB
@@ -70,7 +78,19 @@ func (m *machine) parts(ctx context.Context, name string) (*parts, error) {
 // partsOn are an empty NATS server and a database that is there.
 func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, error) {
 	m.n++
-	servers, err := startNATS(filepath.Join(m.dir, fmt.Sprintf("nats-%s-%d", name, m.n)), m.keeping)
+	var accounts []byte
+	var password string
+	if len(m.workers) > 0 {
+		password = rand.Text()
+		var err error
+		accounts, err = natsconf.Render(natsconf.Config{
+			Workers: m.workers, UsersOnly: true, Password: func(string) (string, error) { return strconv.Quote(password), nil },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("users of nats: %w", err)
+		}
+	}
+	servers, err := startNATS(filepath.Join(m.dir, fmt.Sprintf("nats-%s-%d", name, m.n)), m.keeping, accounts)
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +101,21 @@ func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, e
 		stop()
 		return nil, err
 	}
-	return &parts{natsURL: servers[0].ClientURL(), databaseURL: url, replicas: len(servers), db: db, close: func() error {
+	return &parts{natsURL: servers[0].ClientURL(), password: password, databaseURL: url, replicas: len(servers), db: db, close: func() error {
 		err := db.Close()
 		stop()
 		return err
 	}}, nil
+}
+
+// bus connects a user, if NATS has users.
+func (p *parts) bus(ctx context.Context, user string, log *slog.Logger) (*bus.Bus, error) {
+	cfg := bus.Config{URL: p.natsURL, Name: user, Replicas: p.replicas}
+	if p.password != "" {
+		cfg.User, cfg.Password = user, p.password
+		cfg.Guest = user != event.UserOrchestrator
+	}
+	return bus.Connect(ctx, cfg, bus.Deps{Log: log})
 }
 
 // usage is what the machine has done so far.

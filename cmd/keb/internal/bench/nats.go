@@ -38,8 +38,9 @@ func (k Keeping) servers() int {
 	return 1
 }
 
-// startNATS starts one server or a cluster, with empty stores below dir.
-func startNATS(dir string, k Keeping) (servers []*natsserver.Server, err error) {
+// startNATS starts one server or a cluster, with empty stores below dir. Accounts are a configuration of natsconf; without them everybody
+// may do everything.
+func startNATS(dir string, k Keeping, accounts []byte) (servers []*natsserver.Server, err error) {
 	defer func() {
 		if err != nil {
 			stopNATS(servers)
@@ -54,6 +55,11 @@ func startNATS(dir string, k Keeping) (servers []*natsserver.Server, err error) 
 			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, NoSigs: true, NoLog: true,
 			StoreDir:           filepath.Join(dir, fmt.Sprint(i)),
 			JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 32 << 30, SyncAlways: k == OneServerAlways || k == ClusterOfThreeAlways,
+		}
+		if len(accounts) > 0 {
+			if err := o.ProcessConfigString(string(accounts)); err != nil {
+				return servers, fmt.Errorf("start nats: accounts: %w", err)
+			}
 		}
 		if k.servers() > 1 {
 			o.ServerName = fmt.Sprintf("bench-%d", i)

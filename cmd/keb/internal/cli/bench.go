@@ -17,6 +17,7 @@ func newBench(o *options) *cobra.Command {
 	var b bench.Options
 	var profile string
 	var keepings []string
+	var users bool
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure throughput, latency and cost per step, and the floor; one JSON line per scenario",
@@ -42,6 +43,12 @@ measured: the same messages and rows with none of our code in between. Run it on
 			if b.Seconds < 1 {
 				return usageError("--seconds takes a number from 1, not %g", b.Seconds)
 			}
+			if users {
+				var err error
+				if b.Workers, err = allWorkers(nil); err != nil {
+					return err
+				}
+			}
 			return profiled(profile, func() error { return bench.Run(cmd.Context(), b, o.Out) })
 		},
 	}
@@ -52,6 +59,7 @@ measured: the same messages and rows with none of our code in between. Run it on
 	flags.BoolVar(&b.Floor, "floor", true, "measure the floor as well")
 	flags.StringSliceVar(&keepings, "nats", []string{string(bench.OneServer)},
 		"how NATS keeps messages, one scenario each: by one server (r1) or a cluster of three (r3), and flushed before it answers (-always)")
+	flags.BoolVar(&users, "users", false, "give NATS the users and accounts of an installation, and each worker a connection; the floor has none")
 	flags.StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof and for cmd/keb/default.pgo")
 	cmd.AddCommand(newBenchScale(o))
 	return cmd
