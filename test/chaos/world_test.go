@@ -99,6 +99,7 @@ func newWorld(t *testing.T) *world {
 		t: t, dir: dir, programs: map[string]*program{}, proxies: map[string]*toxiproxy.Proxy{}, addr: map[string]string{}, full: map[string]bool{}, down: map[string]bool{},
 		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log through the library's own logger
 	t.Cleanup(w.remove)
 	w.cleanWhenInterrupted()
 	if err := os.Chmod(dir, 0o711); err != nil { // Postgres runs as another user
