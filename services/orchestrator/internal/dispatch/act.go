@@ -19,7 +19,7 @@ import (
 func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
 	var err error
 	for range maxRounds {
-		err = d.limited(ctx, func(ctx context.Context) error { return d.act(ctx, operationID, e) })
+		err = d.whole(ctx, func(ctx context.Context) error { return d.act(ctx, operationID, e) })
 		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
 			break
 		}

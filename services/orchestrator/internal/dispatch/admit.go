@@ -91,7 +91,7 @@ type picker func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)
 
 // admit starts the operations that pick returns, and returns how many there were to start.
 func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err error) {
-	err = d.limited(ctx, func(ctx context.Context) (err error) {
+	err = d.whole(ctx, func(ctx context.Context) (err error) {
 		started, err = d.admitAll(ctx, pick)
 		return err
 	})

@@ -133,6 +133,16 @@ func (d *Dispatcher) limited(ctx context.Context, f func(ctx context.Context) er
 	return err
 }
 
+// whole is limited for a batch that no message has caused, and that nobody repeats: once begun it is finished, also when the
+// orchestrator is to stop or the operator who asked for it is gone. Otherwise a command that was committed and not yet published would
+// wait until its limit is over.
+func (d *Dispatcher) whole(ctx context.Context, f func(ctx context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return d.limited(context.WithoutCancel(ctx), f)
+}
+
 // work is what is done to one operation in one batch.
 type work struct {
 	row     *store.Row // as it will be, or as it is while nothing has changed

@@ -129,7 +129,7 @@ func (d *Dispatcher) surely(ctx context.Context, batch woken) error {
 func (d *Dispatcher) patiently(ctx context.Context, what string, operations int, do func(ctx context.Context) error) error {
 	until := time.Now().Add(event.DuplicateWindow)
 	for {
-		err := d.limited(ctx, do)
+		err := d.limited(context.WithoutCancel(ctx), do)
 		if err == nil || !passing(ctx, err) || ctx.Err() != nil || time.Now().Add(betweenPublications).After(until) {
 			return err
 		}
@@ -147,7 +147,7 @@ func (d *Dispatcher) drain(ctx context.Context, what string, find finder) (int, 
 	total := 0
 	for {
 		var found int
-		err := d.limited(ctx, func(ctx context.Context) error {
+		err := d.whole(ctx, func(ctx context.Context) error {
 			batch, err := d.wakeAll(ctx, find, d.wake)
 			if found = batch.found; err != nil {
 				d.keepUnsent(batch.works)
@@ -177,7 +177,7 @@ type woken struct {
 
 // wakeBatch is wakeAll within the time that a batch may take.
 func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (batch woken, err error) {
-	err = d.limited(ctx, func(ctx context.Context) (err error) {
+	err = d.whole(ctx, func(ctx context.Context) (err error) {
 		batch, err = d.wakeAll(ctx, find, wake)
 		return err
 	})

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -84,6 +86,26 @@ func TestWhatWasAdmittedWhileTheBusTookNothingGoesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.published(id, b.row(id).Cursor, 1)
+}
+
+func TestWhatWasBegunIsFinishedWhenTheOrchestratorIsToStop(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.waitForRetry(o, id)
+	b.clock.Advance(time.Minute)
+	ctx, stop := context.WithCancel(t.Context())
+	o.bus.set(func(string) bool { stop(); return false }, false)
+	if n, err := o.Due(ctx); err != nil || n != 1 {
+		t.Fatalf("%d taken up, error %v", n, err)
+	}
+	b.published(id, b.row(id).Cursor, 1)
+	if ctx.Err() == nil {
+		t.Error("it was not stopped meanwhile")
+	}
+	if _, err := o.Due(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v: what is not begun stays", err)
+	}
 }
 
 func TestWhatWasTakenUpIsSentAlthoughTheAnswerToItsCommitIsLost(t *testing.T) {
