@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,8 +83,6 @@ type Bus struct {
 	closed  chan struct{}
 
 	reconnects *signal
-	// rank is the place among those who share a ranked consumer; 0 comes first.
-	rank jetstream.PullPrioritized
 	// deadLog bounds the log of dead letters, which anybody on the bus can cause; the metrics count all of them.
 	deadLog rate.Sometimes
 }
@@ -109,7 +106,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
 	b := &Bus{
-		cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal(), rank: jetstream.PullPrioritized(rand.N(ranks)),
+		cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal(),
 		deadLog: rate.Sometimes{First: 20, Interval: 10 * time.Second},
 	}
 	if b.log == nil {

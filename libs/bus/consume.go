@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -42,10 +43,18 @@ type ConsumeConfig struct {
 	// Prefetch bounds the messages that wait in this process for a handler; 0 means twice what the handlers can take,
 	// and 1 is the least. What waits here is not delivered elsewhere until AckWait has passed.
 	Prefetch int
+	// Rank is the place among those who share a ranked consumer, from 1 to Ranks: the lowest that asks for more gets it, and equals
+	// share. 0 draws one.
+	Rank int
 }
+
+// Ranks is how many ranks a ranked consumer has.
+const Ranks = 10
 
 func (c *ConsumeConfig) complete() error {
 	switch {
+	case c.Rank < 0 || c.Rank > Ranks:
+		return fmt.Errorf("rank %d: want 1 to %d, or 0 for any", c.Rank, Ranks)
 	case c.Consumer.Stream == "" || c.Consumer.Name == "":
 		return errors.New("consumer: stream and name must not be empty")
 	case c.MaxBatch < 0 || c.Handlers < 0 || c.Prefetch < 0:
@@ -53,6 +62,9 @@ func (c *ConsumeConfig) complete() error {
 	}
 	if c.MaxBatch == 0 {
 		c.MaxBatch = defaultMaxBatch
+	}
+	if c.Rank == 0 {
+		c.Rank = 1 + rand.N(Ranks)
 	}
 	if c.Handlers == 0 {
 		c.Handlers = 1
@@ -196,11 +208,8 @@ func (c *consumption) giveBack() {
 	}
 }
 
-// rankGroup is the priority group of a ranked consumer, and ranks is how many ranks there are. Two processes that have the same share.
-const (
-	rankGroup = "rank"
-	ranks     = 10
-)
+// rankGroup is the priority group of a ranked consumer.
+const rankGroup = "rank"
 
 // fetch keeps a pull subscription alive until ctx ends.
 func (c *consumption) fetch(ctx context.Context) {
@@ -262,7 +271,7 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 		}),
 	}
 	if c.cfg.Consumer.Ranked {
-		options = append(options, jetstream.PullPriorityGroup(rankGroup), c.bus.rank)
+		options = append(options, jetstream.PullPriorityGroup(rankGroup), jetstream.PullPrioritized(c.cfg.Rank-1)) // the server counts from 0
 	}
 	cc, err := consumer.Consume(func(m jetstream.Msg) { c.arrive(ctx, m) }, options...)
 	if err != nil {

@@ -31,14 +31,12 @@ func TestOneOfThoseWhoShareARankedConsumerGetsAllAsLongAsItKeepsUp(t *testing.T)
 	t.Parallel()
 	b, s := setup(t)
 	other := connect(t, s, bus.Config{}, bus.Deps{})
-	b.SetRank(3)
-	other.SetRank(7)
-	second := consume(t, other, bus.ConsumeConfig{Consumer: ranked()})
+	second := consume(t, other, bus.ConsumeConfig{Consumer: ranked(), Rank: 8})
 	pulls(t, b, 1)
 	release := make(chan struct{})
 	const limit = 40
 	first := make(chan string, 10_000)
-	stop := start(t, b, bus.ConsumeConfig{Consumer: ranked(), MaxBatch: 10, Prefetch: limit}, func(ctx context.Context, batch []*bus.Delivery) {
+	stop := start(t, b, bus.ConsumeConfig{Consumer: ranked(), MaxBatch: 10, Prefetch: limit, Rank: 4}, func(ctx context.Context, batch []*bus.Delivery) {
 		for _, d := range batch {
 			first <- d.Event.ID()
 			_ = d.Ack()

@@ -53,7 +53,8 @@ const (
 	// committers is how many connections transitions have: two commit batches by turns, the others start operations, sweep
 	// and act.
 	committers = 6
-	readers    = 6
+	// readers is how many connections questions have; one of them keeps the rank.
+	readers = 7
 	// drivers is how many connections the rounds of orchestrations have, two each, and the requests for them.
 	drivers = 8
 	// handlers is how many batches of results are folded at once.
@@ -544,15 +545,20 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	rank, release, err := o.store.Rank(ctx, bus.Ranks)
+	if err != nil {
+		o.deps.Log.Warn("no rank of its own, one is drawn", "err", err)
+	}
+	defer release()
 	group := service.NewGroup(o.deps.Log)
 	group.Add("results", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
-			Consumer: event.ResultsConsumer(), MaxBatch: maxBatch, Handlers: handlers, Prefetch: 2 * maxBatch,
+			Consumer: event.ResultsConsumer(), MaxBatch: maxBatch, Handlers: handlers, Prefetch: 2 * maxBatch, Rank: rank,
 		}, func(ctx context.Context, batch []*bus.Delivery) { o.report("results", o.dispatch.Results(ctx, batch)) })
 	})
 	group.Add("requests", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
-			Consumer: event.RequestsConsumer(), MaxBatch: maxBatch, Handlers: 1, Prefetch: 2 * maxBatch,
+			Consumer: event.RequestsConsumer(), MaxBatch: maxBatch, Handlers: 1, Prefetch: 2 * maxBatch, Rank: rank,
 		}, func(ctx context.Context, batch []*bus.Delivery) {
 			o.report("requests", o.dispatch.Requests(ctx, batch))
 		})
