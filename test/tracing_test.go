@@ -112,8 +112,8 @@ func TestOneTraceFromTheRequestToTheExternalCallAcrossARestart(t *testing.T) {
 		}
 	}
 	executions := named(spans, "process keb.command.edp.EDP_Registration")
-	if outcomes := valuesOf(executions, "keb.outcome"); len(executions) < 3 || !slices.Contains(outcomes, "retry") || !slices.Contains(outcomes, "succeeded") {
-		t.Errorf("executions of EDP_Registration ended %v, want several retries and a success", outcomes)
+	if outcomes := valuesOf(executions, "keb.outcome"); !slices.Contains(outcomes, "retry") || !slices.Contains(outcomes, "succeeded") {
+		t.Errorf("executions of EDP_Registration ended %v, want a retry before the restart and a success after it", outcomes)
 	}
 	// A step that only looks is one step with many executions.
 	looks := named(spans, "step Check_Runtime")
