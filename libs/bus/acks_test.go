@@ -106,7 +106,7 @@ func TestAnErrorIsThatOfTheMessageItself(t *testing.T) {
 	}
 }
 
-func TestOnlyWorkQueuesHoldAcknowledgements(t *testing.T) {
+func TestAcknowledgementsOfRequestsAndResultsAreHeldAndNoOthers(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[event.Stream]bool{
 		event.StreamRequests: true, event.StreamCommands: false, event.StreamResults: true, event.StreamFacts: false, "other": false,

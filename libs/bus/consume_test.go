@@ -121,12 +121,7 @@ func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
 	for _, emptied := range []bool{false, true} {
 		t.Run(fmt.Sprintf("store emptied %t", emptied), func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t)
-			reg := prometheus.NewRegistry()
-			b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
-			if err := b.EnsureStreams(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			b, s, reg := measured(t)
 			got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 			publish(t, b, "before")
 			want(t, got, "before")
@@ -143,12 +138,7 @@ func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
 
 func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
-	reg := prometheus.NewRegistry()
-	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b, _, reg := measured(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 	publish(t, b, "0")
 	want(t, got, "0")
@@ -167,6 +157,17 @@ func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
 	if setUpAgain, again := gathered(t, reg, "keb_bus_recoveries_total"), gathered(t, reg, "keb_bus_redelivered_total"); setUpAgain+again > 0 {
 		t.Errorf("set up %v times again, and %v messages came again", setUpAgain, again)
 	}
+}
+
+// measured is setup with the metrics of the bus.
+func measured(t testing.TB) (*bus.Bus, *natsServer, *prometheus.Registry) {
+	t.Helper()
+	s, reg := startServer(t), prometheus.NewRegistry()
+	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b, s, reg
 }
 
 // gathered is the sum of a counter over its labels.

@@ -129,7 +129,7 @@ func (d *Dispatcher) surely(ctx context.Context, batch woken) error {
 func (d *Dispatcher) patiently(ctx context.Context, what string, operations int, do func(ctx context.Context) error) error {
 	until := time.Now().Add(event.DuplicateWindow)
 	for {
-		err := d.limited(context.WithoutCancel(ctx), do)
+		err := d.limited(context.WithoutCancel(ctx), do) // once more also when it is to stop: see whole
 		if err == nil || !passing(ctx, err) || ctx.Err() != nil || time.Now().Add(betweenPublications).After(until) {
 			return err
 		}
