@@ -10,6 +10,9 @@ import (
 const (
 	// AskOperations asks the orchestrator where operations stand. OperationsRequest -> OperationsAnswer.
 	AskOperations = "keb.ask.orchestrator.operations"
+	// AskCurrent is what the subjects begin with on which workers ask the orchestrator whether it still waits for commands that were
+	// delivered to them again, see AskCurrentAs. CurrentRequest -> CurrentAnswer.
+	AskCurrent = "keb.ask.orchestrator.current"
 	// AskCredentials is what the subjects begin with on which workers ask the broker for the credentials of an instance, see
 	// AskCredentialsAs. CredentialsRequest -> CredentialsAnswer.
 	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
@@ -30,6 +33,9 @@ const (
 
 // AskCredentialsAs is where a worker claims credentials: "keb.ask.broker.credentials.<worker>". Nobody else may ask there.
 func AskCredentialsAs(worker string) string { return AskCredentials + "." + worker }
+
+// AskCurrentAs is where a worker asks about its commands: "keb.ask.orchestrator.current.<worker>". Nobody else may ask there.
+func AskCurrentAs(worker string) string { return AskCurrent + "." + worker }
 
 // AskError is the answer to a question that cannot be answered.
 type AskError struct {
@@ -62,6 +68,25 @@ type OperationStatus struct {
 	NotCompleted []string `json:"notCompleted,omitempty"`
 	// Details is the saved data of an operation that has ended, see OperationSucceeded.
 	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// MaxCurrent is how many commands one CurrentRequest may ask about.
+const MaxCurrent = 500
+
+// CurrentRequest asks which commands of the worker in the subject the orchestrator still waits for, at most MaxCurrent at once.
+type CurrentRequest struct {
+	Commands []CommandRef `json:"commands"`
+}
+
+// CurrentAnswer holds those of the commands asked about that are out and not answered yet. The others must not be executed.
+type CurrentAnswer struct {
+	Current []CommandRef `json:"current"`
+}
+
+// CommandRef names a command, in whichever dispatch.
+type CommandRef struct {
+	OperationID string `json:"operationId"`
+	Cursor      int64  `json:"cursor"`
 }
 
 // CredentialsRequest claims one kind of sealed credentials of an instance, for the step of the operation that the worker has the

@@ -60,14 +60,14 @@ func Users(workers ...string) []User {
 }
 
 // WorkerUser is the user of a worker: it takes its own commands, publishes its own results, uses the stage memory, answers
-// questions under its own name, and claims credentials of the broker under its own name. It cannot make, change or delete a stream, a
+// questions under its own name, and under its own name claims credentials of the broker and asks the orchestrator about its commands. It cannot make, change or delete a stream, a
 // consumer or a bucket.
 func WorkerUser(name string) User {
 	return user(
 		WorkerUserName(name), true,
 		slices.Concat(
 			consume(CommandsConsumer(name)),
-			[]string{ResultSubject(name, "*"), AskCredentialsAs(name), stageValues, stageReadMany, stageReadOne, stageInfo},
+			[]string{ResultSubject(name, "*"), AskCredentialsAs(name), AskCurrentAs(name), stageValues, stageReadMany, stageReadOne, stageInfo},
 		),
 		served(name),
 	)
@@ -80,7 +80,7 @@ func brokerUser() User {
 		slices.Concat(
 			consume(CommandsConsumer(UserBroker)),
 			consume(FactsConsumer(UserBroker)),
-			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", "keb.ask.runtime.*"},
+			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), "keb.ask.runtime.*"},
 		),
 		append(served(UserBroker), AskCredentialsAs("*")),
 	)
@@ -111,7 +111,7 @@ func orchestratorUser() User {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+stream+".>")
 	}
 	return user(UserOrchestrator, true, publish, []string{
-		"keb.ask.orchestrator.*", "keb.fact.*.*", NoticeOperations,
+		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations,
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*",
 	})
 }

@@ -148,7 +148,7 @@ func needs(user string) (publish, subscribe []string) {
 	switch user {
 	case "broker":
 		publish = slices.Concat(consume("KEB_COMMANDS", "broker"), consume("KEB_FACTS", "broker"),
-			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.runtime.*"})
+			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.*"})
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
@@ -162,7 +162,7 @@ func needs(user string) (publish, subscribe []string) {
 			publish = append(publish, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*",
 				"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.CREATE."+s+".>")
 		}
-		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.fact.*.*", "keb.notice.operations",
+		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.fact.*.*", "keb.notice.operations",
 			"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
 	case "monitor":
 		publish = []string{"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.KEB_DEAD"}
@@ -175,8 +175,8 @@ func needs(user string) (publish, subscribe []string) {
 		subscribe = append(subscribe, "keb.fact.*.*")
 	default:
 		name := strings.TrimPrefix(user, "worker-")
-		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name, "$KV.keb_stage.>",
-			"$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.>", "$JS.API.STREAM.INFO.KV_keb_stage")
+		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name, "keb.ask.orchestrator.current."+name,
+			"$KV.keb_stage.>", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.>", "$JS.API.STREAM.INFO.KV_keb_stage")
 		subscribe = append(subscribe, serve(name)...)
 	}
 	return publish, subscribe
@@ -243,7 +243,8 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 		}
 	}
 	for _, w := range served {
-		both := []string{"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w}
+		both := []string{"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
+			"keb.ask.orchestrator.current." + w}
 		publish = append(publish, both...)
 		subscribe = append(subscribe, both...)
 		subscribe = append(subscribe, "keb.command."+w+".*", "keb.result."+w+".*", "keb.ask."+w+".>")
@@ -254,7 +255,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 	}
 	both := []string{
 		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations",
-		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "_INBOX.x", "other",
+		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)

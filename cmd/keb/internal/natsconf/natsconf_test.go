@@ -124,7 +124,8 @@ func universe() (publish, subscribe []string) {
 		publish = append(publish, "_INBOX_"+u+".x")
 		subscribe = append(subscribe, "_INBOX_"+u+".>")
 	}
-	both := []string{"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp", "keb.ask.orchestrator.operations", "_INBOX.x", "other"}
+	both := []string{"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp", "keb.ask.orchestrator.operations", "_INBOX.x", "other",
+		"keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs", "keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker"}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)
 	subscribe = append(subscribe, ">", "keb.>", "keb.*.*.*", "$JS.>", "$SYS.>", "$KV.>", "$KV.keb_stage.>", "_INBOX.>", "$SRV.>", "keb.fact.*.*", "keb.dead.*",
@@ -137,7 +138,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 	"worker-avs": {
 		publish: []string{
 			"$JS.API.CONSUMER.INFO.KEB_COMMANDS.avs", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.avs", "$JS.ACK.KEB_COMMANDS.avs.1.1.1.1.0",
-			"keb.result.avs.S", "keb.dead.KEB_COMMANDS", "keb.ask.broker.credentials.avs",
+			"keb.result.avs.S", "keb.dead.KEB_COMMANDS", "keb.ask.broker.credentials.avs", "keb.ask.orchestrator.current.avs",
 			"$JS.API.STREAM.INFO.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.o.s.1.k", "$KV.keb_stage.o.s.1.k",
 		},
 		subscribe: []string{
@@ -150,7 +151,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 			"$JS.API.CONSUMER.INFO.KEB_COMMANDS.broker", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.broker", "$JS.ACK.KEB_COMMANDS.broker.1.1.1.1.0",
 			"$JS.API.CONSUMER.INFO.KEB_FACTS.broker", "$JS.API.CONSUMER.MSG.NEXT.KEB_FACTS.broker", "$JS.ACK.KEB_FACTS.broker.1.1.1.1.0",
 			"keb.request.provision", "keb.result.broker.S", "keb.dead.KEB_COMMANDS", "keb.dead.KEB_FACTS", "keb.ask.orchestrator.x",
-			"keb.ask.orchestrator.operations", "keb.ask.runtime.x",
+			"keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.x",
 		},
 		subscribe: []string{
 			"_INBOX_broker.>", "keb.worker.broker.ping", "keb.ask.broker.x", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp",
