@@ -41,6 +41,7 @@ const (
 type Operations interface {
 	List(ctx context.Context, f store.Filter) (*store.List, error)
 	Read(ctx context.Context, ids []string) ([]*store.Row, error)
+	Awaited(ctx context.Context, ids []string) ([]*store.Row, error)
 	Running(ctx context.Context, instanceIDs []string) (map[string]string, error)
 	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
 	HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]store.Line, error)

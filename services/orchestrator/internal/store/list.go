@@ -39,6 +39,23 @@ func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
 	return append(found, archived...), nil
 }
 
+// Awaited returns those of the operations whose command is out, for a question. The ids must be UUIDs.
+func (s *Store) Awaited(ctx context.Context, ids []string) ([]*Row, error) {
+	var list array
+	for _, id := range ids {
+		list.raw(id)
+	}
+	rows, err := s.read.QueryContext(ctx, awaitedSQL, &list)
+	if err != nil {
+		return nil, fmt.Errorf("read awaited operations: %w", err)
+	}
+	found, err := scanRows(rows)
+	if err != nil {
+		return nil, fmt.Errorf("read awaited operations: %w", err)
+	}
+	return found, nil
+}
+
 // Running returns the operation in progress on each of the instances that have one.
 func (s *Store) Running(ctx context.Context, instanceIDs []string) (map[string]string, error) {
 	var list array

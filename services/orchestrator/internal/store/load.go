@@ -26,6 +26,8 @@ const (
 	fromRows = ` FROM orchestrator.operations o JOIN orchestrator.requests r ON r.operation_id = o.id`
 	// loadSQL goes by primary key.
 	loadSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = ANY($1::uuid[])`
+	// awaitedSQL goes by primary key.
+	awaitedSQL = loadSQL + ` AND o.state = 'in progress' AND o.execute_before IS NOT NULL`
 	// unfinishedSQL relies on operations_instance.
 	unfinishedSQL = `SELECT` + rowColumns + fromRows + `
 WHERE o.instance_id = $1 AND o.state IN ('pending', 'in progress') ORDER BY o.arrived FOR UPDATE OF o NOWAIT`

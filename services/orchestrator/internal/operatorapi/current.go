@@ -1,0 +1,71 @@
+package operatorapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// Current answers event.AskCurrentAs: a command that was delivered again is to be executed only if its result would still count. The bus
+// lets a worker ask on the subject with its own name only.
+func (a *API) Current(ctx context.Context, subject string, data []byte) (any, error) {
+	commands, err := parseCurrent(data)
+	if err != nil {
+		return nil, err
+	}
+	worker := strings.TrimPrefix(subject, event.AskCurrentAs(""))
+	ids := make([]string, len(commands))
+	for i, c := range commands {
+		ids[i] = c.OperationID
+	}
+	rows, err := a.deps.Operations.Awaited(ctx, ids)
+	if err != nil {
+		a.deps.Log.Warn("question not answered", "err", err)
+		return nil, errors.New("the operations cannot be read now")
+	}
+	awaited := make(map[event.CommandRef]bool, len(rows))
+	for _, row := range rows {
+		p, err := a.deps.Definitions.Pinned(ctx, row.Definition)
+		if err != nil {
+			a.deps.Log.Warn("question not answered", "err", err)
+			return nil, errors.New("a process definition cannot be read now")
+		}
+		if engine.Awaited(p, &row.State) == worker {
+			awaited[event.CommandRef{OperationID: row.Operation.ID, Cursor: row.Cursor}] = true
+		}
+	}
+	answer := event.CurrentAnswer{Current: []event.CommandRef{}}
+	for _, c := range commands {
+		if awaited[c] {
+			answer.Current = append(answer.Current, c)
+		}
+	}
+	return answer, nil
+}
+
+// parseCurrent reads what a worker asks about.
+func parseCurrent(data []byte) ([]event.CommandRef, error) {
+	var request event.CurrentRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, fmt.Errorf("the question must be a JSON object with commands: %.300s", err.Error())
+	}
+	if n := len(request.Commands); n == 0 || n > event.MaxCurrent {
+		return nil, fmt.Errorf("commands: %d are asked about, must be 1 to %d", n, event.MaxCurrent)
+	}
+	for i, c := range request.Commands {
+		if id, err := uuid.Parse(c.OperationID); err != nil || id.String() != c.OperationID {
+			return nil, fmt.Errorf("commands[%d].operationId %.50q: must be a UUID in lower case, as in the command", i, c.OperationID)
+		}
+		if c.Cursor < 1 {
+			return nil, fmt.Errorf("commands[%d].cursor %d: must be that of the command", i, c.Cursor)
+		}
+	}
+	return request.Commands, nil
+}
