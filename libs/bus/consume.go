@@ -173,7 +173,10 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 			}
 		}
 		d := &deliveries[i]
-		*d = Delivery{Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks, back: c.back}
+		*d = Delivery{
+			Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks, back: c.back,
+			delivered: numDelivered(a.msg),
+		}
 		var err error
 		if d.Event, err = Decode(a.msg.Headers(), a.msg.Data()); err != nil {
 			c.unreadable(ctx, d, err)

@@ -40,6 +40,8 @@ type Delivery struct {
 	meter   *consumerMetrics
 	acks    *acks
 	back    *givenBack
+	// delivered is what NumDelivered tells.
+	delivered uint64
 }
 
 // Ack says that the message is dealt with. It does not wait for the server, which may hear of it up to ackHold later; when that
@@ -76,12 +78,14 @@ func (d *Delivery) InProgress() error {
 }
 
 // NumDelivered counts the deliveries of the message, from 1; 0 when the server's metadata is not readable.
-func (d *Delivery) NumDelivered() uint64 {
-	m, err := d.msg.Metadata()
+func (d *Delivery) NumDelivered() uint64 { return d.delivered }
+
+func numDelivered(m jetstream.Msg) uint64 {
+	meta, err := m.Metadata()
 	if err != nil {
 		return 0
 	}
-	return m.NumDelivered
+	return meta.NumDelivered
 }
 
 // Dead moves the message to the dead letters of its stream, and counts it. When that fails the message stays, and is

@@ -1,6 +1,21 @@
 package worker
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
 
 // SetAckWait shortens the time after which the bus delivers a command again.
 func SetAckWait(w *Worker, d time.Duration) { w.spec.AckWait = d }
+
+// AskCurrent asks the orchestrator about commands, however many.
+func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []event.CommandRef) map[event.CommandRef]bool {
+	p := &pool{w: w}
+	commands := make([]*taken, len(refs))
+	for i, ref := range refs {
+		commands[i] = &taken{command: event.StepExecute{Operation: event.Operation{ID: ref.OperationID}, Cursor: ref.Cursor}}
+	}
+	return p.askCurrent(ctx, patience, commands)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,13 @@ type orchestrator struct {
 	bus     *bus.Bus
 	results chan result
 	done    chan struct{}
+
+	mu sync.Mutex
+	// says answers which commands are current; asked are the questions so far.
+	says  func(ctx context.Context, commands []event.CommandRef) ([]event.CommandRef, error)
+	asked [][]event.CommandRef
+	// stopAnswers makes that nobody is there who answers.
+	stopAnswers func()
 }
 
 // result is a result of any type with its envelope.
@@ -77,8 +85,50 @@ func newOrchestratorFor(t testing.TB, consume func(o *orchestrator, ctx context.
 	if err := o.bus.EnsureStreams(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	o.answerCurrent()
 	o.background(func(ctx context.Context) { consume(o, ctx, o.done) })
 	return o
+}
+
+// everyOne is current.
+func everyOne(_ context.Context, commands []event.CommandRef) ([]event.CommandRef, error) {
+	return commands, nil
+}
+
+func (o *orchestrator) say(f func(ctx context.Context, commands []event.CommandRef) ([]event.CommandRef, error)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.says = f
+}
+
+// questions are those about commands that were asked so far.
+func (o *orchestrator) questions() [][]event.CommandRef {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.asked)
+}
+
+// answerCurrent begins to answer which commands are current.
+func (o *orchestrator) answerCurrent() {
+	o.t.Helper()
+	o.say(everyOne)
+	stop, err := o.bus.Answer(event.AskCurrentAs(workerName), "orchestrator", func(ctx context.Context, raw []byte) (any, error) {
+		var q event.CurrentRequest
+		if err := json.Unmarshal(raw, &q); err != nil {
+			return nil, err
+		}
+		o.mu.Lock()
+		o.asked = append(o.asked, q.Commands)
+		says := o.says
+		o.mu.Unlock()
+		current, err := says(ctx, q.Commands)
+		return event.CurrentAnswer{Current: current}, err
+	})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.stopAnswers = sync.OnceFunc(stop)
+	o.t.Cleanup(o.stopAnswers)
 }
 
 func (o *orchestrator) connect() *bus.Bus {

@@ -16,6 +16,9 @@ const (
 	ignoredDuplicate  = "duplicate"
 	ignoredUnknown    = "unknown_step"
 	ignoredUnreadable = "unreadable"
+	// ignoredOutdated came again and is not waited for any more; ignoredUnchecked came again while nobody could say so.
+	ignoredOutdated  = "outdated"
+	ignoredUnchecked = "unchecked"
 )
 
 // metrics of one worker. Every combination of labels exists from the start, so that a rate is right from the first
@@ -73,7 +76,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 		unpublished: unpublished.WithLabelValues(worker),
 		ignored:     map[string]prometheus.Counter{},
 	}
-	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable} {
+	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable, ignoredOutdated, ignoredUnchecked} {
 		m.ignored[reason] = ignored.WithLabelValues(worker, reason)
 	}
 	for _, step := range steps {

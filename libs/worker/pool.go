@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -50,6 +52,8 @@ type pool struct {
 	mu      sync.Mutex
 	taken   map[string]*taken
 	unknown map[string]bool
+	// unchecked bounds the log of questions that nobody answers.
+	unchecked rate.Sometimes
 }
 
 // taken is a command between its arrival and its acknowledgement.
@@ -72,6 +76,7 @@ func (w *Worker) startPool(ctx context.Context) *pool {
 		w: w, publishCtx: base,
 		slots: make(chan struct{}, w.cfg.Concurrency), results: make(chan finished, resultQueue),
 		closed: make(chan struct{}), taken: map[string]*taken{}, unknown: map[string]bool{},
+		unchecked: rate.Sometimes{Interval: uncheckedLog},
 	}
 	p.stepsCtx, p.stopSteps = context.WithCancel(base)
 	for range publishers {
@@ -83,7 +88,8 @@ func (w *Worker) startPool(ctx context.Context) *pool {
 
 // accept takes a batch of commands and gives each a free slot. It blocks while there is none, so that the bus keeps
 // the rest for others; but not for long, because what waits behind it in this process is not covered by heartbeats
-// and would be delivered a second time. What gets no slot in time goes back to the bus.
+// and would be delivered a second time. What gets no slot in time goes back to the bus. The question about commands that come
+// again takes a part of the same time.
 func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	admitted := make([]*taken, 0, len(batch))
 	for _, d := range batch {
@@ -94,8 +100,10 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	if len(admitted) == 0 {
 		return
 	}
-	patience := time.NewTimer(min(slotPatience, p.w.spec.AckWait/3))
+	limit := min(slotPatience, p.w.spec.AckWait/3)
+	patience := time.NewTimer(limit)
 	defer patience.Stop()
+	admitted = p.current(ctx, limit/2, admitted)
 	for i, t := range admitted {
 		if ctx.Err() != nil {
 			p.giveBackAll(admitted[i:], 0)

@@ -1,0 +1,189 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+func ref(c event.StepExecute) event.CommandRef {
+	return event.CommandRef{OperationID: c.Operation.ID, Cursor: c.Cursor}
+}
+
+var byCommand = cmpopts.SortSlices(func(a, b event.CommandRef) bool { return a.OperationID < b.OperationID })
+
+// sendAgain sends commands that a process takes first which does not come to acknowledge them.
+func (o *orchestrator) sendAgain(commands ...event.StepExecute) {
+	o.t.Helper()
+	ctx := o.t.Context()
+	if err := o.bus.EnsureConsumer(ctx, event.CommandsConsumer(workerName)); err != nil {
+		o.t.Fatal(err)
+	}
+	o.send(commands...)
+	c, err := o.bus.JetStream().Consumer(ctx, string(event.StreamCommands), workerName)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	batch, err := c.Fetch(len(commands), jetstream.FetchMaxWait(soon))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	var taken []jetstream.Msg
+	for m := range batch.Messages() {
+		taken = append(taken, m)
+	}
+	if len(taken) != len(commands) || batch.Error() != nil {
+		o.t.Fatalf("%d of %d commands are taken, %v", len(taken), len(commands), batch.Error())
+	}
+	for _, m := range taken {
+		if err := m.Nak(); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+}
+
+// What another process has taken, and perhaps answered, is executed only if the orchestrator still waits for it.
+func TestACommandThatComesAgainIsExecutedIfItIsStillWaitedFor(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	current, outdated, fresh := command("Step"), command("Step"), command("Step")
+	o.say(func(context.Context, []event.CommandRef) ([]event.CommandRef, error) {
+		return []event.CommandRef{ref(current), ref(fresh), {OperationID: "another", Cursor: 1}}, nil
+	})
+	o.sendAgain(current, outdated)
+	w := o.start([]worker.Step{noop("Step")})
+	o.send(fresh)
+	got := []event.CommandRef{}
+	for range 2 {
+		r := o.next()
+		got = append(got, event.CommandRef{OperationID: r.OperationID, Cursor: r.Cursor})
+	}
+	if diff := cmp.Diff([]event.CommandRef{ref(current), ref(fresh)}, got, byCommand); diff != "" {
+		t.Errorf("executed (-want +got):\n%s", diff)
+	}
+	o.settled()
+	o.noResult()
+	if n := w.metric("keb_worker_commands_ignored_total", "reason=outdated"); n != 1 {
+		t.Errorf("%g commands are counted as outdated, want 1", n)
+	}
+	var asked []event.CommandRef
+	for _, q := range o.questions() {
+		asked = append(asked, q...)
+	}
+	if diff := cmp.Diff([]event.CommandRef{ref(current), ref(outdated)}, asked, byCommand); diff != "" {
+		t.Errorf("asked about, once each (-want +got):\n%s", diff)
+	}
+}
+
+func TestNobodyExecutesOnAGuess(t *testing.T) {
+	t.Parallel()
+	for name, silence := range map[string]func(o *orchestrator){
+		"nobody is there": func(o *orchestrator) { o.stopAnswers() },
+		"no answer in time": func(o *orchestrator) {
+			o.say(func(ctx context.Context, _ []event.CommandRef) ([]event.CommandRef, error) {
+				<-ctx.Done() // the worker has given up by then
+				return nil, ctx.Err()
+			})
+		},
+		"a refusal": func(o *orchestrator) {
+			o.say(func(context.Context, []event.CommandRef) ([]event.CommandRef, error) {
+				return nil, errors.New("the operations cannot be read now")
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOrchestrator(t)
+			g := newGate("Step")
+			close(g.release)
+			late := command("Step")
+			late.ExecuteBefore = time.Now().Add(2 * time.Second)
+			o.sendAgain(command("Step"), late)
+			silence(o)
+			w := o.start([]worker.Step{g.step(), noop("Other")})
+			o.send(command("Other"))
+			if r := o.next(); r.Step != "Other" {
+				t.Errorf("%s is executed", r.Step)
+			}
+			testkit.Eventually(t, soon, "it comes again, and the one whose time is over is dropped", func() bool {
+				return w.metric("keb_worker_commands_ignored_total", "reason=unchecked") >= 3 &&
+					w.metric("keb_worker_commands_ignored_total", "reason=late") == 1
+			})
+			if n := g.runs.Load(); n != 0 {
+				t.Fatalf("the step ran %d times while nobody said that it is waited for", n)
+			}
+			o.stopAnswers()
+			o.answerCurrent()
+			o.next()
+			o.settled()
+			o.noResult()
+		})
+	}
+}
+
+func TestACommandThatIsBeingExecutedIsNotAskedAbout(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	g := newGate("Slow")
+	w := o.start([]worker.Step{g.step()}, ackWait(5*time.Minute)) // no heartbeat comes before the server delivers again
+	commands := string(event.StreamCommands)
+	testkit.Eventually(t, soon, "the worker has made its consumer", func() bool {
+		_, err := o.bus.JetStream().Consumer(t.Context(), commands, workerName)
+		return err == nil
+	})
+	cfg := o.consumer().Config
+	cfg.AckWait = 300 * time.Millisecond
+	if _, err := o.bus.JetStream().UpdateConsumer(t.Context(), commands, cfg); err != nil {
+		t.Fatal(err)
+	}
+	o.send(command("Slow"))
+	receive(t, "the step starts", g.started)
+	testkit.Eventually(t, soon, "redeliveries are counted as duplicates", func() bool {
+		return w.metric("keb_worker_commands_ignored_total", "reason=duplicate") >= 2
+	})
+	close(g.release)
+	o.next()
+	o.settled()
+	if q := o.questions(); len(q) > 0 || g.runs.Load() != 1 {
+		t.Errorf("asked %v and ran %d times, want no question and one run", q, g.runs.Load())
+	}
+}
+
+func TestAQuestionAboutCommandsIsNotTooLong(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	refs := make([]event.CommandRef, 2*event.MaxCurrent+1)
+	for i := range refs {
+		refs[i] = event.CommandRef{OperationID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), Cursor: int64(i + 1)}
+	}
+	o.say(func(_ context.Context, commands []event.CommandRef) ([]event.CommandRef, error) {
+		if len(commands) > event.MaxCurrent {
+			return nil, errors.New("too many")
+		}
+		return commands[1:], nil
+	})
+	w, err := worker.New(worker.Config{Name: workerName}, worker.Deps{Bus: o.bus, Log: testkit.Logger(t)}, noop("Step"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := worker.AskCurrent(t.Context(), w, soon, refs)
+	current := 0
+	for _, is := range answers {
+		if is {
+			current++
+		}
+	}
+	if len(answers) != len(refs) || current != len(refs)-3 || len(o.questions()) != 3 {
+		t.Errorf("%d answers of which %d say current, in %d questions: want %d, %d and 3", len(answers), current, len(o.questions()), len(refs), len(refs)-3)
+	}
+}
