@@ -112,6 +112,19 @@ func (p StepExecute) Validate() error {
 }
 
 // Validate names the first member that breaks the contract; the error is a *FieldError.
+func (r CurrentRequest) Validate() error {
+	var c checks
+	n := len(r.Commands)
+	c.that(n > 0 && n <= MaxCurrent, "commands", "are %d: want 1 to %d", n, MaxCurrent)
+	for i := 0; i < n && c.err == nil; i++ {
+		field := "commands[" + strconv.Itoa(i) + "]."
+		c.word(field+"operationId", r.Commands[i].OperationID)
+		c.positive(field+"cursor", r.Commands[i].Cursor)
+	}
+	return c.err
+}
+
+// Validate names the first member that breaks the contract; the error is a *FieldError.
 func (r Result) Validate() error {
 	var c checks
 	r.check(&c)

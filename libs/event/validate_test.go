@@ -34,6 +34,9 @@ func TestValidateNamesTheMember(t *testing.T) {
 			r.Operation.Parameters = json.RawMessage(`[]`)
 			return r
 		}),
+		"commands":                event.CurrentRequest{Commands: make([]event.CommandRef, event.MaxCurrent+1)},
+		"commands[0].operationId": event.CurrentRequest{Commands: []event.CommandRef{{OperationID: "a.b", Cursor: 1}}},
+		"commands[1].cursor":      event.CurrentRequest{Commands: []event.CommandRef{{OperationID: "a", Cursor: 1}, {OperationID: "b"}}},
 		"step": with(event.TypeStepExecute, func(p any) any {
 			c := p.(event.StepExecute)
 			c.Step = "two.words"

@@ -534,6 +534,11 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return fmt.Errorf("answer questions: %w", err)
 	}
 	defer stop()
+	stopCurrent, err := o.deps.Bus.AnswerAll(event.AskCurrentAs("*"), "orchestrator", o.api.Current)
+	if err != nil {
+		return fmt.Errorf("answer questions: %w", err)
+	}
+	defer stopCurrent()
 	deaf, err := o.wakeFleet()
 	if err != nil {
 		return err

@@ -56,15 +56,12 @@ func parseCurrent(data []byte) ([]event.CommandRef, error) {
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, fmt.Errorf("the question must be a JSON object with commands: %.300s", err.Error())
 	}
-	if n := len(request.Commands); n == 0 || n > event.MaxCurrent {
-		return nil, fmt.Errorf("commands: %d are asked about, must be 1 to %d", n, event.MaxCurrent)
+	if err := request.Validate(); err != nil {
+		return nil, err
 	}
 	for i, c := range request.Commands {
 		if id, err := uuid.Parse(c.OperationID); err != nil || id.String() != c.OperationID {
-			return nil, fmt.Errorf("commands[%d].operationId %.50q: must be a UUID in lower case, as in the command", i, c.OperationID)
-		}
-		if c.Cursor < 1 {
-			return nil, fmt.Errorf("commands[%d].cursor %d: must be that of the command", i, c.Cursor)
+			return nil, fmt.Errorf("commands[%d].operationId: is %.50q: want a UUID in lower case, as in the command", i, c.OperationID)
 		}
 	}
 	return request.Commands, nil

@@ -19,16 +19,16 @@ func TestAQuestionAboutCommandsThatCannotBeReadIsRefused(t *testing.T) {
 	for question, want := range map[string]string{
 		"":                   "must be a JSON object with commands",
 		"[]":                 "must be a JSON object with commands",
-		"{}":                 "commands: 0 are asked about, must be 1 to 500",
-		many:                 "commands: 501 are asked about",
+		"{}":                 "commands: are 0: want 1 to 500",
+		many:                 "commands: are 501",
 		`{"commands":["x"]}`: "must be a JSON object with commands",
-		`{"commands":[{"operationId":"` + someID + `","cursor":1},{"operationId":"x","cursor":1}]}`: `commands[1].operationId "x": must be a UUID`,
+		`{"commands":[{"operationId":"` + someID + `","cursor":1},{"operationId":"x","cursor":1}]}`: `commands[1].operationId: is "x": want a UUID`,
 		`{"commands":[{"operationId":"` + strings.ToUpper(someID) + `","cursor":1}]}`:               "in lower case",
-		`{"commands":[{"operationId":"` + someID + `"}]}`:                                           "commands[0].cursor 0: must be that of the command",
-		`{"commands":[{"operationId":"` + someID + `","cursor":-7}]}`:                               "commands[0].cursor -7",
+		`{"commands":[{"operationId":"` + someID + `"}]}`:                                           "commands[0].cursor: is 0: want 1 or more",
+		`{"commands":[{"operationId":"` + someID + `","cursor":-7}]}`:                               "commands[0].cursor: is -7",
 		`{"commands":[{"operationId":"` + someID + `","cursor":1.5}]}`:                              "must be a JSON object with commands",
-		`{"commands":[{"operationId":"` + strings.Repeat("a", 1000) + `","cursor":1}]}`:             "must be a UUID",
-		`{"commands":[{"operationId":"urn:uuid:` + someID + `","cursor":1}]}`:                       "must be a UUID",
+		`{"commands":[{"operationId":"` + strings.Repeat("a", 1000) + `","cursor":1}]}`:             "operationId: ",
+		`{"commands":[{"operationId":"urn:uuid:` + someID + `","cursor":1}]}`:                       "operationId: ",
 	} {
 		if _, err := new(API).Current(t.Context(), event.AskCurrentAs("avs"), []byte(question)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%.80s: %v, want %q", question, err, want)
