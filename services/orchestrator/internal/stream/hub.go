@@ -214,6 +214,7 @@ func (h *Hub) session(ctx context.Context) error {
 			h.log.Debug("unsubscribe failed", "subject", sub.Subject, "err", err)
 		}
 	}()
+	last := h.render.Live() // what a client that is let go by begin may have read
 	if err := h.begin(ctx); err != nil {
 		return err
 	}
@@ -221,7 +222,6 @@ func (h *Hub) session(ctx context.Context) error {
 	tick := time.NewTicker(h.cfg.Every)
 	defer tick.Stop()
 	var paused, look, live time.Time
-	last := h.render.Live()
 	look = time.Now().Add(h.cfg.Reconcile)
 	for h.count() > 0 {
 		var now time.Time

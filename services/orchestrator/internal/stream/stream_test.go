@@ -42,6 +42,7 @@ type fakeSource struct {
 	now      int
 	broken   error
 	live     string
+	marked   func() // called by Mark
 }
 
 func newSource() *fakeSource {
@@ -82,6 +83,9 @@ func (f *fakeSource) set(err error) {
 func (f *fakeSource) Mark(context.Context) (store.Marker, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.marked != nil {
+		f.marked()
+	}
 	return marker(f.now), f.broken
 }
 
@@ -355,14 +359,22 @@ func mustParse(t *testing.T, text string) store.Marker {
 }
 
 func TestClientsAreToldWhoLives(t *testing.T) {
-	b := setup(t)
-	h, _ := b.hub()
-	c := b.join(h, "a")
-	b.source.mu.Lock()
-	b.source.live = `["alpha"]`
-	b.source.mu.Unlock()
-	if batch := b.next(c); string(batch.Live) != `["alpha"]` {
-		t.Errorf("told %q", batch.Live)
+	const alpha = `["alpha"]`
+	for _, while := range []string{"joining", "being served"} {
+		t.Run("changed while "+while, func(t *testing.T) {
+			b := setup(t)
+			if while == "joining" {
+				b.source.marked = func() { b.source.live = alpha }
+			}
+			h, _ := b.hub()
+			c := b.join(h, "a")
+			b.source.mu.Lock()
+			b.source.live = alpha
+			b.source.mu.Unlock()
+			if batch := b.next(c); string(batch.Live) != alpha {
+				t.Errorf("told %q", batch.Live)
+			}
+		})
 	}
 }
 
