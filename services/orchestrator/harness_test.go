@@ -147,6 +147,8 @@ type system struct {
 	script   *script
 	log      *slog.Logger
 	cfg      orchestrator.Config
+	// now is the clock of the orchestrators; nil is that of the machine.
+	now func() time.Time
 	// api serves the first orchestrator. A test that needs its address before makes it, and does not start it.
 	api *httptest.Server
 	// registry takes the metrics of the orchestrator, of which there is one then.
@@ -230,8 +232,14 @@ func start(t *testing.T, what string, run func(ctx context.Context) error) runni
 // orchestrator starts one more orchestrator.
 func (s *system) orchestrator() running {
 	s.t.Helper()
-	b := testkit.Bus(s.t, s.nats.URL())
-	deps := orchestrator.Deps{Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: s.log}
+	return s.orchestratorOn(s.nats.URL())
+}
+
+// orchestratorOn starts one more orchestrator that reaches the bus at this address.
+func (s *system) orchestratorOn(address string) running {
+	s.t.Helper()
+	b := testkit.Bus(s.t, address)
+	deps := orchestrator.Deps{Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: s.log, Now: s.now}
 	if s.registry != nil {
 		deps.Registerer, deps.Gatherer = s.registry, s.registry
 	}

@@ -355,6 +355,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}
 	o.recovery = recovery.New(recovery.Config{
 		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, Patience: o.cfg.LossPatience,
+		Redelivery: event.ResultsConsumer().AckWait + time.Second, // and a moment to fold them
 	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
 	o.archive, err = retention.New(retention.Config{
 		Every: o.cfg.ArchiveEvery, Keep: o.cfg.KeepOperations, KeepArchived: o.cfg.KeepArchive,

@@ -124,7 +124,11 @@ func (d *Dispatcher) limited(ctx context.Context, f func(ctx context.Context) er
 	if d.cfg.BatchTimeout == 0 {
 		return f(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.BatchTimeout)
+	return within(ctx, d.cfg.BatchTimeout, f)
+}
+
+func within(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := f(ctx)
 	if err != nil && ctx.Err() != nil {

@@ -292,6 +292,13 @@ func (b *bundle) row(id string) *store.Row {
 	return found[id]
 }
 
+func (b *bundle) exec(query string, args ...any) {
+	b.t.Helper()
+	if _, err := b.db.Exec(query, args...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *bundle) history(id string) []string {
 	b.t.Helper()
 	var lines []string

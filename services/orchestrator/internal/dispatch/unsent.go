@@ -77,7 +77,7 @@ func (d *Dispatcher) keepUnsent(works []*work) {
 func (d *Dispatcher) Unsent(ctx context.Context) error {
 	commands := d.unsent.all(d.deps.Now())
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(commands)), d.dueBatch) {
-		if err := d.limited(ctx, func(ctx context.Context) error { return d.publishUnsent(ctx, commands, ids) }); err != nil {
+		if err := d.limited(ctx, func(ctx context.Context) error { _, err := d.publishUnsent(ctx, commands, ids); return err }); err != nil {
 			d.deps.Wake(d.deps.Now().Add(betweenPublications))
 			return fmt.Errorf("publish commands that were not taken: %w", err)
 		}
@@ -86,10 +86,11 @@ func (d *Dispatcher) Unsent(ctx context.Context) error {
 	return nil
 }
 
-func (d *Dispatcher) publishUnsent(ctx context.Context, commands map[string]unsentCommand, ids []string) error {
+// publishUnsent publishes those of the commands whose operations have not moved on, and returns how many these are.
+func (d *Dispatcher) publishUnsent(ctx context.Context, commands map[string]unsentCommand, ids []string) (int, error) {
 	rows, err := d.deps.Store.Load(ctx, ids)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var works []*work
 	for _, id := range ids {
@@ -100,7 +101,7 @@ func (d *Dispatcher) publishUnsent(ctx context.Context, commands map[string]unse
 		w, err := d.newWork(ctx, row, true)
 		if err != nil {
 			if passing(ctx, err) {
-				return err
+				return 0, err
 			}
 			d.leaveOut(row, err)
 			continue
@@ -108,5 +109,8 @@ func (d *Dispatcher) publishUnsent(ctx context.Context, commands map[string]unse
 		w.republish = true
 		works = append(works, w)
 	}
-	return d.publish(ctx, works)
+	if err := d.publish(ctx, works); err != nil {
+		return 0, err
+	}
+	return len(works), nil
 }

@@ -1,7 +1,8 @@
-// Package recovery notices that the bus has lost what it carried, because a
-// stream was lost and made again, and has the commands of the operations in
-// flight sent once more: they go on in seconds, and not when the execution
-// limits of their steps are over.
+// Package recovery has commands sent once more that nobody has got: those of all
+// operations in flight when the bus has lost what it carried, because a stream
+// was lost and made again; and when an orchestrator starts, those that one which
+// was killed has committed and not published. The operations go on in seconds, and
+// not when the execution limits of their steps are over.
 package recovery
 
 import (
@@ -29,7 +30,13 @@ type Dispatcher interface {
 	// Lost sends the commands again that were sent before a time at which the bus has lost them and their results, or the results only;
 	// but not those that are left to a worker, and not those whose steps nobody serves, which it counts.
 	Lost(ctx context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (sent, unserved int, err error)
+	// Republish publishes the commands once more, under the same ids, that were sent a moment ago and after a time since which the bus has
+	// kept what it was given. It may be repeated.
+	Republish(ctx context.Context, after time.Time) (published int, err error)
 }
+
+// memory is the stream behind the stage memory. It goes with the server that holds it.
+const memory = event.Stream("KV_" + event.StageBucket)
 
 // Config is how a Recovery behaves. All are required.
 type Config struct {
@@ -42,6 +49,8 @@ type Config struct {
 	// Patience is how long it is waited for workers that do not say what they execute, or are not there. After it their commands are left
 	// to the execution limit.
 	Patience time.Duration
+	// Redelivery is how long after a restart of the bus results come again that somebody had got before it.
+	Redelivery time.Duration
 }
 
 // Deps is what a Recovery works with. All are required.
@@ -62,6 +71,9 @@ type Recovery struct {
 	done          bool
 	// resultsOnly tells that the stream of commands is an older one.
 	resultsOnly bool
+	// started is when this orchestrator has begun to look, and republished tells that nothing is left to do about those before it.
+	started     time.Time
+	republished bool
 }
 
 // New returns a Recovery; Run makes it work.
@@ -71,7 +83,11 @@ func New(cfg Config, deps Deps) *Recovery { return &Recovery{cfg: cfg, deps: dep
 func (r *Recovery) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.cfg.Every)
 	defer tick.Stop()
+	r.started = r.deps.Now()
 	for {
+		if err := r.republish(ctx); err != nil && ctx.Err() == nil {
+			r.deps.Log.Warn("commands not published once more, trying again", "err", err)
+		}
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
 			r.deps.Log.Warn("lost commands not sent again, trying again", "err", err)
 		}
@@ -81,6 +97,41 @@ func (r *Recovery) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// republish repairs what a kill between a commit and its publication has left behind, as long as a stream drops what it has already. What
+// was sent before the stream of commands was made is left to look, which asks workers what they execute.
+func (r *Recovery) republish(ctx context.Context) error {
+	since := r.deps.Now().Sub(r.started)
+	if r.republished || since > event.DuplicateWindow {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+	made, err := r.deps.Bus.Created(asking, event.StreamCommands)
+	if err != nil {
+		r.deps.Log.Debug("streams not seen", "err", err)
+		return nil
+	}
+	up, err := r.deps.Bus.Created(asking, memory)
+	if err != nil {
+		r.deps.Log.Debug("streams not seen", "err", err)
+		return nil
+	}
+	// A server that was restarted knows the ids of what it still holds, and not those of commands that were answered. The operations of these
+	// have moved on once their results have come again.
+	if since < r.cfg.Redelivery && r.deps.Now().Sub(up) < r.cfg.Redelivery {
+		return nil
+	}
+	n, err := r.deps.Dispatcher.Republish(ctx, made)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		r.deps.Log.Info("commands published once more, for one that was killed may not have published them", "commands", n)
+	}
+	r.republished = true
+	return nil
 }
 
 // look sees whether a stream is new. The first look after the start may find one that was made while nobody watched, and nearly always

@@ -20,6 +20,9 @@ const (
 	every    = time.Second
 	settle   = 3 * time.Second
 	patience = 10 * time.Second
+	// redelivery is longer than anything that is waited for after a loss.
+	redelivery = 20 * time.Second
+	memory     = event.Stream("KV_" + event.StageBucket)
 )
 
 // fake is the bus, the workers and the dispatcher. It belongs to the test but while time passes.
@@ -32,6 +35,8 @@ type fake struct {
 	taken  liveness.Taken
 	asked  int
 	losses []loss
+	// republished is when commands were published once more, and since when the bus had kept what it was given.
+	republished [][2]time.Duration
 	// unserved is how many commands nobody serves.
 	unserved int
 }
@@ -74,24 +79,42 @@ func (f *fake) Lost(_ context.Context, before time.Time, resultsOnly bool, left 
 	return 3 - len(l.Left), f.unserved, nil
 }
 
+func (f *fake) Republish(_ context.Context, after time.Time) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.republished = append(f.republished, [2]time.Duration{time.Since(f.start), after.Sub(f.start)})
+	if f.broken {
+		return 0, errors.New("the bus takes nothing")
+	}
+	return 1, nil
+}
+
 // in runs a recovery in a bubble of fake time; the streams are an hour old, and it has looked at them.
 func in(t *testing.T, test func(f *fake)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{start: time.Now(), made: map[event.Stream]time.Time{}}
-		f.makeAnew(-time.Hour, event.StreamCommands, event.StreamResults)
-		r := recovery.New(recovery.Config{Every: every, Timeout: every, Settle: settle, Patience: patience}, recovery.Deps{
-			Bus: f, Workers: f, Dispatcher: f, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		})
-		f.mu.Lock()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- r.Run(ctx) }()
+	starting(t, func(f *fake) {
 		f.pass(2 * settle)
 		if len(f.losses) != 1 || f.losses[0].Before != -time.Hour {
 			t.Errorf("after the start: %+v, want one look for what is older than the streams", f.losses)
 		}
 		f.losses, f.asked, f.start = nil, 0, time.Now()
+		test(f)
+	})
+}
+
+// starting runs a recovery in a bubble of fake time; the streams are an hour old, and it has not looked at anything yet.
+func starting(t *testing.T, test func(f *fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now(), made: map[event.Stream]time.Time{}}
+		f.makeAnew(-time.Hour, event.StreamCommands, event.StreamResults, memory)
+		r := recovery.New(recovery.Config{
+			Every: every, Timeout: every, Settle: settle, Patience: patience, Redelivery: redelivery,
+		}, recovery.Deps{Bus: f, Workers: f, Dispatcher: f, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		f.mu.Lock()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
 		test(f)
 		f.mu.Unlock()
 		cancel()

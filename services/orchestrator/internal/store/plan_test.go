@@ -82,11 +82,13 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		{"writeSQL", writeOnlySQL, args(false), []string{"operations_pkey"}},
 		{"writeReleaseSQL", writeReleaseSQL, args(true), []string{"operations_pkey", "instances_pkey"}},
 		{"loadSQL", loadSQL, []any{&inFlight}, []string{"operations_pkey", "requests_pkey"}},
+		{"awaitedSQL", awaitedSQL, []any{&inFlight}, []string{"operations_pkey|operations_in_flight", "requests_pkey"}},
 		{"lookSQL", lookSQL, nil, []string{"operations_due", "operations_in_flight", "operations_pending"}},
 		{"dueSQL", dueSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_due"}},
 		{"unansweredSQL", unansweredSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_in_flight"}},
 		{"anyInFlightSQL", anyInFlightSQL, []any{epoch.Add(24 * time.Hour)}, []string{"operations_in_flight"}},
 		{"inFlightSQL", inFlightSQL, []any{epoch.Add(24 * time.Hour), "00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight"}},
+		{"outSQL", outSQL, []any{"00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight", "requests_pkey"}},
 		{"pendingSQL", pendingSQL, []any{"update", 200}, []string{"operations_pending"}},
 		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
 		// Both hold little else; which one is read depends on how many wait for their turn.

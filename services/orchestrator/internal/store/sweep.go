@@ -31,6 +31,13 @@ SELECT EXISTS (SELECT 1 FROM orchestrator.operations WHERE state = 'in progress'
 	inFlightSQL = `
 SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1 AND id > $2
 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED`
+	// outSQL goes through operations_in_flight in the order of its ids, and finds the definition of each in requests_pkey; a join may read
+	// all requests.
+	outSQL = `
+SELECT o.id::text, o.cursor, o.dispatch, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id),
+    o.stage, o.step, COALESCE(o.sent_at, o.first_tried_at), o.execute_before
+FROM orchestrator.operations o WHERE o.state = 'in progress' AND o.due_at IS NULL AND o.id > $1
+ORDER BY o.id LIMIT $2`
 )
 
 // Look is what the sweep finds.
@@ -76,6 +83,40 @@ func (s *Store) AnyInFlight(ctx context.Context, until time.Time) (found bool, e
 // and behind one of them; those that somebody else has locked are being changed, and left out.
 func (s *Store) InFlightTx(ctx context.Context, tx *sqlx.Tx, until time.Time, behind string, limit int) ([]string, error) {
 	return ids(ctx, tx, inFlightSQL, until, behind, limit)
+}
+
+// Out is a command that is out: what tells it from another, and when it was sent.
+type Out struct {
+	OperationID string
+	Cursor      int64
+	Dispatch    int
+	// Definition is the hash of the process definition, in which Stage and Step are.
+	Definition  string
+	Stage, Step int
+	// SentAt is when it was sent for the first time; how often it was sent since only ExecuteBefore tells.
+	SentAt, ExecuteBefore time.Time
+}
+
+// Out lists commands that are out, in the order of the ids of their operations and behind one of them. It locks nothing: each may be
+// answered before it returns.
+func (s *Store) Out(ctx context.Context, behind string, limit int) (found []Out, err error) {
+	rows, err := s.read.QueryContext(ctx, outSQL, behind, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list commands that are out: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var o Out
+		err := rows.Scan(&o.OperationID, &o.Cursor, &o.Dispatch, &o.Definition, &o.Stage, &o.Step, &o.SentAt, &o.ExecuteBefore)
+		if err != nil {
+			return nil, fmt.Errorf("list commands that are out: %w", err)
+		}
+		found = append(found, o)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list commands that are out: %w", err)
+	}
+	return found, nil
 }
 
 func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string, error) {

@@ -1,0 +1,217 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// longUp is a time since which the bus has kept what it was given.
+func (b *bundle) longUp() time.Time { return b.clock.Now().Add(-time.Hour) }
+
+// republished lets an orchestrator that has just started publish once more, and wants a number of commands.
+func (b *bundle) republished(after time.Time, want int) {
+	b.t.Helper()
+	if n, err := b.orchestrator().Republish(b.t.Context(), after); n != want || err != nil {
+		b.t.Errorf("%d commands published once more, error %v; want %d", n, err, want)
+	}
+}
+
+// A bus that takes no commands stands for the kill: it comes after the commit as well. What such an orchestrator keeps in mind nobody asks
+// for any more.
+func TestWhatWasNotPublishedBeforeAKillIsPublishedAtTheNextStart(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		prepare  func(b *bundle, o *orchestrator) (id string)
+		do       func(b *bundle, o *orchestrator, id string) error
+		inStream uint64
+		dispatch int
+	}{
+		{"of an operation whose time had come", func(b *bundle, o *orchestrator) string {
+			id := b.request(o, "i-1")[0]
+			b.waitForRetry(o, id)
+			b.clock.Advance(time.Minute)
+			return id
+		}, func(_ *bundle, o *orchestrator, _ string) error {
+			_, err := o.Due(t.Context())
+			return err
+		}, 2, 1},
+		{"of an operation that was admitted", func(b *bundle, o *orchestrator) string {
+			o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+			id := b.request(o, "i-1")[0]
+			o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+			return id
+		}, func(_ *bundle, o *orchestrator, _ string) error {
+			return o.Admit(t.Context())
+		}, 1, 1},
+		{"of an action", func(b *bundle, o *orchestrator) string {
+			return b.request(o, "i-1")[0]
+		}, func(_ *bundle, o *orchestrator, id string) error {
+			return o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"})
+		}, 2, 1},
+		// When it was sent for the first time is long ago.
+		{"that nobody had answered", func(b *bundle, o *orchestrator) string {
+			id := b.request(o, "i-1")[0]
+			b.clock.Advance(time.Minute)
+			return id
+		}, func(_ *bundle, o *orchestrator, _ string) error {
+			_, err := o.Unanswered(t.Context())
+			return err
+		}, 2, 2},
+		{"that the bus had lost", func(b *bundle, o *orchestrator) string {
+			id := b.request(o, "i-1")[0]
+			b.forgetCommands()
+			b.clock.Advance(40 * time.Second)
+			return id
+		}, func(b *bundle, o *orchestrator, _ string) error {
+			ctx, kill := context.WithCancel(t.Context())
+			o.bus.set(func(subject string) bool { kill(); return commandsOnly(subject) }, false)
+			_, _, err := o.Lost(ctx, b.clock.Now(), false, none)
+			return err
+		}, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := setup(t)
+			o := b.orchestrator()
+			id := c.prepare(b, o)
+			o.bus.set(commandsOnly, false)
+			if err := c.do(b, o, id); err == nil || !b.row(id).InFlight() {
+				t.Fatalf("error %v; want one whose command was committed", err)
+			}
+			b.inStream(event.StreamCommands, c.inStream-1)
+			b.clock.Advance(2 * time.Second) // a restart
+			before := b.row(id)
+			b.republished(b.longUp(), 1)
+			b.republished(b.longUp(), 1) // another one starts as well
+			b.inStream(event.StreamCommands, c.inStream)
+			if row := b.row(id); row.Version != before.Version || row.Dispatch != c.dispatch {
+				t.Errorf("version %d and dispatch %d, want %d and %d", row.Version, row.Dispatch, before.Version, c.dispatch)
+			}
+			want := event.DispatchID(id, before.Cursor, c.dispatch)
+			testkit.Eventually(t, patience, "the command is published", func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return slices.Contains(b.commands, want)
+			})
+		})
+	}
+}
+
+func TestWhatTheStreamHasIsNotThereTwice(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.waitForRetry(o, id)
+	b.clock.Advance(time.Minute)
+	o.bus.set(commandsOnly, true)
+	if _, err := o.Due(t.Context()); err == nil {
+		t.Fatal("the bus has said that it has taken the command")
+	}
+	b.republished(b.longUp(), 1)
+	b.published(id, b.row(id).Cursor, 2)
+	b.inStream(event.StreamCommands, 2) // with that of the first try
+}
+
+func TestOnlyWhatTheStreamSurelyKnowsIsPublishedOnceMore(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		age  time.Duration
+		// up is how long before the command the stream was made.
+		up time.Duration
+		// limit, if set, is how long the worker still has.
+		limit time.Duration
+		want  int
+	}{
+		{name: "young enough", age: republishWithin - time.Millisecond, up: time.Hour, want: 1},
+		{name: "too old", age: republishWithin, up: time.Hour},
+		{name: "sent by a clock that is a little ahead", age: -clocksDiffer + time.Millisecond, up: time.Hour, want: 1},
+		{name: "sent by a clock that is wrong", age: -clocksDiffer - time.Millisecond, up: time.Hour},
+		{name: "sent after the stream was made", up: clocksDiffer + time.Millisecond, want: 1},
+		{name: "perhaps sent before the stream was made", up: clocksDiffer},
+		{name: "whose limit is over", age: time.Second, up: time.Hour, limit: -time.Millisecond},
+		{name: "that was sent shortly before the deadline of its operation", age: time.Second, up: time.Hour, limit: time.Second, want: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := setup(t)
+			o := b.orchestrator()
+			o.bus.set(commandsOnly, false)
+			id := b.request(o, "i-1")[0]
+			made := b.clock.Now().Add(-c.up)
+			b.clock.Advance(c.age)
+			if c.limit != 0 {
+				b.exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, b.clock.Now().Add(c.limit), id)
+			}
+			b.republished(made, c.want)
+			b.inStream(event.StreamCommands, uint64(c.want))
+		})
+	}
+}
+
+// between does something when the orchestrator looks for a definition.
+type between struct {
+	Definitions
+	do func()
+}
+
+func (d between) Pinned(ctx context.Context, hash string) (*process.Process, error) {
+	d.do()
+	return d.Definitions.Pinned(ctx, hash)
+}
+
+func TestWhatMovesOnMeanwhileIsNotPublishedOnceMore(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.bus.set(commandsOnly, false)
+	id := b.request(o, "i-1")[0]
+	o.bus.set(nil, false)
+	cursor := b.row(id).Cursor
+	started := b.orchestrator()
+	moved := false
+	started.deps.Definitions = between{Definitions: started.deps.Definitions, do: func() {
+		if !moved {
+			moved = true
+			if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	if n, err := started.Republish(t.Context(), b.longUp()); n != 0 || err != nil || !moved {
+		t.Errorf("%d commands published once more, error %v; want none", n, err)
+	}
+	b.published(id, b.row(id).Cursor, 1) // Two
+	b.published(id, cursor, 0)
+	b.inStream(event.StreamCommands, 1)
+}
+
+func TestManyCommandsArePublishedOnceMorePageByPage(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.bus.set(commandsOnly, false)
+	instances := make([]string, 8)
+	for i := range instances {
+		instances[i] = "i-" + strconv.Itoa(i)
+	}
+	ids := b.request(o, instances...)
+	// One that nobody can take up any more must not hold up the others.
+	b.exec(`UPDATE orchestrator.requests SET definition = 'unknown' WHERE operation_id = $1`, ids[4])
+	started := b.orchestrator()
+	started.dueBatch = 3
+	taken := 0
+	started.bus.set(func(string) bool { taken++; return taken > 3 }, false)
+	if n, err := started.Republish(t.Context(), b.longUp()); n != 3 || err == nil {
+		t.Errorf("%d commands published once more, error %v; want the first page, and an error", n, err)
+	}
+	b.inStream(event.StreamCommands, 3)
+	started.bus.set(nil, false)
+	if n, err := started.Republish(t.Context(), b.longUp()); n != 7 || err != nil {
+		t.Errorf("%d commands published once more, error %v; want all that can be read", n, err)
+	}
+	b.inStream(event.StreamCommands, 7)
+}

@@ -1,0 +1,62 @@
+package orchestrator_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// The limit of the step is an hour, and the clock of the orchestrators stands still: what goes on before that was published at a start.
+func TestAnOperationGoesOnWithTheNextStartWhenItsCommandWasNotPublished(t *testing.T) {
+	s := newSystem(t)
+	s.cfg.Processes = withExecution(testProcesses, "1h")
+	clock := testkit.NewClock(time.Now().Add(time.Minute)) // the bus is not just starting
+	s.now = clock.Now
+	address, err := url.Parse(s.nats.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := testkit.Proxy(t, address.Host)
+	address.Host = way.Addr()
+	s.orchestratorOn(address.String())
+	s.worker("alpha")
+	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		if op.StepAttempt == 1 {
+			return op, time.Minute, nil
+		}
+		return op, 0, nil
+	})
+	op := operation(event.Update, "i-1", "azure")
+	s.request(op)
+	is := func(what, column string) {
+		t.Helper()
+		testkit.Eventually(t, patience, what, func() (set bool) {
+			if err := s.db.Get(&set, `SELECT COALESCE((SELECT `+column+` IS NOT NULL FROM orchestrator.operations WHERE id = $1), false)`, op.ID); err != nil {
+				t.Fatal(err)
+			}
+			return set
+		})
+	}
+	is("the operation waits for its second try", "due_at")
+	testkit.Eventually(t, patience, "nothing is left on the bus that would come again", func() bool {
+		results, err := s.bus.JetStream().Stream(t.Context(), string(event.StreamResults))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results.CachedInfo().State.Msgs == 0
+	})
+	way.Cut() // for good: it does not come to publish any more, like one that is killed now
+	clock.Advance(time.Minute)
+	is("the second try is committed", "execute_before")
+
+	s.orchestrator()
+	s.await(op, event.Succeeded)
+	if n := s.script.countOf(op.ID, "Change"); n != 2 {
+		t.Errorf("the step was executed %d times, want twice", n)
+	}
+}
