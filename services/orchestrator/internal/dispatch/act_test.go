@@ -48,3 +48,24 @@ func TestAnActionOnNothingIsRefused(t *testing.T) {
 		t.Errorf("a refused action has changed the row to version %d", got)
 	}
 }
+
+// An instance that nobody keeps any more may be made by somebody else just then.
+func TestAnActionIsTriedAgainWhenAnotherHasMadeTheInstance(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	b.exec(`DELETE FROM orchestrator.instances`)
+	rounds := 0
+	o.deps.Definitions = between{Definitions: o.deps.Definitions, do: func() {
+		if rounds++; rounds == 1 {
+			b.exec(`INSERT INTO orchestrator.instances (instance_id, running) VALUES ('i-1', $1)`, id)
+		}
+	}}
+	if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
+		t.Errorf("error %v; want that it is done", err)
+	}
+	if row := b.row(id); row.Step != 1 || rounds != 2 {
+		t.Errorf("the operation is at step %d after %d rounds, want 1 after 2", row.Step, rounds)
+	}
+	b.published(id, b.row(id).Cursor, 1)
+}
