@@ -54,11 +54,12 @@ type Step struct {
 
 // Entry is one execution of a step in the history of an operation. Stage is empty where the operation itself changed.
 type Entry struct {
-	Cursor  int    `json:"cursor"`
-	Stage   string `json:"stage"`
-	Step    string `json:"step"`
-	Outcome string `json:"outcome"`
-	Error   *Error `json:"error"`
+	Cursor    int       `json:"cursor"`
+	Stage     string    `json:"stage"`
+	Step      string    `json:"step"`
+	Outcome   string    `json:"outcome"`
+	Error     *Error    `json:"error"`
+	StartedAt time.Time `json:"startedAt"`
 }
 
 // Final tells whether the operation has ended.
