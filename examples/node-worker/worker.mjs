@@ -87,6 +87,11 @@ async function execute(m, command, signal) {
   const progress = setInterval(() => m.working(), ACK_WAIT / 4);
   const startedAt = new Date().toISOString();
   try {
+    if (m.redelivered) {
+      const current = await isCurrent(command);
+      if (current === undefined) return m.nak(1000); // nobody executes on a guess
+      if (!current) return m.ack();
+    }
     let result;
     try {
       result = await steps[command.step](command, signal);
@@ -103,6 +108,20 @@ async function execute(m, command, signal) {
     m.nak(5000); // it is executed again
   } finally {
     clearInterval(progress);
+  }
+}
+
+// isCurrent tells whether the orchestrator still waits for a command that was delivered before: its result may have come from a worker that
+// was killed before it acknowledged. Undefined when nobody says so.
+async function isCurrent({ operation, cursor }) {
+  try {
+    const question = JSON.stringify({ commands: [{ operationId: operation.id, cursor }] });
+    const answer = await nc.request(`keb.ask.orchestrator.current.${WORKER}`, question, { timeout: 1000 });
+    const { error, current } = answer.json();
+    if (error) throw new Error(error);
+    return current.length > 0;
+  } catch (error) {
+    console.error(`${operation.id}: nobody says whether its command is still waited for: ${error.message}`);
   }
 }
 

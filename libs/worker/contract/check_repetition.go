@@ -116,6 +116,61 @@ func checkRedelivery(ctx context.Context, k *kit) {
 	}
 }
 
+func checkOutdated(ctx context.Context, k *kit) {
+	step := k.steps[0]
+	k.door.cut()
+	defer k.door.restore()
+	orders, err := k.sendMany(ctx, 2, step)
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	current, outdated := orders[0], orders[1]
+	outdated.quiet = true
+	k.rig.states.end(event.CommandRef{OperationID: outdated.command.Operation.ID, Cursor: outdated.command.Cursor})
+	limited, cancel := context.WithTimeout(ctx, k.cfg.Patience)
+	err = k.rig.takeFirst(limited, len(orders))
+	cancel()
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	k.rig.states.refusals()
+	// First with nobody to answer.
+	k.rig.mute()
+	k.wire.forget()
+	k.door.restore()
+	given := func() bool { return k.gone() || len(current.given) > 0 && len(outdated.given) > 0 }
+	if !k.wire.await(ctx, k.cfg.Patience, given) {
+		k.bad("%s: the worker did not take commands that were delivered to another before within %s", step, k.cfg.Patience)
+	}
+	touched := func(o *order) bool {
+		return len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
+	}
+	guessed := k.wire.await(ctx, k.noAckFor(), func() bool { return k.gone() || touched(current) || touched(outdated) }) && !k.gone()
+	if k.rig.mute, err = k.rig.answerCurrent(); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	if guessed {
+		outdated.quiet, current.quiet = true, true // said once
+		k.bad("%s: nobody said whether a command that was delivered before is still waited for, and the worker executed or acknowledged it", step)
+		return
+	}
+	if k.settled(ctx, current, step+", delivered before and still waited for") &&
+		!k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || outdated.acknowledged() }) {
+		k.bad("%s: a command that was delivered before and is not waited for any more is not acknowledged within %s: it comes again and again", step, k.cfg.Patience)
+	}
+	k.wire.look(func() {
+		if len(outdated.outcomes) > 0 {
+			k.bad("%s: a command that was delivered before and is not waited for any more was executed, and answered with %q", step, outdated.outcomes[0].outcome())
+		}
+	})
+	for _, refused := range k.rig.states.refusals() {
+		k.bad("its question on %s is refused: %s", event.AskCurrentAs(k.cfg.Worker), refused)
+	}
+}
+
 // noAckFor is how long a worker is watched that must not acknowledge.
 func (k *kit) noAckFor() time.Duration { return min(2*time.Second, k.cfg.AckWait) }
 

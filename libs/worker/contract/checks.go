@@ -57,7 +57,7 @@ func checks() []check {
 		},
 		{
 			"redelivery", "stands that its acknowledgement was lost",
-			"the command comes again after the ack wait: execute it again and answer again under the same ids", stepDocs, true, checkRedelivery,
+			"the command comes again after the ack wait: execute it again, if it is still waited for, and answer again under the same ids", stepDocs, true, checkRedelivery,
 		},
 		{
 			"result-first", "acknowledges a command only when the stream has taken its result",
@@ -111,6 +111,11 @@ func checks() []check {
 		{
 			"consumer-again", "goes on when its consumer was deleted and made again",
 			"watch the heartbeats of the pull (idle_heartbeat), and look for the consumer again when they stay away", wireDocs, true, checkConsumer,
+		},
+		{
+			"outdated", "asks about a command that was delivered before, and executes it only if it is still waited for",
+			"when the count of deliveries is above 1, ask keb.ask.orchestrator.current.<worker>; acknowledge what is not in the answer, and without an answer give it back (-NAK) for a second",
+			wireDocs, true, checkOutdated,
 		},
 		{
 			"stop", "ends well on SIGTERM: finishes what runs, gives back the rest, exit code 0",

@@ -36,6 +36,10 @@ const (
 	losesSome            flaw = "loses every 40th command"
 	neverReconnects      flaw = "never reconnects"
 	missesItsConsumer    flaw = "does not notice that its consumer is gone"
+	neverAsks            flaw = "executes what was delivered before without a question"
+	guesses              flaw = "executes what was delivered before when nobody answers"
+	ignoresTheAnswer     flaw = "executes what is not waited for any more although it was told so"
+	asksWrongly          flaw = "asks about commands in another form"
 	dropsWhatItHolds     flaw = "holds commands when it is stopped"
 	endsWithAnError      flaw = "ends with an error when it is stopped"
 	acknowledgesFirst    flaw = "acknowledges before it has the result"
@@ -94,8 +98,12 @@ var flaws = []planted{
 	{flaw: goesOnTooLong, check: "time-limit", slow: true},
 	{flaw: takesTooMany, check: "concurrency", also: []string{"long-step", "stop", "throughput", "time-limit"}, slow: true},
 	{flaw: losesSome, check: "throughput", also: []string{"stop"}},
-	{flaw: neverReconnects, check: "reconnect", silent: true},
+	{flaw: neverReconnects, check: "reconnect", also: []string{"outdated"}, silent: true},
 	{flaw: missesItsConsumer, check: "consumer-again", silent: true},
+	{flaw: neverAsks, check: "outdated"},
+	{flaw: guesses, check: "outdated"},
+	{flaw: ignoresTheAnswer, check: "outdated"},
+	{flaw: asksWrongly, check: "outdated", also: []string{"kill", "reconnect", "redelivery", "result-first", "stop"}, silent: true},
 	{flaw: dropsWhatItHolds, check: "stop"},
 	{flaw: endsWithAnError, check: "stop"},
 	{flaw: acknowledgesFirst, check: "kill", also: []string{"acknowledged-last"}, silent: true},

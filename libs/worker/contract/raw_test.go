@@ -267,6 +267,17 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 	if err != nil {
 		return
 	}
+	if meta.NumDelivered > 1 && r.flaw != neverAsks {
+		current, err := r.current(&c)
+		switch {
+		case err != nil && r.flaw != guesses:
+			_ = m.NakWithDelay(time.Second)
+			return
+		case err == nil && !current && r.flaw != ignoresTheAnswer:
+			_ = m.Ack()
+			return
+		}
+	}
 	switch {
 	case r.flaw == ignoresRedeliveries && known && meta.NumDelivered > 1,
 		r.flaw == losesSome && nth%40 == 0,
@@ -390,6 +401,29 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 	if r.flaw != acknowledgesFirst {
 		_ = m.Ack()
 	}
+}
+
+// current asks the orchestrator whether it still waits for a command.
+func (r *raw) current(c *rawCommand) (bool, error) {
+	question := fmt.Sprintf(`{"commands":[{"operationId":%q,"cursor":%d}]}`, c.Operation.ID, c.Cursor)
+	if r.flaw == asksWrongly {
+		question = fmt.Sprintf(`{"commands":["%s/%d"]}`, c.Operation.ID, c.Cursor)
+	}
+	m, err := r.nc.Request("keb.ask.orchestrator.current."+rawName, []byte(question), time.Second)
+	if err != nil {
+		return false, err
+	}
+	var answer struct {
+		Error   string
+		Current []struct{ OperationID string }
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return false, err
+	}
+	if answer.Error != "" {
+		return false, errors.New(answer.Error)
+	}
+	return len(answer.Current) > 0, nil
 }
 
 // claim asks the broker for credentials.

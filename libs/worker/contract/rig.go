@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -41,21 +42,22 @@ type rig struct {
 	keys   *seal.Keyring
 	key    string
 	claims *claims
+	states *states
 
 	password, kitPassword string
 
 	server *server.Server
 	bus    *bus.Bus
 	memory *stagemem.Memory
-	// stopAnswering ends the broker's part; nil while there is none.
-	stopAnswering func()
+	// stopAnswering ends the broker's part, and mute the orchestrator's; nil while there is none.
+	stopAnswering, mute func()
 
 	mu   sync.Mutex
 	addr string
 }
 
 func newRig(ctx context.Context, cfg Config) (r *rig, err error) {
-	r = &rig{cfg: cfg, wire: newWire(cfg.Worker), claims: newClaims(), spec: event.CommandsConsumer(cfg.Worker)}
+	r = &rig{cfg: cfg, wire: newWire(cfg.Worker), claims: newClaims(), states: &states{outdated: map[event.CommandRef]bool{}}, spec: event.CommandsConsumer(cfg.Worker)}
 	r.spec.AckWait = cfg.AckWait
 	if r.password, err = random("nats-"); err != nil {
 		return nil, err
@@ -125,6 +127,9 @@ func (r *rig) start(ctx context.Context) error {
 	if r.stopAnswering, err = r.answerClaims(); err != nil {
 		return err
 	}
+	if r.mute, err = r.answerCurrent(); err != nil {
+		return err
+	}
 	addr, ok := srv.Addr().(*net.TCPAddr)
 	if !ok {
 		return errors.New("start NATS: it has no address")
@@ -144,10 +149,12 @@ func (r *rig) furnish(ctx context.Context) error {
 }
 
 func (r *rig) stop() {
-	if r.stopAnswering != nil {
-		r.stopAnswering()
-		r.stopAnswering = nil
+	for _, stop := range []func(){r.stopAnswering, r.mute} {
+		if stop != nil {
+			stop()
+		}
 	}
+	r.stopAnswering, r.mute = nil, nil
 	if r.bus != nil {
 		r.bus.Close()
 	}
@@ -311,4 +318,92 @@ func (r *rig) answerClaims() (stop func(), err error) {
 		r.claims.claimed++
 		return event.CredentialsAnswer{Credentials: value}, nil
 	})
+}
+
+// states are where operations stand, for the orchestrator's part: every command is waited for unless it is outdated.
+type states struct {
+	mu       sync.Mutex
+	outdated map[event.CommandRef]bool
+	// refused are the questions that could not be answered, and why.
+	refused []string
+}
+
+// end makes commands outdated.
+func (s *states) end(refs ...event.CommandRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ref := range refs {
+		s.outdated[ref] = true
+	}
+}
+
+// refusals are the questions that could not be answered since it was asked last.
+func (s *states) refusals() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refused := s.refused
+	s.refused = nil
+	return refused
+}
+
+// answerCurrent answers as the orchestrator does.
+func (r *rig) answerCurrent() (stop func(), err error) {
+	return r.bus.Answer(event.AskCurrentAs(r.cfg.Worker), "orchestrator", func(_ context.Context, raw []byte) (any, error) {
+		var request event.CurrentRequest
+		err := json.Unmarshal(raw, &request)
+		if err == nil {
+			err = request.Validate()
+		}
+		r.states.mu.Lock()
+		defer r.states.mu.Unlock()
+		if err != nil {
+			r.states.refused = append(r.states.refused, fmt.Sprintf("%.200q: %v", raw, err))
+			return nil, err
+		}
+		answer := event.CurrentAnswer{Current: []event.CommandRef{}}
+		for _, ref := range request.Commands {
+			if !r.states.outdated[ref] {
+				answer.Current = append(answer.Current, ref)
+			}
+		}
+		return answer, nil
+	})
+}
+
+// takeFirst takes commands from the worker's consumer and gives them back, as a worker that dies before it acknowledges them. The worker
+// must have no connection.
+func (r *rig) takeFirst(ctx context.Context, n int) error {
+	consumer, err := r.bus.JetStream().Consumer(ctx, string(event.StreamCommands), r.cfg.Worker)
+	if err != nil {
+		return err
+	}
+	for {
+		info, err := consumer.Info(ctx)
+		if err != nil {
+			return err
+		}
+		if info.NumWaiting == 0 {
+			break
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("%d pulls of a worker that is cut off are still there: %w", info.NumWaiting, err)
+		}
+	}
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
+	if err != nil {
+		return err
+	}
+	var taken []jetstream.Msg
+	for m := range batch.Messages() {
+		taken = append(taken, m)
+	}
+	if len(taken) < n {
+		return fmt.Errorf("%d of %d commands are there: %w", len(taken), n, cmp.Or(batch.Error(), ctx.Err()))
+	}
+	for _, m := range taken {
+		if err := m.Nak(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
