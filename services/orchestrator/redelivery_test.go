@@ -1,0 +1,122 @@
+package orchestrator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// first is a replica of alpha that takes the next command, answers it if it comes so far, and is gone before it acknowledges.
+func (s *system) first(answers bool) event.StepExecute {
+	s.t.Helper()
+	ctx := s.t.Context()
+	var consumer jetstream.Consumer
+	testkit.Eventually(s.t, patience, "the consumer of alpha is there", func() (ok bool) {
+		var err error
+		consumer, err = s.bus.JetStream().Consumer(ctx, string(event.StreamCommands), "alpha")
+		return err == nil
+	})
+	// So that the bus does not wait for the dead for ten seconds.
+	cfg := consumer.CachedInfo().Config
+	cfg.AckWait = 300 * time.Millisecond
+	if _, err := s.bus.JetStream().UpdateConsumer(ctx, string(event.StreamCommands), cfg); err != nil {
+		s.t.Fatal(err)
+	}
+	m, err := consumer.Next(jetstream.FetchMaxWait(patience))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e, err := bus.Decode(m.Headers(), m.Data())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c, err := bus.Data[event.StepExecute](e)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if !answers {
+		return c
+	}
+	id := event.DispatchID(c.Operation.ID, c.Cursor, c.Dispatch)
+	now := time.Now().UTC()
+	result, err := bus.New(event.TypeStepSucceeded, id, event.WorkerSource("alpha"), c.Operation.ID, now, event.StepSucceeded{Result: event.Result{
+		OperationID: c.Operation.ID, Cursor: c.Cursor, Stage: c.Stage, Step: c.Step, Worker: event.Worker{Name: "alpha"}, StartedAt: now, FinishedAt: now,
+	}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.bus.Publish(ctx, bus.Message{Subject: event.ResultSubject("alpha", c.Step), ID: id, Event: result}); err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// The worker's process ends between its result and its acknowledgement, so that the bus gives the command to another replica. What it was
+// for has ended by then.
+func TestAFinishedStageDoesNotRunAgainAfterALostAcknowledgement(t *testing.T) {
+	s := newSystem(t)
+	s.orchestrator()
+	s.worker("beta")
+	answered := operation(event.Provision, "i-1", "trial")
+	s.request(answered)
+	if c := s.first(true); c.Operation.ID != answered.ID || c.Step != "First" {
+		t.Fatalf("the command is %s of %s", c.Step, c.Operation.ID)
+	}
+	s.await(answered, event.Succeeded)
+	unanswered := operation(event.Provision, "i-2", "trial")
+	s.request(unanswered)
+	// Either command may come, since both are not acknowledged.
+	for s.first(false).Operation.ID != unanswered.ID {
+	}
+
+	registry := prometheus.NewRegistry()
+	b := testkit.Bus(t, s.nats.URL())
+	second, err := worker.New(worker.Config{Name: "alpha", Version: "1.0.0"}, worker.Deps{
+		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: s.log, Registerer: registry,
+	}, scripted{name: "First", script: s.script}, scripted{name: "Optional", script: s.script})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, "the second replica", second.Run)
+	s.await(unanswered, event.Succeeded)
+	testkit.Eventually(t, patience, "no command is left", func() bool {
+		stream, err := s.bus.JetStream().Stream(t.Context(), string(event.StreamCommands))
+		return err == nil && stream.CachedInfo().State.Msgs == 0
+	})
+	if n := s.script.countOf(answered.ID, "First"); n != 0 {
+		t.Errorf("the second replica has executed the step %d times that the first has answered, want never", n)
+	}
+	if n := s.script.countOf(unanswered.ID, "First"); n != 1 {
+		t.Errorf("the second replica has executed the step %d times that nobody has answered, want once", n)
+	}
+	if n := ignored(t, registry, "outdated"); n < 1 {
+		t.Errorf("%g commands are counted as outdated, want one", n)
+	}
+}
+
+// ignored is how many commands a worker has not executed for a reason.
+func ignored(t *testing.T, registry *prometheus.Registry, reason string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "keb_worker_commands_ignored_total" && l.GetName() == "reason" && l.GetValue() == reason {
+					return m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return 0
+}
