@@ -32,6 +32,7 @@ const (
 	countCached
 	countStale
 	countRepublished
+	countAtStart
 	countKnown
 	countDuplicates
 	countDropped
@@ -62,7 +63,7 @@ var countNames = [countsEnd]string{
 	"transitions", "commits", "commands executed", "requests", "operations started", "operations with nothing to do", "operations that wait",
 	"operations admitted later", "cancelled by a deprovisioning", "actions of an operator", "actions refused", "crashes at work", "commits failed",
 	"commits without an answer", "publications failed", "publications without an answer", "conflicts", "batches given up after five rounds",
-	"rows from a cache", "stale results", "commands published once more", "requests known already", "messages doubled", "duplicates dropped by the bus",
+	"rows from a cache", "stale results", "commands published once more", "of these at a start", "requests known already", "messages doubled", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
 	"commands sent again", "commands sent again after a loss", "workers came or went", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
 	"budgets spent", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
@@ -117,7 +118,7 @@ func (c *counts) never() (names []string) {
 }
 
 // begins tells that a task begins with the phase, in the same choice.
-func begins(p phase) bool { return p == phaseTakeIn || p == phaseLost }
+func begins(p phase) bool { return p == phaseTakeIn || p == phaseLost || p == phaseRepublish }
 
 // String is a table of what has happened.
 func (c *counts) String() string {

@@ -95,11 +95,13 @@ func (w *world) checkCommand(msg *message) {
 
 // checkPut: a command that is sent again on purpose is not taken for a duplicate.
 func (w *world) checkPut(msg *message, dropped bool) {
-	sent := w.byID[msg.operation].model.commands[msg.command.Cursor]
+	op := w.byID[msg.operation]
+	sent := op.model.commands[msg.command.Cursor]
 	if dropped && msg.command.Dispatch > sent.dispatch {
 		w.violate("dispatch %d of command %d is dropped as a duplicate", msg.command.Dispatch, msg.command.Cursor)
 	}
 	sent.dispatch = max(sent.dispatch, msg.command.Dispatch)
+	sent.out = sent.out || msg.command.Dispatch == op.state.Dispatch
 }
 
 // checkPublished: before a message is acknowledged, the commands that it has led to are on the bus.

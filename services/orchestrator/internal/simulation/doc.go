@@ -13,7 +13,7 @@
 // What the model's shell does is what packages dispatch, timer and store do: read
 // from a cache or the database, write all rows of a batch by compare-and-set, fold
 // what was overtaken again for five rounds, publish, purge, free instances, admit,
-// acknowledge; take in requests and make way for a deprovisioning; take up what is
+// acknowledge; publish once more at a start; take in requests and make way for a deprovisioning; take up what is
 // due, unanswered or lost; carry out what an operator asks for. A commit or a publication
 // may fail, or succeed without an answer.
 //

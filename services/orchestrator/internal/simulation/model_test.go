@@ -44,6 +44,9 @@ type try struct {
 type sent struct {
 	at       event.Position
 	dispatch int
+	// committed is when it was decided last to send it, and out tells that the bus was given it since then.
+	committed time.Time
+	out       bool
 }
 
 func (m *model) reset() {
@@ -79,6 +82,10 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	w.checkShape(op, before, e, next, effects)
 	w.checkState(op, before, next, effects, at)
 	w.checkStages(op, before, next, effects, left)
+	if effects.Dispatch && next.InFlight() {
+		c := op.model.commands[next.Cursor]
+		c.committed, c.out = at, false
+	}
 }
 
 func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {

@@ -36,6 +36,8 @@ const (
 	bugOvertaking
 	bugNoPreemption
 	bugRetryOfAnOldOne
+	bugNothingAtAStart
+	bugFirstSentAtAStart
 )
 
 // spoiled is what a planted bug of the engine may spoil.
@@ -225,6 +227,8 @@ func plantedBugs() []planted {
 		{name: "an operation overtakes another of its instance", want: "overtakes", bug: bugOvertaking},
 		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
 		{name: "an old operation is retried", want: "although others have followed it", bug: bugRetryOfAnOldOne},
+		{name: "a start publishes nothing once more", want: "is not on the bus after a start", bug: bugNothingAtAStart},
+		{name: "a start goes by when commands were sent first", want: "is left out at a start", bug: bugFirstSentAtAStart},
 	}
 }
 

@@ -14,6 +14,8 @@ type orchestrator struct {
 	tasks [taskKinds]task
 	// noticed is how many losses of the bus it knows of.
 	noticed int
+	// fresh tells that it was killed and started again, and has not yet published once more what may not be on the bus.
+	fresh bool
 }
 
 type taskKind int
@@ -39,6 +41,8 @@ const (
 	phaseFold       phase = iota // read and decide
 	phaseWrite                   // commit what was decided
 	phaseTakeIn                  // take in requests, in one transaction
+	phaseRepublish               // publish once more what was sent a moment ago
+	phaseStarted                 // the bus has taken it
 	phaseLost                    // send again what the bus has lost
 	phaseDue                     // take up what is due
 	phaseUnanswered              // send commands again
@@ -54,7 +58,7 @@ const (
 )
 
 var phaseNames = [phases]string{
-	"fold", "commit", "take in", "send what was lost", "take up due", "take up unanswered", "act", "publish", "confirm", "settle", "admit freed", "admit",
+	"fold", "commit", "take in", "publish once more", "have started", "send what was lost", "take up due", "take up unanswered", "act", "publish", "confirm", "settle", "admit freed", "admit",
 	"confirm admitted", "acknowledge",
 }
 
@@ -107,6 +111,10 @@ func (w *world) step(o *orchestrator, t *task, c choice) {
 		w.write(o, t, c.c)
 	case phaseTakeIn:
 		w.takeIn(o, t, c.c)
+	case phaseRepublish:
+		w.republish(o, t)
+	case phaseStarted:
+		w.started(o, t)
 	case phaseLost, phaseDue, phaseUnanswered:
 		w.wake(o, t, p, c.c)
 	case phaseAct:
@@ -163,9 +171,12 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 			t.plan = []phase{phaseAck, phaseTakeIn}
 		}
 	case taskTimer:
-		if o.noticed < w.losses {
+		switch {
+		case o.fresh:
+			t.plan = append(t.plan, phaseRepublish)
+		case o.noticed < w.losses:
 			t.plan = append(t.plan, phaseLost)
-		} else {
+		default:
 			t.plan = append(t.plan, phaseDue)
 		}
 		return true
@@ -330,5 +341,5 @@ func (w *world) crash(n int) {
 		w.count(countCrashes)
 	}
 	w.trace("orchestrator %d crashes", n)
-	*o = orchestrator{skew: o.skew, noticed: o.noticed}
+	*o = orchestrator{skew: o.skew, noticed: o.noticed, fresh: true}
 }
