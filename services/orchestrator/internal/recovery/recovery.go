@@ -85,11 +85,11 @@ func (r *Recovery) Run(ctx context.Context) error {
 	defer tick.Stop()
 	r.started = r.deps.Now()
 	for {
-		if err := r.republish(ctx); err != nil && ctx.Err() == nil {
-			r.deps.Log.Warn("commands not published once more, trying again", "err", err)
-		}
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
 			r.deps.Log.Warn("lost commands not sent again, trying again", "err", err)
+		}
+		if err := r.republish(ctx); err != nil && ctx.Err() == nil {
+			r.deps.Log.Warn("commands not published once more, trying again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
