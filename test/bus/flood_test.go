@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
@@ -278,6 +279,46 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 		}
 	}
 	t.Logf("bus: %d forged results, none has changed anything; %d operations have gone on and succeeded", tries, len(ids))
+}
+
+// TestAWorkerAsksAboutItsOwnCommandsOnly: who asks in the name of another would learn what that has to do, and who could not ask in its own
+// would never execute what was delivered to another before.
+func TestAWorkerAsksAboutItsOwnCommandsOnly(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	s := start(t)
+	ids := s.request(t, 1)
+	s.atSecond(t, ids) // the step of edp
+	command := event.CommandRef{OperationID: ids[0], Cursor: s.all(t, ids)[ids[0]].Cursor}
+	question := event.CurrentRequest{Commands: []event.CommandRef{command}}
+	for user, want := range map[string][]event.CommandRef{"worker-edp": {command}, "worker-avs": {}, event.UserBroker: {}} {
+		var answer event.CurrentAnswer
+		subject := event.AskCurrentAs(strings.TrimPrefix(user, "worker-"))
+		if err := s.connect(t, user, true).AskWithin(t.Context(), patience, subject, question, &answer); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+		if diff := cmp.Diff(want, answer.Current); diff != "" {
+			t.Errorf("%s is told (-want +got):\n%s", user, diff)
+		}
+	}
+	body, err := json.Marshal(question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"worker-avs", event.UserBroker, event.UserMonitor} {
+		a := s.attack(t, user)
+		answers, err := a.nc.SubscribeSync(event.InboxPrefix(user) + ".x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.nc.PublishRequest(event.AskCurrentAs("edp"), event.InboxPrefix(user)+".x", body); err != nil {
+			t.Fatal(err)
+		}
+		a.settled(t)
+		if n, _, err := answers.Pending(); n > 0 || err != nil || !a.isRefused("publish", event.AskCurrentAs("edp")) {
+			t.Errorf("%s asks in the name of edp, and gets %d answers (%v)", user, n, err)
+		}
+	}
+	close(s.held)
+	s.succeed(t, ids)
 }
 
 func TestAFloodOfOneWorkerStopsNobodyElse(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
