@@ -68,6 +68,10 @@ func (o *orchestrator) start() {
 	if err != nil {
 		o.t.Fatal(err)
 	}
+	stopCurrent, err := o.bus.Answer(event.AskCurrentAs(event.UserBroker), "orchestrator", o.current)
+	if err != nil {
+		o.t.Fatal(err)
+	}
 	running.Go(func() {
 		_ = o.bus.Consume(ctx, bus.ConsumeConfig{Consumer: event.RequestsConsumer()}, func(_ context.Context, batch []*bus.Delivery) {
 			for _, d := range batch {
@@ -90,6 +94,7 @@ func (o *orchestrator) start() {
 	o.mu.Unlock()
 	o.stop = func() {
 		stopAnswers()
+		stopCurrent()
 		cancel()
 		running.Wait()
 	}
@@ -392,6 +397,23 @@ func (o *orchestrator) answer(_ context.Context, data []byte) (any, error) {
 				status.Worker = claimant // whichever step it is at
 			}
 			a.Operations = append(a.Operations, status)
+		}
+	}
+	return a, nil
+}
+
+// current answers whether the commands of the broker are still waited for.
+func (o *orchestrator) current(_ context.Context, data []byte) (any, error) {
+	var q event.CurrentRequest
+	if err := json.Unmarshal(data, &q); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var a event.CurrentAnswer
+	for _, c := range q.Commands {
+		if op := o.operations[c.OperationID]; op != nil && !op.status.State.Final() && op.status.Cursor == c.Cursor {
+			a.Current = append(a.Current, c)
 		}
 	}
 	return a, nil
