@@ -32,7 +32,6 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/api"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
 	"github.com/kyma-project/keb/services/broker/internal/binding"
-	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/credential"
 	"github.com/kyma-project/keb/services/broker/internal/housekeeping"
 	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
@@ -90,14 +89,11 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
-	}
-	keys, err := seal.ParseKeyring(cfg.SealKeys)
+	offers, err := cfg.offers()
 	if err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}
-	offers, err := catalog.New(cfg.catalog())
+	keys, err := seal.ParseKeyring(cfg.SealKeys)
 	if err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
 	}

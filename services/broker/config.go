@@ -142,6 +142,12 @@ func (c Config) LogValue() slog.Value {
 
 // Validate names every setting that is missing or cannot be; it needs no network.
 func (c Config) Validate() error {
+	_, err := c.offers()
+	return err
+}
+
+// offers is the catalog of a configuration that is valid; the error is that of Validate.
+func (c Config) offers() (*catalog.Catalog, error) {
 	var errs []error
 	if (c.User == "") != (c.Password == "") {
 		errs = append(errs, errors.New("KEB_OSB_USER and KEB_OSB_PASSWORD: set both or neither"))
@@ -160,7 +166,8 @@ func (c Config) Validate() error {
 	if _, err := seal.ParseKeyring(c.SealKeys); err != nil {
 		errs = append(errs, fmt.Errorf("KEB_SEAL_KEYS: %w", err))
 	}
-	if _, err := catalog.New(c.catalog()); err != nil {
+	offers, err := catalog.New(c.catalog())
+	if err != nil {
 		errs = append(errs, err)
 	}
 	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || u.RawQuery != "") {
@@ -187,7 +194,7 @@ func (c Config) Validate() error {
 	if err := kubeconfig.CheckOrigins(c.KubeconfigOrigins); err != nil {
 		errs = append(errs, fmt.Errorf("KEB_KUBECONFIG_ALLOW_ORIGINS: %w", err))
 	}
-	return errors.Join(errs...)
+	return offers, errors.Join(errs...)
 }
 
 // maxBindingTimeout leaves a request time to write down what came of it.

@@ -73,13 +73,13 @@ func (b Bindings) schema() object {
 }
 
 // offerBindings puts into a plan what the catalog says about its bindings.
-func (c *Catalog) offerBindings(s spec, p *osb.Plan) error {
+func (c *Catalog) offerBindings(compiled schemas, s spec, p *osb.Plan) error {
 	bindable := slices.Contains(c.cfg.Bindings.Plans, s.Name)
 	p.Bindable = &bindable
 	if !bindable {
 		return nil
 	}
-	schema, err := publish(s, c.cfg.Bindings.schema())
+	schema, _, err := compiled.add(s, c.cfg.Bindings.schema())
 	if err != nil {
 		return err
 	}

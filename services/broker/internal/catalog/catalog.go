@@ -92,20 +92,21 @@ func build(cfg Config, known []spec) (*Catalog, error) {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	c := &Catalog{cfg: cfg, known: known, variants: make(map[variantKey]*variant), updates: make(map[string]*jsonschema.Schema)}
+	compiled := schemas{}
 	for _, s := range known {
-		update, err := compile(s, changeSchema(s))
+		_, update, err := compiled.add(s, changeSchema(s))
 		if err != nil {
 			return nil, fmt.Errorf("catalog: %w", err)
 		}
 		c.updates[s.ID] = update
 	}
 	var err error
-	if c.binding, err = compile(spec{}, cfg.Bindings.schema()); err != nil {
+	if _, c.binding, err = compiled.add(spec{}, cfg.Bindings.schema()); err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	for _, provider := range []string{ProviderAWS, ProviderAzure} {
 		for _, eu := range []bool{false, true} {
-			v, err := c.buildVariant(known, provider, eu)
+			v, err := c.buildVariant(compiled, known, provider, eu)
 			if err != nil {
 				return nil, fmt.Errorf("catalog: %w", err)
 			}
@@ -202,7 +203,7 @@ func unique(known []spec) error {
 	return errors.Join(errs...)
 }
 
-func (c *Catalog) buildVariant(known []spec, platform string, eu bool) (*variant, error) {
+func (c *Catalog) buildVariant(compiled schemas, known []spec, platform string, eu bool) (*variant, error) {
 	v := &variant{plans: make(map[string]*offer)}
 	service := osb.Service{
 		ID: ServiceID, Name: ServiceName, Description: "Managed Kubernetes with Kyma", Tags: []string{"SAP", "Kyma"},
@@ -220,11 +221,11 @@ func (c *Catalog) buildVariant(known []spec, platform string, eu bool) (*variant
 		}
 		provider := c.provider(s, platform)
 		o := &offer{spec: s, provider: provider}
-		plan, err := c.plan(s, provider, eu)
+		plan, err := c.plan(compiled, s, provider, eu)
 		if err != nil {
 			return nil, err
 		}
-		if o.order, err = compile(s, orderSchema(s, provider, eu)); err != nil {
+		if _, o.order, err = compiled.add(s, orderSchema(s, provider, eu)); err != nil {
 			return nil, err
 		}
 		v.plans[s.ID] = o
@@ -245,12 +246,12 @@ func (c *Catalog) provider(s spec, platform string) string {
 	return s.provider
 }
 
-func (c *Catalog) plan(s spec, provider string, eu bool) (osb.Plan, error) {
-	create, err := publish(s, createSchema(s, provider, eu, c.cfg.AdditionalParameters))
+func (c *Catalog) plan(compiled schemas, s spec, provider string, eu bool) (osb.Plan, error) {
+	create, _, err := compiled.add(s, createSchema(s, provider, eu, c.cfg.AdditionalParameters))
 	if err != nil {
 		return osb.Plan{}, err
 	}
-	update, err := publish(s, updateSchema(s, c.cfg.AdditionalParameters))
+	update, _, err := compiled.add(s, updateSchema(s, c.cfg.AdditionalParameters))
 	if err != nil {
 		return osb.Plan{}, err
 	}
@@ -266,25 +267,13 @@ func (c *Catalog) plan(s spec, provider string, eu bool) (osb.Plan, error) {
 		updateable := true
 		p.PlanUpdateable = &updateable
 	}
-	if err := c.offerBindings(s, &p); err != nil {
+	if err := c.offerBindings(compiled, s, &p); err != nil {
 		return osb.Plan{}, err
 	}
 	if c.cfg.MaintenanceVersion != "" {
 		p.MaintenanceInfo = &osb.MaintenanceInfo{Version: c.cfg.MaintenanceVersion}
 	}
 	return p, nil
-}
-
-// publish encodes a schema for the catalog once it is known to compile.
-func publish(s spec, schema object) (json.RawMessage, error) {
-	if _, err := compile(s, schema); err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(schema)
-	if err != nil {
-		return nil, fmt.Errorf("plan %s (%s): encode schema: %w", s.Name, s.ID, err)
-	}
-	return raw, nil
 }
 
 // nothing refuses to load a schema from elsewhere.
@@ -294,30 +283,39 @@ func (nothing) Load(address string) (any, error) {
 	return nil, fmt.Errorf("reference %s leaves the schema", address)
 }
 
-func compile(s spec, schema object) (*jsonschema.Schema, error) {
-	fail := func(err error) (*jsonschema.Schema, error) {
-		return nil, fmt.Errorf("plan %s (%s): schema: %w", s.Name, s.ID, err)
-	}
+// schemas are compiled schemas by their text: plans and variants have most of them in common, and compiling is what a start takes.
+type schemas map[string]*jsonschema.Schema
+
+// add encodes a schema for the catalog and compiles it, unless one with the same text has been.
+func (known schemas) add(s spec, schema object) (json.RawMessage, *jsonschema.Schema, error) {
 	raw, err := json.Marshal(schema)
 	if err != nil {
-		return fail(err)
+		return nil, nil, fmt.Errorf("plan %s (%s): encode schema: %w", s.Name, s.ID, err)
 	}
+	if compiled, ok := known[string(raw)]; ok {
+		return raw, compiled, nil
+	}
+	compiled, err := compile(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan %s (%s): schema: %w", s.Name, s.ID, err)
+	}
+	known[string(raw)] = compiled
+	return raw, compiled, nil
+}
+
+func compile(raw []byte) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	const address = "keb:///parameters"
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(nothing{})
 	compiler.DefaultDraft(jsonschema.Draft4)
 	if err := compiler.AddResource(address, doc); err != nil {
-		return fail(err)
+		return nil, err
 	}
-	compiled, err := compiler.Compile(address)
-	if err != nil {
-		return fail(err)
-	}
-	return compiled, nil
+	return compiler.Compile(address)
 }
 
 // PlatformRegion is the platform region of a request: the one in its path, or the configured default.

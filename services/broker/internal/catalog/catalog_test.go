@@ -206,7 +206,7 @@ func TestInvalidSchemaIsRefusedWithThePlansID(t *testing.T) {
 		{"$schema": draft04, "$ref": "https://example.org/other.json"},
 		{"$schema": draft04, "properties": object{"name": object{"pattern": "("}}},
 	} {
-		if _, err := publish(specs[0], s); err == nil || !strings.Contains(err.Error(), specs[0].ID) {
+		if _, _, err := (schemas{}).add(specs[0], s); err == nil || !strings.Contains(err.Error(), specs[0].ID) {
 			t.Errorf("%v: %v", s, err)
 		}
 	}
