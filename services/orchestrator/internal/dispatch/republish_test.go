@@ -120,36 +120,34 @@ func TestWhatTheStreamHasIsNotThereTwice(t *testing.T) {
 }
 
 func TestOnlyWhatTheStreamSurelyKnowsIsPublishedOnceMore(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	now := b.clock.Now()
 	for _, c := range []struct {
 		name string
 		age  time.Duration
 		// up is how long before the command the stream was made.
 		up time.Duration
-		// limit, if set, is how long the worker still has.
-		limit time.Duration
-		want  int
+		// left is how long the worker still has.
+		left time.Duration
+		want int
 	}{
-		{name: "young enough", age: republishWithin - time.Millisecond, up: time.Hour, want: 1},
-		{name: "too old", age: republishWithin, up: time.Hour},
-		{name: "sent by a clock that is a little ahead", age: -clocksDiffer + time.Millisecond, up: time.Hour, want: 1},
-		{name: "sent by a clock that is wrong", age: -clocksDiffer - time.Millisecond, up: time.Hour},
-		{name: "sent after the stream was made", up: clocksDiffer + time.Millisecond, want: 1},
-		{name: "perhaps sent before the stream was made", up: clocksDiffer},
-		{name: "whose limit is over", age: time.Second, up: time.Hour, limit: -time.Millisecond},
-		{name: "that was sent shortly before the deadline of its operation", age: time.Second, up: time.Hour, limit: time.Second, want: 1},
+		{"young enough", republishWithin - time.Millisecond, time.Hour, time.Minute - republishWithin, 1},
+		{"too old", republishWithin, time.Hour, time.Minute - republishWithin, 0},
+		{"sent by a clock that is a little ahead", -clocksDiffer, time.Hour, time.Minute + clocksDiffer, 1},
+		{"sent by a clock that is wrong", -clocksDiffer - time.Millisecond, time.Hour, time.Minute + clocksDiffer, 0},
+		{"sent after the stream was made", 0, clocksDiffer + time.Millisecond, time.Minute, 1},
+		{"perhaps sent before the stream was made", 0, clocksDiffer, time.Minute, 0},
+		{"whose limit is over", time.Second, time.Hour, 0, 0},
+		{"that was sent shortly before the deadline of its operation", time.Second, time.Hour, time.Second, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := setup(t)
-			o := b.orchestrator()
-			o.bus.set(commandsOnly, false)
-			id := b.request(o, "i-1")[0]
-			made := b.clock.Now().Add(-c.up)
-			b.clock.Advance(c.age)
-			if c.limit != 0 {
-				b.exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, b.clock.Now().Add(c.limit), id)
+			sent := now.Add(-c.age)
+			b.exec(`UPDATE orchestrator.operations SET sent_at = $1, execute_before = $2 WHERE id = $3`, sent, now.Add(c.left), id)
+			if n, err := o.Republish(t.Context(), sent.Add(-c.up)); n != c.want || err != nil {
+				t.Errorf("%d commands published once more, error %v; want %d", n, err, c.want)
 			}
-			b.republished(made, c.want)
-			b.inStream(event.StreamCommands, uint64(c.want))
 		})
 	}
 }
