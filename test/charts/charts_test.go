@@ -3,6 +3,7 @@ package charts_test
 
 import (
 	"encoding/json"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -133,13 +134,34 @@ func renderChart(t *testing.T, dir, values string) (map[string]string, error) {
 // rendered are the objects that the chart keb makes of values that must be fine.
 func rendered(t *testing.T, values string) []client.Object { return renderedOf(t, kebDir, values) }
 
+// renderings are those so far, by chart and values: most tests look at the same ones.
+var renderings sync.Map
+
+// rendering is what was made of a chart; nil until it is.
+type rendering struct {
+	mu      sync.Mutex
+	objects []client.Object
+}
+
+// renderedOf are objects of the test's own.
 func renderedOf(t *testing.T, dir, values string) []client.Object {
 	t.Helper()
-	files, err := renderChart(t, dir, values)
-	if err != nil {
-		t.Fatal(err)
+	found, _ := renderings.LoadOrStore([2]string{dir, values}, &rendering{})
+	r, _ := found.(*rendering)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.objects == nil {
+		files, err := renderChart(t, dir, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.objects = charttest.Objects(t, knownTypes(t), files)
 	}
-	return charttest.Objects(t, knownTypes(t), files)
+	objects := make([]client.Object, len(r.objects))
+	for i, o := range r.objects {
+		objects[i], _ = o.DeepCopyObject().(client.Object)
+	}
+	return objects
 }
 
 // The kinds that Kubernetes does not have, with the fields that the charts use. An unknown field fails the decoding.
@@ -260,17 +282,26 @@ func deepCopy[T any](from *T) *T {
 
 func knownTypes(t *testing.T) *runtime.Scheme {
 	t.Helper()
+	scheme, err := types()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
+// types is a scheme that nothing changes.
+var types = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	monitoring := schema.GroupVersion{Group: "monitoring.coreos.com", Version: "v1"}
 	scheme.AddKnownTypeWithName(monitoring.WithKind("PodMonitor"), &podMonitor{})
 	scheme.AddKnownTypeWithName(monitoring.WithKind("PrometheusRule"), &prometheusRule{})
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}, &scaledObject{})
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"}, &httpRoute{})
-	return scheme
-}
+	return scheme, nil
+})
 
 func describe(o client.Object) string {
 	return o.GetObjectKind().GroupVersionKind().Kind + " " + o.GetName()

@@ -1,11 +1,15 @@
 package charts_test
 
 import (
+	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,44 +23,66 @@ import (
 // variables are those that structs take from the environment, and those of the log, which everybody has.
 func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
 	t.Helper()
+	key := strings.Join(structs, " ")
+	if found, ok := read.Load(key); ok {
+		vars, _ := found.(map[string]configdoc.Variable)
+		return maps.Clone(vars)
+	}
 	found, err := configdoc.Variables(repository, append(structs, "libs/service.logConfig")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read.Store(key, found)
+	return maps.Clone(found)
+}
+
+// read are the variables of structs, which are read from the code, by the names of the structs.
+var read sync.Map
+
+// workerFolders are the folders of the workers by their names, from the constants in the code.
+func workerFolders(t *testing.T) map[string]string {
+	t.Helper()
+	found, err := folders()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return found
 }
 
-// workerFolders are the folders of the workers by their names, from the constants in the code.
-func workerFolders(t *testing.T) map[string]string {
-	t.Helper()
-	folders := map[string]string{}
+// folders is read by many tests, and changed by none.
+var folders = sync.OnceValues(func() (map[string]string, error) {
+	found := map[string]string{}
 	mains, err := filepath.Glob(repository + "services/step-workers/*/cmd/main.go")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, main := range mains {
 		dir := filepath.Dir(filepath.Dir(main))
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		for _, file := range files {
-			for line := range strings.Lines(readFile(t, file)) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			for line := range strings.Lines(string(text)) {
 				if rest, ok := strings.CutPrefix(line, "const Name = "); ok {
 					name, err := strconv.Unquote(strings.TrimSpace(rest))
 					if err != nil {
-						t.Fatal(err)
+						return nil, err
 					}
-					folders[name] = "services/step-workers/" + filepath.Base(dir)
+					found[name] = "services/step-workers/" + filepath.Base(dir)
 				}
 			}
 		}
 	}
-	if len(folders) != len(mains) {
-		t.Fatalf("%d names of %d workers", len(folders), len(mains))
+	if len(found) != len(mains) {
+		return nil, fmt.Errorf("%d names of %d workers", len(found), len(mains))
 	}
-	return folders
-}
+	return found, nil
+})
 
 // known is what a component of the chart takes from its environment.
 func known(t *testing.T, w workload) map[string]configdoc.Variable {
@@ -184,15 +210,15 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 			t.Errorf("%s: %s is not in files/systems.yaml", who, name)
 		}
 	}
-	folders := workerFolders(t)
-	for worker, folder := range folders {
+	workers := workerFolders(t)
+	for worker, folder := range workers {
 		if _, ok := systems.Workers[worker]; !ok {
 			t.Errorf("worker %s is not in files/systems.yaml", worker)
 		}
 		check(worker, variables(t, "libs/worker.environment", folder+".Config"), systems.Workers[worker])
 	}
-	if len(systems.Workers) != len(folders) {
-		t.Errorf("files/systems.yaml has %d workers, there are %d", len(systems.Workers), len(folders))
+	if len(systems.Workers) != len(workers) {
+		t.Errorf("files/systems.yaml has %d workers, there are %d", len(systems.Workers), len(workers))
 	}
 	all := variables(t, "services/jobs.Config")
 	check("subaccount-cleanup", all, systems.Jobs["subaccount-cleanup"])
