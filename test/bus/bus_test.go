@@ -243,8 +243,10 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 		}
 	}
 	for _, w := range served {
-		both := []string{"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
-			"keb.ask.orchestrator.current." + w}
+		both := []string{
+			"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
+			"keb.ask.orchestrator.current." + w,
+		}
 		publish = append(publish, both...)
 		subscribe = append(subscribe, both...)
 		subscribe = append(subscribe, "keb.command."+w+".*", "keb.result."+w+".*", "keb.ask."+w+".>")

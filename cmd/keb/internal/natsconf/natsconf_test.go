@@ -124,8 +124,11 @@ func universe() (publish, subscribe []string) {
 		publish = append(publish, "_INBOX_"+u+".x")
 		subscribe = append(subscribe, "_INBOX_"+u+".>")
 	}
-	both := []string{"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp", "keb.ask.orchestrator.operations", "_INBOX.x", "other",
-		"keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs", "keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker"}
+	both := []string{
+		"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs",
+		"keb.ask.broker.credentials.edp", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs",
+		"keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker", "_INBOX.x", "other",
+	}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)
 	subscribe = append(subscribe, ">", "keb.>", "keb.*.*.*", "$JS.>", "$SYS.>", "$KV.>", "$KV.keb_stage.>", "_INBOX.>", "$SRV.>", "keb.fact.*.*", "keb.dead.*",
