@@ -24,8 +24,9 @@
 //
 // [Worker] consumes the commands of one worker name with a limit on what runs at once and, if wanted, on how much is
 // started per second. It tells the bus that a long step is still alive, turns a panic into a failed result, drops
-// commands that came too late or twice, checks every result, publishes it and only then acknowledges the command. It
-// registers as a NATS micro service, keeps metrics (keb_worker_*) and hands unfinished work over when it is stopped.
+// commands that came too late or twice, asks the orchestrator whether it still waits for one that was delivered before,
+// checks every result, publishes it and only then acknowledges the command. It registers as a NATS micro service, keeps
+// metrics (keb_worker_*) and hands unfinished work over when it is stopped.
 //
 // Package workertest runs a step in a test without a server.
 package worker
