@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed static
@@ -52,7 +53,9 @@ type Console struct {
 // file is a file in the forms in which it is sent.
 type file struct {
 	contentType, tag string
-	plain, zipped    []byte
+	plain            []byte
+	// zipped compresses the file the first time it is asked for.
+	zipped func() ([]byte, error)
 }
 
 // New prepares the files.
@@ -101,19 +104,26 @@ func newFile(name string, content []byte) (file, error) {
 	if contentType == "" {
 		return file{}, fmt.Errorf("%s: its type is not known", name)
 	}
+	sum := sha256.Sum256(content)
+	return file{
+		contentType: contentType, tag: `"` + hex.EncodeToString(sum[:8]) + `"`, plain: content,
+		zipped: sync.OnceValues(func() ([]byte, error) { return zip(content) }),
+	}, nil
+}
+
+func zip(content []byte) ([]byte, error) {
 	var zipped bytes.Buffer
 	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
 	if _, err := w.Write(content); err != nil {
-		return file{}, fmt.Errorf("compress %s: %w", name, err)
+		return nil, err
 	}
 	if err := w.Close(); err != nil {
-		return file{}, fmt.Errorf("compress %s: %w", name, err)
+		return nil, err
 	}
-	sum := sha256.Sum256(content)
-	return file{contentType: contentType, tag: `"` + hex.EncodeToString(sum[:8]) + `"`, plain: content, zipped: zipped.Bytes()}, nil
+	return zipped.Bytes(), nil
 }
 
 // Handler serves everything below Root. Every path that is no asset is a view of the page. It answers GET and HEAD, and needs
@@ -169,8 +179,11 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", f.contentType)
 	body := f.plain
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		header.Set("Content-Encoding", "gzip")
-		body = f.zipped
+		// What cannot be compressed is sent as it is.
+		if zipped, err := f.zipped(); err == nil {
+			header.Set("Content-Encoding", "gzip")
+			body = zipped
+		}
 	}
 	header.Set("Content-Length", fmt.Sprint(len(body)))
 	if r.Method != http.MethodHead {
