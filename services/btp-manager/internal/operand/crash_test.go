@@ -87,12 +87,8 @@ func (b *bundle) settle(objs []*unstructured.Unstructured) {
 	before := ""
 	testkit.Eventually(b.t, within, "a settled operand", func() bool {
 		done := b.apply(objs)
-		if len(done.Changed)+len(done.Removed)+len(done.Held) > 0 {
-			before = ""
-			return false
-		}
 		after := fmt.Sprint(b.versions())
-		settled := before == after
+		settled := before == after && len(done.Changed)+len(done.Removed)+len(done.Held) == 0
 		before = after
 		return settled
 	})
