@@ -13,3 +13,14 @@ func BuiltIn(kind schema.GroupKind) (isNamespaced, known bool) {
 
 // Decode reads a rendered file.
 func Decode(text string) ([]*unstructured.Unstructured, error) { return decode("file", text) }
+
+// Kept are the texts of the files that need not be read again.
+func (c *Chart) Kept() []string {
+	c.last.mu.Lock()
+	defer c.last.mu.Unlock()
+	var texts []string
+	for _, f := range c.last.files {
+		texts = append(texts, f.text)
+	}
+	return texts
+}

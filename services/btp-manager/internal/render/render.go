@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
-	"sort"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/chart"
@@ -26,6 +24,7 @@ type Chart struct {
 	chart  *chart.Chart
 	schema *valuesSchema
 	crds   []*unstructured.Unstructured
+	last   *memory
 }
 
 // Release says for whom a chart is rendered.
@@ -59,7 +58,7 @@ func Load(fsys fs.FS) (*Chart, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the chart %s: %w", c.Name(), err)
 	}
-	return &Chart{chart: c, schema: s, crds: crds}, nil
+	return &Chart{chart: c, schema: s, crds: crds, last: &memory{files: map[string]file{}}}, nil
 }
 
 // Version is the chart's version, which each object carries in ChartVersionLabel.
@@ -85,7 +84,7 @@ func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
-	objs, err := decodeAll(rendered)
+	objs, err := c.last.decodeAll(rendered)
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
@@ -165,26 +164,6 @@ func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
 		crds = append(crds, objs...)
 	}
 	return crds, nil
-}
-
-// decodeAll decodes what the templates gave, in the order of their names.
-func decodeAll(rendered map[string]string) ([]*unstructured.Unstructured, error) {
-	names := make([]string, 0, len(rendered))
-	for name := range rendered {
-		if path.Base(name) != notes {
-			names = append(names, name)
-		}
-	}
-	sort.Strings(names)
-	var objs []*unstructured.Unstructured
-	for _, name := range names {
-		found, err := decode(name, rendered[name])
-		if err != nil {
-			return nil, err
-		}
-		objs = append(objs, found...)
-	}
-	return objs, nil
 }
 
 func read(fsys fs.FS) ([]*loader.BufferedFile, error) {
