@@ -1,15 +1,17 @@
 package kubetest
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +31,10 @@ const marks = "kubetest-audit-marks"
 type audit struct {
 	path  string
 	marks atomic.Int64
+
+	mu     sync.Mutex // guards what follows
+	read   int64      // how many bytes of the log are in events
+	events []auditv1.Event
 }
 
 // Audit has the kube-apiserver write down each call of these users, for Cluster.Audit: who, which verb, which object, which
@@ -80,33 +86,41 @@ func (c *Cluster) Audit(t testing.TB) []auditv1.Event {
 	var events []auditv1.Event
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 		var err error
-		events, err = readAudit(c.audit.path)
+		events, err = c.audit.all()
 		return slices.ContainsFunc(events, func(e auditv1.Event) bool { return isMark(e) && e.ObjectRef.Name == mark.Name }), err
 	})
 	if err != nil {
 		t.Fatalf("read the audit log: %v", err)
 	}
-	return slices.DeleteFunc(events, isMark)
+	return slices.DeleteFunc(slices.Clone(events), isMark)
 }
 
 func isMark(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Namespace == marks }
 
-// readAudit reads the complete lines of a log that is being written.
-func readAudit(path string) ([]auditv1.Event, error) {
-	content, err := os.ReadFile(path)
+// all answers the events in the complete lines of the log, which is being written. It reads each line once.
+func (a *audit) all() ([]auditv1.Event, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	log, err := os.Open(a.path)
 	if err != nil {
 		return nil, err
 	}
-	complete := content[:strings.LastIndexByte(string(content), '\n')+1]
-	var events []auditv1.Event
-	lines := bufio.NewScanner(strings.NewReader(string(complete)))
-	lines.Buffer(nil, len(complete)+1)
-	for lines.Scan() {
+	defer log.Close()
+	content, err := io.ReadAll(io.NewSectionReader(log, a.read, math.MaxInt64-a.read))
+	if err != nil {
+		return nil, err
+	}
+	for {
+		line, rest, complete := bytes.Cut(content, []byte("\n"))
+		if !complete {
+			return a.events, nil
+		}
 		var e auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, err
 		}
-		events = append(events, e)
+		a.events = append(a.events, e)
+		a.read += int64(len(line)) + 1
+		content = rest
 	}
-	return events, lines.Err()
 }
