@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -203,25 +204,34 @@ func (s *system) wipe(ctx context.Context, o client.Object) {
 	}
 }
 
+// chartKinds are the kinds of what the chart makes.
+var chartKinds = sync.OnceValues(func() ([]schema.GroupVersionKind, error) {
+	c, err := render.Load(chart.FS())
+	if err != nil {
+		return nil, err
+	}
+	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var kinds []schema.GroupVersionKind
+	for _, o := range objects {
+		if gvk := o.GroupVersionKind(); !slices.Contains(kinds, gvk) {
+			kinds = append(kinds, gvk)
+		}
+	}
+	return kinds, nil
+})
+
 // labelled lists the objects with our label, of every kind that the chart makes.
 func (s *system) labelled(ctx context.Context) []client.Object {
 	s.t.Helper()
-	c, err := render.Load(chart.FS())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
+	kinds, err := chartKinds()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	var found []client.Object
-	seen := map[schema.GroupVersionKind]bool{}
-	for _, o := range objects {
-		gvk := o.GroupVersionKind()
-		if seen[gvk] {
-			continue
-		}
-		seen[gvk] = true
+	for _, gvk := range kinds {
 		list := new(unstructured.UnstructuredList)
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 		if err := s.List(ctx, list, client.MatchingLabels{render.ManagedByLabel: render.ManagedBy}); err != nil {
