@@ -59,7 +59,6 @@ type bench struct {
 
 func newBench(t testing.TB, change func(*broker.Config)) *bench {
 	t.Helper()
-	ctx := t.Context()
 	direct := testkit.Postgres(t, broker.Migrate)
 	u, err := url.Parse(direct)
 	if err != nil {
@@ -71,9 +70,6 @@ func newBench(t testing.TB, change func(*broker.Config)) *bench {
 	b.db = b.open(direct, 4)
 	b.pool = b.open(b.url, 16)
 	b.bus = testkit.Bus(t, b.nats.URL())
-	if err := b.bus.EnsureStreams(ctx); err != nil {
-		t.Fatal(err)
-	}
 	b.cfg = broker.Defaults()
 	b.cfg.User, b.cfg.Password = "keb", "keb-password"
 	b.cfg.SealKeys = "k1:" + seal.NewKey()
