@@ -128,7 +128,7 @@ func TestARuntimeThatIsGoneAlreadyDoesNotFailItsDeprovisioning(t *testing.T) {
 	_, run := rehearsal.Play(t, s, nil)
 	// The same deprovisioning again, with what the provisioning had saved.
 	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t)
+	set := rehearsal.Processes(t, false)
 	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
 	left := provisioned.Left()
 	first := w.Do(set[event.Deprovision], s.Tested, left, rehearsal.Credentials(), nil)
@@ -145,7 +145,7 @@ func TestTheExternalEvaluationIsRemovedAlthoughTheInternalOneResists(t *testing.
 	t.Parallel()
 	s := scenario(t, "deprovision")
 	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t)
+	set := rehearsal.Processes(t, false)
 	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
 	var details struct {
 		AvS struct {
@@ -181,7 +181,7 @@ func TestTheClusterIDStaysTheSameHoweverOftenAStepRuns(t *testing.T) {
 		ids[details.BTP.ClusterID] = true
 	}
 	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t)
+	set := rehearsal.Processes(t, false)
 	lost := 0
 	run := w.Do(set[event.Provision], rehearsal.Operation(event.Provision), rehearsal.Left{}, rehearsal.Credentials(),
 		func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
@@ -204,7 +204,7 @@ func TestAnAccountIsRegisteredAnewWhateverTheCaseOfItsName(t *testing.T) {
 	s := scenario(t, "provision")
 	s.Tested.Context.SubaccountID = "SA-Upper"
 	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t)
+	set := rehearsal.Processes(t, false)
 	if run := w.Do(set[event.Provision], s.Tested, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
 		t.Fatalf("%+v", run.Status())
 	}

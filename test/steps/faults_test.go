@@ -90,7 +90,7 @@ type clean struct {
 
 func play(t *testing.T, s rehearsal.Scenario, seen *record) *clean {
 	t.Helper()
-	c := &clean{seen: seen, process: rehearsal.Processes(t, s.Overlays...)[s.Tested.Type]}
+	c := &clean{seen: seen, process: rehearsal.Processes(t, s.Kyma1)[s.Tested.Type]}
 	prelude := s
 	if n := len(s.Before); n > 0 {
 		prelude.Before, prelude.Tested = s.Before[:n-1], s.Before[n-1]
@@ -120,37 +120,49 @@ func (c *clean) calling() map[string]int {
 }
 
 // TestEveryStep spoils every call of every step in turn, and then compares what the steps were seen to do with what they tell of
-// themselves.
+// themselves. Under the race detector each step is spoilt once, by which they are not seen to do everything.
 func TestEveryStep(t *testing.T) {
 	t.Parallel()
 	seen := &record{}
 	t.Run("bears faults of its systems", func(t *testing.T) { bearFaults(t, seen) })
 	t.Run("takes its other paths", func(t *testing.T) { takeOtherPaths(t, seen) })
-	t.Run("does what it describes", func(t *testing.T) { seen.compare(t) })
+	if !raceDetector() {
+		t.Run("does what it describes", func(t *testing.T) { seen.compare(t) })
+	}
 }
 
 func bearFaults(t *testing.T, seen *record) {
-	for _, s := range rehearsal.Scenarios() {
+	for k, s := range rehearsal.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			c := play(t, s, seen)
 			calling := c.calling()
-			for _, step := range slices.Sorted(maps.Keys(calling)) {
+			for i, step := range slices.Sorted(maps.Keys(calling)) {
 				t.Run(step, func(t *testing.T) {
 					t.Parallel()
 					row, ok := answers[step]
 					if !ok {
 						t.Fatalf("the step %s has no row in the table of answers", step)
 					}
-					c.once(t, s, step, "500", rehearsal.Fault{Status: http.StatusInternalServerError}, again)
-					c.once(t, s, step, "silence", rehearsal.Fault{Silent: true}, again)
-					c.once(t, s, step, "404", rehearsal.Fault{Status: http.StatusNotFound}, row.notFound)
-					c.once(t, s, step, "garbage", rehearsal.Fault{Garbage: true}, row.garbage)
-					for n := range calling[step] {
-						c.once(t, s, step, fmt.Sprint("kill after call ", n+1), rehearsal.Fault{KillAfter: n + 1}, again)
+					trials := []func(){
+						func() { c.once(t, s, step, "500", rehearsal.Fault{Status: http.StatusInternalServerError}, again) },
+						func() { c.once(t, s, step, "silence", rehearsal.Fault{Silent: true}, again) },
+						func() { c.once(t, s, step, "404", rehearsal.Fault{Status: http.StatusNotFound}, row.notFound) },
+						func() { c.once(t, s, step, "garbage", rehearsal.Fault{Garbage: true}, row.garbage) },
+						func() { c.lost(t, s, step) },
+						func() { c.forever(t, s, step) },
 					}
-					c.lost(t, s, step)
-					c.forever(t, s, step)
+					for n := range calling[step] {
+						trials = append(trials, func() {
+							c.once(t, s, step, fmt.Sprint("kill after call ", n+1), rehearsal.Fault{KillAfter: n + 1}, again)
+						})
+					}
+					if raceDetector() { // another one for each step
+						trials = trials[(i+k)%len(trials):][:1]
+					}
+					for _, try := range trials {
+						try()
+					}
 				})
 			}
 		})

@@ -20,8 +20,8 @@ import (
 // Scenario is an operation and what has to be there before it.
 type Scenario struct {
 	Name string
-	// Overlays are applied to the built-in processes.
-	Overlays []fs.FS
+	// Kyma1 tells whether the processes have the overlay of the older documents' systems.
+	Kyma1 bool
 	// Before are run first, without faults, and must succeed.
 	Before []event.Operation
 	// GivenUp is a step of the last operation before it that is answered with 500 only, so that the operation does not succeed.
@@ -45,16 +45,26 @@ func Credentials() map[string]any {
 	}}
 }
 
-// builtIn are the processes without overlays. They never change.
-var builtIn = sync.OnceValues(func() (process.Set, error) { return process.Load(processes.FS) })
+// The processes, and those with the overlay of the older documents' systems. They never change.
+var (
+	builtIn = sync.OnceValues(func() (process.Set, error) { return process.Load(processes.FS) })
+	older   = sync.OnceValues(func() (process.Set, error) {
+		overlay, err := fs.Sub(processes.Overlays, "overlays")
+		if err != nil {
+			return nil, err
+		}
+		return process.Load(processes.FS, overlay)
+	})
+)
 
-// Processes are the built-in processes with overlays.
-func Processes(t testing.TB, overlays ...fs.FS) process.Set {
+// Processes are the built-in processes, with the overlay of the older documents' systems or without it.
+func Processes(t testing.TB, kyma1 bool) process.Set {
 	t.Helper()
-	set, err := builtIn()
-	if len(overlays) > 0 {
-		set, err = process.Load(processes.FS, overlays...)
+	load := builtIn
+	if kyma1 {
+		load = older
 	}
+	set, err := load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +142,8 @@ func Scenarios() []Scenario {
 		{Name: "upgradeKyma", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeKyma)},
 		{Name: "upgradeCluster", Before: []event.Operation{provision}, Tested: Operation(event.UpgradeCluster)},
 		{Name: "deprovision", Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
-		{Name: "provision Kyma 1", Overlays: Kyma1(), Tested: provision},
-		{Name: "deprovision Kyma 1", Overlays: Kyma1(), Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
+		{Name: "provision Kyma 1", Kyma1: true, Tested: provision},
+		{Name: "deprovision Kyma 1", Kyma1: true, Before: []event.Operation{provision}, Tested: Operation(event.Deprovision)},
 	}
 }
 
@@ -141,7 +151,7 @@ func Scenarios() []Scenario {
 func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 	t.Helper()
 	w := NewWorld(t)
-	set := Processes(t, s.Overlays...)
+	set := Processes(t, s.Kyma1)
 	left := map[string]Left{} // by instance
 	for i, op := range s.Before {
 		last := i == len(s.Before)-1 && s.GivenUp != ""
@@ -170,15 +180,6 @@ func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 		credentials = Credentials()
 	}
 	return w, w.Do(set[s.Tested.Type], s.Tested, before, credentials, hook)
-}
-
-// Kyma1 is the overlay of the older documents' systems.
-func Kyma1() []fs.FS {
-	overlay, err := fs.Sub(processes.Overlays, "overlays")
-	if err != nil {
-		panic(err) // the name is a constant
-	}
-	return []fs.FS{overlay}
 }
 
 // Variants are operations on other plans, and on instances in other states, for the paths that Scenarios do not take.
@@ -225,7 +226,7 @@ func Variants() []Scenario {
 			GivenUp: "Delete_Kyma_Resource", Tested: trial(event.Provision),
 		},
 		{
-			Name: "unsuspend with a runtime of Kyma 1 that is left", Overlays: Kyma1(), Before: []event.Operation{trial(event.Provision), suspend},
+			Name: "unsuspend with a runtime of Kyma 1 that is left", Kyma1: true, Before: []event.Operation{trial(event.Provision), suspend},
 			GivenUp: "Remove_Runtime", Tested: trial(event.Provision),
 		},
 		{Name: "provision preview", Tested: preview},
