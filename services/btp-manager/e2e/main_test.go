@@ -66,7 +66,7 @@ func (b *binary) build() error {
 	if b.dir, err = os.MkdirTemp("", "e2e-btp-manager-"); err != nil {
 		return err
 	}
-	args := []string{"build", "-o", b.dir, "./cmd"}
+	args := []string{"build", "-ldflags=-w", "-o", b.dir, "./cmd"} // nobody debugs it
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = slices.Insert(args, 1, "-race")
 	}

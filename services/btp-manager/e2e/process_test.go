@@ -58,11 +58,11 @@ func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	return p
 }
 
-// command is a call of the program without anything that whoever runs the tests has set up.
+// command is a call of the program without anything that whoever runs the tests has set up, except how hard it works for memory.
 func command(t *testing.T, flags ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program.path(t), flags...)
-	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "GOGC=" + os.Getenv("GOGC")}
 	return cmd
 }
 
