@@ -45,6 +45,7 @@ const (
 func survive(t *testing.T, opts harness.Options, meanwhile func(*harness.System)) {
 	t.Helper()
 	rnd := random(t)
+	opts.Accounts = 2 * operations(t)
 	sys := harness.Start(t, opts)
 	// Steps of a simulated landscape take no time at all; real ones are killed while they wait for an answer.
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {

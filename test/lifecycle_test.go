@@ -11,9 +11,13 @@ import (
 
 func TestARuntimeIsBuiltInEverySystemAndTakenAwayAgain(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{})
+	sys := harness.Start(t, harness.Options{Accounts: 20})
 	orders := []*harness.Order{harness.Azure()}
 	o := orders[0]
+	// For each of four hyperscalers, with a tenth as many for EU access and three shared ones.
+	if got := sys.Holds()["gardener/SecretBinding"]; got != 4*(20+2+3) {
+		t.Errorf("%d accounts, want those of four hyperscalers with 20 each", got)
+	}
 
 	provision := sys.Provision(o)
 	sys.PollEnd(o, provision, osb.StateSucceeded, limit)

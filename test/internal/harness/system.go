@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -19,12 +20,17 @@ import (
 // startLimit is generous: on a busy machine a start makes a database cluster, or recovers one.
 const startLimit = 90 * time.Second
 
+// accounts are enough for the tests that order a few runtimes.
+const accounts = 40
+
 // Options change how keb up is started.
 type Options struct {
 	// Overlays are folders with process overlays.
 	Overlays []string
 	// Env are further variables, "NAME=value".
 	Env []string
+	// Accounts is how many accounts of each hyperscaler there are; a global account needs one of its own. 0 means 40, not the 500 of keb up.
+	Accounts int
 }
 
 // System is a keb up with a data folder and addresses of its own, which it keeps from start to start.
@@ -78,6 +84,8 @@ func (s *System) Env() []string {
 		"KEB_DATA_DIR=" + s.DataDir, "DEMO=0",
 		// A job that takes up what a test has left behind would change what it counts.
 		"KEB_RETRIGGER_EVERY=0", "KEB_EXPIRY_EVERY=0", "KEB_CLEANUP_EVERY=0",
+		// Each account is made, and looked at with every list of them.
+		"KEB_LANDSCAPE_BINDINGS=" + strconv.Itoa(cmp.Or(s.opts.Accounts, accounts)),
 	}, s.opts.Env...)
 }
 

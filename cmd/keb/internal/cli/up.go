@@ -39,6 +39,9 @@ it is stopped. Killed and started again, it goes on where it was.`,
 			if cfg.Admission, err = admissionFromEnv(); err != nil {
 				return err
 			}
+			if cfg.Bindings, err = bindingsFromEnv(); err != nil {
+				return err
+			}
 			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
 			cfg.DataDir, cfg.User, cfg.Password, cfg.Token = o.dataDir, o.user, o.password, o.token
 			cfg.Overlays = overlays
@@ -94,6 +97,19 @@ func admissionFromEnv() (map[event.OperationType]int, error) {
 		admission[event.OperationType(name)] = n
 	}
 	return admission, nil
+}
+
+// bindingsFromEnv reads KEB_LANDSCAPE_BINDINGS as the landscape does; 0 means its default.
+func bindingsFromEnv() (int, error) {
+	value := os.Getenv("KEB_LANDSCAPE_BINDINGS")
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 {
+		return 0, usageError("KEB_LANDSCAPE_BINDINGS: %q is not a number from 0", value)
+	}
+	return n, nil
 }
 
 // program is how this program was called, for hints: go run builds it somewhere that is gone afterwards.

@@ -78,7 +78,7 @@ func (s *system) serve(name string, ln net.Listener, h http.Handler) {
 func (s *system) addLandscape(url string) error {
 	cfg := landscape.Config{
 		DataDir: filepath.Join(s.cfg.DataDir, "landscape"), ExternalURL: url,
-		ClusterTime: clusterTime, ReconcileTime: reconcileTime,
+		ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: s.cfg.Bindings,
 	}
 	if s.cfg.Fast {
 		cfg.ClusterTime, cfg.ReconcileTime, cfg.CleanTime = 0, 0, time.Second

@@ -31,6 +31,8 @@ type Config struct {
 	Admission map[event.OperationType]int
 	// AccessTokensFile says who may use the operator API; empty asks nobody. Token is one that the demo may look with.
 	AccessTokensFile, Token string
+	// Bindings is how many accounts of each hyperscaler the landscape has from the start; 0 means its default.
+	Bindings int
 	// Demo provisions a sample runtime at the start.
 	Demo bool
 	// Jobs is how often the jobs run.
