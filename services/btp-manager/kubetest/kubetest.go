@@ -2,6 +2,7 @@
 package kubetest
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -114,6 +115,10 @@ func Start(opts ...Option) (*Cluster, error) {
 		BinaryAssetsDirectory: servers,
 		CRDInstallOptions:     envtest.CRDInstallOptions{Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true},
 	}}
+	token, err := c.adminToken()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), os.RemoveAll(dir))
+	}
 	// Every request would be sorted into a queue, and queues matter only to a server with more to do than it can.
 	c.Environment.ControlPlane.GetAPIServer().Configure().Set("enable-priority-and-fairness", "false")
 	for _, o := range opts {
@@ -124,6 +129,7 @@ func Start(opts ...Option) (*Cluster, error) {
 	if c.Config, err = c.startServers(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start kube-apiserver and etcd: %w", err), c.Stop())
 	}
+	c.Config.BearerToken, c.Config.CertData, c.Config.KeyData = token, nil, nil
 	// Tests make many calls at once; the limits of a client are not what they test.
 	c.Config.QPS, c.Config.Burst = -1, 0
 	if c.whole {
@@ -132,6 +138,17 @@ func Start(opts ...Option) (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// adminToken has the kube-apiserver know its administrator by a token. It verifies the signature of a client certificate anew with each
+// request, which costs more than many a request itself.
+func (c *Cluster) adminToken() (string, error) {
+	token, file := rand.Text(), filepath.Join(c.dir, "tokens.csv")
+	if err := os.WriteFile(file, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
+		return "", err
+	}
+	c.Environment.ControlPlane.GetAPIServer().Configure().Set("token-auth-file", file)
+	return token, nil
 }
 
 // startServers starts kube-apiserver and etcd with one processor each, unless the environment says otherwise: beside the tests they

@@ -15,7 +15,7 @@ import (
 // is no more than any user may, which is to look at the API's discovery.
 func (c *Cluster) As(t testing.TB, user string, groups ...string) *rest.Config {
 	t.Helper()
-	u, err := c.Environment.AddUser(envtest.User{Name: user, Groups: groups}, rest.CopyConfig(c.Config))
+	u, err := c.Environment.AddUser(envtest.User{Name: user, Groups: groups}, rest.AnonymousClientConfig(c.Config))
 	if err != nil {
 		t.Fatalf("add the user %s: %v", user, err)
 	}
