@@ -58,7 +58,6 @@ func setup(t *testing.T) *bundle {
 			t.Fatal(err)
 		}
 	}
-	b.empty(t.Context())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
