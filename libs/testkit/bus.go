@@ -10,6 +10,18 @@ import (
 // Bus connects to the server at url and makes the contract's streams. The connection is closed when the test ends.
 func Bus(t testing.TB, url string) *bus.Bus {
 	t.Helper()
+	b := Connect(t, url)
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	if err := b.EnsureStreams(ctx); err != nil {
+		t.Fatalf("make the streams: %v", err)
+	}
+	return b
+}
+
+// Connect is Bus for a server whose streams have been made, or need not be there.
+func Connect(t testing.TB, url string) *bus.Bus {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "keb-test"}, bus.Deps{Log: Logger(t)})
@@ -17,8 +29,5 @@ func Bus(t testing.TB, url string) *bus.Bus {
 		t.Fatalf("connect to the bus: %v", err)
 	}
 	t.Cleanup(b.Close)
-	if err := b.EnsureStreams(ctx); err != nil {
-		t.Fatalf("make the streams: %v", err)
-	}
 	return b
 }

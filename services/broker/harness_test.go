@@ -80,7 +80,7 @@ func newBench(t testing.TB, change func(*broker.Config)) *bench {
 	if change != nil {
 		change(&b.cfg)
 	}
-	b.orch = newOrchestrator(t, testkit.Bus(t, b.nats.URL()))
+	b.orch = newOrchestrator(t, testkit.Connect(t, b.nats.URL()))
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*b.handler.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(b.server.Close)
 	b.start()

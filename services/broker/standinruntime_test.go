@@ -37,7 +37,7 @@ type runtimes struct {
 func newRuntimes(b *bench) *runtimes {
 	b.t.Helper()
 	r := &runtimes{
-		t: b.t, bus: testkit.Bus(b.t, b.nats.URL()), access: make(map[string]event.BindRequest), made: make(map[string]int), token: canary,
+		t: b.t, bus: testkit.Connect(b.t, b.nats.URL()), access: make(map[string]event.BindRequest), made: make(map[string]int), token: canary,
 	}
 	r.start()
 	b.t.Cleanup(func() { r.stop() })

@@ -238,7 +238,7 @@ func (s *system) orchestrator() running {
 // orchestratorOn starts one more orchestrator that reaches the bus at this address.
 func (s *system) orchestratorOn(address string) running {
 	s.t.Helper()
-	b := testkit.Bus(s.t, address)
+	b := testkit.Connect(s.t, address)
 	deps := orchestrator.Deps{Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: s.log, Now: s.now}
 	if s.registry != nil {
 		deps.Registerer, deps.Gatherer = s.registry, s.registry
@@ -262,7 +262,7 @@ func (s *system) orchestratorOn(address string) running {
 // worker starts one more worker.
 func (s *system) worker(name string) running {
 	s.t.Helper()
-	b := testkit.Bus(s.t, s.nats.URL())
+	b := testkit.Connect(s.t, s.nats.URL())
 	steps := make([]worker.Step, 0, len(workerSteps[name]))
 	for _, step := range workerSteps[name] {
 		steps = append(steps, scripted{name: step, script: s.script})
