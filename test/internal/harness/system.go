@@ -31,6 +31,8 @@ type Options struct {
 	Env []string
 	// Accounts is how many accounts of each hyperscaler there are; a global account needs one of its own. 0 means 40, not the 500 of keb up.
 	Accounts int
+	// FromNothing lets keb up make its database cluster itself.
+	FromNothing bool
 }
 
 // System is a keb up with a data folder and addresses of its own, which it keeps from start to start.
@@ -104,6 +106,7 @@ func (s *System) Launch() *Process {
 // Start starts the process and waits until it is up.
 func (s *System) Start() {
 	s.t.Helper()
+	s.prepare()
 	s.Launch()
 	testkit.Eventually(s.t, startLimit, "keb up", func() bool {
 		if s.process.Ended() {
