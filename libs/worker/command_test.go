@@ -90,8 +90,8 @@ func TestTheSameMessageAgainWhileItsStepRunsStaysWithTheRunningOne(t *testing.T)
 	close(g.release)
 	o.next()
 	o.settled()
-	if n := g.runs.Load(); n != 1 {
-		t.Errorf("the step ran %d times, want once", n)
+	if q := o.questions(); len(q) > 0 || g.runs.Load() != 1 {
+		t.Errorf("asked %v and ran %d times, want no question and one run", q, g.runs.Load())
 	}
 }
 

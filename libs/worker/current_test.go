@@ -131,34 +131,6 @@ func TestNobodyExecutesOnAGuess(t *testing.T) {
 	}
 }
 
-func TestACommandThatIsBeingExecutedIsNotAskedAbout(t *testing.T) {
-	t.Parallel()
-	o := newOrchestrator(t)
-	g := newGate("Slow")
-	w := o.start([]worker.Step{g.step()}, ackWait(5*time.Minute)) // no heartbeat comes before the server delivers again
-	commands := string(event.StreamCommands)
-	testkit.Eventually(t, soon, "the worker has made its consumer", func() bool {
-		_, err := o.bus.JetStream().Consumer(t.Context(), commands, workerName)
-		return err == nil
-	})
-	cfg := o.consumer().Config
-	cfg.AckWait = 300 * time.Millisecond
-	if _, err := o.bus.JetStream().UpdateConsumer(t.Context(), commands, cfg); err != nil {
-		t.Fatal(err)
-	}
-	o.send(command("Slow"))
-	receive(t, "the step starts", g.started)
-	testkit.Eventually(t, soon, "redeliveries are counted as duplicates", func() bool {
-		return w.metric("keb_worker_commands_ignored_total", "reason=duplicate") >= 2
-	})
-	close(g.release)
-	o.next()
-	o.settled()
-	if q := o.questions(); len(q) > 0 || g.runs.Load() != 1 {
-		t.Errorf("asked %v and ran %d times, want no question and one run", q, g.runs.Load())
-	}
-}
-
 func TestAQuestionAboutCommandsIsNotTooLong(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)

@@ -5,29 +5,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"testing"
 	"time"
-)
 
-// raceDetector tells whether this binary was built with the race detector.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
+	"github.com/kyma-project/keb/libs/testkit"
+)
 
 // sampled is one case in that many of a loop, under the race detector.
 const sampled = 10
 
 // runs tells whether the nth case of a loop runs in this binary: every one without the race detector, some with it.
-func runs(n int) bool { return n%sampled == 0 || !raceDetector() }
+func runs(n int) bool { return n%sampled == 0 || !testkit.RaceDetector() }
 
 // Under the race detector an operation takes six times as long and finds little more: a world does one thing after the other. So the
 // tests run a sample of their cases under it, with each step in it, and build themselves without it for all cases.
 func TestEverythingWithoutTheRaceDetector(t *testing.T) {
 	t.Parallel()
-	if !raceDetector() {
+	if !testkit.RaceDetector() {
 		t.Skip("the other tests of this package run all their cases")
 	}
 	binary := filepath.Join(t.TempDir(), "steps.test")

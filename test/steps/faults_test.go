@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
@@ -126,7 +127,7 @@ func TestEveryStep(t *testing.T) {
 	seen := &record{}
 	t.Run("bears faults of its systems", func(t *testing.T) { bearFaults(t, seen) })
 	t.Run("takes its other paths", func(t *testing.T) { takeOtherPaths(t, seen) })
-	if !raceDetector() {
+	if !testkit.RaceDetector() {
 		t.Run("does what it describes", func(t *testing.T) { seen.compare(t) })
 	}
 }
@@ -157,7 +158,7 @@ func bearFaults(t *testing.T, seen *record) {
 							c.once(t, s, step, fmt.Sprint("kill after call ", n+1), rehearsal.Fault{KillAfter: n + 1}, again)
 						})
 					}
-					if raceDetector() { // another one for each step
+					if testkit.RaceDetector() { // another one for each step
 						trials = trials[(i+k)%len(trials):][:1]
 					}
 					for _, try := range trials {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
@@ -67,7 +67,7 @@ func (b *binary) build() error {
 		return err
 	}
 	args := []string{"build", "-ldflags=-w", "-o", b.dir, "./cmd"} // nobody debugs it
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if testkit.RaceDetector() {
 		args = slices.Insert(args, 1, "-race")
 	}
 	cmd := exec.Command("go", args...)

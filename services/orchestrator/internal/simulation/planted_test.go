@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -247,7 +248,7 @@ func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now 
 // TestTheSimulationFindsPlantedBugs proves that the simulation can fail.
 func TestTheSimulationFindsPlantedBugs(t *testing.T) {
 	t.Parallel()
-	if raceDetector() {
+	if testkit.RaceDetector() {
 		t.Skip("TestAHundredThousandSchedules runs it")
 	}
 	bugs := plantedBugs()

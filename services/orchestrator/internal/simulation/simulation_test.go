@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -123,17 +124,6 @@ func runAll(first, schedules uint64, until time.Time) (total counts, took time.D
 	return total, time.Since(start), problem
 }
 
-func raceDetector() bool {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "-race" && s.Value == "true" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // number is that of an environment variable, or the other one.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
@@ -160,7 +150,7 @@ func TestTheInvariantsHoldUnderEverySchedule(t *testing.T) {
 		return
 	}
 	schedules := number(t, envSchedules, many)
-	if raceDetector() || testing.Short() {
+	if testkit.RaceDetector() || testing.Short() {
 		schedules = few
 	}
 	total, took, problem := runAll(0, schedules, time.Time{})
@@ -179,7 +169,7 @@ var coverage = regexp.MustCompile(`coverage: ([0-9.]+)% of statements`)
 // themselves without it, with the coverage of the engine.
 func TestAHundredThousandSchedules(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || !raceDetector() {
+	if testing.Short() || !testkit.RaceDetector() {
 		t.Skip("the other tests of this package run them")
 	}
 	binary := filepath.Join(t.TempDir(), "simulation.test")
