@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -30,6 +31,9 @@ func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*
 		return admitted
 	}
 	answers := p.askCurrent(ctx, patience, again)
+	if ctx.Err() != nil {
+		return admitted // the worker stops: the answer may be missing for that alone, and all of them are handed over
+	}
 	current := make([]*taken, 0, len(admitted))
 	for _, t := range admitted {
 		is, answered := answers[t.ref()]
@@ -63,6 +67,9 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 		}
 		var answer event.CurrentAnswer
 		if err := p.w.deps.Bus.AskWithin(ctx, patience, subject, request, &answer); err != nil {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return answers
+			}
 			p.unchecked.Do(func() {
 				p.w.log.Warn("nobody says whether commands that came again are still waited for, so they wait", "commands", len(chunk), "err", err)
 			})

@@ -131,6 +131,39 @@ func TestNobodyExecutesOnAGuess(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatStopsWhileItAsksHandsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	o.say(func(ctx context.Context, _ []event.CommandRef) ([]event.CommandRef, error) {
+		asked <- struct{}{}
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+		return nil, ctx.Err()
+	})
+	again := command("Step")
+	o.sendAgain(again)
+	g := newGate("Step")
+	w := o.start([]worker.Step{g.step()})
+	receive(t, "the worker asks", asked)
+	if err := w.stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	// What nobody answers for waits on the bus for a second.
+	if n := w.metric("keb_worker_commands_ignored_total", "reason=unchecked"); n != 0 || g.runs.Load() != 0 {
+		t.Errorf("of one command %g are given back with a pause and %d executed, want none", n, g.runs.Load())
+	}
+	close(answer)
+	o.say(everyOne)
+	o.start([]worker.Step{noop("Step")})
+	if r := o.next(); r.OperationID != again.Operation.ID {
+		t.Errorf("a result for %s, want %s", r.OperationID, again.Operation.ID)
+	}
+	o.settled()
+}
+
 func TestAQuestionAboutCommandsIsNotTooLong(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
