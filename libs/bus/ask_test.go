@@ -126,7 +126,7 @@ func TestTheAnswererHasAsLongAsTheAskerWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, limit := <-left, min(wait, time.Minute)
-		if got > limit || got < limit-5*time.Second {
+		if got > limit || got < limit/2 { // without a word of the asker it would be 5 s
 			t.Errorf("an asker that waits %s leaves %s for the answer, want about %s", wait, got, limit)
 		}
 	}

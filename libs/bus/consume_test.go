@@ -40,8 +40,11 @@ func want(t testing.TB, got <-chan string, id string) {
 
 func TestConsumeGetsEveryMessageOnce(t *testing.T) {
 	t.Parallel()
-	b, _ := setup(t)
-	got := consume(t, b, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 50, Handlers: 2})
+	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := consume(t, b, bus.ConsumeConfig{Consumer: unhurried(), MaxBatch: 50, Handlers: 2})
 	const n = 5000
 	ids := make([]string, n)
 	for i := range ids {
@@ -139,7 +142,7 @@ func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
 func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
 	t.Parallel()
 	b, _, reg := measured(t)
-	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	got := consume(t, b, bus.ConsumeConfig{Consumer: unhurried()})
 	publish(t, b, "0")
 	want(t, got, "0")
 	for round := range 5 {
@@ -246,7 +249,7 @@ func deadLetter(t testing.TB, b *bus.Bus, s event.Stream) *jetstream.RawStreamMs
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := c.Next(jetstream.FetchMaxWait(20 * time.Second))
+	m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
 	if err != nil {
 		t.Fatalf("wait for dead letter: %v", err)
 	}
@@ -279,7 +282,7 @@ func TestNakDeliversAgain(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	count := make(chan uint64, 10)
-	start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(_ context.Context, batch []*bus.Delivery) {
+	start(t, b, bus.ConsumeConfig{Consumer: unhurried()}, func(_ context.Context, batch []*bus.Delivery) {
 		for _, d := range batch {
 			count <- d.NumDelivered()
 			if d.NumDelivered() == 1 {
@@ -304,7 +307,7 @@ func TestConsumeGivesBackWhatNoHandlerHasTaken(t *testing.T) {
 	busy := make(chan struct{}, 10)
 	first, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stop := start(t, b, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 1, Prefetch: 20}, func(ctx context.Context, batch []*bus.Delivery) {
+	stop := start(t, b, bus.ConsumeConfig{Consumer: unhurried(), MaxBatch: 1, Prefetch: 20}, func(ctx context.Context, batch []*bus.Delivery) {
 		busy <- struct{}{}
 		select {
 		case <-ctx.Done():
@@ -319,8 +322,7 @@ func TestConsumeGivesBackWhatNoHandlerHasTaken(t *testing.T) {
 	publish(t, b, ids...)
 	within(t, busy, "the first handler is busy")
 	stop()
-	// AckWait is 30 s: what came so much earlier was given back.
-	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	got := consume(t, b, bus.ConsumeConfig{Consumer: unhurried()})
 	for range 19 {
 		within(t, got, "a message that was given back")
 	}

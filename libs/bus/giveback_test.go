@@ -54,7 +54,7 @@ func (l *traffic) Debugf(string, ...any)  {}
 func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
 	t.Parallel()
 	others, s := setup(t)
-	if err := others.EnsureConsumer(t.Context(), spec()); err != nil {
+	if err := others.EnsureConsumer(t.Context(), unhurried()); err != nil {
 		t.Fatal(err)
 	}
 	var heard traffic
@@ -66,7 +66,7 @@ func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- b.Consume(ctx, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 4, Prefetch: 8}, func(ctx context.Context, batch []*bus.Delivery) {
+			ended <- b.Consume(ctx, bus.ConsumeConfig{Consumer: unhurried(), MaxBatch: 4, Prefetch: 8}, func(ctx context.Context, batch []*bus.Delivery) {
 				taken <- batch
 				<-ctx.Done()
 			})
@@ -97,7 +97,7 @@ func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
 		}
 
 		got := make(chan string, n)
-		stop := start(t, others, bus.ConsumeConfig{Consumer: spec(), MaxBatch: 1}, func(_ context.Context, batch []*bus.Delivery) {
+		stop := start(t, others, bus.ConsumeConfig{Consumer: unhurried(), MaxBatch: 1}, func(_ context.Context, batch []*bus.Delivery) {
 			for _, d := range batch {
 				if k := d.NumDelivered(); k > 2 {
 					t.Errorf("round %d: %s was delivered %d times, want at most twice", round, d.Event.ID(), k)
@@ -108,7 +108,7 @@ func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
 				got <- d.Event.ID()
 			}
 		})
-		for range ids { // what is not given back would come after 30 s, which is longer than this waits
+		for range ids {
 			within(t, got, "a command for who takes over")
 		}
 		stop()

@@ -25,7 +25,10 @@ func streamMessages(t testing.TB, b *bus.Bus, s event.Stream) uint64 {
 
 func TestPublishStoresWholeBatch(t *testing.T) {
 	t.Parallel()
-	b, _ := setup(t)
+	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	const n = 10_000 // more than may be in flight at once
 	msgs := make([]bus.Message, n)
 	for i := range msgs {
@@ -105,7 +108,10 @@ func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
 
 func TestPublishRepeatsWhatNobodyHasAnswered(t *testing.T) {
 	t.Parallel()
-	b, _ := setup(t)
+	b := connect(t, startServer(t), bus.Config{Timeout: 15 * time.Second}, bus.Deps{})
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,11 +140,8 @@ func TestPublishRepeatsWhatNobodyHasAnswered(t *testing.T) {
 
 func TestPublishFailsWhenServerStaysAway(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	_, s := setup(t)
 	b := connect(t, s, bus.Config{Timeout: 300 * time.Millisecond}, bus.Deps{})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	s.stop()
 	err := b.Publish(t.Context(), command(t, "a"))
 	if !errors.Is(err, context.DeadlineExceeded) {

@@ -21,7 +21,7 @@ func ranked() event.ConsumerSpec {
 // pulls waits until that many ask the server for messages.
 func pulls(t *testing.T, b *bus.Bus, n int) {
 	t.Helper()
-	testkit.Eventually(t, 20*time.Second, fmt.Sprintf("%d ask for messages", n), func() bool {
+	testkit.Eventually(t, time.Minute, fmt.Sprintf("%d ask for messages", n), func() bool {
 		c, err := b.JetStream().Consumer(t.Context(), string(event.StreamCommands), "avs")
 		return err == nil && c.CachedInfo().NumWaiting >= n
 	})

@@ -42,7 +42,7 @@ func (s *natsServer) start(t testing.TB) {
 		t.Fatalf("make nats server: %v", err)
 	}
 	srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("nats server does not come up")
 	}
 	s.Server = srv
@@ -101,6 +101,13 @@ func command(t testing.TB, id string) bus.Message {
 
 func spec() event.ConsumerSpec { return event.CommandsConsumer("avs") }
 
+// unhurried is spec with an AckWait that is longer than any test waits: what comes again has been given back.
+func unhurried() event.ConsumerSpec {
+	s := spec()
+	s.AckWait = 10 * time.Minute
+	return s
+}
+
 // consume runs Consume until the test ends and returns the ids of what it got.
 func consume(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig) <-chan string {
 	t.Helper()
@@ -143,8 +150,8 @@ func within[T any](t testing.TB, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(20 * time.Second):
-		t.Fatalf("waited 20 s in vain: %s", what)
+	case <-time.After(time.Minute):
+		t.Fatalf("waited a minute in vain: %s", what)
 		panic("unreachable")
 	}
 }

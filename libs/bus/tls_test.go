@@ -26,7 +26,7 @@ func encrypted(t *testing.T, pair testkit.KeyPair, clients *testkit.CA, first bo
 		t.Fatal(err)
 	}
 	opts := &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSTimeout: 20, TLSHandshakeFirst: first,
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSTimeout: 60, TLSHandshakeFirst: first,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	}
 	if clients != nil {
@@ -46,7 +46,7 @@ func run(t *testing.T, opts *server.Options) *server.Server {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	if !s.ReadyForConnections(20 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("the server is not ready")
 	}
 	return s
@@ -87,7 +87,7 @@ func TestConnectWithTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.Close()
-			if err := b.NATS().FlushTimeout(20 * time.Second); err != nil {
+			if err := b.NATS().FlushTimeout(time.Minute); err != nil {
 				t.Error(err)
 			}
 			if state, err := b.NATS().TLSConnectionState(); err != nil || state.Version < tls.VersionTLS12 {
@@ -163,7 +163,7 @@ func TestAReconnectUsesTheNewCertificate(t *testing.T) {
 	var mu sync.Mutex
 	trusted, seen := ca.Pool(), ""
 	opts := &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSVerify: true, TLSTimeout: 20,
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSVerify: true, TLSTimeout: 60,
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert,
 			VerifyConnection: func(cs tls.ConnectionState) error {
@@ -212,7 +212,7 @@ func TestAReconnectUsesTheNewCertificate(t *testing.T) {
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
