@@ -96,7 +96,7 @@ var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subsc
 func (in *installation) attack(t *testing.T, user string) *attacker {
 	t.Helper()
 	a := &attacker{user: user, refused: map[string]bool{}}
-	nc, err := nats.Connect(in.url, nats.UserInfo(user, committed.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc, err := nats.Connect(in.url, nats.UserInfo(user, committed.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.Timeout(patience), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if m := violation.FindStringSubmatch(err.Error()); m != nil {
@@ -118,7 +118,7 @@ func (a *attacker) settled(t *testing.T) {
 	if err := a.nc.Publish(mark, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.nc.Flush(); err != nil {
+	if err := a.nc.FlushTimeout(patience); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, "the last refusal is noted", func() bool { return a.isRefused("publish", mark) })

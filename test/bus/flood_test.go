@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -143,7 +144,7 @@ func (s *system) all(t *testing.T, ids []string) map[string]event.OperationStatu
 func (s *system) status(t *testing.T, ids []string) map[string]event.OperationStatus {
 	t.Helper()
 	var answer event.OperationsAnswer
-	if err := s.broker.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
+	if err := s.broker.AskWithin(t.Context(), patience, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
 		t.Logf("ask: %v", err) // the orchestrator has not begun yet
 		return nil
 	}
@@ -224,10 +225,6 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 	s.atSecond(t, ids)
 	before := s.all(t, ids)
 	forger := s.attack(t, "worker-avs") // it has had a command of each operation, and will have another
-	results, err := s.owner.JetStream().Stream(t.Context(), string(event.StreamResults))
-	if err != nil {
-		t.Fatal(err)
-	}
 	tries := 0
 	for _, id := range ids {
 		for _, outcome := range outcomes {
@@ -252,10 +249,13 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 		}
 	}
 	forger.settled(t)
-	// The server still takes the real result for a duplicate of a forged one until the last id is older than its window; and it looks for
-	// old ids only now and then, so that one window is not enough.
-	window := time.NewTimer(3 * results.CachedInfo().Config.Duplicates)
-	defer window.Stop()
+	// The server takes the real result for a duplicate of a forged one until it has forgotten the id of that. It forgets them in their
+	// order, and this is the last.
+	last := forgery(t, "avs", "avs", ids[0], before[ids[0]].Cursor, outcomes[0])
+	last.Header.Set(nats.MsgIdHdr, "the last of all")
+	if forger.isDuplicate(t, last) {
+		t.Fatal("the first message with an id is a duplicate")
+	}
 	if !forger.isRefused("publish", event.ResultSubject("edp", "Second")) {
 		t.Error("a worker publishes in the name of another")
 	}
@@ -268,7 +268,7 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 			t.Errorf("operation %s was at %+v, and is at %+v", id, before[id], o)
 		}
 	}
-	<-window.C
+	testkit.Eventually(t, patience, "the server forgets the ids", func() bool { return !forger.isDuplicate(t, last) })
 	close(s.held)
 	s.succeed(t, ids)
 	s.mu.Lock()
@@ -279,6 +279,20 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 		}
 	}
 	t.Logf("bus: %d forged results, none has changed anything; %d operations have gone on and succeeded", tries, len(ids))
+}
+
+// isDuplicate publishes to a stream, and tells whether that has dropped it for its id.
+func (a *attacker) isDuplicate(t *testing.T, m *nats.Msg) bool {
+	t.Helper()
+	answer, err := a.nc.RequestMsg(m, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ack jetstream.PubAck
+	if err := json.Unmarshal(answer.Data, &ack); err != nil || ack.Sequence == 0 {
+		t.Fatalf("publish: %s, %v", answer.Data, err)
+	}
+	return ack.Duplicate
 }
 
 // TestAWorkerAsksAboutItsOwnCommandsOnly: who asks in the name of another would learn what that has to do, and who could not ask in its own
