@@ -49,6 +49,10 @@ var errIncomplete = errors.New("the list is not complete")
 // listTimeout bounds one list when ctx does not.
 const listTimeout = 5 * time.Second
 
+// lostAfter is how long an answer may take before the question is asked once more: one that was on its way when the connection broke has
+// none, and a step would wait for it until its time is over.
+const lostAfter = 2 * time.Second
+
 // marker is the key that says that a scope was used. No encoded key looks like it.
 const marker = "="
 
@@ -84,7 +88,7 @@ func New(js jetstream.JetStream, keys *seal.Keyring) *Memory {
 }
 
 // NewGuest makes a Memory that never creates the bucket: it waits for it, within the deadline of each call and for at most
-// ten seconds. It is for a user of the bus that has no right to create one.
+// twelve seconds. It is for a user of the bus that has no right to create one.
 func NewGuest(js jetstream.JetStream, keys *seal.Keyring) *Memory {
 	m := New(js, keys)
 	m.open = func(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
@@ -107,7 +111,7 @@ func (m *Memory) Put(ctx context.Context, s Scope, key string, value []byte) err
 	if err != nil {
 		return fmt.Errorf("put into stage memory: %w", err)
 	}
-	err = m.do(ctx, func(kv jetstream.KeyValue) error {
+	err = m.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
 		if err := m.mark(ctx, kv, prefix); err != nil {
 			return err
 		}
@@ -142,7 +146,7 @@ func (m *Memory) Get(ctx context.Context, s Scope, key string) ([]byte, error) {
 	}
 	full := prefix + token
 	var entry jetstream.KeyValueEntry
-	err = m.do(ctx, func(kv jetstream.KeyValue) (err error) {
+	err = m.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) (err error) {
 		entry, err = kv.Get(ctx, full)
 		return err
 	})
@@ -166,7 +170,7 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 		return nil, fmt.Errorf("list stage memory: %w", err)
 	}
 	var values map[string][]byte
-	err = m.do(ctx, func(jetstream.KeyValue) (err error) {
+	err = m.do(ctx, func(ctx context.Context, _ jetstream.KeyValue) (err error) {
 		values, err = m.list(ctx, scope, prefix)
 		if errors.Is(err, errIncomplete) {
 			values, err = m.list(ctx, scope, prefix) // what has vanished meanwhile is not found again
@@ -245,7 +249,7 @@ func (m *Memory) Check(ctx context.Context, s Scope) error {
 	if err != nil {
 		return fmt.Errorf("check stage memory: %w", err)
 	}
-	err = m.do(ctx, func(kv jetstream.KeyValue) error {
+	err = m.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
 		_, err := kv.Get(ctx, prefix+marker)
 		return err
 	})
@@ -283,13 +287,24 @@ func (m *Memory) Purge(ctx context.Context, operationID, stage string) error {
 	return nil
 }
 
-// do runs f on the bucket; when the bucket turns out to be missing, once more on a new one.
-func (m *Memory) do(ctx context.Context, f func(jetstream.KeyValue) error) error {
+// do runs f on the bucket, and once more when nobody has answered for a while. f may have been carried out all the same.
+func (m *Memory) do(ctx context.Context, f func(context.Context, jetstream.KeyValue) error) error {
+	first, cancel := context.WithTimeout(ctx, lostAfter)
+	defer cancel()
+	err := m.once(first, f)
+	if err != nil && first.Err() != nil && ctx.Err() == nil {
+		err = m.once(ctx, f)
+	}
+	return err
+}
+
+// once runs f on the bucket; when the bucket turns out to be missing, once more on a new one.
+func (m *Memory) once(ctx context.Context, f func(context.Context, jetstream.KeyValue) error) error {
 	kv, fresh, err := m.bucket(ctx)
 	if err != nil {
 		return err
 	}
-	err = f(kv)
+	err = f(ctx, kv)
 	if !isMissing(err) || fresh {
 		return err
 	}
@@ -301,7 +316,7 @@ func (m *Memory) do(ctx context.Context, f func(jetstream.KeyValue) error) error
 	if kv, _, err = m.bucket(ctx); err != nil {
 		return err
 	}
-	return f(kv)
+	return f(ctx, kv)
 }
 
 func (m *Memory) bucket(ctx context.Context) (kv jetstream.KeyValue, fresh bool, err error) {

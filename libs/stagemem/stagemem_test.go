@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/url"
 	"testing"
 	"time"
 
@@ -163,6 +164,58 @@ func TestPutAfterALossDoesNotHideIt(t *testing.T) {
 	})
 	if err := f.other().Check(t.Context(), scope); !errors.Is(err, stagemem.ErrLost) {
 		t.Errorf("error is %v, want ErrLost: the early value is gone", err)
+	}
+}
+
+func TestAQuestionThatGoesDownWithTheConnectionIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	put(t, f.mem, scope, "key", "value")
+	address, err := url.Parse(f.nats.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func(ctx context.Context, m *stagemem.Memory) error{
+		"get": func(ctx context.Context, m *stagemem.Memory) error { _, err := m.Get(ctx, scope, "key"); return err },
+		"list": func(ctx context.Context, m *stagemem.Memory) error {
+			values, err := m.List(ctx, scope, "")
+			if err == nil && len(values) == 0 {
+				return stagemem.ErrNotFound
+			}
+			return err
+		},
+		"put":   func(ctx context.Context, m *stagemem.Memory) error { return m.Put(ctx, scope, "put", []byte("value")) },
+		"check": func(ctx context.Context, m *stagemem.Memory) error { return m.Check(ctx, scope) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			way := testkit.Proxy(t, address.Host)
+			b := testkit.Connect(t, "nats://"+way.Addr())
+			m := stagemem.New(b.JetStream(), f.keys)
+			if err := m.Check(t.Context(), scope); err != nil { // it knows the bucket
+				t.Fatal(err)
+			}
+			way.Stall()
+			sent := b.NATS().Stats().OutMsgs
+			// As long as the time of a step, which is what the question must not take.
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			answer := make(chan error, 1)
+			go func() { answer <- ask(ctx, m) }()
+			testkit.Eventually(t, 30*time.Second, "the question is on its way", func() bool { return b.NATS().Stats().OutMsgs > sent })
+			way.Cut()
+			way.Restore()
+			select {
+			case err := <-answer:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Minute):
+				t.Error("there is no answer after a minute")
+				cancel()
+				<-answer
+			}
+		})
 	}
 }
 

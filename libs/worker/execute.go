@@ -178,8 +178,8 @@ func isStop(err error) bool {
 	return !classified && err != nil
 }
 
-// settle writes the stage memory of a step that is done, and lets the loss of that memory win over every outcome. What cannot be opened
-// fails no step: the stage is repeated with a fresh memory, so an operation waits until the keyrings are right, and says why.
+// settle writes the stage memory of a step that is done, and lets the loss of that memory win over every outcome. What cannot be read
+// fails no step: the stage is repeated with a fresh memory, so an operation waits until bus and keyrings are right, and says why.
 func (s *session) settle(ctx context.Context, r *Result) {
 	if err := s.closedMemory(); err != nil && (r.Outcome == event.OutcomeFailed || r.Outcome == event.OutcomeNotCompleted) {
 		r.Outcome, r.Message, r.RetryAfter, r.Error = event.OutcomeRetry, "", 0, report(fmt.Errorf("stage memory: %w", err))

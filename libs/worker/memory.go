@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
@@ -116,10 +115,10 @@ func (s *session) overrides(ctx context.Context) ([]ComponentOverrides, error) {
 	return s.mergeOverrides(raw)
 }
 
-// noteUnreadable notes for the result that the memory holds what this worker cannot open: its keyring is not that of the others, or
-// somebody has changed the value.
+// noteUnreadable notes for the result that the memory did not say what it holds: the bus is away, this worker's keyring is not that of
+// the others, or somebody has changed the value.
 func (s *session) noteUnreadable(err error) {
-	if !errors.Is(err, seal.ErrUnknownKey) && !errors.Is(err, seal.ErrTampered) {
+	if errors.Is(err, ErrNotRemembered) || errors.Is(err, ErrStageLost) {
 		return
 	}
 	s.mu.Lock()

@@ -30,7 +30,7 @@ type session struct {
 	values     map[string][]byte
 	components map[string][]Override
 	lost       bool
-	// unreadable is why the stage memory could not be opened.
+	// unreadable is why the stage memory could not be read.
 	unreadable error
 	// secrets are texts that the step was trusted with, see learn.
 	secrets []string

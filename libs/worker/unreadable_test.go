@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -89,5 +90,48 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 	}
 	if r := send("Recall"); r.Type != event.TypeStepRetry || r.Error == nil || !strings.Contains(r.Error.Message, "belongs to another owner") {
 		t.Errorf("a value that was moved: %s with %+v, want a retry that says so", r.Type, r.Error)
+	}
+}
+
+// away is a stage memory that does not answer.
+type away struct{}
+
+var errAway = errors.New("the bus is away")
+
+func (away) Put(context.Context, string, []byte) error               { return errAway }
+func (away) Get(context.Context, string) ([]byte, error)             { return nil, errAway }
+func (away) List(context.Context, string) (map[string][]byte, error) { return nil, errAway }
+func (away) Check(context.Context) error                             { return errAway }
+
+// A step author need not handle it: he may return the error that he got, or anything else.
+func TestAStageMemoryThatIsAwayForAMomentFailsNoStep(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(ctx context.Context, op operation) (operation, time.Duration, error){
+		"the error of Recall": func(ctx context.Context, op operation) (operation, time.Duration, error) {
+			_, err := op.Recall(ctx, "kubeconfig")
+			return op, 0, err
+		},
+		"the error of Overrides": func(ctx context.Context, op operation) (operation, time.Duration, error) {
+			_, err := op.Overrides(ctx)
+			return op, 0, err
+		},
+		"another error": func(ctx context.Context, op operation) (operation, time.Duration, error) {
+			if _, err := op.Recall(ctx, "kubeconfig"); err != nil {
+				return worker.Fail(op, &worker.Error{Message: "no kubeconfig"})
+			}
+			return op, 0, nil
+		},
+		"what is to be remembered": func(_ context.Context, op operation) (operation, time.Duration, error) {
+			op.Remember("kubeconfig", []byte("CANARY"))
+			return op, 0, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := worker.Execute(t.Context(), step(run), worker.Execution{Command: command("Test_Step"), Memory: away{}})
+			if r.Outcome != event.OutcomeRetry || r.Error == nil || !strings.Contains(r.Error.Message, "the bus is away") {
+				t.Errorf("%s with %+v, want a retry that says why", r.Outcome, r.Error)
+			}
+		})
 	}
 }
