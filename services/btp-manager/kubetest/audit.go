@@ -27,6 +27,9 @@ import (
 // marks is a namespace that does not exist. Reading from it leaves a mark in the audit log.
 const marks = "kubetest-audit-marks"
 
+// auditLimit is how long an event may take to its file.
+const auditLimit = time.Minute
+
 // audit is the log of what some users did.
 type audit struct {
 	path  string
@@ -84,7 +87,7 @@ func (c *Cluster) Audit(t testing.TB) []auditv1.Event {
 		t.Fatal(err)
 	}
 	var events []auditv1.Event
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, auditLimit, true, func(context.Context) (bool, error) {
 		var err error
 		events, err = c.audit.all()
 		return slices.ContainsFunc(events, func(e auditv1.Event) bool { return isMark(e) && e.ObjectRef.Name == mark.Name }), err

@@ -112,7 +112,7 @@ func (c *Cluster) startProcesses() error {
 		}
 		c.processes = append(c.processes, p)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	if err := c.startNode(ctx); err != nil {
 		return fmt.Errorf("start a node: %w\n%s", err, c.Logs())

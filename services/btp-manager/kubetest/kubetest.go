@@ -5,11 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +24,13 @@ const assets = "KUBEBUILDER_ASSETS"
 
 // processors is the variable that tells a Go program how many processors to use. It is read once, at the start.
 const processors = "GOMAXPROCS"
+
+const (
+	// startLimit is how long etcd, the kube-apiserver and a definition may each take to start, on a machine with much to do.
+	startLimit = 2 * time.Minute
+	// starts is how often a cluster is started before that counts as failed: envtest gives the first namespace five seconds.
+	starts = 3
+)
 
 // crd is the definition of the BtpOperator, in the repository.
 const crd = "deploy/helm/btp-manager/templates/operator.kyma-project.io_btpoperators.yaml"
@@ -112,10 +122,17 @@ func Start(opts ...Option) (*Cluster, error) {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
 	c := &Cluster{dir: dir, Environment: &envtest.Environment{
-		BinaryAssetsDirectory: servers,
-		CRDInstallOptions:     envtest.CRDInstallOptions{Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true},
+		BinaryAssetsDirectory:    servers,
+		ControlPlaneStartTimeout: startLimit,
+		ControlPlaneStopTimeout:  startLimit,
+		CRDInstallOptions: envtest.CRDInstallOptions{
+			Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true, MaxTime: startLimit,
+		},
 	}}
 	token, err := c.adminToken()
+	if err == nil {
+		err = c.listen()
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), os.RemoveAll(dir))
 	}
@@ -160,7 +177,33 @@ func (c *Cluster) startServers() (*rest.Config, error) {
 		}
 		defer func() { _ = os.Unsetenv(processors) }()
 	}
-	return c.Environment.Start()
+	for try := 1; ; try++ {
+		cfg, err := c.Environment.Start()
+		if err == nil || try == starts {
+			return cfg, err
+		}
+		if err := c.Environment.Stop(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// listen says where the servers listen. Left to themselves they take ports that the system gives to connections, too, and fail when a
+// connection gets one before they do.
+func (c *Cluster) listen() error {
+	etcd, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	c.Environment.ControlPlane.Etcd = &envtest.Etcd{URL: &url.URL{Scheme: "http", Host: etcd}}
+	c.Environment.ControlPlane.Etcd.Configure().Set("listen-peer-urls", "http://127.0.0.1:0") // it has no peers
+	address, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	api := c.Environment.ControlPlane.GetAPIServer()
+	api.SecureServing.Address, api.SecureServing.Port, err = net.SplitHostPort(address)
+	return err
 }
 
 // Stop stops the cluster and removes its files.
