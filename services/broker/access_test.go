@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -132,10 +133,12 @@ func (b *bench) accessTokens(t *testing.T, file string) {
 
 func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
 	t.Parallel()
-	issuer := accesstest.NewIssuer(t, time.Now)
+	// It stands still, as who has failed too often may try again after some seconds.
+	clock := testkit.NewClock(time.Now())
+	issuer := accesstest.NewIssuer(t, clock.Now)
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	(*bench)(nil).accessTokens(t, file)
-	b := newBench(t, func(c *broker.Config) {
+	b := newBenchAt(t, clock.Now, func(c *broker.Config) {
 		c.Access = access.Config{
 			TokensFile: file, OIDCIssuer: issuer.URL(), OIDCAudience: accesstest.Client, OIDCViewers: []string{"viewers"}, OIDCOperators: []string{"operators"},
 			TrustedProxies: []string{"127.0.0.1"},
@@ -145,9 +148,9 @@ func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
 	// Facts and publications have come to rest when the broker has ended; what it answers needs no more of it.
 	b.stop()
 	of := func(group string) map[string]any { return map[string]any{"groups": group} }
-	foreign := accesstest.NewIssuer(t, time.Now)
+	foreign := accesstest.NewIssuer(t, clock.Now)
 	expired := of("operators")
-	expired["exp"] = time.Now().Add(-time.Minute).Unix()
+	expired["exp"] = clock.Now().Add(-time.Minute).Unix()
 	callers := []struct {
 		name, authorization string
 		role                access.Role

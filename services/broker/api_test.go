@@ -150,7 +150,7 @@ func TestDeletionAuditsWhoAskedForIt(t *testing.T) {
 	b.provisioned("i")
 	operation := b.accepted(b.delete("i"))
 	b.ended("i", operation, "succeeded")
-	testkit.Eventually(t, time.Second, "audit", func() bool {
+	testkit.Eventually(t, patience, "audit", func() bool {
 		for line := range strings.Lines(b.log.String()) {
 			if strings.Contains(line, "msg=audit") && strings.Contains(line, "action=deprovision") &&
 				strings.Contains(line, operation) && strings.Contains(line, "principal=keb") {
@@ -168,7 +168,7 @@ func TestBetweenRemovalAndEndTheDeprovisioningStillRuns(t *testing.T) {
 	b.provisioned("i")
 	b.orch.set(func() { b.orch.lingering = true })
 	operation := b.accepted(b.delete("i"))
-	testkit.Eventually(t, 5*time.Second, "removal", func() bool { return b.count(`SELECT count(*) FROM broker.instances`) == 0 })
+	testkit.Eventually(t, patience, "removal", func() bool { return b.count(`SELECT count(*) FROM broker.instances`) == 0 })
 	if a := b.put("i", order(azure)); a.status != 422 || a.text("error") != "ConcurrencyError" {
 		t.Errorf("PUT: status %d %s", a.status, a.raw)
 	}

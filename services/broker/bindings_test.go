@@ -18,9 +18,7 @@ import (
 func newBindingBench(t *testing.T, change func(*broker.Config)) (*bench, *runtimes) {
 	t.Helper()
 	b := newBench(t, func(c *broker.Config) {
-		c.BindingTimeout, c.BindingCleanup, c.BindingGrace = 20*time.Second, 20*time.Millisecond, time.Hour
-		// Many at once wait for each other, and the machine may be busy.
-		c.StoreTimeout = 20 * time.Second
+		c.BindingTimeout, c.BindingCleanup, c.BindingGrace = 25*time.Second, 20*time.Millisecond, time.Hour
 		if change != nil {
 			change(c)
 		}
@@ -76,7 +74,7 @@ func (b *bench) exec(query string, args ...any) {
 // noAccess waits until nothing is left in the runtimes, and no row of a binding.
 func (b *bench) noAccess(r *runtimes) {
 	b.t.Helper()
-	testkit.Eventually(b.t, 10*time.Second, "the clean-up of bindings", func() bool {
+	testkit.Eventually(b.t, patience, "the clean-up of bindings", func() bool {
 		return len(r.has()) == 0 && b.count(`SELECT count(*) FROM broker.bindings`) == 0
 	})
 }
@@ -99,7 +97,7 @@ func TestBindingFromCradleToGrave(t *testing.T) {
 	metadata, _ := made.body["metadata"].(map[string]any)
 	expires, err := time.Parse(time.RFC3339, fmt.Sprint(metadata["expires_at"]))
 	renew, err2 := time.Parse(time.RFC3339, fmt.Sprint(metadata["renew_before"]))
-	if left := time.Until(expires); err != nil || err2 != nil || left < 890*time.Second || left > 900*time.Second || expires.Sub(renew) != 3*time.Minute {
+	if left := time.Until(expires); err != nil || err2 != nil || left < 840*time.Second || left > 900*time.Second || expires.Sub(renew) != 3*time.Minute {
 		t.Errorf("metadata is %v", metadata)
 	}
 	again := b.bind("i", "b", map[string]any{"expiration_seconds": 900})
@@ -161,7 +159,7 @@ func (b *bench) parallel(r *runtimes, held int, bindings ...string) []answer {
 			done <- struct{}{}
 		})
 	}
-	limit := time.NewTimer(15 * time.Second)
+	limit := time.NewTimer(b.cfg.BindingTimeout)
 	defer limit.Stop()
 	for range len(bindings) - held {
 		select {
@@ -245,7 +243,7 @@ func TestBindingThatWasNotFinishedIsTakenOver(t *testing.T) {
 			began := time.Now()
 			a := b.bind("i", "b", nil)
 			b.expect("bind", a, c.status)
-			if took := time.Since(began); took > 10*time.Second {
+			if took := time.Since(began); took > 20*time.Second {
 				t.Errorf("the answer took %s", took)
 			}
 			if n := b.count(`SELECT count(*) FROM broker.bindings WHERE claimed_until <= now()`); n != 1 {
@@ -257,7 +255,7 @@ func TestBindingThatWasNotFinishedIsTakenOver(t *testing.T) {
 				after()
 			}
 			r.set(func() { r.failing, r.lost = false, false })
-			testkit.Eventually(t, 20*time.Second, "a binding with other parameters", func() bool {
+			testkit.Eventually(t, patience, "a binding with other parameters", func() bool {
 				return b.bind("i", "b", map[string]any{"expiration_seconds": 1200}).status == 201
 			})
 			if a := b.unbind("i", "b"); a.status != 200 && a.status != 503 {
@@ -273,11 +271,9 @@ func TestAccessOfABindingThatWasNotFinishedIsRemoved(t *testing.T) {
 	b, r := newBindingBench(t, func(c *broker.Config) { c.BindingTimeout, c.BindingGrace = 500*time.Millisecond, 100*time.Millisecond })
 	r.set(func() { r.lost = true })
 	b.expect("bind", b.bind("i", "b", nil), 503)
-	if len(r.has()) != 1 {
-		t.Fatal("the worker has made no access: the test shows nothing")
-	}
+	testkit.Eventually(t, patience, "the access that the worker makes", func() bool { return r.madeOnce("i/b") })
 	// Its removals are not answered either, and are tried again.
-	testkit.Eventually(t, 10*time.Second, "a first removal", func() bool { return len(r.has()) == 0 })
+	testkit.Eventually(t, patience, "a first removal", func() bool { return len(r.has()) == 0 })
 	r.set(func() { r.lost = false })
 	b.noAccess(r)
 	b.expect("unbind what never came about", b.unbind("i", "b"), 410)
@@ -295,14 +291,14 @@ func TestAccessOfABrokerThatDiedIsTakenOverOrRemoved(t *testing.T) {
 			a, _ := b.try(http.MethodPut, bindingPath("i", id), bindOrder(nil))
 			done <- a
 		}()
-		testkit.Eventually(t, 5*time.Second, "the reservation", func() bool {
+		testkit.Eventually(t, patience, "the reservation", func() bool {
 			return b.count(`SELECT count(*) FROM broker.bindings WHERE id = $1`, id) == 1
 		})
 		b.database.Cut()
 		release()
 		b.expect("bind", <-done, 503)
 		b.database.Restore()
-		testkit.Eventually(t, 5*time.Second, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
+		testkit.Eventually(t, patience, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
 	}
 	crash("over")
 	b.expect("read", b.binding("i", "over"), 404)
@@ -315,7 +311,7 @@ func TestAccessOfABrokerThatDiedIsTakenOverOrRemoved(t *testing.T) {
 	}
 	crash("gone")
 	b.exec(`UPDATE broker.bindings SET claimed_until = now(), due_at = now() WHERE id = 'gone'`)
-	testkit.Eventually(t, 10*time.Second, "the removal of what nobody took over", func() bool {
+	testkit.Eventually(t, patience, "the removal of what nobody took over", func() bool {
 		_, left := r.has()["i/gone"]
 		return !left && b.count(`SELECT count(*) FROM broker.bindings WHERE id = 'gone'`) == 0
 	})
@@ -332,7 +328,7 @@ func TestDeprovisioningRevokesBindings(t *testing.T) {
 		a, _ := b.try(http.MethodPut, bindingPath("i", "late"), bindOrder(nil))
 		late <- a
 	}()
-	testkit.Eventually(t, 5*time.Second, "the reservation", func() bool {
+	testkit.Eventually(t, patience, "the reservation", func() bool {
 		return b.count(`SELECT count(*) FROM broker.bindings WHERE id = 'late'`) == 1
 	})
 	b.orch.set(func() { b.orch.held = true })
@@ -370,12 +366,12 @@ func TestSuspensionRevokesBindings(t *testing.T) {
 	activate(false)
 	b.expect("read", b.binding("t", "b"), 404)
 	b.noAccess(r)
-	testkit.Eventually(t, 5*time.Second, "the suspension", func() bool {
+	testkit.Eventually(t, patience, "the suspension", func() bool {
 		a := b.send(http.MethodPut, bindingPath("t", "new"), bind)
 		return a.status == 400 && strings.Contains(a.text("description"), "suspended")
 	})
 	activate(true)
-	testkit.Eventually(t, 5*time.Second, "a binding of the new runtime", func() bool {
+	testkit.Eventually(t, patience, "a binding of the new runtime", func() bool {
 		return b.send(http.MethodPut, bindingPath("t", "b"), bind).status == 201
 	})
 }
@@ -389,7 +385,7 @@ func TestExpiredBindingIsRemoved(t *testing.T) {
 	b.expect("read", b.binding("i", "b"), 404)
 	b.expect("bind with the id of an expired binding", b.bind("i", "b", nil), 400)
 	b.exec(`UPDATE broker.bindings SET due_at = expires_at`)
-	testkit.Eventually(t, 5*time.Second, "a removal that fails", func() bool {
+	testkit.Eventually(t, patience, "a removal that fails", func() bool {
 		return strings.Contains(b.log.String(), "access of a binding not removed")
 	})
 	b.expect("bind with the id of a binding that cannot be removed", b.bind("i", "b", nil), 400)

@@ -91,7 +91,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 			},
 			Logs: func(context.Context) (string, error) { return b.log.String(), nil },
 			Purge: func(ctx context.Context, _ string) error {
-				return store.New(b.db, time.Second).Purge(ctx, time.Now().Add(time.Hour), time.Now().Add(-time.Hour))
+				return store.New(b.db, patience).Purge(ctx, time.Now().Add(time.Hour), time.Now().Add(-time.Hour))
 			},
 			Expire: func(_ context.Context, id string) error {
 				_, err := b.db.Exec(`UPDATE broker.operations SET created_at = created_at - interval '26 hours' WHERE instance_id = $1`, id)
@@ -118,7 +118,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				return names, errors.Join(err, json.Unmarshal([]byte(raw), &names))
 			},
 		},
-		PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOUB",
+		OperationTimeout: patience, PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOUB",
 	})
 	for id, n := range orch.deliveries() {
 		if n != 1 {
@@ -128,7 +128,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 }
 
 func wait(ctx context.Context, ok func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
@@ -120,7 +119,7 @@ func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
 			tried++
 			id := platform + "-" + p.Name
 			b.accepted(b.send(http.MethodPut, "/oauth/"+platform+"/v2/service_instances/"+id+"?accepts_incomplete=true", order(p.ID)))
-			testkit.Eventually(t, 10*time.Second, "the request", func() bool { return len(b.orch.received(id)) == 1 })
+			testkit.Eventually(t, patience, "the request", func() bool { return len(b.orch.received(id)) == 1 })
 			if got := b.newest(id).Runtime.Region; !slices.Contains(offered, got) {
 				t.Errorf("%s: the region is %q, offered are %s", id, got, strings.Join(offered, ", "))
 			}

@@ -29,7 +29,7 @@ func TestRequestLostWithTheJetStreamStoreIsPublishedAgain(t *testing.T) {
 	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
 	b.orch.stop() // nobody takes the request off the bus
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, 5*time.Second, "publication", func() bool {
+	testkit.Eventually(t, patience, "publication", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NOT NULL`) == 1
 	})
 	b.nats.RestartEmpty(t)
@@ -58,7 +58,7 @@ func TestFactsOutOfOrderNeverTakeAnOperationBack(t *testing.T) {
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, 5*time.Second, "start", func() bool { return b.cursor(operation) == 1 })
+	testkit.Eventually(t, patience, "start", func() bool { return b.cursor(operation) == 1 })
 
 	at := func(cursor int64) event.Fact {
 		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
@@ -70,13 +70,13 @@ func TestFactsOutOfOrderNeverTakeAnOperationBack(t *testing.T) {
 		}
 	}
 	b.fact(operation, event.TypeStepFinished, finished(9, event.OutcomeRetry, "Later", "Later"))
-	testkit.Eventually(t, 5*time.Second, "the later fact", func() bool { return b.cursor(operation) == 9 })
+	testkit.Eventually(t, patience, "the later fact", func() bool { return b.cursor(operation) == 9 })
 	if got := b.last("i", operation).text("description"); got != "provisioning: stage s, step Later, attempt 9: about Later" {
 		t.Errorf("description is %q", got)
 	}
 	// An old fact changes nothing but what was left undone.
 	b.fact(operation, event.TypeStepFinished, finished(5, event.OutcomeNotCompleted, "Earlier", "Next"))
-	testkit.Eventually(t, 5*time.Second, "the step not completed", func() bool {
+	testkit.Eventually(t, patience, "the step not completed", func() bool {
 		return b.count(`SELECT cardinality(not_completed) FROM broker.operations WHERE id = $1`, operation) == 1
 	})
 	if got := b.last("i", operation).text("description"); !strings.Contains(got, "Later") {
@@ -116,7 +116,7 @@ func TestUnreadableFactGoesToTheDeadLettersAndHoldsUpNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 5*time.Second, "dead letters", func() bool {
+	testkit.Eventually(t, patience, "dead letters", func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs == 4
 	})
@@ -176,7 +176,7 @@ func TestInstancesOfAnEarlierReleaseGetTheirRuntime(t *testing.T) {
 	b.exec(`UPDATE broker.instances SET details = NULL, details_seq = 0, runtime_id = ''`)
 	b.exec(`UPDATE broker.runtimes SET runtime_id = ''`)
 	b.start()
-	testkit.Eventually(t, 10*time.Second, "the runtimes", func() bool {
+	testkit.Eventually(t, patience, "the runtimes", func() bool {
 		return b.count(`SELECT count(*) FROM broker.instances i JOIN broker.runtimes r ON r.instance_id = i.id
 			WHERE i.runtime_id = 'runtime-of-' || i.id AND r.runtime_id = i.runtime_id AND i.details IS NOT NULL`) == 2
 	})

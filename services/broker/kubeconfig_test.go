@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -105,7 +104,7 @@ func TestKubeconfigsThatAreNotThere(t *testing.T) {
 	b.database.Cut()
 	refused("j", 503, "try again later")
 	b.database.Restore()
-	testkit.Eventually(t, 5*time.Second, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
+	testkit.Eventually(t, patience, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
 }
 
 func TestKubeconfigIsForTheOriginsThatAreAllowed(t *testing.T) {

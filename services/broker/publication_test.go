@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -66,7 +65,7 @@ func TestOrderSurvivesACrashBetweenCommitAndPublication(t *testing.T) {
 	}
 	b.start()
 	b.ended("i", operation, "succeeded")
-	testkit.Eventually(t, 5*time.Second, "the mark of publication", func() bool {
+	testkit.Eventually(t, patience, "the mark of publication", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NULL`) == 0
 	})
 }
@@ -151,7 +150,7 @@ func TestWithoutItsDatabaseTheBrokerIsUnavailableAndKeepsNothing(t *testing.T) {
 		t.Error("the broker says that it is ready")
 	}
 	b.database.Restore()
-	testkit.Eventually(t, 10*time.Second, "recovery", func() bool { return b.delete("i").status == http.StatusGone })
+	testkit.Eventually(t, patience, "recovery", func() bool { return b.delete("i").status == http.StatusGone })
 	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 1 {
 		t.Errorf("%d operations", n)
 	}

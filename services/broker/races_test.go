@@ -47,7 +47,7 @@ func TestNoAccessIsLeftInTheCustomersClusterWhenTheInstanceGoes(t *testing.T) {
 	b.expect("bind", b.send(http.MethodPut, bindingPath("o", "b"), map[string]any{"service_id": serviceID, "plan_id": own}), 201)
 	r.set(func() { r.failing = true })
 	deletion := b.accepted(b.delete("o"))
-	testkit.Eventually(t, 10*time.Second, "the clean-up", func() bool { return strings.Contains(b.log.String(), "access of a binding not removed") })
+	testkit.Eventually(t, patience, "the clean-up", func() bool { return strings.Contains(b.log.String(), "access of a binding not removed") })
 	if n := b.count(`SELECT count(*) FROM broker.instances WHERE id = 'o'`); n != 1 {
 		t.Fatal("the instance went before the access")
 	}
@@ -103,7 +103,7 @@ func TestEverythingAtOnceEndsInOrder(t *testing.T) {
 		},
 		func(id string, _ int) (answer, error) {
 			var a event.UpgradeAnswer
-			err := b.bus.Ask(t.Context(), event.AskUpgrade,
+			err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade,
 				event.UpgradeRequest{Upgrades: []event.UpgradeOrder{upgradeOrder(id, event.UpgradeKyma), upgradeOrder("i", event.UpgradeCluster)}}, &a)
 			return answer{}, err
 		},
@@ -126,7 +126,7 @@ func TestEverythingAtOnceEndsInOrder(t *testing.T) {
 		})
 	}
 	all.Wait()
-	testkit.Eventually(t, 60*time.Second, "rest", func() bool {
+	testkit.Eventually(t, patience, "rest", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE state IN ('pending', 'in progress')`) == 0 &&
 			b.count(`SELECT count(*) FROM broker.bindings WHERE made_at IS NULL OR revoked_at IS NOT NULL`) == 0
 	})

@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -13,13 +12,13 @@ func TestAnOperationThatAnOperatorRetriesIsInProgressAgainAndMaySucceed(t *testi
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, 5*time.Second, "start", func() bool { return b.cursor(operation) == 1 })
+	testkit.Eventually(t, patience, "start", func() bool { return b.cursor(operation) == 1 })
 	at := func(cursor int64) event.Fact {
 		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
 	}
 	state := func(cursor int64, want, description string) {
 		t.Helper()
-		testkit.Eventually(t, 5*time.Second, "the fact", func() bool { return int64(b.cursor(operation)) == cursor })
+		testkit.Eventually(t, patience, "the fact", func() bool { return int64(b.cursor(operation)) == cursor })
 		if a := b.last("i", operation); a.text("state") != want || (description != "" && a.text("description") != description) {
 			t.Errorf("at cursor %d: %s, want state %q and %q", cursor, a.raw, want, description)
 		}

@@ -57,10 +57,10 @@ func TestAKeyIsRotatedWithoutLosingASecret(t *testing.T) {
 	b.restart()
 	b.cfg.SealKeys = fresh + "," + first // the new key seals
 	b.restart()
-	testkit.Eventually(t, 10*time.Second, "everything to be sealed with the new key", func() bool {
+	testkit.Eventually(t, patience, "everything to be sealed with the new key", func() bool {
 		return b.sealedWith("k2") == [3]int{1, 1, 1} && b.sealedWith("k1") == [3]int{}
 	})
-	testkit.Eventually(t, 10*time.Second, "the gauge to say so", func() bool { return b.stale() == 0 })
+	testkit.Eventually(t, patience, "the gauge to say so", func() bool { return b.stale() == 0 })
 
 	b.cfg.SealKeys = fresh // the old key is gone
 	b.restart()
@@ -86,7 +86,7 @@ func TestWhatNoKeyOpensIsToldAndKept(t *testing.T) {
 	before := b.cfg.SealKeys
 	b.cfg.SealKeys = "k2:" + seal.NewKey() // the old key was dropped too early
 	b.restart()
-	testkit.Eventually(t, 10*time.Second, "the gauge to count them", func() bool { return b.stale() == 2 })
+	testkit.Eventually(t, patience, "the gauge to count them", func() bool { return b.stale() == 2 })
 	// Which key is missing, and for whom; not a line for each of many thousands.
 	round, summary, _ := strings.Cut(b.log.String(), `level=ERROR msg="secrets cannot be sealed anew`)
 	if n := strings.Count(round, "secret not sealed anew"); n != 1 || !strings.Contains(round, `key id \"k1\"`) ||
@@ -98,5 +98,5 @@ func TestWhatNoKeyOpensIsToldAndKept(t *testing.T) {
 	}
 	b.cfg.SealKeys = b.cfg.SealKeys + "," + before
 	b.restart()
-	testkit.Eventually(t, 10*time.Second, "the old key to help", func() bool { return b.stale() == 0 && b.sealedWith("k2")[0] == 2 })
+	testkit.Eventually(t, patience, "the old key to help", func() bool { return b.stale() == 0 && b.sealedWith("k2")[0] == 2 })
 }

@@ -291,7 +291,7 @@ func TestWithoutADatabaseTheListIsUnavailable(t *testing.T) {
 // ask asks the broker for instances.
 func (b *bench) instances(q event.InstancesRequest) (event.InstancesAnswer, error) {
 	var a event.InstancesAnswer
-	err := b.bus.Ask(b.t.Context(), event.AskInstances, q, &a)
+	err := b.bus.AskWithin(b.t.Context(), patience, event.AskInstances, q, &a)
 	return a, err
 }
 
@@ -400,7 +400,7 @@ func TestADeprovisioningThatLeftSomethingIsStartedAgain(t *testing.T) {
 	if a := retrigger("i", ""); a.status != http.StatusConflict {
 		t.Errorf("once it is done: status %d %s", a.status, a.raw)
 	}
-	testkit.Eventually(t, 5*time.Second, "the state in the list", func() bool {
+	testkit.Eventually(t, patience, "the state in the list", func() bool {
 		return b.runtimes("?instance_id=i&state=deprovisioned").TotalCount == 1
 	})
 }

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -70,10 +71,13 @@ func TestNoSecretIsFoundAtRestOrInLogs(t *testing.T) {
 	b.ended("k", stuck, "succeeded")
 	err := filepath.WalkDir(filepath.Join(b.nats.StoreDir(), "$G", "streams", string(event.StreamRequests)),
 		func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
+			if err == nil && entry.IsDir() {
+				return nil
 			}
 			raw, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) { // the server replaces its files
+				return nil
+			}
 			if strings.Contains(string(raw), canary) {
 				t.Errorf("a secret is in %s", entry.Name())
 			}

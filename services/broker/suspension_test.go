@@ -384,5 +384,5 @@ func TestLabelsAndTheUserAgentOfADeletion(t *testing.T) {
 	b.ended("i", b.accepted(a), "succeeded")
 	path := "/v2/service_instances/i?accepts_incomplete=true&service_id=" + serviceID + "&plan_id=" + azure
 	b.ended("i", b.accepted(b.send(http.MethodDelete, path, nil, "User-Agent", "accountcleanup-job")), "succeeded")
-	testkit.Eventually(t, time.Second, "request", func() bool { return b.newest("i").UserAgent == "accountcleanup-job" })
+	testkit.Eventually(t, patience, "request", func() bool { return b.newest("i").UserAgent == "accountcleanup-job" })
 }

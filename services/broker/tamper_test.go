@@ -56,7 +56,7 @@ func flipped(sealed string, at int) string {
 func (b *bench) opened(instanceID, operation, name string) string {
 	b.t.Helper()
 	var text string
-	testkit.Eventually(b.t, 10*time.Second, "the credentials of "+operation, func() bool {
+	testkit.Eventually(b.t, patience, "the credentials of "+operation, func() bool {
 		a, err := b.claim(instanceID, operation, name)
 		text = string(a.Credentials)
 		return err == nil
@@ -219,7 +219,7 @@ func TestWhatWasSealedWithoutARevisionGetsOne(t *testing.T) {
 		t.Errorf("the binding of an earlier release reads %q", got)
 	}
 	b.run()
-	testkit.Eventually(t, 10*time.Second, "revisions", func() bool {
+	testkit.Eventually(t, patience, "revisions", func() bool {
 		return b.count(`SELECT (SELECT count(*) FROM broker.credentials WHERE revision = '') + (SELECT count(*) FROM broker.bindings WHERE revision = '')`) == 0
 	})
 	if got := kubeconfigOf(b.binding("i", "b")); got != "kubeconfig "+canary+"-old" {

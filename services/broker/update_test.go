@@ -138,7 +138,7 @@ func TestUpdateOfTheMachineTypeAloneIsKept(t *testing.T) {
 	shown, _ := b.get("i").body["parameters"].(map[string]any)
 	equal(t, "machine type", any("Standard_D16_v3"), shown["machineType"])
 	b.accepted(b.delete("i"))
-	testkit.Eventually(t, 5*time.Second, "deprovisioning", func() bool { return b.newest("i").Type == event.Deprovision })
+	testkit.Eventually(t, patience, "deprovisioning", func() bool { return b.newest("i").Type == event.Deprovision })
 	equal(t, "machine type", any("Standard_D16_v3"), members(t, b.newest("i").Parameters)["machineType"])
 }
 
@@ -202,12 +202,9 @@ func TestUpdateWithoutAContextIsFine(t *testing.T) {
 	equal(t, "credentials", []string{event.CredentialsServiceManager}, got.Credentials)
 }
 
-// patient lets a busy machine take its time: the fifty wait for each other.
-func patient(c *broker.Config) { c.StoreTimeout = 30 * time.Second }
-
 func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, patient)
+	b := newBench(t, nil)
 	b.provisioned("i")
 	b.hold(true)
 	bodies := []map[string]any{
@@ -235,7 +232,7 @@ func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
 
 func TestOfFiftyDifferentUpdatesOneIsAccepted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, patient)
+	b := newBench(t, nil)
 	b.provisioned("i")
 	b.hold(true)
 	accepted, busy := "", 0
@@ -334,7 +331,7 @@ func TestReplacedCredentialsAreSealedAndClaimedByTheUpdateOnly(t *testing.T) {
 	operation := b.accepted(b.patch("i", contextOf(map[string]any{"sm_operator_credentials": map[string]any{
 		"clientid": "id", "clientsecret": secret, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
 	}})))
-	testkit.Eventually(t, 5*time.Second, "update", func() bool { return len(b.orch.received("i")) == 2 })
+	testkit.Eventually(t, patience, "update", func() bool { return len(b.orch.received("i")) == 2 })
 	got := b.newest("i")
 	equal(t, "changes", &event.Changes{Credentials: []string{event.CredentialsServiceManager}}, got.Update)
 	claimed, err := b.claim("i", operation, event.CredentialsServiceManager)
@@ -473,7 +470,7 @@ func TestAFailedUpdateThatSucceedsInTheEndCounts(t *testing.T) {
 	succeed := func(o *operation) {
 		t.Helper()
 		b.orch.succeed(o)
-		testkit.Eventually(t, 10*time.Second, "success", func() bool { return b.last("i", o.ID).text("state") == "succeeded" })
+		testkit.Eventually(t, patience, "success", func() bool { return b.last("i", o.ID).text("state") == "succeeded" })
 	}
 	retried := fail("first")
 	succeed(retried)

@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,7 +27,7 @@ func upgradeOrder(instanceID string, kind event.OperationType) event.UpgradeOrde
 func (b *bench) upgrade(orders ...event.UpgradeOrder) []event.UpgradeRecorded {
 	b.t.Helper()
 	var a event.UpgradeAnswer
-	if err := b.bus.Ask(b.t.Context(), event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+	if err := b.bus.AskWithin(b.t.Context(), patience, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
 		b.t.Fatal(err)
 	}
 	if len(a.Upgrades) != len(orders) {
@@ -51,7 +50,7 @@ func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
 	if r := b.upgrade(o)[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, 5*time.Second, "the request", func() bool { return len(b.orch.received("i")) == 2 })
+	testkit.Eventually(t, patience, "the request", func() bool { return len(b.orch.received("i")) == 2 })
 	got := b.orch.received("i")[1]
 	if got.ID != o.OperationID || got.Type != event.UpgradeKyma || got.Upgrade == nil || *got.Upgrade != o.Upgrade {
 		t.Errorf("requested is %+v", got)
@@ -72,9 +71,9 @@ func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
 	if a := b.put("i", order(azure)); a.status != http.StatusOK {
 		t.Errorf("PUT again: status %d %s", a.status, a.raw)
 	}
-	testkit.Eventually(t, 5*time.Second, "the upgrade in the list", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	testkit.Eventually(t, patience, "the upgrade in the list", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	b.orch.set(func() { b.orch.held = false })
-	testkit.Eventually(t, 5*time.Second, "the end of the upgrade", func() bool { return b.runtimes("?state=succeeded").Count == 1 })
+	testkit.Eventually(t, patience, "the end of the upgrade", func() bool { return b.runtimes("?state=succeeded").Count == 1 })
 	listed := b.runtimes("").Data[0].Status.UpgradingKyma
 	if listed == nil || listed.Count != 1 || listed.Data[0].OrchestrationID != o.Upgrade.OrchestrationID || listed.Data[0].RuntimeVersion != "2.21.0" {
 		t.Errorf("listed is %+v", listed)
@@ -98,9 +97,7 @@ func TestAskingTwiceForAnUpgradeRecordsItOnce(t *testing.T) {
 	for range 4 {
 		together.Go(func() {
 			var a event.UpgradeAnswer
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
-			if err := b.bus.Ask(ctx, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+			if err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
 				t.Errorf("ask: %v", err)
 			}
 			for _, r := range a.Upgrades {
@@ -196,12 +193,12 @@ func TestQuestionsForUpgradesThatMakeNoSenseAreRefusedByName(t *testing.T) {
 		}),
 		"upgrades[1].operationId: " + twice.OperationID: {twice, twice},
 	} {
-		err := b.bus.Ask(t.Context(), event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &event.UpgradeAnswer{})
+		err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &event.UpgradeAnswer{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	if err := b.bus.Ask(t.Context(), event.AskUpgrade, json.RawMessage(`[1]`), &event.UpgradeAnswer{}); err == nil {
+	if err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade, json.RawMessage(`[1]`), &event.UpgradeAnswer{}); err == nil {
 		t.Error("a question that is no object is answered")
 	}
 	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`); n != 0 {
@@ -218,7 +215,7 @@ func TestAnInstanceIsDeletedWhileItIsUpgraded(t *testing.T) {
 	if r := b.upgrade(o)[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, 5*time.Second, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	testkit.Eventually(t, patience, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	operation := b.accepted(b.delete("i"))
 	b.orch.set(func() { b.orch.held = false })
 	b.ended("i", operation, "succeeded")
@@ -235,7 +232,7 @@ func TestUpgradesAreRepairedLikeOtherOperations(t *testing.T) {
 	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, 10*time.Second, "the end of the upgrade", func() bool {
+	testkit.Eventually(t, patience, "the end of the upgrade", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma' AND state = 'succeeded'`) == 1
 	})
 }
@@ -248,7 +245,7 @@ func TestAnInstanceIsUpdatedWhileItIsUpgraded(t *testing.T) {
 	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, 5*time.Second, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	testkit.Eventually(t, patience, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	operation := b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 9})))
 	if got := b.runtimes("").Data[0]; got.Status.State != "upgrading" {
 		t.Errorf("the update waits, and the state is %s", got.Status.State)

@@ -29,7 +29,7 @@ func TestABindingIsRemovedWhileItsInstanceIsLocked(t *testing.T) {
 			_, err := s.RemoveBinding(t.Context(), b, at)
 			removed <- err
 		}()
-		testkit.Eventually(t, 10*time.Second, "the removal to wait", func() bool {
+		testkit.Eventually(t, time.Minute, "the removal to wait", func() bool {
 			var waiting int
 			err := s.db.GetContext(ctx, &waiting, `SELECT count(*) FROM pg_stat_activity
 				WHERE datname = current_database() AND wait_event_type = 'Lock'`)
