@@ -124,7 +124,7 @@ func TestAtMostSoManyInstancesAtOnce(t *testing.T) {
 		report, _ := jobs.Run(t.Context(), jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
 		done <- report
 	}()
-	testkit.Eventually(t, 10*time.Second, "4 requests at once", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
+	testkit.Eventually(t, patience, "4 requests at once", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
 	close(s.hold)
 	if report := <-done; report.Started != 12 || s.top != 4 {
 		t.Errorf("started %d, at most %d at once; want 12 and 4", report.Started, s.top)
@@ -133,18 +133,32 @@ func TestAtMostSoManyInstancesAtOnce(t *testing.T) {
 
 func TestWaitFollowsTheOperations(t *testing.T) {
 	t.Parallel()
-	all := incomplete(4)
+	all := incomplete(3)
 	all[1].Ends = "failed"
 	all[2].Left = "deprovisionincomplete"
-	all[3].Ends = "never"
+	s := newStandin(t, all...)
+	cfg := s.config()
+	cfg.Wait = true
+	got := run(t, jobs.DeprovisionRetrigger, cfg)
+	want := jobs.Report{Job: "deprovision-retrigger", Found: 3, Started: 3, Completed: 1, Failed: []jobs.Failure{
+		{Instance: "i-001", Reason: "operation op-i-001 has failed: the quota is used up"},
+		{Instance: "i-002", Reason: "the deprovisioning has ended without some of its steps once more"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestWaitGivesUpOnAnOperationThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	all := incomplete(1)
+	all[0].Ends = "never"
 	s := newStandin(t, all...)
 	cfg := s.config()
 	cfg.Wait, cfg.WaitTimeout = true, 300*time.Millisecond
 	got := run(t, jobs.DeprovisionRetrigger, cfg)
-	want := jobs.Report{Job: "deprovision-retrigger", Found: 4, Started: 4, Completed: 1, Failed: []jobs.Failure{
-		{Instance: "i-001", Reason: "operation op-i-001 has failed: the quota is used up"},
-		{Instance: "i-002", Reason: "the deprovisioning has ended without some of its steps once more"},
-		{Instance: "i-003", Reason: "operation op-i-003 has not ended within 300ms; it goes on"},
+	want := jobs.Report{Job: "deprovision-retrigger", Found: 1, Started: 1, Failed: []jobs.Failure{
+		{Instance: "i-000", Reason: "operation op-i-000 has not ended within 300ms; it goes on"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -167,7 +181,7 @@ func TestAJobThatIsStoppedSaysSo(t *testing.T) {
 		report, err := jobs.Run(ctx, jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
 		done <- result{report, err}
 	}()
-	testkit.Eventually(t, 10*time.Second, "2 requests", func() (ok bool) { s.change(func() { ok = s.busy == 2 }); return ok })
+	testkit.Eventually(t, patience, "2 requests", func() (ok bool) { s.change(func() { ok = s.busy == 2 }); return ok })
 	stop()
 	got := <-done
 	if !errors.Is(got.err, context.Canceled) || !strings.Contains(got.report.Error, "stopped after 2 of 10 instances") {

@@ -32,13 +32,13 @@ func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.Run(ctx) }()
-	testkit.Eventually(t, 10*time.Second, "turns while the broker is away", func() bool { return strings.Count(log.String(), "job could not be done, it comes again") >= 3 })
+	testkit.Eventually(t, patience, "turns while the broker is away", func() bool { return strings.Count(log.String(), "job could not be done, it comes again") >= 3 })
 	if len(s.requests()) > 0 {
 		t.Errorf("asked %v while nothing could be listed", s.requests())
 	}
 	s.change(func() { s.down = 0 })
 	// On a busy machine the breaker of the client may have opened, for some seconds.
-	testkit.Eventually(t, 30*time.Second, "two good turns", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
+	testkit.Eventually(t, patience, "two good turns", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)

@@ -24,6 +24,8 @@ func TestMain(m *testing.M) {
 const (
 	user     = "keb"
 	password = "CANARY-pw-51c2"
+	// patience is how long a test waits for what is to happen: far longer than it takes on a busy machine.
+	patience = time.Minute
 )
 
 // instance is an instance as the operator list shows it.
@@ -265,7 +267,7 @@ func (s *standin) config() jobs.Config {
 	cfg := jobs.Defaults()
 	cfg.BrokerURL, cfg.User, cfg.Password = s.url, user, password
 	cfg.RetryPause, cfg.CISPause = time.Millisecond, time.Millisecond
-	cfg.WaitTimeout = time.Minute
+	cfg.RequestTimeout, cfg.WaitTimeout = patience, patience
 	cfg.PollEvery = time.Millisecond
 	return cfg
 }
