@@ -21,6 +21,9 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
+// patience is how long a test waits for what is to happen: far longer than it takes on a busy machine.
+const patience = time.Minute
+
 // start runs a server with the configuration of two workers, one of which is called as a stream might be.
 func start(t *testing.T) (url string) {
 	t.Helper()
@@ -46,7 +49,7 @@ func start(t *testing.T) (url string) {
 	}
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(20 * time.Second) {
+	if !srv.ReadyForConnections(patience) {
 		t.Fatal("the server does not come up")
 	}
 	return srv.ClientURL()
@@ -77,7 +80,7 @@ func (r *refusals) has(what string) bool {
 func connect(t *testing.T, url, user string) (*nats.Conn, *refusals) {
 	t.Helper()
 	r := &refusals{seen: map[string]bool{}}
-	nc, err := nats.Connect(url, nats.UserInfo(user, "secret of "+user), nats.ErrorHandler(r.note))
+	nc, err := nats.Connect(url, nats.UserInfo(user, "secret of "+user), nats.Timeout(patience), nats.ErrorHandler(r.note))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +188,7 @@ func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
 			if err := nc.Flush(); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Eventually(t, 30*time.Second, "the last refusal is there", func() bool {
+			testkit.Eventually(t, patience, "the last refusal is there", func() bool {
 				return r.has("subscription $JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
 			})
 			left := func(verb string, subjects []string) []string {
@@ -236,7 +239,7 @@ func TestTheMakerAndTheOnlookerAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range subjects {
-			testkit.Eventually(t, 30*time.Second, user+" is refused "+s, func() bool { return r.has("publish " + s) })
+			testkit.Eventually(t, patience, user+" is refused "+s, func() bool { return r.has("publish " + s) })
 		}
 	}
 	if _, err := nats.Connect(url, nats.UserInfo("worker-avs", "secret of worker-edp")); err == nil {

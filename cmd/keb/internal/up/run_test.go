@@ -24,7 +24,7 @@ func runUntil(t *testing.T, cfg Config, text string, then func(told string)) str
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, out, out) }()
 	var err error
-	testkit.Eventually(t, 90*time.Second, text, func() bool {
+	testkit.Eventually(t, 3*time.Minute, text, func() bool {
 		select {
 		case err = <-ended:
 			ended <- err
@@ -92,7 +92,7 @@ func status(t *testing.T, url, authorization string) int {
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	response, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
