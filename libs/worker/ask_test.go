@@ -90,9 +90,7 @@ func TestTheWorkerIsFoundAsAMicroService(t *testing.T) {
 		t.Errorf("version %q, endpoints %+v", info.Version, info.Endpoints)
 	}
 	var pong worker.Pong
-	if !ask(worker.PingSubject(workerName), &pong) {
-		t.Error("no answer to a ping")
-	}
+	testkit.Eventually(t, soon, "an answer to a ping", func() bool { return ask(worker.PingSubject(workerName), &pong) })
 	wantPong := worker.Pong{Worker: workerName, Version: "1.2.3", Steps: []string{"A_Step", "B_Step"}}
 	if diff := cmp.Diff(wantPong, pong); diff != "" {
 		t.Errorf("pong (-want +got):\n%s", diff)

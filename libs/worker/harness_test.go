@@ -26,8 +26,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	soon       = 10 * time.Second
+	soon       = time.Minute
 	workerName = "tested"
+	// never is an ack wait for tests of what must not be left to it: they have given up long before.
+	never = 10 * time.Minute
 	// oneKey is a stage key of 32 zero bytes.
 	oneKey = "k1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 )

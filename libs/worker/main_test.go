@@ -131,7 +131,7 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	if err := b.Publish(t.Context(), bus.Message{Subject: event.CommandSubject("hello", "Hello"), Event: e}); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 10*time.Second, "the result is there", func() bool {
+	testkit.Eventually(t, time.Minute, "the result is there", func() bool {
 		s, err := b.JetStream().Stream(t.Context(), string(event.StreamResults))
 		return err == nil && s.CachedInfo().State.Msgs == 1
 	})
@@ -167,7 +167,7 @@ func freeAddress(t *testing.T) string {
 
 func fetch(t *testing.T, url string) string {
 	t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)

@@ -109,17 +109,33 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 			p.giveBackAll(admitted[i:], 0)
 			return
 		}
-		select {
-		case p.slots <- struct{}{}:
-			p.steps.Go(func() { p.run(ctx, t) })
-		case <-ctx.Done():
-			p.giveBackAll(admitted[i:], 0)
-			return
-		case <-patience.C:
-			p.giveBackAll(admitted[i:], busyDelay)
+		if !p.slot(ctx, patience.C) {
+			after := busyDelay
+			if ctx.Err() != nil {
+				after = 0
+			}
+			p.giveBackAll(admitted[i:], after)
 			return
 		}
+		p.steps.Go(func() { p.run(ctx, t) })
 	}
+}
+
+// slot takes a slot, and waits for one until ctx or patience is over. One that is free is taken even then: on a machine that was
+// busy the question before may have taken all of the time.
+func (p *pool) slot(ctx context.Context, patience <-chan time.Time) bool {
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-patience:
+	}
+	return false
 }
 
 // admit settles a command that is not to be executed, and returns nil for it.

@@ -202,7 +202,7 @@ func TestAResultThatTheBusRefusesIsMadeAgainAndCostsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The server itself races when a consumer is made while its stream is changed.
-	testkit.Eventually(t, 5*time.Second, "the consumer of results", func() bool {
+	testkit.Eventually(t, soon, "the consumer of results", func() bool {
 		_, err := stream.Consumer(t.Context(), event.ResultsConsumer().Name)
 		return err == nil
 	})
