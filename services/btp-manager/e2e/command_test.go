@@ -122,8 +122,8 @@ func TestItEndsWhenItCannotServe(t *testing.T) {
 	}
 	t.Run("a cluster that is out of reach", func(t *testing.T) {
 		away := s.cluster.ServiceAccountConfig(t, kymaSystem, "btp-manager")
+		at := "127.0.0.1:1" // nobody gets it, as one that was free a moment ago
 		away.Host = at
-		taken.Close()
 		printed, code := call(t, "--metrics-bind-address=0", "--health-probe-bind-address=0", "--kubeconfig="+s.cluster.Kubeconfig(t, away))
 		if code != 1 || !strings.Contains(lastLine(printed), "btp-manager: ") || !strings.Contains(lastLine(printed), at) {
 			t.Errorf("exit code %d, want 1 and a last line that names %s:\n%s", code, at, printed)

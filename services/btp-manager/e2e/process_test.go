@@ -5,10 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 // process is a BTP Manager that runs.
@@ -30,7 +28,6 @@ type process struct {
 	// Where it serves metrics and answers the probes.
 	metrics, probes string
 	ended           chan struct{}
-	endedAt         time.Time
 }
 
 // launch starts the program with these flags and addresses of its own. It is killed at the end of the test, if it still runs then.
@@ -46,7 +43,6 @@ func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // how it ended is in its state
-		p.endedAt = time.Now()
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -66,19 +62,14 @@ func command(t *testing.T, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// address finds a free one. It is below the ports that systems give to connections, so that it is still free when the process
-// takes it.
+// address finds a free one, which is still free when the process takes it.
 func address(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
-		}
+	a, err := kubetest.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return a
 }
 
 // signal sends a signal, waits for the end of the process, and answers its exit code: -1 when the signal itself ended it.

@@ -237,7 +237,17 @@ func (s *system) instance(finalizer string) *unstructured.Unstructured {
 	if finalizer != "" {
 		o.SetFinalizers([]string{finalizer})
 	}
-	s.create(o)
+	// The API server may say that a definition is established a moment before it serves the kind and asks its webhooks.
+	var err error
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("make a service instance: %v", err)
+		}
+	}()
+	testkit.Eventually(s.t, patience, "the making of a service instance", func() bool {
+		err = s.Create(s.t.Context(), o)
+		return err == nil
+	})
 	return o
 }
 
