@@ -58,9 +58,11 @@ func (c *cluster) checkOperand(o *harness.Order) (clusterID string) {
 		diff := cmp.Diff(want, got)
 		return diff == "", diff
 	})
-	if got := c.clusterID(); got != clusterID {
-		c.t.Errorf("the operand has the cluster id %q, KEB has given %q", got, clusterID)
-	}
+	// The BTP manager applies it after the Secret.
+	c.eventually("the cluster id "+clusterID+" in the ConfigMap of the operand", func() (bool, string) {
+		got := c.clusterID()
+		return got == clusterID, got
+	})
 	return clusterID
 }
 
@@ -84,6 +86,7 @@ func TestCredentialsOfAnOrderReachTheOperandForTheWholeLifeOfItsRuntime(t *testi
 	// KEB waits for the operand to clean up the remote side, bindings first.
 	c.useServices()
 	suspension := sys.Update(o, active(false))
+	sys.Await(suspension, limit, "a first attempt of the clean-up", func(op *harness.Operation) bool { return len(op.Outcomes(cleanup)) > 0 })
 	c.eventually("the end of the bindings and instances", func() (bool, string) {
 		left, early := c.operate()
 		if early {

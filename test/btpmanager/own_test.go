@@ -3,7 +3,6 @@ package btpmanager_test
 import (
 	"encoding/base64"
 	"maps"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,8 +36,9 @@ func (c *cluster) rotate(sys *harness.System, o *harness.Order, want string) {
 	renew(o)
 	id := sys.Update(o, osbclient.Change{Context: o.Body().Context})
 	sys.PollEnd(o, id, osb.StateSucceeded, limit)
-	if got := sys.AwaitEnd(id, "succeeded", limit).Outcomes("Inject_BTP_Operator_Credentials"); !slices.Equal(got, []string{want}) {
-		c.t.Errorf("the outcomes of the step are %v, want %s", got, want)
+	// It is tried again when the runtime does not answer in time.
+	if got := sys.AwaitEnd(id, "succeeded", limit).Outcomes("Inject_BTP_Operator_Credentials"); len(got) == 0 || got[len(got)-1] != want {
+		c.t.Errorf("the outcomes of the step are %v, want %s in the end", got, want)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -167,11 +168,11 @@ func (c *cluster) data(key client.ObjectKey) map[string]string {
 	return data
 }
 
-// clusterID is what the operand takes for the id of its cluster.
+// clusterID is what the operand takes for the id of its cluster, empty while it has none.
 func (c *cluster) clusterID() string {
 	c.t.Helper()
 	var m corev1.ConfigMap
-	if err := c.Get(c.t.Context(), settings, &m); err != nil {
+	if err := c.Get(c.t.Context(), settings, &m); client.IgnoreNotFound(err) != nil {
 		c.t.Fatal(err)
 	}
 	return m.Data["CLUSTER_ID"]
@@ -197,7 +198,8 @@ func (c *cluster) labelled() []string {
 			var objects unstructured.UnstructuredList
 			objects.SetGroupVersionKind(gv.WithKind(r.Kind + "List"))
 			// A kind that was removed meanwhile has no objects.
-			if err := c.List(c.t.Context(), &objects, client.MatchingLabels{managedBy: "btp-manager"}); client.IgnoreNotFound(err) != nil {
+			err := c.List(c.t.Context(), &objects, client.MatchingLabels{managedBy: "btp-manager"})
+			if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
 				c.t.Fatalf("list %s: %v", r.Name, err)
 			}
 			for _, o := range objects.Items {
@@ -227,9 +229,11 @@ func (c *cluster) useServices() {
 		o.SetNamespace("default")
 		o.SetName("db")
 		o.SetFinalizers([]string{finalizer})
-		if err := c.Create(c.t.Context(), o); err != nil {
-			c.t.Fatalf("make a %s: %v", kind.Kind, err)
-		}
+		// The API server may say that a definition is established a moment before it serves the kind.
+		c.eventually("the making of a "+kind.Kind, func() (bool, string) {
+			err := c.Create(c.t.Context(), o)
+			return err == nil, fmt.Sprint(err)
+		})
 	}
 }
 
@@ -251,26 +255,31 @@ func (c *cluster) count() (n int) {
 // instance was asked to go before its binding.
 func (c *cluster) operate() (left int, early bool) {
 	c.t.Helper()
-	bindings := 0
-	for _, kind := range services {
+	var marked []unstructured.Unstructured
+	instances := 0
+	// Instances first: one that is to go when a binding is found afterwards was asked too early.
+	for _, kind := range slices.Backward(services) {
 		var objects unstructured.UnstructuredList
 		objects.SetGroupVersionKind(kind)
 		if err := c.List(c.t.Context(), &objects); err != nil {
 			c.t.Fatal(err)
 		}
 		left += len(objects.Items)
+		early = early || kind.Kind == "ServiceBinding" && instances > 0 && len(objects.Items) > 0
 		for _, o := range objects.Items {
 			if o.GetDeletionTimestamp() == nil {
 				continue
 			}
-			early = early || kind.Kind == "ServiceInstance" && bindings > 0
-			o.SetFinalizers(nil)
-			if err := c.Update(c.t.Context(), &o); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-				c.t.Fatal(err)
+			marked = append(marked, o)
+			if kind.Kind == "ServiceInstance" {
+				instances++
 			}
 		}
-		if kind.Kind == "ServiceBinding" {
-			bindings = len(objects.Items)
+	}
+	for i := range marked {
+		marked[i].SetFinalizers(nil)
+		if err := c.Update(c.t.Context(), &marked[i]); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			c.t.Fatal(err)
 		}
 	}
 	return left, early
