@@ -205,9 +205,11 @@ func TestAFleetIsUpgradedAFewAtATime(t *testing.T) {
 	checkKyma(t, sys, orders, nextKyma)
 	checkActive(t, sys, orders)
 	for _, o := range orders {
-		if found := sys.Runtimes(o, ""); len(found) != 1 || found[0].Status.State != "succeeded" || found[0].KymaVersion != nextKyma {
-			t.Errorf("the runtime is %+v", found)
-		}
+		// The broker hears of it a moment later than the operator.
+		testkit.Eventually(t, limit, "the runtime is shown with the new version", func() bool {
+			found := sys.Runtimes(o, "")
+			return len(found) == 1 && found[0].Status.State == "succeeded" && found[0].KymaVersion == nextKyma
+		})
 	}
 	for i, footprint := range sys.Footprints(orders) {
 		if diff := cmp.Diff(harness.Complete(), footprint); diff != "" {

@@ -231,15 +231,16 @@ func TestManyWhoSuspendAndResumeATrial(t *testing.T) {
 	checkStatus(t, sys, o, "", "succeeded")
 
 	// When they do not agree, the last word counts.
-	answers, _ := crowd(t, ask(func(client int) bool { return client%2 == 0 }))
+	answers, operations := crowd(t, ask(func(client int) bool { return client%2 == 0 }))
 	for answer := range answers {
 		if answer != accepted && answer != "200" {
 			t.Errorf("answered %s: %v", answer, answers)
 		}
 	}
-	testkit.Eventually(t, limit, "the end of all operations", func() bool {
-		return !slices.ContainsFunc(sys.Operations(), func(op harness.Operation) bool { return !op.Final() })
-	})
+	// Each of those that were told: the orchestrator takes them from the bus one after the other.
+	for _, id := range operations {
+		sys.Await(id, limit, "the end of operation "+id, (*harness.Operation).Final)
+	}
 	all := sys.Operations()
 	t.Logf("%v; %d operations, the newest is %s", answers, len(all), all[0].Type)
 	checkOrder(t, all)

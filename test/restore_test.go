@@ -18,6 +18,8 @@ func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		sys.Fault(system, `{"latencyMs": 40}`)
 	}
+	// However late the test looks, no operation has ended at the backup.
+	sys.Fault("reconciler", hanging)
 	before := sys.Created()
 	orders := make([]*harness.Order, 12)
 	ids := make([]string, len(orders))
@@ -48,6 +50,7 @@ func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
 	copyFolder(t, database, backup)
 
 	sys.Start()
+	sys.Fault("reconciler", `{"latencyMs": 40}`)
 	for i, o := range orders {
 		sys.PollEnd(o, ids[i], osb.StateSucceeded, limit)
 	}

@@ -54,12 +54,14 @@ type Step struct {
 
 // Entry is one execution of a step in the history of an operation. Stage is empty where the operation itself changed.
 type Entry struct {
-	Cursor    int       `json:"cursor"`
-	Stage     string    `json:"stage"`
-	Step      string    `json:"step"`
-	Outcome   string    `json:"outcome"`
-	Error     *Error    `json:"error"`
-	StartedAt time.Time `json:"startedAt"`
+	Cursor  int    `json:"cursor"`
+	Stage   string `json:"stage"`
+	Step    string `json:"step"`
+	Outcome string `json:"outcome"`
+	Error   *Error `json:"error"`
+	// The times of the worker.
+	StartedAt  time.Time `json:"startedAt"`
+	FinishedAt time.Time `json:"finishedAt"`
 }
 
 // Final tells whether the operation has ended.

@@ -17,17 +17,24 @@ const (
 
 var nextPort atomic.Int64
 
-// freeAddr is a loopback address that nobody listens on.
+// freeAddr is a loopback address that nobody listens on. Until the test ends no other test binary gets it, also while the program
+// that is to listen there is not started yet, or is killed: the UDP port of the same number, which nobody uses, stands for it.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range ports {
 		// Test binaries that run at the same time start at different places.
 		port := firstPort + (os.Getpid()*97+int(nextPort.Add(1)))%ports
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		ln, err := net.Listen("tcp", addr)
+		taken, err := net.ListenPacket("udp", addr)
 		if err != nil {
 			continue
 		}
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			_ = taken.Close()
+			continue
+		}
+		t.Cleanup(func() { _ = taken.Close() })
 		if err := ln.Close(); err != nil {
 			t.Fatal(err)
 		}
