@@ -76,6 +76,12 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 			Restart:       func(context.Context) error { b.restart(); return nil },
 			ChangeCatalog: maintain, RaiseMaintenance: maintain,
 			Outage: func(context.Context) (func(), error) { b.database.Cut(); return b.database.Restore, nil },
+			WorkedOff: func(ctx context.Context, id string) error {
+				return wait(ctx, func() bool {
+					_, worked := b.worked.Load("PUT /v2/service_instances/" + id)
+					return worked
+				})
+			},
 			Audit: func(ctx context.Context, id string) (osbtest.Identity, error) {
 				err := wait(ctx, func() bool { return orch.requests(id) > 0 })
 				orch.mu.Lock()

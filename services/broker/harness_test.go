@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +60,8 @@ type bench struct {
 	pool    *sqlx.DB
 	broker  *broker.Broker
 	handler atomic.Pointer[http.Handler]
+	// worked holds method and path of the requests that were worked off, also those that nobody waits for.
+	worked sync.Map
 	stop    func()
 }
 
@@ -92,7 +96,10 @@ func newBenchAt(t testing.TB, now func() time.Time, change func(*broker.Config))
 		change(&b.cfg)
 	}
 	b.orch = newOrchestrator(t, testkit.Connect(t, b.nats.URL()))
-	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*b.handler.Load()).ServeHTTP(w, r) }))
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { b.worked.Store(r.Method+" "+r.URL.Path, true) }()
+		(*b.handler.Load()).ServeHTTP(w, r)
+	}))
 	t.Cleanup(b.server.Close)
 	b.start()
 	t.Cleanup(func() { b.stop() })
@@ -300,7 +307,17 @@ func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.Cre
 		})
 	}
 	var a event.CredentialsAnswer
-	err := b.bus.AskWithin(b.t.Context(), patience, event.AskCredentialsAs(worker),
-		event.CredentialsRequest{InstanceID: instanceID, OperationID: operationID, Name: name}, &a)
+	err := b.ask(event.AskCredentialsAs(worker), event.CredentialsRequest{InstanceID: instanceID, OperationID: operationID, Name: name}, &a)
 	return a, err
+}
+
+// ask asks the broker over the bus, and again while nobody answers: it does so a moment after it has been started.
+func (b *bench) ask(subject string, question, answer any) error {
+	b.t.Helper()
+	var err error
+	testkit.Eventually(b.t, patience, "somebody who answers "+subject, func() bool {
+		err = b.bus.AskWithin(b.t.Context(), patience, subject, question, answer)
+		return !errors.Is(err, bus.ErrNoAnswer)
+	})
+	return err
 }

@@ -291,7 +291,7 @@ func TestWithoutADatabaseTheListIsUnavailable(t *testing.T) {
 // ask asks the broker for instances.
 func (b *bench) instances(q event.InstancesRequest) (event.InstancesAnswer, error) {
 	var a event.InstancesAnswer
-	err := b.bus.AskWithin(b.t.Context(), patience, event.AskInstances, q, &a)
+	err := b.ask(event.AskInstances, q, &a)
 	return a, err
 }
 

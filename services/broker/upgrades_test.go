@@ -27,7 +27,7 @@ func upgradeOrder(instanceID string, kind event.OperationType) event.UpgradeOrde
 func (b *bench) upgrade(orders ...event.UpgradeOrder) []event.UpgradeRecorded {
 	b.t.Helper()
 	var a event.UpgradeAnswer
-	if err := b.bus.AskWithin(b.t.Context(), patience, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+	if err := b.ask(event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
 		b.t.Fatal(err)
 	}
 	if len(a.Upgrades) != len(orders) {
@@ -193,12 +193,12 @@ func TestQuestionsForUpgradesThatMakeNoSenseAreRefusedByName(t *testing.T) {
 		}),
 		"upgrades[1].operationId: " + twice.OperationID: {twice, twice},
 	} {
-		err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &event.UpgradeAnswer{})
+		err := b.ask(event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &event.UpgradeAnswer{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	if err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade, json.RawMessage(`[1]`), &event.UpgradeAnswer{}); err == nil {
+	if err := b.ask(event.AskUpgrade, json.RawMessage(`[1]`), &event.UpgradeAnswer{}); err == nil {
 		t.Error("a question that is no object is answered")
 	}
 	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`); n != 0 {

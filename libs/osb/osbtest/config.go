@@ -110,6 +110,9 @@ type Hooks struct {
 	StartBroken func(ctx context.Context, fault CatalogFault) (offendingID string, refusal error)
 	// Outage takes away what the broker depends on.
 	Outage func(ctx context.Context) (restore func(), err error)
+	// WorkedOff waits until an order for an instance whose platform has hung up has no effect any more. Without it that is taken
+	// to be so half a second later.
+	WorkedOff func(ctx context.Context, instanceID string) error
 	// Panic makes the handler panic once, at the next request.
 	Panic func(ctx context.Context) error
 	// Audit reads the originating identity that was recorded and published for the newest operation of an instance.

@@ -89,6 +89,12 @@ func orphanCases() []Case {
 // settled waits until a request that nobody waits for has been worked off: the instance is known, or it will not be.
 func (s *session) settled(id string) {
 	s.Helper()
+	if workedOff := s.cfg.Hooks.WorkedOff; workedOff != nil {
+		if err := workedOff(s.Context(), id); err != nil {
+			s.Fatalf("hook: %v", err)
+		}
+		return
+	}
 	giveUp := time.Now().Add(settleTime)
 	s.eventually("the abandoned request is worked off", func() bool {
 		return s.last(id, "").status != 404 || time.Now().After(giveUp)
