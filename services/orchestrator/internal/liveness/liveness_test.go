@@ -19,7 +19,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const grace = 9 * time.Second
+const (
+	grace    = 9 * time.Second
+	patience = 20 * time.Second
+	// silence is how long a round lasts in which nobody is to answer.
+	silence = 200 * time.Millisecond
+)
 
 type bundle struct {
 	t     *testing.T
@@ -36,7 +41,7 @@ func setup(t *testing.T) *bundle {
 	}
 	t.Cleanup(nc.Close)
 	b := &bundle{t: t, nc: nc, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))}
-	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: 200 * time.Millisecond, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
+	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: time.Hour, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
 	return b
 }
 
@@ -59,10 +64,51 @@ func replica(name, version, steps string) map[string]string {
 	return map[string]string{worker.MetadataWorker: name, worker.MetadataVersion: version, worker.MetadataSteps: steps}
 }
 
+// round asks once, for answers that may come or not.
 func (b *bundle) round() {
 	b.t.Helper()
-	if err := b.l.Round(b.t.Context()); err != nil {
+	ctx, cancel := context.WithTimeout(b.t.Context(), silence)
+	defer cancel()
+	if err := b.l.Round(ctx); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// roundUntil asks once, and waits for the answers however long they take.
+func (b *bundle) roundUntil(what string, ok func() bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.l.Round(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+	}()
+	testkit.Eventually(b.t, patience, what, ok)
+}
+
+// serves asks once, for a worker that is there.
+func (b *bundle) serves(name, step string) {
+	b.t.Helper()
+	b.roundUntil(name+" is known to serve "+step, func() bool { return b.l.Serves(name, step) })
+}
+
+// replicas is how many of a worker are known.
+func (b *bundle) replicas(name string) int {
+	for _, w := range b.l.Workers() {
+		if w.Name == name {
+			return w.Replicas
+		}
+	}
+	return 0
+}
+
+func (b *bundle) want(want ...liveness.Worker) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
+		b.t.Errorf("workers (-want +got):\n%s", diff)
 	}
 }
 
@@ -76,14 +122,9 @@ func TestAWorkerAppearsWithItsSteps(t *testing.T) {
 	b.service(replica("alpha", "1.1.0", "First,Second"))
 	b.service(replica("alpha", "1.0.0", "First"))
 	b.service(nil)
-	b.round()
-	want := []liveness.Worker{
-		{Name: "alpha", Versions: []string{"1.0.0", "1.1.0"}, Replicas: 2, Steps: []string{"First", "Second"}},
-		{Name: "beta", Versions: []string{"2.0.0"}, Replicas: 1},
-	}
-	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
-		t.Errorf("workers (-want +got):\n%s", diff)
-	}
+	b.roundUntil("three have answered", func() bool { return b.replicas("alpha") == 2 && b.replicas("beta") == 1 })
+	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0", "1.1.0"}, Replicas: 2, Steps: []string{"First", "Second"}},
+		liveness.Worker{Name: "beta", Versions: []string{"2.0.0"}, Replicas: 1})
 	for _, c := range []struct {
 		worker, step string
 		want         bool
@@ -98,7 +139,7 @@ func TestAWorkerDisappearsAfterItsGrace(t *testing.T) {
 	b := setup(t)
 	stop := b.service(replica("alpha", "1.0.0", "First"))
 	begin := b.clock.Now()
-	b.round()
+	b.serves("alpha", "First")
 	stop()
 	b.clock.Advance(grace)
 	b.round()
@@ -119,14 +160,11 @@ func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
 	b := setup(t)
 	stop := b.service(replica("alpha", "1.0.0", "First"))
 	b.service(replica("alpha", "1.1.0", "First"))
-	b.round()
+	b.roundUntil("two have answered", func() bool { return b.replicas("alpha") == 2 })
 	stop()
 	b.clock.Advance(2 * grace)
-	b.round()
-	want := []liveness.Worker{{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}}}
-	if diff := cmp.Diff(want, b.l.Workers()); diff != "" {
-		t.Errorf("workers (-want +got):\n%s", diff)
-	}
+	b.roundUntil("one answers", func() bool { return b.l.Seen("alpha").Equal(b.clock.Now()) })
+	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}})
 }
 
 func TestAnAnswerThatNobodyCanReadIsLeftOut(t *testing.T) {
@@ -141,16 +179,15 @@ func TestAnAnswerThatNobodyCanReadIsLeftOut(t *testing.T) {
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	b.service(replica("alpha", "1.0.0", "First"))
-	b.round()
-	if len(b.l.Workers()) != 1 {
-		t.Errorf("workers: %+v", b.l.Workers())
-	}
+	b.serves("alpha", "First")
+	b.round() // what nobody can read may have come last
+	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0"}, Replicas: 1, Steps: []string{"First"}})
 }
 
 func TestARoundWithoutAConnectionIsAnErrorAndForgetsNobody(t *testing.T) {
 	b := setup(t)
 	b.service(replica("alpha", "1.0.0", "First"))
-	b.round()
+	b.serves("alpha", "First")
 	b.clock.Advance(2 * grace)
 	b.nc.Close()
 	if err := b.l.Round(t.Context()); err == nil {
@@ -170,13 +207,16 @@ func TestAWorkerIsNotForgottenWhileTheBusIsAwayAndHasItsGraceAfterwards(t *testi
 	}
 	t.Cleanup(mine.Close)
 	b.nc = mine
-	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: 200 * time.Millisecond, Grace: grace}, mine, b.clock.Now, slog.New(slog.DiscardHandler))
+	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: silence, Grace: grace}, mine, b.clock.Now, slog.New(slog.DiscardHandler))
 	stop := b.service(replica("alpha", "1.0.0", "First"))
-	b.round()
+	testkit.Eventually(t, patience, "the worker is known", func() bool {
+		b.round()
+		return b.l.Serves("alpha", "First")
+	})
 	stop()
 
 	server.Shutdown()
-	testkit.Eventually(t, 20*time.Second, "the connection is broken", func() bool { return !mine.IsConnected() })
+	testkit.Eventually(t, patience, "the connection is broken", func() bool { return !mine.IsConnected() })
 	b.clock.Advance(2 * grace)
 	if err := b.l.Round(t.Context()); !errors.Is(err, liveness.ErrNotConnected) {
 		t.Errorf("a round without a connection: %v, want %v", err, liveness.ErrNotConnected)
@@ -189,7 +229,7 @@ func TestAWorkerIsNotForgottenWhileTheBusIsAwayAndHasItsGraceAfterwards(t *testi
 	}
 
 	server.Restart(t)
-	testkit.Eventually(t, 20*time.Second, "the connection is back", mine.IsConnected)
+	testkit.Eventually(t, patience, "the connection is back", mine.IsConnected)
 	b.round()
 	b.clock.Advance(grace)
 	b.round()
@@ -209,7 +249,7 @@ func TestRunAsksAtOnceAndEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.l.Run(ctx) }()
-	testkit.Eventually(t, 10*time.Second, "the worker is known", func() bool { return b.l.Serves("alpha", "First") })
+	testkit.Eventually(t, patience, "the worker is known", func() bool { return b.l.Serves("alpha", "First") })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Run ended with %v", err)
@@ -234,8 +274,5 @@ func TestABusyWorkerThatAnswersLateIsAlive(t *testing.T) {
 	if err := (<-asked).Respond(late); err != nil {
 		t.Fatal(err)
 	}
-	b.round()
-	if !b.l.Serves("alpha", "First") {
-		t.Error("the answer came after the patience of its round, and is lost")
-	}
+	b.serves("alpha", "First") // or the answer that came after the patience of its round is lost
 }
