@@ -12,7 +12,6 @@ import (
 	"math/big"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,11 +197,9 @@ func (s *system) setBundles(bundle []byte) {
 
 func TestCertificatesAreRenewedBeforeTheyEnd(t *testing.T) {
 	s := newSystem(t)
-	// A clock that runs, and that the test puts forward.
-	var ahead atomic.Int64
-	s.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	forward := s.clock()
 	dueIn := func(c *x509.Certificate, left time.Duration) {
-		ahead.Store(int64(time.Until(c.NotAfter) - s.settings.ExpirationBoundary - left))
+		forward(c.NotAfter.Sub(s.now()) - s.settings.ExpirationBoundary - left)
 	}
 	s.start()
 	o := s.provisioned()

@@ -120,9 +120,12 @@ func TestTheOperandFollowsTheSecret(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := s.in(t)
 			seen.settle(t)
-			before, passes := s.revisions(), seen.passes()
+			before := s.revisions()
 			s.change(tt.change...)
-			seen.more(t, passes)
+			testkit.Eventually(t, patience, "the change of all that is to change", func() bool {
+				altered := s.altered(before)
+				return !slices.ContainsFunc(tt.altered, func(name string) bool { return !slices.Contains(altered, name) })
+			})
 			seen.settle(t)
 			if diff := cmp.Diff(tt.altered, s.altered(before)); diff != "" {
 				t.Errorf("objects that changed (-want +got):\n%s", diff)

@@ -53,7 +53,12 @@ func (s *system) history(o *v1alpha1.BtpOperator) func() []string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	w, err := c.Watch(s.t.Context(), new(v1alpha1.BtpOperatorList), client.MatchingFields{"metadata.name": o.Name})
+	// A watch that does not say from where it is to begin may begin in the past.
+	now, named := new(v1alpha1.BtpOperatorList), client.MatchingFields{"metadata.name": o.Name}
+	if err := c.List(s.t.Context(), now, named); err != nil {
+		s.t.Fatal(err)
+	}
+	w, err := c.Watch(s.t.Context(), new(v1alpha1.BtpOperatorList), named, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: now.ResourceVersion}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -61,12 +66,21 @@ func (s *system) history(o *v1alpha1.BtpOperator) func() []string {
 	go func() {
 		defer w.Stop()
 		var seen []string
+		note := func(cr *v1alpha1.BtpOperator) {
+			if len(cr.Status.Conditions) == 0 {
+				return
+			}
+			at := fmt.Sprintf("%s/%s", cr.Status.State, cr.Status.Conditions[0].Reason)
+			if len(seen) == 0 || seen[len(seen)-1] != at {
+				seen = append(seen, at)
+			}
+		}
+		for i := range now.Items {
+			note(&now.Items[i])
+		}
 		for e := range w.ResultChan() {
-			if cr, ok := e.Object.(*v1alpha1.BtpOperator); ok && len(cr.Status.Conditions) > 0 {
-				at := fmt.Sprintf("%s/%s", cr.Status.State, cr.Status.Conditions[0].Reason)
-				if len(seen) == 0 || seen[len(seen)-1] != at {
-					seen = append(seen, at)
-				}
+			if cr, ok := e.Object.(*v1alpha1.BtpOperator); ok {
+				note(cr)
 			}
 			if e.Type == "DELETED" {
 				break

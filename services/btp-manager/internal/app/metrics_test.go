@@ -3,7 +3,6 @@ package app_test
 import (
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
@@ -11,7 +10,7 @@ import (
 // The whole life of a BtpOperator, with a second one beside it, told by Kubernetes Events and metrics.
 func TestEventsAndMetricsTellWhatHappens(t *testing.T) {
 	s := newSystem(t)
-	s.settings.HardDeleteTimeout = 2 * time.Second
+	forward := s.clock()
 	s.start()
 	s.awaitMetric(1, "leader")
 	s.awaitMetric(1, "build_info", "chart_version", "0.11.10-keb", "go_version", runtime.Version(), "version", "test")
@@ -65,6 +64,7 @@ func TestEventsAndMetricsTellWhatHappens(t *testing.T) {
 	s.delete(o)
 	s.awaitMetric(1, "service_instances_left")
 	s.awaitMetric(1, "service_bindings_left")
+	forward(s.settings.HardDeleteTimeout)
 	s.awaitGone(o)
 	s.awaitMetric(1, "deletes_total", "mode", "hard", "outcome", "timed_out")
 	s.awaitMetric(1, "deletes_total", "mode", "soft", "outcome", "done")

@@ -32,6 +32,7 @@ type calls struct {
 	mu     sync.Mutex
 	looks  int
 	all    int
+	open   int // calls that have no answer yet
 	writes []string
 	// failing answers the error that a call is to end with instead; nil for none.
 	failing func(verb string, o any) error
@@ -76,17 +77,22 @@ func (c *calls) settle(t *testing.T) {
 	c.rest(t, 400*time.Millisecond)
 }
 
-// rest waits until BTP Manager has done nothing for some time.
+// longestLook is how much of the time between two looks counts as rest: in more of it this process, and BTP Manager with it, stood still.
+const longestLook = 100 * time.Millisecond
+
+// rest waits until BTP Manager has done nothing for some time, and waits for no answer.
 func (c *calls) rest(t *testing.T, quiet time.Duration) {
 	t.Helper()
-	last, since := -1, time.Now()
+	last, rested, looked := -1, time.Duration(0), time.Now()
 	testkit.Eventually(t, patience, "BTP Manager comes to rest", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.all != last {
-			last, since = c.all, time.Now()
+		now := time.Now()
+		rested += min(now.Sub(looked), longestLook)
+		if looked = now; c.all != last || c.open > 0 {
+			last, rested = c.all, 0
 		}
-		return time.Since(since) > quiet
+		return rested > quiet
 	})
 }
 
@@ -96,9 +102,28 @@ func (c *calls) more(t *testing.T, than int) {
 	testkit.Eventually(t, patience, "BTP Manager looks again", func() bool { return c.passes() > than })
 }
 
-func (c *calls) call(verb string, o any) error {
+// do makes a call, unless it is to fail.
+func (c *calls) do(verb string, o any, call func() error) error {
+	if err := c.begin(verb, o); err != nil {
+		return err
+	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open--
+	}()
+	return call()
+}
+
+// begin notes a call, and answers the error that it is to end with; without one the call is open.
+func (c *calls) begin(verb string, o any) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() {
+		if err == nil {
+			c.open++
+		}
+	}()
 	c.all++
 	if named, ok := o.(client.Object); ok && verb != "get" && verb != "apply" {
 		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, client.ObjectKeyFromObject(named)))
@@ -115,52 +140,31 @@ func (c *calls) List(ctx context.Context, list client.ObjectList, opts ...client
 		c.looks++
 		c.mu.Unlock()
 	}
-	if err := c.call("list", list); err != nil {
-		return err
-	}
-	return c.Client.List(ctx, list, opts...)
+	return c.do("list", list, func() error { return c.Client.List(ctx, list, opts...) })
 }
 
 func (c *calls) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if err := c.call("get", o); err != nil {
-		return err
-	}
-	return c.Client.Get(ctx, key, o, opts...)
+	return c.do("get", o, func() error { return c.Client.Get(ctx, key, o, opts...) })
 }
 
 func (c *calls) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	if err := c.call("create", o); err != nil {
-		return err
-	}
-	return c.Client.Create(ctx, o, opts...)
+	return c.do("create", o, func() error { return c.Client.Create(ctx, o, opts...) })
 }
 
 func (c *calls) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	if err := c.call("update", o); err != nil {
-		return err
-	}
-	return c.Client.Update(ctx, o, opts...)
+	return c.do("update", o, func() error { return c.Client.Update(ctx, o, opts...) })
 }
 
 func (c *calls) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	if err := c.call("patch", o); err != nil {
-		return err
-	}
-	return c.Client.Patch(ctx, o, patch, opts...)
+	return c.do("patch", o, func() error { return c.Client.Patch(ctx, o, patch, opts...) })
 }
 
 func (c *calls) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	if err := c.call("delete", o); err != nil {
-		return err
-	}
-	return c.Client.Delete(ctx, o, opts...)
+	return c.do("delete", o, func() error { return c.Client.Delete(ctx, o, opts...) })
 }
 
 func (c *calls) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	if err := c.call("apply", o); err != nil {
-		return err
-	}
-	return c.Client.Apply(ctx, o, opts...)
+	return c.do("apply", o, func() error { return c.Client.Apply(ctx, o, opts...) })
 }
 
 func (c *calls) Status() client.SubResourceWriter { return statusCalls{c.Client.Status(), c} }
@@ -172,10 +176,7 @@ type statusCalls struct {
 }
 
 func (s statusCalls) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	if err := s.calls.call("status", o); err != nil {
-		return err
-	}
-	return s.SubResourceWriter.Patch(ctx, o, patch, opts...)
+	return s.calls.do("status", o, func() error { return s.SubResourceWriter.Patch(ctx, o, patch, opts...) })
 }
 
 // poke has BTP Manager look at a BtpOperator.

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -103,7 +102,7 @@ var digest = strings.Repeat("0123456789abcdef", 4)
 
 func TestWhatIsNotReadyIsNamedAndWaitedFor(t *testing.T) {
 	s := newSystem(t)
-	s.settings.ReadyTimeout = 2 * time.Second
+	forward := s.clock()
 	s.start()
 	s.deployments.Hold()
 	s.create(secret())
@@ -112,7 +111,8 @@ func TestWhatIsNotReadyIsNamedAndWaitedFor(t *testing.T) {
 	s.until(o, "the message names what is not ready", func() bool {
 		return o.Status.State == v1alpha1.StateProcessing && strings.Contains(o.Status.Conditions[0].Message, notReady)
 	})
-	if message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !containsAll(message, notReady, "2s", "Available") {
+	forward(s.settings.ReadyTimeout)
+	if message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !containsAll(message, notReady, s.settings.ReadyTimeout.String(), "Available") {
 		t.Errorf("message %q does not name the object, the time and what is wrong", message)
 	}
 	s.awaitMetric(1, "resources_not_ready", "kind", "Deployment")

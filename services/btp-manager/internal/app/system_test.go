@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -39,7 +40,8 @@ import (
 const (
 	kymaSystem = "kyma-system"
 	operandPod = "sap-btp-operator-controller-manager"
-	patience   = 30 * time.Second
+	// patience is for what takes a moment, also on a machine with much to do.
+	patience = 90 * time.Second
 )
 
 // shared writes down what BTP Manager does when it runs with the rights of its ServiceAccount.
@@ -107,6 +109,13 @@ func copyFS(t *testing.T, of fs.FS, change func(path, content string) string) fs
 		t.Fatal(err)
 	}
 	return out
+}
+
+// clock gives BTP Manager a clock that runs, and answers what puts it forward.
+func (s *system) clock() (forward func(time.Duration)) {
+	var ahead atomic.Int64
+	s.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	return func(by time.Duration) { ahead.Add(int64(by)) }
 }
 
 // start starts BTP Manager. It stops at the end of the test, or when stop is called.
@@ -325,7 +334,20 @@ func (s *system) service(kind, namespace, name string, finalizers []string, spec
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	o.SetFinalizers(finalizers)
-	s.create(o)
+	// The API server may say that a definition is established a moment before it serves the kind.
+	var err error
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("make a %s: %v", kind, err)
+		}
+	}()
+	testkit.Eventually(s.t, patience, "the making of a "+kind, func() bool {
+		err = s.Create(s.t.Context(), o)
+		if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			s.t.Fatal(err)
+		}
+		return err == nil
+	})
 	return o
 }
 

@@ -145,9 +145,7 @@ func TestAnUpgradeLeavesWhatTheNewChartHoldsAndNothingElse(t *testing.T) {
 			if gone, fresh := len(before)-stayed, len(after)-stayed; gone != tt.gone || fresh != tt.fresh {
 				t.Errorf("%d objects gone and %d new, want %d and %d", gone, fresh, tt.gone, tt.fresh)
 			}
-			if got := s.metric("objects_removed_total"); got != float64(tt.removed) {
-				t.Errorf("objects_removed_total is %v, want %d", got, tt.removed)
-			}
+			s.awaitMetric(float64(tt.removed), "objects_removed_total")
 			for _, live := range []*unstructured.Unstructured{instance, binding} {
 				uid := live.GetUID()
 				if !s.exists(live) || live.GetUID() != uid || live.GetDeletionTimestamp() != nil {
