@@ -33,7 +33,7 @@ func openTab(t *testing.T, s *system) *tab {
 	t.Helper()
 	path := browser(t)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.WindowSize(1280, 900))
+		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(patience))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeTab := chromedp.NewContext(ctx)
 	// The machine's own networks may change, for example with each container; the page then loads itself again.
@@ -168,8 +168,9 @@ func (p *tab) shows(selector string, texts ...string) {
 func (p *tab) click(selector, text string) {
 	p.t.Helper()
 	find := fmt.Sprintf(`[...document.querySelectorAll(%q)].find((e) => e.innerText.trim() === %q && !e.disabled)`, selector, text)
-	p.until(fmt.Sprintf("there is a %s %q to click on", selector, text), find)
-	eval[any](p, `document.querySelectorAll('[data-test]').forEach((e) => e.removeAttribute('data-test')); `+find+`.setAttribute('data-test', '')`)
+	// It is marked in the moment in which it is found: the page may change it in the next.
+	p.until(fmt.Sprintf("there is a %s %q to click on", selector, text),
+		fmt.Sprintf(`((e) => { document.querySelectorAll('[data-test]').forEach((old) => old.removeAttribute('data-test')); e?.setAttribute('data-test', ''); return e; })(%s)`, find))
 	p.do(chromedp.Click(chromedp.CSS(`[data-test]`)))
 }
 
