@@ -98,13 +98,13 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 // A statement that nobody waits for any more must not go on.
 func TestACensusEndsInTheServerToo(t *testing.T) {
 	b := setup(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var limits []string
 	err := census(ctx, b.db, func(tx *sqlx.Tx) error {
 		return tx.Select(&limits, `SELECT current_setting('statement_timeout') UNION ALL SELECT current_setting('enable_seqscan')`)
 	})
-	if err != nil || len(limits) != 2 || !strings.HasSuffix(limits[0], "ms") || limits[1] != "off" {
+	if err != nil || len(limits) != 2 || limits[0] == "0" || limits[1] != "off" {
 		t.Errorf("settings %v, %v", limits, err)
 	}
 	if err := b.db.Select(&limits, `SELECT current_setting('statement_timeout') UNION ALL SELECT current_setting('enable_seqscan')`); err != nil ||

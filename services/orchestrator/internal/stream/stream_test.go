@@ -216,6 +216,18 @@ func (b *bundle) want(c *stream.Client, want ...string) {
 	}
 }
 
+// handedOver waits until what one client has got is there for all: the hub gives it to one after the other, and lets nobody in meanwhile.
+func (b *bundle) handedOver(h *stream.Hub) {
+	b.t.Helper()
+	b.join(h, "").Leave()
+}
+
+// unheard waits until the hub listens no more, as it does once the last client has left.
+func (b *bundle) unheard() {
+	b.t.Helper()
+	testkit.Eventually(b.t, patience, "the hub no longer listens", func() bool { return b.nc.NumSubscriptions() == 0 })
+}
+
 func TestAClientIsToldWhatAnyOrchestratorChanges(t *testing.T) {
 	b := setup(t)
 	one, _ := b.hub()
@@ -259,6 +271,7 @@ func TestASlowClientGetsTheLastStateOfAnOperation(t *testing.T) {
 		b.told(h, "a")
 		b.want(fast, fmt.Sprintf("a=%d", i+1))
 	}
+	b.handedOver(h)
 	batch := b.next(slow)
 	if len(batch.Operations) != 1 || string(batch.Operations[0]) != "a=50" {
 		t.Errorf("the slow client is told %q", batch.Operations)
@@ -278,6 +291,7 @@ func TestAClientThatWouldNeedTooMuchMemoryReadsAgain(t *testing.T) {
 	b.want(fast, want...)
 	b.told(h, "one more")
 	b.want(fast, "one more=1")
+	b.handedOver(h)
 	batch := b.next(slow)
 	if !strings.Contains(batch.Resync, "10 changed operations") || len(batch.Operations) != 0 {
 		t.Errorf("the slow client is told %q and %q", batch.Resync, batch.Operations)
@@ -305,6 +319,7 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 		return last != "" && number(mustParse(t, last)) == b.source.nowIs()
 	})
 	c.Leave()
+	b.unheard()
 	b.told(h, "a", "b") // while nobody listens
 	for _, r := range []struct {
 		name   string
@@ -424,5 +439,5 @@ func TestNothingIsReadWhileNobodyListens(t *testing.T) {
 	b.cfg.Reconcile = time.Millisecond
 	h, _ := b.hub()
 	b.join(h, "").Leave()
-	testkit.Eventually(t, patience, "the hub no longer listens", func() bool { return b.nc.NumSubscriptions() == 0 })
+	b.unheard()
 }
