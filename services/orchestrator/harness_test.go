@@ -1,6 +1,7 @@
 package orchestrator_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -360,15 +361,20 @@ func (s *system) get(path string, into any) {
 	}
 }
 
-// factsOf lists the facts about an operation, as "type [step outcome]".
+// factsOf lists the facts about an operation, as "type [step outcome]", by their cursors: commands go out before facts, so that those of one
+// transition may be overtaken by those of the next.
 func (s *system) factsOf(id string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var lines []string
+	var facts []fact
 	for _, f := range s.facts {
-		if f.OperationID != id {
-			continue
+		if f.OperationID == id {
+			facts = append(facts, f)
 		}
+	}
+	slices.SortStableFunc(facts, func(a, b fact) int { return cmp.Compare(a.Cursor, b.Cursor) })
+	var lines []string
+	for _, f := range facts {
 		line := string(f.Type)
 		if f.Step != "" && f.Type == event.TypeStepFinished {
 			line += " " + f.Step + " " + string(f.Outcome)

@@ -247,24 +247,21 @@ func TestNothingButOneStatementASecondRunsWhenIdle(t *testing.T) {
 	op := operation(event.Provision, "i-1", "azure")
 	s.request(op)
 	s.await(op, event.Succeeded)
-	if _, err := s.db.Exec(`SELECT pg_stat_reset()`); err != nil {
-		t.Fatal(err)
-	}
 	count := func() (n int) {
 		if err := s.db.Get(&n, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	// Statistics reach the view with a delay, so several seconds are looked at together, our own readings among them.
-	start, before, readings := time.Now(), count(), 0
-	testkit.Eventually(t, patience, "five idle seconds have passed", func() bool {
-		readings++
-		return time.Since(start) > 5*time.Second
+	// Statistics reach the view with a delay of up to ten seconds, so several seconds are looked at together, our own readings among
+	// them, and once more if what was before has come late.
+	testkit.Eventually(t, time.Minute, "about one transaction a second", func() bool {
+		start, before := time.Now(), count()
+		testkit.Eventually(t, time.Minute, "five idle seconds have passed", func() bool { return time.Since(start) > 5*time.Second })
+		n, took := count()-before, time.Since(start)
+		t.Logf("%d transactions in %s", n, took)
+		return float64(n) <= took.Seconds()+3
 	})
-	if n := count() - before; n > 8 {
-		t.Errorf("%d transactions in five idle seconds, want about one a second", n)
-	}
 }
 
 func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {

@@ -78,11 +78,12 @@ func TestNothingIsLostWithTheWholeJetStreamStore(t *testing.T) {
 	s.finishedStagesOnce(operations)
 }
 
-// The limits of the steps are a minute, so what goes on before that was sent again because the streams are new.
+// The limits of the steps are ten minutes, so what goes on before that was sent again because the streams are new.
 func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
 	s := newSystem(t)
+	s.cfg.Processes = withExecution(testProcesses, "10m")
 	// A slow machine must not make workers silent, or the patience end before they have said what they execute.
-	s.cfg.AskWorkersEvery, s.cfg.LossPatience = 2*time.Second, 40*time.Second
+	s.cfg.AskWorkersEvery, s.cfg.LossPatience = 2*time.Second, 5*time.Minute
 	s.orchestrator()
 	s.orchestrator()
 	alpha := s.worker("alpha")
@@ -110,7 +111,7 @@ func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
 	s.worker("alpha")
 	s.worker("beta") // a second one, which could take the held step
 	for _, op := range operations {
-		testkit.Eventually(t, time.Until(lost.Add(50*time.Second)), "an operation goes on", func() bool { return s.state(op.ID) == event.Succeeded })
+		testkit.Eventually(t, time.Until(lost.Add(2*time.Minute)), "an operation goes on", func() bool { return s.state(op.ID) == event.Succeeded })
 	}
 	t.Logf("%d operations succeeded %s after the loss", len(operations), time.Since(lost).Round(time.Millisecond))
 	if n := s.script.countOf(held.ID, "Poll"); n != 1 {
