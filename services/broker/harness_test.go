@@ -62,7 +62,7 @@ type bench struct {
 	handler atomic.Pointer[http.Handler]
 	// worked holds method and path of the requests that were worked off, also those that nobody waits for.
 	worked sync.Map
-	stop    func()
+	stop   func()
 }
 
 func newBench(t testing.TB, change func(*broker.Config)) *bench {
