@@ -44,7 +44,7 @@ const (
 	// held is the finalizer with which the operand holds its objects.
 	held = "services.cloud.sap.com/sap-btp-finalizer"
 	// patience is how long a test waits for what must come.
-	patience = 30 * time.Second
+	patience = 90 * time.Second
 )
 
 // bundle is a cluster and Services that work on it. The tests share the cluster, one after the other.
@@ -101,7 +101,9 @@ var resources = map[string]string{instance: "serviceinstances", binding: "servic
 
 func (b *bundle) install(kind string) {
 	b.t.Helper()
-	_, err := envtest.InstallCRDs(b.cfg, envtest.CRDInstallOptions{Paths: []string{filepath.Join("testdata", resources[kind]+".yaml")}})
+	_, err := envtest.InstallCRDs(b.cfg, envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join("testdata", resources[kind]+".yaml")}, MaxTime: patience,
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}

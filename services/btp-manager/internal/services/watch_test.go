@@ -129,7 +129,7 @@ func TestWatchTellsAfterAnInterruptionThatSomethingMayHaveChanged(t *testing.T) 
 		return nil, nil
 	})
 	w := startWatch(t, b)
-	w.eventually("some tries", func() bool { return tries.Load() >= 8 })
+	w.eventually("some tries of both", func() bool { return tries.Load() >= 8 && w.logs.Load() >= 2 })
 	if calls, logs := w.calls.Load(), w.logs.Load(); calls != 0 || logs != 2 {
 		t.Errorf("%d calls and %d lines of log, want no call and one line for each kind", calls, logs)
 	}
