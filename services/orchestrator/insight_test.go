@@ -47,8 +47,13 @@ func (s *system) waiting(id string) *waits {
 
 func TestOperationsAreFoundByWhatTheyWaitFor(t *testing.T) {
 	s := newSystem(t)
-	s.orchestrator()
+	s.cfg.AskWorkersEvery = 2 * time.Second // a process that stands still for a moment must not make its worker seem to be gone
 	s.worker("alpha")
+	testkit.Eventually(t, patience, "the worker can be asked", func() bool {
+		_, err := s.bus.NATS().Request("$SRV.PING", nil, time.Second)
+		return err == nil
+	})
+	s.orchestrator()
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		if op.InstanceID == "i-retry" {
 			return worker.Wait(op, time.Hour, "creating")

@@ -54,7 +54,7 @@ func (s *system) post(path, body string) (int, string) {
 
 func TestAStepWithoutALiveWorkerIsShownAndGoesOnWhenItReturns(t *testing.T) {
 	s := newSystem(t)
-	s.cfg.Processes = withExecution(testProcesses, "300ms")
+	s.cfg.Processes = withExecution(testProcesses, "1s")
 	s.orchestrator()
 	s.worker("beta")
 	op := operation(event.Provision, "i-1", "azure")
@@ -81,7 +81,7 @@ func TestAStepWithoutALiveWorkerIsShownAndGoesOnWhenItReturns(t *testing.T) {
 	// The command that is on the bus becomes late; the operation must not depend on it.
 	testkit.Eventually(t, patience, "the command has become late", func() bool {
 		var late bool
-		_ = s.db.Get(&late, `SELECT first_tried_at > created_at + interval '300 milliseconds' FROM orchestrator.operations WHERE id = $1`, op.ID)
+		_ = s.db.Get(&late, `SELECT first_tried_at > created_at + interval '1 second' FROM orchestrator.operations WHERE id = $1`, op.ID)
 		return late
 	})
 	s.worker("alpha")

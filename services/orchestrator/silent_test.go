@@ -18,7 +18,7 @@ func TestOperationsGoOnWhenTheDatabaseConnectionsFallSilent(t *testing.T) {
 	database := testkit.Proxy(t, direct.Host)
 	direct.Host = database.Addr()
 	s.cfg.DatabaseURL = direct.String()
-	s.cfg.BatchTimeout = 500 * time.Millisecond
+	s.cfg.BatchTimeout = time.Second
 	s.start()
 	open := make(gate)
 	s.script.set("First", open.step)
