@@ -181,10 +181,13 @@ func (c *cluster) clusterID() string {
 // labelled lists every object of any kind that the BTP manager calls its own.
 func (c *cluster) labelled() []string {
 	c.t.Helper()
-	lists, err := c.discovery.ServerPreferredResources()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	var lists []*metav1.APIResourceList
+	// The API server does not answer for all groups while one comes or goes.
+	c.eventually("the list of all kinds", func() (bool, string) {
+		var err error
+		lists, err = c.discovery.ServerPreferredResources()
+		return err == nil, fmt.Sprint(err)
+	})
 	var found []string
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
@@ -59,10 +60,13 @@ func (i *inventory) ours(ctx context.Context) []found {
 // labelled lists everything with a label, in all namespaces.
 func (i *inventory) labelled(ctx context.Context, label string) []found {
 	i.t.Helper()
-	groups, err := i.discovery.ServerPreferredResources()
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	var groups []*metav1.APIResourceList
+	// The API server does not answer for all groups while one comes or goes.
+	testkit.Eventually(i.t, patience, "the list of all kinds", func() bool {
+		var err error
+		groups, err = i.discovery.ServerPreferredResources()
+		return err == nil
+	})
 	var all []found
 	for _, g := range groups {
 		gv, err := schema.ParseGroupVersion(g.GroupVersion)

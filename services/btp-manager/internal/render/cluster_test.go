@@ -25,7 +25,7 @@ import (
 
 const (
 	owner = client.FieldOwner("btp-manager")
-	wait  = 30 * time.Second
+	wait  = 90 * time.Second
 )
 
 // cluster is a kube-apiserver with what the operand needs to be there: its namespaces, where only pods without any privilege
@@ -65,6 +65,10 @@ func install(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
 			if err := client.IgnoreNotFound(c.Delete(context.Background(), o.DeepCopy())); err != nil {
 				t.Error(err)
 			}
+			// A definition goes a moment after its deletion, and the next test may make it again.
+			testkit.Eventually(t, wait, "the end of "+o.GetName(), func() bool {
+				return apierrors.IsNotFound(c.Get(context.Background(), client.ObjectKeyFromObject(o), o.DeepCopy()))
+			})
 		})
 	}
 }
