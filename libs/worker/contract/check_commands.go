@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,22 +50,18 @@ func checkUnknownStep(ctx context.Context, k *kit) {
 		k.bad("%v", err)
 		return
 	}
-	wrong := func() bool {
-		return k.gone() || len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
-	}
 	if !k.wire.await(ctx, k.cfg.Patience, func() bool { return len(o.given) > 0 || k.gone() }) {
 		k.bad("the worker did not take the command within %s", k.cfg.Patience)
 	}
-	if k.wire.await(ctx, k.noAckFor(), wrong) {
-		k.wire.look(func() {
-			if len(o.outcomes) > 0 {
-				k.bad("a command for a step that the worker does not have was answered with %q", o.outcomes[0].outcome())
-			} else if len(o.given) > 0 && !k.gone() {
-				k.bad("a command for a step that the worker does not have was taken off the stream with %s: no other version will get it", o.given[0].settled)
-			}
-		})
-	}
+	k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.taken() || o.left() })
 	k.ask(ctx, "a command behind it", k.steps[0])
+	k.wire.look(func() {
+		if len(o.outcomes) > 0 {
+			k.bad("a command for a step that the worker does not have was answered with %q", o.outcomes[0].outcome())
+		} else if o.taken() {
+			k.bad("a command for a step that the worker does not have was acknowledged or terminated: no other version will get it")
+		}
+	})
 	if err := k.rig.purge(ctx); err != nil {
 		k.bad("%v", err)
 	}
@@ -114,10 +109,7 @@ func checkUnreadable(ctx context.Context, k *kit) {
 			k.bad("%v", err)
 			return
 		}
-		settled := func() bool {
-			return k.gone() || len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
-		}
-		if !k.wire.await(ctx, k.cfg.Patience, settled) {
+		if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.taken() }) {
 			k.bad("%s: neither terminated nor acknowledged within %s: it would come again for ever", bad.what, k.cfg.Patience)
 			return // the others would be no better, and each takes its time
 		}

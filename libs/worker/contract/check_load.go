@@ -36,10 +36,15 @@ func checkLongStep(ctx context.Context, k *kit) {
 		return
 	}
 	k.wire.look(func() {
-		if n := len(o.given); n > 1 {
-			k.bad("%s: the command was delivered %d times, as nothing was heard for %s", c.Name, n, o.given[0].longest.Round(time.Millisecond))
+		if slices.ContainsFunc(o.given, k.neglected) {
+			k.bad("%s: the command was delivered %d times, as nothing was heard for %s", c.Name, len(o.given), o.given[0].longest.Round(time.Millisecond))
 		}
-		took := o.given[0].when.Sub(o.given[0].at)
+		var took time.Duration
+		for _, d := range o.given {
+			if d.settled == ack {
+				took = max(took, d.when.Sub(o.given[0].at))
+			}
+		}
 		if took < k.cfg.AckWait {
 			k.bad("%s: takes says %s, and the step took %s: that says nothing about progress", c.Name, time.Duration(c.Takes), took.Round(time.Millisecond))
 		}
@@ -54,6 +59,23 @@ func checkTimeLimit(ctx context.Context, k *kit) {
 		k.skip("no case takes %s or longer", least)
 		return
 	}
+	// A worker that does not give up does so each time, and one that the machine has held up once does not.
+	const tries = 3
+	for range tries {
+		problem := k.outlasts(ctx, c)
+		if problem == "" {
+			return
+		}
+		k.problems = []string{problem}
+		if k.gone() {
+			return
+		}
+	}
+}
+
+// outlasts sends a command whose time is over before the step is, and says what is wrong with what the worker does with it.
+func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
+	k.problems = nil
 	takes := time.Duration(c.Takes)
 	limit, grace := takes/3, min(takes/3, 5*time.Second)
 	o, err := k.orderOf(c)
@@ -63,28 +85,32 @@ func checkTimeLimit(ctx context.Context, k *kit) {
 		err = k.send(ctx, o)
 	}
 	if err != nil {
-		k.bad("%s: %v", c.Name, err)
-		return
+		return fmt.Sprintf("%s: %v", c.Name, err)
 	}
 	k.wire.await(ctx, limit+grace, func() bool { return k.gone() || o.good() != nil && o.acknowledged() })
+	var answered bool
+	var at time.Time
 	k.wire.look(func() {
 		if r := o.good(); r != nil {
+			answered, at = true, r.at
 			k.figure = fmt.Sprintf("%s after %s", r.outcome(), r.at.Sub(o.given[0].at).Round(time.Millisecond))
-			return
-		}
-		if len(o.given) == 0 {
-			k.bad("%s: the worker did not take the command within %s", c.Name, limit+grace)
+		} else if len(o.given) == 0 {
+			problem = fmt.Sprintf("%s: the worker did not take the command within %s", c.Name, limit+grace)
 		}
 	})
-	if k.figure == "" && len(k.problems) == 0 {
-		// No answer is fine: the orchestrator sends the command again. An answer that comes when it has is not.
-		if k.wire.await(ctx, takes, func() bool { return k.gone() || len(o.outcomes) > 0 }) && !k.gone() {
-			k.bad("%s: the step went on for more than %s after its executeBefore, and answered then", c.Name, grace)
-		}
-		if err := k.rig.purge(ctx); err != nil {
-			k.bad("%v", err)
-		}
+	// By the clock of the wall, which is that of the step: it does not stand still when this process does.
+	late := answered && at.After(o.command.ExecuteBefore.Add(grace))
+	if answered && !late {
+		return ""
 	}
+	// No answer is fine: the orchestrator sends the command again. An answer that comes when it has is not.
+	if problem == "" && (late || k.wire.await(ctx, takes, func() bool { return k.gone() || len(o.outcomes) > 0 })) && !k.gone() {
+		problem = fmt.Sprintf("%s: the step went on for more than %s after its executeBefore, and answered then", c.Name, grace)
+	}
+	if err := k.rig.purge(ctx); err != nil {
+		problem = err.Error()
+	}
+	return problem
 }
 
 // mostHeld is how many times its concurrency a worker may hold: what runs, and what is next.
@@ -98,7 +124,7 @@ func checkConcurrency(ctx context.Context, k *kit) {
 		return
 	}
 	most := mostHeld * k.cfg.Concurrency
-	k.wire.look(func() { k.wire.mostHeld = len(k.wire.held) })
+	k.wire.look(func() { k.wire.mostHeld = k.wire.holds() })
 	var orders []*order
 	for range most + k.cfg.Concurrency {
 		o, err := k.orderOf(c)
@@ -129,6 +155,10 @@ func checkConcurrency(ctx context.Context, k *kit) {
 	k.twice(orders)
 }
 
+// neglected tells that a message came again because nothing was heard of it for too long. Who says something every third of the ack wait
+// is not to blame when this process heard nothing for longer, as it did not run.
+func (k *kit) neglected(d *delivery) bool { return d.count > 1 && d.silent >= k.cfg.AckWait/2 }
+
 // twice notes commands that were delivered again although the worker had not given them back: they waited too long.
 func (k *kit) twice(orders []*order) {
 	n := 0
@@ -136,7 +166,7 @@ func (k *kit) twice(orders []*order) {
 		for _, o := range orders {
 			last := map[uint64]*delivery{}
 			for _, d := range o.given {
-				if before := last[d.seq]; before != nil && d.count > 1 && (before.settled == "" || before.settle > d.tick) {
+				if before := last[d.seq]; before != nil && k.neglected(d) && (before.settled == "" || before.settle > d.tick) {
 					n++
 				}
 				last[d.seq] = d

@@ -99,7 +99,7 @@ func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
 
 // holds is how many commands the worker has, and has not settled.
 func (k *kit) holds() (n int) {
-	k.wire.look(func() { n = len(k.wire.held) })
+	k.wire.look(func() { n = k.wire.holds() })
 	return n
 }
 
@@ -120,26 +120,28 @@ func checkStop(ctx context.Context, k *kit) {
 		return
 	}
 	limit := k.cfg.Drain + 10*time.Second
-	select {
-	case <-k.instance.Done():
+	switch ended := k.pulse.wait(ctx, limit, k.instance.Done()); {
+	case ended:
 		took := time.Since(began)
 		if err := k.instance.Err(); err != nil {
 			k.bad("it ended with %v: want exit code 0; the last that it printed:\n%s", err, k.output.last(8))
 		}
 		k.figure = fmt.Sprintf("ended after %s, held %d commands when it was stopped", took.Round(time.Millisecond), held)
-	case <-time.After(limit):
+	case ctx.Err() != nil:
+		return
+	default:
 		k.bad("it has not ended %s after SIGTERM, with a drain time of %s", limit, k.cfg.Drain)
 		k.kill()
-	case <-ctx.Done():
-		return
 	}
-	// What it sent last is still on its way to us.
-	k.wire.await(ctx, time.Second, func() bool { return len(k.wire.held) == 0 })
-	k.wire.look(func() {
-		if n := len(k.wire.held); n > 0 {
-			k.bad("it kept %d commands that it neither answered nor gave back: they stand still for the ack wait, %s", n, k.cfg.AckWait)
+	// What it sent last is still on its way to us, until all that it has opened is closed.
+	for end := k.pulse.now() + k.cfg.Patience; k.holds() > 0 && !k.door.idle() && k.pulse.now() < end; {
+		if pause(ctx, 10*time.Millisecond) != nil {
+			return
 		}
-	})
+	}
+	if n := k.holds(); n > 0 {
+		k.bad("it kept %d commands that it neither answered nor gave back: they stand still for the ack wait, %s", n, k.cfg.AckWait)
+	}
 	if k.registered(ctx, answerPatience) != nil {
 		k.bad("it has ended, and something still answers as %s%s", worker.ServicePrefix, k.cfg.Worker)
 	}

@@ -3,6 +3,7 @@ package contract
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,24 +26,9 @@ func checkRepeated(ctx context.Context, k *kit) {
 		if !k.settled(ctx, o, step+", the same command a second time") {
 			continue
 		}
-		// The orchestrator sends a command again that nobody has answered.
-		o.command.Dispatch = 2
-		if err := k.send(ctx, o); err != nil {
+		if err := k.again(ctx, o, step); err != nil {
 			k.bad("%v", err)
 			return
-		}
-		if !k.settled(ctx, o, step+", with dispatch 2") {
-			continue
-		}
-		k.constant(o, step)
-		second := event.DispatchID(o.command.Operation.ID, o.command.Cursor, 2)
-		answered := k.wire.await(ctx, k.cfg.Patience, func() bool {
-			return k.gone() || slices.ContainsFunc(o.outcomes, func(r *result) bool {
-				return r.header.Get(nats.MsgIdHdr) == second || header(r.header, "ce-id") == second
-			})
-		})
-		if !answered {
-			k.bad("%s: dispatch 2 came after the first answer, and got none of its own", step)
 		}
 	}
 	// Both at once: one may answer for the other.
@@ -70,6 +56,38 @@ func checkRepeated(ctx context.Context, k *kit) {
 	if k.settled(ctx, o, "two dispatches at once") {
 		k.constant(o, "two dispatches at once")
 	}
+}
+
+// again sends a command with a higher dispatch, as the orchestrator does when nobody has answered, and notes when it gets no answer of its
+// own. A worker that is slow may not be done with the one before for a moment after it has acknowledged it, and then needs no other
+// answer: it gets another chance.
+func (k *kit) again(ctx context.Context, o *order, step string) error {
+	const last = 4
+	for n := 2; n <= last; n++ {
+		o.command.Dispatch = n
+		if err := k.send(ctx, o); err != nil {
+			return err
+		}
+		if !k.settled(ctx, o, fmt.Sprintf("%s, with dispatch %d", step, n)) {
+			return nil
+		}
+		id := event.DispatchID(o.command.Operation.ID, o.command.Cursor, n)
+		answered := func() bool {
+			return k.gone() || slices.ContainsFunc(o.outcomes, func(r *result) bool {
+				return r.header.Get(nats.MsgIdHdr) == id || header(r.header, "ce-id") == id
+			})
+		}
+		patience := time.Duration(0) // the answer comes before the acknowledgement
+		if n == last {
+			patience = k.cfg.Patience
+		}
+		if k.wire.await(ctx, patience, answered) {
+			k.constant(o, step)
+			return nil
+		}
+	}
+	k.bad("%s: dispatches 2 to %d came after the first answer, and got none of their own", step, last)
+	return nil
 }
 
 // constant notes when the answers to one command, one for each time it was taken, say different things. A retry in between is
@@ -144,10 +162,11 @@ func checkOutdated(ctx context.Context, k *kit) {
 	if !k.wire.await(ctx, k.cfg.Patience, given) {
 		k.bad("%s: the worker did not take commands that were delivered to another before within %s", step, k.cfg.Patience)
 	}
-	touched := func(o *order) bool {
-		return len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
-	}
-	guessed := k.wire.await(ctx, k.noAckFor(), func() bool { return k.gone() || touched(current) || touched(outdated) }) && !k.gone()
+	guessed := false
+	k.wire.await(ctx, k.cfg.Patience, func() bool {
+		guessed = current.taken() || outdated.taken()
+		return k.gone() || guessed || current.left() && outdated.left()
+	})
 	if k.rig.mute, err = k.rig.answerCurrent(); err != nil {
 		k.bad("%v", err)
 		return
@@ -170,9 +189,6 @@ func checkOutdated(ctx context.Context, k *kit) {
 		k.bad("its question on %s is refused: %s", event.AskCurrentAs(k.cfg.Worker), refused)
 	}
 }
-
-// noAckFor is how long a worker is watched that must not acknowledge.
-func (k *kit) noAckFor() time.Duration { return min(2*time.Second, k.cfg.AckWait) }
 
 func checkResultFirst(ctx context.Context, k *kit) {
 	if k.unanswered(); len(k.problems) > 0 {
@@ -197,7 +213,8 @@ func checkResultFirst(ctx context.Context, k *kit) {
 		if !tried {
 			k.bad("%s: the worker did not answer within %s", step, k.cfg.Patience)
 		}
-		k.wire.await(ctx, k.noAckFor(), func() bool { return o.acknowledged() })
+		// Whoever does not acknowledge gives it back, answers once more, or lets it come again.
+		k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.early() || o.left() || len(o.outcomes) > 1 })
 	}
 	if err := restore(); err != nil {
 		k.bad("%v", err)
@@ -206,12 +223,14 @@ func checkResultFirst(ctx context.Context, k *kit) {
 	if len(k.problems) > 0 {
 		return
 	}
-	acked := false
-	k.wire.look(func() { acked = o.acknowledged() && o.good() == nil })
-	if acked {
-		k.bad("%s: the stream refused the result, as it does with a full disk, and the worker acknowledged the command all the same: the step would be lost until its time is over", step)
-		o.quiet = true // said once
-		return
+	early := func() (yes bool) {
+		if k.wire.look(func() { yes = o.early() }); yes {
+			k.bad("%s: the stream refused the result, as it does with a full disk, and the worker acknowledged the command all the same: the step would be lost until its time is over", step)
+			o.quiet = true // said once
+		}
+		return yes
 	}
-	k.settledWithin(ctx, 2*k.cfg.AckWait+k.cfg.Patience, o, step+", when the stream takes results again")
+	if !early() && k.settledWithin(ctx, 2*k.cfg.AckWait+k.cfg.Patience, o, step+", when the stream takes results again") {
+		early() // it may have been slow to do so
+	}
 }

@@ -88,6 +88,13 @@ func (d *door) drop(c net.Conn) {
 	_ = c.Close()
 }
 
+// idle tells that nobody is connected, and that all that was said has been shown.
+func (d *door) idle() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.conns) == 0
+}
+
 func (d *door) accept(ctx context.Context) {
 	for {
 		from, err := d.ln.Accept()

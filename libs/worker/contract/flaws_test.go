@@ -187,6 +187,8 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 			cfg.Cases = test.cases
 			if test.slow {
 				cfg.Cases = []contract.Case{slowCase}
+			} else {
+				cfg.AckWait = 4 * time.Second // what comes again because the machine was busy would show other flaws than the planted one
 			}
 			if test.silent {
 				cfg.Patience = 5 * time.Second
@@ -221,17 +223,17 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 
 func TestTheLastAcknowledgementEndsTheCountOfThroughput(t *testing.T) {
 	t.Parallel()
-	// Nothing is heard of this one while nothing is to do, for 25 s: an await that needs one more message waits for that. Only the
+	// Nothing is heard of this one while nothing is to do, for half a minute: an await that needs one more message waits for that. Only the
 	// server asks a new connection, after about two seconds; the first check takes longer.
 	cfg := rawConfig(missesItsConsumer)
-	cfg.Checks, cfg.Commands, cfg.AckWait = []string{"result-first", "throughput"}, 20, 3*time.Second
+	cfg.Checks, cfg.Commands, cfg.AckWait = []string{"redelivery", "throughput"}, 20, 4*time.Second
 	report, err := contract.Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := report.Findings[len(report.Findings)-1]
-	if f.Check != "throughput" || f.Status != contract.Passed || f.Took > 15 {
-		t.Errorf("%s: %s after %.1f s (%s): want it to pass within 15 s\n%s", f.Check, f.Status, f.Took, f.Figure, strings.Join(f.Problems, "\n"))
+	if f.Check != "throughput" || f.Status != contract.Passed || f.Took > 25 {
+		t.Errorf("%s: %s after %.1f s (%s): want it to pass within 25 s\n%s", f.Check, f.Status, f.Took, f.Figure, strings.Join(f.Problems, "\n"))
 	}
 	t.Log(f.Figure)
 }

@@ -82,7 +82,10 @@ func (c command) Start(env Environment, output io.Writer) (Instance, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() { // ends with the process, for which every owner of an instance waits
 		defer close(p.done)
-		p.err = cmd.Wait()
+		// What it has left running, or has printed and we have not read yet, is no part of how it ended.
+		if p.err = cmd.Wait(); errors.Is(p.err, exec.ErrWaitDelay) {
+			p.err = nil
+		}
 	}()
 	return p, nil
 }

@@ -384,10 +384,13 @@ func checkSecrets(ctx context.Context, k *kit) {
 	secrets := k.rig.secrets()
 	own := func(m *nats.Msg) bool {
 		var is micro.ServiceIdentity
-		return json.Unmarshal(m.Data, &is) == nil && is.Name == worker.ServicePrefix+k.cfg.Worker
+		return json.Unmarshal(m.Data, &is) == nil && (is.Name == worker.ServicePrefix+k.cfg.Worker || is.Metadata[worker.MetadataWorker] == k.cfg.Worker)
 	}
-	for _, subject := range []string{"$SRV.INFO", "$SRV.STATS"} {
-		m := k.service(ctx, answerPatience, subject, own)
+	for _, ask := range []struct {
+		subject string
+		within  time.Duration
+	}{{"$SRV.INFO", k.cfg.Patience}, {"$SRV.STATS", statsPatience}} {
+		m := k.service(ctx, ask.within, ask.subject, own)
 		if m == nil {
 			continue // it is for registration to say so
 		}

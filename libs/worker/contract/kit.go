@@ -26,13 +26,14 @@ import (
 // again is what the kit puts behind the message id of a command that the stream is to take a second time.
 const again = "/again"
 
-// executionTime is the time that the kit gives a command, unless a check is about it.
+// executionTime is the least that the kit gives a command, unless a check is about it.
 const executionTime = 2 * time.Minute
 
 // kit is one run of the checks.
 type kit struct {
 	cfg    Config
 	rig    *rig
+	pulse  *pulse
 	wire   *wire
 	output *output
 	door   *door
@@ -59,7 +60,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer r.close()
-	k := &kit{cfg: cfg, rig: r, wire: r.wire, base: map[string]*order{}}
+	k := &kit{cfg: cfg, rig: r, pulse: r.pulse, wire: r.wire, base: map[string]*order{}}
 	if err := k.canaries(); err != nil {
 		return nil, err
 	}
@@ -262,7 +263,8 @@ func (k *kit) orderOf(c *Case, changes ...variation) (*order, error) {
 	now := time.Now().UTC()
 	o := &command.Operation
 	o.ID, o.InstanceID = uuid.NewString(), uuid.NewString()
-	command.FirstTriedAt, command.ExecuteBefore = now, now.Add(executionTime)
+	// More than any check waits, also on a machine that is too busy to count.
+	command.FirstTriedAt, command.ExecuteBefore = now, now.Add(executionTime+8*k.cfg.Patience+4*time.Duration(c.Takes))
 	if command.Details == nil {
 		command.Details = json.RawMessage(`{"` + foreign + `":{"id":"of another worker"}}`)
 	}
@@ -435,10 +437,10 @@ func (k *kit) allSettled(ctx context.Context, orders []*order, what string) bool
 
 // allSettledWithin waits for all together for so long.
 func (k *kit) allSettledWithin(ctx context.Context, within time.Duration, orders []*order, what string) bool {
-	deadline := time.Now().Add(within)
+	end := k.pulse.now() + within
 	good := true
 	for i, o := range orders {
-		if !k.settledWithin(ctx, max(0, time.Until(deadline)).Round(time.Second), o, fmt.Sprintf("%s, command %d of %d", what, i+1, len(orders))) {
+		if !k.settledWithin(ctx, max(0, end-k.pulse.now()).Round(time.Second), o, fmt.Sprintf("%s, command %d of %d", what, i+1, len(orders))) {
 			good = false
 			if k.gone() {
 				break
@@ -516,8 +518,9 @@ func (k *kit) registered(ctx context.Context, within time.Duration) *micro.Info 
 }
 
 const (
-	// answerPatience is how long an answer is waited for that need not come.
+	// answerPatience is how long an answer is waited for that need not come, and statsPatience one that is not asked for otherwise.
 	answerPatience = 300 * time.Millisecond
+	statsPatience  = 3 * time.Second
 	// askAgainAfter is the time after which a question is asked once more, as the worker may have come in between; lookEvery is the
 	// pause when nobody listens.
 	askAgainAfter = time.Second
@@ -533,13 +536,11 @@ func (k *kit) service(ctx context.Context, within time.Duration, subject string,
 		return nil
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for ctx.Err() == nil {
+	for end := k.pulse.now() + within; ctx.Err() == nil && k.pulse.now() < end; {
 		if nc.PublishRequest(subject, sub.Subject, nil) != nil {
 			return nil
 		}
-		m, err := k.answer(ctx, sub, wanted)
+		m, err := k.answer(ctx, min(askAgainAfter, end-k.pulse.now()), sub, wanted)
 		if err == nil {
 			return m
 		}
@@ -551,8 +552,8 @@ func (k *kit) service(ctx context.Context, within time.Duration, subject string,
 }
 
 // answer waits for the wanted answer to one question.
-func (k *kit) answer(ctx context.Context, sub *nats.Subscription, wanted func(*nats.Msg) bool) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, askAgainAfter)
+func (k *kit) answer(ctx context.Context, within time.Duration, sub *nats.Subscription, wanted func(*nats.Msg) bool) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
 		m, err := sub.NextMsgWithContext(ctx)

@@ -135,7 +135,7 @@ func (r *raw) run(ctx context.Context) error {
 		}
 		heartbeat := 500 * time.Millisecond
 		if r.flaw == missesItsConsumer {
-			heartbeat = 25 * time.Second
+			heartbeat = 30 * time.Second
 		}
 		messages, err := consumer.Messages(jetstream.PullMaxMessages(pull), jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(5*time.Minute))
 		if err != nil {
@@ -291,6 +291,9 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 	}
 	started := time.Now()
 	outcome := r.work(ctx, m, &c)
+	if r.flaw == dropsWhatItHolds && ctx.Err() != nil {
+		return
+	}
 	r.publish(m, &c, id, started, outcome)
 	if r.flaw == answersTwice {
 		r.publish(m, &c, id, started, "failed")

@@ -37,6 +37,7 @@ const (
 type rig struct {
 	cfg    Config
 	dir    string
+	pulse  *pulse
 	wire   *wire
 	spec   event.ConsumerSpec
 	keys   *seal.Keyring
@@ -57,30 +58,34 @@ type rig struct {
 }
 
 func newRig(ctx context.Context, cfg Config) (r *rig, err error) {
-	r = &rig{cfg: cfg, wire: newWire(cfg.Worker), claims: newClaims(), states: &states{outdated: map[event.CommandRef]bool{}}, spec: event.CommandsConsumer(cfg.Worker)}
+	p := newPulse()
+	r = &rig{
+		cfg: cfg, pulse: p, wire: newWire(cfg.Worker, p), claims: newClaims(), states: &states{outdated: map[event.CommandRef]bool{}},
+		spec: event.CommandsConsumer(cfg.Worker),
+	}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
 	r.spec.AckWait = cfg.AckWait
 	if r.password, err = random("nats-"); err != nil {
-		return nil, err
+		return r, err
 	}
 	if r.kitPassword, err = random("kit-"); err != nil {
-		return nil, err
+		return r, err
 	}
 	r.key = "check:" + seal.NewKey()
 	if r.keys, err = seal.ParseKeyring(r.key); err != nil {
-		return nil, err
+		return r, err
 	}
 	if r.dir, err = os.MkdirTemp("", "keb-worker-check-"); err != nil {
-		return nil, err
+		return r, err
 	}
 	if err := r.start(ctx); err != nil {
-		r.close()
-		return nil, err
+		return r, err
 	}
-	if err := r.furnish(ctx); err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
+	return r, r.furnish(ctx)
 }
 
 // random is a secret of this run.
@@ -120,7 +125,9 @@ func (r *rig) start(ctx context.Context) error {
 		return fmt.Errorf("start NATS: not ready within %s", natsReady)
 	}
 	r.server = srv
-	if r.bus, err = bus.Connect(ctx, bus.Config{Name: "keb-worker-check", User: userKit, Password: r.kitPassword}, bus.Deps{InProcess: srv}); err != nil {
+	if r.bus, err = bus.Connect(ctx, bus.Config{
+		Name: "keb-worker-check", User: userKit, Password: r.kitPassword, Timeout: r.cfg.Patience,
+	}, bus.Deps{InProcess: srv}); err != nil {
 		return err
 	}
 	r.memory = stagemem.New(r.bus.JetStream(), r.keys)
@@ -167,6 +174,7 @@ func (r *rig) stop() {
 
 func (r *rig) close() {
 	r.stop()
+	r.pulse.close()
 	_ = os.RemoveAll(r.dir) // a temporary folder
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ const (
 type wire struct {
 	acks string
 
+	pulse *pulse
+
 	mu      sync.Mutex
 	changed chan struct{}
 	clock   int
@@ -44,6 +47,8 @@ type wire struct {
 	loseAcks bool
 	held     map[string]*delivery // delivered, and not answered yet by any delivery of the same message
 	mostHeld int
+	// heard is when a message was delivered, or progress with it reported, last, by the pulse.
+	heard map[uint64]time.Duration
 }
 
 // order is a command that the kit has published, and what became of it. All but what is set when it is made is guarded by wire.mu.
@@ -68,6 +73,8 @@ type delivery struct {
 	count uint64 // of its deliveries
 	at    time.Time
 	tick  int
+	// silent is how long nothing had been heard of the message when it was delivered again, by the pulse.
+	silent time.Duration
 	// told is how often the worker has reported progress, lastTold when it last did; settled is how it answered: ack, nak or term.
 	told     int
 	lastTold time.Time
@@ -103,8 +110,9 @@ type result struct {
 	duplicate bool
 }
 
-func newWire(worker string) *wire {
+func newWire(worker string, p *pulse) *wire {
 	return &wire{
+		pulse: p, heard: map[uint64]time.Duration{},
 		acks:    "$JS.ACK." + string(event.StreamCommands) + "." + worker + ".",
 		changed: make(chan struct{}), deliveries: map[string]*delivery{}, orders: map[string]*order{}, waiting: map[string]*result{},
 		held: map[string]*delivery{}, leaks: map[string]bool{},
@@ -190,9 +198,22 @@ func (w *wire) seeDelivery(m *frame, now time.Time) {
 	if d.order != nil {
 		d.order.given = append(d.order.given, d)
 	}
+	if before, ok := w.heard[d.seq]; ok && d.count > 1 {
+		d.silent = w.pulse.now() - before
+	}
+	w.heard[d.seq] = w.pulse.now()
 	w.deliveries[m.reply] = d
 	w.held[m.reply] = d
-	w.mostHeld = max(w.mostHeld, len(w.held))
+	w.mostHeld = max(w.mostHeld, w.holds())
+}
+
+// holds is how many messages the worker has, however often each was delivered. The caller holds the lock.
+func (w *wire) holds() int {
+	messages := make(map[uint64]bool, len(w.held))
+	for _, d := range w.held {
+		messages[d.seq] = true
+	}
+	return len(messages)
 }
 
 func (w *wire) seeAck(m *frame, now time.Time) {
@@ -207,6 +228,7 @@ func (w *wire) seeAck(m *frame, now time.Time) {
 	if kind == inProgress {
 		d.longest = max(d.longest, now.Sub(d.lastTold))
 		d.told, d.lastTold = d.told+1, now
+		w.heard[d.seq] = w.pulse.now()
 		return
 	}
 	if d.settled == "" {
@@ -280,27 +302,20 @@ func header(h nats.Header, name string) string {
 	return ""
 }
 
-// await waits until ok, which is called with the lock held, answers true; false when the time is over first.
+// await waits until ok, which is called with the lock held, answers true; false when the time, by the pulse, is over first.
 func (w *wire) await(ctx context.Context, within time.Duration, ok func() bool) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	for {
+	end := w.pulse.now() + within
+	for ctx.Err() == nil {
 		w.mu.Lock()
 		good, changed := ok(), w.changed
 		w.mu.Unlock()
-		if good {
-			return true
+		left := end - w.pulse.now()
+		if good || left <= 0 {
+			return good
 		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return ok()
-		case <-ctx.Done():
-			return false
-		}
+		w.pulse.wait(ctx, left, changed)
 	}
+	return false
 }
 
 // look calls f with the lock held.
@@ -325,6 +340,22 @@ func (o *order) good() *result {
 		}
 	}
 	return nil
+}
+
+// taken tells that an order was answered, or taken off the stream; the caller holds the lock.
+func (o *order) taken() bool {
+	return len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
+}
+
+// left tells that an order was given back, or that the worker has done nothing with it until it came again; the caller holds the lock.
+func (o *order) left() bool {
+	return len(o.given) > 1 || len(o.given) > 0 && o.given[0].settled == nak
+}
+
+// early tells that an order was acknowledged when the stream had no answer to it; the caller holds the lock.
+func (o *order) early() bool {
+	good := o.good()
+	return slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack && (good == nil || d.settle < good.stored) })
 }
 
 // answered tells that an order has an answer that the stream has taken, and that all its messages are acknowledged; the caller holds

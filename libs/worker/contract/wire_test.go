@@ -3,6 +3,7 @@ package contract
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -67,7 +68,9 @@ func TestAnAnswerToEitherDeliveryOfAMessageEndsThatItIsHeld(t *testing.T) {
 		"another message":                {steps: []step{{"", 1, 1}, {"", 2, 1}, {ack, 1, 1}}, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWire("hello")
+			p := newPulse()
+			defer p.close()
+			w := newWire("hello", p)
 			w.loseAcks = tc.loseAcks
 			for _, s := range tc.steps {
 				of := w.acks + strconv.Itoa(s.counted) + "." + strconv.Itoa(s.seq) + ".9.1700000000000000000.0"
@@ -79,6 +82,39 @@ func TestAnAnswerToEitherDeliveryOfAMessageEndsThatItIsHeld(t *testing.T) {
 			}
 			if n := len(w.held); n != tc.want {
 				t.Errorf("%d commands held, want %d", n, tc.want)
+			}
+		})
+	}
+}
+
+func TestNobodyIsToBlameForWhatComesAgainWhileThisProcessStandsStill(t *testing.T) {
+	t.Parallel()
+	const wait = 10 * time.Second
+	for name, tc := range map[string]struct {
+		runs, stands time.Duration
+		want         bool
+	}{
+		"the worker is silent":             {runs: wait, want: true},
+		"the process stands still":         {runs: wait / 3, stands: wait},
+		"nothing but the process runs":     {runs: wait / 2, stands: wait / 2, want: true},
+		"it comes again for other reasons": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pulse{last: time.Now()}
+			w := newWire("hello", p)
+			deliver := func(count int) {
+				w.see(false, &frame{op: "HMSG", reply: w.acks + strconv.Itoa(count) + ".1.9.1700000000000000000.0", header: nats.Header{}})
+			}
+			deliver(1)
+			p.mu.Lock()
+			p.awake += tc.runs
+			p.last = p.last.Add(-tc.stands)
+			p.mu.Unlock()
+			deliver(2)
+			k := &kit{cfg: Config{AckWait: wait}}
+			again := w.deliveries[w.acks+"2.1.9.1700000000000000000.0"]
+			if got := k.neglected(again); got != tc.want {
+				t.Errorf("the worker is to blame: %v, want %v (silent for %s)", got, tc.want, again.silent)
 			}
 		})
 	}
