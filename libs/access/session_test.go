@@ -231,7 +231,7 @@ func (w *browser) begin() string {
 func (w *browser) follow(address string) string {
 	w.t.Helper()
 	client := &http.Client{
-		Timeout:       10 * time.Second,
+		Timeout:       time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     &http.Transport{DisableKeepAlives: true},
 	}

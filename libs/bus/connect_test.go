@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestConnectWaitsForTheServer(t *testing.T) {
@@ -102,7 +102,7 @@ func TestConnectGivesUpWhenTheContextEnds(t *testing.T) {
 
 func TestConnectDoesNotWaitForWhatWillNeverDo(t *testing.T) {
 	t.Parallel()
-	s := &natsServer{port: server.RANDOM_PORT, dir: t.TempDir(), user: "keb", password: "right"}
+	s := &natsServer{port: testkit.Port(t), dir: t.TempDir(), user: "keb", password: "right"}
 	s.start(t)
 	t.Cleanup(s.stop)
 	if _, err := bus.Connect(t.Context(), bus.Config{URL: s.ClientURL(), User: "keb", Password: "wrong"}, bus.Deps{}); !errors.Is(err, nats.ErrAuthorization) {

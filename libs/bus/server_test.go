@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +26,7 @@ type natsServer struct {
 
 func startServer(t testing.TB) *natsServer {
 	t.Helper()
-	s := &natsServer{port: server.RANDOM_PORT, dir: t.TempDir()}
+	s := &natsServer{port: testkit.Port(t), dir: t.TempDir()}
 	s.start(t)
 	t.Cleanup(s.stop)
 	return s
@@ -46,7 +46,6 @@ func (s *natsServer) start(t testing.TB) {
 		t.Fatal("nats server does not come up")
 	}
 	s.Server = srv
-	s.port = srv.Addr().(*net.TCPAddr).Port
 }
 
 func (s *natsServer) stop() {

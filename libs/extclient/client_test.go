@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,40 +140,47 @@ func TestCallWithoutAnswerIsTemporaryAndEndsInTime(t *testing.T) {
 
 func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
-	var broken atomic.Bool
-	broken.Store(true)
-	registry := prometheus.NewRegistry()
-	c := serve(t, extclient.Config{BreakAfter: 3, BreakFor: 30 * time.Millisecond}, nil, extclient.Deps{Registerer: registry},
-		func(w http.ResponseWriter, _ *http.Request) {
-			asked.Add(1)
-			if broken.Load() {
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		asked, status := 0, http.StatusServiceUnavailable
+		registry := prometheus.NewRegistry()
+		c, err := extclient.New(extclient.Config{System: "sys", BaseURL: "http://sys.example.com", BreakAfter: 3, BreakFor: time.Minute}, nil, extclient.Deps{
+			Registerer: registry,
+			Transport: answering(func(r *http.Request) *http.Response {
+				asked++
+				return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}
+			}),
 		})
-	call := func() error { return c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil) }
-	for range 3 {
-		if err := call(); !extclient.IsStatus(err, http.StatusServiceUnavailable) {
-			t.Fatalf("while it is closed: %v", err)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	err := call()
-	if !errors.Is(err, extclient.ErrOpen) || !extclient.IsTemporary(err) || !strings.Contains(err.Error(), "status 503") {
-		t.Fatalf("while it is open: %v", err)
-	}
-	if asked.Load() != 3 {
-		t.Errorf("%d calls reached the system, want 3", asked.Load())
-	}
-	if n, _ := testutil.GatherAndCount(registry, "keb_external_requests_total"); n != 2 {
-		t.Errorf("%d series of requests, want one for 503 and one for open", n)
-	}
-	broken.Store(false)
-	deadline := time.Now().Add(5 * time.Second)
-	for err := call(); err != nil; err = call() {
-		if time.Now().After(deadline) {
-			t.Fatalf("the breaker does not close again: %v", err)
+		call := func() error { return c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil) }
+		for range 3 {
+			if err := call(); !extclient.IsStatus(err, http.StatusServiceUnavailable) {
+				t.Fatalf("while it is closed: %v", err)
+			}
 		}
-	}
+		err = call()
+		if !errors.Is(err, extclient.ErrOpen) || !extclient.IsTemporary(err) || !strings.Contains(err.Error(), "status 503") {
+			t.Fatalf("while it is open: %v", err)
+		}
+		if asked != 3 {
+			t.Errorf("%d calls reached the system, want 3", asked)
+		}
+		if n, _ := testutil.GatherAndCount(registry, "keb_external_requests_total"); n != 2 {
+			t.Errorf("%d series of requests, want one for 503 and one for open", n)
+		}
+		status = http.StatusOK
+		<-time.After(time.Minute - time.Millisecond) // of the bubble: no time passes
+		if err := call(); !errors.Is(err, extclient.ErrOpen) {
+			t.Errorf("before its time is over: %v", err)
+		}
+		<-time.After(2 * time.Millisecond)
+		for range 2 {
+			if err := call(); err != nil {
+				t.Errorf("the breaker does not close again: %v", err)
+			}
+		}
+	})
 }
 
 func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {

@@ -65,7 +65,7 @@ func TestOpenGivesUpWithTheContextAndSaysWhy(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = postgres.Open(within(t, 300*time.Millisecond), postgres.Config{URL: "postgres://u:canary@" + addr + "/db"})
+	_, err = postgres.Open(within(t, 4*time.Second), postgres.Config{URL: "postgres://u:canary@" + addr + "/db"})
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), addr+"/db") {
 		t.Errorf("got %v, want the address and that it refused", err)
 	}

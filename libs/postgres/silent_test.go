@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a call may take beyond its context: the driver's request to cancel, and a busy machine.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // behindProxy opens a database through a proxy that a test can silence.
 func behindProxy(t *testing.T, cfg postgres.Config) (*sqlx.DB, *testkit.TCPProxy) {

@@ -15,7 +15,7 @@ import (
 const grace = 100 * time.Millisecond
 
 // serve runs a server and returns its URL, its stop and what it returned.
-func serve(t *testing.T, h http.Handler) (url string, stop context.CancelFunc, result <-chan error) {
+func serve(t *testing.T, grace time.Duration, h http.Handler) (url string, stop context.CancelFunc, result <-chan error) {
 	t.Helper()
 	ln, err := Listen("127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func get(t *testing.T, url string) (*http.Response, error) {
 func TestServeHTTPLetsARequestInProgressFinish(t *testing.T) {
 	t.Parallel()
 	inside, goOn := make(chan struct{}), make(chan struct{})
-	url, stop, result := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, stop, result := serve(t, patience, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(inside)
 		<-Stopping(r.Context())
 		<-goOn
@@ -72,7 +72,7 @@ func TestServeHTTPLetsARequestInProgressFinish(t *testing.T) {
 func TestServeHTTPCutsOffARequestThatDoesNotFinish(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
-	url, stop, result := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	url, stop, result := serve(t, grace, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(inside)
 		<-r.Context().Done()
 	}))

@@ -159,7 +159,7 @@ func TestPutAfterALossDoesNotHideIt(t *testing.T) {
 	}
 	f.nats.Restart(t)
 	// A request that was on its way when the connection broke gets no answer; the step would run again.
-	testkit.Eventually(t, 30*time.Second, "the late value is put", func() bool {
+	testkit.Eventually(t, time.Minute, "the late value is put", func() bool {
 		return worker.Put(t.Context(), scope, "late", []byte("value")) == nil
 	})
 	if err := f.other().Check(t.Context(), scope); !errors.Is(err, stagemem.ErrLost) {
@@ -202,7 +202,7 @@ func TestAQuestionThatGoesDownWithTheConnectionIsAskedAgain(t *testing.T) {
 			defer cancel()
 			answer := make(chan error, 1)
 			go func() { answer <- ask(ctx, m) }()
-			testkit.Eventually(t, 30*time.Second, "the question is on its way", func() bool { return b.NATS().Stats().OutMsgs > sent })
+			testkit.Eventually(t, time.Minute, "the question is on its way", func() bool { return b.NATS().Stats().OutMsgs > sent })
 			way.Cut()
 			way.Restore()
 			select {

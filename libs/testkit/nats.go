@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-const natsReady = 20 * time.Second
+const natsReady = time.Minute
 
 // NATSServer is a real NATS server with JetStream in this process, on a loopback port of its own. Its store is a temporary folder.
 type NATSServer struct {
@@ -25,7 +24,7 @@ type NATSServer struct {
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
 	n := &NATSServer{opts: &server.Options{
-		ServerName: "keb-test", Host: "127.0.0.1", Port: server.RANDOM_PORT,
+		ServerName: "keb-test", Host: "127.0.0.1", Port: Port(t), // its own also while it is stopped
 		JetStream: true, StoreDir: t.TempDir(), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 16 << 30,
 		NoSigs: true, NoLog: true,
 	}}
@@ -47,7 +46,6 @@ func (n *NATSServer) start(t testing.TB) {
 	}
 	n.srv = srv
 	n.url = srv.ClientURL()
-	n.opts.Port = srv.Addr().(*net.TCPAddr).Port
 }
 
 // URL is the server's address. It stays the same over Restart.

@@ -14,7 +14,7 @@ import (
 
 func messages(t *testing.T, js jetstream.JetStream, stream string) (uint64, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	s, err := js.Stream(ctx, stream)
 	if err != nil {

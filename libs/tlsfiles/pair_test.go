@@ -93,7 +93,7 @@ func TestWhatIsRefusedSaysWhereToLook(t *testing.T) {
 			}
 			wantAll(t, err.Error(), tt.says...)
 			for _, want := range tt.logSays {
-				testkit.Eventually(t, 10*time.Second, "the log says "+want, func() bool { return strings.Contains(s.log.String(), want) })
+				testkit.Eventually(t, time.Minute, "the log says "+want, func() bool { return strings.Contains(s.log.String(), want) })
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func TestWithoutTLSAClearAnswer(t *testing.T) {
 	if err != nil || !strings.Contains(got, "HTTP request to an HTTPS server") {
 		t.Errorf("got %q, %v", got, err)
 	}
-	testkit.Eventually(t, 10*time.Second, "the log says what is wrong", func() bool {
+	testkit.Eventually(t, time.Minute, "the log says what is wrong", func() bool {
 		return strings.Contains(s.log.String(), "HTTP request to an HTTPS server")
 	})
 }
@@ -162,7 +162,7 @@ func TestWhoSpeaksAnotherProtocolIsHungUpOn(t *testing.T) {
 	if _, err := conn.Write([]byte("CONNECT {}\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 10*time.Second, "the log says what is wrong", func() bool {
+	testkit.Eventually(t, time.Minute, "the log says what is wrong", func() bool {
 		return strings.Contains(s.log.String(), "the client speaks without TLS")
 	})
 }

@@ -125,10 +125,10 @@ func TestACertificateIsRenewedUnderRequestsAndAStream(t *testing.T) {
 	for n := range 2 {
 		name := fmt.Sprintf("renewed %d", n)
 		ca.Renew(t, pair, leaf(name))
-		testkit.Eventually(t, 30*time.Second, "the new certificate is shown", func() bool { return shownBy(t, ca, s.addr) == name })
+		testkit.Eventually(t, time.Minute, "the new certificate is shown", func() bool { return shownBy(t, ca, s.addr) == name })
 	}
 	before := seen.Load()
-	testkit.Eventually(t, 30*time.Second, "the stream goes on", func() bool { return seen.Load() > before })
+	testkit.Eventually(t, time.Minute, "the stream goes on", func() bool { return seen.Load() > before })
 	stop()
 	background.Wait()
 	t.Logf("%d requests answered and %d failed, and %d ticks of a stream, while the certificate was renewed twice", answered.Load(), failed.Load(), seen.Load())
@@ -166,7 +166,7 @@ func TestACertificateIsRenewedByAnExchangeOfFolders(t *testing.T) {
 		t.Fatalf("the server shows %q", got)
 	}
 	link(second)
-	testkit.Eventually(t, 30*time.Second, "the new certificate is shown", func() bool { return shownBy(t, ca, s.addr) == "second" })
+	testkit.Eventually(t, time.Minute, "the new certificate is shown", func() bool { return shownBy(t, ca, s.addr) == "second" })
 }
 
 func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
@@ -177,14 +177,14 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 	if err := os.WriteFile(pair.KeyFile, []byte("half a key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 30*time.Second, "the log says what is wrong", func() bool {
+	testkit.Eventually(t, time.Minute, "the log says what is wrong", func() bool {
 		if got := shownBy(t, ca, s.addr); got != "first" {
 			t.Fatalf("the server shows %q", got)
 		}
 		return strings.Contains(s.log.String(), "the old ones stay in use") && strings.Contains(s.log.String(), "KEB_TLS_KEY_FILE")
 	})
 	ca.Renew(t, pair, leaf("second"))
-	testkit.Eventually(t, 30*time.Second, "good files are taken again", func() bool { return shownBy(t, ca, s.addr) == "second" })
+	testkit.Eventually(t, time.Minute, "good files are taken again", func() bool { return shownBy(t, ca, s.addr) == "second" })
 	if n := strings.Count(s.log.String(), "cannot be used"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}

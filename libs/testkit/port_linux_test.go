@@ -1,0 +1,52 @@
+package testkit
+
+import (
+	"fmt"
+	"net"
+	"testing"
+)
+
+func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
+	t.Parallel()
+	address := fmt.Sprintf("127.0.0.1:%d", Port(t))
+	for range 2 {
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Error(err)
+		} else {
+			_ = conn.Close()
+		}
+		if other, err := net.Listen("tcp", address); err == nil {
+			_ = other.Close()
+			t.Error("two listen there")
+		}
+		if err := ln.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if conn, err := net.Dial("tcp", address); err == nil {
+			_ = conn.Close()
+			t.Error("somebody listens there who has gone")
+		}
+	}
+	// Whoever asks for any port gets another.
+	var all []net.Listener
+	defer func() {
+		for _, ln := range all {
+			_ = ln.Close()
+		}
+	}()
+	for range 500 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ln)
+		if ln.Addr().String() == address {
+			t.Fatal("the port was given to somebody else")
+		}
+	}
+}
