@@ -202,7 +202,7 @@ func (c *Cluster) listen() error {
 		return err
 	}
 	api := c.Environment.ControlPlane.GetAPIServer()
-	api.SecureServing.Address, api.SecureServing.Port, err = net.SplitHostPort(address)
+	api.Address, api.Port, err = net.SplitHostPort(address)
 	return err
 }
 

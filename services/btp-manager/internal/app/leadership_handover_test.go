@@ -48,12 +48,12 @@ func TestManyEventsBringOnePass(t *testing.T) {
 		for range 100 {
 			h.Generic(t.Context(), event.GenericEvent{Object: new(v1alpha1.BtpOperator)}, queue)
 		}
-		time.Sleep(199 * time.Millisecond)
+		<-time.After(199 * time.Millisecond)
 		synctest.Wait()
 		if n := queue.Len(); n != 0 {
 			t.Errorf("%d passes at once", n)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		synctest.Wait()
 		if n := queue.Len(); n != 1 {
 			t.Errorf("%d passes are due, want 1", n)
