@@ -32,7 +32,7 @@ func greeterOf(t *testing.T, status int, body string) (url string) {
 func run(t *testing.T, url string, op workertest.Operation) workertest.Result {
 	t.Helper()
 	op.Worker = workerName
-	return workertest.Run(t, NewHelloWorldStep(&http.Client{Timeout: time.Second}, url), op)
+	return workertest.Run(t, NewHelloWorldStep(&http.Client{Timeout: time.Minute}, url), op)
 }
 
 func TestItSavesTheDataAndHandsOverTheToken(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -104,7 +104,7 @@ func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
 
 func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	server := testkit.NATS(t)
-	ln := freeAddress(t)
+	ln := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
 	t.Setenv("KEB_NATS_URL", server.URL())
 	t.Setenv("KEB_STAGE_KEYS", stageKey)
 	t.Setenv("KEB_METRICS_ADDR", ln)
@@ -149,20 +149,6 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("main: %v", err)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := ln.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	return ln.Addr().String()
 }
 
 func fetch(t *testing.T, url string) string {
