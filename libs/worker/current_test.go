@@ -146,7 +146,12 @@ func TestAWorkerThatStopsWhileItAsksHandsOverAtOnce(t *testing.T) {
 	again := command("Step")
 	o.sendAgain(again)
 	g := newGate("Step")
-	w := o.start([]worker.Step{g.step()})
+	// A question has a sixth of the first and half of the second, so the stop comes before its end also on a slow machine.
+	w := o.start([]worker.Step{g.step()}, ackWait(3*time.Minute), func(_ *worker.Config, _ *worker.Deps, w *worker.Worker) {
+		if w != nil {
+			worker.SetSlotPatience(w, time.Minute)
+		}
+	})
 	receive(t, "the worker asks", asked)
 	if err := w.stop(); err != nil {
 		t.Errorf("stop: %v", err)

@@ -10,6 +10,9 @@ import (
 // SetAckWait shortens the time after which the bus delivers a command again.
 func SetAckWait(w *Worker, d time.Duration) { w.spec.AckWait = d }
 
+// SetSlotPatience lets commands wait longer in a busy process, and a question about them half as long.
+func SetSlotPatience(w *Worker, d time.Duration) { w.slotPatience = d }
+
 // AskCurrent asks the orchestrator about commands, however many.
 func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []event.CommandRef) map[event.CommandRef]bool {
 	p := &pool{w: w}

@@ -100,7 +100,7 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	if len(admitted) == 0 {
 		return
 	}
-	limit := min(slotPatience, p.w.spec.AckWait/3)
+	limit := min(p.w.slotPatience, p.w.spec.AckWait/3)
 	patience := time.NewTimer(limit)
 	defer patience.Stop()
 	admitted = p.current(ctx, limit/2, admitted)

@@ -98,13 +98,15 @@ type Worker struct {
 	limiter *rate.Limiter
 	tracer  trace.Tracer // nil: none
 	spec    event.ConsumerSpec
+	// slotPatience is the constant of that name; a test may have more.
+	slotPatience time.Duration
 }
 
 // New makes a worker of at least one step or question. Bad or duplicate names are errors, all of them at once.
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, tracer: tracing.TracerOf(deps.TracerProvider, "libs/worker"), steps: make(map[string]Step, len(steps)),
-		spec: event.CommandsConsumer(cfg.Name),
+		spec: event.CommandsConsumer(cfg.Name), slotPatience: slotPatience,
 	}
 	if err := check(cfg, steps); err != nil {
 		return nil, fmt.Errorf("new worker: %w", err)
