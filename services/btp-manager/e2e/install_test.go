@@ -216,22 +216,10 @@ func TestTheManagerOfTheChartServesItsUserFromInstallationToRemoval(t *testing.T
 		if n := corrections(); n != 0 || operand(`.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt`) == "" {
 			t.Errorf("%v corrections of a restart, which is the user's right", n)
 		}
-		scale := func() {
-			w.await("ReconcileSucceeded")
-			w.kubectl("scale", "deployment", operandPod, "-n", kymaSystem, "--replicas=3")
-		}
-		scale()
+		w.await("ReconcileSucceeded")
+		w.kubectl("scale", "deployment", operandPod, "-n", kymaSystem, "--replicas=3")
 		testkit.Eventually(t, patience, "one replica again, and a correction is counted", func() bool {
-			if operand(".spec.replicas") != "1" {
-				return false
-			}
-			if corrections() > 0 {
-				return true
-			}
-			// What changes in the middle of a pass, after it has applied the chart and before it looks what is ready, makes the
-			// BtpOperator Processing, and is corrected as a part of that.
-			scale()
-			return false
+			return operand(".spec.replicas") == "1" && corrections() > 0
 		})
 		old := operand(".metadata.uid")
 		w.kubectl("delete", "deployment", operandPod, "-n", kymaSystem)

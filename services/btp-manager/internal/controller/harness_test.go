@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,9 +36,14 @@ type system struct {
 	cr         *v1alpha1.BtpOperator
 	now        time.Time
 	settings   config.Config
+	registry   *prometheus.Registry
+	recorder   *events.FakeRecorder
+	// chartVersion is that of the chart.
+	chartVersion string
 
 	// What the cluster answers; a test may change it.
 	applied    func() error
+	changed    []operand.Change
 	hardDelete func() (services.Left, error)
 	softDelete func() (services.Left, error)
 	unready    []operand.NotReady
@@ -57,7 +63,8 @@ func newSystem(t *testing.T) *system {
 	}
 	none := func() (services.Left, error) { return services.Left{}, nil }
 	s := &system{
-		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), settings: config.Default(),
+		t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), settings: config.Default(), chartVersion: "1.0.0",
+		registry: prometheus.NewRegistry(), recorder: events.NewFakeRecorder(100),
 		applied: func() error { return nil }, hardDelete: none, softDelete: none,
 		removed:     func() ([]operand.NotReady, error) { return nil, nil },
 		statusWrite: func() error { return nil },
@@ -69,7 +76,7 @@ func newSystem(t *testing.T) *system {
 		"tokenurl": []byte("https://auth.example.com"), "cluster_id": []byte("a-cluster"),
 	}}
 	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.cr).WithObjects(s.cr, credentials).Build()
-	metrics, err := metric.New(metric.Config{}, nil)
+	metrics, err := metric.New(metric.Config{}, s.registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,10 +96,9 @@ func newSystem(t *testing.T) *system {
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
-	recorder := events.NewFakeRecorder(100)
 	s.reconciler = controller.New(controller.Deps{
-		Client: reading, Chart: noChart{}, Objects: objects{s}, Recorder: recorder, Metrics: metrics,
-		Settings:     controller.NewSettings(s.settings, reading, recorder, metrics),
+		Client: reading, Chart: emptyChart{s}, Objects: objects{s}, Recorder: s.recorder, Metrics: metrics,
+		Settings:     controller.NewSettings(s.settings, reading, s.recorder, metrics),
 		Services:     func(config.Config) controller.Services { return ordered{s} },
 		Certificates: func(config.Config) controller.Certificates { return certificates{s} },
 		Now:          func() time.Time { return s.now },
@@ -136,18 +142,18 @@ func (s *system) want(state v1alpha1.State, reason v1alpha1.Reason) string {
 	return s.cr.Status.Conditions[0].Message
 }
 
-type noChart struct{}
+type emptyChart struct{ *system }
 
-func (noChart) Version() string { return "1.0.0" }
+func (c emptyChart) Version() string { return c.chartVersion }
 
-func (noChart) Render(render.Release, map[string]any) ([]*unstructured.Unstructured, error) {
+func (emptyChart) Render(render.Release, map[string]any) ([]*unstructured.Unstructured, error) {
 	return nil, nil
 }
 
 type objects struct{ *system }
 
 func (o objects) Apply(context.Context, []*unstructured.Unstructured) (operand.Applied, error) {
-	return operand.Applied{}, o.applied()
+	return operand.Applied{Changed: o.changed}, o.applied()
 }
 
 func (o objects) Unready(context.Context, []*unstructured.Unstructured) ([]operand.NotReady, error) {

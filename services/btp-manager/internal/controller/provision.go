@@ -120,10 +120,17 @@ func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*u
 	return objects, certificates, err
 }
 
+// settled tells whether the operand has been all that this chart says, and nobody has asked for another one since. With this chart's
+// version, Initialized is a BtpOperator that was Ready, of which a later pass has found something that is not.
+func (p *pass) settled() bool {
+	at := p.at()
+	return p.cr.Status.ChartVersion == p.deps.Chart.Version() && (at.State == v1alpha1.StateReady || at.Reason == v1alpha1.ReasonInitialized)
+}
+
 // corrected tells what a pass had to put right. What the first passes make is no drift.
 func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 	logger := log.FromContext(ctx)
-	settled := p.at().State == v1alpha1.StateReady && p.cr.Status.ChartVersion == p.deps.Chart.Version()
+	settled := p.settled()
 	for _, change := range applied.Changed {
 		logger.Info("object applied", "object", change.String())
 		if settled {

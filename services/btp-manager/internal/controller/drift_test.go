@@ -1,0 +1,87 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+)
+
+// brings lets a pass bring a Deployment back, and answers how many corrections have been counted and told in events since the last call.
+func (s *system) brings() (counted float64, told int) {
+	s.t.Helper()
+	before := s.corrections()
+	s.changed = []operand.Change{{Ref: operand.Ref{Group: "apps", Version: "v1", Kind: "Deployment", Name: "b"}, How: operand.Altered}}
+	if _, err := s.pass(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.changed = nil
+	for len(s.recorder.Events) > 0 {
+		if strings.Contains(<-s.recorder.Events, "DriftCorrected") {
+			told++
+		}
+	}
+	return s.corrections() - before, told
+}
+
+func (s *system) corrections() (sum float64) {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "btpmanager_drift_corrections_total" {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestWhatIsBroughtBackIsToldOnceTheOperandWasReady(t *testing.T) {
+	unready := []operand.NotReady{{Ref: operand.Ref{Kind: "Deployment", Name: "b"}, Reason: "it is gone"}}
+	for _, tt := range []struct {
+		name   string
+		before func(s *system)
+		drift  bool
+	}{
+		{name: "first pass", before: func(*system) {}},
+		{name: "first passes, not ready", before: func(s *system) {
+			s.unready = unready
+			s.brings()
+			s.want(v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+		}},
+		{name: "ready", before: func(s *system) { s.provisioned() }, drift: true},
+		{name: "an earlier pass has found it not ready", before: func(s *system) {
+			s.provisioned()
+			s.unready = unready
+			s.pass()
+			s.want(v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+		}, drift: true},
+		{name: "another chart", before: func(s *system) {
+			s.provisioned()
+			s.chartVersion = "1.1.0"
+		}},
+		{name: "another chart, not ready", before: func(s *system) {
+			s.provisioned()
+			s.chartVersion, s.unready = "1.1.0", unready
+			s.brings()
+			s.want(v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			tt.before(s)
+			want := 0
+			if tt.drift {
+				want = 1
+			}
+			if counted, told := s.brings(); counted != float64(want) || told != want {
+				t.Errorf("%v corrections are counted and %d told, want %d", counted, told, want)
+			}
+		})
+	}
+}
