@@ -2,9 +2,9 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,23 +38,13 @@ func fetch(t *testing.T, files tlsfiles.Client, url string) (int, string, error)
 	return res.StatusCode, string(body), err
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
-}
-
 func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	// Not for the address that the service asks itself at.
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"metrics.keb", "127.0.0.1"}})
 	shown := ca.Issue(t, testkit.Leaf{Name: "prometheus"})
-	addr := freeAddress(t)
+	addr := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
 	files := tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile, ClientCAFile: ca.File}
 	health := service.NewHealth()
 	run, err := service.ServeMonitoring("KEB_METRICS_ADDR", addr, files, service.Monitoring(prometheus.NewRegistry(), health), slog.New(slog.DiscardHandler))
