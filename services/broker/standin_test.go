@@ -151,7 +151,7 @@ func (o *orchestrator) accept(d *bus.Delivery) *operation {
 		o.order = append(o.order, id)
 		if op.Type == event.Deprovision {
 			for _, other := range o.operations {
-				if other.InstanceID == op.InstanceID && other.Type == event.Provision && !other.status.State.Final() {
+				if other.InstanceID == op.InstanceID && other.Type != event.Deprovision && !other.status.State.Final() {
 					other.cancelled = true
 				}
 			}

@@ -67,9 +67,17 @@ func deprovisionCases() []Case {
 		}},
 		{ID: "D08", Name: "while an update runs", Needs: []string{"Updates", "Hold", "ChangedParameters"}, run: func(s *session) {
 			id, _ := s.provisioned()
-			s.use(s.cfg.Hooks.Hold)
-			s.must(s.patch(id, set("parameters", s.cfg.Fixtures.ChangedParameters)), 202)
-			s.expectCode(s.delete(id), 422, osb.CodeConcurrencyError)
+			release := s.use(s.cfg.Hooks.Hold)
+			update := s.must(s.patch(id, set("parameters", s.cfg.Fixtures.ChangedParameters)), 202)
+			accepted := s.must(s.delete(id), 202)
+			if accepted.text("operation") == update.text("operation") {
+				s.Errorf("the operation is that of the update")
+			}
+			release()
+			s.ended(id, accepted, osb.StateSucceeded)
+			s.expectState(s.last(id, ""), osb.StateSucceeded)
+			s.expectState(s.wait(instancePath(id), update.text("operation")), osb.StateFailed)
+			s.expectNoResources(id)
 		}},
 		{ID: "D09", Name: "after a failed provisioning", Needs: []string{"Fail", "Resources"}, run: func(s *session) {
 			id := s.failed()

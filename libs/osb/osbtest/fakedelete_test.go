@@ -25,9 +25,10 @@ func (f *fake) Deprovision(_ context.Context, req *osb.DeprovisionRequest) (osb.
 	}
 	switch i.state {
 	case updating:
-		if !f.is("D08") {
+		if f.is("D08") {
 			return nil, osb.ConcurrencyError()
 		}
+		i.newest().state, i.newest().description = osb.StateFailed, "cancelled"
 	case deprovisioning:
 		if !f.is("D04", "D14") {
 			return osb.Accepted{Operation: i.newest().id}, nil

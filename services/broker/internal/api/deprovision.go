@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Deprovision accepts a deletion, also while the provisioning runs: the orchestrator then cancels that one. It is
-// accepted once it is committed, like an order.
+// Deprovision accepts a deletion, also while another operation runs or waits: the orchestrator cancels that one, whether it is a
+// provisioning, an update or an upgrade. It is accepted once it is committed, like an order.
 func (b *Broker) Deprovision(ctx context.Context, req *osb.DeprovisionRequest) (osb.DeprovisionResult, error) {
 	var (
 		operationID = newOperationID()
@@ -61,10 +61,6 @@ func (b *Broker) remove(
 	if removing && !newest.State.Final() {
 		return osb.Accepted{Operation: newest.ID}, nil
 	}
-	// An update must not be torn down half applied (D08); an upgrade is cancelled by the orchestrator.
-	if newest.Type == event.Update && !newest.State.Final() {
-		return osb.Accepted{}, osb.ConcurrencyError()
-	}
 	if i.ServiceID != req.ServiceID || i.Plan.ID != req.PlanID {
 		b.deps.Log.Warn("deprovisioning names another plan than the instance has", "instance_id", i.ID,
 			"plan_id", req.PlanID, "instance_plan_id", i.Plan.ID)
@@ -96,7 +92,7 @@ func (b *Broker) recordRemoval(
 	if err != nil {
 		return osb.Accepted{}, err
 	}
-	if newest.Type == event.Provision && !newest.State.Final() {
+	if newest.Type != event.Deprovision && !newest.State.Final() {
 		if err := tx.Supersede(ctx, newest.ID, operationID); err != nil {
 			return osb.Accepted{}, err
 		}

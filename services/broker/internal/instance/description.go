@@ -22,7 +22,11 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 		if o.Suspension {
 			removed = "removal of the runtime"
 		}
-		return osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the " + removed + " was requested"}
+		l := osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the " + removed + " was requested"}
+		if o.Type == event.Update { // an update that fails has both flags (L15)
+			l.InstanceUsable, l.UpdateRepeatable = &no, &no
+		}
+		return l
 	case o.State == event.Succeeded:
 		return osb.LastOperation{State: osb.StateSucceeded, Description: o.title() + " succeeded"}
 	case o.State.Final() || timedOut:

@@ -332,17 +332,18 @@ func leave(w *work, instance *store.Instance) {
 	}
 }
 
-// preempt cancels what a deprovisioning need not wait for: a provisioning, and whatever has not started.
+// preempt cancels every unfinished operation that a deprovisioning makes pointless: one that waits at once, one that runs with its
+// next result, after its finally stage. Only another deprovisioning goes on.
 func (in *intake) preempt(ctx context.Context, instance *store.Instance, by string) error {
 	rows, err := in.d.deps.Store.UnfinishedTx(ctx, in.tx, instance.ID)
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
-		pending := row.Status == event.Pending
-		if row.Operation.Type == event.Deprovision || !pending && row.Operation.Type != event.Provision {
+		if row.Operation.Type == event.Deprovision {
 			continue
 		}
+		pending := row.Status == event.Pending
 		w, err := in.d.newWork(ctx, row, true)
 		if err != nil {
 			return err

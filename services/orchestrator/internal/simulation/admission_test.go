@@ -98,10 +98,10 @@ func (w *world) add(t *task, r request, at time.Time) (limited bool) {
 // preempt cancels what a deprovisioning need not wait for.
 func (w *world) preempt(t *task, i *instance, r request, at time.Time) {
 	for _, op := range w.unfinished(r.instance) {
-		pending := op.state.Status == event.Pending
-		if op.kind == event.Deprovision || !pending && op.kind != event.Provision {
+		if op.kind == event.Deprovision {
 			continue
 		}
+		pending := op.state.Status == event.Pending
 		k := w.load(op)
 		if err := w.decide(k, engine.Cancel{Reason: "preempted"}, at); err != nil && !errors.Is(err, engine.ErrNotPossible) {
 			w.violate("a deprovisioning cannot cancel: %v", err)

@@ -41,7 +41,7 @@ func (w *world) checkOrder(op *operation) {
 	}
 }
 
-// checkPreempted: a deprovisioning waits for no provisioning, and for nothing that has not started.
+// checkPreempted: a deprovisioning cancels every unfinished operation but another deprovisioning.
 func (w *world) checkPreempted(by *operation) {
 	if by.kind != event.Deprovision {
 		return
@@ -49,8 +49,7 @@ func (w *world) checkPreempted(by *operation) {
 	for _, op := range w.unfinished(by.instance) {
 		f := op.p.Finally()
 		ending := op.state.Status == event.InProgress && f >= 0 && op.state.Stage >= f
-		if op != by && op.kind != event.Deprovision && op.state.CancelReason == "" && !ending &&
-			(op.kind == event.Provision || op.state.Status == event.Pending) {
+		if op != by && op.kind != event.Deprovision && op.state.CancelReason == "" && !ending {
 			w.violate("deprovisioning %d waits for %s %d, which is %s", by.n, op.kind, op.n, op.state.Status)
 		}
 	}

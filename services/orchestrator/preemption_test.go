@@ -1,0 +1,121 @@
+package orchestrator_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// upgradeProcesses have a finally stage, as the real upgrades have.
+var upgradeProcesses = fstest.MapFS{
+	"deprovision.yaml": testProcesses["deprovision.yaml"],
+	"update.yaml": {Data: []byte(`
+operation: update
+timeout: 1h
+stages:
+  - name: change
+    steps:
+      - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
+      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m}}
+`)},
+	"upgradeKyma.yaml": {Data: []byte(`
+operation: upgradeKyma
+timeout: 1h
+stages:
+  - name: upgrade
+    steps:
+      - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
+      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m}}
+finally:
+  - {name: Last, worker: beta, retry: {every: 50ms}}
+`)},
+	"upgradeCluster.yaml": {Data: []byte(`
+operation: upgradeCluster
+timeout: 1h
+stages:
+  - name: upgrade
+    steps:
+      - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
+      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m}}
+finally:
+  - {name: Last, worker: beta, retry: {every: 50ms}}
+`)},
+}
+
+func TestDeprovision_RunningChange_IsCancelledAtItsNextResult(t *testing.T) {
+	for _, c := range []struct {
+		kind event.OperationType
+		last int
+		want []string
+	}{
+		{event.Update, 0, []string{"operation started", "Change succeeded", "operation cancelled"}},
+		{event.UpgradeKyma, 1, []string{"operation started", "Change succeeded", "operation ending", "Last succeeded", "operation cancelled"}},
+		{event.UpgradeCluster, 1, []string{"operation started", "Change succeeded", "operation ending", "Last succeeded", "operation cancelled"}},
+	} {
+		t.Run(string(c.kind), func(t *testing.T) {
+			s := newSystem(t)
+			s.cfg.Processes = upgradeProcesses
+			s.start()
+			open := make(gate)
+			s.script.set("Change", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+				if err := op.SaveDetails(map[string]string{"id": "made"}); err != nil {
+					return op, 0, err
+				}
+				return open.step(ctx, op)
+			})
+			var seen map[string]string
+			s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+				return op, 0, op.Details("alpha", &seen)
+			})
+			running, queued := operation(c.kind, "i-1", "azure"), operation(c.kind, "i-1", "azure")
+			s.request(running)
+			testkit.Eventually(t, patience, "the first step runs", func() bool { return s.script.count("Change") > 0 })
+			s.request(queued)
+			s.await(queued, event.Pending)
+			remove := operation(event.Deprovision, "i-1", "azure")
+			s.request(remove)
+			s.await(queued, event.Cancelled)
+			s.await(remove, event.Pending)
+			close(open)
+			s.await(running, event.Cancelled)
+			s.await(remove, event.Succeeded)
+			if diff := cmp.Diff(c.want, s.history(running.ID)); diff != "" {
+				t.Errorf("history (-want +got):\n%s", diff)
+			}
+			if n := s.script.count("Last"); n != c.last {
+				t.Errorf("the finally stage ran %d times, want %d", n, c.last)
+			}
+			if seen["id"] != "made" {
+				t.Errorf("the deprovisioning sees details %v, want what the cancelled operation saved", seen)
+			}
+		})
+	}
+}
+
+func TestDeprovision_RetryingUpgrade_IsCancelledAtOnce(t *testing.T) {
+	s := newSystem(t)
+	s.cfg.Processes = upgradeProcesses
+	s.start()
+	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, time.Hour, nil
+	})
+	upgrade, remove := operation(event.UpgradeKyma, "i-1", "azure"), operation(event.Deprovision, "i-1", "azure")
+	s.request(upgrade)
+	testkit.Eventually(t, patience, "the upgrade waits", func() bool {
+		return slices.Contains(s.factsOf(upgrade.ID), string(event.TypeStepFinished)+" Change retry")
+	})
+	s.request(remove)
+	s.await(upgrade, event.Cancelled)
+	s.await(remove, event.Succeeded)
+	if n := s.script.count("Last"); n != 1 {
+		t.Errorf("the finally stage ran %d times, want once", n)
+	}
+}
