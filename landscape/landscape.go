@@ -1,7 +1,7 @@
 // Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, LMS, Azure, the Runtime Provisioner, the
 // Director, the Reconciler, CIS, and the Kubernetes APIs of the control plane, of Gardener and of each runtime. They speak the
-// real contracts (facts/keb.md section 5) over HTTP and keep what they hold through a kill. An admin API shows what they
-// hold and lets them fail.
+// real contracts (facts/contracts.md) over HTTP, accept nothing else, and keep what they hold through a kill. An admin API
+// shows what they hold and which requests broke a contract, and lets them fail.
 package landscape
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/avs"
 	"github.com/kyma-project/keb/landscape/internal/azure"
 	"github.com/kyma-project/keb/landscape/internal/cis"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/director"
 	"github.com/kyma-project/keb/landscape/internal/edp"
 	"github.com/kyma-project/keb/landscape/internal/fault"
@@ -41,6 +42,7 @@ type Deps struct {
 type Landscape struct {
 	log     *slog.Logger
 	handler http.Handler
+	entries []admin.Entry
 	closers []io.Closer
 	closing sync.Once
 	closed  error // of Close
@@ -82,9 +84,10 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 	mux := http.NewServeMux()
 	var entries []admin.Entry
 	add := func(name, path string, s system, h http.Handler) {
-		gate := fault.NewGate(fault.Settings{})
+		book := contract.NewBook(deps.Now)
+		gate := fault.NewGate(book)
 		mux.Handle(path+"/", gate.Wrap(h))
-		entries = append(entries, admin.Entry{Name: name, URL: path, System: s, Gate: gate})
+		entries = append(entries, admin.Entry{Name: name, URL: path, System: s, Gate: gate, Book: book})
 		l.closers = append(l.closers, s)
 	}
 	journal := func(name string) string {
@@ -131,11 +134,12 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return err
 	}
 
-	api, err := admin.New(journal("admin"), entries)
+	api, err := admin.New(journal("admin"), entries, l.log)
 	if err != nil {
 		return err
 	}
 	l.closers = append(l.closers, api)
+	l.entries = entries
 	mux.Handle("/admin/", api.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -200,6 +204,18 @@ func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) st
 
 // Handler serves all systems and the admin API.
 func (l *Landscape) Handler() http.Handler { return l.handler }
+
+// Violations returns one line for each of the last requests that broke the contract of a system: the system, the request and what
+// was wrong with it. It is empty when every request was correct.
+func (l *Landscape) Violations() []string {
+	var lines []string
+	for _, e := range l.entries {
+		for _, v := range e.Book.Record().Last {
+			lines = append(lines, fmt.Sprintf("%s: %s: %s", e.Name, v.Request, v.Problem))
+		}
+	}
+	return lines
+}
 
 // Run blocks until ctx ends and then closes the journals. The simulators need no loop of their own: what time brings
 // about is worked out when somebody asks.

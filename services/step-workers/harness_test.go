@@ -98,6 +98,9 @@ func newWorld(t testing.TB) *world {
 	w.door = &door{next: l.Handler()}
 	server := httptest.NewServer(w.door)
 	t.Cleanup(func() {
+		if broken := l.Violations(); len(broken) > 0 {
+			t.Errorf("requests broke the contract of their system:\n%s", strings.Join(broken, "\n"))
+		}
 		server.CloseClientConnections()
 		server.Close()
 		_ = l.Close()
@@ -343,21 +346,25 @@ type fault struct {
 	after bool
 }
 
-// door stands in front of the landscape.
+// door stands in front of the landscape. It records every request, and fails those that a test wants to fail.
 type door struct {
 	next  http.Handler
 	fault atomic.Pointer[fault]
+
+	mu       sync.Mutex
+	requests []request
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	d.record(r, body)
 	f := d.fault.Load()
 	if f == nil || !strings.HasPrefix(r.URL.Path, f.prefix) {
 		d.next.ServeHTTP(w, r)
 		return
 	}
-	body, _ := io.ReadAll(r.Body)
 	if f.after {
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		d.next.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	w.Header().Set("Content-Type", "application/json")

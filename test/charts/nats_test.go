@@ -2,7 +2,6 @@ package charts_test
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +23,6 @@ import (
 )
 
 //go:generate go test -count=1 -run ^TestTheUsersOfNATSAreThoseOfTheContract$ . -update
-
-var update = flag.Bool("update", false, "write deploy/helm/keb/files/nats-users.yaml")
 
 const (
 	usersFile = kebDir + "files/nats-users.yaml"
@@ -87,7 +84,7 @@ func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "# What each user of the bus may do, and what its account imports; WORKER is the name of a worker. Generated from libs/event/permissions.go by `make generate`.\n" + string(text)
-	if *update {
+	if testkit.Update() {
 		if err := os.WriteFile(usersFile, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
 		}

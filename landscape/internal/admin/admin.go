@@ -4,12 +4,14 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -44,28 +46,48 @@ type Entry struct {
 	URL    string // path under the landscape's base URL
 	System System
 	Gate   *fault.Gate
+	Book   *contract.Book
 }
 
-// API is the admin API. Settings survive a restart.
+// API is the admin API. Settings and violations survive a restart.
 type API struct {
-	store    *journal.Store
-	settings *journal.Table[fault.Settings]
-	entries  []Entry
+	store      *journal.Store
+	settings   *journal.Table[fault.Settings]
+	violations *journal.Table[contract.Record]
+	entries    []Entry
+	log        *slog.Logger
 }
 
-// New opens the journal of the settings at path ("" keeps them in memory) and puts the saved settings into force.
-func New(path string, entries []Entry) (*API, error) {
-	settings := journal.NewTable[fault.Settings]("settings")
-	store, err := journal.Open(path, settings)
-	if err != nil {
+// New opens the journal of settings and violations at path ("" keeps them in memory), puts the saved settings into force and
+// the saved violations into the books.
+func New(path string, entries []Entry, log *slog.Logger) (*API, error) {
+	a := &API{
+		settings: journal.NewTable[fault.Settings]("settings"), violations: journal.NewTable[contract.Record]("violations"),
+		entries: entries, log: log,
+	}
+	var err error
+	if a.store, err = journal.Open(path, a.settings, a.violations); err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if s, ok := settings.Get(e.Name); ok {
+		if s, ok := a.settings.Get(e.Name); ok {
 			e.Gate.Set(s)
 		}
+		record, _ := a.violations.Get(e.Name)
+		e.Book.Restore(record, func(r contract.Record) { a.save(e.Name, r) })
 	}
-	return &API{store: store, settings: settings, entries: entries}, nil
+	return a, nil
+}
+
+func (a *API) save(system string, r contract.Record) {
+	if len(r.Last) > 0 {
+		last := r.Last[len(r.Last)-1]
+		a.log.Warn("contract violated", "system", system, "request", last.Request, "problem", last.Problem)
+	}
+	err := a.store.Update(func(tx *journal.Tx) error { return a.violations.Put(tx, system, r) })
+	if err != nil {
+		a.log.Error("contract violation not saved", "system", system, "err", err)
+	}
 }
 
 // Close closes the journal.
@@ -78,6 +100,7 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("GET /admin/systems/{name}", a.named(a.get))
 	mux.HandleFunc("PUT /admin/systems/{name}", a.named(a.set))
 	mux.HandleFunc("DELETE /admin/systems/{name}/settings", a.named(a.reset))
+	mux.HandleFunc("DELETE /admin/systems/{name}/violations", a.named(a.clear))
 	mux.HandleFunc("GET /admin/systems/{name}/objects", a.named(a.objects))
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		mux.HandleFunc(method+" /admin/systems/{name}/failures", a.named(a.failures))
@@ -110,6 +133,8 @@ type systemView struct {
 	Objects  map[string]int64 `json:"objects"` // held now, by kind
 	Created  map[string]int64 `json:"created"` // ever created, by kind, across restarts
 	Calls    []fault.Call     `json:"calls"`   // since the process started
+	// Violations counts the requests that broke the contract, across restarts, with the last 20 of them.
+	Violations contract.Record `json:"violations"`
 }
 
 func view(e Entry) (systemView, error) {
@@ -117,7 +142,7 @@ func view(e Entry) (systemView, error) {
 	if err != nil {
 		return systemView{}, err
 	}
-	v := systemView{Name: e.Name, URL: e.URL, Settings: e.Gate.Settings(), Objects: map[string]int64{}, Created: e.System.Created(), Calls: e.Gate.Calls()}
+	v := systemView{Name: e.Name, URL: e.URL, Settings: e.Gate.Settings(), Objects: map[string]int64{}, Created: e.System.Created(), Calls: e.Gate.Calls(), Violations: e.Book.Record()}
 	for _, o := range objects {
 		v.Objects[o.Kind]++
 	}
@@ -168,6 +193,11 @@ func (a *API) set(w http.ResponseWriter, r *http.Request, e Entry) {
 
 func (a *API) reset(w http.ResponseWriter, r *http.Request, e Entry) {
 	a.put(w, r, e, fault.Settings{})
+}
+
+func (a *API) clear(w http.ResponseWriter, r *http.Request, e Entry) {
+	e.Book.Clear()
+	a.get(w, r, e)
 }
 
 func (a *API) put(w http.ResponseWriter, r *http.Request, e Entry, s fault.Settings) {

@@ -1,4 +1,5 @@
-// Package fault makes a simulated system slow, wrong or silent on demand, and counts what it was asked.
+// Package fault makes a simulated system slow, wrong or silent on demand, and counts what it was asked. It records requests for
+// routes that the system does not serve as violations of its contract.
 package fault
 
 import (
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
 // Settings of one system. The zero value is a healthy system.
@@ -58,6 +60,8 @@ type Call struct {
 
 // Gate stands in front of one system.
 type Gate struct {
+	book *contract.Book
+
 	mu       sync.Mutex
 	settings Settings
 	changed  chan struct{} // closed and replaced when the settings change
@@ -65,9 +69,9 @@ type Gate struct {
 	calls    map[Call]int64
 }
 
-// NewGate starts with those settings.
-func NewGate(s Settings) *Gate {
-	return &Gate{settings: s, changed: make(chan struct{}), calls: map[Call]int64{}}
+// NewGate starts with a healthy system. Violations go into the book.
+func NewGate(book *contract.Book) *Gate {
+	return &Gate{book: book, changed: make(chan struct{}), calls: map[Call]int64{}}
 }
 
 // Settings in force.
@@ -108,6 +112,7 @@ func (g *Gate) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, fails, changed := g.next()
 		rec := &recorder{ResponseWriter: w}
+		r = g.book.Attach(r)
 		r.Pattern = notReached
 		answered := false
 		defer func() {
@@ -140,18 +145,26 @@ func (g *Gate) Wrap(h http.Handler) http.Handler {
 		case s.Outage:
 			answer.Error(rec, http.StatusServiceUnavailable, "service unavailable")
 		case fails && s.ErrorAfter:
-			h.ServeHTTP(&discard{header: http.Header{}}, r)
+			serve(h, &discard{header: http.Header{}}, r)
 			rec.WriteHeader(cmp.Or(s.ErrorStatus, http.StatusInternalServerError))
 		case fails:
 			rec.WriteHeader(cmp.Or(s.ErrorStatus, http.StatusInternalServerError))
 		default:
-			h.ServeHTTP(rec, r)
+			serve(h, rec, r)
 		}
 		answered = true
 	})
 }
 
 const notReached = "(not reached)"
+
+// serve records a request that no route of h serves.
+func serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	h.ServeHTTP(w, r)
+	if r.Pattern == "" {
+		contract.Violation(r, "no such route")
+	}
+}
 
 func (g *Gate) next() (s Settings, fails bool, changed <-chan struct{}) {
 	g.mu.Lock()

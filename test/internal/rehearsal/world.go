@@ -74,6 +74,9 @@ func NewWorld(t testing.TB) *World {
 	w.door = &door{next: l.Handler()}
 	server := httptest.NewServer(w.door)
 	t.Cleanup(func() {
+		if broken := l.Violations(); len(broken) > 0 {
+			t.Errorf("requests broke the contract of their system:\n%s", strings.Join(broken, "\n"))
+		}
 		server.CloseClientConnections()
 		server.Close()
 		_ = l.Close()

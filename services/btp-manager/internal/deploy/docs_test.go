@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -10,11 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 //go:generate go test -count=1 -run ^TestTheDocumentedPermissionsAreThoseOfTheChart$ . -update
-
-var update = flag.Bool("update", false, "write the table of permissions into docs/btp-manager.md")
 
 const (
 	page  = repository + "docs/btp-manager.md"
@@ -72,7 +71,7 @@ func TestTheDocumentedPermissionsAreThoseOfTheChart(t *testing.T) {
 		t.Fatalf("%s has no markers for the table", page)
 	}
 	want := permissions(t)
-	if *update {
+	if testkit.Update() {
 		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
 		}

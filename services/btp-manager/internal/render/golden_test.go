@@ -3,12 +3,12 @@ package render_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // The golden files are what reviewers see of a change in the chart: go test ./internal/render -update
@@ -26,19 +26,7 @@ func TestTheOperandIsWhatItWas(t *testing.T) {
 				}
 				fmt.Fprintf(&got, "---\n%s", text)
 			}
-			file := filepath.Join("testdata", name+".yaml")
-			if *update {
-				if err := os.WriteFile(file, got.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("the chart renders otherwise (-want +got); if that is meant, run with -update:\n%s", diff)
-			}
+			testkit.Golden(t, filepath.Join("testdata", name+".yaml"), got.Bytes())
 		})
 	}
 }

@@ -14,10 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-var (
-	shared kubetest.Shared
-	update = flag.Bool("update", false, "write the golden files")
-)
+var shared kubetest.Shared
 
 func TestMain(m *testing.M) {
 	flag.Parse()

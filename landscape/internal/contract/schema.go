@@ -1,0 +1,150 @@
+package contract
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/kyma-project/keb/landscape/internal/answer"
+)
+
+// Schema is the JSON Schema of a request body. A simulator embeds it as a file, written from the contract of the real system
+// and not from a client's types: all members, which are required, their types and values. Unknown members are refused by
+// "additionalProperties": false.
+type Schema struct{ compiled *jsonschema.Schema }
+
+// MustSchema compiles a schema that is part of the program; it panics if the schema is not valid.
+func MustSchema(document []byte) *Schema {
+	content, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
+	if err != nil {
+		panic(fmt.Sprintf("contract: schema is not JSON: %v", err))
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("request.json", content); err != nil {
+		panic(fmt.Sprintf("contract: add schema: %v", err))
+	}
+	compiled, err := compiler.Compile("request.json")
+	if err != nil {
+		panic(fmt.Sprintf("contract: compile schema: %v", err))
+	}
+	return &Schema{compiled: compiled}
+}
+
+// Body reads a JSON body of at most limit bytes that must fit the schema. Names of members are case-sensitive. A body that
+// does not fit is a violation; the error lists everything that is wrong with it.
+func (s *Schema) Body(r *http.Request, limit int64) ([]byte, error) {
+	body, err := answer.Body(r, limit)
+	if err != nil {
+		if errors.Is(err, answer.ErrTooLarge) {
+			Violation(r, "body: larger than %d bytes", limit)
+		}
+		return nil, err
+	}
+	if err := s.check(body); err != nil {
+		Violation(r, "%v", err)
+		return nil, err
+	}
+	return body, nil
+}
+
+func (s *Schema) check(body []byte) error {
+	content, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return errors.New("body: not one JSON value")
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](s.compiled.Validate(content))
+	if !ok {
+		return nil
+	}
+	var problems []string
+	collect(invalid, &problems)
+	slices.Sort(problems)
+	return errors.New(strings.Join(slices.Compact(problems), "; "))
+}
+
+func collect(e *jsonschema.ValidationError, into *[]string) {
+	for _, cause := range e.Causes {
+		collect(cause, into)
+	}
+	if len(e.Causes) > 0 {
+		return
+	}
+	where := "body"
+	if len(e.InstanceLocation) > 0 {
+		where = strings.Join(e.InstanceLocation, ".")
+	}
+	*into = append(*into, where+": "+describe(e.ErrorKind))
+}
+
+// describe says what a keyword wants, without the value that breaks it.
+func describe(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Required:
+		return "required: " + strings.Join(k.Missing, ", ")
+	case *kind.AdditionalProperties:
+		return "unknown: " + strings.Join(k.Properties, ", ")
+	case *kind.Type:
+		return "must be " + strings.Join(k.Want, " or ") + ", not " + k.Got
+	case *kind.Enum:
+		return fmt.Sprintf("must be one of %v", k.Want)
+	case *kind.Const:
+		return fmt.Sprintf("must be %v", k.Want)
+	case *kind.Pattern:
+		return "must match " + k.Want
+	case *kind.MinLength:
+		return fmt.Sprintf("must have at least %d characters", k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("must have at most %d characters", k.Want)
+	case *kind.MinItems:
+		return fmt.Sprintf("must have at least %d items", k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("must have at most %d items", k.Want)
+	case *kind.Minimum:
+		return "must be at least " + k.Want.RatString()
+	case *kind.Maximum:
+		return "must be at most " + k.Want.RatString()
+	}
+	return "does not meet " + strings.Join(k.KeywordPath(), "/")
+}
+
+// Query checks that a request has no query parameter but those that are allowed, each at most once. Anything else is a violation.
+func Query(r *http.Request, allowed ...string) error {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		Violation(r, "query: not readable")
+		return errors.New("query: not readable")
+	}
+	var problems []string
+	for name, given := range values {
+		switch {
+		case !slices.Contains(allowed, name):
+			problems = append(problems, "query parameter "+name+": unknown")
+		case len(given) > 1:
+			problems = append(problems, "query parameter "+name+": given more than once")
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.Sort(problems)
+	text := strings.Join(problems, "; ")
+	Violation(r, "%s", text)
+	return errors.New(text)
+}
+
+// ContentType checks that the body of r is of that media type, apart from parameters such as the charset; anything else is a violation.
+func ContentType(r *http.Request, want string) error {
+	got, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if strings.EqualFold(strings.TrimSpace(got), want) {
+		return nil
+	}
+	Violation(r, "header Content-Type: must be %s", want)
+	return fmt.Errorf("header Content-Type: must be %s", want)
+}

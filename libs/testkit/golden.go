@@ -1,0 +1,36 @@
+package testkit
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write golden files and generated pages anew")
+
+// Update reports whether the test was started with -update: golden files and pages are to be written, not compared.
+func Update() bool { return *update }
+
+// Golden compares got with the golden file at path, or writes the file when the test was started with -update.
+func Golden(t testing.TB, path string, got []byte) {
+	t.Helper()
+	if Update() {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("read the golden file (write it with -update): %v", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s differs; if that is meant, run the test with -update (-want +got):\n%s", path, diff)
+	}
+}
