@@ -55,6 +55,34 @@ func (e *PublishError) Unwrap() []error {
 	return errs
 }
 
+// TooLargeError is about a message that the server does not take because of its size. It does not pass: the message must become smaller.
+type TooLargeError struct {
+	// Size is that of the message with its headers, and Limit what the server takes, both in bytes.
+	Size, Limit int64
+}
+
+// Error names both sizes.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the message has %d bytes, at most %d are allowed", e.Size, e.Limit)
+}
+
+// Unwrap returns nats.ErrMaxPayload.
+func (e *TooLargeError) Unwrap() error { return nats.ErrMaxPayload }
+
+// Away reports whether no message was published because the connection is lost or no stream answers: publishing something else is
+// then of no use either.
+func (e *PublishError) Away() bool {
+	if len(e.Failures) < e.Total {
+		return false
+	}
+	for _, f := range e.Failures {
+		if !isDisconnected(f.Err) && !errors.Is(f.Err, errUnanswered) && !errors.Is(f.Err, context.DeadlineExceeded) {
+			return false
+		}
+	}
+	return true
+}
+
 // errUnanswered is why an attempt to publish ended: no stream has said anything.
 var errUnanswered = errors.New("no stream has answered")
 
@@ -77,12 +105,48 @@ func (b *Bus) Publish(ctx context.Context, msgs ...Message) error {
 	for i := range msgs {
 		out[i].quiet = msgs[i].Quiet
 		if errs[i] = encodeMessage(&out[i].Msg, &msgs[i], trace); errs[i] == nil {
+			errs[i] = b.checkSize(&out[i].Msg)
+		}
+		if errs[i] == nil {
 			todo = append(todo, i)
 		}
 	}
 	b.publish(ctx, out, errs, todo)
 	b.metrics.publishTime.Observe(time.Since(start).Seconds())
 	return b.published(msgs, errs)
+}
+
+// MaxPayload is how many bytes the server takes in one message, headers included.
+func (b *Bus) MaxPayload() int64 { return b.nc.MaxPayload() }
+
+// headerRoom is more than the headers of an event of the contract have.
+const headerRoom = 16 << 10
+
+// checkSize returns a TooLargeError for a message that the server would not take. Counting the headers costs something, so it is done
+// only near the limit.
+func (b *Bus) checkSize(m *nats.Msg) error {
+	limit := b.MaxPayload()
+	if limit <= 0 || int64(len(m.Data)+headerRoom) <= limit {
+		return nil
+	}
+	if size := int64(len(m.Data) + headerSize(m.Header)); size > limit {
+		return &TooLargeError{Size: size, Limit: limit}
+	}
+	return nil
+}
+
+// headerSize returns how many bytes headers have on the wire.
+func headerSize(h nats.Header) int {
+	if len(h) == 0 {
+		return 0
+	}
+	size := len("NATS/1.0\r\n\r\n")
+	for name, values := range h {
+		for _, v := range values {
+			size += len(name) + len(": ") + len(v) + len("\r\n")
+		}
+	}
+	return size
 }
 
 func encodeMessage(out *nats.Msg, m *Message, trace string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -308,5 +309,55 @@ func TestQuietMessagesOfAMissingStreamAreSentAgain(t *testing.T) {
 	}
 	if got := streamMessages(t, b, event.StreamCommands); got != 10 {
 		t.Errorf("stream holds %d messages, want 10", got)
+	}
+}
+
+func TestPublish_MessageTooLarge_FailsAloneWithItsSize(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	big := command(t, "big")
+	if err := big.Event.SetData("application/json", map[string]string{"id": strings.Repeat("x", event.MaxPayload)}); err != nil {
+		t.Fatal(err)
+	}
+	quiet := command(t, "quiet")
+	quiet.Quiet = true
+	err := b.Publish(t.Context(), quiet, big, command(t, "good"))
+	perr, ok := errors.AsType[*bus.PublishError](err)
+	if !ok || len(perr.Failures) != 1 || perr.Failures[0].Index != 1 || perr.Away() {
+		t.Fatalf("error is %v, want message 1 of 3 to fail", err)
+	}
+	size, ok := errors.AsType[*bus.TooLargeError](perr.Failures[0].Err)
+	if !ok || size.Size <= size.Limit || size.Limit != event.MaxPayload || !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("the failure is %v, want one with the size and the limit of %d", perr.Failures[0].Err, event.MaxPayload)
+	}
+	if got := streamMessages(t, b, event.StreamCommands); got != 2 {
+		t.Errorf("stream holds %d messages, want the 2 others", got)
+	}
+}
+
+// The size is counted before the message is handed over, so both must count the same.
+func TestPublish_LargestMessage_IsTaken(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	for _, size := range []int{event.MaxPayload, event.MaxPayload - 1, event.MaxPayload - 200, event.MaxPayload - 300, event.MaxPayload - 350} {
+		for over := range 60 {
+			m := command(t, fmt.Sprint(size, over))
+			m.Event.DataEncoded = []byte(`"` + strings.Repeat("x", size-over-2) + `"`)
+			err := b.Publish(t.Context(), m)
+			if _, tooLarge := errors.AsType[*bus.TooLargeError](err); err != nil && !tooLarge {
+				t.Fatalf("error is %v, want none or a TooLargeError", err)
+			}
+		}
+	}
+}
+
+func TestPublishError_NoServer_IsAway(t *testing.T) {
+	t.Parallel()
+	_, s := setup(t)
+	b := connect(t, s, bus.Config{Timeout: 300 * time.Millisecond}, bus.Deps{})
+	s.stop()
+	err := b.Publish(t.Context(), command(t, "a"))
+	if perr, ok := errors.AsType[*bus.PublishError](err); !ok || !perr.Away() {
+		t.Errorf("error is %v, want one that says that the bus is away", err)
 	}
 }

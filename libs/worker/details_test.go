@@ -170,3 +170,14 @@ func TestAnOperationMadeByHandSaysHowToMakeOne(t *testing.T) {
 		}
 	}
 }
+
+func TestDetails_TooLargeOnceStored_FailTheStep(t *testing.T) {
+	t.Parallel()
+	numbers := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1e308,", 10_000), ",") + "]")
+	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
+		return op, 0, op.SaveDetails(map[string]any{"numbers": numbers})
+	}), workertest.Operation{})
+	if r.Outcome != event.OutcomeFailed || r.Error == nil || !strings.Contains(r.Error.Message, "at most 524288 are allowed") || len(r.Details) > 0 {
+		t.Errorf("outcome %q, error %+v, %d details; want a failure for their size", r.Outcome, r.Error, len(r.Details))
+	}
+}

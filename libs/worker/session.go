@@ -219,6 +219,9 @@ func (s *session) close() (patch json.RawMessage, invalid error) {
 	if err != nil && s.invalid == nil {
 		s.invalid = fmt.Errorf("save details: %w", err)
 	}
+	if size := event.StoredSize(patch); size > event.MaxDetails && s.invalid == nil {
+		s.invalid = fmt.Errorf("save details: they have %d bytes as the database writes them, at most %d are allowed", size, event.MaxDetails)
+	}
 	return patch, s.invalid
 }
 

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -179,16 +180,82 @@ func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*
 	return &work{row: row, process: p, fresh: fresh, tracer: d.tracer}, nil
 }
 
-// encodeOnce encodes the operation for all its commands.
-func encodeOnce(row *store.Row) (err error) {
+// encodeOnce encodes the operation for all its commands. A deprovisioning whose parameters no command can carry loses the large ones: an
+// earlier release has created such an instance, and it must be possible to remove it.
+func encodeOnce(row *store.Row) error {
+	if err := encode(row); err != nil {
+		return err
+	}
+	if row.Operation.Type != event.Deprovision || row.EncodedSize <= maxCommand-event.MaxDetails {
+		return nil
+	}
+	row.Operation.Parameters = withoutLarge(row.Operation.Parameters)
+	return encode(row)
+}
+
+func encode(row *store.Row) (err error) {
 	if row.Encoded, err = json.Marshal(&row.Operation); err != nil {
 		return fmt.Errorf("operation %s: encode the request: %w", row.Operation.ID, err)
+	}
+	row.EncodedSize = event.StoredSize(row.Encoded)
+	return nil
+}
+
+// withoutLarge returns parameters without those of more than 1 KiB. No step that removes something needs one of these.
+func withoutLarge(parameters json.RawMessage) json.RawMessage {
+	const large = 1 << 10
+	members := map[string]json.RawMessage{}
+	if json.Unmarshal(parameters, &members) != nil {
+		return nil
+	}
+	maps.DeleteFunc(members, func(_ string, value json.RawMessage) bool { return event.StoredSize(value) > large })
+	small, err := json.Marshal(members)
+	if err != nil {
+		return nil
+	}
+	return small
+}
+
+// apply lets the engine decide on an event. It may be called repeatedly for one operation; the changes add up to one write. An operation
+// whose next command would be too large for the bus is failed instead.
+func (w *work) apply(e engine.Event, now time.Time) error {
+	if err := w.applyOne(e, now); err != nil {
+		return err
+	}
+	for w.effects.Dispatch && w.row.InFlight() {
+		size := w.commandSize()
+		if size <= maxCommand {
+			break
+		}
+		err := w.applyOne(engine.Unsendable{Cursor: w.row.Cursor, Reason: w.tooLarge(size, maxCommand)}, now)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// apply lets the engine decide on an event. It may be called repeatedly for one operation; the changes add up to one write.
-func (w *work) apply(e engine.Event, now time.Time) error {
+// maxCommand is the largest event.StoredSize of a command's order and saved data together; the rest of a message is for headers, names
+// and times.
+const maxCommand = event.MaxPayload - 16<<10
+
+// commandSize is the event.StoredSize of the order and the saved data. What is saved is bounded, so it is counted only beside a large
+// order.
+func (w *work) commandSize() int {
+	if w.row.EncodedSize <= maxCommand-event.MaxDetails {
+		return w.row.EncodedSize
+	}
+	return w.row.EncodedSize + event.StoredSize(w.row.Details)
+}
+
+// tooLarge says why the command that is out cannot be sent.
+func (w *work) tooLarge(size, limit int) string {
+	_, command := engine.Command(w.process, &w.row.State)
+	return fmt.Sprintf("the command for step %s is too large to be sent: %d bytes, at most %d are allowed; the order has %d bytes, the saved data %d",
+		command.Step, size, limit, w.row.EncodedSize, event.StoredSize(w.row.Details))
+}
+
+func (w *work) applyOne(e engine.Event, now time.Time) error {
 	state, effects, err := engine.Apply(w.process, w.row.State, e, now)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ func TestSavedDataThatTheDatabaseDoesNotTakeFailsTheStepAndNobodyElse(t *testing
 	for _, c := range []struct{ name, details string }{
 		{"half of a surrogate pair", `{"name":"\ud800"}`},
 		{"the character U+0000", `{"name":"a\u0000b"}`},
-		{"a number without end", `{"n":1e999999}`},
+		{"a number without end", `{"n":1e200000}`},
 		{"broken UTF-8", "{\"name\":\"\xff\"}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -24,6 +25,7 @@ const (
 	reasonTimeout     = "err_keb_timeout"
 	reasonCondition   = "err_keb_condition"
 	reasonDetails     = "err_keb_details"
+	reasonTooLarge    = "err_keb_too_large"
 	reasonUnspecified = "err_keb_internal"
 	reasonCancelled   = "err_keb_cancelled"
 )
@@ -66,6 +68,8 @@ func (m *machine) apply(e Event) error {
 		return m.result(e)
 	case Due:
 		return m.due(e)
+	case Unsendable:
+		return m.unsendable(e)
 	case Cancel:
 		return m.cancel(e)
 	case Retry:
@@ -84,11 +88,15 @@ func (m *machine) start(e Start) error {
 	m.s.Status = event.InProgress
 	m.s.StartedAt, m.s.StageStartedAt = m.now, m.now
 	m.s.Deadline = m.now.Add(m.p.Timeout)
-	m.s.Details = e.Details
+	var left []string
+	message := ""
+	if m.s.Details, left = fitDetails(e.Details); len(left) > 0 {
+		message = "left out of the saved data, which was too large: " + strings.Join(left, ", ")
+	}
 	m.s.Completed = e.Completed
 	m.s.StageAttempt++
 	m.s.Error = nil
-	m.record(Entry{Kind: KindStarted, Stage: -1, Step: -1, StartedAt: m.now, FinishedAt: m.now})
+	m.record(Entry{Kind: KindStarted, Stage: -1, Step: -1, Message: message, StartedAt: m.now, FinishedAt: m.now})
 	m.fact(event.TypeOperationStarted, &event.OperationStarted{Fact: m.newFact()})
 	m.advance()
 	return nil
@@ -356,10 +364,35 @@ func (m *machine) sendAgain(e Due) {
 	m.out.Dispatch = true
 }
 
+// unsendable fails an operation whose command cannot be sent, whatever the step says about failures: the next command would not fit
+// either.
+func (m *machine) unsendable(e Unsendable) error {
+	if !m.s.InFlight() || e.Cursor != m.s.Cursor {
+		return fmt.Errorf("%w: the command is not out", ErrNotPossible)
+	}
+	reason := event.Error{Component: component, Reason: reasonTooLarge, Message: e.Reason}
+	var left []string
+	if m.s.Details, left = fitDetails(m.s.Details); len(left) > 0 {
+		reason.Message += "; left out of the saved data: " + strings.Join(left, ", ")
+	}
+	m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, 0
+	stage, step := m.s.current(m.p)
+	if stage.Finally {
+		m.giveUpFinally(step, reason)
+		return nil
+	}
+	m.s.Error = &reason
+	m.recordStep(Result{Error: &reason, StartedAt: m.now, FinishedAt: m.now}, event.OutcomeFailed, nil)
+	m.fail(reason)
+	return nil
+}
+
 func (m *machine) timeOut() {
 	stage, step := m.s.current(m.p)
 	if stage.Finally {
-		m.giveUpFinally(step)
+		m.giveUpFinally(step, event.Error{
+			Component: component, Reason: reasonTimeout, Message: fmt.Sprintf("the stage %s has used up its time", process.StageFinally),
+		})
 		return
 	}
 	message := fmt.Sprintf("the operation has reached its time limit of %s in step %s of stage %s", m.p.Timeout, step.Name, stage.Name)

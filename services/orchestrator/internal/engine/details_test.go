@@ -35,7 +35,7 @@ func TestDetailsThatCannotBeSavedFailTheStep(t *testing.T) {
 	for _, c := range []struct{ name, before, patch, want string }{
 		{"no object", "", `[1]`, "must be a JSON object"},
 		{"no JSON", "", `{"id":`, "must be a JSON object"},
-		{"too large", "", `{"x":"` + strings.Repeat("x", engine.MaxDetails) + `"}`, "too large"},
+		{"too large", "", `{"x":"` + strings.Repeat("x", event.MaxDetails) + `"}`, "too large"},
 		{"broken before", `[`, `{"id":1}`, "read the saved details"},
 		{"broken part before", `{"alpha":[]}`, `{"id":1}`, "read the saved details of alpha"},
 	} {

@@ -49,6 +49,15 @@ type Due struct {
 	ResultsOnly bool
 }
 
+// Unsendable tells that the command that is out can never be sent, for example because the bus takes no message of its size. It ends
+// the operation: no other command of it could be sent either.
+type Unsendable struct {
+	// Cursor is that of the command.
+	Cursor int64
+	// Reason is for people, and not empty.
+	Reason string
+}
+
 // Cancel asks to end the operation. It takes effect at once, or with the next result while a command is out.
 type Cancel struct {
 	// Reason is for people, and not empty.
@@ -69,12 +78,13 @@ type SkipStep struct {
 	By string
 }
 
-func (Start) isEvent()    {}
-func (Result) isEvent()   {}
-func (Due) isEvent()      {}
-func (Cancel) isEvent()   {}
-func (Retry) isEvent()    {}
-func (SkipStep) isEvent() {}
+func (Start) isEvent()      {}
+func (Result) isEvent()     {}
+func (Due) isEvent()        {}
+func (Unsendable) isEvent() {}
+func (Cancel) isEvent()     {}
+func (Retry) isEvent()      {}
+func (SkipStep) isEvent()   {}
 
 // Effects is what has to happen because of a transition, after the new state is durable.
 type Effects struct {

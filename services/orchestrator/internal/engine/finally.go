@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -79,11 +78,9 @@ func (m *machine) concluded() {
 	})
 }
 
-// giveUpFinally ends an operation whose finally stage has used up its time. Its steps that are left are not completed.
-func (m *machine) giveUpFinally(step *process.Step) {
-	r := Result{StartedAt: m.now, FinishedAt: m.now, Error: &event.Error{
-		Component: component, Reason: reasonTimeout, Message: fmt.Sprintf("the stage %s has used up its time", process.StageFinally),
-	}}
+// giveUpFinally ends an operation whose finally stage cannot go on. Its steps that are left are not completed.
+func (m *machine) giveUpFinally(step *process.Step, reason event.Error) {
+	r := Result{StartedAt: m.now, FinishedAt: m.now, Error: &reason}
 	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
 	for step != nil {
 		m.recordStep(r, event.OutcomeNotCompleted, nil)

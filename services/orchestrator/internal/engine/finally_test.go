@@ -137,7 +137,7 @@ func TestTheFinallyStageIsNotPassedOnAsCompleted(t *testing.T) {
 
 func TestDetailsThatAreTooLargeDoNotKeepAnOperationFromEnding(t *testing.T) {
 	for name, patch := range map[string]string{
-		"too large":   `{"a":"` + strings.Repeat("a", engine.MaxDetails) + `"}`,
+		"too large":   `{"a":"` + strings.Repeat("a", event.MaxDetails) + `"}`,
 		"no object":   `["a"]`,
 		"not even so": `{"a":`,
 	} {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
 )
 
 // A patch changes the worker's own part and nothing else, or it is refused and nothing has changed.
@@ -40,7 +42,7 @@ func FuzzMergeDetails(f *testing.F) {
 			}
 			return
 		}
-		if len(merged) > MaxDetails {
+		if event.StoredSize(merged) > event.MaxDetails {
 			t.Fatalf("%d bytes are more than allowed", len(merged))
 		}
 		_ = json.Unmarshal(details, &was)

@@ -53,6 +53,8 @@ type Row struct {
 	Definition string
 	// Encoded is Operation as JSON, or nil: it never changes, and every command carries it.
 	Encoded json.RawMessage
+	// EncodedSize is the event.StoredSize of Encoded.
+	EncodedSize int
 	// TraceParent is the W3C trace context of the request; empty for none.
 	TraceParent string
 	CreatedAt   time.Time

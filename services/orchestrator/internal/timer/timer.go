@@ -6,11 +6,13 @@ package timer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -110,24 +112,34 @@ func (t *Timer) until(last time.Time) time.Duration {
 	return max(wait, shortest)
 }
 
-// Sweep does once what is due now.
+// Sweep does once what is due now. A part that fails does not keep the others from being done, unless the bus is away: then nothing more
+// is taken up, since none of its commands would go out.
 func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	look, err := t.look(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
-	if err := d.Unsent(ctx); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+	var failed []error
+	fails := func(err error) (away bool) {
+		if err == nil {
+			return false
+		}
+		failed = append(failed, err)
+		publish, ok := errors.AsType[*bus.PublishError](err)
+		return ok && publish.Away()
+	}
+	if fails(d.Unsent(ctx)) {
+		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	now := t.now()
 	held := false
 	if due(look.NextDue, now) {
 		n, err := d.Due(ctx)
-		if err != nil {
-			return fmt.Errorf("sweep: %w", err)
+		if fails(err) {
+			return fmt.Errorf("sweep: %w", errors.Join(failed...))
 		}
 		// Only the earliest time was known; the one after it is found now, not a whole sweep later.
-		if held = n == 0; !held {
+		if held = n == 0 || err != nil; !held {
 			if look, err = t.look(ctx); err != nil {
 				return fmt.Errorf("sweep: %w", err)
 			}
@@ -140,15 +152,18 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	}
 	if due(look.NextUnanswered, now) {
 		n, err := d.Unanswered(ctx)
-		if err != nil {
-			return fmt.Errorf("sweep: %w", err)
+		if fails(err) {
+			return fmt.Errorf("sweep: %w", errors.Join(failed...))
 		}
-		t.log.Info("unanswered commands taken up", "commands", n)
+		if err == nil {
+			t.log.Info("unanswered commands taken up", "commands", n)
+		}
 	}
 	if look.Pending {
-		if err := d.Admit(ctx); err != nil {
-			return fmt.Errorf("sweep: %w", err)
-		}
+		fails(d.Admit(ctx))
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	return nil
 }

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 )
@@ -27,6 +30,7 @@ type fakeStore struct {
 	unanswered []time.Time
 	pending    bool
 	failing    map[string]bool
+	away       bool // why unsent fails
 	calls      []string
 	taken      []time.Duration // when each due operation was taken up
 	looks      int
@@ -62,7 +66,11 @@ func (f *fakeStore) Unsent(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failing["unsent"] {
-		return errors.New("the bus takes nothing")
+		cause := errors.New("refused")
+		if f.away {
+			cause = nats.ErrDisconnected
+		}
+		return fmt.Errorf("publish: %w", &bus.PublishError{Total: 1, Failures: []bus.Failure{{Err: cause}}})
 	}
 	return nil
 }
@@ -239,6 +247,43 @@ func TestAnOperationThatAnotherHoldsDoesNotMakeAHotLoop(t *testing.T) {
 		pass(10 * every)
 		if len(f.taken) != 1 || f.looks > 15 {
 			t.Errorf("%d taken up with %d looks in 10 s", len(f.taken), f.looks)
+		}
+	})
+}
+
+// What one publication is about must not hold up the operations of others.
+func TestSweep_UnsentCommandFails_TheRestIsDone(t *testing.T) {
+	for _, broken := range []string{"unsent", "due", "unanswered"} {
+		t.Run(broken, func(t *testing.T) {
+			in(t, func(f *fakeStore, tm *timer.Timer) {
+				f.change(func() {
+					f.failing[broken] = true
+					f.unanswered, f.pending = []time.Time{time.Now()}, true
+				})
+				f.wait(tm, 0)
+				pass(every / 2)
+				want := []string{"due", "unanswered", "admit"}
+				var got []string
+				for _, call := range f.calls[:min(len(f.calls), len(want))] {
+					got = append(got, strings.Fields(call)[0])
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("calls (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
+	in(t, func(f *fakeStore, tm *timer.Timer) {
+		f.change(func() {
+			f.failing["unsent"], f.away, f.pending = true, true, true
+		})
+		f.wait(tm, 0)
+		pass(3 * every)
+		if len(f.calls) > 0 {
+			t.Errorf("calls %v, want none while the bus is away", f.calls)
 		}
 	})
 }

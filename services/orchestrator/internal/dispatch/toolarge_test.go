@@ -1,0 +1,169 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// numbers is 60 KB of JSON that has 3.1 MB once jsonb has written it out.
+var numbers = json.RawMessage(`{"numbers":[` + strings.TrimSuffix(strings.Repeat("1e308,", 10_000), ",") + `]}`)
+
+// storedBefore is an operation whose next command no bus takes, stored by a release that did not look at sizes; its command is out.
+func (b *bundle) storedBefore(o *orchestrator, instance, column string) string {
+	b.t.Helper()
+	id := b.request(o, instance)[0]
+	switch column {
+	case "order":
+		b.exec(`UPDATE orchestrator.requests SET body = jsonb_set(body, '{parameters}', $2::jsonb) WHERE operation_id = $1`, id, string(numbers))
+	case "saved data":
+		b.exec(`UPDATE orchestrator.operations SET details = jsonb_build_object('alpha', jsonb_build_object('id', 7, 'junk', $2::jsonb)) WHERE id = $1`,
+			id, string(numbers))
+	}
+	return id
+}
+
+// failedForSize checks that an operation has ended and says why.
+func (b *bundle) failedForSize(id string) {
+	b.t.Helper()
+	row := b.row(id)
+	if row.Status != event.Failed || row.Error == nil || row.Error.Component != "keb" || row.Error.Reason != "err_keb_too_large" {
+		b.t.Fatalf("the operation is %s with error %+v, want failed because of its size", row.Status, row.Error)
+	}
+	for _, want := range []string{"step One", "bytes", "the order has", "the saved data"} {
+		if !strings.Contains(row.Error.Message, want) {
+			b.t.Errorf("the message %q does not say %q", row.Error.Message, want)
+		}
+	}
+}
+
+func TestCommand_TooLargeSinceBefore_FailsItsOperationAndHoldsUpNoOther(t *testing.T) {
+	for _, column := range []string{"order", "saved data"} {
+		t.Run(column, func(t *testing.T) {
+			b := setup(t)
+			o := b.orchestrator()
+			bad := b.storedBefore(o, "bad", column)
+			others := b.request(o, "waits", "unanswered")
+			b.waitForRetry(o, others[0])
+			b.exec(`UPDATE orchestrator.operations SET execute_before = $2 WHERE id = $1`, bad, epoch)
+			b.exec(`UPDATE orchestrator.operations SET execute_before = $2 WHERE id = $1`, others[1], epoch.Add(time.Second))
+			b.clock.Advance(time.Minute)
+			o = b.orchestrator() // without a cache
+			for range 3 {
+				if err := o.Unsent(t.Context()); err != nil {
+					t.Errorf("unsent commands: %v", err)
+				}
+				if _, err := o.Due(t.Context()); err != nil {
+					t.Errorf("due operations: %v", err)
+				}
+				if _, err := o.Unanswered(t.Context()); err != nil {
+					t.Errorf("unanswered commands: %v", err)
+				}
+			}
+			b.failedForSize(bad)
+			b.published(others[0], b.row(others[0]).Cursor, 1)
+			if got := b.row(others[1]).Dispatch; got != 2 {
+				t.Errorf("the unanswered command was sent %d times, want 2", got)
+			}
+			if column == "saved data" {
+				if got, want := string(b.row(bad).Details), `{"alpha": {"id": 7}}`; got != want {
+					t.Errorf("saved data is %.100s, want %s", got, want)
+				}
+			}
+			removal := b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "bad", Parameters: numbers})[0]
+			b.published(removal, b.row(removal).Cursor, 1)
+			b.orchestrated(removal)
+		})
+	}
+}
+
+// orchestrated lets the only step of a deprovisioning succeed, as a new orchestrator reads it from the database.
+func (b *bundle) orchestrated(id string) {
+	b.t.Helper()
+	o := b.orchestrator()
+	if _, err := o.Republish(b.t.Context(), time.Time{}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.published(id, b.row(id).Cursor, 2)
+	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Stage = "remove" })
+	b.fold(o, 1)
+	if got := b.row(id).Status; got != event.Succeeded {
+		b.t.Errorf("the deprovisioning is %s", got)
+	}
+}
+
+func TestCommand_TooLargeWhenItsResultComesAgain_FailsItsOperation(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	first := b.row(id).Cursor
+	b.answer(id, first, nil)
+	b.fold(o, 1)
+	b.exec(`UPDATE orchestrator.requests SET body = jsonb_set(body, '{parameters}', $2::jsonb) WHERE operation_id = $1`, id, string(numbers))
+	b.answer(id, first, nil)
+	b.fold(b.orchestrator(), 1)
+	if row := b.row(id); row.Status != event.Failed || row.Error.Reason != "err_keb_too_large" {
+		t.Errorf("the operation is %s with error %+v", row.Status, row.Error)
+	}
+	b.inStream(event.StreamResults, 0)
+}
+
+func TestRequest_TooLargeOnceStored_FailsAndTheInstanceCanBeRemoved(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	ids := b.requestAll(o, event.Operation{Type: event.Provision, InstanceID: "i-1", Parameters: numbers},
+		event.Operation{Type: event.Provision, InstanceID: "i-2"})
+	b.failedForSize(ids[0])
+	b.published(ids[1], b.row(ids[1]).Cursor, 1)
+	b.published(ids[0], b.row(ids[0]).Cursor, 0)
+	removal := b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "i-1", Parameters: numbers})[0]
+	b.published(removal, b.row(removal).Cursor, 1)
+	b.orchestrated(removal)
+}
+
+func TestDetails_TooLargeOnceStored_FailTheStep(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	ids := b.request(o, "i-1", "i-2")
+	b.answer(ids[0], b.row(ids[0]).Cursor, func(r *event.StepSucceeded) { r.Details = numbers })
+	b.answer(ids[1], b.row(ids[1]).Cursor, nil)
+	b.fold(o, 2)
+	row := b.row(ids[0])
+	if row.Status != event.Failed || row.Error.Reason != "err_keb_details" || !strings.Contains(row.Error.Message, "alpha") || len(row.Details) > 0 {
+		t.Errorf("the operation is %s with error %+v and %d bytes of saved data", row.Status, row.Error, len(row.Details))
+	}
+	if got := b.row(ids[1]).Step; got != 1 {
+		t.Errorf("the other operation is at step %d, want 1", got)
+	}
+}
+
+// event.StoredSize must never be less than what Postgres writes.
+func TestStoredSize_IsThatOfPostgres(t *testing.T) {
+	b := setup(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	number := func() string {
+		s := fmt.Sprint(random.IntN(100_000))
+		if random.IntN(2) == 0 {
+			s += "." + fmt.Sprint(random.IntN(1000))
+		}
+		if random.IntN(2) == 0 {
+			s += fmt.Sprintf("e%d", random.IntN(60)-30)
+		}
+		return []string{"", "-"}[random.IntN(2)] + s
+	}
+	for range 500 {
+		raw := fmt.Sprintf(`{"text": "a:1,\"<\u00e9\n 1e99","list":[%s , %s,true,null], "one":{"x":%s}}`, number(), number(), number())
+		var size int
+		if err := b.db.Get(&size, `SELECT octet_length($1::text::jsonb::text)`, raw); err != nil {
+			t.Fatal(err)
+		}
+		if got := event.StoredSize([]byte(raw)); got < size || got > size+10 {
+			t.Errorf("size of %s is %d, Postgres writes %d", raw, got, size)
+		}
+	}
+}
