@@ -126,7 +126,7 @@ type StepExecute struct {
 	// StageAttempt and StepAttempt count from 1.
 	StageAttempt int `json:"stageAttempt"`
 	StepAttempt  int `json:"stepAttempt"`
-	// FirstTriedAt is when this step was first tried since it last succeeded; its retry budget runs from here.
+	// FirstTriedAt is when this step was first tried since it last succeeded; its budgets do not begin before.
 	FirstTriedAt time.Time `json:"firstTriedAt"`
 	// ExecuteBefore is when the command is sent again if nobody has answered; a worker must have stopped by then.
 	ExecuteBefore time.Time `json:"executeBefore"`

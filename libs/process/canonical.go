@@ -31,6 +31,7 @@ type (
 		Worker    string       `json:"worker"`
 		When      string       `json:"when,omitempty"`
 		Retry     wireRetry    `json:"retry"`
+		Wait      wireWait     `json:"wait,omitzero"`
 		Execution wireDuration `json:"execution"`
 		OnTimeout Policy       `json:"onTimeout"`
 		OnFailure Policy       `json:"onFailure"`
@@ -39,6 +40,10 @@ type (
 		Every   wireDuration `json:"every"`
 		Timeout wireDuration `json:"timeout"`
 		Scope   Scope        `json:"scope"`
+	}
+	wireWait struct {
+		Every   wireDuration `json:"every"`
+		Timeout wireDuration `json:"timeout"`
 	}
 	wireDuration time.Duration
 )
@@ -78,6 +83,7 @@ func wireOf(s *Step) wireStep {
 	return wireStep{
 		Name: s.Name, Worker: s.Worker, When: s.When, Execution: wireDuration(s.Execution),
 		Retry:     wireRetry{Every: wireDuration(s.Retry.Every), Timeout: wireDuration(s.Retry.Timeout), Scope: s.Retry.Scope},
+		Wait:      wireWait{Every: wireDuration(s.Wait.Every), Timeout: wireDuration(s.Wait.Timeout)},
 		OnTimeout: s.OnTimeout, OnFailure: s.OnFailure,
 	}
 }
@@ -86,6 +92,7 @@ func (w wireStep) step() Step {
 	return Step{
 		Name: w.Name, Worker: w.Worker, When: w.When, Execution: time.Duration(w.Execution),
 		Retry:     Retry{Every: time.Duration(w.Retry.Every), Timeout: time.Duration(w.Retry.Timeout), Scope: w.Retry.Scope},
+		Wait:      Wait{Every: time.Duration(w.Wait.Every), Timeout: time.Duration(w.Wait.Timeout)},
 		OnTimeout: w.OnTimeout, OnFailure: w.OnFailure,
 	}
 }

@@ -52,9 +52,9 @@ stages:
 func TestTheHashDependsOnEverySetting(t *testing.T) {
 	t.Parallel()
 	const format = "operation: provision\ntimeout: %s\nstages:\n  - name: %s\n    steps:\n" +
-		"      - {name: %s, worker: %s, when: %s, retry: {every: %s, timeout: %s, scope: %s}, execution: %s, onTimeout: %s, onFailure: %s}\n"
-	base := []any{"24h", "s", "A", "a", "'true'", "10s", "1h", "stage", "1m", "fail", "fail"}
-	other := []any{"23h", "z", "B", "b", "'false'", "11s", "2h", "step", "2m", "skip", "skip"}
+		"      - {name: %s, worker: %s, when: %s, retry: {every: %s, timeout: %s, scope: %s}, wait: {every: %s, timeout: %s}, execution: %s, onTimeout: %s, onFailure: %s}\n"
+	base := []any{"24h", "s", "A", "a", "'true'", "10s", "1h", "stage", "10s", "1h", "1m", "fail", "fail"}
+	other := []any{"23h", "z", "B", "b", "'false'", "11s", "2h", "step", "11s", "2h", "2m", "skip", "skip"}
 	seen := map[string]int{single(t, fmt.Sprintf(format, base...)).Hash(): -1}
 	for i := range base {
 		values := append([]any(nil), base...)
@@ -73,10 +73,12 @@ func TestTheCanonicalFormIsFixed(t *testing.T) {
 	t.Parallel()
 	p := single(t, "operation: provision\nstages:\n  - name: s\n    steps:\n"+
 		"      - {name: Starting, worker: orchestrator}\n"+
-		"      - {name: A, worker: a, when: 'true', retry: {every: 1500ms, timeout: 90m, scope: step}, onTimeout: skip}\n")
+		"      - {name: A, worker: a, when: 'true', retry: {every: 1500ms, timeout: 90m, scope: step}, onTimeout: skip}\n"+
+		"      - {name: B, worker: a, retry: {every: 2s}, wait: {timeout: 3h}}\n")
 	want := `{"operation":"provision","timeout":"24h0m0s","stages":[{"name":"s","steps":[` +
 		`{"name":"Starting","worker":"orchestrator","retry":{"every":"0s","timeout":"0s","scope":"stage"},"execution":"0s","onTimeout":"fail","onFailure":"fail"},` +
-		`{"name":"A","worker":"a","when":"true","retry":{"every":"1.5s","timeout":"1h30m0s","scope":"step"},"execution":"1m0s","onTimeout":"skip","onFailure":"fail"}]}]}`
+		`{"name":"A","worker":"a","when":"true","retry":{"every":"1.5s","timeout":"1h30m0s","scope":"step"},"execution":"1m0s","onTimeout":"skip","onFailure":"fail"},` +
+		`{"name":"B","worker":"a","retry":{"every":"2s","timeout":"0s","scope":"stage"},"wait":{"every":"2s","timeout":"3h0m0s"},"execution":"1m0s","onTimeout":"fail","onFailure":"fail"}]}]}`
 	if diff := cmp.Diff(want, string(p.Canonical())); diff != "" {
 		t.Errorf("canonical form differs (-want +got):\n%s", diff)
 	}
@@ -95,6 +97,23 @@ func TestParseReadsWhatCanonicalWrote(t *testing.T) {
 		if !parsed.Equal(p) || !bytes.Equal(parsed.Canonical(), p.Canonical()) {
 			t.Errorf("%s: hash %s, want %s", operation, parsed.Hash(), p.Hash())
 		}
+	}
+}
+
+// Operations keep the definition that they started with: one that was stored before there was a wait has none.
+func TestParse_DefinitionWithoutWait_HasNone(t *testing.T) {
+	t.Parallel()
+	const stored = `{"operation":"provision","timeout":"24h0m0s","stages":[{"name":"s","steps":[` +
+		`{"name":"A","worker":"a","retry":{"every":"10s","timeout":"5m0s","scope":"step"},"execution":"1m0s","onTimeout":"fail","onFailure":"fail"}]}]}`
+	p, err := process.Parse([]byte(stored))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Stages[0].Steps[0].Waits() {
+		t.Errorf("the step waits: %+v", p.Stages[0].Steps[0].Wait)
+	}
+	if diff := cmp.Diff(stored, string(p.Canonical())); diff != "" {
+		t.Errorf("canonical form (-want +got):\n%s", diff)
 	}
 }
 
@@ -192,6 +211,9 @@ func anyProcess(t *rapid.T) []byte {
 			step := map[string]any{
 				"name": s, "worker": "w-" + rapid.StringMatching(`[a-z]{1,5}`).Draw(t, "worker"),
 				"retry": map[string]any{"timeout": duration.Draw(t, "timeout")},
+			}
+			if rapid.Bool().Draw(t, "waits") {
+				step["wait"] = map[string]any{"timeout": duration.Draw(t, "wait timeout")}
 			}
 			for key, value := range map[string]*rapid.Generator[string]{
 				"execution": duration, "onTimeout": policy, "onFailure": policy,

@@ -58,12 +58,19 @@ func (d *draft) checkStep(s *draftStep, finally bool, out *problems) {
 		out.add(s.where(keyRetryTimeout), "step %q: retry.timeout %s is longer than the operation's timeout %s",
 			s.Name, s.Retry.Timeout, d.timeout)
 	}
+	if s.Wait.Timeout > d.timeout {
+		out.add(s.where(keyWaitTimeout), "step %q: wait.timeout %s is longer than the operation's timeout %s",
+			s.Name, s.Wait.Timeout, d.timeout)
+	}
 	if s.Execution > d.timeout {
 		out.add(s.where(keyExecution), "step %q: execution %s is longer than the operation's timeout %s",
 			s.Name, s.Execution, d.timeout)
 	}
 	if s.OnTimeout != Skip {
 		return
+	}
+	if s.Waits() && s.Wait.Timeout == 0 {
+		out.add(s.where(keyOnTimeout), "step %q: onTimeout: skip needs a wait.timeout beside its wait", s.Name)
 	}
 	if s.Retry.Timeout == 0 {
 		out.add(s.where(keyOnTimeout), "step %q: onTimeout: skip needs a retry.timeout", s.Name)
@@ -88,9 +95,17 @@ func (s *draftStep) checkFinally(out *problems) {
 			out.add(s.where(p.key), "step %q: %s: %s cannot be in the finally stage; only skip is allowed", s.Name, p.key, p.policy)
 		}
 	}
-	if s.Retry.Timeout > MaxSkipBudget {
-		out.add(s.where(keyRetryTimeout), "step %q: retry.timeout %s is too long; a step of the finally stage gives up after at most %s",
-			s.Name, s.Retry.Timeout, MaxSkipBudget)
+	if s.Waits() {
+		orElse(&s.Wait.Timeout, MaxSkipBudget)
+	}
+	for _, b := range []struct {
+		key    string
+		budget time.Duration
+	}{{keyRetryTimeout, s.Retry.Timeout}, {keyWaitTimeout, s.Wait.Timeout}} {
+		if b.budget > MaxSkipBudget {
+			out.add(s.where(b.key), "step %q: %s %s is too long; a step of the finally stage gives up after at most %s",
+				s.Name, b.key, b.budget, MaxSkipBudget)
+		}
 	}
 }
 
@@ -100,12 +115,12 @@ func (s *draftStep) checkBuiltIn(out *problems) {
 		out.add(s.at, "step %q: the orchestrator has no built-in step of this name; built-in: %s",
 			s.Name, strings.Join(BuiltInSteps(), ", "))
 	}
-	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyExecution, keyOnTimeout, keyOnFailure} {
+	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution, keyOnTimeout, keyOnFailure} {
 		if at, ok := s.given[key]; ok {
 			out.add(at, "step %q: %s has no effect on a built-in step", s.Name, key)
 		}
 	}
-	s.Retry, s.Execution = Retry{Scope: ScopeStage}, 0
+	s.Retry, s.Wait, s.Execution = Retry{Scope: ScopeStage}, Wait{}, 0
 	s.OnTimeout, s.OnFailure = Fail, Fail
 }
 
@@ -113,6 +128,9 @@ func (s *draftStep) checkBuiltIn(out *problems) {
 func (s *draftStep) fill() {
 	orElse(&s.Retry.Every, DefaultEvery)
 	orElse(&s.Retry.Scope, ScopeStage)
+	if s.Waits() {
+		orElse(&s.Wait.Every, s.Retry.Every)
+	}
 	orElse(&s.Execution, DefaultExecution)
 	orElse(&s.OnTimeout, Fail)
 	orElse(&s.OnFailure, Fail)

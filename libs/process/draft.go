@@ -39,6 +39,7 @@ const (
 	keyWorker    = "worker"
 	keyWhen      = "when"
 	keyRetry     = "retry"
+	keyWait      = "wait"
 	keyExecution = "execution"
 	keyOnTimeout = "onTimeout"
 	keyOnFailure = "onFailure"
@@ -46,6 +47,8 @@ const (
 	keyRetryEvery   = "retry.every"
 	keyRetryTimeout = "retry.timeout"
 	keyRetryScope   = "retry.scope"
+	keyWaitEvery    = "wait.every"
+	keyWaitTimeout  = "wait.timeout"
 )
 
 // readProcess reads a process file. The draft is never nil.
@@ -138,7 +141,7 @@ func readStage(n node) *draftStage {
 
 // readStep returns nil if the step cannot be named.
 func readStep(n node) *draftStep {
-	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyExecution, keyOnTimeout, keyOnFailure)
+	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure)
 	if fields == nil {
 		return nil
 	}
@@ -179,6 +182,18 @@ func (s *draftStep) set(fields map[string]node) {
 			if v, ok := n.word(string(ScopeStage), string(ScopeStep)); ok {
 				s.Retry.Scope, s.given[keyRetryScope] = Scope(v), n.at()
 			}
+		}
+	}
+	if n, ok := fields[keyWait]; ok {
+		wait := n.object("every", "timeout")
+		if wait != nil && len(n.Content) == 0 {
+			n.problem("give every, timeout or both")
+		}
+		if n, ok := wait["every"]; ok {
+			s.setDuration(&s.Wait.Every, keyWaitEvery, n)
+		}
+		if n, ok := wait["timeout"]; ok {
+			s.setDuration(&s.Wait.Timeout, keyWaitTimeout, n)
 		}
 	}
 	if n, ok := fields[keyExecution]; ok {

@@ -88,3 +88,20 @@ func TestAProcessMayBeDefinedOnlyOnce(t *testing.T) {
 	})
 	expectProblems(t, []string{"provision.yml:1: operation provision is already defined in provision.yaml"}, err)
 }
+
+func TestLoad_WaitOfDeprovisioningStep_MayExceedSkipBudget(t *testing.T) {
+	t.Parallel()
+	set, err := process.Load(fstest.MapFS{"deprovision.yaml": {Data: []byte(`operation: deprovision
+stages:
+  - name: check
+    steps:
+      - {name: One, worker: a, retry: {every: 30s, timeout: 5m, scope: step}, wait: {timeout: 90m}, onTimeout: skip}
+`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := process.Wait{Every: 30 * time.Second, Timeout: 90 * time.Minute}
+	if diff := cmp.Diff(want, set[event.Deprovision].Stages[0].Steps[0].Wait); diff != "" {
+		t.Errorf("wait (-want +got):\n%s", diff)
+	}
+}

@@ -23,7 +23,8 @@ const (
 	DefaultEvery = 10 * time.Second
 	// MaxFinally is how long the finally stage may take beside the operation's own timeout.
 	MaxFinally = 15 * time.Minute
-	// MaxSkipBudget is the longest retry budget of a deprovisioning step that may be passed over (facts/keb.md 3.8).
+	// MaxSkipBudget is the longest retry budget of a deprovisioning step that may be passed over (facts/keb.md 3.8). Waiting for
+	// something that makes progress is not a retry: it has only the limit of the operation.
 	MaxSkipBudget = 5 * time.Minute
 )
 
@@ -81,9 +82,11 @@ type Step struct {
 	// When is the source of the condition in CEL; empty means always.
 	When  string
 	Retry Retry
+	// Wait is zero for a step without a limit of its own for waiting; then Retry covers waiting too.
+	Wait Wait
 	// Execution is how long a command may stay unanswered before it is sent again; zero for a built-in step.
 	Execution time.Duration
-	// OnTimeout applies when the retry budget is spent.
+	// OnTimeout applies when the retry budget or the wait budget is spent.
 	OnTimeout Policy
 	// OnFailure applies when the worker reports a failure.
 	OnFailure Policy
@@ -95,10 +98,24 @@ type Step struct {
 type Retry struct {
 	// Every is the time to the next try when the worker names none.
 	Every time.Duration
-	// Timeout is the retry budget, from the first try of the step; zero means until the operation's timeout.
+	// Timeout is the retry budget, from the first try of the step; zero means until the operation's timeout. For a step with a
+	// Wait it limits retries after errors only, and starts again once the step has waited without an error.
 	Timeout time.Duration
-	Scope   Scope
+	// Scope applies to waiting too.
+	Scope Scope
 }
+
+// Wait limits how long a step waits: how long it asks to be taken up again without an error.
+type Wait struct {
+	// Every is the time to the next look when the worker names none.
+	Every time.Duration
+	// Timeout is the wait budget, from the first time the step waits; errors in between do not stop it. Zero means until the
+	// operation's timeout.
+	Timeout time.Duration
+}
+
+// Waits reports whether the step has a limit of its own for waiting.
+func (s *Step) Waits() bool { return s.Wait != Wait{} }
 
 // BuiltIn tells whether the orchestrator itself runs the step.
 func (s *Step) BuiltIn() bool { return s.Worker == WorkerOrchestrator }

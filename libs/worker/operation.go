@@ -33,7 +33,7 @@ type Operation struct {
 	// StageAttempt and StepAttempt count from 1.
 	StageAttempt int
 	StepAttempt  int
-	// FirstTriedAt is when this step was first tried since it last succeeded; retry budgets run from here.
+	// FirstTriedAt is when this step was first tried since it last succeeded; its budgets do not begin before.
 	FirstTriedAt time.Time
 	// ExecuteBefore is when the context of Run ends.
 	ExecuteBefore time.Time

@@ -36,7 +36,8 @@ func Retry(op Operation, after time.Duration, cause error) (Operation, time.Dura
 }
 
 // Wait takes the operation up again after a time like Retry, with nothing wrong: the step only waits for something,
-// which message names.
+// which message names. A time of 0 means the time in the process file: wait.every, or retry.every for a step without a wait. A
+// step with a wait in its process file waits until wait.timeout is spent, and its retry budget counts errors only.
 func Wait(op Operation, after time.Duration, message string) (Operation, time.Duration, error) {
 	return op, after, &verdict{outcome: event.OutcomeRetry, message: message}
 }
