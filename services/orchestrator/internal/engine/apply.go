@@ -199,15 +199,16 @@ func (m *machine) nextStep() {
 
 // retryStep lets the operation wait for its retry, unless the step's budget is spent or the operation was cancelled.
 func (m *machine) retryStep(r Result, step *process.Step) {
+	b := m.budgetOf(&r, step)
 	after := r.RetryAfter
 	if after <= 0 {
-		after = step.Retry.Every
+		after = b.every
 	}
 	at := m.now.Add(after)
-	if budget := step.Retry.Timeout; budget > 0 {
-		end := m.s.FirstTriedAt.Add(budget)
+	if b.timeout > 0 {
+		end := b.since.Add(b.timeout)
 		if !m.now.Before(end) {
-			m.spent(r, step)
+			m.spent(r, step, b)
 			return
 		}
 		at = earlier(at, end) // the last try is at the end of the budget
@@ -221,7 +222,7 @@ func (m *machine) retryStep(r Result, step *process.Step) {
 }
 
 // spent ends the retries of a step whose budget is used up, with the last real error.
-func (m *machine) spent(r Result, step *process.Step) {
+func (m *machine) spent(r Result, step *process.Step, b budget) {
 	last := r.Message
 	if r.Error != nil {
 		last = r.Error.Message
@@ -230,9 +231,16 @@ func (m *machine) spent(r Result, step *process.Step) {
 	if r.Error != nil && r.Error.Component != "" {
 		timeout.Component = r.Error.Component
 	}
-	timeout.Message = fmt.Sprintf("%s was retried for %s without success", step.Name, step.Retry.Timeout)
+	verb := "was retried"
+	if b.waiting {
+		verb = "has waited"
+	}
+	timeout.Message = fmt.Sprintf("%s %s for %s without success", step.Name, verb, b.timeout)
 	if last != "" {
 		timeout.Message += ": " + last
+	}
+	if e := b.earlier; e != nil {
+		timeout.Message += fmt.Sprintf("; its last error was of %s: %s", e.Component, e.Message)
 	}
 	r.Error = &timeout
 	m.s.Error = &timeout
@@ -557,11 +565,17 @@ func (m *machine) keepTry(step string) {
 	if m.s.StepAttempt == 0 || m.s.FirstTriedAt.IsZero() {
 		return
 	}
+	try := m.s.Tries[step]
+	try.FirstTriedAt, try.Attempts = m.s.FirstTriedAt, m.s.StepAttempt
+	m.setTry(step, try)
+}
+
+func (m *machine) setTry(step string, try Try) {
 	tries := maps.Clone(m.s.Tries)
 	if tries == nil {
 		tries = map[string]Try{}
 	}
-	tries[step] = Try{FirstTriedAt: m.s.FirstTriedAt, Attempts: m.s.StepAttempt}
+	tries[step] = try
 	m.s.Tries = tries
 }
 

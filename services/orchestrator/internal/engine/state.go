@@ -41,8 +41,9 @@ type State struct {
 
 	// StageMemory tells that a step of this stage attempt has put something into the stage memory.
 	StageMemory bool
-	// Tries holds the budgets of the steps of the current stage, other than the current one, that were tried and have
-	// not succeeded since, by step name, and how often the finally stage of an operation that was retried has run.
+	// Tries holds the budgets of the steps of the current stage that were tried and have not succeeded since, by step name, and how
+	// often the finally stage of an operation that was retried has run. The first try and the attempts of the current step are
+	// those above.
 	Tries map[string]Try
 	// Details is the saved data: a JSON object with one key per worker; nil when empty.
 	Details json.RawMessage
@@ -69,10 +70,16 @@ type Ending struct {
 	StageAttempt int                  `json:"stageAttempt"`
 }
 
-// Try is the retry budget of one step.
+// Try is what one step has used of its budgets. The last three are kept only for a step with a wait.
 type Try struct {
 	FirstTriedAt time.Time `json:"firstTriedAt"`
 	Attempts     int       `json:"attempts"`
+	// WaitingSince is the first try that ended with waiting.
+	WaitingSince time.Time `json:"waitingSince,omitzero"`
+	// FailingSince is the first try that ended with an error since the step last waited.
+	FailingSince time.Time `json:"failingSince,omitzero"`
+	// LastError is the last error that ended a try; waiting does not clear it.
+	LastError *event.Error `json:"lastError,omitempty"`
 }
 
 // New is the state of an operation that was requested and has not started.

@@ -55,6 +55,12 @@ export function processes(ctx) {
     ];
   }
 
+  /** @param {{ every: string, timeout: string }} budget */
+  function limit(budget) {
+    const timeout = goDuration(budget.timeout);
+    return `every ${goDuration(budget.every)}${timeout ? ` for ${timeout}` : ''}`;
+  }
+
   /**
    * @param {any} p
    * @param {any} s
@@ -77,9 +83,10 @@ export function processes(ctx) {
       waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${count(waiting)} waiting`)) : null,
       s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'only when '), h('code', null, s.when)) : null,
       s.worker === builtIn ? null : h('dl', { class: 'limits' },
-        h('div', null, h('dt', null, 'retry'), h('dd', null, `every ${goDuration(s.retry.every)}${goDuration(s.retry.timeout) ? ` for ${goDuration(s.retry.timeout)}` : ''}${s.retry.scope === 'step' ? ', this step alone' : ''}`)),
+        h('div', null, h('dt', null, 'retry'), h('dd', null, `${limit(s.retry)}${s.retry.scope === 'step' ? ', this step alone' : ''}`)),
+        s.wait ? h('div', null, h('dt', null, 'wait'), h('dd', null, limit(s.wait))) : null,
         h('div', null, h('dt', null, 'execution'), h('dd', null, goDuration(s.execution))),
         s.onTimeout === 'skip' || s.onFailure === 'skip' ? h('div', null, h('dt', null, 'passed over'), h('dd', null,
-          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when the budget is spent' : ''].filter(Boolean).join(', '))) : null));
+          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when a budget is spent' : ''].filter(Boolean).join(', '))) : null));
   }
 }
