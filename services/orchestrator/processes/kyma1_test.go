@@ -97,18 +97,18 @@ func TestKyma1SkipsByPlan(t *testing.T) {
 func TestKyma1BudgetsAndPolicies(t *testing.T) {
 	t.Parallel()
 	type values struct {
-		Every, Timeout time.Duration
-		Policy         process.Policy
+		Every, Timeout, Wait time.Duration
+		Policy               process.Policy
 	}
 	set := kyma1(t)
 	for name, want := range map[string]values{
-		"Create_LMS_Tenant":            {30 * time.Second, 3 * time.Minute, process.Skip},
-		"IAS_Registration":             {10 * time.Second, 30 * time.Minute, process.Fail},
-		"Provision_Azure_Event_Hubs":   {time.Minute, 30 * time.Minute, process.Fail},
-		"ServiceManagerOverrides":      {10 * time.Second, 10 * time.Minute, process.Fail},
-		"Request_LMS_Certificates":     {15 * time.Second, time.Hour, process.Skip},
-		"Create_Runtime":               {5 * time.Second, time.Hour, process.Fail},
-		"Deprovision_Azure_Event_Hubs": {time.Minute, 5 * time.Minute, process.Skip},
+		"Create_LMS_Tenant":            {30 * time.Second, 3 * time.Minute, 0, process.Skip},
+		"IAS_Registration":             {10 * time.Second, 30 * time.Minute, 0, process.Fail},
+		"Provision_Azure_Event_Hubs":   {time.Minute, 30 * time.Minute, 30 * time.Minute, process.Fail},
+		"ServiceManagerOverrides":      {10 * time.Second, 10 * time.Minute, 0, process.Fail},
+		"Request_LMS_Certificates":     {5 * time.Second, 30 * time.Minute, time.Hour, process.Skip},
+		"Create_Runtime":               {5 * time.Second, time.Hour, time.Hour, process.Fail},
+		"Deprovision_Azure_Event_Hubs": {time.Minute, 5 * time.Minute, 30 * time.Minute, process.Skip},
 	} {
 		for _, operation := range []event.OperationType{event.Provision, event.Deprovision} {
 			i, j, ok := set[operation].Find(name)
@@ -116,7 +116,7 @@ func TestKyma1BudgetsAndPolicies(t *testing.T) {
 				continue
 			}
 			s := set[operation].Stages[i].Steps[j]
-			if got := (values{s.Retry.Every, s.Retry.Timeout, s.OnTimeout}); got != want || s.OnFailure != want.Policy {
+			if got := (values{s.Retry.Every, s.Retry.Timeout, s.Wait.Timeout, s.OnTimeout}); got != want || s.OnFailure != want.Policy {
 				t.Errorf("%s: %+v, onFailure %s, want %+v", name, got, s.OnFailure, want)
 			}
 			if s.Retry.Scope != process.ScopeStep {

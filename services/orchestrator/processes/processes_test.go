@@ -228,33 +228,83 @@ func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
 	}
 }
 
-func TestBudgetsOfProvisioning(t *testing.T) {
+// The intervals and budgets of the contract sheet (section 15). A deprovisioning step that may be skipped retries after errors for at
+// most 5 minutes, which the seed demands; its wait has the budget of the sheet.
+func TestBudgets_EachProcess_AreThoseOfTheSheet(t *testing.T) {
 	t.Parallel()
-	type values struct {
-		Every, Timeout time.Duration
-		Scope          process.Scope
+	type values struct{ RetryEvery, RetryTimeout, WaitEvery, WaitTimeout time.Duration }
+	const s, m, h = time.Second, time.Minute, time.Hour
+	want := map[event.OperationType]map[string]values{
+		event.Provision: {
+			"Provision_Initialization":      {5 * s, 5 * m, 0, 0},
+			"Resolve_Target_Secret":         {10 * s, 10 * m, 0, 0},
+			"AVS_Create_Internal_Eval_Step": {30 * s, 10 * m, 0, 0},
+			"EDP_Registration":              {10 * s, 30 * m, 0, 0},
+			"Create_Runtime_Without_Kyma":   {5 * s, h, 10 * s, h},
+			"Check_Runtime":                 {m, 6 * h, 2 * m, 6 * h},
+			"Get_Kubeconfig":                {m, h, 30 * s, h},
+			"Check_Cluster_Configuration":   {m, 2 * h, 30 * s, 2 * h},
+			"AVS_Create_External_Eval_Step": {30 * s, 20 * m, 0, 0},
+			"AVS_Tags":                      {30 * s, 10 * m, 0, 0},
+		},
+		event.Deprovision: {
+			"BTPOperator_Cleanup":          {10 * s, 5 * m, 10 * s, 35 * m}, // it ends by itself after 30 minutes
+			"De-provision_AVS_Evaluations": {10 * s, m, 0, 0},
+			"EDP_Deregistration":           {10 * s, 5 * m, 0, 0},
+			"IAS_Deregistration":           {5 * s, 5 * m, 0, 0},
+			"Check_Kyma_Resource_Deleted":  {10 * s, 5 * m, 15 * s, 30 * m},
+			"Deregister_Cluster":           {15 * s, 5 * m, 0, 0},
+			"Check_Cluster_Deregistration": {m, 5 * m, 30 * s, 90 * m},
+			"Remove_Runtime":               {10 * s, 5 * h, 10 * s, 5 * h},
+			"Check_Runtime_Removal":        {m, 5 * h, 30 * s, 5 * h},
+		},
+		event.Update: {
+			"Update_Init_Kyma_Version": {5 * s, m, 0, 0},
+			"Upgrade_Shoot":            {10 * s, h, 10 * s, h},
+			"CheckReconcilerState":     {m, 2 * h, 30 * s, 2 * h},
+			"Check_Runtime":            {m, 40 * m, m, 40 * m},
+		},
+		event.UpgradeKyma: {
+			"AVS_Set_Maintenance":         {10 * s, 10 * m, 0, 0},
+			"Apply_Cluster_Configuration": {5 * s, h, 0, 0},
+			"Check_Cluster_Configuration": {m, 2 * h, 30 * s, 2 * h},
+		},
+		event.UpgradeCluster: {
+			"AVS_Set_Maintenance": {10 * s, 10 * m, 0, 0},
+			"Upgrade_Cluster":     {5 * s, h, 5 * s, h},
+			"Check_Runtime":       {m, 3 * h, m, 3 * h},
+		},
 	}
-	want := map[string]values{
-		"AVS_Create_Internal_Eval_Step": {30 * time.Second, 10 * time.Minute, process.ScopeStage},
-		"EDP_Registration":              {10 * time.Second, 30 * time.Minute, process.ScopeStage},
-		"Create_Runtime_Without_Kyma":   {5 * time.Second, time.Hour, process.ScopeStage},
-		"Check_Runtime":                 {2 * time.Minute, 6 * time.Hour, process.ScopeStep},
-		"Check_Cluster_Configuration":   {30 * time.Second, 2 * time.Hour, process.ScopeStep},
-		"AVS_Create_External_Eval_Step": {30 * time.Second, 20 * time.Minute, process.ScopeStage},
-	}
-	p := load(t)[event.Provision]
-	if p.Timeout != 24*time.Hour {
-		t.Errorf("the operation's timeout is %s, want 24h", p.Timeout)
-	}
-	for name, v := range want {
-		i, j, ok := p.Find(name)
-		if !ok {
-			t.Errorf("no step %s", name)
-			continue
+	set := load(t)
+	for operation, steps := range want {
+		p := set[operation]
+		for name, v := range steps {
+			i, j, ok := p.Find(name)
+			if !ok {
+				t.Errorf("%s: no step %s", operation, name)
+				continue
+			}
+			step := p.Stages[i].Steps[j]
+			if got := (values{step.Retry.Every, step.Retry.Timeout, step.Wait.Every, step.Wait.Timeout}); got != v {
+				t.Errorf("%s: %s: %+v, want %+v", operation, name, got, v)
+			}
 		}
-		r := p.Stages[i].Steps[j].Retry
-		if got := (values{r.Every, r.Timeout, r.Scope}); got != v {
-			t.Errorf("%s: %+v, want %+v", name, got, v)
+	}
+	if got := set[event.Provision].Timeout; got != 24*h {
+		t.Errorf("the provisioning's timeout is %s, want 24h", got)
+	}
+}
+
+// A step that only polls is repeated alone, and waiting never uses up what it has for errors.
+func TestBudgets_StepThatIsRepeatedAlone_HasAWait(t *testing.T) {
+	t.Parallel()
+	for operation, p := range load(t) {
+		for _, stage := range p.Stages {
+			for _, s := range stage.Steps {
+				if s.Retry.Scope == process.ScopeStep && !s.Waits() {
+					t.Errorf("%s: %s has no wait", operation, s.Name)
+				}
+			}
 		}
 	}
 }

@@ -30,8 +30,9 @@ steps tell of themselves (` + "`go generate ./...` in `test`" + `); tests compar
 
 - **When**: the condition; a step whose condition is false is skipped, visibly.
 - **Retry**: the time between two tries and the budget, which runs from the first try and holds across restarts; (step) means that the
-  step alone is repeated, otherwise the stage is from its first step.
-- **If not**: what becomes of the operation when the step fails or its budget is spent: it *fails*, or the step is recorded as
+  step alone is repeated, otherwise the stage is from its first step. *Waits* is the same for looks that find nothing wrong: such a step
+  has two budgets, and the one for retries counts only errors since the last look that worked.
+- **If not**: what becomes of the operation when the step fails or a budget is spent: it *fails*, or the step is recorded as
   *not completed* and the operation goes on.
 - **Calls**: the external systems; **Saves**: what stays in the operation's details, under the worker's key; **Stage memory**: what later steps of the stage get.
 `
@@ -132,9 +133,9 @@ func write(out *strings.Builder, set Set, described map[string]worker.Descriptio
 func row(out *strings.Builder, stage string, s *process.Step, d worker.Description) {
 	retry, otherwise := "", ""
 	if !s.BuiltIn() {
-		retry = "every " + period(s.Retry.Every)
-		if s.Retry.Timeout > 0 {
-			retry += " for " + period(s.Retry.Timeout)
+		retry = "every " + limit(s.Retry.Every, s.Retry.Timeout)
+		if s.Waits() {
+			retry += "; waits every " + limit(s.Wait.Every, s.Wait.Timeout)
 		}
 		if s.Retry.Scope == process.ScopeStep {
 			retry += " (step)"
@@ -164,6 +165,13 @@ func row(out *strings.Builder, stage string, s *process.Step, d worker.Descripti
 		cells[i] = strings.ReplaceAll(cells[i], "|", "\\|")
 	}
 	out.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
+
+func limit(every, timeout time.Duration) string {
+	if timeout == 0 {
+		return period(every)
+	}
+	return period(every) + " for " + period(timeout)
 }
 
 func quoted(names []string) string {
