@@ -69,7 +69,7 @@ help: ## show this list
 
 .PHONY: run
 run: ## start the whole system in one process and provision a sample runtime (DEMO=0: without the sample)
-	@go run ./cmd/keb up
+	@go run ./cmd/keb up --fast
 
 # Without -pgo=off, everything that cmd/keb imports, the standard library too, is compiled a second time for its profile.
 .PHONY: test

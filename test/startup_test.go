@@ -31,7 +31,7 @@ func refuse(t *testing.T, sys *harness.System, texts ...string) {
 
 func TestAnAddressInUseIsToldInOneLine(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"--osb-addr", "--operator-addr", "--landscape-addr"} {
+	for _, flag := range []string{"--osb-addr", "--operator-addr", "--landscape-addr", "--nats-addr"} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,6 +42,7 @@ func TestAnAddressInUseIsToldInOneLine(t *testing.T) {
 			sys := harness.New(t, harness.Options{})
 			into := map[string]*string{
 				"--osb-addr": &sys.OSBAddr, "--operator-addr": &sys.OperatorAddr, "--landscape-addr": &sys.LandscapeAddr,
+				"--nats-addr": &sys.NATSAddr,
 			}[flag]
 			*into = ln.Addr().String()
 			refuse(t, sys, *into, "in use", flag)

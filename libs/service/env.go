@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"strings"
@@ -17,6 +18,31 @@ import (
 // Each variable may come from a file instead, as container platforms hand out secrets: with X_FILE set, X is the content of the
 // file that it names, without the line break at its end.
 func LoadEnv(into any) error { return loadEnv(into, env.ToMap(os.Environ())) }
+
+// LoadEnvFrom is LoadEnv with the variables of a map, which stays as it is, in place of those of the process. A variable that is not
+// set gets what defaults returns for it: its second argument is the default of the tag. Without defaults that one applies.
+func LoadEnvFrom(into any, environment map[string]string, defaults func(name, byTag string) string) error {
+	environment = maps.Clone(environment)
+	if environment == nil {
+		// The library would read the environment of the process.
+		environment = map[string]string{}
+	}
+	if defaults != nil {
+		fields, err := env.GetFieldParams(into)
+		if err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+		for _, field := range fields {
+			if environment[field.Key] != "" || environment[field.Key+fileSuffix] != "" {
+				continue
+			}
+			if value := defaults(field.Key, field.DefaultValue); value != field.DefaultValue {
+				environment[field.Key] = value
+			}
+		}
+	}
+	return loadEnv(into, environment)
+}
 
 func loadEnv(into any, environment map[string]string) error {
 	problems, err := fromFiles(into, environment)
@@ -70,7 +96,7 @@ func fromFiles(into any, environment map[string]string) (problems []error, err e
 		}
 		content, err := os.ReadFile(path)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: the file it names cannot be read: %w", name+fileSuffix, pathCause(err)))
+			problems = append(problems, fmt.Errorf("%s: the file %s cannot be read: %w", name+fileSuffix, path, pathCause(err)))
 		}
 		environment[name] = strings.TrimRight(string(content), "\r\n")
 	}

@@ -57,8 +57,9 @@ func TestLoadEnvFillsDefaultsFilesAndPrefixes(t *testing.T) {
 
 func TestLoadEnvNamesEveryVariableThatIsWrongAndNoValue(t *testing.T) {
 	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
 	err := loadEnv(&testConfig{}, map[string]string{
-		"KEB_T_WAIT": "canary1", "KEB_T_COUNT": "-1", "KEB_T_KEY_FILE": filepath.Join(t.TempDir(), "missing"),
+		"KEB_T_WAIT": "canary1", "KEB_T_COUNT": "-1", "KEB_T_KEY_FILE": missing,
 		"KEB_T_B_LIMIT": "canary2", "KEB_T_A_FAST": "canary3",
 	})
 	if err == nil {
@@ -69,7 +70,7 @@ func TestLoadEnvNamesEveryVariableThatIsWrongAndNoValue(t *testing.T) {
 		"KEB_T_WAIT: want a duration such as 500ms, 30s or 5m",
 		"KEB_T_COUNT: want a whole number that is not negative",
 		"KEB_T_PASSWORD: is required and not set",
-		"KEB_T_KEY_FILE: the file it names cannot be read: no such file or directory",
+		"KEB_T_KEY_FILE: the file " + missing + " cannot be read: no such file or directory",
 		"KEB_T_B_LIMIT: want a whole number",
 		"KEB_T_A_FAST: want true or false",
 	} {
@@ -119,8 +120,8 @@ func TestLoadEnvReadsAnyVariableFromAFile(t *testing.T) {
 	}
 	missing := filepath.Join(dir, "missing")
 	for name, environment := range map[string]map[string]string{
-		"KEB_T_PASSWORD_FILE: the file it names cannot be read": {"KEB_T_PASSWORD_FILE": missing},
-		"KEB_T_PASSWORD and KEB_T_PASSWORD_FILE":                {"KEB_T_PASSWORD_FILE": secret, "KEB_T_PASSWORD": "canary"},
+		"KEB_T_PASSWORD_FILE: the file " + missing + " cannot be read": {"KEB_T_PASSWORD_FILE": missing},
+		"KEB_T_PASSWORD and KEB_T_PASSWORD_FILE": {"KEB_T_PASSWORD_FILE": secret, "KEB_T_PASSWORD": "canary"},
 	} {
 		err := loadEnv(&testConfig{}, environment)
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "canary") {

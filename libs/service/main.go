@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// logConfig is read before anything else.
-type logConfig struct {
+// LogConfig is how a service logs; Main reads it before anything else.
+type LogConfig struct {
 	// Format of a line of the log: json or text; empty is text on a terminal, else json.
 	Format string `env:"KEB_LOG_FORMAT"`
 	// Level from which on lines are written: debug, info, warn or error.
@@ -49,7 +49,7 @@ func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
 
 func mainCode(ctx context.Context, name string, stderr io.Writer, run func(context.Context, *slog.Logger) error) int {
 	err := func() error {
-		var cfg logConfig
+		var cfg LogConfig
 		if err := LoadEnv(&cfg); err != nil {
 			return err
 		}

@@ -42,14 +42,27 @@ type environment struct {
 	MetricsAddr string          `env:"KEB_METRICS_ADDR"`
 	MetricsTLS  tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
 
+	Limits
+
+	keys *seal.Keyring
+}
+
+// Limits are the bounds of a worker's process, as they are read from the environment.
+type Limits struct {
 	// Concurrency is how many steps run at once in this process; 0 means 32.
 	Concurrency int `env:"KEB_WORKER_CONCURRENCY"`
 	// RateLimit is how many steps are started per second in this process; 0 means no limit.
 	RateLimit float64 `env:"KEB_WORKER_RATE_LIMIT"`
 	// DrainTimeout is how long running steps may go on after the worker was told to stop; 0 means 20 s.
 	DrainTimeout time.Duration `env:"KEB_WORKER_DRAIN_TIMEOUT"`
+}
 
-	keys *seal.Keyring
+// Config is the configuration of a worker within the limits.
+func (l Limits) Config(name, version string) Config {
+	return Config{
+		Name: name, Version: version,
+		Concurrency: l.Concurrency, RateLimit: l.RateLimit, DrainTimeout: l.DrainTimeout,
+	}
 }
 
 // Validate reads the keys, too.
@@ -63,13 +76,6 @@ func (e *environment) Validate() error {
 		e.keys = keys
 	}
 	return errors.Join(problems...)
-}
-
-func (e *environment) config(name, version string) Config {
-	return Config{
-		Name: name, Version: version,
-		Concurrency: e.Concurrency, RateLimit: e.RateLimit, DrainTimeout: e.DrainTimeout,
-	}
 }
 
 // Env is what Main lends to the function that makes a worker's steps, besides the environment of the process.
@@ -139,7 +145,7 @@ func runMain(
 	if err := service.LoadEnv(&env); err != nil {
 		return err
 	}
-	cfg := env.config(name, version)
+	cfg := env.Config(name, version)
 	registry := service.Registry()
 	if err := registry.Register(tlsfiles.NewCollector(
 		map[string]tlsfiles.Server{"KEB_METRICS_TLS_": env.MetricsTLS}, map[string]tlsfiles.Client{"KEB_NATS_": env.NATSTLS},

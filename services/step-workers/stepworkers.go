@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 	"github.com/kyma-project/keb/services/step-workers/btp"
@@ -21,8 +22,6 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/eventhubs"
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 	"github.com/kyma-project/keb/services/step-workers/ias"
-	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 	"github.com/kyma-project/keb/services/step-workers/lifecyclemanager"
 	"github.com/kyma-project/keb/services/step-workers/lms"
@@ -38,16 +37,19 @@ type Service struct {
 	Name      string
 	Steps     []worker.Step
 	Questions []worker.Question
+	// Config is the configuration that they were made with, secrets included.
+	Config any
 }
 
-// Options say how the workers of one process behave. The zero value looks at the landscape about once a second.
+// Options say how the workers of one process behave. With the zero value they behave as workers without any variable, but find all systems
+// in the landscape.
 type Options struct {
+	// Environment holds the variables of the workers; nil means none. The environment of the process is not read.
+	Environment map[string]string
 	// Fast takes the waits out: 100 ms between two looks.
 	Fast bool
-	// Poll is the time between two looks at something, and after an error; it counts before Fast. Zero means about a second.
+	// Poll is the time between two looks at something, and after an error; it counts before Fast. A variable counts before both.
 	Poll time.Duration
-	// Credential is the user, client id, password, secret and token that the landscape takes; default "keb".
-	Credential string
 	// Registerer gets the metrics keb_external_*; nil means none.
 	Registerer prometheus.Registerer
 	// Now is used in place of time.Now.
@@ -56,164 +58,102 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// All builds the workers of this module for the landscape under one base URL, for example http://127.0.0.1:8090. It
-// calls nobody. The environment is not read: what it does not set has the defaults of the workers' configurations.
+// All builds the workers of this module for the landscape under one base URL, for example http://127.0.0.1:8090. Each is configured as its
+// own process is, from opts.Environment; an address that no variable sets is that of the system in this landscape. It calls no system.
 func All(landscapeURL string, opts Options) ([]Service, error) {
 	base := strings.TrimRight(landscapeURL, "/")
 	if err := extclient.CheckURL("landscape URL", base); err != nil {
 		return nil, err
 	}
 	b := builder{
-		deps:       extclient.Deps{Registerer: opts.Registerer, Now: opts.Now, Log: opts.Log},
-		base:       base,
-		credential: cmp.Or(opts.Credential, "keb"),
-		poll:       time.Second,
+		deps:        extclient.Deps{Registerer: opts.Registerer, Now: opts.Now, Log: opts.Log},
+		environment: opts.Environment,
+		base:        base,
+		poll:        opts.Poll,
 	}
 	if opts.Fast {
-		b.poll = 100 * time.Millisecond
+		b.poll = cmp.Or(b.poll, fastPoll)
 	}
-	b.poll = cmp.Or(opts.Poll, b.poll)
-	add(&b, hyperscaler.Name, hyperscaler.Steps, b.hyperscaler)
-	answers(&b, hyperscaler.Name, hyperscaler.Questions, b.hyperscaler)
-	add(&b, avs.Name, avs.Steps, b.avs)
-	add(&b, edp.Name, edp.Steps, b.edp)
-	add(&b, kyma.Name, kyma.Steps, b.kyma)
-	add(&b, btp.Name, btp.Steps, b.btp)
-	add(&b, busola.Name, busola.Steps, func(*busola.Config) {})
-	add(&b, provisioner.Name, provisioner.Steps, b.provisioner)
-	add(&b, reconciler.Name, reconciler.Steps, b.reconciler)
-	add(&b, lifecyclemanager.Name, lifecyclemanager.Steps, b.lifecycleManager)
-	add(&b, ias.Name, ias.Steps, b.ias)
-	add(&b, lms.Name, lms.Steps, b.lms)
-	add(&b, eventhubs.Name, eventhubs.Steps, b.eventHubs)
-	add(&b, servicemanager.Name, servicemanager.Steps, b.serviceManager)
-	add(&b, spc.Name, spc.Steps, b.spc)
-	answers(&b, runtimeaccess.Name, runtimeaccess.Questions, b.runtimeAccess)
+	add(&b, hyperscaler.Name, hyperscaler.Steps)
+	answers(&b, hyperscaler.Name, hyperscaler.Questions)
+	add(&b, avs.Name, avs.Steps)
+	add(&b, edp.Name, edp.Steps)
+	add(&b, kyma.Name, kyma.Steps)
+	add(&b, btp.Name, btp.Steps)
+	add(&b, busola.Name, busola.Steps)
+	add(&b, provisioner.Name, provisioner.Steps)
+	add(&b, reconciler.Name, reconciler.Steps)
+	add(&b, lifecyclemanager.Name, lifecyclemanager.Steps)
+	add(&b, ias.Name, ias.Steps)
+	add(&b, lms.Name, lms.Steps)
+	add(&b, eventhubs.Name, eventhubs.Steps)
+	add(&b, servicemanager.Name, servicemanager.Steps)
+	add(&b, spc.Name, spc.Steps)
+	answers(&b, runtimeaccess.Name, runtimeaccess.Questions)
 	return b.services, errors.Join(b.errs...)
 }
 
-// callTimeout is the deadline of one call to the landscape: a system that answers nothing must show within the time a
-// step has.
-const callTimeout = 10 * time.Second
+const (
+	// defaultLandscape is where the workers look for all systems by default.
+	defaultLandscape = "http://127.0.0.1:8090"
+	fastPoll         = 100 * time.Millisecond
+	// callTimeout is the deadline of one call where the waits are taken out: a system that answers nothing shows early then.
+	callTimeout = 10 * time.Second
+	// longestCall is the longest deadline of one call by default; what has a longer one waits for something.
+	longestCall = time.Minute
+)
 
 type builder struct {
-	deps       extclient.Deps
-	base       string
-	credential string
-	// poll is the time between two looks at something, and after an error.
+	deps        extclient.Deps
+	environment map[string]string
+	base        string
+	// poll is the time between two looks at something, and after an error; zero is that of each worker.
 	poll     time.Duration
 	services []Service
 	errs     []error
 }
 
-// add builds one worker: the defaults of its configuration, changed by adapt.
-func add[C any](b *builder, name string, steps func(C, extclient.Deps) ([]worker.Step, error), adapt func(*C)) {
-	cfg, err := setup.Defaults[C]()
-	if err == nil {
-		adapt(&cfg)
-		var built []worker.Step
-		if built, err = steps(cfg, b.deps); err == nil {
-			b.services = append(b.services, Service{Name: name, Steps: built})
-			return
-		}
+// defaultOf is the default of a variable beside the landscape, in place of the one that the workers have by themselves.
+func (b *builder) defaultOf(name, byTag string) string {
+	if path, ok := strings.CutPrefix(byTag, defaultLandscape); ok {
+		return b.base + path
 	}
-	b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
+	if b.poll == 0 {
+		return byTag
+	}
+	if strings.HasSuffix(name, "_INTERVAL") {
+		return b.poll.String()
+	}
+	if d, err := time.ParseDuration(byTag); strings.HasSuffix(name, "_TIMEOUT") && err == nil && d <= longestCall {
+		return callTimeout.String()
+	}
+	return byTag
+}
+
+// add builds the steps of one worker.
+func add[C any](b *builder, name string, steps func(C, extclient.Deps) ([]worker.Step, error)) {
+	build(b, name, steps, func(s *Service, built []worker.Step) { s.Steps = append(s.Steps, built...) })
 }
 
 // answers adds the questions that a worker answers, to its steps if it has some.
-func answers[C any](b *builder, name string, questions func(C, extclient.Deps) ([]worker.Question, error), adapt func(*C)) {
-	cfg, err := setup.Defaults[C]()
-	if err == nil {
-		adapt(&cfg)
-		var built []worker.Question
-		if built, err = questions(cfg, b.deps); err == nil {
-			at := slices.IndexFunc(b.services, func(s Service) bool { return s.Name == name })
-			if at < 0 {
-				at, b.services = len(b.services), append(b.services, Service{Name: name})
-			}
-			b.services[at].Questions = append(b.services[at].Questions, built...)
-			return
-		}
+func answers[C any](b *builder, name string, questions func(C, extclient.Deps) ([]worker.Question, error)) {
+	build(b, name, questions, func(s *Service, built []worker.Question) { s.Questions = append(s.Questions, built...) })
+}
+
+func build[C, T any](b *builder, name string, with func(C, extclient.Deps) (T, error), put func(*Service, T)) {
+	var cfg C
+	if err := service.LoadEnvFrom(&cfg, b.environment, b.defaultOf); err != nil {
+		b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
+		return
 	}
-	b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
+	built, err := with(cfg, b.deps)
+	if err != nil {
+		b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
+		return
+	}
+	at := slices.IndexFunc(b.services, func(s Service) bool { return s.Name == name })
+	if at < 0 {
+		at, b.services = len(b.services), append(b.services, Service{Name: name, Config: cfg})
+	}
+	put(&b.services[at], built)
 }
-
-func (b *builder) hyperscaler(c *hyperscaler.Config) {
-	c.GardenerURL, c.GardenerToken = b.base+"/k8s/gardener", b.credential
-	c.RetryInterval, c.GardenerTimeout = b.poll, callTimeout
-}
-
-func (b *builder) avs(c *avs.Config) {
-	c.URL, c.TokenURL = b.base+"/avs/api/v2/evaluationmetadata", b.base+"/avs/oauth2/token"
-	c.ClientID, c.Username, c.Password = b.credential, b.credential, b.credential
-	c.ProvisionerURL, c.ProvisionerTimeout, c.Timeout = b.provisionerURL(), callTimeout, callTimeout
-	c.RetryInterval, c.CleanUpInterval, c.RuntimeInterval = b.poll, b.poll, b.poll
-}
-
-func (b *builder) edp(c *edp.Config) {
-	c.URL, c.TokenURL, c.Secret = b.base+"/edp", b.base+"/edp/oauth2/token", b.credential
-	c.RetryInterval, c.ConflictInterval, c.Timeout = b.poll, b.poll, callTimeout
-}
-
-func (b *builder) ias(c *ias.Config) {
-	c.URL, c.Username, c.Password = b.base+"/ias", b.credential, b.credential
-	c.RetryInterval, c.RegistrationInterval, c.Timeout = b.poll, b.poll, callTimeout
-}
-
-func (b *builder) lms(c *lms.Config) {
-	c.URL, c.Token, c.Timeout = b.base+"/lms", b.credential, callTimeout
-	c.TenantInterval, c.CertificateInterval = b.poll, b.poll
-}
-
-func (b *builder) eventHubs(c *eventhubs.Config) {
-	c.URL, c.LoginURL, c.Timeout = b.base+"/azure", b.base+"/azure", callTimeout
-	c.ClientID, c.ClientSecret = b.credential, b.credential
-	c.RetryInterval, c.PollInterval = b.poll, b.poll
-}
-
-func (b *builder) serviceManager(c *servicemanager.Config) {
-	c.Username, c.Password, c.RetryInterval = b.credential, b.credential, b.poll
-}
-
-func (b *builder) kyma(c *kyma.Config) {
-	c.ControlPlane = b.controlPlane(c.ControlPlane)
-	c.RetryInterval = b.poll
-}
-
-func (b *builder) btp(c *btp.Config) {
-	c.ProvisionerURL, c.ProvisionerTimeout, c.RuntimeTimeout = b.provisionerURL(), callTimeout, callTimeout
-	c.RetryInterval = b.poll
-}
-
-func (b *builder) provisioner(c *provisioner.Config) {
-	c.ProvisionerURL, c.ProvisionerTimeout, c.DirectorTimeout = b.provisionerURL(), callTimeout, callTimeout
-	c.DirectorURL, c.DirectorTokenURL = b.base+"/director/graphql", b.base+"/director/oauth2/token"
-	c.DirectorClientID, c.DirectorClientSecret = b.credential, b.credential
-	c.RetryInterval, c.ErrorInterval, c.PollInterval = b.poll, b.poll, b.poll
-	c.UpgradePollInterval, c.RemovalPollInterval, c.KubeconfigInterval = b.poll, b.poll, b.poll
-}
-
-func (b *builder) reconciler(c *reconciler.Config) {
-	c.URL, c.Timeout = b.base+"/reconciler/v1", callTimeout
-	c.RetryInterval, c.PollInterval, c.ErrorInterval, c.ProblemInterval = b.poll, b.poll, b.poll, b.poll
-}
-
-func (b *builder) runtimeAccess(c *runtimeaccess.Config) {
-	c.ProvisionerURL, c.ProvisionerTimeout, c.RuntimeTimeout = b.provisionerURL(), callTimeout, callTimeout
-}
-
-func (b *builder) lifecycleManager(c *lifecyclemanager.Config) {
-	c.ControlPlane = b.controlPlane(c.ControlPlane)
-	c.RetryInterval, c.PollInterval = b.poll, b.poll
-}
-
-func (b *builder) controlPlane(c kube.ControlPlane) kube.ControlPlane {
-	c.KCPURL, c.KCPToken, c.KCPTimeout = b.base+"/k8s/control-plane", b.credential, callTimeout
-	return c
-}
-
-func (b *builder) spc(c *spc.Config) {
-	c.URL, c.Timeout, c.RetryInterval = b.base+"/spc", callTimeout, b.poll
-}
-
-func (b *builder) provisionerURL() string { return b.base + "/provisioner/graphql" }

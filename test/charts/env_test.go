@@ -28,7 +28,7 @@ func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
 		vars, _ := found.(map[string]configdoc.Variable)
 		return maps.Clone(vars)
 	}
-	found, err := configdoc.Variables(repository, append(structs, "libs/service.logConfig")...)
+	found, err := configdoc.Variables(repository, append(structs, "libs/service.LogConfig")...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestEveryWorkerOfKEBPasses(t *testing.T) {
 		server.Close()
 		_ = l.Close()
 	})
-	services, err := stepworkers.All(server.URL, stepworkers.Options{})
+	services, err := stepworkers.All(server.URL, stepworkers.Options{Poll: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

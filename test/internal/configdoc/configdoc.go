@@ -95,7 +95,7 @@ func Page(root string) ([]byte, error) {
 
 func sections(root string) ([]section, error) {
 	all := []section{
-		{"Every service and worker", "", []structure{"libs/service.logConfig"}},
+		{"Every service and worker", "", []structure{"libs/service.LogConfig"}},
 		{"Broker", "", []structure{"services/broker/cmd/broker.config"}},
 		{"Orchestrator", "", []structure{"services/orchestrator/cmd/orchestrator.config"}},
 		{"Roles", "Of broker and orchestrator; [who may do what](operator.md#who-may-do-what) says how to use them.", []structure{"libs/access.Config"}},

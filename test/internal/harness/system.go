@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,9 +36,9 @@ type Options struct {
 
 // System is a keb up with a data folder and addresses of its own, which it keeps from start to start.
 type System struct {
-	// OSBAddr, OperatorAddr and LandscapeAddr are "host:port".
-	OSBAddr, OperatorAddr, LandscapeAddr string
-	DataDir                              string
+	// OSBAddr, OperatorAddr, LandscapeAddr and NATSAddr are "host:port".
+	OSBAddr, OperatorAddr, LandscapeAddr, NATSAddr string
+	DataDir                                        string
 	// HTTP is the client for all of them.
 	HTTP *http.Client
 
@@ -56,7 +55,7 @@ func New(t testing.TB, opts Options) *System {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 32}
 	s := &System{
-		OSBAddr: freeAddr(t), OperatorAddr: freeAddr(t), LandscapeAddr: freeAddr(t),
+		OSBAddr: freeAddr(t), OperatorAddr: freeAddr(t), LandscapeAddr: freeAddr(t), NATSAddr: freeAddr(t),
 		DataDir: filepath.Join(t.TempDir(), "keb"), HTTP: &http.Client{Transport: transport, Timeout: 30 * time.Second},
 		t: t, opts: opts,
 	}
@@ -83,7 +82,7 @@ func Start(t testing.TB, opts Options) *System {
 func (s *System) Env() []string {
 	return append([]string{
 		"KEB_OSB_ADDR=" + s.OSBAddr, "KEB_OPERATOR_ADDR=" + s.OperatorAddr, "KEB_LANDSCAPE_ADDR=" + s.LandscapeAddr,
-		"KEB_DATA_DIR=" + s.DataDir, "DEMO=0",
+		"KEB_NATS_URL=" + s.NATS(), "KEB_DATA_DIR=" + s.DataDir, "DEMO=0",
 		// A job that takes up what a test has left behind would change what it counts.
 		"KEB_RETRIGGER_EVERY=0", "KEB_EXPIRY_EVERY=0", "KEB_CLEANUP_EVERY=0",
 		// Each account is made, and looked at with every list of them.
@@ -147,17 +146,8 @@ func (s *System) Run(args ...string) *Process {
 	return Spawn(s.t, Keb(s.t), s.Env(), args...)
 }
 
-var natsAddress = regexp.MustCompile(`NATS +(nats://\S+)`)
-
-// NATS is the address of the bus, as the last start has told it.
-func (s *System) NATS() string {
-	s.t.Helper()
-	found := natsAddress.FindStringSubmatch(s.process.Output())
-	if found == nil {
-		s.t.Fatal("keb up does not tell the address of NATS")
-	}
-	return found[1]
-}
+// NATS is the URL of the bus.
+func (s *System) NATS() string { return "nats://" + s.NATSAddr }
 
 func (s *System) logTail() string {
 	content, err := os.ReadFile(filepath.Join(s.DataDir, "keb.log"))

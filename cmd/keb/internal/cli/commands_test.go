@@ -267,10 +267,10 @@ func TestUpRefusesWhatCannotBe(t *testing.T) {
 		"no port": {[]string{"--operator-addr", "127.0.0.1"}, `keb: --operator-addr (KEB_OPERATOR_ADDR): "127.0.0.1" is not host:port`},
 		"one address for two": {
 			[]string{"--operator-addr", "127.0.0.1:8080"},
-			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is the address of --osb-addr already",
+			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is the address of --osb-addr (KEB_OSB_ADDR) already",
 		},
 		"no data folder":      {[]string{"--data-dir", ""}, "keb: --data-dir (KEB_DATA_DIR): must not be empty"},
-		"an unknown overlays": {[]string{"--overlays", "absent"}, "keb: overlay folder absent does not exist; name an existing one with --overlays or KEB_OVERLAYS"},
+		"an unknown overlays": {[]string{"--overlays", "absent"}, `keb: KEB_OVERLAYS: "absent" is not a folder that can be read`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -283,5 +283,5 @@ func TestUpNamesThePortThatIsInUse(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, nil)
 	got := run(t, "", "up", "--data-dir", t.TempDir(), "--osb-addr", addr, "--operator-addr", "127.0.0.1:0", "--landscape-addr", "127.0.0.1:0")
-	expect(t, got, 1, "", "keb: listen on "+addr+": address already in use; stop the program that listens there, or choose another address (--osb-addr, KEB_OSB_ADDR)\n")
+	expect(t, got, 1, "", "keb: listen on "+addr+": address already in use; stop the program that listens there, or choose another address: --osb-addr (KEB_OSB_ADDR)\n")
 }

@@ -2,33 +2,28 @@ package cli
 
 import (
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/up"
-	"github.com/kyma-project/keb/libs/event"
 )
 
 func newUp(o *options) *cobra.Command {
 	cfg := up.Config{Jobs: up.DefaultJobTimes()}
 	times := jobTimes(&cfg.Jobs)
 	noDemo := false
-	var overlays []string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run the whole system in this process: NATS, Postgres, landscape, broker, orchestrator and workers",
 		Long: `Run the whole system in this process: NATS, Postgres, the simulated landscape, broker, orchestrator and all step workers.
 It listens on loopback addresses only, keeps everything in the data folder, provisions a sample runtime, and stays up until
-it is stopped. Killed and started again, it goes on where it was.`,
+it is stopped. Killed and started again, it goes on where it was.
+
+The parts read the variables of their own processes (docs/configuration.md); a flag counts before its variable.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Checked here, so that a problem does not wait for Postgres to start.
-			if _, err := loadProcesses(overlays); err != nil {
-				return err
-			}
 			demo, err := demoFromEnv()
 			if err != nil {
 				return err
@@ -36,37 +31,65 @@ it is stopped. Killed and started again, it goes on where it was.`,
 			if err := times.fromEnv(cmd); err != nil {
 				return err
 			}
-			if cfg.Admission, err = admissionFromEnv(); err != nil {
-				return err
+			if o.tls.Enabled() {
+				transport, err := o.transport()
+				if err != nil {
+					return err
+				}
+				cfg.Transport = transport
 			}
-			if cfg.Bindings, err = bindingsFromEnv(); err != nil {
-				return err
-			}
-			cfg.OSBAddr, cfg.OperatorAddr, cfg.LandscapeAddr = o.osbAddr, o.operatorAddr, o.landscapeAddr
-			cfg.DataDir, cfg.User, cfg.Password, cfg.Token = o.dataDir, o.user, o.password, o.token
-			cfg.Overlays = overlays
+			cfg.Environment = upEnvironment(cmd)
+			cfg.DataDir, cfg.Token = o.dataDir, o.token
 			cfg.Demo, cfg.Program = demo && !noDemo, program()
 			return up.Run(cmd.Context(), cfg, o.Out, o.Err)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.DatabaseURL, "database-url", "", "address of a Postgres database to use instead of an own server (KEB_DATABASE_URL)")
-	flags.BoolVar(&cfg.Fast, "fast", false, "take the waits out: the cluster of the landscape is there at once, polls are short")
+	// The address may hold a password, which --help must not print as a default; so no variable is read here.
+	flags.String("database-url", "", "address of a Postgres database to use instead of an own server (KEB_DATABASE_URL)")
+	flags.String("nats-addr", "127.0.0.1:4222", "address of NATS, for workers in other processes; port 0 takes a free one (KEB_NATS_URL)")
+	flags.BoolVar(&cfg.Fast, "fast", false, "take the waits out, where no variable sets them: the cluster of the landscape is there at once, steps look again after 100 ms")
 	flags.BoolVar(&noDemo, "no-demo", false, "do not provision a sample runtime (DEMO=0)")
 	flags.BoolVarP(&cfg.Verbose, "verbose", "v", false, "also print the log, which is in <data folder>/keb.log")
 	times.register(cmd)
-	flags.StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
-	flags.StringVar(&cfg.MaintenancePolicy, "maintenance-policy", env("KEB_MAINTENANCE_POLICY", ""),
-		"file that says when runtimes may be upgraded (KEB_MAINTENANCE_POLICY)")
-	flags.StringVar(&cfg.AccessTokensFile, "access-tokens-file", env("KEB_ACCESS_TOKENS_FILE", ""),
-		"file that says who may use the operator API, by access tokens; nobody is asked without one (KEB_ACCESS_TOKENS_FILE)")
-	// The address may hold a password, which --help must not print as a default.
-	cmd.PreRun = func(*cobra.Command, []string) {
-		if cfg.DatabaseURL == "" {
-			cfg.DatabaseURL = os.Getenv("KEB_DATABASE_URL")
-		}
-	}
+	flags.StringSlice("overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
+	flags.String("maintenance-policy", env("KEB_MAINTENANCE_POLICY", ""), "file that says when runtimes may be upgraded (KEB_MAINTENANCE_POLICY)")
+	flags.String("access-tokens-file", env("KEB_ACCESS_TOKENS_FILE", ""),
+		"file that says who may use the operator API, by access tokens; without one access control is off (KEB_ACCESS_TOKENS_FILE)")
 	return cmd
+}
+
+// upFlags are the variables of flags of keb up.
+var upFlags = map[string]string{
+	"osb-addr": "KEB_OSB_ADDR", "operator-addr": "KEB_OPERATOR_ADDR", "landscape-addr": "KEB_LANDSCAPE_ADDR", "user": "KEB_OSB_USER",
+	"nats-addr": "KEB_NATS_URL", "database-url": "KEB_DATABASE_URL", "overlays": "KEB_OVERLAYS",
+	"maintenance-policy": "KEB_MAINTENANCE_POLICY", "access-tokens-file": "KEB_ACCESS_TOKENS_FILE",
+}
+
+// upEnvironment is the environment of the process, with the flags of keb up that are given in place of their variables.
+func upEnvironment(cmd *cobra.Command) map[string]string {
+	environment := map[string]string{}
+	for _, variable := range os.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		environment[name] = value
+	}
+	for flag, variable := range upFlags {
+		f := cmd.Flags().Lookup(flag)
+		if !f.Changed {
+			continue
+		}
+		value := f.Value.String()
+		switch flag {
+		case "nats-addr":
+			value = "nats://" + value
+		case "overlays":
+			folders, _ := cmd.Flags().GetStringSlice(flag) // the flag is there
+			value = strings.Join(folders, ",")
+		}
+		environment[variable] = value
+		delete(environment, variable+"_FILE")
+	}
+	return environment
 }
 
 // demoFromEnv reads DEMO: 0 or false means no sample.
@@ -80,36 +103,6 @@ func demoFromEnv() (bool, error) {
 		return false, usageError("DEMO=%q is neither 0 nor 1", value)
 	}
 	return demo, nil
-}
-
-// admissionFromEnv reads KEB_ADMISSION as the orchestrator does: "provision:500,update:100".
-func admissionFromEnv() (map[event.OperationType]int, error) {
-	admission := map[event.OperationType]int{}
-	for part := range strings.SplitSeq(os.Getenv("KEB_ADMISSION"), ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		name, count, _ := strings.Cut(part, ":")
-		n, err := strconv.Atoi(count)
-		if err != nil || n < 0 || !slices.Contains(event.OperationTypes(), event.OperationType(name)) {
-			return nil, usageError("KEB_ADMISSION: %q is not TYPE:NUMBER, for example provision:500; types: %q", part, event.OperationTypes())
-		}
-		admission[event.OperationType(name)] = n
-	}
-	return admission, nil
-}
-
-// bindingsFromEnv reads KEB_LANDSCAPE_BINDINGS as the landscape does; 0 means its default.
-func bindingsFromEnv() (int, error) {
-	value := os.Getenv("KEB_LANDSCAPE_BINDINGS")
-	if value == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 0 {
-		return 0, usageError("KEB_LANDSCAPE_BINDINGS: %q is not a number from 0", value)
-	}
-	return n, nil
 }
 
 // program is how this program was called, for hints: go run builds it somewhere that is gone afterwards.

@@ -2,32 +2,33 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
-	"time"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/broker"
 	"github.com/kyma-project/keb/services/orchestrator"
-	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
-
-// brokerConnections is the size of the broker's pool; the orchestrator has its own.
-const brokerConnections = 16
 
 // compose makes the services and puts them into the group. They share nothing but the bus, as separate processes would:
 // each has its own connection to it.
 func (s *system) compose(ctx context.Context) error {
-	landscapeURL := "http://" + s.landscape.Addr().String()
-	if err := s.addLandscape(landscapeURL); err != nil {
+	if err := s.registry.Register(tlsfiles.NewCollector(
+		map[string]tlsfiles.Server{service.TLSPrefix: s.TLS, service.MetricsTLSPrefix: s.MetricsTLS},
+		map[string]tlsfiles.Client{"KEB_DATABASE_": s.Orchestrator.DatabaseTLS, "KEB_BROKER_": s.Jobs.BrokerTLS},
+	)); err != nil {
+		return err
+	}
+	if err := s.addLandscape(); err != nil {
 		return err
 	}
 	shared, err := s.connect(ctx, "keb-up")
@@ -44,17 +45,17 @@ func (s *system) compose(ctx context.Context) error {
 	if err := s.addBroker(ctx); err != nil {
 		return err
 	}
-	if err := s.addWorkers(ctx, landscapeURL); err != nil {
+	if err := s.addWorkers(ctx); err != nil {
 		return err
 	}
-	if err := s.addJobs(landscapeURL); err != nil {
+	if err := s.addJobs(); err != nil {
 		return err
 	}
 	if s.cfg.Demo {
 		d := &demo{
-			osbURL: "http://" + s.osb.Addr().String(), operatorURL: "http://" + s.operator.Addr().String(),
-			user: s.cfg.User, password: s.cfg.Password, program: s.cfg.Program, out: s.out,
-			guarded: s.cfg.AccessTokensFile != "", token: s.cfg.Token,
+			osbURL: s.at.osb, operatorURL: s.at.operator, transport: s.cfg.Transport,
+			user: s.Broker.User, password: s.Broker.Password, program: s.cfg.Program, out: s.out,
+			guarded: s.Orchestrator.Access.Enabled(), token: s.cfg.Token,
 		}
 		s.group.Add("demo", d.run)
 	}
@@ -71,25 +72,38 @@ func (s *system) connect(ctx context.Context, name string) (*bus.Bus, error) {
 	return b, nil
 }
 
-func (s *system) serve(name string, ln net.Listener, h http.Handler) {
-	s.group.Add(name, func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, h) })
+// serve serves an API as the services do: with the limits of its clients, and with TLS if there are files.
+func (s *system) serve(name string, ln net.Listener, h http.Handler) error {
+	ln, err := s.TLS.Listen(ln, service.TLSPrefix, tlsfiles.Always, s.log)
+	if err != nil {
+		return err
+	}
+	s.group.Add(name, func(ctx context.Context) error { return s.HTTP.Serve(ctx, ln, h) })
+	return nil
 }
 
-func (s *system) addLandscape(url string) error {
-	cfg := landscape.Config{
-		DataDir: filepath.Join(s.cfg.DataDir, "landscape"), ExternalURL: url,
-		ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: s.cfg.Bindings,
+// monitor serves metrics and health at the address that a variable holds, if it holds one.
+func (s *system) monitor(variable, addr string, h http.Handler) error {
+	if addr == "" {
+		return nil
 	}
-	if s.cfg.Fast {
-		cfg.ClusterTime, cfg.ReconcileTime, cfg.CleanTime = 0, 0, time.Second
+	serve, err := service.ServeMonitoring(variable, addr, s.MetricsTLS, h, s.log)
+	if err != nil {
+		return err
 	}
-	l, err := landscape.New(cfg, landscape.Deps{Log: s.log.With("component", "landscape")})
+	s.group.Add(variable, serve)
+	return nil
+}
+
+func (s *system) addLandscape() error {
+	l, err := landscape.New(s.Landscape, landscape.Deps{Log: s.log.With("component", "landscape")})
 	if err != nil {
 		return err
 	}
 	s.later(l.Close)
 	s.group.Add("landscape", l.Run)
-	s.serve("landscape http", s.landscape, tracing.Handler(s.traces.Provider("keb-landscape", service.Version()), l.Handler()))
+	h := tracing.Handler(s.traces.Provider("keb-landscape", service.Version()), l.Handler())
+	s.group.Add("landscape http", func(ctx context.Context) error { return service.ServeHTTP(ctx, s.landscape, h) })
 	return nil
 }
 
@@ -99,11 +113,9 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 		return err
 	}
 	// The orchestrator opens its own pools and migrates its own schema.
-	o, err := orchestrator.New(ctx, orchestrator.Config{
-		DatabaseURL: s.databaseURL, Overlays: s.cfg.Overlays, MaintenancePolicy: s.cfg.MaintenancePolicy,
-		Admission: s.cfg.Admission,
-		Access:    s.cfg.access(), PublicURL: "http://" + s.operator.Addr().String(),
-	}, orchestrator.Deps{
+	cfg := s.Orchestrator
+	cfg.DatabaseURL = s.databaseURL
+	o, err := orchestrator.New(ctx, cfg, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keyring), Log: s.log.With("component", "orchestrator"),
 		Registerer: s.registry, Gatherer: s.registry, TracerProvider: s.traces.Provider("keb-orchestrator", service.Version()),
 	})
@@ -112,13 +124,16 @@ func (s *system) addOrchestrator(ctx context.Context) error {
 	}
 	s.later(o.Close)
 	s.group.Add("orchestrator", o.Run)
-	s.serve("operator API", s.operator, o.Handler())
-	return nil
+	return errors.Join(
+		s.serve("operator API", s.operator, o.Handler()),
+		s.monitor("KEB_METRICS_ADDR", s.MetricsAddr, o.Monitoring()),
+	)
 }
 
 func (s *system) addBroker(ctx context.Context) error {
 	db, err := postgres.Open(ctx, postgres.Config{
-		URL: s.databaseURL, MaxOpen: brokerConnections, ApplicationName: "keb-broker", StatementTimeout: 10 * time.Second,
+		URL: s.databaseURL, TLS: s.Orchestrator.DatabaseTLS, ApplicationName: "keb-broker",
+		MaxOpen: s.MaxConnections, StatementTimeout: s.StatementTimeout,
 	})
 	if err != nil {
 		return err
@@ -131,13 +146,7 @@ func (s *system) addBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Not from the environment, which the command line has read already: its flags decide.
-	cfg := broker.Defaults()
-	cfg.User, cfg.Password, cfg.SealKeys = s.cfg.User, s.cfg.Password, s.keys
-	// A runtime takes seconds here, so platforms may ask more often than the default of the service says.
-	cfg.RetryAfter = time.Second
-	cfg.PublicURL, cfg.Access = "http://"+s.osb.Addr().String(), s.cfg.access()
-	srv, err := broker.New(ctx, cfg, broker.Deps{
+	srv, err := broker.New(ctx, s.Broker, broker.Deps{
 		DB: db, Bus: b, Log: s.log.With("component", "broker"), Registerer: s.registry,
 		TracerProvider: s.traces.Provider("keb-broker", service.Version()),
 	})
@@ -145,23 +154,25 @@ func (s *system) addBroker(ctx context.Context) error {
 		return err
 	}
 	s.group.Add("broker", srv.Run)
-	s.serve("OSB API", s.osb, srv.Handler())
-	return nil
+	if err := s.serve("OSB API", s.osb, srv.Handler()); err != nil || s.StatusAddr == s.MetricsAddr {
+		return err
+	}
+	health := service.NewHealth()
+	health.Add("database", srv.Ready)
+	return s.monitor("KEB_BROKER_STATUS_ADDR", s.StatusAddr, service.Monitoring(s.registry, health))
 }
 
-func (s *system) addWorkers(ctx context.Context, landscapeURL string) error {
+func (s *system) addWorkers(ctx context.Context) error {
 	b, err := s.connect(ctx, "keb-workers")
 	if err != nil {
 		return err
 	}
 	// All workers share one connection, as the replicas of one big worker would: none of them owns a database or a port.
 	memory := stagemem.New(b.JetStream(), s.keyring)
-	services, err := stepworkers.All(landscapeURL, stepworkers.Options{Fast: s.cfg.Fast, Registerer: s.registry})
-	if err != nil {
-		return err
-	}
-	for _, sv := range services {
-		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions}, worker.Deps{
+	for _, sv := range s.Services {
+		cfg := s.Worker.Config(sv.Name, "1.0.0")
+		cfg.Questions = sv.Questions
+		w, err := worker.New(cfg, worker.Deps{
 			Bus: b, StageMemory: memory, Log: s.log.With("component", "worker-"+sv.Name), Registerer: s.registry,
 			TracerProvider: s.traces.Provider(worker.ServicePrefix+sv.Name, service.Version()),
 		}, sv.Steps...)

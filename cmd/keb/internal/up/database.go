@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pgfetch"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 const (
@@ -21,22 +21,22 @@ const (
 )
 
 // startDatabase returns the address of the database, and the server if it is our own.
-func startDatabase(ctx context.Context, cfg Config, log *slog.Logger, tell func(format string, args ...any)) (string, *pglocal.Server, error) {
-	if cfg.DatabaseURL != "" {
-		return cfg.DatabaseURL, nil, reach(ctx, cfg.DatabaseURL)
+func (s *system) startDatabase(ctx context.Context) (string, *pglocal.Server, error) {
+	if !s.ownsDatabase() {
+		return s.Orchestrator.DatabaseURL, nil, reach(ctx, s.Orchestrator.DatabaseURL, s.Orchestrator.DatabaseTLS)
 	}
 	// Durable: this is the truth of the system, and people pull plugs.
-	local := pglocal.Config{DataDir: filepath.Join(cfg.DataDir, "postgres"), Durable: true, Log: log.With("component", "postgres")}
+	local := pglocal.Config{DataDir: filepath.Join(s.cfg.DataDir, "postgres"), Durable: true, Log: s.log.With("component", "postgres")}
 	srv, err := pglocal.Start(ctx, local)
 	// A folder in KEB_POSTGRES_BIN that holds no server is the user's mistake and not a reason to download one.
 	if errors.Is(err, pglocal.ErrNoBinaries) {
-		tell("No Postgres on this machine: downloading one, once.")
-		if local.BinDir, err = fetch(ctx, cfg.DataDir); err == nil {
+		s.tell("No Postgres on this machine: downloading one, once.")
+		if local.BinDir, err = fetch(ctx, s.cfg.DataDir); err == nil {
 			srv, err = pglocal.Start(ctx, local)
 		}
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("%w (see %s; or give the address of a Postgres in KEB_DATABASE_URL)", err, filepath.Join(cfg.DataDir, "keb.log"))
+		return "", nil, fmt.Errorf("%w (see %s; or give the address of a Postgres in KEB_DATABASE_URL)", err, filepath.Join(s.cfg.DataDir, "keb.log"))
 	}
 	if err := srv.EnsureDatabase(ctx, database); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("create the database: %w", err), stopDatabase(srv))
@@ -56,10 +56,10 @@ func fetch(ctx context.Context, dataDir string) (string, error) {
 }
 
 // reach waits a little for a database that is not ours.
-func reach(ctx context.Context, url string) error {
+func reach(ctx context.Context, url string, files tlsfiles.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	db, err := postgres.Open(ctx, postgres.Config{URL: url, ApplicationName: "keb-up", MaxOpen: 1})
+	db, err := postgres.Open(ctx, postgres.Config{URL: url, TLS: files, ApplicationName: "keb-up", MaxOpen: 1})
 	if err != nil {
 		return fmt.Errorf("the Postgres of KEB_DATABASE_URL cannot be used: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/operator"
@@ -27,6 +28,8 @@ var sample []byte
 type demo struct {
 	osbURL, operatorURL string
 	user, password      string
+	// transport is for TLS; nil is the usual one.
+	transport http.RoundTripper
 	// guarded tells that the operator API asks who looks; token is the answer, if there is one.
 	guarded bool
 	token   string
@@ -50,7 +53,7 @@ func (d *demo) provision(ctx context.Context) error {
 	client, err := osbclient.New(osbclient.Config{
 		BaseURL: d.osbURL + "/oauth/cf-eu10", User: d.user, Password: d.password,
 		PollEvery: 100 * time.Millisecond, PollAtMost: 500 * time.Millisecond,
-	}, nil)
+	}, &http.Client{Transport: d.transport})
 	if err != nil {
 		return err
 	}
@@ -99,6 +102,9 @@ func (d *demo) follow(ctx context.Context, operation string) error {
 	source, err := operator.New(d.operatorURL, d.token)
 	if err != nil {
 		return err
+	}
+	if d.transport != nil {
+		source = source.Through(d.transport)
 	}
 	// The broker publishes after it has answered, so the orchestrator may not know the operation yet.
 	_, err = watch.Follow(ctx, source, operation, &watch.Lines{Out: d.out, Prefix: "  "},

@@ -1,6 +1,7 @@
 package up
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // maxLog is the size at which the log of earlier runs is put aside.
@@ -31,19 +33,26 @@ func openLog(dataDir string) (*os.File, error) {
 	return file, nil
 }
 
-// newLog logs JSON to the file and, if verbose, text to the screen.
-func newLog(file io.Writer, screen io.Writer, verbose bool) *slog.Logger {
-	handler := slog.Handler(slog.NewJSONHandler(file, nil))
-	if verbose {
-		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(screen, nil))
+// newLog logs to the file and, if verbose, to the screen: JSON and text, unless the configuration names a format.
+func newLog(file, screen io.Writer, verbose bool, cfg service.LogConfig) (*slog.Logger, error) {
+	log, err := service.Logger(file, cfg.Format, cfg.Level)
+	if err != nil || !verbose {
+		return log, err
 	}
-	return slog.New(handler)
+	shown, err := service.Logger(screen, cmp.Or(cfg.Format, "text"), cfg.Level)
+	if err != nil {
+		return nil, err
+	}
+	return slog.New(slog.NewMultiHandler(log.Handler(), shown.Handler())), nil
 }
+
+// keysFile is the file with the keyring in the data folder.
+const keysFile = "keys"
 
 // sealKeys returns the keyring of this data folder, which is made at the first start. Without it the sealed credentials
 // in the database cannot be opened, so it is on the disk before it is used.
 func sealKeys(dataDir string) (string, error) {
-	path := filepath.Join(dataDir, "keys")
+	path := filepath.Join(dataDir, keysFile)
 	content, err := os.ReadFile(path)
 	if err == nil {
 		keys := strings.TrimSpace(string(content))

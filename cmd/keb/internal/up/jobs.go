@@ -36,22 +36,19 @@ func (t JobTimes) validate() error {
 	return errors.Join(problems...)
 }
 
-// landscapeCredential is what the simulated systems take unless they are told otherwise.
-const landscapeCredential = "keb"
-
 // addJobs lets the jobs run from time to time. They come through the broker's front door like anybody else, so they wait for their next
 // turn when it is away.
-func (s *system) addJobs(landscapeURL string) error {
-	cfg := jobs.Defaults()
-	cfg.BrokerURL, cfg.User, cfg.Password = "http://"+s.osb.Addr().String(), s.cfg.User, s.cfg.Password
-	cfg.CISURL, cfg.CISTokenURL = landscapeURL+"/cis", landscapeURL+"/cis/oauth/token"
-	cfg.CISClientID, cfg.CISClientSecret = landscapeCredential, landscapeCredential
-	schedule := jobs.NewSchedule(jobs.Deps{Log: s.log.With("component", "jobs"), Registerer: s.registry})
+func (s *system) addJobs() error {
+	deps := jobs.Deps{Log: s.log.With("component", "jobs"), Registerer: s.registry}
+	if !s.Jobs.BrokerTLS.Enabled() {
+		deps.Broker = s.cfg.Transport
+	}
+	schedule := jobs.NewSchedule(deps)
 	for job, every := range map[jobs.Job]time.Duration{
 		jobs.DeprovisionRetrigger: s.cfg.Jobs.DeprovisionRetrigger, jobs.TrialExpiry: s.cfg.Jobs.TrialExpiry,
 		jobs.SubaccountCleanup: s.cfg.Jobs.SubaccountCleanup,
 	} {
-		if err := schedule.Add(job, every, cfg); err != nil {
+		if err := schedule.Add(job, every, s.Jobs); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // The store is bounded, so that a bus that nobody reads does not fill the disk.
@@ -18,28 +20,38 @@ const (
 	maxStoreBytes = 16 << 30
 )
 
-// startNATS starts a server with JetStream in the data folder, on its usual port if that is free.
-func startNATS(dataDir string, log *slog.Logger) (*server.Server, error) {
-	// A fixed port lets a worker in another terminal find the bus; a second keb on the machine makes do with any.
-	port := natsPort
-	if !portIsFree(port) {
+// startNATS starts a server with JetStream in the data folder. It listens on addr, which stays the same from start to start, so that workers
+// in other processes find it again; port 0 takes a free port.
+func startNATS(dataDir, addr string, log *slog.Logger) (*server.Server, error) {
+	// The server reports a taken port only in its log.
+	if err := checkFree(addr); err != nil {
+		return nil, err
+	}
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %q is not a port number", natsFlag, text)
+	}
+	if port == 0 {
 		port = server.RANDOM_PORT
 	}
-	srv, err := tryNATS(dataDir, port, log)
-	if err != nil && port != server.RANDOM_PORT && !portIsFree(port) {
-		// Someone else took the port in between.
-		srv, err = tryNATS(dataDir, server.RANDOM_PORT, log)
-	}
+	srv, err := tryNATS(dataDir, host, port, log)
 	if err != nil {
+		if err := checkFree(addr); err != nil {
+			return nil, err // another program took the port in between
+		}
 		return nil, fmt.Errorf("NATS cannot start: %w; if %s is damaged, delete it: nothing is lost with it",
 			err, filepath.Join(dataDir, "nats"))
 	}
 	return srv, nil
 }
 
-func tryNATS(dataDir string, port int, log *slog.Logger) (*server.Server, error) {
+func tryNATS(dataDir, host string, port int, log *slog.Logger) (*server.Server, error) {
 	srv, err := server.NewServer(&server.Options{
-		ServerName: "keb", Host: "127.0.0.1", Port: port,
+		ServerName: "keb", Host: host, Port: port,
 		// Signals are ours, and the listener is on the loopback address, so there are no users.
 		JetStream: true, StoreDir: filepath.Join(dataDir, "nats"),
 		JetStreamMaxMemory: maxStageBytes, JetStreamMaxStore: maxStoreBytes,
@@ -73,12 +85,13 @@ func stopNATS(srv *server.Server) {
 	srv.WaitForShutdown()
 }
 
-func portIsFree(port int) bool {
-	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+// checkFree reports a port that another program listens on, and the flag that chooses another one.
+func checkFree(addr string) error {
+	ln, err := service.Listen(addr)
 	if err != nil {
-		return false
+		return fmt.Errorf("%w: %s", err, natsFlag)
 	}
-	return ln.Close() == nil
+	return ln.Close()
 }
 
 // natsLog hands the server's log on and keeps what it calls fatal.

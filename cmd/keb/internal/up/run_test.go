@@ -3,6 +3,7 @@ package up
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func runUntil(t *testing.T, cfg Config, text string, then func(told string)) str
 
 func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 	cfg := validConfig(t)
-	cfg.LandscapeAddr = "127.0.0.1:0"
+	cfg.Environment["KEB_LANDSCAPE_ADDR"] = "127.0.0.1:0"
 	cfg.Demo, cfg.Fast, cfg.Program = true, true, "keb"
 	told := runUntil(t, cfg, "The sample runtime is provisioned", func(string) {})
 	for _, want := range []string{
@@ -54,16 +55,19 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 			t.Errorf("nothing is told of %q:\n%s", want, told)
 		}
 	}
-	cfg.AccessTokensFile = filepath.Join(t.TempDir(), "tokens.yaml")
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	cfg.Environment["KEB_ACCESS_TOKENS_FILE"] = tokens
 	token, hash := access.NewToken()
-	writeTokens(t, cfg.AccessTokensFile, hash)
+	writeTokens(t, tokens, hash)
+	transport := withTLS(t, cfg)
+	cfg.Transport = transport
 	runUntil(t, cfg, "The sample runtime is there already: instance "+SampleInstance, func(told string) {
 		for _, url := range []string{
 			regexp.MustCompile(`operator API +(\S+)`).FindStringSubmatch(told)[1],
 			regexp.MustCompile(`OSB API +(\S+)`).FindStringSubmatch(told)[1] + "/runtimes",
 		} {
 			for authorization, want := range map[string]int{"": 401, "Bearer " + hash: 401, "Bearer " + token: 200} {
-				if got := status(t, url, authorization); got != want {
+				if got := status(t, transport, url, authorization); got != want {
 					t.Errorf("GET %s, Authorization %q: %d, want %d", url, authorization, got, want)
 				}
 			}
@@ -83,7 +87,16 @@ func writeTokens(t *testing.T, path, hash string) {
 	}
 }
 
-func status(t *testing.T, url, authorization string) int {
+// withTLS gives both APIs a certificate, and returns a transport that trusts it.
+func withTLS(t *testing.T, cfg Config) http.RoundTripper {
+	t.Helper()
+	ca := testkit.NewCA(t, "up")
+	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
+	cfg.Environment["KEB_TLS_CERT_FILE"], cfg.Environment["KEB_TLS_KEY_FILE"] = pair.CertFile, pair.KeyFile
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}}
+}
+
+func status(t *testing.T, transport http.RoundTripper, url, authorization string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -92,7 +105,7 @@ func status(t *testing.T, url, authorization string) int {
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	response, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -104,10 +117,11 @@ func status(t *testing.T, url, authorization string) int {
 func TestATokenFileThatCannotBeReadIsNamedBeforeAnythingStarts(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
-	cfg.AccessTokensFile = filepath.Join(t.TempDir(), "tokens.yaml")
-	writeTokens(t, cfg.AccessTokensFile, "keb_CANARY")
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	cfg.Environment["KEB_ACCESS_TOKENS_FILE"] = tokens
+	writeTokens(t, tokens, "keb_CANARY")
 	err := Run(t.Context(), cfg, &bytes.Buffer{}, &bytes.Buffer{})
-	if err == nil || !strings.Contains(err.Error(), "--access-tokens-file: KEB_ACCESS_TOKENS_FILE: line 1: sha256: ") || strings.Contains(err.Error(), "CANARY") {
+	if err == nil || !strings.Contains(err.Error(), "KEB_ACCESS_TOKENS_FILE: line 1: sha256: ") || strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -33,8 +33,16 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
+	var logs service.LogConfig
+	if err := service.LoadEnvFrom(&logs, cfg.Environment, nil); err != nil {
+		return err
+	}
+	log, err := newLog(file, screen, cfg.Verbose, logs)
+	if err != nil {
+		return err
+	}
 	// From here on everything that was started is stopped again, in reverse order, whatever goes wrong.
-	s := &system{cfg: cfg, out: out, log: newLog(file, screen, cfg.Verbose), registry: service.Registry()}
+	s := &system{cfg: cfg, out: out, log: log, registry: service.Registry()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.start(ctx); err != nil {
 		return err
@@ -47,6 +55,8 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 
 // system is what has been started so far. What is in closers is closed in reverse order.
 type system struct {
+	settings
+
 	cfg      Config
 	out      io.Writer
 	log      *slog.Logger
@@ -58,7 +68,7 @@ type system struct {
 	nats                     *server.Server
 	postgres                 *pglocal.Server
 	databaseURL              string
-	keys                     string
+	at                       places
 	keyring                  *seal.Keyring
 	traces                   *tracing.Exporter
 }
@@ -80,32 +90,46 @@ func (s *system) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { s.traces.Close(); return nil })
+	addrs, err := s.cfg.addresses()
+	if err != nil {
+		return err
+	}
 	for _, l := range []struct {
-		addr, flag string
-		into       *net.Listener
+		flag string
+		addr *string
+		into *net.Listener
 	}{
-		{s.cfg.OSBAddr, "--osb-addr, KEB_OSB_ADDR", &s.osb},
-		{s.cfg.OperatorAddr, "--operator-addr, KEB_OPERATOR_ADDR", &s.operator},
-		{s.cfg.LandscapeAddr, "--landscape-addr, KEB_LANDSCAPE_ADDR", &s.landscape},
+		{osbFlag, &addrs.OSB, &s.osb}, {operatorFlag, &addrs.Operator, &s.operator}, {landscapeFlag, &addrs.Landscape, &s.landscape},
 	} {
-		if err := s.listen(l.addr, l.flag, l.into); err != nil {
+		if err := s.listen(*l.addr, l.flag, l.into); err != nil {
 			return err
 		}
+		*l.addr = (*l.into).Addr().String()
 	}
-	if s.keys, err = sealKeys(s.cfg.DataDir); err != nil {
+	if err := checkFree(addrs.NATS); err != nil {
 		return err
 	}
-	if s.keyring, err = seal.ParseKeyring(s.keys); err != nil {
+	keys, err := sealKeys(s.cfg.DataDir)
+	if err != nil {
 		return err
 	}
-	if s.databaseURL, s.postgres, err = startDatabase(ctx, s.cfg, s.log, s.tell); err != nil {
+	if s.keyring, err = seal.ParseKeyring(keys); err != nil {
+		return err
+	}
+	at := addrs.places(keys)
+	at.registry = s.registry
+	if s.settings, err = s.cfg.settings(at); err != nil {
+		return err
+	}
+	s.at = at
+	if s.databaseURL, s.postgres, err = s.startDatabase(ctx); err != nil {
 		return err
 	}
 	if s.postgres != nil {
 		s.later(func() error { return stopDatabase(s.postgres) })
 		s.group.Add("postgres", s.watchDatabase)
 	}
-	if s.nats, err = startNATS(s.cfg.DataDir, s.log); err != nil {
+	if s.nats, err = startNATS(s.cfg.DataDir, addrs.NATS, s.log); err != nil {
 		return err
 	}
 	s.later(func() error { stopNATS(s.nats); return nil })
@@ -115,7 +139,7 @@ func (s *system) start(ctx context.Context) (err error) {
 func (s *system) listen(addr, flag string, into *net.Listener) error {
 	ln, err := service.Listen(addr)
 	if err != nil {
-		return fmt.Errorf("%w (%s)", err, flag)
+		return fmt.Errorf("%w: %s", err, flag)
 	}
 	*into = ln
 	// A server closes its listener; this is for a start that fails before that.
@@ -139,21 +163,26 @@ func (s *system) tell(format string, args ...any) {
 
 // announce says where everything is.
 func (s *system) announce() error {
-	credentials := fmt.Sprintf("user %s", s.cfg.User)
-	if s.cfg.User == "keb" && s.cfg.Password == "keb" {
+	credentials := fmt.Sprintf("user %s", s.Broker.User)
+	if s.Broker.User == credential && s.Broker.Password == credential {
 		credentials += ", password keb"
 	}
 	where := "own server in the data folder"
 	if s.postgres == nil {
 		where = "the one of KEB_DATABASE_URL"
 	}
+	waits := "Steps wait as long as in production between two looks at a system; --fast takes the waits out."
+	if s.cfg.Fast {
+		waits = "--fast: the systems are simulated without delays, and steps wait 100 ms between two looks at one, in place of seconds to minutes."
+	}
 	_, err := fmt.Fprintf(s.out, `KEB is up. Data and log are in %s; Ctrl-C stops it.
-  OSB API       http://%s  (%s)
-  console       http://%s/
-  operator API  http://%s/operations
-  landscape     http://%s/admin/systems
+  OSB API       %s  (%s)
+  console       %s/
+  operator API  %s/operations
+  landscape     %s/admin/systems
   NATS          %s
   Postgres      %s
-`, s.cfg.DataDir, s.osb.Addr(), credentials, s.operator.Addr(), s.operator.Addr(), s.landscape.Addr(), s.nats.ClientURL(), where)
+%s
+`, s.cfg.DataDir, s.at.osb, credentials, s.at.operator, s.at.operator, s.at.landscape, s.nats.ClientURL(), where, waits)
 	return err
 }

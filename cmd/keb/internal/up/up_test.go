@@ -68,7 +68,11 @@ func TestALargeLogIsPutAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newLog(file, nil, false).Info("new")
+	log, err := newLog(file, nil, false, service.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("new")
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,17 +85,28 @@ func TestALargeLogIsPutAside(t *testing.T) {
 	}
 }
 
-func TestNATSTakesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:4222")
-	if err == nil {
-		t.Cleanup(func() { _ = taken.Close() })
-	} // else another program has it, which is as good
-	srv, err := startNATS(t.TempDir(), slog.New(slog.DiscardHandler))
+func TestNATS_TakenPort_NamesItsFlag(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	addr := taken.Addr().String()
+	_, err = startNATS(t.TempDir(), addr, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), addr) || !strings.HasSuffix(err.Error(), ": --nats-addr (KEB_NATS_URL)") {
+		t.Errorf("error %v, want one that names %s and the flag", err, addr)
+	}
+}
+
+func TestNATS_PortZero_TakesAFreePort(t *testing.T) {
+	t.Parallel()
+	srv, err := startNATS(t.TempDir(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stopNATS(srv)
-	if url := srv.ClientURL(); strings.HasSuffix(url, ":4222") || !strings.HasPrefix(url, "nats://127.0.0.1:") {
+	if url := srv.ClientURL(); strings.HasSuffix(url, ":0") || !strings.HasPrefix(url, "nats://127.0.0.1:") {
 		t.Errorf("listens on %s", url)
 	}
 	if !srv.JetStreamEnabled() {
@@ -105,7 +120,7 @@ func TestNATSThatCannotStartSaysSoAtOnce(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "nats"), []byte("not a folder"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := startNATS(dir, slog.New(slog.DiscardHandler))
+	_, err := startNATS(dir, "127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err == nil || !strings.HasPrefix(err.Error(), "NATS cannot start: ") || strings.Contains(err.Error(), "\n") ||
 		!strings.Contains(err.Error(), filepath.Join(dir, "nats")) {
 		t.Errorf("error %v, want one line that names the folder", err)
@@ -115,7 +130,11 @@ func TestNATSThatCannotStartSaysSoAtOnce(t *testing.T) {
 func validConfig(t *testing.T) Config {
 	t.Helper()
 	return Config{
-		OSBAddr: "127.0.0.1:0", OperatorAddr: "127.0.0.1:0", LandscapeAddr: "[::1]:0", DataDir: t.TempDir(), User: "u", Password: "p",
+		DataDir: t.TempDir(), Program: "keb",
+		Environment: map[string]string{
+			"KEB_OSB_ADDR": "127.0.0.1:0", "KEB_OPERATOR_ADDR": "127.0.0.1:0", "KEB_LANDSCAPE_ADDR": "[::1]:0",
+			"KEB_NATS_URL": "nats://127.0.0.1:0", "KEB_OSB_USER": "u", "KEB_OSB_PASSWORD": "p",
+		},
 	}
 }
 
@@ -125,7 +144,7 @@ func TestLoopbackAddressesAreValid(t *testing.T) {
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)
 	}
-	cfg.OSBAddr = "localhost:8080"
+	cfg.Environment["KEB_OSB_ADDR"] = "localhost:8080"
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -134,12 +153,13 @@ func TestLoopbackAddressesAreValid(t *testing.T) {
 func TestAMaintenancePolicyThatCannotBeReadIsNamedBeforeAnythingStarts(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
-	cfg.MaintenancePolicy = filepath.Join(t.TempDir(), "policy.json")
-	if err := os.WriteFile(cfg.MaintenancePolicy, []byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Monday"]}]}`), 0o600); err != nil {
+	policy := filepath.Join(t.TempDir(), "policy.json")
+	if err := os.WriteFile(policy, []byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Monday"]}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	cfg.Environment["KEB_MAINTENANCE_POLICY"] = policy
 	err := cfg.Validate()
-	want := "--maintenance-policy (KEB_MAINTENANCE_POLICY): " + cfg.MaintenancePolicy + `: rules[0].days: "Monday" is no day`
+	want := "KEB_MAINTENANCE_POLICY: " + policy + `: rules[0].days: "Monday" is no day`
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %q...", err, want)
 	}
@@ -163,8 +183,8 @@ func TestADataFolderBelongsToOneProcess(t *testing.T) {
 func TestADatabaseThatCannotBeUsedIsNamedWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
-	cfg.LandscapeAddr = "127.0.0.1:0"
-	cfg.DatabaseURL = "postgres://keb:canary@127.0.0.1:1/keb?sslmode=nonsense"
+	cfg.Environment["KEB_LANDSCAPE_ADDR"] = "127.0.0.1:0"
+	cfg.Environment["KEB_DATABASE_URL"] = "postgres://keb:canary@127.0.0.1:1/keb?sslmode=nonsense"
 	err := Run(t.Context(), cfg, &bytes.Buffer{}, &bytes.Buffer{})
 	if err == nil || !strings.HasPrefix(err.Error(), "the Postgres of KEB_DATABASE_URL cannot be used: ") ||
 		strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "\n") {

@@ -4,8 +4,6 @@ package setup
 import (
 	"context"
 
-	"github.com/caarlos0/env/v11"
-
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
@@ -36,14 +34,6 @@ func Questions[C any](
 		env.Answer(answered...)
 		return nil, err
 	}
-}
-
-// Defaults is a configuration as it is when the environment says nothing.
-func Defaults[C any]() (C, error) {
-	var cfg C
-	// A map that is not nil keeps the library from reading the real environment.
-	err := env.ParseWithOptions(&cfg, env.Options{Environment: map[string]string{}})
-	return cfg, err
 }
 
 // Version is the version of the worker, see service.Version.

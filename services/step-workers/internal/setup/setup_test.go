@@ -72,11 +72,3 @@ func TestCallsToExternalSystemsAreCountedWhereTheWorkerServesMetrics(t *testing.
 		t.Errorf("%d metrics of calls, %v; want 1", n, err)
 	}
 }
-
-func TestDefaultsDoNotReadTheEnvironment(t *testing.T) {
-	t.Setenv("KEB_AVS_URL", "http://elsewhere")
-	c, err := setup.Defaults[avs.Config]()
-	if err != nil || !strings.HasPrefix(c.URL, "http://127.0.0.1:8090/") {
-		t.Errorf("%q, %v", c.URL, err)
-	}
-}

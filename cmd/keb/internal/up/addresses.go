@@ -1,0 +1,79 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tlsfiles"
+)
+
+// addresses are those that the parts listen on, "host:port".
+type addresses struct {
+	OSB       string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
+	Operator  string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
+	Landscape string `env:"KEB_LANDSCAPE_ADDR" envDefault:"127.0.0.1:8090"`
+	// NATSURL is where workers in other processes find the bus. NATS is its address.
+	NATSURL string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
+	NATS    string
+	// TLS is that of OSB and Operator.
+	TLS tlsfiles.Server `envPrefix:"KEB_TLS_"`
+}
+
+// Flags with their variables, as errors name them.
+const (
+	osbFlag       = "--osb-addr (KEB_OSB_ADDR)"
+	operatorFlag  = "--operator-addr (KEB_OPERATOR_ADDR)"
+	landscapeFlag = "--landscape-addr (KEB_LANDSCAPE_ADDR)"
+	natsFlag      = "--nats-addr (KEB_NATS_URL)"
+)
+
+// addresses reads where the parts listen. Only loopback addresses are allowed, for user and password are known.
+func (c Config) addresses() (addresses, error) {
+	var a addresses
+	if err := service.LoadEnvFrom(&a, c.Environment, nil); err != nil {
+		return a, err
+	}
+	bus, err := url.Parse(a.NATSURL)
+	if err != nil || bus.Scheme != "nats" || bus.User != nil || bus.Path != "" {
+		return a, fmt.Errorf("%s: want one address such as nats://127.0.0.1:4222, where the NATS of keb up is to listen", natsFlag)
+	}
+	a.NATS = bus.Host
+	var problems []error
+	used := map[string]string{}
+	for _, l := range []struct{ flag, addr string }{
+		{osbFlag, a.OSB}, {operatorFlag, a.Operator}, {landscapeFlag, a.Landscape}, {natsFlag, a.NATS},
+	} {
+		host, port, err := net.SplitHostPort(l.addr)
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("%s: %q is not host:port", l.flag, l.addr))
+		case !loopback(host):
+			problems = append(problems, fmt.Errorf("%s: %q is not a loopback address; keb up is for one machine, write for example 127.0.0.1:%s", l.flag, l.addr, port))
+		case port != "0" && used[l.addr] != "":
+			problems = append(problems, fmt.Errorf("%s: %s is the address of %s already", l.flag, l.addr, used[l.addr]))
+		}
+		used[l.addr] = l.flag
+	}
+	return a, errors.Join(problems...)
+}
+
+// places are the URLs of the parts at these addresses, for services with a keyring; without one a key that nothing was sealed with is
+// there in its place.
+func (a addresses) places(keys string) places {
+	scheme := "http://"
+	if a.TLS.Enabled() {
+		scheme = "https://"
+	}
+	return places{osb: scheme + a.OSB, operator: scheme + a.Operator, landscape: "http://" + a.Landscape, keys: keys}
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
