@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestFaultsComeAndGo(t *testing.T) {
@@ -173,4 +175,27 @@ func TestAdminListsFilteredAndPaged(t *testing.T) {
 	if got := text(t, got, "data", 0, "kind"); got != "SecretBinding" {
 		t.Errorf("kind is %s", got)
 	}
+}
+
+func TestViolations_UnknownRoute_SurvivesARestart(t *testing.T) {
+	t.Parallel()
+	dir, c := t.TempDir(), &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	w := open(t, dir, c)
+	w.must(404, "GET", "/edp/namespaces/kyma-dev/tenants?a=b", nil)
+	want := map[string]any{"count": 1.0, "last": []any{map[string]any{
+		"time": "2026-01-02T03:04:05Z", "request": "GET /edp/namespaces/kyma-dev/tenants?a=b", "problem": "no such route",
+	}}}
+	check := func(want map[string]any) {
+		t.Helper()
+		got := w.must(200, "GET", "/admin/systems/edp", nil)["violations"]
+		if diff := cmp.Diff(any(want), got); diff != "" {
+			t.Errorf("the violations differ (-want +got):\n%s", diff)
+		}
+	}
+	check(want)
+	w.close()
+	w = open(t, dir, c)
+	check(want)
+	w.must(200, "DELETE", "/admin/systems/edp/violations", nil)
+	check(map[string]any{"count": 0.0, "last": []any{}})
 }

@@ -130,6 +130,34 @@ func (s *System) DeleteSubaccount(id string) {
 	}
 }
 
+// checkContracts fails the test if a worker sent a request that breaks the contract of its system. It does nothing while the
+// landscape is down: violations survive a restart.
+func (s *System) checkContracts() {
+	s.t.Helper()
+	body, status, err := s.get(s.admin(""))
+	if err != nil || status != http.StatusOK {
+		return
+	}
+	var systems struct {
+		Data []struct {
+			Name       string
+			Violations struct {
+				Count int
+				Last  []struct{ Request, Problem string }
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &systems); err != nil {
+		s.t.Errorf("read the systems of the landscape: %v", err)
+		return
+	}
+	for _, system := range systems.Data {
+		for _, v := range system.Violations.Last {
+			s.t.Errorf("one of %d requests that break the contract of %s: %s: %s", system.Violations.Count, system.Name, v.Request, v.Problem)
+		}
+	}
+}
+
 func (s *System) admin(system string) string {
 	return strings.TrimSuffix("http://"+s.LandscapeAddr+"/admin/systems/"+system, "/")
 }

@@ -18,12 +18,14 @@ func Connect(t testing.TB, r Remote) *System {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &System{
+	s := &System{
 		OSBAddr: r.OSBAddr, OperatorAddr: r.OperatorAddr, LandscapeAddr: r.LandscapeAddr,
 		HTTP:     &http.Client{Transport: bearer{transport, r.OperatorAddr, r.Token}, Timeout: 30 * time.Second},
 		t:        t,
 		password: r.Password,
 	}
+	t.Cleanup(s.checkContracts)
+	return s
 }
 
 // bearer shows a token to one host.

@@ -99,6 +99,7 @@ func (s *System) Launch() *Process {
 	}
 	s.process = Spawn(s.t, Keb(s.t), s.Env(), args...)
 	s.processes = append(s.processes, s.process)
+	s.t.Cleanup(s.checkContracts)
 	return s.process
 }
 
@@ -123,6 +124,7 @@ func (s *System) ready() bool {
 // Kill sends SIGKILL to the process, which leaves its Postgres behind.
 func (s *System) Kill() {
 	s.t.Helper()
+	s.checkContracts()
 	s.process.Kill()
 	s.HTTP.CloseIdleConnections()
 }
@@ -130,6 +132,7 @@ func (s *System) Kill() {
 // Stop stops the process in order.
 func (s *System) Stop() {
 	s.t.Helper()
+	s.checkContracts()
 	s.process.Stop()
 	s.HTTP.CloseIdleConnections()
 }
