@@ -7,6 +7,7 @@ import { count, duration } from "./settings.mjs";
 const WORKER = "node-greeter"; // as in overlay/node-greeting.yaml
 const VERSION = "1.0.0";
 const ACK_WAIT = 10_000; // of the consumer, in milliseconds
+const DEAD_HEADERS = 8192; // room for the headers of a dead letter, in bytes
 
 const env = process.env;
 let CONCURRENCY, DRAIN;
@@ -142,13 +143,15 @@ function publish(m, command, startedAt, { outcome, ...rest }) {
   return js.publish(`keb.result.${WORKER}.${step}`, JSON.stringify(body), { msgID: id, headers: h });
 }
 
-// dead puts aside what is no command, for an operator to see.
+// dead puts aside what is no command, for an operator to see. The copy is cut short where it would be larger than the bus allows.
 async function dead(m, reason) {
   try {
     const h = headers();
     h.set("Keb-Dead-Reason", encodeURIComponent(reason));
     h.set("Keb-Dead-Subject", m.subject);
-    await js.publish("keb.dead.KEB_COMMANDS", m.data, { headers: h });
+    const room = nc.info.max_payload - DEAD_HEADERS;
+    if (m.data.length > room) h.set("Keb-Dead-Size", String(m.data.length));
+    await js.publish("keb.dead.KEB_COMMANDS", m.data.subarray(0, room), { headers: h });
     m.term();
   } catch (error) {
     console.error(`dead letter not published: ${error.message}`); // it comes again

@@ -29,8 +29,11 @@ const (
 	pullHeartbeat   = time.Second
 	firstEnsureWait = 50 * time.Millisecond
 	maxEnsureWait   = 2 * time.Second
-	unreadableWait  = 5 * time.Second
-	maxSessionDrain = 2 * time.Second
+	// unreadableWait is the first pause, and maxUnreadableWait the longest, before an unreadable message comes again whose dead letter the
+	// bus has not taken.
+	unreadableWait    = 5 * time.Second
+	maxUnreadableWait = 5 * time.Minute
+	maxSessionDrain   = 2 * time.Second
 )
 
 // ConsumeConfig says how to consume.
@@ -193,10 +196,23 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 }
 
 func (c *consumption) unreadable(ctx context.Context, d *Delivery, cause error) {
-	if err := d.Dead(ctx, cause.Error()); err != nil {
-		c.bus.log.Error("unreadable message could not be moved to dead letters", "subject", d.Subject, "err", err)
-		_ = d.Nak(unreadableWait) // without it the message comes again after AckWait
+	err := d.Dead(ctx, cause.Error())
+	if err == nil {
+		return
 	}
+	if d.NumDelivered() <= 1 || errors.Is(err, ErrDropped) {
+		c.bus.deadLog.Do(func() {
+			c.bus.log.Error("unreadable message could not be moved to dead letters", "subject", d.Subject, "err", err)
+		})
+	}
+	if !errors.Is(err, ErrDropped) {
+		_ = d.Nak(unreadableAgain(d.NumDelivered())) // without it the message comes again after AckWait
+	}
+}
+
+// unreadableAgain is when a message comes again that could not be moved to the dead letters: ever later, as each time it comes in full.
+func unreadableAgain(delivered uint64) time.Duration {
+	return min(unreadableWait<<min(max(delivered, 1)-1, 10), maxUnreadableWait)
 }
 
 // giveBack returns what no handler has taken, so that others need not wait for AckWait.
