@@ -192,7 +192,8 @@ func stageStream(replicas int) jetstream.StreamConfig {
 
 // EnsureConsumer creates a durable consumer, or brings it in line with spec. A missing stream is created first. A
 // consumer that stands ahead of its stream, as after a power loss of the server, is made anew: it would never
-// deliver anything (facts/engines.md 3, nats-server#5412).
+// deliver anything (facts/engines.md 3, nats-server#5412). A consumer whose file the server cannot read is kept in its memory until it
+// restarts: the stream still has every message that was not acknowledged.
 func (b *Bus) EnsureConsumer(ctx context.Context, spec event.ConsumerSpec) error {
 	_, err := b.ensureConsumer(ctx, spec)
 	return err
@@ -229,7 +230,7 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 	}
 	c, err := b.js.Consumer(ctx, string(spec.Stream), spec.Name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+		return b.makeConsumer(ctx, spec, want)
 	}
 	if err != nil {
 		return nil, err
@@ -245,12 +246,27 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 			!errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil, err
 		}
-		return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+		return b.makeConsumer(ctx, spec, want)
 	}
 	have := info.Config
 	if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait &&
 		have.MaxAckPending == want.MaxAckPending && have.AckPolicy == want.AckPolicy && have.PriorityPolicy == want.PriorityPolicy {
 		return c, nil
 	}
+	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+}
+
+// consumerStoreFailed is the server's code for a consumer whose file it cannot make or read.
+const consumerStoreFailed = 10012
+
+func (b *Bus) makeConsumer(ctx context.Context, spec event.ConsumerSpec, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	c, err := b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok || api.ErrorCode != consumerStoreFailed {
+		return c, err
+	}
+	b.log.Error("the server cannot read the file of a consumer, which is kept in memory until the server restarts; to end this, remove the folder obs/<consumer> of the stream from its store while it is stopped",
+		"stream", spec.Stream, "consumer", spec.Name, "err", err)
+	want.MemoryStorage = true
 	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
 }

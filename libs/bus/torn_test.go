@@ -1,0 +1,110 @@
+package bus_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// A power cut may leave any file of the server's store half written. Whatever it was, the bus works again, and only messages whose own
+// file was torn are lost.
+func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	commands := spec()
+	commands.AckWait = time.Second
+	consumers := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker), commands}
+	b, s := setup(t)
+	if err := b.EnsureAll(t.Context(), consumers); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "one", "two")
+	taken, err := b.JetStream().Consumer(t.Context(), string(event.StreamCommands), commands.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := taken.Next(); err != nil { // the consumer has something to remember
+		t.Fatal(err)
+	}
+	b.Close()
+	s.stop()
+	whole := t.TempDir()
+	if err := os.CopyFS(whole, os.DirFS(s.dir)); err != nil {
+		t.Fatal(err)
+	}
+	const (
+		removed    = -1
+		streamMeta = "/jetstream/$G/streams/KEB_COMMANDS/meta.inf"
+	)
+	for _, file := range filesOf(t, whole) {
+		for _, part := range []int64{removed, 0, 2} { // what is left: nothing at all, no byte, a half
+			t.Run(fmt.Sprint(file, " ", part), func(t *testing.T) {
+				if err := os.RemoveAll(s.dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.CopyFS(s.dir, os.DirFS(whole)); err != nil {
+					t.Fatal(err)
+				}
+				tear(t, filepath.Join(s.dir, file), part)
+				s.start(t)
+				defer s.stop()
+				b := connect(t, s, bus.Config{}, bus.Deps{})
+				if err := b.EnsureAll(t.Context(), consumers); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.EnsureAll(t.Context(), consumers); err != nil {
+					t.Fatalf("the second time: %v", err)
+				}
+				got := consume(t, b, bus.ConsumeConfig{Consumer: commands})
+				publish(t, b, "three")
+				seen := map[string]bool{}
+				torn := strings.HasSuffix(file, ".blk") || file == streamMeta && part == removed
+				for !seen["three"] || !torn && !(seen["one"] && seen["two"]) {
+					seen[within(t, got, "the messages come")] = true
+				}
+			})
+		}
+	}
+}
+
+// filesOf lists the files below the folders of the streams.
+func filesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.Contains(path, "/KEB_COMMANDS/") {
+			files = append(files, strings.TrimPrefix(path, dir))
+		}
+		return err
+	})
+	if err != nil || len(files) < 6 {
+		t.Fatalf("files %v, error %v", files, err)
+	}
+	return files
+}
+
+// tear leaves the first part of a file: half of it for 2, nothing for 0; a negative part removes it.
+func tear(t *testing.T, path string, part int64) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case part < 0:
+		err = os.Remove(path)
+	case part == 0:
+		err = os.Truncate(path, 0)
+	default:
+		err = os.Truncate(path, info.Size()/part)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
