@@ -502,3 +502,83 @@ func TestAnUpdateSurvivesTheBroker(t *testing.T) {
 	shown, _ := b.get("i").body["parameters"].(map[string]any)
 	equal(t, "autoScalerMax", any(30.0), shown["autoScalerMax"])
 }
+
+// The runtime may have what a failed update wanted. So each update after it runs, also one back to the old values, and sends again what
+// the failed ones had changed.
+func TestUpdate_AfterFailedUpdate_SendsUnsettledValuesAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	before := b.get("i").raw
+	failed := func(members map[string]any) event.Operation {
+		t.Helper()
+		b.fail(event.Update, true)
+		b.ended("i", b.accepted(b.patch("i", members)), "failed")
+		equal(t, "what is shown after a failed update", before, b.get("i").raw)
+		b.fail(event.Update, false)
+		return b.newest("i")
+	}
+	wanted := contextOf(map[string]any{"license_type": "CUSTOMER", "sm_operator_credentials": map[string]any{
+		"clientid": "id", "clientsecret": "CANARY-second", "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
+	}})
+	maps.Copy(wanted, parameters(map[string]any{"machineType": "Standard_D8_v3"}))
+	failed(wanted)
+
+	back := failed(parameters(map[string]any{"machineType": "Standard_D4_v3"}))
+	credentials := []string{event.CredentialsServiceManager}
+	equal(t, "changes back", &event.Changes{
+		Parameters: json.RawMessage(`{"machineType":"Standard_D4_v3"}`), LicenseType: true, Credentials: credentials,
+	}, back.Update)
+	equal(t, "machine type of the operation", any("Standard_D4_v3"), members(t, back.Parameters)["machineType"])
+
+	larger := failed(parameters(map[string]any{"autoScalerMax": 30}))
+	equal(t, "changes of the next update", map[string]any{"machineType": "Standard_D4_v3", "autoScalerMax": 30.0}, members(t, larger.Update.Parameters))
+	equal(t, "autoScalerMax of the operation", any(30.0), members(t, larger.Parameters)["autoScalerMax"])
+
+	b.hold(true)
+	operation := b.accepted(b.patch("i", nil))
+	equal(t, "the same update again", operation, b.accepted(b.patch("i", nil)))
+	claimed, err := b.claim("i", operation, event.CredentialsServiceManager)
+	if err != nil || strings.Contains(string(claimed.Credentials), "CANARY-second") {
+		t.Errorf("claimed %s, %v; want the credentials of the order", claimed.Credentials, err)
+	}
+	b.hold(false)
+	b.ended("i", operation, "succeeded")
+	empty := b.newest("i")
+	equal(t, "changes of an update without values", map[string]any{"machineType": "Standard_D4_v3", "autoScalerMax": 20.0}, members(t, empty.Update.Parameters))
+	equal(t, "what is shown in the end", before, b.get("i").raw)
+	if a := b.patch("i", nil); a.status != http.StatusOK {
+		t.Errorf("an update without values after one that succeeded: status %d %s", a.status, a.raw)
+	}
+}
+
+// Credentials that only a failed update had are not the instance's: a step could not claim them.
+func TestUpdate_AfterFailedFirstCredentials_NamesNone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	bare := accountContext()
+	delete(bare, "sm_operator_credentials")
+	b.ended("i", b.accepted(b.put("i", with(order(azure), "context", bare))), "succeeded")
+	b.fail(event.Update, true)
+	b.ended("i", b.accepted(b.patch("i", contextOf(nil))), "failed")
+	b.fail(event.Update, false)
+	got := b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
+	equal(t, "changes", &event.Changes{Parameters: json.RawMessage(`{"autoScalerMax":9}`)}, got.Update)
+	equal(t, "credentials of the operation", []string(nil), got.Credentials)
+}
+
+// An operator must not bring the old account back with the failed update.
+func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
+	b.trial("i")
+	b.fail(event.Update, true)
+	b.ended("i", b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"new"}}))), "failed")
+	b.fail(event.Update, false)
+	b.exec(`UPDATE broker.instances SET expired_at = now()`)
+	got := b.updated("i", map[string]any{"context": map[string]any{"globalaccount_id": "ga-2"}})
+	equal(t, "account", "ga-2", got.Context.GlobalAccountID)
+	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE global_account_id = 'ga-2'`); n != 1 {
+		t.Error("the global account is the old one")
+	}
+}

@@ -2,7 +2,9 @@ package orchestrator_test
 
 import (
 	"context"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -118,4 +120,36 @@ func TestDeprovision_RetryingUpgrade_IsCancelledAtOnce(t *testing.T) {
 	if n := s.script.count("Last"); n != 1 {
 		t.Errorf("the finally stage ran %d times, want once", n)
 	}
+}
+
+// A later update counts even if it was cancelled: the platform has asked for other values than those of the failed one.
+func TestRetry_UpdateWithLaterUpdate_IsRefused(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "it broke"})
+	})
+	first, later := operation(event.Update, "i-1", "azure"), operation(event.Update, "i-1", "azure")
+	s.request(first)
+	s.await(first, event.Failed)
+	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, time.Hour, nil
+	})
+	s.request(later)
+	testkit.Eventually(t, patience, "the later update waits", func() bool {
+		return slices.Contains(s.factsOf(later.ID), string(event.TypeStepFinished)+" Change retry")
+	})
+	refused := func() {
+		t.Helper()
+		code, text := s.post("/operations/"+first.ID+"/retry", `{"by":"me"}`)
+		if want := "the instance has the newer operation " + later.ID; code != http.StatusConflict || !strings.Contains(text, want) {
+			t.Errorf("retry: %d %s, want 409 and %q", code, text, want)
+		}
+	}
+	refused()
+	if code, text := s.post("/operations/"+later.ID+"/cancel", `{"by":"me"}`); code != http.StatusNoContent {
+		t.Fatalf("cancel: %d %s", code, text)
+	}
+	s.await(later, event.Cancelled)
+	refused()
 }

@@ -92,6 +92,9 @@ type updating struct {
 	wanted      instance.ContextChange
 	expired     bool
 	operationID string
+	// unsettled is set by run. It is what an update that did not succeed may have changed in the runtime; nil when the newest operation
+	// is no such update.
+	unsettled *event.Changes
 }
 
 func (u *updating) run(ctx context.Context, tx *store.Tx) (outcome, error) {
@@ -101,6 +104,9 @@ func (u *updating) run(ctx context.Context, tx *store.Tx) (outcome, error) {
 		if refused && e.Status == http.StatusUnprocessableEntity && !u.req.AcceptsIncomplete {
 			return outcome{}, osb.AsyncRequired() // before what only a later request can change
 		}
+		return outcome{}, err
+	}
+	if u.unsettled, err = unsettled(ctx, tx, newest); err != nil {
 		return outcome{}, err
 	}
 	changed, err := u.check(i)
@@ -115,6 +121,16 @@ func (u *updating) run(ctx context.Context, tx *store.Tx) (outcome, error) {
 	done, err := u.decide(ctx, tx, i, newest, changed)
 	done.expired = u.expired
 	return done, err
+}
+
+// unsettled reads what an update that did not succeed may have changed in the runtime. It includes what earlier updates without
+// success have left to it. It returns nil when the newest operation is no such update.
+func unsettled(ctx context.Context, tx *store.Tx, newest *instance.Operation) (*event.Changes, error) {
+	if newest.Type != event.Update || !newest.State.Final() || newest.State == event.Succeeded {
+		return nil, nil
+	}
+	changes, err := tx.Changes(ctx, newest.ID)
+	return &changes, err
 }
 
 // lockLive locks an instance that is there and not on its way out, and reads the operation that it stands by.
@@ -154,10 +170,14 @@ func (u *updating) check(i *instance.Instance) (*catalog.Changed, error) {
 	if i.ServiceID != u.req.ServiceID {
 		return nil, osb.BadRequest("service_id is not that of this service instance")
 	}
-	changed, err := u.b.deps.Catalog.ResolveUpdate(catalog.Update{
+	update := catalog.Update{
 		PlanID: i.Plan.ID, NewPlanID: u.req.PlanID, Runtime: i.Runtime, Sent: i.Sent, Effective: i.Effective,
 		Parameters: u.req.Parameters,
-	})
+	}
+	if u.unsettled != nil {
+		update.Unsettled = u.unsettled.Parameters
+	}
+	changed, err := u.b.deps.Catalog.ResolveUpdate(update)
 	if errors.Is(err, catalog.ErrPlanChange) {
 		return nil, osb.PlanNotUpdateable()
 	}
@@ -254,6 +274,11 @@ func (u *updating) moveExpired(
 	if newest.Type == event.Update && !newest.State.Final() && t.Context != i.Context {
 		return outcome{}, osb.ConcurrencyError()
 	}
+	// Only an operation keeps an operator from retrying the update that failed, which has the old account.
+	if u.unsettled != nil && t.Context != i.Context {
+		t.changes = &event.Changes{}
+		return u.record(ctx, tx, i, t)
+	}
 	return u.atOnce(ctx, tx, i, t)
 }
 
@@ -285,11 +310,34 @@ func (u *updating) target(
 		Parameters: changed.Parameters, Plan: t.Plan.ID != i.Plan.ID,
 		LicenseType: t.Context.LicenseType != i.Context.LicenseType, Credentials: slices.Sorted(maps.Keys(t.plain)),
 	}
+	if u.unsettled != nil {
+		return t, u.settle(ctx, tx, t, changes)
+	}
 	if changes.Parameters != nil || changes.Plan || changes.LicenseType || len(changes.Credentials) > 0 ||
 		t.MaintenanceVersion != i.MaintenanceVersion {
 		t.changes = &changes
 	}
 	return t, nil
+}
+
+// settle makes the update reach the runtime in any case, with what an update that did not succeed may have changed there: the runtime
+// gets these values again, whether or not the instance ever had others.
+func (u *updating) settle(ctx context.Context, tx *store.Tx, t *target, changes event.Changes) error {
+	changes.Plan = changes.Plan || u.unsettled.Plan
+	changes.LicenseType = changes.LicenseType || u.unsettled.LicenseType
+	have, err := tx.CredentialNames(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	for _, name := range u.unsettled.Credentials {
+		// Credentials that only the failed update had are not the instance's: no step could claim them.
+		if slices.Contains(have, name) && !slices.Contains(changes.Credentials, name) {
+			changes.Credentials = append(changes.Credentials, name)
+		}
+	}
+	slices.Sort(changes.Credentials)
+	t.changes = &changes
+	return nil
 }
 
 // licenseType is the plan's own if it has one, or else what was sent; what came from a plan goes with it.

@@ -25,6 +25,9 @@ type Update struct {
 	Sent, Effective json.RawMessage
 	// Parameters is a JSON object with what is to change, or empty.
 	Parameters json.RawMessage
+	// Unsettled is a JSON object with the effective parameters that the runtime may have other values of than the instance, or empty.
+	// Its values do not count.
+	Unsettled json.RawMessage
 }
 
 // Changed is an instance as an update makes it.
@@ -32,7 +35,8 @@ type Changed struct {
 	Plan Plan
 	// Sent and Effective are as in Resolved.
 	Sent, Effective json.RawMessage
-	// Parameters is a JSON object with the effective parameters that change and their new values; nil when none does.
+	// Parameters is a JSON object with the effective parameters that change or are unsettled, and their values; nil when there are
+	// none.
 	Parameters json.RawMessage
 	// Kubeconfig is the decoded kubeconfig that replaces that of an own cluster, a secret; nil when none was sent.
 	Kubeconfig []byte
@@ -82,9 +86,16 @@ func (c *Catalog) ResolveUpdate(u Update) (*Changed, error) {
 		return nil, fmt.Errorf("effective parameters of the instance: %w", err)
 	}
 	dropMisspelt(before)
+	var unsettled map[string]any
+	if len(u.Unsettled) > 0 {
+		if unsettled, err = members(u.Unsettled); err != nil {
+			return nil, fmt.Errorf("unsettled parameters of the instance: %w", err)
+		}
+	}
 	r := revision{
 		Changed: Changed{Plan: to.Plan, LicenseType: to.licence, OldLicenseType: from.licence},
 		c:       c, to: to, moved: to.ID != from.ID, runtime: u.Runtime, patch: patch, sent: sent, before: before, eff: maps.Clone(before),
+		unsettled: unsettled,
 	}
 	if err := r.revise(); err != nil {
 		return nil, err
@@ -162,6 +173,7 @@ type revision struct {
 	patch   map[string]any
 	// sent and eff become the new parameters; before is the effective ones as they were.
 	sent, eff, before map[string]any
+	unsettled         map[string]any
 }
 
 func (r *revision) revise() error {
@@ -344,7 +356,7 @@ func (r *revision) encode() (err error) {
 	}
 	changed := make(map[string]any)
 	for name, value := range after {
-		if !reflect.DeepEqual(value, r.before[name]) {
+		if _, unsettled := r.unsettled[name]; unsettled || !reflect.DeepEqual(value, r.before[name]) {
 			changed[name] = value
 		}
 	}

@@ -93,18 +93,33 @@ func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 
 // UserAgent reads as whom an operation was asked for; empty when that is not known. It returns ErrNotFound.
 func (t *Tx) UserAgent(ctx context.Context, operationID string) (string, error) {
+	requested, err := t.requested(ctx, operationID)
+	return requested.UserAgent, err
+}
+
+// Changes reads what an update was to change in the runtime. It returns ErrNotFound.
+func (t *Tx) Changes(ctx context.Context, operationID string) (event.Changes, error) {
+	requested, err := t.requested(ctx, operationID)
+	if err != nil || requested.Update == nil {
+		return event.Changes{}, err
+	}
+	return *requested.Update, nil
+}
+
+// requested reads an operation as it was requested; it is empty when the request is not kept any more.
+func (t *Tx) requested(ctx context.Context, operationID string) (event.Operation, error) {
 	var request string
 	// Primary key.
 	err := t.tx.GetContext(ctx, &request,
 		`SELECT coalesce(request::text, '{}') FROM broker.operations WHERE id = $1`, operationID)
 	if err != nil {
-		return "", wrap(ctx, "read request", err)
+		return event.Operation{}, wrap(ctx, "read request", err)
 	}
 	var requested event.OperationRequested
 	if err := json.Unmarshal([]byte(request), &requested); err != nil {
-		return "", fmt.Errorf("read request: %w", err)
+		return event.Operation{}, fmt.Errorf("read request: %w", err)
 	}
-	return requested.Operation.UserAgent, nil
+	return requested.Operation, nil
 }
 
 // Supersede marks an unfinished operation as ended by a deprovisioning.

@@ -38,7 +38,7 @@ func (d *Dispatcher) newest(ctx context.Context, tx *sqlx.Tx, row *store.Row) er
 		return err
 	}
 	if newer != "" {
-		return fmt.Errorf("%w: the instance has the newer operation %s", engine.ErrNotPossible, newer)
+		return fmt.Errorf("%w: the instance has the newer operation %s, which counts", engine.ErrNotPossible, newer)
 	}
 	return nil
 }

@@ -171,12 +171,13 @@ func clean(s string) string {
 
 // newerSQL relies on operations_instance.
 const newerSQL = `
-SELECT n.id::text FROM orchestrator.operations n
-WHERE n.instance_id = $2 AND n.state <> 'cancelled' AND n.arrived > (SELECT o.arrived FROM orchestrator.operations o WHERE o.id = $1::uuid)
+SELECT n.id::text FROM orchestrator.operations n JOIN orchestrator.operations o ON o.id = $1::uuid
+WHERE n.instance_id = $2 AND n.arrived > o.arrived AND (n.state <> 'cancelled' OR n.type = 'update' AND o.type = 'update')
 ORDER BY n.arrived LIMIT 1`
 
-// NewerTx returns the first operation of the same instance that was requested after an operation and not cancelled; empty when
-// there is none. The instance must be locked.
+// NewerTx returns the first operation of the same instance that was requested after an operation; empty when there is none. Operations
+// that were cancelled do not count, but an update after an update does: the platform has asked for other values. The instance must be
+// locked.
 func (s *Store) NewerTx(ctx context.Context, tx *sqlx.Tx, id, instanceID string) (string, error) {
 	var found []string
 	err := tx.SelectContext(ctx, &found, newerSQL, id, instanceID)
