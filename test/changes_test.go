@@ -93,7 +93,7 @@ func killAt(t *testing.T, sys *harness.System, ids map[string]*harness.Order, sh
 	t.Logf("killed when %d of %d have ended", ended, len(ids))
 }
 
-func TestUpdatesAndDeletionsWaitForAnUpgrade(t *testing.T) {
+func TestUpgrade_UpdateWaitsAndDeletionCancels(t *testing.T) {
 	t.Parallel()
 	sys, orders := fleet(t, 2)
 	updated, deleted := orders[0], orders[1]
@@ -117,13 +117,15 @@ func TestUpdatesAndDeletionsWaitForAnUpgrade(t *testing.T) {
 	sys.Fault("reconciler", healthy)
 	sys.PollEnd(updated, update, osb.StateSucceeded, limit)
 	sys.PollEnd(deleted, deprovision, osb.StateSucceeded, limit)
-	for _, waited := range []struct{ id, upgrade string }{{update, held[updated.InstanceID]}, {deprovision, held[deleted.InstanceID]}} {
-		ended := sys.AwaitEnd(waited.upgrade, "succeeded", limit).FinishedAt
+	for _, waited := range []struct{ id, upgrade, end string }{
+		{update, held[updated.InstanceID], "succeeded"}, {deprovision, held[deleted.InstanceID], "cancelled"},
+	} {
+		ended := sys.AwaitEnd(waited.upgrade, waited.end, limit).FinishedAt
 		if op := sys.Operation(waited.id); op.StartedAt.Before(ended) {
 			t.Errorf("the %s began at %s, before the upgrade had ended at %s", op.Type, op.StartedAt, ended)
 		}
 	}
-	awaitOrchestration(t, sys, id, "succeeded", map[string]int{"succeeded": 2})
+	awaitOrchestration(t, sys, id, "succeeded", map[string]int{"succeeded": 1, "canceled": 1})
 	checkNothingLeft(t, sys, deleted)
 	checkFootprint(t, sys, updated, harness.Complete())
 	checkKyma(t, sys, orders[:1], nextKyma)

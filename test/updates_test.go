@@ -235,3 +235,46 @@ func TestAFailedUpdateShowsWhatWasThereBeforeAndCanBeRepeated(t *testing.T) {
 		t.Errorf("the runtimes are %+v, want one that succeeded", found)
 	}
 }
+
+// An update that fails after it has changed the cluster: the runtime and what is shown agree again after an update back to the old values.
+func TestUpdate_BackAfterFailedUpdate_RestoresTheCluster(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Azure()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	before, secret, wanted := clusterOf(t, sys, o), managed(t, sys, o, "before"), plain(t, o.Parameters)
+
+	sys.Fail("reconciler", o.InstanceID)
+	other := *o
+	other.ClientID, other.ClientSecret = harness.NewCanary().String(), harness.NewCanary().String()
+	change := parameters(map[string]any{"machineType": "Standard_D8_v3"})
+	change.Context = other.Body().Context
+	failed := sys.Update(o, change)
+	sys.PollEnd(o, failed, osb.StateFailed, limit)
+	if got := clusterOf(t, sys, o).GardenerConfig.MachineType; got != "Standard_D8_v3" {
+		t.Fatalf("the failed update has left machine type %s, want the new one", got)
+	}
+	if diff := cmp.Diff(wanted, shown(t, sys, o)); diff != "" {
+		t.Errorf("what is shown after the failure (-want +got):\n%s", diff)
+	}
+
+	sys.Fail("reconciler", "")
+	back := sys.Update(o, parameters(map[string]any{"machineType": before.GardenerConfig.MachineType}))
+	sys.PollEnd(o, back, osb.StateSucceeded, limit)
+	if diff := cmp.Diff(before, clusterOf(t, sys, o)); diff != "" {
+		t.Errorf("the cluster after the update back (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(secret, managed(t, sys, o, "after")); diff != "" {
+		t.Errorf("the Secret of the runtime after the update back (-want +got):\n%s", diff)
+	}
+	shownBack := shown(t, sys, o)
+	wanted["machineType"] = before.GardenerConfig.MachineType
+	if diff := cmp.Diff(wanted, shownBack); diff != "" {
+		t.Errorf("what is shown after the update back (-want +got):\n%s", diff)
+	}
+	said := keb(t, sys, nil, 1, "operation", failed, "retry")
+	if want := "the instance has the newer operation " + back; !strings.Contains(said, want) {
+		t.Errorf("keb says %q about a retry of the failed update, want %q", said, want)
+	}
+	sys.UpdateAtOnce(o, osbclient.Change{})
+}
