@@ -130,11 +130,6 @@ func TestManyWhoUpdateAtOnceGetOneOperation(t *testing.T) {
 	same := wantAnswers(t, sys, 2, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
 		return platform.Update(t.Context(), o.InstanceID, machines(other))
 	})
-
-	// Meanwhile nobody can delete it.
-	wantAnswers(t, sys, 3, map[string]int{busy: clients}, func(int) (*osbclient.Answer, error) {
-		return platform.Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
-	})
 	sys.Fault("provisioner", healthy)
 	sys.PollEnd(o, same, osb.StateSucceeded, limit)
 	if got := clusterOf(t, sys, o).GardenerConfig.MachineType; got != other {
@@ -146,6 +141,18 @@ func TestManyWhoUpdateAtOnceGetOneOperation(t *testing.T) {
 		return platform.Update(t.Context(), o.InstanceID, machines(other))
 	})
 	checkFootprint(t, sys, o, harness.Complete())
+
+	// A deletion does not wait for an update.
+	sys.Fault("provisioner", hanging)
+	last := sys.Update(o, machines(first))
+	deprovision := wantAnswers(t, sys, 4, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
+		return platform.Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
+	})
+	sys.PollEnd(o, last, osb.StateFailed, limit)
+	sys.Fault("provisioner", healthy)
+	sys.PollEnd(o, deprovision, osb.StateSucceeded, limit)
+	sys.AwaitEnd(last, "cancelled", limit)
+	checkNothingLeft(t, sys, o)
 }
 
 func TestManyWhoComeUponAProvisioning(t *testing.T) {

@@ -185,9 +185,12 @@ func (b *bench) send(method, path string, body any, header ...string) answer {
 func (b *bench) try(method, path string, body any, header ...string) (answer, error) {
 	var payload io.Reader = http.NoBody
 	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return answer{}, err
+		raw, ok := body.([]byte) // as it is, also if it is no JSON
+		if !ok {
+			var err error
+			if raw, err = json.Marshal(body); err != nil {
+				return answer{}, err
+			}
 		}
 		payload = bytes.NewReader(raw)
 	}

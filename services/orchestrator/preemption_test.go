@@ -153,3 +153,16 @@ func TestRetry_UpdateWithLaterUpdate_IsRefused(t *testing.T) {
 	s.await(later, event.Cancelled)
 	refused()
 }
+
+func TestAction_GarbageBehindBody_IsRefused(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	op := operation(event.Update, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.Succeeded)
+	for _, tail := range []string{"x", "}", "{}"} {
+		if code, text := s.post("/operations/"+op.ID+"/cancel", `{"by":"me"}`+tail); code != http.StatusBadRequest || !strings.Contains(text, "behind the JSON object") {
+			t.Errorf("a body with %q behind it: %d %s, want 400", tail, code, text)
+		}
+	}
+}

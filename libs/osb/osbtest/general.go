@@ -184,7 +184,11 @@ func generalCases() []Case {
 		{ID: "G27", Name: "ids are opaque", run: func(s *session) {
 			id := s.newID() + "/a b~%2F"
 			s.instances = append(s.instances, id)
-			accepted := s.must(s.put(id), 202)
+			accepted := s.must(s.put(id), 202, 400)
+			if accepted.status == 400 { // a broker may allow fewer characters
+				s.expect(s.last(id, ""), 404)
+				return
+			}
 			s.expect(s.last(id, accepted.text("operation")), 200)
 			s.expect(s.last(s.instances[0], ""), 404)
 			s.expect(s.get(id), 200, 404)

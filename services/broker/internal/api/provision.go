@@ -16,6 +16,9 @@ import (
 // Provision accepts an order once it is committed together with its operation, its sealed credentials and its
 // publication; whether the bus is there at that moment does not matter. Without the database the answer is 503.
 func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.ProvisionResult, error) {
+	if err := instance.CheckLabel("instance_id", req.InstanceID); err != nil {
+		return nil, osb.BadRequest("%s", err)
+	}
 	region := b.deps.Catalog.PlatformRegion(req.Region)
 	origin, err := instance.ParseContext(req.Context, region)
 	if err != nil {

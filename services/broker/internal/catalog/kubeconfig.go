@@ -8,8 +8,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// maxKubeconfig bounds a decoded kubeconfig, so that it fits into one NATS answer.
-const maxKubeconfig = 256 << 10
+// maxKubeconfig bounds a decoded kubeconfig, in bytes: the Reconciler takes 100,000 bytes with everything else.
+const maxKubeconfig = 64 << 10
 
 // decodeKubeconfig decodes the kubeconfig of an own cluster (facts/keb.md 1.5). What it refuses beyond syntax is what
 // would make a worker that uses the kubeconfig run a program or read its own files on the customer's behalf.

@@ -275,14 +275,19 @@ func (r *resolution) encode() (err error) {
 	if r.Effective, err = json.Marshal(r.eff); err != nil {
 		return fmt.Errorf("encode parameters: %w", err)
 	}
-	if len(r.Effective) > maxParameters {
-		return Problems{problem("", "must be at most %d bytes", maxParameters)}
-	}
-	return nil
+	return checkSize(r.Sent, r.Effective)
 }
 
 // maxParameters bounds the parameters in bytes: they travel with every command of the operation.
 const maxParameters = 64 << 10
+
+// checkSize bounds parameters as they are stored, where a number such as 1e308 has 309 digits.
+func checkSize(sent, effective json.RawMessage) error {
+	if max(event.StoredSize(sent), event.StoredSize(effective)) > maxParameters {
+		return Problems{problem("", "must be at most %d bytes, with defaults and with all digits of each number", maxParameters)}
+	}
+	return nil
+}
 
 // shootName is seven digits of the id, with a letter in front where there is none (facts/keb.md 1.5).
 func shootName(id string) string {
@@ -294,11 +299,15 @@ func shootName(id string) string {
 	return id
 }
 
+// maxNumber is the longest number in bytes as it is stored. A double has 309 digits at most before its point, and 324 behind it are not
+// yet 0; Postgres refuses numbers with more than 16,383 digits behind the point.
+const maxNumber = 400
+
 // checkNumbers refuses numbers that other readers of the parameters could not take: those beyond a double.
 func checkNumbers(value any, pointer string) *Problem {
 	switch v := value.(type) {
 	case json.Number:
-		if _, err := v.Float64(); err != nil {
+		if _, err := v.Float64(); err != nil || event.StoredSize([]byte(v)) > maxNumber {
 			return problem(pointer, "must be a number that fits into 64 bits")
 		}
 	case map[string]any:

@@ -346,8 +346,8 @@ func (r *revision) encode() (err error) {
 	if r.Effective, err = json.Marshal(r.eff); err != nil {
 		return fmt.Errorf("encode parameters: %w", err)
 	}
-	if max(len(r.Sent), len(r.Effective)) > maxParameters {
-		return Problems{problem("", "must be at most %d bytes", maxParameters)}
+	if err := checkSize(r.Sent, r.Effective); err != nil {
+		return err
 	}
 	// Compared as they are stored: oidc is a struct here, and an object there.
 	after, err := members(r.Effective)

@@ -25,8 +25,13 @@ type ServiceManagerCredentials struct {
 	XSAppName    string `json:"xsappname"`
 }
 
-// maxMember bounds the strings of a context in bytes.
-const maxMember = 512
+const (
+	// maxContext bounds a context, and maxMember each of its strings, in bytes.
+	maxContext = 64 << 10
+	maxMember  = 512
+	// maxServiceManager bounds the credentials of the Service Manager, in bytes: the Reconciler takes 100,000 bytes with everything else.
+	maxServiceManager = 8 << 10
+)
 
 // ParseContext reads the context of an order. The error is for the platform: it names every member that is missing or
 // of a wrong type, and no values.
@@ -39,8 +44,8 @@ func ParseContext(raw json.RawMessage, platformRegion string) (Origin, error) {
 		return Origin{}, err
 	}
 	o := Origin{Context: event.Context{
-		GlobalAccountID: m.text("globalaccount_id", true),
-		SubaccountID:    m.text("subaccount_id", true),
+		GlobalAccountID: m.id("globalaccount_id", true),
+		SubaccountID:    m.id("subaccount_id", true),
 		UserID:          strings.ToLower(m.text("user_id", true)),
 		Platform:        m.text("platform", false),
 		LicenseType:     m.text("license_type", false),
@@ -70,8 +75,10 @@ func ParseContextChange(raw json.RawMessage) (ContextChange, error) {
 	if err != nil {
 		return ContextChange{}, err
 	}
+	// What is settled by the order may be repeated, but not be wrong.
+	m.id("subaccount_id", false)
 	c := ContextChange{
-		GlobalAccountID: strings.TrimSpace(m.text("globalaccount_id", false)), LicenseType: m.text("license_type", false),
+		GlobalAccountID: m.id("globalaccount_id", false), LicenseType: m.text("license_type", false),
 		Active: m.flag("active"), ServiceManager: m.serviceManager(),
 	}
 	return c, joined(m.errs)
@@ -84,6 +91,9 @@ type contextMembers struct {
 }
 
 func readContext(raw json.RawMessage) (*contextMembers, error) {
+	if len(raw) > maxContext {
+		return nil, fmt.Errorf("context must be at most %d bytes", maxContext)
+	}
 	var m contextMembers
 	if err := json.Unmarshal(raw, &m.raw); err != nil || m.raw == nil {
 		return nil, errors.New("context must be a JSON object")
@@ -123,6 +133,19 @@ func (m *contextMembers) text(name string, required bool) string {
 	return s
 }
 
+// id is a text that becomes a Kubernetes label.
+func (m *contextMembers) id(name string, required bool) string {
+	errs := len(m.errs)
+	s := strings.TrimSpace(m.text(name, required))
+	if s == "" || len(m.errs) > errs {
+		return s
+	}
+	if err := CheckLabel("context/"+name, s); err != nil {
+		m.errs = append(m.errs, err)
+	}
+	return s
+}
+
 func (m *contextMembers) flag(name string) *bool {
 	value, ok := m.member(name)
 	if !ok {
@@ -140,7 +163,9 @@ func (m *contextMembers) serviceManager() json.RawMessage {
 	if !ok {
 		return nil
 	}
-	if err := checkServiceManager(value); err != nil {
+	if len(value) > maxServiceManager {
+		m.wrong("sm_operator_credentials", "must be at most %d bytes", maxServiceManager)
+	} else if err := checkServiceManager(value); err != nil {
 		m.errs = append(m.errs, err)
 	}
 	return value

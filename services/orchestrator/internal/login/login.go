@@ -5,6 +5,7 @@ package login
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"fmt"
 	"html"
 	"log/slog"
@@ -94,6 +95,9 @@ func read(w http.ResponseWriter, r *http.Request) (string, error) {
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&body); err != nil {
 			return "", errors.New(want) // the error may quote the body
+		}
+		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+			return "", errors.New(want)
 		}
 		token = body.Token
 	case "application/x-www-form-urlencoded":

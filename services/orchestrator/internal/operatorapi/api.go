@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -223,6 +224,10 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&body); err != nil {
 			a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "by" and "step": %w`, err))
+			return
+		}
+		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+			a.fail(w, http.StatusBadRequest, errors.New("body: there is something behind the JSON object"))
 			return
 		}
 	}
