@@ -3,9 +3,7 @@ package provisioner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,22 +14,19 @@ import (
 
 // KymaDefaults is what Create_Runtime installs in each runtime.
 type KymaDefaults struct {
-	// KymaVersion is the version of orders for which Provision_Initialization has saved none, KymaProfile that of runtimes
-	// other than trial and free.
+	// KymaVersion is the version of orders for which Provision_Initialization has saved none.
 	KymaVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	KymaProfile string `env:"KEB_KYMA_PROFILE" envDefault:"Production"`
-	// Kyma1Components are the components that every runtime gets, besides those that have overrides of their own.
-	Kyma1Components []string `env:"KEB_KYMA1_COMPONENTS" envDefault:"cluster-essentials,istio,knative-eventing,core,monitoring,logging,service-manager-proxy"`
+	// Kyma1Components are the components of the Kyma installer, in the order in which they are installed.
+	Kyma1Components []string `env:"KEB_KYMA1_COMPONENTS" envDefault:"cluster-essentials,testing,istio,knative-serving,knative-eventing,dex,ory,api-gateway,rafter,service-catalog,service-catalog-addons,helm-broker,nats-streaming,core,knative-provisioner-natss,cluster-users,logging,kiali,tracing,monitoring,avs-bridge,backup,backup-init"`
 	// Kyma1Namespaces are the namespaces of components that are not in kyma-system.
-	Kyma1Namespaces map[string]string `env:"KEB_KYMA1_NAMESPACES" envDefault:"istio:istio-system,knative-eventing:knative-eventing,knative-eventing-kafka:knative-eventing"`
+	Kyma1Namespaces map[string]string `env:"KEB_KYMA1_NAMESPACES" envDefault:"istio:istio-system,knative-serving:knative-serving,knative-eventing:knative-eventing,knative-provisioner-natss:knative-eventing,nats-streaming:natss"`
 }
 
 const kymaNamespace = "kyma-system"
 
-// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (facts/keb.md 5.4).
+// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (facts/contracts.md 1.6).
 type KymaConfig struct {
 	Version       string            `json:"version"`
-	Profile       string            `json:"profile"`
 	Components    []KymaComponent   `json:"components"`
 	Configuration []worker.Override `json:"configuration"`
 }
@@ -41,6 +36,27 @@ type KymaComponent struct {
 	Component     string            `json:"component"`
 	Namespace     string            `json:"namespace"`
 	Configuration []worker.Override `json:"configuration"`
+}
+
+// appended are the components that KEB adds behind those of the installer. Without compass-runtime-agent the Runtime Provisioner
+// refuses the order.
+var appended = []KymaComponent{
+	{Component: "service-manager-proxy", Namespace: kymaNamespace},
+	{Component: "uaa-activator", Namespace: kymaNamespace},
+	{Component: "compass-runtime-agent", Namespace: "compass-system"},
+	{Component: "knative-eventing-kafka", Namespace: "knative-eventing"},
+}
+
+// optional are the components that a runtime gets only if the order names them.
+var optional = []string{"kiali", "tracing"}
+
+// disabled are the components that a plan does not get (facts/contracts.md 1.6).
+func disabled(plan string) []string {
+	names := []string{"backup", "backup-init"}
+	if plan == "trial" {
+		return append(names, "knative-eventing-kafka", "avs-bridge")
+	}
+	return append(names, "nats-streaming", "knative-provisioner-natss")
 }
 
 // createRuntime orders the runtime and the Kyma in it from the Runtime Provisioner, once. It takes the place of
@@ -69,27 +85,25 @@ func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 	})
 }
 
-// newKymaConfig is the Kyma of op, with what the steps of the stage have put together. It is the same for the same order and
-// overrides.
+// newKymaConfig returns the Kyma of op: the components of the installer in its order, those that KEB appends, without those that the
+// plan or the order leaves out. Overrides never add a component. It is the same for the same order and overrides.
 func newKymaConfig(ctx context.Context, cfg KymaDefaults, op worker.Operation) (*KymaConfig, error) {
 	var saved kyma.Details
 	if err := op.Details(kyma.Name, &saved); err != nil {
+		return nil, err
+	}
+	var ordered struct {
+		Components []string `json:"components"`
+	}
+	if err := op.Parameters(&ordered); err != nil {
 		return nil, err
 	}
 	overrides, err := op.Overrides(ctx)
 	if err != nil {
 		return nil, passing{err}
 	}
-	c := &KymaConfig{Version: cmp.Or(saved.Version, cfg.KymaVersion), Profile: cfg.KymaProfile, Configuration: []worker.Override{}}
-	if op.Plan.Name == "trial" || op.Plan.Name == "free" {
-		c.Profile = "Evaluation"
-	}
+	c := &KymaConfig{Version: cmp.Or(saved.Version, cfg.KymaVersion), Configuration: []worker.Override{}}
 	byName := map[string][]worker.Override{}
-	for _, name := range cfg.Kyma1Components {
-		if name = strings.TrimSpace(name); name != "" {
-			byName[name] = []worker.Override{}
-		}
-	}
 	for _, o := range overrides {
 		if o.Component == "" {
 			c.Configuration = o.Entries
@@ -97,15 +111,27 @@ func newKymaConfig(ctx context.Context, cfg KymaDefaults, op worker.Operation) (
 		}
 		byName[o.Component] = o.Entries
 	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		c.Components = append(c.Components, KymaComponent{
-			Component: name, Namespace: cmp.Or(cfg.Kyma1Namespaces[name], kymaNamespace), Configuration: byName[name],
-		})
-	}
-	if len(c.Components) == 0 {
-		return nil, errors.New("KEB_KYMA1_COMPONENTS is empty and no component has overrides: nothing to install")
+	left := disabled(op.Plan.Name)
+	for _, component := range slices.Concat(cfg.installer(), appended) {
+		name := component.Component
+		if slices.Contains(left, name) || slices.Contains(optional, name) && !slices.Contains(ordered.Components, name) {
+			continue
+		}
+		component.Configuration = append([]worker.Override{}, byName[name]...)
+		c.Components = append(c.Components, component)
 	}
 	return c, nil
+}
+
+// installer returns the components of the Kyma installer in their order.
+func (d KymaDefaults) installer() []KymaComponent {
+	var list []KymaComponent
+	for _, name := range d.Kyma1Components {
+		if name = strings.TrimSpace(name); name != "" {
+			list = append(list, KymaComponent{Component: name, Namespace: cmp.Or(d.Kyma1Namespaces[name], kymaNamespace)})
+		}
+	}
+	return list
 }
 
 // passing is an error that may pass, although it does not say so.
