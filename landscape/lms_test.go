@@ -1,14 +1,15 @@
 package landscape_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 )
 
 const tenants = "/lms/tenants"
@@ -16,20 +17,21 @@ const tenants = "/lms/tenants"
 func newTenant(name, region string) map[string]any {
 	return map[string]any{
 		"name": name, "region": region, "samlGroups": []string{"skr-logging-viewer"}, "clusterType": "ha",
-		"datacenter": "all", "environment": "dev", "project": "kyma", "samlTenant": "s", "costcenter": 0,
+		"datacenter": "all", "environment": "dev", "project": "kyma", "samlTenant": "s", "costcenter": 0, "globalAccountID": "",
 	}
 }
 
 var lmsToken = header("X-LMS-Token", "keb")
 
 // csr is a signing request and the key that belongs to it.
-func csr(t *testing.T, commonName string) (string, *ecdsa.PrivateKey) {
+func csr(t *testing.T, commonName string) (string, *rsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}, key)
+	subject := pkix.Name{CommonName: commonName, Organization: []string{"ga-1"}, OrganizationalUnit: []string{uuid.NewString()}}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,14 +81,14 @@ func TestLMSSignsACertificateWhenTheTenantIsReady(t *testing.T) {
 	if got := w.must(200, "GET", tenant+"/status", nil, lmsToken); got["kibanaDNSResolves"] != false || got["elasticsearchDNSResolves"] != false {
 		t.Errorf("a new tenant is %v", got)
 	}
-	w.must(409, "POST", tenant+"/certs", map[string]any{"csr": request}, lmsToken)
+	w.must(409, "POST", tenant+"/certs", map[string]any{"certId": 0, "csr": request}, lmsToken)
 
 	w.clock.advance(reconcileTime)
 	if got := w.must(200, "GET", tenant+"/status", nil, lmsToken); got["kibanaDNSResolves"] != true || got["elasticsearchDNSResolves"] != true {
 		t.Errorf("a tenant that is due is %v", got)
 	}
-	callback := text(t, w.must(200, "POST", tenant+"/certs", map[string]any{"csr": request}, lmsToken), "callbackUrl")
-	if again := text(t, w.must(200, "POST", tenant+"/certs", map[string]any{"csr": request}, lmsToken), "callbackUrl"); again != callback {
+	callback := text(t, w.must(200, "POST", tenant+"/certs", map[string]any{"certId": 0, "csr": request}, lmsToken), "callbackUrl")
+	if again := text(t, w.must(200, "POST", tenant+"/certs", map[string]any{"certId": 0, "csr": request}, lmsToken), "callbackUrl"); again != callback {
 		t.Errorf("the same request gets another certificate: %s, %s", callback, again)
 	}
 	path, ours := strings.CutPrefix(callback, w.url)
@@ -111,7 +113,7 @@ func TestLMSRefusesBadRequests(t *testing.T) {
 	w.must(401, "POST", tenants, newTenant("ga1", "eu"), header("X-LMS-Token", "wrong"))
 	for problem, change := range map[string]func(map[string]any){
 		"name":        func(b map[string]any) { b["name"] = "ga-1" },
-		"letters":     func(b map[string]any) { b["name"] = strings.Repeat("a", 51) },
+		"name: must":  func(b map[string]any) { b["name"] = strings.Repeat("a", 51) },
 		"region":      func(b map[string]any) { b["region"] = "westeurope" },
 		"clusterType": func(b map[string]any) { b["clusterType"] = "huge" },
 	} {
@@ -127,8 +129,8 @@ func TestLMSRefusesBadRequests(t *testing.T) {
 	tenant := tenants + "/" + text(t, w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken), "id")
 	w.clock.advance(reconcileTime)
 	nameless, _ := csr(t, "")
-	for problem, request := range map[string]string{"PEM": "no PEM at all", "common name": nameless} {
-		got := w.must(400, "POST", tenant+"/certs", map[string]any{"csr": request}, lmsToken)
+	for problem, request := range map[string]string{"PEM": "no PEM at all", "CN fluentbit": nameless} {
+		got := w.must(400, "POST", tenant+"/certs", map[string]any{"certId": 0, "csr": request}, lmsToken)
 		if !strings.Contains(text(t, got, "message"), problem) {
 			t.Errorf("a CSR without %s is answered with %v", problem, got)
 		}

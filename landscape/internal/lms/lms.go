@@ -3,7 +3,10 @@
 package lms
 
 import (
+	"crypto/rsa"
 	"crypto/x509"
+	_ "embed"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"net/http"
@@ -14,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
@@ -55,9 +59,15 @@ type Certificate struct {
 	PEM        string    `json:"cert"`
 }
 
+// Request bodies, as the contract has them.
 var (
-	regions      = map[string]bool{"eu": true, "us": true, "aus": true}
-	clusterTypes = map[string]bool{"ha": true, "single-node": true}
+	//go:embed tenant.schema.json
+	tenantDocument []byte
+	//go:embed certificate.schema.json
+	certificateDocument []byte
+
+	tenantSchema      = contract.MustSchema(tenantDocument)
+	certificateSchema = contract.MustSchema(certificateDocument)
 )
 
 var errNotFound = errors.New("not found")
@@ -117,6 +127,7 @@ func fail(w http.ResponseWriter, status int, message string) {
 func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !token.Equal(r.Header.Get("X-LMS-Token"), s.cfg.Token) {
+			contract.Violation(r, "header X-LMS-Token: missing or wrong")
 			fail(w, http.StatusUnauthorized, "missing or wrong X-LMS-Token")
 			return
 		}
@@ -128,23 +139,17 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 // POST answers the same id is an assumption: the API has no list, and a client that died before it saved the id needs some
 // way to come by it again.
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
-	var t Tenant
-	if err := answer.Decode(r, answer.MaxBody, &t); err != nil {
+	body, err := tenantSchema.Body(r, answer.MaxBody)
+	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	switch {
-	case !name(t.Name):
-		fail(w, http.StatusBadRequest, "name must have 1 to 50 letters and digits")
-		return
-	case !regions[t.Region]:
-		fail(w, http.StatusBadRequest, "region must be eu, us or aus")
-		return
-	case !clusterTypes[t.ClusterType]:
-		fail(w, http.StatusBadRequest, "clusterType must be ha or single-node")
+	var t Tenant
+	if err := json.Unmarshal(body, &t); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	err := s.Update(func(tx *journal.Tx) error {
+	err = s.Update(func(tx *journal.Tx) error {
 		if ids := s.byName.IDs(key(t)); len(ids) > 0 {
 			t.ID = ids[0]
 			return nil
@@ -158,15 +163,6 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer.JSON(w, http.StatusOK, map[string]string{"id": t.ID})
-}
-
-func name(s string) bool {
-	for _, c := range s {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 50
 }
 
 // tenant is the tenant of the path; without one it has answered.
@@ -206,10 +202,15 @@ func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	raw, err := certificateSchema.Body(r, answer.MaxBody)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	var body struct {
 		CSR string `json:"csr"`
 	}
-	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
+	if err := json.Unmarshal(raw, &body); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -219,6 +220,7 @@ func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	}
 	c, err := s.signer.sign(body.CSR, s.now())
 	if err != nil {
+		contract.Violation(r, "%v", err)
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -276,8 +278,15 @@ func request(text string) (*x509.CertificateRequest, error) {
 	if err := csr.CheckSignature(); err != nil {
 		return nil, errors.New("csr is not signed with its key")
 	}
-	if csr.Subject.CommonName == "" {
-		return nil, errors.New("csr has no common name")
+	if key, ok := csr.PublicKey.(*rsa.PublicKey); !ok || key.N.BitLen() != 2048 || csr.SignatureAlgorithm != x509.SHA256WithRSA {
+		return nil, errors.New("csr: must be of an RSA key with 2048 bits, signed with SHA256WithRSA")
+	}
+	subject := csr.Subject
+	if subject.CommonName != "fluentbit" || len(subject.Organization) != 1 || len(subject.OrganizationalUnit) != 1 {
+		return nil, errors.New("csr: the subject must be CN fluentbit with one O and one OU")
+	}
+	if _, err := uuid.Parse(subject.OrganizationalUnit[0]); err != nil {
+		return nil, errors.New("csr: OU must be a UUID")
 	}
 	return csr, nil
 }

@@ -19,6 +19,14 @@ type tenant struct {
 	Project     string   `json:"project"`
 	SAMLTenant  string   `json:"samlTenant"`
 	CostCenter  int      `json:"costcenter"`
+	// GlobalAccountID is part of the contract, and always empty.
+	GlobalAccountID string `json:"globalAccountID"`
+}
+
+// certificateRequest asks for a certificate. CertID is part of the contract, and always 0.
+type certificateRequest struct {
+	CertID int    `json:"certId"`
+	CSR    string `json:"csr"`
 }
 
 type client struct {
@@ -92,7 +100,7 @@ func (c *client) request(ctx context.Context, tenantID, csr string) (string, err
 	}
 	const route = "/tenants/{id}/certs"
 	err := c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Route: route, Params: []string{tenantID}, Header: c.header, Body: map[string]string{"csr": csr},
+		Method: http.MethodPost, Route: route, Params: []string{tenantID}, Header: c.header, Body: certificateRequest{CSR: csr},
 	}, &got)
 	if err == nil && got.CallbackURL == "" {
 		err = missing(http.MethodPost, route, "callbackUrl")

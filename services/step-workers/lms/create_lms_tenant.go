@@ -58,7 +58,7 @@ func (s createTenant) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 		log.Info("tenant is there", "tenant_id", id)
 		d.TenantID = id
 	}
-	c, err := newCredentials()
+	c, err := newCredentials(op.Context.Subscription())
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}

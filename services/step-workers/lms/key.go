@@ -1,9 +1,8 @@
 package lms
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -12,10 +11,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+
+	"github.com/google/uuid"
 )
 
 // commonName is that of the certificate.
-const commonName = "fluentbit"
+const (
+	commonName = "fluentbit"
+	keyBits    = 2048
+)
 
 // credentials are the private key of Fluent Bit and the request to sign its certificate, both PEM. The key is a secret: it is kept
 // in the stage memory only, which both steps share. The request is kept with it, because the same one can be sent again.
@@ -27,23 +31,26 @@ type credentials struct {
 // String keeps the key out of any text.
 func (credentials) String() string { return "[redacted]" }
 
-func newCredentials() (credentials, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// newCredentials makes a key and the request for its certificate, as the contract of LMS has them (facts/contracts.md 13): RSA with
+// 2048 bits in PKCS#1, SHA256WithRSA, the account as organization and a random id as organizational unit.
+func newCredentials(account string) (credentials, error) {
+	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {
 		return credentials{}, fmt.Errorf("generate key: %w", err)
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return credentials{}, fmt.Errorf("encode key: %w", err)
-	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}, key)
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{
+			CommonName: commonName, Organization: []string{account}, OrganizationalUnit: []string{uuid.NewString()},
+		},
+		SignatureAlgorithm: x509.SHA256WithRSA,
+	}, key)
 	if err != nil {
 		return credentials{}, fmt.Errorf("create certificate request: %w", err)
 	}
 	encode := func(kind string, der []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
-	return credentials{Key: encode("PRIVATE KEY", der), CSR: encode("CERTIFICATE REQUEST", csr)}, nil
+	return credentials{Key: encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key)), CSR: encode("CERTIFICATE REQUEST", csr)}, nil
 }
 
 func (c credentials) encode() ([]byte, error) { return json.Marshal(c) }
@@ -78,6 +85,6 @@ func (c credentials) belongs(certificate string) bool {
 	if err != nil {
 		return false
 	}
-	key, ok := csr.PublicKey.(*ecdsa.PublicKey)
+	key, ok := csr.PublicKey.(*rsa.PublicKey)
 	return ok && key.Equal(cert.PublicKey)
 }

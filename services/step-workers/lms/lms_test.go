@@ -8,10 +8,10 @@ import (
 func TestRegionsOfTenants(t *testing.T) {
 	t.Parallel()
 	for region, want := range map[string]string{
-		"westeurope": "eu", "northeurope": "eu", "eu-central-1": "eu", "europe-west3": "eu", "eu-de-1": "eu", "uksouth": "eu", "": "eu",
-		"eastus": "us", "westus2": "us", "CentralUS": "us", "us-east-1": "us", "us-central1": "us", "northamerica-northeast1": "us",
-		"ca-central-1": "us", "sa-east-1": "us", "brazilsouth": "us",
-		"australiaeast": "aus", "southeastasia": "aus", "ap-southeast-1": "aus", "asia-south1": "aus", "japaneast": "aus", "centralindia": "aus",
+		"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "FranceCentral": "eu", "uaenorth": "eu",
+		"eastus": "us", "eastus2": "us", "centralus": "us", "EastUS2EUAP": "us", "southeastasia": "aus", "japaneast": "aus",
+		// Those that are not in the table.
+		"": "eu", "us-east-1": "eu", "australiaeast": "eu", "ap-southeast-1": "eu", "eu-central-1": "eu",
 	} {
 		if got := tenantRegion(region); got != want {
 			t.Errorf("%q is in %s, want %s", region, got, want)
@@ -21,7 +21,7 @@ func TestRegionsOfTenants(t *testing.T) {
 
 func TestCredentialsAreReadBackAndNeverShown(t *testing.T) {
 	t.Parallel()
-	c, err := newCredentials()
+	c, err := newCredentials("ga-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestCredentialsAreReadBackAndNeverShown(t *testing.T) {
 
 // What LMS sends as a certificate may be anything.
 func FuzzCertificate(f *testing.F) {
-	c, err := newCredentials()
+	c, err := newCredentials("ga-1")
 	if err != nil {
 		f.Fatal(err)
 	}

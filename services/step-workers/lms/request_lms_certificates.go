@@ -55,7 +55,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no key for Fluent Bit: Create_LMS_Tenant has not run in this stage"})
 	}
 	if err != nil {
-		return outcome.Again(op, "keb", s.cfg.CertificateInterval, err)
+		return outcome.Again(op, "keb", s.errorInterval(), err)
 	}
 	c, err := decodeCredentials(remembered)
 	if err != nil {
@@ -65,13 +65,13 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 	if d.Fingerprint != c.fingerprint() {
 		ready, err := s.lms.ready(ctx, d.TenantID)
 		if err != nil {
-			return outcome.Again(op, component, s.cfg.TenantInterval, err)
+			return outcome.Again(op, component, s.errorInterval(), err)
 		}
 		if !ready {
 			return s.wait(op, s.cfg.TenantInterval, op.FirstTriedAt, s.cfg.TenantTimeout, "the LMS tenant is not ready")
 		}
 		if d.CallbackURL, err = s.lms.request(ctx, d.TenantID, c.CSR); err != nil {
-			return outcome.Again(op, component, s.cfg.TenantInterval, err)
+			return outcome.Again(op, component, s.errorInterval(), err)
 		}
 		d.Fingerprint, d.RequestedAt = c.fingerprint(), s.now()
 		log.Info("certificate requested", "tenant_id", d.TenantID)
@@ -82,30 +82,33 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 	}
 	certificate, err := s.lms.certificate(ctx, d.CallbackURL)
 	if err != nil {
-		return outcome.Again(op, component, s.cfg.CertificateInterval, err)
+		return outcome.Again(op, component, s.errorInterval(), err)
 	}
 	if certificate == "" {
 		return s.wait(op, s.cfg.CertificateInterval, d.RequestedAt, s.cfg.CertificateTimeout, "the certificate is not signed")
 	}
 	if !c.belongs(certificate) {
-		return outcome.Again(op, component, s.cfg.CertificateInterval, &worker.Error{Component: component, Message: "the certificate is not one for the key of the request"})
+		return outcome.Again(op, component, s.errorInterval(), &worker.Error{Component: component, Message: "the certificate is not one for the key of the request"})
 	}
 	authority, err := s.lms.authority(ctx, d.TenantID)
 	if err != nil {
-		return outcome.Again(op, component, s.cfg.CertificateInterval, err)
+		return outcome.Again(op, component, s.errorInterval(), err)
 	}
 	dns, err := s.lms.dns(ctx, d.TenantID)
 	if err != nil {
-		return outcome.Again(op, component, s.cfg.CertificateInterval, err)
+		return outcome.Again(op, component, s.errorInterval(), err)
 	}
 	op.SetOverrides(Component, fluentBit(dns, authority, certificate, c.Key, op.Context.SubaccountID))
 	return op, 0, nil
 }
 
-// fluentBit lets Fluent Bit send the logs of the runtime to a tenant, each with the subaccount that it is of.
+// fluentBit returns the overrides of facts/contracts.md 13, none of which is marked as a secret. They let
+// Fluent Bit send the logs of the runtime to a tenant, each with its subaccount.
 func fluentBit(dns, authority, certificate, key, subaccount string) []worker.Override {
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	return []worker.Override{
+		{Key: "fluent-bit.conf.Filter.Kubernetes.Merge_Log", Value: "Off"},
+		{Key: "fluent-bit.conf.Input.Kubernetes.Exclude_Path", Value: "/var/log/containers/*_dex-*.log,/var/log/containers/*_kcproxy-*.log"},
 		{Key: "fluent-bit.conf.Output.forward.enabled", Value: "true"},
 		{Key: "fluent-bit.conf.Output.forward.Match", Value: "kube.*"},
 		{Key: "fluent-bit.backend.forward.host", Value: "forward." + dns},
@@ -114,7 +117,7 @@ func fluentBit(dns, authority, certificate, key, subaccount string) []worker.Ove
 		{Key: "fluent-bit.backend.forward.tls.verify", Value: "On"},
 		{Key: "fluent-bit.backend.forward.tls.ca", Value: encode(authority)},
 		{Key: "fluent-bit.backend.forward.tls.cert", Value: encode(certificate)},
-		{Key: "fluent-bit.backend.forward.tls.key", Value: encode(key), Secret: true},
+		{Key: "fluent-bit.backend.forward.tls.key", Value: encode(key)},
 		{Key: "fluent-bit.conf.Filter.record_modifier.enabled", Value: "true"},
 		{Key: "fluent-bit.conf.Filter.record_modifier.Match", Value: "kube.*"},
 		{Key: "fluent-bit.conf.Filter.record_modifier.Key", Value: "subaccount_id"},

@@ -1,6 +1,7 @@
 package lms
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -59,14 +60,15 @@ func read(op worker.Operation) (Details, error) {
 	return d, op.Details(Name, &d)
 }
 
-// wait looks again after a time, until too much has passed since a moment: then the step is not completed.
+// errorInterval follows an error while a certificate is requested: 5 s, or less where certificates are polled faster.
+func (s *shared) errorInterval() time.Duration { return min(5*time.Second, s.cfg.CertificateInterval) }
+
+// wait looks again after a time, until too much has passed since a moment: then the step fails.
 func (s *shared) wait(op worker.Operation, every time.Duration, since time.Time, budget time.Duration, message string) (worker.Operation, time.Duration, error) {
 	if s.now().Sub(since) < budget {
 		return worker.Wait(op, every, message)
 	}
-	return worker.RetryWithoutFail(op, every, 0, &worker.Error{
-		Component: component, Reason: outcome.ReasonTimeout, Message: message + " after " + budget.String(),
-	})
+	return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonTimeout, Message: message + " after " + budget.String()})
 }
 
 // maxName is how long the name of a tenant can be.
@@ -83,28 +85,12 @@ func tenantName(account string) string {
 	return name[:min(len(name), maxName)]
 }
 
-// places are parts of the names of hyperscaler regions that are not in Europe, with their LMS region. "australia" has "us" in it.
-var places = []struct{ part, region string }{
-	{"ap-", "aus"},
-	{"asia", "aus"},
-	{"australia", "aus"},
-	{"japan", "aus"},
-	{"korea", "aus"},
-	{"india", "aus"},
-	{"us", "us"},
-	{"america", "us"},
-	{"ca-", "us"},
-	{"canada", "us"},
-	{"sa-", "us"},
-	{"brazil", "us"},
+// regions are the LMS regions of hyperscaler regions (facts/contracts.md 13). That westus2 is in Europe is the original's word.
+var regions = map[string]string{
+	"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "francecentral": "eu", "uaenorth": "eu",
+	"eastus": "us", "eastus2": "us", "centralus": "us", "eastus2euap": "us",
+	"southeastasia": "aus", "japaneast": "aus",
 }
 
-// tenantRegion is the LMS region of a hyperscaler region: eu, us or aus; eu for an unknown one.
-func tenantRegion(region string) string {
-	for _, p := range places {
-		if strings.Contains(strings.ToLower(region), p.part) {
-			return p.region
-		}
-	}
-	return "eu"
-}
+// tenantRegion returns the LMS region of a hyperscaler region: eu, us or aus; eu for one that is not in the table.
+func tenantRegion(region string) string { return cmp.Or(regions[strings.ToLower(region)], "eu") }
