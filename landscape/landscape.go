@@ -17,6 +17,7 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/admin"
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/artifacts"
 	"github.com/kyma-project/keb/landscape/internal/avs"
 	"github.com/kyma-project/keb/landscape/internal/azure"
 	"github.com/kyma-project/keb/landscape/internal/cis"
@@ -127,6 +128,11 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return err
 	}
 	add(cis.Name, "/cis", cisSystem, cisSystem.Handler())
+	artifactsSystem, err := artifacts.New(journal(artifacts.Name), cfg.KymaVersion, cfg.NextKymaVersion)
+	if err != nil {
+		return err
+	}
+	add(artifacts.Name, "/artifacts", artifactsSystem, artifactsSystem.Handler())
 	if err := buildKyma1(cfg, deps, journal, add); err != nil {
 		return err
 	}

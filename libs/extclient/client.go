@@ -167,6 +167,9 @@ type Request struct {
 	// Sensitive calls carry secrets: nothing the system says about a failure gets into the error.
 	Sensitive bool
 
+	// Raw takes the answer as it is: into is then a *[]byte, and the answer need not be JSON.
+	Raw bool
+
 	// name stands for the call in its span where the route does not: all GraphQL calls have one route.
 	name string
 	// spoken gets what the answer may repeat of what the system was told in confidence; nil when nobody wants it.
@@ -215,6 +218,10 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 	}
 	if req.Answered != nil {
 		req.Answered(a.status, a.header)
+	}
+	if raw, ok := into.(*[]byte); ok && req.Raw {
+		*raw = a.body
+		return nil
 	}
 	if into == nil || len(bytes.TrimSpace(a.body)) == 0 {
 		return nil
@@ -293,7 +300,9 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 	for name, values := range req.Header {
 		r.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	r.Header.Set("Accept", "application/json")
+	if !req.Raw {
+		r.Header.Set("Accept", "application/json")
+	}
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}

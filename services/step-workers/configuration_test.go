@@ -130,7 +130,7 @@ func TestClusterWithoutItsCredentialsIsNotApplied(t *testing.T) {
 
 func TestLostStageMemoryRepeatsTheStage(t *testing.T) {
 	w := newWorld(t)
-	op := w.all(provisioning[:9], w.order())
+	op := w.all(upTo("Get_Kubeconfig", provisioning), w.order())
 	lost := op
 	lost.LostMemory = true
 	for _, name := range []string{"Inject_BTP_Operator_Credentials", "Create_Cluster_Configuration"} {
@@ -159,7 +159,7 @@ func TestStepsWithoutWhatCameBeforeSayWhatIsMissing(t *testing.T) {
 
 func TestReconcilerIsToldToStopWhenTheCheckGivesUp(t *testing.T) {
 	w := newWorld(t)
-	op := w.all(provisioning[:11], w.order())
+	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
 	op.FirstTried = 2 * time.Hour
 	r := w.run("Check_Cluster_Configuration", op)
 	if r.Outcome != failed || r.Error.Reason != "err_keb_timeout" {
@@ -174,7 +174,7 @@ func TestReconcilerIsToldToStopWhenTheCheckGivesUp(t *testing.T) {
 func TestFailedReconciliationSaysWhichComponent(t *testing.T) {
 	w := newWorld(t)
 	w.admin(http.MethodPut, "/reconciler/failures", map[string]any{"instanceId": "*", "component": "istio", "reason": "image not found"}, nil)
-	op := w.all(provisioning[:11], w.order())
+	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
 	r, _ := w.finish("Check_Cluster_Configuration", op)
 	if r.Outcome != failed || !strings.Contains(r.Error.Message, "istio: image not found") {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)

@@ -23,6 +23,7 @@ var bases = []struct{ path, system, api string }{
 	{"/ias", "ias", "rest"},
 	{"/reconciler/v1", "reconciler", "rest"},
 	{"/spc", "spc", "rest"},
+	{"/artifacts", "artifacts", "rest"},
 	{"/lms", "lms", "rest"},
 	{"/azure", "azure", "rest"},
 	{"/provisioner/graphql", "provisioner", "graphql"},

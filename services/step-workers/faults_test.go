@@ -32,6 +32,10 @@ func (t talk) empty() event.Outcome {
 // talks says whom a step talks to and what comes of it when that system refuses (400), knows nothing (404), or answers
 // with something that is no answer (200). An outage (503, 429, lost answers) always is a retry.
 var talks = []talk{
+	{"Provision_Initialization", "/artifacts", failed, failed, retry},
+	{"Provision_Initialization", "/k8s/control-plane", failed, failed, retry},
+	{"Upgrade_Init_Kyma_Version", "/artifacts", failed, failed, retry},
+	{"Update_Init_Kyma_Version", "/artifacts", failed, failed, retry},
 	{"Resolve_Target_Secret", "/k8s/gardener", failed, failed, retry},
 	{"AVS_Create_Internal_Eval_Step", "/avs/api", failed, failed, retry},
 	{"AVS_Create_Internal_Eval_Step", "/avs/oauth2", retry, retry, retry},

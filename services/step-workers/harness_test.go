@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,6 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
-	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
 // Clients of clusters of our own keep idle connections as long as they live.
@@ -41,7 +41,7 @@ const (
 // provisioning and deprovisioning are the steps in the order of the process files.
 var (
 	provisioning = []string{
-		"Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "EDP_Registration",
+		"Provision_Initialization", "Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "EDP_Registration",
 		"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
 		"Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig", "Inject_BTP_Operator_Credentials",
 		"Create_Cluster_Configuration", "Check_Cluster_Configuration", "Apply_Kyma",
@@ -54,15 +54,14 @@ var (
 	}
 )
 
-// updating, upgradingKyma and upgradingCluster are those of later operations. What the worker kyma decides before is in the
-// details, see later.
+// updating, upgradingKyma and upgradingCluster are those of later operations.
 var (
 	updating = []string{
-		"Upgrade_Shoot", "Get_Kubeconfig", "BTPOperatorOverrides", "Inject_BTP_Operator_Credentials",
+		"Upgrade_Shoot", "Update_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Inject_BTP_Operator_Credentials",
 		"Apply_Reconciler_Configuration", "CheckReconcilerState", "Check_Runtime",
 	}
 	upgradingKyma = []string{
-		"Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
+		"Upgrade_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
 		"Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
 		"AVS_Restore_Status", "Send_Finished_Notification",
 	}
@@ -71,6 +70,14 @@ var (
 		"Send_Finished_Notification",
 	}
 )
+
+// upTo returns the steps up to and including last.
+func upTo(last string, steps []string) []string { return steps[:slices.Index(steps, last)+1] }
+
+// without returns the steps but one.
+func without(steps []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(steps), func(s string) bool { return s == name })
+}
 
 // world is the landscape and all workers.
 type world struct {
@@ -241,7 +248,6 @@ func (w *world) upgrade(op workertest.Operation, kind event.OperationType, id st
 	}
 	if kind == event.UpgradeKyma {
 		next.Upgrade.KymaVersion = "2.21.0"
-		next.Details[kyma.Name] = kyma.Details{Version: "2.21.0", Origin: "orchestration"}
 	}
 	return next
 }

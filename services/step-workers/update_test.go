@@ -52,7 +52,7 @@ func TestSuspendedInstanceHasNothingToUpdateAndNothingToUpgrade(t *testing.T) {
 			steps []string
 			op    workertest.Operation
 		}{
-			{updating, w.update(w.order(), "u-1")},
+			{without(updating, "Update_Init_Kyma_Version"), w.update(w.order(), "u-1")},
 			{[]string{"Get_Kubeconfig", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration", "AVS_Restore_Status"}, w.upgrade(workertest.Operation{Details: map[string]any{}}, event.UpgradeKyma, "k-1")},
 			{[]string{"AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime", "AVS_Restore_Status"}, w.upgrade(w.order(), event.UpgradeCluster, "c-1")},
 		} {
@@ -302,7 +302,7 @@ func TestFailedInstallationOfCredentialsFailsTheUpdate(t *testing.T) {
 	w := newWorld(t)
 	op := w.update(w.all(provisioning, w.order()), "u-1")
 	w.admin(http.MethodPut, "/reconciler/failures", map[string]any{"instanceId": "*", "component": "btp-operator", "reason": "no pods"}, nil)
-	op = w.all(updating[1:5], op)
+	op = w.all(upTo("Apply_Reconciler_Configuration", updating)[1:], op)
 	r, _ := w.finish("CheckReconcilerState", op)
 	if r.Outcome != failed || !strings.Contains(r.Error.Message, "btp-operator: no pods") {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)

@@ -42,7 +42,9 @@ workers:
   edp: {env: {KEB_EDP_URL: "https://edp.example", KEB_EDP_TOKEN_URL: "https://edp.example/token"}, secretFiles: {KEB_EDP_SECRET_FILE: {name: edp, key: secret}}}
   hyperscaler: {secretFiles: {KEB_GARDENER_KUBECONFIG: {name: gardener, key: kubeconfig}}}
   ias: {env: {KEB_IAS_URL: "https://ias.example"}}
-  kyma: {secretFiles: {KEB_KCP_KUBECONFIG: {name: kcp, key: kubeconfig}}}
+  kyma:
+    env: {KEB_KYMA_ARTIFACTS_URL: "https://artifacts.example"}
+    secretFiles: {KEB_KCP_KUBECONFIG: {name: kcp, key: kubeconfig}}
   lifecycle-manager: {secretFiles: {KEB_KCP_KUBECONFIG: {name: kcp, key: kubeconfig}}}
   provisioner:
     env: {KEB_PROVISIONER_URL: "https://p.example", KEB_DIRECTOR_URL: "https://d.example", KEB_DIRECTOR_TOKEN_URL: "https://d.example/token"}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -17,13 +18,15 @@ type Config struct {
 	// and GA_<global account>. It need not exist.
 	VersionsConfigMap string `env:"KEB_KYMA_VERSIONS_CONFIGMAP" envDefault:"kyma-versions"`
 	// DefaultVersion is the Kyma version of orders that name none, of accounts without one.
-	DefaultVersion string        `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	RetryInterval  time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
+	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
+	// ArtifactsURL is where the components of each version of Kyma are published; the real store is https://storage.googleapis.com.
+	ArtifactsURL  string        `env:"KEB_KYMA_ARTIFACTS_URL" envDefault:"http://127.0.0.1:8090/artifacts"`
+	RetryInterval time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
 }
 
 // Validate names every field that cannot work.
 func (c Config) Validate() error {
-	errs := []error{c.ControlPlane.Validate()}
+	errs := []error{c.ControlPlane.Validate(), extclient.CheckURL("KEB_KYMA_ARTIFACTS_URL", c.ArtifactsURL)}
 	if c.Namespace == "" || c.VersionsConfigMap == "" {
 		errs = append(errs, errors.New("KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSIONS_CONFIGMAP must not be empty"))
 	}

@@ -7,6 +7,9 @@ type Details struct {
 	Version string `json:"version"`
 	// Origin says where the version comes from, one of the Origin constants.
 	Origin string `json:"origin"`
+	// Components are the parts of that version for the plan, in the order in which they are installed: those that are published
+	// with it, then those that operators add. Kyma 1 has none here.
+	Components []Component `json:"components"`
 }
 
 // Where a version comes from (facts/keb.md 3.2).

@@ -25,6 +25,13 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := decider{cfg, &store{kube: client, namespace: cfg.Namespace}}
+	published, err := newArtifacts(cfg.ArtifactsURL, deps)
+	if err != nil {
+		return nil, err
+	}
+	d := decider{
+		cfg: cfg, store: &store{kube: client, namespace: cfg.Namespace}, artifacts: published,
+		versions: NewVersions(client, cfg.Namespace, cfg.DefaultVersion),
+	}
 	return []worker.Step{provisionInitialization{d}, updateInitKymaVersion{d}, upgradeInitKymaVersion{d}, overrides{d}}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// updateInitKymaVersion finds the version of Kyma that the runtime has: an update changes it not.
+// updateInitKymaVersion finds the version of Kyma that the runtime has, which an update does not change.
 type updateInitKymaVersion struct{ decider }
 
 // Name implements worker.Step.
@@ -19,7 +19,7 @@ func (updateInitKymaVersion) Name() string { return "Update_Init_Kyma_Version" }
 
 // Describe implements worker.Described.
 func (updateInitKymaVersion) Describe() worker.Description {
-	return describe("Finds the version of Kyma that the runtime has, so that an update leaves it as it is.")
+	return describe("Finds the version of Kyma that the runtime has, so that an update leaves it as it is, and reads its components.")
 }
 
 // Run implements worker.Step.
@@ -33,12 +33,9 @@ func (s updateInitKymaVersion) Run(ctx context.Context, op worker.Operation, log
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
 	if version := cmp.Or(applied.KymaVersion, saved.Version); version != "" {
-		if version == saved.Version {
-			return op, 0, nil
-		}
-		// The last upgrade has not come as far as to change the runtime, or was a rehearsal.
-		return s.save(op, log, Details{version, cmp.Or(saved.Origin, OriginDefaults)}, nil)
+		// It differs from the saved one when the last upgrade did not reach the runtime, or was a dry run.
+		return s.save(ctx, op, log, Details{Version: version, Origin: cmp.Or(saved.Origin, OriginDefaults)}, nil)
 	}
 	decided, err := s.forOrder(ctx, op)
-	return s.save(op, log, decided, err)
+	return s.save(ctx, op, log, decided, err)
 }

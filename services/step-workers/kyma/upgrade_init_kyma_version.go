@@ -16,15 +16,15 @@ func (upgradeInitKymaVersion) Name() string { return "Upgrade_Init_Kyma_Version"
 
 // Describe implements worker.Described.
 func (upgradeInitKymaVersion) Describe() worker.Description {
-	return describe("Decides to which version Kyma is upgraded: the one of the orchestration, else that of the account, else the configured one.")
+	return describe("Decides to which version Kyma is upgraded, the one of the orchestration, else that of the account, else the configured one, and reads its components.")
 }
 
 // Run implements worker.Step.
 func (s upgradeInitKymaVersion) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Upgrade != nil && op.Upgrade.KymaVersion != "" {
 		version := op.Upgrade.KymaVersion
-		return s.save(op, log, Details{version, OriginParameters}, checkVersion("upgrade.kymaVersion", version))
+		return s.save(ctx, op, log, Details{Version: version, Origin: OriginParameters}, checkVersion("upgrade.kymaVersion", version))
 	}
 	decided, err := s.forAccount(ctx, op)
-	return s.save(op, log, decided, err)
+	return s.save(ctx, op, log, decided, err)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
@@ -33,8 +35,10 @@ func checkVersion(field, version string) error {
 
 // decider decides which version of Kyma an operation installs.
 type decider struct {
-	cfg   Config
-	store *store
+	cfg       Config
+	store     *store
+	artifacts *artifacts
+	versions  *Versions
 }
 
 // forOrder is the version that was ordered, else that of the account.
@@ -46,7 +50,7 @@ func (d decider) forOrder(ctx context.Context, op worker.Operation) (Details, er
 		return Details{}, err
 	}
 	if p.KymaVersion != "" {
-		return Details{p.KymaVersion, OriginParameters}, checkVersion("parameters.kymaVersion", p.KymaVersion)
+		return Details{Version: p.KymaVersion, Origin: OriginParameters}, checkVersion("parameters.kymaVersion", p.KymaVersion)
 	}
 	return d.forAccount(ctx, op)
 }
@@ -59,18 +63,36 @@ func (d decider) forAccount(ctx context.Context, op worker.Operation) (Details, 
 	}
 	for _, key := range []string{"SA_" + op.Context.SubaccountID, "GA_" + op.Context.GlobalAccountID} {
 		if version := versions[key]; version != "" {
-			return Details{version, OriginMapping}, checkVersion("ConfigMap "+d.cfg.VersionsConfigMap+", "+key, version)
+			return Details{Version: version, Origin: OriginMapping}, checkVersion("ConfigMap "+d.cfg.VersionsConfigMap+", "+key, version)
 		}
 	}
-	return Details{d.cfg.DefaultVersion, OriginDefaults}, nil
+	return Details{Version: d.cfg.DefaultVersion, Origin: OriginDefaults}, nil
 }
 
-// save ends a step with the version that was decided on.
-func (d decider) save(op worker.Operation, log *slog.Logger, decided Details, err error) (worker.Operation, time.Duration, error) {
+// components returns the parts of a version for a plan in the order in which they are installed. Kyma 1 has no published list.
+func (d decider) components(ctx context.Context, version, plan string) ([]Component, error) {
+	if strings.HasPrefix(version, "1.") {
+		return nil, nil
+	}
+	published, err := d.artifacts.components(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	added, err := d.versions.Get(ctx, version, plan)
+	return slices.Concat(published, added.Components), err
+}
+
+// save ends a step with the version that was decided on and its components.
+func (d decider) save(
+	ctx context.Context, op worker.Operation, log *slog.Logger, decided Details, err error,
+) (worker.Operation, time.Duration, error) {
+	if err == nil {
+		decided.Components, err = d.components(ctx, decided.Version, op.Plan.Name)
+	}
 	if err != nil {
 		return outcome.Of(op, component, d.cfg.RetryInterval, err)
 	}
-	log.Info("kyma version decided", "kyma_version", decided.Version, "origin", decided.Origin)
+	log.Info("kyma version decided", "kyma_version", decided.Version, "origin", decided.Origin, "components", len(decided.Components))
 	return op, 0, op.SaveDetails(decided)
 }
 
@@ -78,7 +100,12 @@ func (d decider) save(op worker.Operation, log *slog.Logger, decided Details, er
 func describe(summary string) worker.Description {
 	return worker.Description{
 		Summary: summary,
-		Calls:   []worker.Call{{System: system, Operation: "get configmaps"}},
-		Details: []string{"version", "origin"},
+		Calls: []worker.Call{
+			{System: system, Operation: "get configmaps"},
+			{System: artifactsSystem, Operation: "GET " + releasedComponents},
+			{System: artifactsSystem, Operation: "GET " + developmentComponents},
+			{System: system, Operation: "list configmaps"},
+		},
+		Details: []string{"version", "origin", "components"},
 	}
 }

@@ -1,6 +1,7 @@
 package kyma_test
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
@@ -8,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
@@ -29,12 +30,32 @@ const (
 	noMapping = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`
 )
 
-// controlPlane answers for the ConfigMap and for lists, and keeps the selectors of the latter.
+// controlPlane answers for the ConfigMap of versions and for lists of overrides, and keeps the selectors of the latter. It also
+// serves the artifacts of every version but 9.9.9, and the ConfigMaps of versions.
 type controlPlane struct {
 	status    int
 	mapping   string
 	selectors []string
 	items     string
+	// asked are the paths of the artifacts and the selectors of versions.
+	asked []string
+	// versions are the ConfigMaps of a version by the selector's label; one with the key default for any that is missing.
+	versions map[string]string
+	// published is the answer of the artifacts' store; "" is the usual list.
+	published string
+}
+
+const (
+	published = "defaultNamespace: kyma-system\nprerequisites:\n- {name: istio, namespace: istio-system}\ncomponents:\n- name: serverless\n"
+	runtimes  = `{"metadata":{"name":"runtimes"},"data":{
+		"default":"additional-components:\n- {name: btp-operator, namespace: kyma-system, source: {url: 'https://charts.example/btp.tgz'}}",
+		"trial":"additional-components: []"}}`
+)
+
+// installed is the list of components of a plan other than trial.
+var installed = []any{
+	map[string]any{"name": "istio", "namespace": "istio-system"}, map[string]any{"name": "serverless", "namespace": "kyma-system"},
+	map[string]any{"name": "btp-operator", "namespace": "kyma-system", "url": "https://charts.example/btp.tgz"},
 }
 
 func (c *controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,12 +65,36 @@ func (c *controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(c.mapping))
 		return
 	}
-	c.selectors = append(c.selectors, r.URL.Query().Get("labelSelector"))
+	selector := r.URL.Query().Get("labelSelector")
+	if strings.HasSuffix(r.URL.Path, "/kyma-components.yaml") {
+		c.asked = append(c.asked, r.URL.Path)
+		if strings.Contains(r.URL.Path, "9.9.9") {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write([]byte(cmp.Or(c.published, published)))
+		return
+	}
+	if label, ok := strings.CutPrefix(selector, "keb-config=true,"); ok {
+		c.asked = append(c.asked, label)
+		items, ok := c.versions[label]
+		if !ok {
+			items = runtimes
+		}
+		_, _ = w.Write([]byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[` + items + `]}`))
+		return
+	}
+	c.selectors = append(c.selectors, selector)
 	kind, items := "SecretList", `{"metadata":{"name":"s","labels":{"component":"c"}},"data":{"k":"`+base64.StdEncoding.EncodeToString([]byte("v"))+`"}}`
 	if strings.HasSuffix(r.URL.Path, "/configmaps") {
 		kind, items = "ConfigMapList", c.items
 	}
 	_, _ = w.Write([]byte(`{"kind":"` + kind + `","apiVersion":"v1","metadata":{},"items":[` + items + `]}`))
+}
+
+// saved are the details of a version that was decided on.
+func saved(version, origin string) map[string]any {
+	return map[string]any{"version": version, "origin": origin, "components": installed}
 }
 
 func run(t *testing.T, c *controlPlane, step string, op workertest.Operation) workertest.Result {
@@ -58,7 +103,7 @@ func run(t *testing.T, c *controlPlane, step string, op workertest.Operation) wo
 	t.Cleanup(server.Close)
 	steps, err := kyma.Steps(kyma.Config{
 		ControlPlane: kube.ControlPlane{KCPURL: server.URL}, Namespace: "kcp-system", VersionsConfigMap: "kyma-versions",
-		DefaultVersion: "2.20.0", RetryInterval: time.Second,
+		DefaultVersion: "2.20.0", ArtifactsURL: server.URL, RetryInterval: time.Second,
 	}, extclient.Deps{})
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +142,8 @@ func TestTheVersionOfAnOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run(t, &controlPlane{status: 200, mapping: mapping}, provision, test.op)
-			want := map[string]any{"version": test.want.Version, "origin": test.want.Origin}
-			if diff := cmp.Diff(want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
+			want := saved(test.want.Version, test.want.Origin)
+			if diff := gocmp.Diff(want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
 				t.Errorf("%s, %+v (-want +got):\n%s", r.Outcome, r.Error, diff)
 			}
 		})
@@ -142,20 +187,20 @@ func TestAnUpdateLeavesTheVersionAsItIs(t *testing.T) {
 		details map[string]any
 		want    map[string]any // what is saved
 	}{
-		"what was decided":           {map[string]any{"kyma": kyma.Details{Version: "2.19.0", Origin: "parameters"}}, nil},
-		"what an upgrade did change": {map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.21.0"}}, nil},
+		"what was decided":           {map[string]any{"kyma": kyma.Details{Version: "2.19.0", Origin: "parameters"}}, saved("2.19.0", "parameters")},
+		"what an upgrade did change": {map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.21.0"}}, saved("2.21.0", "parameters")},
 		"what an upgrade did not change": {
 			map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.20.0"}},
-			map[string]any{"version": "2.20.0", "origin": "parameters"},
+			saved("2.20.0", "parameters"),
 		},
-		"a runtime of former times": {nil, map[string]any{"version": "PR-17", "origin": "account-mapping"}},
+		"a runtime of former times": {nil, saved("PR-17", "account-mapping")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			op := order("ga-1", "sa-1", nil)
 			op.Type, op.Details = event.Update, test.details
 			r := run(t, &controlPlane{status: 200, mapping: mapping}, update, op)
-			if diff := cmp.Diff(test.want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
+			if diff := gocmp.Diff(test.want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
 				t.Errorf("%s, %+v, saved (-want +got):\n%s", r.Outcome, r.Error, diff)
 			}
 		})
@@ -165,14 +210,14 @@ func TestAnUpdateLeavesTheVersionAsItIs(t *testing.T) {
 func TestAnUpgradeGoesToTheVersionOfTheOrchestration(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]map[string]any{
-		"2.21.0": {"version": "2.21.0", "origin": "parameters"},
-		"":       {"version": "PR-17", "origin": "account-mapping"},
+		"2.21.0": saved("2.21.0", "parameters"),
+		"":       saved("PR-17", "account-mapping"),
 	} {
 		op := order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0"}) // what was ordered once does not count
 		op.Type, op.Upgrade = event.UpgradeKyma, &event.Upgrade{KymaVersion: version}
 		op.Details = map[string]any{"kyma": kyma.Details{Version: "2.18.0", Origin: "parameters"}}
 		r := run(t, &controlPlane{status: 200, mapping: mapping}, upgrade, op)
-		if diff := cmp.Diff(want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
+		if diff := gocmp.Diff(want, r.Details); diff != "" || r.Outcome != event.OutcomeSucceeded {
 			t.Errorf("%q: %s, %+v, saved (-want +got):\n%s", version, r.Outcome, r.Error, diff)
 		}
 	}
@@ -206,7 +251,7 @@ func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
 				t.Fatalf("%s, %+v", r.Outcome, r.Error)
 			}
 			want := []string{"runtime-override=true", "overrides-plan-azure=true,overrides-version-" + test.version + "=true"}
-			if diff := cmp.Diff(want, c.selectors); diff != "" {
+			if diff := gocmp.Diff(want, c.selectors); diff != "" {
 				t.Errorf("selectors (-want +got):\n%s", diff)
 			}
 			if test.want == event.OutcomeFailed {
@@ -220,7 +265,7 @@ func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
 				{Component: "c", Entries: []worker.Override{{Key: "k", Value: "v", Secret: true}}},
 				{Component: "istio", Entries: []worker.Override{{Key: "x", Value: "y"}}},
 			}
-			if diff := cmp.Diff(wantOverrides, r.Overrides); diff != "" {
+			if diff := gocmp.Diff(wantOverrides, r.Overrides); diff != "" {
 				t.Errorf("overrides (-want +got):\n%s", diff)
 			}
 		})
@@ -230,7 +275,7 @@ func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
 func TestADefaultThatIsNoVersionIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	_, err := kyma.Steps(kyma.Config{
-		ControlPlane: kube.ControlPlane{KCPURL: "http://127.0.0.1:1"}, Namespace: "n", VersionsConfigMap: "v", DefaultVersion: "latest", RetryInterval: 1,
+		ControlPlane: kube.ControlPlane{KCPURL: "http://127.0.0.1:1"}, Namespace: "n", VersionsConfigMap: "v", ArtifactsURL: "http://127.0.0.1:1", DefaultVersion: "latest", RetryInterval: 1,
 	}, extclient.Deps{})
 	if err == nil || !strings.Contains(err.Error(), "KEB_KYMA_VERSION") {
 		t.Errorf("got %v", err)

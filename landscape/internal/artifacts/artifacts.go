@@ -1,0 +1,103 @@
+// Package artifacts simulates the public store of Kyma's artifacts: the list of components of each version
+// (facts/contracts.md 3.2).
+package artifacts
+
+import (
+	_ "embed" // for the list of components
+	"encoding/xml"
+	"errors"
+	"net/http"
+	"regexp"
+
+	"github.com/kyma-project/keb/landscape/internal/contract"
+	"github.com/kyma-project/keb/landscape/internal/journal"
+)
+
+// Name of the system, also the first part of its paths.
+const Name = "artifacts"
+
+// components is the list that each version has.
+//
+//go:embed kyma-components.yaml
+var components []byte
+
+// Release is a released version whose artifacts are there.
+type Release struct {
+	Version string `json:"version"`
+}
+
+// System is the simulator. Development artifacts are there for every pull request and for every commit on the main branch.
+type System struct {
+	*journal.Store
+	releases *journal.Table[Release]
+}
+
+// New opens the simulator's journal at path ("" keeps it in memory) and publishes releases.
+func New(path string, releases ...string) (*System, error) {
+	s := &System{releases: journal.NewTable[Release]("release")}
+	store, err := journal.Open(path, s.releases)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = store
+	err = s.Update(func(tx *journal.Tx) error {
+		for _, version := range releases {
+			if _, ok := s.releases.Get(version); ok {
+				continue
+			}
+			if err := s.releases.Put(tx, version, Release{Version: version}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Handler serves the paths under /artifacts.
+func (s *System) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /artifacts/kyma-prow-artifacts/{version}/kyma-components.yaml", s.released)
+	mux.HandleFunc("GET /artifacts/kyma-development-artifacts/{version}/kyma-components.yaml", s.development)
+	return mux
+}
+
+func (s *System) released(w http.ResponseWriter, r *http.Request) {
+	var ok bool
+	s.View(func() { _, ok = s.releases.Get(r.PathValue("version")) })
+	serve(w, r, ok)
+}
+
+var onDemand = regexp.MustCompile(`^(PR-[0-9]+|main-[0-9a-f]{6,40})$`)
+
+func (*System) development(w http.ResponseWriter, r *http.Request) {
+	serve(w, r, onDemand.MatchString(r.PathValue("version")))
+}
+
+// serve answers as the store does, which is public and refuses credentials that it does not know.
+func serve(w http.ResponseWriter, r *http.Request, ok bool) {
+	switch {
+	case contract.Query(r) != nil:
+		refuse(w, http.StatusBadRequest, "InvalidArgument")
+	case r.Header.Get("Authorization") != "":
+		contract.Violation(r, "header Authorization: the store is public, credentials go to a foreign system")
+		refuse(w, http.StatusUnauthorized, "AuthenticationRequired")
+	case !ok:
+		refuse(w, http.StatusNotFound, "NoSuchKey")
+	default:
+		w.Header().Set("Content-Type", "text/yaml")
+		_, _ = w.Write(components)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml; charset=UTF-8")
+	w.WriteHeader(status)
+	_ = xml.NewEncoder(w).Encode(struct {
+		XMLName xml.Name `xml:"Error"`
+		Code    string   `xml:"Code"`
+	}{Code: code})
+}

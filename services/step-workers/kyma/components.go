@@ -1,0 +1,118 @@
+package kyma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// Component is a part of Kyma that the Reconciler installs in a runtime.
+type Component struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	// URL is where the component's charts are; empty for those that come with Kyma.
+	URL string `json:"url,omitempty"`
+}
+
+// artifactsSystem names the store of Kyma's artifacts in errors and metrics.
+const artifactsSystem = "artifacts"
+
+// artifactsTimeout is the deadline of one call: the lists are small static files.
+const artifactsTimeout = 10 * time.Second
+
+// The folders of the artifacts' store, and the list of components in them.
+const (
+	releasedComponents    = "/kyma-prow-artifacts/{version}/kyma-components.yaml"
+	developmentComponents = "/kyma-development-artifacts/{version}/kyma-components.yaml"
+)
+
+// onDemand reports whether a version is one of a pull request or of a commit on the main branch, whose artifacts are
+// development ones.
+func onDemand(version string) bool {
+	return strings.HasPrefix(version, "PR-") || strings.HasPrefix(version, "main-")
+}
+
+// artifacts are the lists of components that are published with each version of Kyma.
+type artifacts struct {
+	client *extclient.Client
+
+	mu sync.Mutex
+	// released keeps the lists of releases, which never change.
+	released map[string][]Component
+}
+
+func newArtifacts(url string, deps Deps) (*artifacts, error) {
+	client, err := extclient.New(extclient.Config{System: artifactsSystem, BaseURL: url, Timeout: artifactsTimeout}, nil, deps)
+	return &artifacts{client: client, released: map[string][]Component{}}, err
+}
+
+// components returns the components of a version in the order in which they are installed.
+func (a *artifacts) components(ctx context.Context, version string) ([]Component, error) {
+	a.mu.Lock()
+	known, ok := a.released[version]
+	a.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	route := releasedComponents
+	if onDemand(version) {
+		route = developmentComponents
+	}
+	var document []byte
+	err := a.client.Do(ctx, extclient.Request{
+		Method: http.MethodGet, Route: route, Params: []string{version}, Accept: []int{http.StatusOK}, Raw: true,
+	}, &document)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseComponents(document)
+	if err != nil {
+		return nil, &extclient.AnswerError{
+			System: artifactsSystem, Method: http.MethodGet, Route: route, Err: fmt.Errorf("components of Kyma %s: %w", version, err),
+		}
+	}
+	if !onDemand(version) {
+		a.mu.Lock()
+		a.released[version] = list
+		a.mu.Unlock()
+	}
+	return list, nil
+}
+
+// parseComponents reads a kyma-components.yaml: the prerequisites come before the components.
+func parseComponents(document []byte) ([]Component, error) {
+	type entry struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	}
+	var content struct {
+		DefaultNamespace string  `json:"defaultNamespace"`
+		Prerequisites    []entry `json:"prerequisites"`
+		Components       []entry `json:"components"`
+	}
+	if err := yaml.Unmarshal(document, &content); err != nil {
+		return nil, errors.New("it is not the expected YAML")
+	}
+	list := make([]Component, 0, len(content.Prerequisites)+len(content.Components))
+	for _, e := range append(content.Prerequisites, content.Components...) {
+		if e.Name == "" {
+			return nil, fmt.Errorf("component %d has no name", len(list)+1)
+		}
+		if e.Namespace == "" {
+			e.Namespace = content.DefaultNamespace
+		}
+		list = append(list, Component{Name: e.Name, Namespace: e.Namespace})
+	}
+	if len(list) == 0 {
+		return nil, errors.New("it has no components")
+	}
+	return list, nil
+}
