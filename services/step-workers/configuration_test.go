@@ -204,6 +204,7 @@ func TestStatusesOfTheReconciler(t *testing.T) {
 		{"Check_Cluster_Configuration", "reconcile_error_retryable", retry, 10 * time.Minute},
 		{"Check_Cluster_Configuration", "error", failed, 0},
 		{"Check_Cluster_Configuration", "reconcile_disabled", failed, 0},
+		{"CheckReconcilerState", "reconcile_error_retryable", retry, 10 * time.Minute},
 		{"Check_Cluster_Deregistration", "deleted", succeeded, 0},
 		{"Check_Cluster_Deregistration", "delete_pending", retry, 30 * time.Second},
 		{"Check_Cluster_Deregistration", "deleting", retry, 30 * time.Second},
@@ -224,7 +225,7 @@ func reconcilerSteps(t *testing.T, url string) map[string]worker.Step {
 	t.Helper()
 	list, err := reconciler.Steps(reconciler.Config{
 		URL: url, KymaVersion: "2", KymaProfile: "p", RetryInterval: time.Second, PollInterval: 30 * time.Second,
-		ErrorInterval: time.Minute, ProblemInterval: 10 * time.Minute, CheckTimeout: time.Hour, RemovalTimeout: time.Hour,
+		ErrorInterval: time.Minute, ProblemInterval: 10 * time.Minute, CheckTimeout: time.Hour,
 	}, reconciler.Deps{Transport: http.DefaultTransport})
 	if err != nil {
 		t.Fatal(err)

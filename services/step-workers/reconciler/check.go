@@ -18,9 +18,8 @@ func (d Details) appliedBy(op worker.Operation) bool {
 	return d.ConfigurationVersion != 0 && d.AppliedBy == op.ID
 }
 
-// check looks once where the configuration version stands that op has applied. doing says what is waited for, and problem
-// is the time after a problem that the Reconciler itself is about to try again.
-func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doing string, problem time.Duration) (worker.Operation, time.Duration, error) {
+// check looks once where the configuration version stands that op has applied. doing says what is waited for.
+func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doing string) (worker.Operation, time.Duration, error) {
 	switch {
 	case op.Type != event.Provision && !d.appliedBy(op):
 		return worker.Skip(op, "this operation has applied no configuration")
@@ -40,7 +39,7 @@ func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doin
 	case statusPending, statusReconciling:
 		return worker.Wait(op, s.cfg.PollInterval, doing+": "+got.Status)
 	case statusRetryable:
-		return worker.Retry(op, problem, &worker.Error{
+		return worker.Retry(op, s.cfg.ProblemInterval, &worker.Error{
 			Component: system, Reason: "err_reconciler_retryable", Message: "the reconciler will try again: " + got.problems(),
 		})
 	case statusError:

@@ -43,7 +43,7 @@ func (s checkClusterConfiguration) Run(ctx context.Context, op worker.Operation,
 	if op.Type == event.UpgradeKyma {
 		doing = "Kyma is being upgraded"
 	}
-	return s.check(ctx, op, d, doing, s.cfg.ProblemInterval)
+	return s.check(ctx, op, d, doing)
 }
 
 // giveUp fails. The Reconciler never gives up itself, so a new cluster is taken away from it; one that only could not be

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -48,11 +47,6 @@ func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation
 		return op, 0, forget(op)
 	case err != nil && !extclient.IsTemporary(err) && ctx.Err() == nil:
 		return s.end(op, outcome.Error(system, err))
-	case s.now().Sub(d.DeregisteredAt) >= s.cfg.RemovalTimeout:
-		return s.end(op, &worker.Error{
-			Component: system, Reason: outcome.ReasonTimeout,
-			Message: fmt.Sprintf("the cluster was not deregistered within %s", s.cfg.RemovalTimeout),
-		})
 	case err != nil:
 		return outcome.Again(op, system, s.cfg.ErrorInterval, err)
 	}

@@ -23,11 +23,11 @@ func (checkReconcilerState) Describe() worker.Description {
 	}
 }
 
-// Run implements worker.Step. Its budget is minutes, so it looks as often after a problem as before.
+// Run implements worker.Step.
 func (s checkReconcilerState) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(system, err))
 	}
-	return s.check(ctx, op, d, "the new credentials are being installed", s.cfg.PollInterval)
+	return s.check(ctx, op, d, "the new credentials are being installed")
 }

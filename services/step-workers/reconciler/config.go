@@ -26,10 +26,8 @@ type Config struct {
 	ErrorInterval   time.Duration `env:"KEB_RECONCILER_ERROR_INTERVAL" envDefault:"1m"`
 	ProblemInterval time.Duration `env:"KEB_RECONCILER_PROBLEM_INTERVAL" envDefault:"10m"`
 	// CheckTimeout is when Check_Cluster_Configuration gives up: it takes the cluster away from the Reconciler, which
-	// would try for ever, and fails. It must be shorter than the step's retry.timeout in the process file.
+	// would try for ever, and fails. It must be shorter than the step's wait.timeout and retry.timeout in the process file.
 	CheckTimeout time.Duration `env:"KEB_RECONCILER_CHECK_TIMEOUT" envDefault:"115m"`
-	// RemovalTimeout is how long a cluster may take to be deregistered.
-	RemovalTimeout time.Duration `env:"KEB_RECONCILER_REMOVAL_TIMEOUT" envDefault:"90m"`
 }
 
 // Validate names every field that cannot work.
@@ -41,7 +39,7 @@ func (c Config) Validate() error {
 	for name, d := range map[string]time.Duration{
 		"KEB_RECONCILER_RETRY_INTERVAL": c.RetryInterval, "KEB_RECONCILER_POLL_INTERVAL": c.PollInterval,
 		"KEB_RECONCILER_ERROR_INTERVAL": c.ErrorInterval, "KEB_RECONCILER_PROBLEM_INTERVAL": c.ProblemInterval,
-		"KEB_RECONCILER_CHECK_TIMEOUT": c.CheckTimeout, "KEB_RECONCILER_REMOVAL_TIMEOUT": c.RemovalTimeout,
+		"KEB_RECONCILER_CHECK_TIMEOUT": c.CheckTimeout,
 	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
