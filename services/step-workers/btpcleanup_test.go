@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -144,4 +146,121 @@ func TestRefusalsOfTheRuntimeAreTriedAgainWhileTheOthersGo(t *testing.T) {
 		t.Errorf("at the end: %s, %+v", r.Outcome, r.Error)
 	}
 	w.noSecrets()
+}
+
+// stuck is the deprovisioning of a runtime with two service instances and a binding that the BTP operator does not let go.
+func (w *world) stuck() workertest.Operation {
+	w.t.Helper()
+	op := deprovision(w.reached())
+	const finalizer = "services.cloud.sap.com/sap-btp-finalizer"
+	w.customerHas(op, "db", finalizer)
+	w.customerHas(op, "queue", finalizer)
+	if err := w.runtime(op).Patch(w.t.Context(), kube.ServiceBindings, "default", "queue", []byte(`{"metadata":{"finalizers":null}}`)); err != nil {
+		w.t.Fatal(err)
+	}
+	if r := w.run(btpCleanup, op); r.Outcome != retry || r.Error != nil || r.Message != "1 servicebindings are being deleted" {
+		w.t.Fatalf("at first: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+	}
+	return op
+}
+
+func TestBTPCleanup_OperatorDoesNotAnswer_ReportsWhatWasLeft(t *testing.T) {
+	w := newWorld(t)
+	op := w.stuck()
+	op.FirstTried = 30*time.Minute - time.Second
+	if r := w.run(btpCleanup, op); r.Outcome != retry || r.Error != nil {
+		t.Fatalf("before 30 minutes: %s, %+v", r.Outcome, r.Error)
+	}
+	op.FirstTried = 30 * time.Minute
+	counted := w.run(btpCleanup, op)
+	if instances, bindings := w.btpLeft(); counted.Outcome != retry || instances != 2 || bindings != 1 {
+		t.Fatalf("after 30 minutes: %s, %d instances and %d bindings are left, want 2 and 1 until they are counted", counted.Outcome, instances, bindings)
+	}
+	op = counted.Then()
+	op.FirstTried = 30 * time.Minute
+	const want = "2 service instances and 1 service binding were left after 30m0s; their finalizers were taken away"
+	// The second time the result of the first was lost, with the process of the worker.
+	for range 2 {
+		r := w.run(btpCleanup, op)
+		if r.Outcome != event.OutcomeNotCompleted || r.Error == nil || r.Error.Message != want {
+			t.Errorf("%s, %+v, want not completed: %s", r.Outcome, r.Error, want)
+		}
+		if instances, bindings := w.btpLeft(); instances+bindings != 0 {
+			t.Errorf("%d instances and %d bindings are left", instances, bindings)
+		}
+		if left := saved[map[string]any](t, r.Then(), "btp")["cleanupLeft"]; left != nil {
+			t.Errorf("saved is still %v", left)
+		}
+	}
+}
+
+func TestBTPCleanup_Suspension_GoesOnAfterTakingFinalizersAway(t *testing.T) {
+	w := newWorld(t)
+	op := w.stuck()
+	op.Plan.Name, op.Temporary, op.FirstTried = "trial", true, 30*time.Minute
+	r := w.run(btpCleanup, op)
+	if r.Outcome != retry {
+		t.Fatalf("it is counted first: %s, %+v", r.Outcome, r.Error)
+	}
+	op = r.Then()
+	op.FirstTried = 30 * time.Minute
+	if r = w.run(btpCleanup, op); r.Outcome != succeeded {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	if instances, bindings := w.btpLeft(); instances+bindings != 0 {
+		t.Errorf("%d instances and %d bindings are left", instances, bindings)
+	}
+}
+
+// What an earlier deprovisioning has counted says nothing about this one.
+func TestBTPCleanup_CountOfEarlierOperation_IsIgnored(t *testing.T) {
+	w := newWorld(t)
+	op := w.stuck()
+	op.FirstTried = 30 * time.Minute
+	op = w.run(btpCleanup, op).Then()
+	op.ID, op.FirstTried = "0193a3c5-0000-7000-8000-00000000aaaa", 0
+	if r := w.run(btpCleanup, op); r.Outcome != retry || r.Error != nil {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	if instances, bindings := w.btpLeft(); instances != 2 || bindings != 1 {
+		t.Errorf("%d instances and %d bindings are left, want 2 and 1", instances, bindings)
+	}
+}
+
+func TestBTPCleanup_AccountCleanup_TriesOnce(t *testing.T) {
+	w := newWorld(t)
+	op := w.stuck()
+	op.UserAgent = "accountcleanup-job"
+	for path, prefix := range map[string]string{
+		"the kubeconfig": "/provisioner",
+		"the list":       ofRuntime(t, op, services+"servicebindings"),
+		"a deletion":     ofRuntime(t, op, services+"namespaces/default/servicebindings/db"),
+	} {
+		w.door.fault.Store(&fault{prefix: prefix, status: http.StatusInternalServerError, body: "{}"})
+		if r := w.run(btpCleanup, op); r.Outcome != event.OutcomeNotCompleted || r.Error == nil {
+			t.Errorf("%s is answered with 500: %s, %+v, want not completed", path, r.Outcome, r.Error)
+		}
+		w.door.fault.Store(nil)
+	}
+	if r := w.run(btpCleanup, op); r.Outcome != succeeded {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	if instances, bindings := w.btpLeft(); instances+bindings != 0 {
+		t.Errorf("%d instances and %d bindings are left", instances, bindings)
+	}
+}
+
+func TestBTPCleanup_ReadyRuntimeWithoutKubeconfig_IsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.reached())
+	for state, want := range map[string]event.Outcome{"Succeeded": retry, "InProgress": skipped, "Failed": skipped} {
+		w.door.fault.Store(&fault{
+			prefix: "/provisioner", status: http.StatusOK,
+			body: `{"data":{"result":{"lastOperationStatus":{"operation":"Provision","state":"` + state + `"},"runtimeConfiguration":{"kubeconfig":""}}}}`,
+		})
+		if r := w.run(btpCleanup, op); r.Outcome != want {
+			t.Errorf("a creation is %s: %s, %q, %+v, want %s", state, r.Outcome, r.Message, r.Error, want)
+		}
+	}
+	w.door.fault.Store(nil)
 }

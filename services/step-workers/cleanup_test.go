@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -73,28 +72,6 @@ func TestServiceBindingsAndInstancesAreDeletedFromTheRuntime(t *testing.T) {
 	w.all([]string{"BTPOperator_Cleanup"}, op)
 	if held := w.objects(); held["runtimes/ServiceBinding"]+held["runtimes/ServiceInstance"] != 0 {
 		t.Errorf("left: %v", held)
-	}
-}
-
-func TestFinalizersAreTakenAwayWhenTheOperatorDoesNotAnswer(t *testing.T) {
-	w := newWorld(t)
-	op := deprovision(w.all(provisioning, w.order()))
-	w.customer(op, "services.cloud.sap.com/sap-btp-finalizer")
-	r := w.run("BTPOperator_Cleanup", op)
-	if r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "servicebindings") {
-		t.Fatalf("at first: %s, %q, %+v", r.Outcome, r.Message, r.Error)
-	}
-	if n := w.objects()["runtimes/ServiceInstance"]; n != 1 {
-		t.Fatalf("%d instances while a binding is left, want 1", n)
-	}
-	op.FirstTried = 4 * time.Minute
-	for range 5 {
-		if r = w.run("BTPOperator_Cleanup", op); r.Outcome != retry {
-			break
-		}
-	}
-	if held := w.objects(); r.Outcome != succeeded || held["runtimes/ServiceBinding"]+held["runtimes/ServiceInstance"] != 0 {
-		t.Errorf("after the time for it: %s, %+v, left %v", r.Outcome, r.Error, held)
 	}
 }
 

@@ -1,40 +1,186 @@
 package steps_test
 
 import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/processes"
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
-// What a customer has left in a runtime is waited for, unless the account behind it is gone.
-func TestADeprovisioningWaitsForTheBTPOperatorUnlessTheAccountIsGone(t *testing.T) {
+// took is the time from the first execution of a step to the end of its last.
+func took(run *rehearsal.Run, step string) time.Duration {
+	var first, last time.Time
+	for _, f := range run.Steps() {
+		if f.Step == step {
+			if first.IsZero() {
+				first = f.StartedAt
+			}
+			last = f.FinishedAt
+		}
+	}
+	return last.Sub(first)
+}
+
+// Deviation B1: what a customer has left in a runtime is waited for half an hour, unless the account behind it is gone. Only then its
+// finalizers are taken away, which is reported.
+func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T) {
 	t.Parallel()
-	waited := map[string]time.Duration{}
-	for _, name := range []string{"deprovision a runtime in use", "clean up an account"} {
+	for name, want := range map[string]struct {
+		notCompleted []string
+		waited       time.Duration
+	}{
+		"deprovision a runtime in use": {[]string{"BTPOperator_Cleanup"}, 30 * time.Minute},
+		"suspend a trial in use":       {nil, 30 * time.Minute},
+		"clean up an account":          {nil, 0},
+	} {
 		w, run := rehearsal.Play(t, scenario(t, name), nil)
-		if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
-			t.Fatalf("%s: %s, not completed %v", name, status.State, status.NotCompleted)
+		if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, want.notCompleted) {
+			t.Fatalf("%s: %s, not completed %v, want succeeded without %v", name, status.State, status.NotCompleted, want.notCompleted)
 		}
 		if held := w.Held(); held["runtimes/ServiceInstance"]+held["runtimes/ServiceBinding"] != 0 {
 			t.Errorf("%s: left %v", name, held)
 		}
-		var first, last time.Time
+		if d := took(run, "BTPOperator_Cleanup"); d < want.waited || d > want.waited+time.Minute {
+			t.Errorf("%s: it waited for %s, want %s", name, d, want.waited)
+		}
 		for _, f := range run.Steps() {
-			if f.Step == "BTPOperator_Cleanup" {
-				if first.IsZero() {
-					first = f.StartedAt
-				}
-				last = f.FinishedAt
+			const message = "1 service instance and 1 service binding were left after 30m0s; their finalizers were taken away"
+			if f.Outcome == event.OutcomeNotCompleted && (f.Error == nil || f.Error.Message != message) {
+				t.Errorf("%s: error %+v, want %q", name, f.Error, message)
 			}
 		}
-		waited[name] = last.Sub(first)
 	}
-	if d := waited["clean up an account"]; d > 0 {
-		t.Errorf("the clean-up of an account waited for %s", d)
+}
+
+// Deviation B1: with the overlay of the original's conditions an ordinary deletion leaves service instances alone.
+func TestDeprovisioning_OriginalConditions_TouchNoServiceBinding(t *testing.T) {
+	t.Parallel()
+	set, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../examples/btp-cleanup-of-trials")))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if d := waited["deprovision a runtime in use"]; d < time.Minute {
-		t.Errorf("the deprovisioning waited for %s only", d)
+	for name, runs := range map[string]bool{"deprovision a runtime in use": false, "suspend a trial in use": true, "clean up an account": true} {
+		s := scenario(t, name)
+		w := rehearsal.NewWorld(t)
+		before := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil).Left()
+		s.Prepare(w, before)
+		run := w.Do(set[event.Deprovision], s.Tested, before, rehearsal.Credentials(), nil)
+		if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
+			t.Errorf("%s: %s, not completed %v: %+v", name, status.State, status.NotCompleted, status.Error)
+		}
+		ran := slices.ContainsFunc(run.Executions, func(x rehearsal.Execution) bool { return x.Command.Step == "BTPOperator_Cleanup" })
+		if ran != runs {
+			t.Errorf("%s: BTPOperator_Cleanup runs: %t, want %t", name, ran, runs)
+		}
+	}
+}
+
+// Deviation T1: the Reconciler and the Lifecycle Manager work inside the cluster, so it is not removed before they have ended. Both have
+// more time than the five minutes that errors have.
+func TestDeprovisioning_SlowRemovals_EndBeforeTheRuntimeIsRemoved(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		takes        time.Duration // each removal
+		notCompleted []string
+		waited       map[string]time.Duration
+	}{
+		"20 minutes": {20 * time.Minute, nil, map[string]time.Duration{
+			"Check_Kyma_Resource_Deleted": 20 * time.Minute, "Check_Cluster_Deregistration": 20 * time.Minute,
+		}},
+		"50 minutes": {50 * time.Minute, []string{"Check_Kyma_Resource_Deleted"}, map[string]time.Duration{
+			"Check_Kyma_Resource_Deleted": 30 * time.Minute, "Check_Cluster_Deregistration": 50 * time.Minute,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scenario(t, "deprovision")
+			s.ReconcileTime = 2 * test.takes
+			_, run := rehearsal.Play(t, s, nil)
+			if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, test.notCompleted) {
+				t.Errorf("%s, not completed %v, want succeeded without %v", status.State, status.NotCompleted, test.notCompleted)
+			}
+			for step, want := range test.waited {
+				if d := took(run, step); d < want || d > want+2*time.Minute {
+					t.Errorf("%s was tried for %s, want %s", step, d, want)
+				}
+			}
+			removedAfter(t, run, "Check_Cluster_Deregistration")
+		})
+	}
+}
+
+// A deregistration that never ends keeps the runtime for 90 minutes, and one that cannot be asked about for five.
+func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
+	t.Parallel()
+	const step = "Check_Cluster_Deregistration"
+	for name, test := range map[string]struct {
+		fault   *rehearsal.Fault
+		waited  time.Duration
+		message string
+	}{
+		"waiting": {nil, 90 * time.Minute, step + " has waited for 1h30m0s without success: the cluster is in the status reconcile_disabled"},
+		"errors":  {&rehearsal.Fault{Status: http.StatusServiceUnavailable}, 5 * time.Minute, step + " was retried for 5m0s without success: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var world *rehearsal.World
+			var runtime string
+			s := scenario(t, "deprovision")
+			s.Prepare = func(w *rehearsal.World, left rehearsal.Left) {
+				var details struct {
+					Reconciler struct {
+						RuntimeID string `json:"runtimeId"`
+					} `json:"reconciler"`
+				}
+				if err := json.Unmarshal(left.Details, &details); err != nil {
+					t.Fatal(err)
+				}
+				world, runtime = w, details.Reconciler.RuntimeID
+			}
+			_, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+				if c.Step != step {
+					return nil, false
+				}
+				if c.StepAttempt == 1 {
+					world.Admin(http.MethodPut, "/reconciler/v1/clusters/"+runtime+"/status", map[string]string{"status": "reconcile_disabled"}, nil)
+				}
+				return test.fault, false
+			})
+			if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, []string{step}) {
+				t.Errorf("%s, not completed %v, want succeeded without %s", status.State, status.NotCompleted, step)
+			}
+			if d := took(run, step); d < test.waited || d > test.waited+time.Minute {
+				t.Errorf("it was tried for %s, want %s", d, test.waited)
+			}
+			removedAfter(t, run, step)
+			for _, f := range run.Steps() {
+				if f.Outcome == event.OutcomeNotCompleted && (f.Error == nil || !strings.HasPrefix(f.Error.Message, test.message)) {
+					t.Errorf("error %+v, want %q", f.Error, test.message)
+				}
+			}
+		})
+	}
+}
+
+// removedAfter wants the runtime to be removed, and after the last execution of a step.
+func removedAfter(t *testing.T, run *rehearsal.Run, step string) {
+	t.Helper()
+	removing := false
+	for _, f := range run.Steps() {
+		if f.Step == step && removing {
+			t.Errorf("%s ran after Remove_Runtime", step)
+		}
+		removing = removing || f.Step == "Remove_Runtime"
+	}
+	if !removing {
+		t.Error("the runtime was not removed")
 	}
 }

@@ -27,8 +27,8 @@ func TestRuntimesAreCleanedByEveryDeprovisioningOrOnlyWhereTheOriginalDoes(t *te
 		"suspended free":     {event.Operation{Plan: event.Plan{Name: "free"}, Temporary: true, Credentials: sm}, true, false},
 		"deleted instance":   {event.Operation{Plan: event.Plan{Name: "azure"}, Credentials: sm}, true, false},
 		"deleted account":    {event.Operation{Plan: event.Plan{Name: "azure"}, UserAgent: "accountcleanup-job", Credentials: sm}, true, true},
-		"own cluster":        {event.Operation{Plan: event.Plan{Name: "own_cluster"}, Credentials: sm}, true, true},
-		"no credentials":     {event.Operation{Plan: event.Plan{Name: "trial"}, Temporary: true}, false, false},
+		"own cluster":        {event.Operation{Plan: event.Plan{Name: "own_cluster"}, Credentials: sm}, true, false},
+		"no credentials":     {event.Operation{Plan: event.Plan{Name: "azure"}}, false, false},
 	} {
 		test.op.Type = event.Deprovision
 		for set, want := range map[*process.Process]bool{load(t)[event.Deprovision]: test.usual, limited[event.Deprovision]: test.within} {

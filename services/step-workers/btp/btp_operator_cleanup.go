@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,7 +20,7 @@ import (
 )
 
 // cleanup deletes the service bindings and then the service instances of the runtime, and waits until the BTP operator
-// has let go of them. When that takes too long it takes their finalizers away.
+// has let go of them. When that takes too long it takes their finalizers away, and reports how many were left.
 type cleanup struct{ *shared }
 
 // Name implements worker.Step.
@@ -28,14 +29,20 @@ func (cleanup) Name() string { return "BTPOperator_Cleanup" }
 // accountCleanup is the user agent of the job that deprovisions the instances of deleted subaccounts (facts/keb.md section 7).
 const accountCleanup = "accountcleanup-job"
 
-// errGone tells that there is no runtime to clean.
-var errGone = errors.New("there is no runtime")
+var (
+	// errGone: there is no runtime to clean.
+	errGone = errors.New("there is no runtime")
+	// errNoKubeconfig: there is a runtime, and the Runtime Provisioner has no kubeconfig of it at the moment.
+	errNoKubeconfig = errors.New("the runtime has no kubeconfig")
+	// errUnusable: no client can be built from the kubeconfig.
+	errUnusable = errors.New("the kubeconfig cannot be used")
+)
 
 // Describe implements worker.Described.
 func (cleanup) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Deletes the service bindings and service instances from the runtime, and takes their finalizers away when " +
-			"that takes too long.",
+		Summary: "Deletes the service bindings and service instances from the runtime. What is left after 30 minutes loses its " +
+			"finalizers, and the step is not completed; a suspension goes on without that.",
 		Calls: []worker.Call{
 			{System: "provisioner", Operation: "runtimeStatus"},
 			{System: system, Operation: "list servicebindings"},
@@ -47,58 +54,172 @@ func (cleanup) Describe() worker.Description {
 			{System: system, Operation: "get secrets"},
 			{System: system, Operation: "delete secrets"},
 		},
+		Details: []string{"cleanupLeft"},
 	}
 }
 
+// left counts what the BTP operator has not removed in time. It is saved before the finalizers are taken away: afterwards nothing
+// shows that there was something.
+type left struct {
+	OperationID string `json:"operationId"`
+	Instances   int    `json:"instances"`
+	Bindings    int    `json:"bindings"`
+}
+
+// soon is the time to the next try when what this one has found out has to be saved first.
+const soon = time.Millisecond
+
 // Run implements worker.Step.
 func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	kubeconfig, err := s.kubeconfig(ctx, op)
-	if errors.Is(err, errGone) {
-		return worker.Skip(op, err.Error())
+	if op.UserAgent == accountCleanup {
+		return s.runOnce(ctx, op, log)
 	}
-	if err != nil {
-		return outcome.Again(op, component, s.cfg.RetryInterval, fmt.Errorf("get the kubeconfig: %w", err))
-	}
-	runtime, err := s.open(kubeconfig)
-	if err != nil {
+	runtime, err := s.runtime(ctx, op)
+	switch {
+	case errors.Is(err, errGone):
+		return worker.Skip(op, errGone.Error())
+	case errors.Is(err, errUnusable):
 		return worker.Fail(op, outcome.Error(component, err))
+	case err != nil:
+		return outcome.Again(op, component, s.cfg.RetryInterval, err)
 	}
 	defer runtime.Close()
-
-	now := time.Now
-	if s.deps.Now != nil {
-		now = s.deps.Now
+	var saved Details
+	if err := op.Details(Name, &saved); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
 	}
-	// The account behind the instances is gone, so nobody is there who could still delete them properly.
-	soft := op.UserAgent == accountCleanup || now().Sub(op.FirstTriedAt) >= s.cfg.SoftDeleteAfter
+	if l := saved.CleanupLeft; l != nil && l.OperationID == op.ID {
+		return s.giveUp(ctx, op, runtime, *l, log)
+	}
 	// Bindings first: an instance that is still bound cannot be deleted.
 	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
-		left, err := s.clean(ctx, runtime, kind, soft)
+		n, err := s.clean(ctx, runtime, kind, false)
 		// Also a refusal is repeated: a webhook that denies deletions may be gone soon, and the step's budget is short.
 		if err != nil {
 			return outcome.Again(op, component, s.cfg.RetryInterval, err)
 		}
-		if left > 0 {
-			return worker.Wait(op, s.cfg.RetryInterval, fmt.Sprintf("%d %s are being deleted", left, kind.Resource))
+		if n == 0 {
+			continue
 		}
-	}
-	// A cluster that is not ours lives on, and must not keep the credentials.
-	if op.Plan.Name == provisioner.PlanOwnCluster {
-		if err := withdraw(ctx, runtime); err != nil {
-			return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		if s.now().Sub(op.FirstTriedAt) < s.cfg.SoftDeleteAfter {
+			return worker.Wait(op, s.cfg.RetryInterval, fmt.Sprintf("%d %s are being deleted", n, kind.Resource))
 		}
+		return s.count(ctx, op, runtime)
 	}
-	log.Info("service bindings and instances are gone", "soft", soft)
+	if err := s.withdraw(ctx, op, runtime); err != nil {
+		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+	}
+	log.Info("service bindings and instances are gone")
 	return op, 0, nil
 }
 
-// clean deletes all objects of a kind and returns how many are still there. A runtime that does not know the kind has
-// none. One that cannot be deleted does not keep the others from being deleted.
-func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
+// runOnce takes the finalizers away at once. The account behind the instances is gone, so the BTP operator cannot delete them
+// properly, and one try is enough.
+func (s cleanup) runOnce(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	runtime, err := s.runtime(ctx, op)
+	if errors.Is(err, errGone) {
+		return worker.Skip(op, errGone.Error())
+	}
+	if err != nil {
+		return worker.NotCompleted(op, outcome.Error(component, err))
+	}
+	defer runtime.Close()
+	if err := errors.Join(s.strip(ctx, runtime), s.withdraw(ctx, op, runtime)); err != nil {
+		return worker.NotCompleted(op, outcome.Error(component, err))
+	}
+	log.Info("service bindings and instances of a deleted account are gone")
+	return op, 0, nil
+}
+
+// count saves what is left, so that the next try takes the finalizers away.
+func (s cleanup) count(ctx context.Context, op worker.Operation, runtime *kube.Client) (worker.Operation, time.Duration, error) {
+	l := left{OperationID: op.ID}
+	for kind, n := range map[schema.GroupVersionResource]*int{kube.ServiceInstances: &l.Instances, kube.ServiceBindings: &l.Bindings} {
+		objects, err := list(ctx, runtime, kind)
+		if err != nil {
+			return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		}
+		*n = len(objects)
+	}
+	if err := op.SaveDetails(Details{CleanupLeft: &l}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	return worker.Wait(op, soon, fmt.Sprintf("%s after %s: their finalizers are taken away now", l, s.cfg.SoftDeleteAfter))
+}
+
+// giveUp takes the finalizers away, and reports what was left. A suspension goes on as if the BTP operator had done it: the runtime
+// comes back empty in any case.
+func (s cleanup) giveUp(ctx context.Context, op worker.Operation, runtime *kube.Client, l left, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if err := errors.Join(s.strip(ctx, runtime), s.withdraw(ctx, op, runtime)); err != nil {
+		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+	}
+	log.Warn("finalizers of service bindings and instances were taken away", "instances", l.Instances, "bindings", l.Bindings)
+	if err := op.SaveDetails(map[string]any{"cleanupLeft": nil}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if op.Temporary {
+		return op, 0, nil
+	}
+	return worker.NotCompleted(op, &worker.Error{
+		Component: component, Reason: outcome.ReasonTimeout,
+		Message: fmt.Sprintf("%s after %s; their finalizers were taken away", l, s.cfg.SoftDeleteAfter),
+	})
+}
+
+// withdraw takes the credentials out of a cluster that is not ours: it lives on.
+func (s cleanup) withdraw(ctx context.Context, op worker.Operation, runtime *kube.Client) error {
+	if op.Plan.Name != provisioner.PlanOwnCluster {
+		return nil
+	}
+	return withdraw(ctx, runtime)
+}
+
+// String counts for people.
+func (l left) String() string {
+	return fmt.Sprintf("%s and %s were left", plural(l.Instances, "service instance"), plural(l.Bindings, "service binding"))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (s cleanup) now() time.Time {
+	if s.deps.Now != nil {
+		return s.deps.Now()
+	}
+	return time.Now()
+}
+
+// strip deletes all bindings and then all instances, and takes their finalizers away.
+func (s cleanup) strip(ctx context.Context, runtime *kube.Client) error {
+	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
+		n, err := s.clean(ctx, runtime, kind, true)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			return fmt.Errorf("%d %s are still there without their finalizers", n, kind.Resource)
+		}
+	}
+	return nil
+}
+
+// list returns all objects of a kind. A runtime that does not know the kind has none.
+func list(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource) ([]unstructured.Unstructured, error) {
 	objects, err := runtime.List(ctx, kind, "", "")
 	if kube.IsNotFound(err) {
-		return 0, nil
+		return nil, nil
 	}
+	return objects, err
+}
+
+// clean deletes all objects of a kind and returns how many are still there. One that cannot be deleted does not keep the
+// others from being deleted.
+func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
+	objects, err := list(ctx, runtime, kind)
 	if err != nil || len(objects) == 0 {
 		return 0, err
 	}
@@ -115,7 +236,7 @@ func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.Gr
 	if len(refused) > 0 {
 		return 0, errors.Join(refused...)
 	}
-	objects, err = runtime.List(ctx, kind, "", "")
+	objects, err = list(ctx, runtime, kind)
 	return len(objects), err
 }
 
@@ -137,6 +258,19 @@ func remove(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionR
 		return nil
 	}
 	return err
+}
+
+// runtime opens the API of the runtime.
+func (s cleanup) runtime(ctx context.Context, op worker.Operation) (*kube.Client, error) {
+	kubeconfig, err := s.kubeconfig(ctx, op)
+	if err != nil {
+		return nil, fmt.Errorf("get the kubeconfig: %w", err)
+	}
+	client, err := s.open(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	return client, nil
 }
 
 // kubeconfig asks the Runtime Provisioner: the stage memory of the provisioning is long gone.
@@ -166,7 +300,16 @@ func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, e
 		return nil, err
 	}
 	if status.Configuration.Kubeconfig == "" {
-		return nil, errGone
+		return nil, missing(status.LastOperation)
 	}
 	return []byte(status.Configuration.Kubeconfig), nil
+}
+
+// missing is why a runtime has no kubeconfig: a runtime that was never ready or is being removed has no cluster that can be cleaned; any
+// other will have one again.
+func missing(last provisioner.OperationStatus) error {
+	if last.Removal() || strings.HasPrefix(last.Operation, "Provision") && last.State != provisioner.StateSucceeded {
+		return errGone
+	}
+	return errNoKubeconfig
 }

@@ -16,8 +16,8 @@ type Config struct {
 	RuntimeTimeout time.Duration `env:"KEB_BTP_RUNTIME_TIMEOUT" envDefault:"30s"`
 	RetryInterval  time.Duration `env:"KEB_BTP_RETRY_INTERVAL" envDefault:"10s"`
 	// SoftDeleteAfter is how long BTPOperator_Cleanup waits for the BTP operator before it takes the finalizers away. It
-	// must be shorter than the step's retry.timeout in the process file.
-	SoftDeleteAfter time.Duration `env:"KEB_BTP_SOFT_DELETE_AFTER" envDefault:"3m"`
+	// must be shorter than the step's wait.timeout in the process file.
+	SoftDeleteAfter time.Duration `env:"KEB_BTP_SOFT_DELETE_AFTER" envDefault:"30m"`
 }
 
 // Validate names every field that cannot work.

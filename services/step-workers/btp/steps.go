@@ -24,6 +24,8 @@ const system = "runtime"
 type Details struct {
 	// ClusterID identifies the runtime to the Service Manager.
 	ClusterID string `json:"smClusterId,omitempty"`
+	// CleanupLeft is what BTPOperator_Cleanup has found in the runtime when its time was over.
+	CleanupLeft *left `json:"cleanupLeft,omitempty"`
 }
 
 // Deps is what the steps need besides the configuration.

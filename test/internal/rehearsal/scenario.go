@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -22,6 +24,9 @@ type Scenario struct {
 	Name string
 	// Kyma1 tells whether the processes have the overlay of the older documents' systems.
 	Kyma1 bool
+	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take for an installation; a removal takes half of it. Zero
+	// means four minutes.
+	ReconcileTime time.Duration
 	// Before are run first, without faults, and must succeed.
 	Before []event.Operation
 	// GivenUp is a step of the last operation before it that is answered with 500 only, so that the operation does not succeed.
@@ -31,6 +36,8 @@ type Scenario struct {
 	// Forget lets the tested operation start without what earlier ones have saved.
 	Forget bool
 	Tested event.Operation
+	// NotCompleted are the steps that the tested operation goes on without.
+	NotCompleted []string
 	// Credentials are what the tested operation may claim, if not Credentials.
 	Credentials map[string]any
 }
@@ -150,7 +157,7 @@ func Scenarios() []Scenario {
 // Play runs a scenario in a world of its own, with a hook for the tested operation.
 func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 	t.Helper()
-	w := NewWorld(t)
+	w := newWorld(t, cmp.Or(s.ReconcileTime, takes))
 	set := Processes(t, s.Kyma1)
 	left := map[string]Left{} // by instance
 	for i, op := range s.Before {
@@ -211,11 +218,12 @@ func Variants() []Scenario {
 		{Name: "deprovision without what was saved", Before: []event.Operation{provision}, Forget: true, Tested: Operation(event.Deprovision)},
 		{
 			Name: "deprovision a runtime in use", Before: []event.Operation{provision}, Prepare: useBTP,
-			Tested: Operation(event.Deprovision),
+			NotCompleted: []string{"BTPOperator_Cleanup"}, Tested: Operation(event.Deprovision),
 		},
 		{Name: "renew the credentials", Before: []event.Operation{provision}, Credentials: renewed, Tested: Operation(event.Update)},
 		{Name: "provision trial", Tested: trial(event.Provision)},
 		{Name: "suspend trial", Before: []event.Operation{trial(event.Provision)}, Tested: suspend},
+		{Name: "suspend a trial in use", Before: []event.Operation{trial(event.Provision)}, Prepare: useBTP, Tested: suspend},
 		{Name: "unsuspend trial", Before: []event.Operation{trial(event.Provision), suspend}, Tested: trial(event.Provision)},
 		{
 			Name: "unsuspend with a runtime that is left", Before: []event.Operation{trial(event.Provision), suspend},

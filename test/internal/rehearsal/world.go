@@ -66,8 +66,14 @@ type World struct {
 // NewWorld starts a landscape of its own.
 func NewWorld(t testing.TB) *World {
 	t.Helper()
+	return newWorld(t, takes)
+}
+
+// newWorld starts a landscape whose Reconciler and Lifecycle Manager take a time for an installation, and half of it for a removal.
+func newWorld(t testing.TB, reconcile time.Duration) *World {
+	t.Helper()
 	w := &World{t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)), steps: map[string]map[string]worker.Step{}}
-	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: takes, Bindings: 3}, landscape.Deps{Now: w.Now})
+	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: reconcile, Bindings: 3}, landscape.Deps{Now: w.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
