@@ -76,7 +76,8 @@ func (b *Bus) AskWithin(ctx context.Context, wait time.Duration, subject string,
 }
 
 // Answer answers the questions on a subject, sharing them with everybody who answers in the same queue. An error of
-// handle is sent back as event.AskError, so its text must hold no secret. Up to 64 questions are answered at the same
+// handle is sent back as event.AskError, so its text must hold no secret, and so is an answer that does not fit into a message; see Page for
+// lists. Up to 64 questions are answered at the same
 // time; ctx ends when the asker no longer waits, for one who does not say after Config.Timeout, or when stop is called.
 // stop waits for the answers under way.
 func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, data []byte) (any, error)) (stop func(), err error) {
@@ -133,9 +134,32 @@ func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Conte
 		b.log.Error("answer could not be encoded", "subject", m.Subject, "err", err)
 		body = []byte(`{"error":"the answer could not be encoded"}`)
 	}
+	if limit := b.MaxPayload(); int64(len(body)) > limit {
+		b.log.Error("answer is too large", "subject", m.Subject, "bytes", len(body), "limit", limit)
+		// A refusal always encodes.
+		body, _ = json.Marshal(event.AskError{Error: fmt.Sprintf("the answer has %d bytes, at most %d are possible: ask for less", len(body), limit)})
+	}
 	if err := m.Respond(body); err != nil {
 		b.log.Warn("answer could not be sent", "subject", m.Subject, "err", err)
 	}
+}
+
+// maxList bounds the list in a question or an answer, in bytes: what is around it must fit into the message as well.
+const maxList = event.MaxPayload - 128<<10
+
+// Page returns how many of the first items fit into one question or answer as JSON: all, or as many as possible, and at least one.
+func Page[T any](items []T) (int, error) {
+	size := 0
+	for i := range items {
+		raw, err := json.Marshal(items[i])
+		if err != nil {
+			return 0, fmt.Errorf("encode item %d: %w", i, err)
+		}
+		if size += len(raw) + 1; size > maxList && i > 0 {
+			return i, nil
+		}
+	}
+	return len(items), nil
 }
 
 // waitOf is how long the asker of a question waits.

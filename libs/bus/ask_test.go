@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +130,45 @@ func TestTheAnswererHasAsLongAsTheAskerWaits(t *testing.T) {
 		got, limit := <-left, min(wait, time.Minute)
 		if got > limit || got < limit/2 { // without a word of the asker it would be 5 s
 			t.Errorf("an asker that waits %s leaves %s for the answer, want about %s", wait, got, limit)
+		}
+	}
+}
+
+func TestAnswer_TooLargeForMessage_IsRefusal(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	defer answer(t, b, func(context.Context, []byte) (any, error) {
+		return event.OperationsAnswer{Operations: []event.OperationStatus{{Message: strings.Repeat("x", event.MaxPayload)}}}, nil
+	})()
+	_, err := ask(b, "op")
+	if refusal, ok := errors.AsType[*bus.AskError](err); !ok || !strings.Contains(refusal.Message, "at most 1048576 are possible") {
+		t.Errorf("error is %v, want an AskError that names the limit", err)
+	}
+}
+
+func TestPage_Lists_FitIntoMessages(t *testing.T) {
+	t.Parallel()
+	const huge = event.MaxPayload - 100<<10
+	for name, tc := range map[string]struct {
+		items []string
+		want  []int
+	}{
+		"none":                {nil, []int{}},
+		"short":               {slices.Repeat([]string{"x"}, 500), []int{500}},
+		"long":                {slices.Repeat([]string{strings.Repeat("x", 5000)}, 400), []int{183, 183, 34}},
+		"long when encoded":   {slices.Repeat([]string{strings.Repeat("<", 5000)}, 61), []int{30, 30, 1}},
+		"one that is too big": {[]string{"a", strings.Repeat("x", huge), "b"}, []int{1, 1, 1}},
+	} {
+		got := []int{}
+		for items := tc.items; len(items) > 0; {
+			n, err := bus.Page(items)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, items = append(got, n), items[n:]
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: pages of %v, want %v", name, got, tc.want)
 		}
 	}
 }

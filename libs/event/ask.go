@@ -51,6 +51,8 @@ type OperationsRequest struct {
 // OperationsAnswer holds the status of each operation asked for that the orchestrator knows.
 type OperationsAnswer struct {
 	Operations []OperationStatus `json:"operations"`
+	// Left are the ids of known operations that did not fit into the answer: ask about them again.
+	Left []string `json:"left,omitempty"`
 }
 
 // OperationStatus is where an operation stands.

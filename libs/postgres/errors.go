@@ -20,6 +20,8 @@ const (
 	codeDeadlockDetected     = "40P01"
 	codeLockNotAvailable     = "55P03"
 	classConnection          = "08"
+	// classData is 22000 to 2203G: a number out of range, a NUL in a text, invalid JSON.
+	classData = "22"
 	// classResources is 53000 to 53400: the disk is full, memory or connections are used up.
 	classResources = "53"
 	// classSystem is 58000 to 58030: the disk or the operating system fails.
@@ -44,6 +46,9 @@ func IsRetryable(err error) bool {
 	}
 	return false
 }
+
+// IsRefused reports whether err says that the server refuses a value, and will do so each time.
+func IsRefused(err error) bool { return strings.HasPrefix(code(err), classData) }
 
 // IsConnection reports whether err says that the server could not be reached, went away, is starting or stopping, has no
 // free connection, takes no session of ours, or has no room on its disk or in its memory: another statement would not have fared better. What

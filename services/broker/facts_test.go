@@ -182,3 +182,28 @@ func TestInstancesOfAnEarlierReleaseGetTheirRuntime(t *testing.T) {
 	})
 	equal(t, "state", "succeeded", b.last("i", "").text("state"))
 }
+
+// A fact that Postgres does not take would come again every second for seven days.
+func TestFact_DatabaseRefuses_GoesToDeadLetters(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.orch.set(func() { b.orch.held = true })
+	operation := b.accepted(b.put("i", order(azure)))
+	testkit.Eventually(t, patience, "start", func() bool { return b.cursor(operation) == 1 })
+	at := event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: 5}
+	for _, next := range []event.Position{
+		{Stage: "NUL \x00", Step: "Step", StageAttempt: 1, StepAttempt: 1}, {Stage: "stage", Step: "Step", StageAttempt: 1, StepAttempt: 3_000_000_000},
+	} {
+		b.fact(operation, event.TypeStepFinished, event.StepFinished{Fact: at, Outcome: event.OutcomeSucceeded, Next: &next})
+	}
+	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, "two dead letters", func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Msgs == 2
+	})
+	b.provisionedAfterRelease("other")
+	b.ended("i", operation, "succeeded")
+}

@@ -166,3 +166,34 @@ func TestAction_GarbageBehindBody_IsRefused(t *testing.T) {
 		}
 	}
 }
+
+// 440 operations with errors of 2,400 bytes exceed what the bus takes in one message.
+func TestAskOperations_LongErrors_AreAnsweredInParts(t *testing.T) {
+	s := newSystem(t)
+	s.orchestrator()
+	s.populate(500)
+	if _, err := s.db.Exec(`UPDATE orchestrator.operations SET message = repeat('x', 2400)`); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	if err := s.db.Select(&left, `SELECT id FROM orchestrator.operations`); err != nil {
+		t.Fatal(err)
+	}
+	questions, known := 0, map[string]bool{}
+	for ; len(left) > 0; questions++ {
+		var answer event.OperationsAnswer
+		if err := s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: left}, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Operations) == 0 {
+			t.Fatal("an answer has no operation")
+		}
+		for _, o := range answer.Operations {
+			known[o.OperationID] = true
+		}
+		left = answer.Left
+	}
+	if questions != 2 || len(known) != 500 {
+		t.Errorf("%d operations in %d answers, want 500 in 2", len(known), questions)
+	}
+}

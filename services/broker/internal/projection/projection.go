@@ -46,8 +46,8 @@ func New(store Applier, log *slog.Logger, now func() time.Time) *Projection {
 // retryAfter is when facts come again after the database did not take them.
 const retryAfter = time.Second
 
-// Handle applies a batch of facts, and acknowledges those that are applied. A fact that cannot be read goes to the dead
-// letters. A batch that fails is tried fact by fact, so that one bad fact holds up nothing.
+// Handle applies a batch of facts, and acknowledges those that are applied. A fact that cannot be read, or that the database refuses, goes
+// to the dead letters. A batch that fails is tried fact by fact, so that one bad fact holds up nothing.
 func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
 	var (
 		changes []instance.Change
@@ -58,9 +58,7 @@ func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
 	for _, d := range batch {
 		c, ok, err := Read(d.Event)
 		if err != nil {
-			if err := d.Dead(ctx, err.Error()); err != nil {
-				p.log.Warn("fact could not be moved to dead letters", "event_id", d.Event.ID(), "err", err)
-			}
+			p.dead(ctx, d, err)
 			continue
 		}
 		if !ok {
@@ -100,12 +98,22 @@ func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
 func (p *Projection) oneByOne(ctx context.Context, read []*bus.Delivery, single []instance.Change) {
 	for i, d := range read {
 		err := p.store.Apply(ctx, single[i:i+1], p.now())
-		if err == nil {
+		switch {
+		case err == nil:
 			p.ack(d)
-			continue
+		case errors.Is(err, store.ErrRefused):
+			p.log.Error("fact refused, it goes to the dead letters", "event_id", d.Event.ID(), "operation_id", single[i].OperationID, "err", err)
+			p.dead(ctx, d, err)
+		default:
+			p.log.Warn("fact not applied, it comes again", "event_id", d.Event.ID(), "err", err)
+			p.giveBack(d)
 		}
-		p.log.Warn("fact not applied, it comes again", "event_id", d.Event.ID(), "err", err)
-		p.giveBack(d)
+	}
+}
+
+func (p *Projection) dead(ctx context.Context, d *bus.Delivery, cause error) {
+	if err := d.Dead(ctx, cause.Error()); err != nil {
+		p.log.Warn("fact could not be moved to dead letters", "event_id", d.Event.ID(), "err", err)
 	}
 }
 

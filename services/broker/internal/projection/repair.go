@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
 // Ledger is the read model as the repair sees it.
@@ -75,18 +77,8 @@ func (r *Repair) catchUp(ctx context.Context) error {
 		r.caughtUp = true
 		return nil
 	}
-	var answer event.OperationsAnswer
-	if err := r.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
-		return fmt.Errorf("ask for the saved data of %d instances: %w", len(ids), err)
-	}
-	var changes []instance.Change
-	for _, s := range answer.Operations {
-		if slices.Contains(ids, s.OperationID) {
-			changes = append(changes, instance.Status(s))
-		}
-	}
-	if err := r.ledger.Apply(ctx, changes, r.now()); err != nil {
-		return err
+	if _, err := r.ask(ctx, ids); err != nil {
+		return fmt.Errorf("saved data of instances: %w", err)
 	}
 	r.reached = last
 	return nil
@@ -103,34 +95,64 @@ func (r *Repair) Once(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	var answer event.OperationsAnswer
-	if err := r.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
-		return fmt.Errorf("ask about %d operations: %w", len(ids), err)
-	}
-	unknown := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		unknown[id] = true
-	}
-	changes := make([]instance.Change, 0, len(answer.Operations))
-	for _, s := range answer.Operations {
-		if !unknown[s.OperationID] {
-			continue // not asked for, or answered twice
-		}
-		delete(unknown, s.OperationID)
-		changes = append(changes, instance.Status(s))
-	}
-	if err := r.ledger.Apply(ctx, changes, r.now()); err != nil {
+	lost, err := r.ask(ctx, ids)
+	if err != nil {
 		return err
 	}
-	if len(unknown) > 0 {
-		lost := make([]string, 0, len(unknown))
-		for id := range unknown {
-			lost = append(lost, id)
-		}
+	if len(lost) > 0 {
 		r.log.Warn("requests unknown to the orchestrator are published again", "count", len(lost))
 		if err := r.ledger.Unpublish(ctx, lost, r.now()); err != nil {
 			return err
 		}
 	}
 	return r.ledger.Heard(ctx, ids, r.now())
+}
+
+// ask asks about operations and applies the answers; what does not fit into one answer is asked for again. It returns the ids of the
+// operations that the orchestrator does not know.
+func (r *Repair) ask(ctx context.Context, ids []string) (unknown []string, err error) {
+	open := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		open[id] = true
+	}
+	for left := ids; len(left) > 0; {
+		var answer event.OperationsAnswer
+		if err := r.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: left}, &answer); err != nil {
+			return nil, fmt.Errorf("ask about %d operations: %w", len(left), err)
+		}
+		changes := make([]instance.Change, 0, len(answer.Operations))
+		for _, s := range answer.Operations {
+			if !open[s.OperationID] {
+				continue // not asked for, or answered twice
+			}
+			delete(open, s.OperationID)
+			changes = append(changes, instance.Status(s))
+		}
+		if err := r.apply(ctx, changes); err != nil {
+			return nil, err
+		}
+		if len(changes) == 0 && len(answer.Left) > 0 {
+			return nil, fmt.Errorf("ask about %d operations: the answer has none of them, and says that %d are left", len(left), len(answer.Left))
+		}
+		left = slices.DeleteFunc(answer.Left, func(id string) bool { return !open[id] })
+	}
+	return slices.Sorted(maps.Keys(open)), nil
+}
+
+// apply applies changes, those that the database refuses excepted: they must not hold up the others.
+func (r *Repair) apply(ctx context.Context, changes []instance.Change) error {
+	err := r.ledger.Apply(ctx, changes, r.now())
+	if !errors.Is(err, store.ErrRefused) {
+		return err
+	}
+	for i := range changes {
+		err := r.ledger.Apply(ctx, changes[i:i+1], r.now())
+		switch {
+		case errors.Is(err, store.ErrRefused):
+			r.log.Error("state of an operation refused", "operation_id", changes[i].OperationID, "err", err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }

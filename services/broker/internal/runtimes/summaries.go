@@ -6,16 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-const (
-	// maxSummaries is the size of a page of event.AskInstances.
-	maxSummaries = 1000
-	// maxAnswer bounds the instances of an answer in bytes: the bus takes at most 1 MiB.
-	maxAnswer = 900 << 10
-)
+// maxSummaries is the size of a page of event.AskInstances.
+const maxSummaries = 1000
 
 var errLater = errors.New("instances cannot be read at present, ask again")
 
@@ -46,7 +43,7 @@ func (a *API) Answer(ctx context.Context, question []byte) (any, error) {
 		a.deps.Log.Warn("instances not read", "err", err)
 		return nil, errLater
 	}
-	answer, err := summarize(found, q.Limit, maxAnswer)
+	answer, err := summarize(found, q.Limit)
 	if err != nil {
 		a.deps.Log.Error("instances not read", "err", err)
 		return nil, errLater
@@ -54,22 +51,19 @@ func (a *API) Answer(ctx context.Context, question []byte) (any, error) {
 	return answer, nil
 }
 
-// summarize is a page of at most limit instances and most bytes; one instance is always on it.
-func summarize(found []store.Summary, limit, most int) (event.InstancesAnswer, error) {
-	a := event.InstancesAnswer{Instances: make([]event.InstanceSummary, 0, min(limit, len(found)))}
-	size := 0
-	for i := range found {
-		s := summary(&found[i])
-		raw, err := json.Marshal(s)
-		if err != nil {
-			return a, fmt.Errorf("encode instance %s: %w", s.InstanceID, err)
-		}
-		size += len(raw) + 1
-		if i > 0 && (i == limit || size > most) {
-			a.Next = a.Instances[i-1].InstanceID
-			break
-		}
-		a.Instances = append(a.Instances, s)
+// summarize is a page of at most limit instances that fits into an answer; one instance is always on it.
+func summarize(found []store.Summary, limit int) (event.InstancesAnswer, error) {
+	instances := make([]event.InstanceSummary, min(limit, len(found)))
+	for i := range instances {
+		instances[i] = summary(&found[i])
+	}
+	n, err := bus.Page(instances)
+	if err != nil {
+		return event.InstancesAnswer{}, fmt.Errorf("encode instances: %w", err)
+	}
+	a := event.InstancesAnswer{Instances: instances[:n]}
+	if n > 0 && n < len(found) {
+		a.Next = instances[n-1].InstanceID
 	}
 	return a, nil
 }

@@ -22,7 +22,7 @@ func TestAPageOfInstancesFitsIntoOneMessage(t *testing.T) {
 	}
 	seen := 0
 	for len(found) > 0 {
-		page, err := summarize(found, 1000, maxAnswer)
+		page, err := summarize(found, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

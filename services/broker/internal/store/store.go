@@ -45,6 +45,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrUnavailable says that the database cannot be reached, or did not answer in time.
 	ErrUnavailable = errors.New("database unavailable")
+	// ErrRefused says that the database does not take a value, whenever it is tried.
+	ErrRefused = errors.New("value refused by the database")
 )
 
 // Store is safe for concurrent use.
@@ -122,6 +124,8 @@ func wrap(ctx context.Context, operation string, err error) error {
 		return nil
 	case errors.Is(err, sql.ErrNoRows):
 		return ErrNotFound
+	case postgres.IsRefused(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrRefused, err)
 	// A statement that ctx cut short may come back as an error of the server's own.
 	case postgres.IsConnection(err), errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
 		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)

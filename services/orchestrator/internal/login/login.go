@@ -5,9 +5,9 @@ package login
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"fmt"
 	"html"
+	"io"
 	"log/slog"
 	"mime"
 	"net/http"

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
@@ -281,7 +282,7 @@ func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
 	a.write(w, http.StatusOK, out)
 }
 
-// Answer answers event.AskOperations.
+// Answer answers event.AskOperations. An answer may hold fewer operations than are known, see OperationsAnswer.Left.
 func (a *API) Answer(ctx context.Context, data []byte) (any, error) {
 	var request event.OperationsRequest
 	if err := json.Unmarshal(data, &request); err != nil {
@@ -295,13 +296,22 @@ func (a *API) Answer(ctx context.Context, data []byte) (any, error) {
 		a.deps.Log.Warn("question not answered", "err", err)
 		return nil, errors.New("the operations cannot be read now")
 	}
-	answer := event.OperationsAnswer{Operations: make([]event.OperationStatus, 0, len(rows))}
+	known := make([]event.OperationStatus, 0, len(rows))
 	for _, row := range rows {
 		p, err := a.deps.Definitions.Pinned(ctx, row.Definition)
 		if err != nil {
 			return nil, errors.New("a process definition cannot be read now")
 		}
-		answer.Operations = append(answer.Operations, status(row, p))
+		known = append(known, status(row, p))
+	}
+	n, err := bus.Page(known)
+	if err != nil {
+		a.deps.Log.Error("question not answered", "err", err)
+		return nil, errors.New("the operations cannot be encoded")
+	}
+	answer := event.OperationsAnswer{Operations: known[:n]}
+	for i := range known[n:] {
+		answer.Left = append(answer.Left, known[n+i].OperationID)
 	}
 	return answer, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -507,9 +508,12 @@ func (c *Controller) windows(ctx context.Context, instances []event.InstanceSumm
 	}
 	windows := make(map[string]Window, len(shoots))
 	for len(shoots) > 0 {
-		n := min(len(shoots), shootsPerQuestion)
+		n, err := bus.Page(shoots[:min(len(shoots), shootsPerQuestion)])
+		if err != nil {
+			return nil, err
+		}
 		var answer event.MaintenanceWindowsAnswer
-		err := c.deps.Asker.Ask(ctx, event.AskMaintenanceWindows, event.MaintenanceWindowsRequest{ShootNames: shoots[:n]}, &answer)
+		err = c.deps.Asker.Ask(ctx, event.AskMaintenanceWindows, event.MaintenanceWindowsRequest{ShootNames: shoots[:n]}, &answer)
 		if err != nil {
 			return nil, err
 		}
