@@ -10,6 +10,10 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
 TEST_TIMEOUT ?= 15m
+# A file for the events of the tests. With it failed tests run again, alone, up to twice; .ci/run says what was flaky. More failures than ten, a
+# data race and a panic are no flaky tests. -count=1, as a test that runs again must not be answered from the cache.
+TEST_EVENTS ?=
+RERUN = $(if $(TEST_EVENTS),--jsonfile "$(TEST_EVENTS)" --rerun-fails=2 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race)
 
 # What make images builds.
 IMAGES ?= keb
@@ -76,7 +80,8 @@ run: ## start the whole system in one process and provision a sample runtime (DE
 test: envtest ## run all tests with the race detector, against real PostgreSQL, NATS and kube-apiserver
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector";) \
 	gotestsum=$(call tool,gotestsum) && \
-	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg -- $(RACE) -pgo=off -p 4 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg $(RERUN) --packages "$(PACKAGES)" \
+	-- $(RACE) -pgo=off -p 4 -timeout $(TEST_TIMEOUT) $(if $(TEST_EVENTS),-count=1) $(TESTFLAGS)
 
 .PHONY: envtest
 envtest: ## build the kube-apiserver and etcd that tests run against, unless they are there

@@ -121,7 +121,7 @@ func TestLoadEnvReadsAnyVariableFromAFile(t *testing.T) {
 	missing := filepath.Join(dir, "missing")
 	for name, environment := range map[string]map[string]string{
 		"KEB_T_PASSWORD_FILE: the file " + missing + " cannot be read": {"KEB_T_PASSWORD_FILE": missing},
-		"KEB_T_PASSWORD and KEB_T_PASSWORD_FILE": {"KEB_T_PASSWORD_FILE": secret, "KEB_T_PASSWORD": "canary"},
+		"KEB_T_PASSWORD and KEB_T_PASSWORD_FILE":                       {"KEB_T_PASSWORD_FILE": secret, "KEB_T_PASSWORD": "canary"},
 	} {
 		err := loadEnv(&testConfig{}, environment)
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "canary") {
