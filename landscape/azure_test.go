@@ -8,13 +8,18 @@ import (
 )
 
 const (
-	azureGroups = "/azure/subscriptions/sub-1/resourceGroups"
-	version     = "?api-version=2021-04-01"
+	azureGroups = "/azure/subscriptions/sub-1/resourcegroups"
+	version     = "?api-version=2019-05-01"
+	hubVersion  = "?api-version=2017-04-01"
 )
+
+func tags(instance string) map[string]any {
+	return map[string]any{"InstanceID": instance, "SubAccountID": "SA-1", "OperationID": "op-1"}
+}
 
 func (w *world) azureToken() option {
 	w.t.Helper()
-	got := w.must(200, "POST", "/azure/tenant-1/oauth2/v2.0/token", "grant_type=client_credentials&scope=x", basic("keb", "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
+	got := w.must(200, "POST", "/azure/tenant-1/oauth2/token?api-version=1.0", "grant_type=client_credentials&resource=https://management.azure.com/", basic("keb", "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
 	return bearer(text(w.t, got, "access_token"))
 }
 
@@ -33,13 +38,13 @@ func TestAzureEventHubsLiveAndDieWithTheirGroup(t *testing.T) {
 	const (
 		group     = azureGroups + "/kgroup1"
 		namespace = group + "/providers/Microsoft.EventHub/namespaces/kgroup1"
-		keys      = namespace + "/authorizationRules/RootManageSharedAccessKey/listKeys" + version
+		keys      = namespace + "/authorizationRules/RootManageSharedAccessKey/listKeys" + hubVersion
 	)
-	body := map[string]any{"location": "westeurope", "tags": map[string]any{"InstanceID": "it's 1"}}
-	w.must(404, "PUT", namespace+version, body, token)
+	body := map[string]any{"location": "westeurope", "tags": tags("it's 1")}
+	w.must(404, "PUT", namespace+hubVersion, body, token)
 	w.must(201, "PUT", group+version, body, token)
 	w.must(200, "PUT", group+version, body, token)
-	w.must(409, "PUT", group+version, map[string]any{"location": "eastus"}, token)
+	w.must(409, "PUT", group+version, map[string]any{"location": "eastus", "tags": tags("it's 1")}, token)
 	if found := w.tagged("InstanceID", "it's 1", token); len(found) != 1 || text(t, found[0], "name") != "kgroup1" {
 		t.Errorf("by tag: %v", found)
 	}
@@ -49,20 +54,20 @@ func TestAzureEventHubsLiveAndDieWithTheirGroup(t *testing.T) {
 		}
 	}
 
-	w.must(201, "PUT", namespace+version, body, token)
-	if got := w.must(200, "GET", namespace+version, nil, token); text(t, got, "properties", "provisioningState") != "Creating" {
+	w.must(201, "PUT", namespace+hubVersion, body, token)
+	if got := w.must(200, "GET", namespace+hubVersion, nil, token); text(t, got, "properties", "provisioningState") != "Creating" {
 		t.Errorf("a new namespace is %v", got)
 	}
 	w.must(409, "POST", keys, nil, token)
 	w.clock.advance(reconcileTime)
-	if got := w.must(200, "GET", namespace+version, nil, token); text(t, got, "properties", "provisioningState") != "Succeeded" {
+	if got := w.must(200, "GET", namespace+hubVersion, nil, token); text(t, got, "properties", "provisioningState") != "Succeeded" {
 		t.Errorf("a namespace that is due is %v", got)
 	}
 	first := text(t, w.must(200, "POST", keys, nil, token), "primaryConnectionString")
 	if !strings.HasPrefix(first, "Endpoint=sb://kgroup1.servicebus.example.com/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=") {
 		t.Errorf("connection string %s", first)
 	}
-	w.must(200, "PUT", namespace+version, body, token)
+	w.must(200, "PUT", namespace+hubVersion, body, token)
 	if again := text(t, w.must(200, "POST", keys, nil, token), "primaryConnectionString"); again != first {
 		t.Error("a repeated PUT changes the keys")
 	}
@@ -112,12 +117,12 @@ func TestAzureRefusesBadRequests(t *testing.T) {
 	w := setup(t)
 	token := w.azureToken()
 	form := header("Content-Type", "application/x-www-form-urlencoded")
-	w.must(401, "POST", "/azure/t/oauth2/v2.0/token", "grant_type=client_credentials&scope=x", basic("keb", "wrong"), form)
-	w.must(400, "POST", "/azure/t/oauth2/v2.0/token", "grant_type=client_credentials", basic("keb", "keb"), form)
+	w.must(401, "POST", "/azure/t/oauth2/token?api-version=1.0", "grant_type=client_credentials&resource=https://management.azure.com/", basic("keb", "wrong"), form)
+	w.must(400, "POST", "/azure/t/oauth2/token?api-version=1.0", "grant_type=client_credentials", basic("keb", "keb"), form)
 	w.must(401, "GET", azureGroups+version, nil, w.avsToken())
 	w.must(400, "GET", azureGroups, nil, token)
 	w.must(400, "GET", azureGroups+version+"&$filter=name", nil, token)
 	w.must(400, "PUT", azureGroups+"/k1"+version, map[string]any{}, token)
-	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope"}, token)
-	w.must(400, "PUT", azureGroups+"/k1/providers/Microsoft.EventHub/namespaces/1k"+version, map[string]any{"location": "westeurope"}, token)
+	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope", "tags": tags("1")}, token)
+	w.must(400, "PUT", azureGroups+"/k1/providers/Microsoft.EventHub/namespaces/1k"+hubVersion, map[string]any{"location": "westeurope", "tags": tags("1")}, token)
 }

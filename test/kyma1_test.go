@@ -126,8 +126,8 @@ func checkKyma1(t *testing.T, sys *harness.System, o *harness.Order) {
 		"monitoring": {
 			"grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_ID": true, "grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_SECRET": true,
 		},
-		"knative-eventing-kafka": {"kafka.brokers.hostname": false, "kafka.password": true},
-		"logging":                {"fluent-bit.backend.forward.tls.cert": false, "fluent-bit.backend.forward.tls.key": true},
+		"knative-eventing-kafka": {"kafka.brokers.hostname": true, "kafka.password": true},
+		"logging":                {"fluent-bit.backend.forward.tls.cert": false, "fluent-bit.backend.forward.tls.key": false},
 		"service-manager-proxy":  {"config.sm.url": false, "sm.password": true},
 	} {
 		for key, isSecret := range keys {
@@ -144,8 +144,8 @@ func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
 	o := harness.Trial()
 	there := sys.Holds()
 	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
-	// A trial has no Event Hubs.
-	once := map[string]int{"lms/tenant": 1, "lms/certificate": 1, "ias/serviceProvider": 1}
+	// A trial has neither Event Hubs nor logging.
+	once := map[string]int{"ias/serviceProvider": 1}
 	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
 		t.Errorf("with the runtime (-want +got):\n%s", diff)
 	}
@@ -159,15 +159,10 @@ func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
 	}
 	sys.Fault("edp", healthy)
 	sys.PollEnd(o, sys.Update(o, active(true)), osb.StateSucceeded, limit)
-	// The runtime has another key for Fluent Bit, and a certificate for it.
-	once["lms/certificate"] = 2
 	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
 		t.Errorf("with the runtime that came back (-want +got):\n%s", diff)
 	}
 	after := overrides(t, sys, o)
-	if before["logging"]["fluent-bit.backend.forward.tls.cert"] == after["logging"]["fluent-bit.backend.forward.tls.cert"] {
-		t.Error("the certificate is that of the runtime before")
-	}
 	for component, keys := range before {
 		for key := range keys {
 			if after[component][key] == "" {

@@ -31,6 +31,8 @@ type TokenConfig struct {
 	Username string
 	Password string
 	Scopes   []string
+	// Params are more members of the form of a client credentials grant, for example the resource that Azure wants.
+	Params url.Values
 	// Timeout is the deadline of one call; default 10 s.
 	Timeout time.Duration
 }
@@ -39,7 +41,7 @@ type TokenConfig struct {
 func ClientCredentials(cfg TokenConfig, deps Deps) TokenSource {
 	grant := &clientcredentials.Config{
 		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, TokenURL: cfg.URL, Scopes: cfg.Scopes,
-		AuthStyle: oauth2.AuthStyleInHeader,
+		EndpointParams: cfg.Params, AuthStyle: oauth2.AuthStyleInHeader,
 	}
 	return newTokens(cfg, deps, grant.Token)
 }

@@ -4,6 +4,8 @@ package azure
 
 import (
 	"crypto/rand"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/schedule"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -45,7 +48,6 @@ type Namespace struct {
 	Group    string            `json:"group"` // subscription/name
 	Name     string            `json:"name"`
 	Location string            `json:"location"`
-	SKU      map[string]any    `json:"sku,omitempty"`
 	Tags     map[string]string `json:"tags,omitempty"`
 	ReadyAt  time.Time         `json:"readyAt"`
 	// Key is that of the rule RootManageSharedAccessKey.
@@ -92,11 +94,11 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 // Handler serves the paths under /azure: the login and the management API.
 func (s *System) Handler() http.Handler {
 	const (
-		groups     = "/azure/subscriptions/{subscription}/resourceGroups"
+		groups     = "/azure/subscriptions/{subscription}/resourcegroups"
 		namespaces = groups + "/{group}/providers/Microsoft.EventHub/namespaces/{namespace}"
 	)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /azure/{tenant}/oauth2/v2.0/token", s.token)
+	mux.HandleFunc("POST /azure/{tenant}/oauth2/token", s.token)
 	mux.HandleFunc("GET "+groups, s.authorized(s.list))
 	mux.HandleFunc("GET "+groups+"/{group}", s.authorized(s.getGroup))
 	mux.HandleFunc("PUT "+groups+"/{group}", s.authorized(s.putGroup))
@@ -179,8 +181,12 @@ func (s *System) token(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.PostFormValue("grant_type") != "client_credentials":
 		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
-	case r.PostFormValue("scope") == "":
-		token.Refuse(w, http.StatusBadRequest, "invalid_scope", "scope is missing")
+	case r.URL.Query().Get("api-version") != "1.0":
+		contract.Violation(r, "query parameter api-version: must be 1.0")
+		token.Refuse(w, http.StatusBadRequest, "invalid_request", "api-version must be 1.0")
+	case r.PostFormValue("resource") != "https://management.azure.com/":
+		contract.Violation(r, "form member resource: must be https://management.azure.com/")
+		token.Refuse(w, http.StatusBadRequest, "invalid_resource", "resource must be https://management.azure.com/")
 	case client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret):
 		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client or wrong secret")
 	default:
@@ -194,8 +200,13 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 			fail(w, &problem{http.StatusUnauthorized, "AuthenticationFailed", "missing, wrong or expired token"})
 			return
 		}
-		if r.URL.Query().Get("api-version") == "" {
-			fail(w, &problem{http.StatusBadRequest, "MissingApiVersionParameter", "the query parameter api-version is missing"})
+		want := "2019-05-01"
+		if strings.Contains(r.URL.Path, "/Microsoft.EventHub/") {
+			want = "2017-04-01"
+		}
+		if got := r.URL.Query().Get("api-version"); got != want {
+			contract.Violation(r, "query parameter api-version: must be %s", want)
+			fail(w, &problem{http.StatusBadRequest, "InvalidApiVersionParameter", "the query parameter api-version must be " + want})
 			return
 		}
 		if err := s.settle(); err != nil {
@@ -204,6 +215,23 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 		}
 		next(w, r)
 	}
+}
+
+//go:embed resource.schema.json
+var resourceDocument []byte
+
+// resourceSchema is the body of both PUT requests.
+var resourceSchema = contract.MustSchema(resourceDocument)
+
+func read(r *http.Request, into any) error {
+	body, err := resourceSchema.Body(r, answer.MaxBody)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		return badRequest("%v", err)
+	}
+	return nil
 }
 
 func groupID(r *http.Request) string {
@@ -260,8 +288,8 @@ var groupNames = regexp.MustCompile(`^[A-Za-z0-9_()-][A-Za-z0-9_().-]{0,88}[A-Za
 
 func (s *System) putGroup(w http.ResponseWriter, r *http.Request) {
 	g := Group{}
-	if err := answer.Decode(r, answer.MaxBody, &g); err != nil {
-		fail(w, badRequest("%v", err))
+	if err := read(r, &g); err != nil {
+		fail(w, err)
 		return
 	}
 	g.Subscription, g.Name, g.GoneAt = r.PathValue("subscription"), r.PathValue("group"), nil
@@ -341,7 +369,7 @@ func (s *System) shown(n Namespace) map[string]any {
 		state = "Creating"
 	}
 	return map[string]any{
-		"name": n.Name, "type": "Microsoft.EventHub/Namespaces", "location": n.Location, "sku": n.SKU, "tags": n.Tags,
+		"name": n.Name, "type": "Microsoft.EventHub/Namespaces", "location": n.Location, "tags": n.Tags,
 		"properties": map[string]any{
 			"provisioningState": state, "kafkaEnabled": true, "serviceBusEndpoint": "https://" + n.host() + ":443/",
 		},
@@ -373,8 +401,8 @@ var namespaceNames = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{4,48}[A-Za-z0-9]$
 
 func (s *System) putNamespace(w http.ResponseWriter, r *http.Request) {
 	var n Namespace
-	if err := answer.Decode(r, answer.MaxBody, &n); err != nil {
-		fail(w, badRequest("%v", err))
+	if err := read(r, &n); err != nil {
+		fail(w, err)
 		return
 	}
 	n.Name, n.Group = r.PathValue("namespace"), groupID(r)

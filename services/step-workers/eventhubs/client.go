@@ -3,6 +3,7 @@ package eventhubs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,16 +14,18 @@ import (
 
 // Routes of the Azure Resource Manager.
 const (
-	groupsRoute    = "/subscriptions/{subscription}/resourceGroups"
+	groupsRoute    = "/subscriptions/{subscription}/resourcegroups"
 	groupRoute     = groupsRoute + "/{group}"
 	namespaceRoute = groupRoute + "/providers/Microsoft.EventHub/namespaces/{namespace}"
 	keysRoute      = namespaceRoute + "/authorizationRules/RootManageSharedAccessKey/listKeys"
 )
 
-// Versions of the APIs.
+// Versions of the APIs, and what tokens are for (facts/contracts.md 14).
 const (
-	groupsVersion    = "2021-04-01"
-	eventHubsVersion = "2021-11-01"
+	groupsVersion    = "2019-05-01"
+	eventHubsVersion = "2017-04-01"
+	tokenVersion     = "1.0"
+	managementAPI    = "https://management.azure.com/"
 )
 
 // States of what Azure makes and deletes.
@@ -48,24 +51,23 @@ type resource struct {
 type client struct {
 	http         *extclient.Client
 	subscription string
-	cfg          Config
 }
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{
-		URL:      strings.TrimRight(cfg.LoginURL, "/") + "/" + url.PathEscape(cfg.TenantID) + "/oauth2/v2.0/token",
-		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Scopes: []string{cfg.Scope},
+		URL:      strings.TrimRight(cfg.LoginURL, "/") + "/" + url.PathEscape(cfg.TenantID) + "/oauth2/token?" + version(tokenVersion).Encode(),
+		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Params: url.Values{"resource": {managementAPI}},
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
 	if err != nil {
 		return nil, err
 	}
-	return &client{http: c, subscription: cfg.SubscriptionID, cfg: cfg}, nil
+	return &client{http: c, subscription: cfg.SubscriptionID}, nil
 }
 
 func version(v string) url.Values { return url.Values{"api-version": {v}} }
 
-// groupOf is the resource group of an instance, found by its tag; nil when there is none.
+// groupOf returns the resource group of an instance, found by its tag; nil when there is none. More than one is an error.
 func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, error) {
 	query := version(groupsVersion)
 	query.Set("$filter", "tagName eq '"+tagInstance+"' and tagValue eq '"+strings.ReplaceAll(instanceID, "'", "''")+"'")
@@ -79,8 +81,13 @@ func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, err
 	if got.Value == nil {
 		return nil, &extclient.AnswerError{System: component, Method: http.MethodGet, Route: groupsRoute, Err: errors.New("value is missing")}
 	}
+	if n := len(*got.Value); n > 1 {
+		return nil, &extclient.AnswerError{
+			System: component, Method: http.MethodGet, Route: groupsRoute, Err: fmt.Errorf("%d resource groups have the tag of the instance, want at most 1", n),
+		}
+	}
 	for _, g := range *got.Value {
-		// What a filter finds is not worth a deletion before it is looked at.
+		// Check the tag again: a filter that the server ignores must not delete another group.
 		if g.Tags[tagInstance] == instanceID && g.Name != "" {
 			return &g, nil
 		}
@@ -124,19 +131,12 @@ func (c *client) namespace(ctx context.Context, group, name string) (*resource, 
 	return &got, err
 }
 
-// createNamespace starts the creation of a namespace, with Kafka.
+// createNamespace starts the creation of a namespace. Nothing but location and tags is sent.
 func (c *client) createNamespace(ctx context.Context, group, name, location string, tags map[string]string) (*resource, error) {
 	var got resource
 	err := c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: namespaceRoute, Params: []string{c.subscription, group, name}, Query: version(eventHubsVersion),
-		Body: map[string]any{
-			"location": location, "tags": tags,
-			"sku": map[string]any{"name": c.cfg.SKU, "tier": c.cfg.SKU, "capacity": c.cfg.ThroughputUnits},
-			"properties": map[string]any{
-				"kafkaEnabled": true, "isAutoInflateEnabled": c.cfg.MaxThroughputUnits > c.cfg.ThroughputUnits,
-				"maximumThroughputUnits": c.cfg.MaxThroughputUnits,
-			},
-		},
+		Body: map[string]any{"location": location, "tags": tags},
 	}, &got)
 	return &got, err
 }

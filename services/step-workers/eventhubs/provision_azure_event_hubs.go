@@ -1,6 +1,7 @@
 package eventhubs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
@@ -18,6 +20,8 @@ import (
 const (
 	ComponentEventing = "knative-eventing"
 	ComponentKafka    = "knative-eventing-kafka"
+
+	ComponentNATSStreaming = "nats-streaming"
 )
 
 // kafkaPort is where Event Hubs speak Kafka.
@@ -41,15 +45,19 @@ func (provision) Describe() worker.Description {
 			{System: component, Operation: "POST " + keysRoute},
 		},
 		Details:     []string{"resourceGroup"},
-		StageMemory: []string{"overrides:" + ComponentEventing, "overrides:" + ComponentKafka},
+		StageMemory: []string{"overrides:" + ComponentEventing, "overrides:" + ComponentKafka, "overrides:" + ComponentNATSStreaming},
 	}
 }
 
 // names are those that Azure takes for a namespace.
 var names = regexp.MustCompile(`^[a-z][a-z0-9-]{4,48}[a-z0-9]$`)
 
-// Run implements worker.Step.
+// Run implements worker.Step. A trial gets no Event Hubs, but NATS Streaming that keeps nothing.
 func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if op.Plan.Name == "trial" {
+		op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
+		return op, 0, nil
+	}
 	ordered, err := provisioner.Ordered(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
@@ -62,10 +70,7 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
 			"instance id %q: Azure takes no namespace named %q, want at most 49 letters, digits and \"-\"", op.InstanceID, name)})
 	}
-	location := s.cfg.Location
-	if strings.EqualFold(op.Runtime.Provider, "azure") && op.Runtime.Region != "" {
-		location = op.Runtime.Region
-	}
+	location := location(op.Runtime, s.cfg.Location)
 	tags := map[string]string{"SubAccountID": op.Context.SubaccountID, tagInstance: op.InstanceID, "OperationID": op.ID}
 	group, err := s.azure.groupOf(ctx, op.InstanceID)
 	if err != nil {
@@ -115,6 +120,24 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	return op, 0, nil
 }
 
+// location returns the Azure region of the Event Hubs of a runtime: its own on Azure, the nearest of the two in the table of
+// facts/contracts.md 14 on GCP, otherwise the configured one.
+func location(r event.Runtime, otherwise string) string {
+	region := strings.ToLower(r.Region)
+	switch strings.ToLower(r.Provider) {
+	case "azure":
+		return cmp.Or(r.Region, otherwise)
+	case "gcp":
+		switch {
+		case strings.HasPrefix(region, "europe-"):
+			return "westeurope"
+		case strings.HasPrefix(region, "us-"):
+			return "westus2"
+		}
+	}
+	return otherwise
+}
+
 // endpoint is the host in a connection string.
 func endpoint(connectionString string) (string, bool) {
 	for part := range strings.SplitSeq(connectionString, ";") {
@@ -132,12 +155,12 @@ func setOverrides(op worker.Operation, host, connectionString string) {
 		{Key: "knative-eventing.channel.default.kind", Value: "KafkaChannel"},
 	})
 	op.SetOverrides(ComponentKafka, []worker.Override{
-		{Key: "kafka.brokers.hostname", Value: host},
-		{Key: "kafka.brokers.port", Value: kafkaPort},
-		{Key: "kafka.namespace", Value: "knative-eventing"},
-		{Key: "kafka.username", Value: "$ConnectionString"},
+		{Key: "kafka.brokers.hostname", Value: host, Secret: true},
+		{Key: "kafka.brokers.port", Value: kafkaPort, Secret: true},
+		{Key: "kafka.namespace", Value: "knative-eventing", Secret: true},
+		{Key: "kafka.username", Value: "$ConnectionString", Secret: true},
 		{Key: "kafka.password", Value: connectionString, Secret: true},
-		{Key: "kafka.secretName", Value: "knative-kafka"},
-		{Key: "environment.kafkaProvider", Value: "azure"},
+		{Key: "kafka.secretName", Value: "knative-kafka", Secret: true},
+		{Key: "environment.kafkaProvider", Value: "azure", Secret: true},
 	})
 }
