@@ -403,7 +403,6 @@ func TestPlanChangesWithItsDefaultsAndWithWhatWasChosen(t *testing.T) {
 	for name, want := range map[string]any{"autoScalerMin": 3.0, "autoScalerMax": 20.0, "machineType": "Standard_D4_v3"} {
 		equal(t, name, want, members(t, got.Parameters)[name])
 	}
-	equal(t, "licence", "", got.Context.LicenseType)
 	equal(t, "plan_id", azure, b.get("i").text("plan_id"))
 	if a := b.patch("i", map[string]any{"plan_id": azureLite}); a.status != 422 || a.body["update_repeatable"] != false {
 		t.Errorf("back: status %d %s", a.status, a.raw)
@@ -580,5 +579,21 @@ func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T)
 	equal(t, "account", "ga-2", got.Context.GlobalAccountID)
 	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE global_account_id = 'ga-2'`); n != 1 {
 		t.Error("the global account is the old one")
+	}
+}
+
+// The license type of the context is the customer's (facts/contracts.md 1.2): it decides about the network filter, whatever the plan.
+func TestOrder_PlanWithLicenceType_KeepsTheContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for id, plan := range map[string]string{"lite": azureLite, "trial": trial} {
+		body := with(order(plan), "parameters", map[string]any{"name": "n", "licence_type": "mine"})
+		body["context"].(map[string]any)["license_type"] = "TRIAL"
+		b.ended(id, b.accepted(b.put(id, body)), "succeeded")
+		equal(t, "license type of the order", "TRIAL", b.newest(id).Context.LicenseType)
+		got := b.updated(id, map[string]any{"context": map[string]any{"license_type": "CUSTOMER"}})
+		equal(t, "license type of the update", "CUSTOMER", got.Context.LicenseType)
+		equal(t, "changes", &event.Changes{LicenseType: true}, got.Update)
+		equal(t, "licence_type of the parameters", nil, members(t, got.Parameters)["licence_type"])
 	}
 }

@@ -82,9 +82,6 @@ func newInstance(req *osb.ProvisionRequest, origin instance.Origin, r *catalog.R
 	if err != nil {
 		return nil, err
 	}
-	if r.LicenseType != "" {
-		origin.LicenseType = r.LicenseType
-	}
 	return &instance.Instance{
 		ID: req.InstanceID, ServiceID: req.ServiceID, Plan: event.Plan{ID: r.Plan.ID, Name: r.Plan.Name},
 		Context: origin.Context, Runtime: r.Runtime, Sent: r.Sent, Effective: r.Effective,

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -298,7 +299,7 @@ func (u *updating) target(
 	t.Plan = event.Plan{ID: changed.Plan.ID, Name: changed.Plan.Name}
 	t.Sent, t.Effective = changed.Sent, changed.Effective
 	t.Context = u.b.moved(i.Context, u.wanted.GlobalAccountID)
-	t.Context.LicenseType = licenseType(i.Context.LicenseType, u.wanted.LicenseType, changed)
+	t.Context.LicenseType = cmp.Or(u.wanted.LicenseType, i.Context.LicenseType)
 	if u.req.MaintenanceInfo != nil {
 		t.MaintenanceVersion = u.req.MaintenanceInfo.Version
 	}
@@ -338,19 +339,6 @@ func (u *updating) settle(ctx context.Context, tx *store.Tx, t *target, changes 
 	slices.Sort(changes.Credentials)
 	t.changes = &changes
 	return nil
-}
-
-// licenseType is the plan's own if it has one, or else what was sent; what came from a plan goes with it.
-func licenseType(have, sent string, changed *catalog.Changed) string {
-	switch {
-	case changed.LicenseType != "":
-		return changed.LicenseType
-	case sent != "":
-		return sent
-	case changed.OldLicenseType != "" && have == changed.OldLicenseType:
-		return ""
-	}
-	return have
 }
 
 // replaced are the credentials of the request that differ from the stored ones.

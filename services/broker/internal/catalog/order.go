@@ -37,9 +37,7 @@ type Resolved struct {
 	// Sent is the parameters as they were sent, and Effective those with all defaults; neither holds a secret.
 	Sent, Effective json.RawMessage
 	// Kubeconfig is the decoded kubeconfig of an own cluster, a secret; nil for other plans.
-	Kubeconfig []byte
-	// LicenseType is empty unless the plan has its own.
-	LicenseType  string
+	Kubeconfig   []byte
 	DashboardURL string
 }
 
@@ -50,7 +48,7 @@ var ErrUnknownPlan = errors.New("the plan is not offered")
 var serverSide = []string{"targetSecret", "licence_type", "expired", "euAccess"}
 
 // members whose values have to be whole numbers for the workers, whichever way JSON wrote them.
-var wholeNumbers = []string{"autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable", "zonesCount"}
+var wholeNumbers = []string{"autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable"}
 
 // understood are the members of parameters that somebody reads.
 var understood = slices.Concat(serverSide, changeable, settled, []string{"components"})
@@ -91,7 +89,7 @@ func (c *Catalog) Resolve(o Order) (*Resolved, error) {
 		return nil, Problems{problem("", "must be a JSON object")}
 	}
 	r := resolution{
-		Resolved: Resolved{Plan: offer.spec.Plan, PlatformRegion: region, LicenseType: offer.spec.licence},
+		Resolved: Resolved{Plan: offer.spec.Plan, PlatformRegion: region},
 		c:        c, spec: offer.spec, provider: offer.provider, eu: EUAccess(region), order: o, sent: sent,
 	}
 	if err := r.resolve(); err != nil {
@@ -144,9 +142,6 @@ func (r *resolution) resolve() error {
 		return found
 	}
 	r.version()
-	if r.spec.licence != "" {
-		r.eff["licence_type"] = r.spec.licence
-	}
 	return r.encode()
 }
 
@@ -166,7 +161,7 @@ func (r *resolution) runtime() {
 		}
 		r.Runtime.Region = trialRegion(text(r.sent, "region"), r.PlatformRegion, r.provider, r.eu)
 	} else if r.Runtime.Region = text(r.sent, "region"); r.Runtime.Region == "" {
-		r.Runtime.Region = defaultRegion(r.spec, r.provider, r.eu)
+		r.Runtime.Region = defaultRegion(r.spec.Name, r.provider, r.eu)
 	}
 	r.Runtime.Provider = r.provider
 	r.Runtime.ShootName = shootName(r.order.ShootID)
@@ -175,20 +170,17 @@ func (r *resolution) runtime() {
 	r.eff["euAccess"] = r.eu
 }
 
-// size decides machines and their number.
+// size decides machines and their number. Zones, surge and purpose that the order leaves out are the provisioner's to choose.
 func (r *resolution) size() Problems {
-	sized := []string{
-		"machineType", "autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable", "zones", "zonesCount", "purpose",
-	}
+	sized := []string{"machineType", "autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable"}
 	if r.spec.Name == OwnCluster {
-		drop(r.eff, append(sized, "region")...)
+		drop(r.eff, append(sized, "zones", "purpose", "region")...)
 		return nil
 	}
 	n := r.spec.nodes
 	if n.fixed {
 		// A plan of fixed size takes no part of an order about its size.
 		drop(r.eff, sized...)
-		r.eff["purpose"] = "evaluation"
 	}
 	preset := func(name string, value any) {
 		if _, ok := r.eff[name]; !ok {
@@ -200,8 +192,6 @@ func (r *resolution) size() Problems {
 	preset("machineType", defaultMachine[r.provider])
 	preset("autoScalerMin", int64(n.defaultMin))
 	preset("autoScalerMax", int64(n.defaultMax))
-	preset("maxSurge", int64(max(1, r.zones())))
-	preset("maxUnavailable", int64(0))
 	if volume := r.volume(); volume > 0 {
 		preset("volumeSizeGb", int64(volume))
 	}
@@ -219,14 +209,6 @@ func defaulted(sent bool) string {
 		return ""
 	}
 	return ", the plan's default"
-}
-
-func (r *resolution) zones() int {
-	if zones, ok := r.eff["zones"].([]any); ok {
-		return len(zones)
-	}
-	count, _ := r.eff["zonesCount"].(int64)
-	return int(count)
 }
 
 // volume is the size of a worker's disk in GB; a GCP trial has a smaller one (facts/keb.md 2.4).

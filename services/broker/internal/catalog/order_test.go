@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -44,11 +45,18 @@ func TestOrderGetsTheDefaultsOfItsPlan(t *testing.T) {
 			"m5.2xlarge", 4, 5, 80,
 		},
 		{GCP, "", `{"name":"n"}`, event.Runtime{Provider: "gcp", Region: "europe-west3"}, "n2-standard-4", 3, 20, 50},
-		{OpenStack, "", `{"name":"n"}`, event.Runtime{Provider: "openstack", Region: "eu-de-1"}, "g_c4_m16", 4, 8, 0},
+		{OpenStack, "", `{"name":"n"}`, event.Runtime{Provider: "openstack", Region: "eu-de-2"}, "g_c4_m16", 4, 8, 0},
 		{Preview, "", `{"name":"n"}`, event.Runtime{Provider: "aws", Region: "eu-central-1"}, "m5.xlarge", 3, 20, 50},
 		{Azure, "cf-ch20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "switzerlandnorth"}, "Standard_D4_v3", 3, 20, 50},
 		{AWS, "cf-eu11", `{"name":"n"}`, event.Runtime{Provider: "aws", Region: "eu-central-1"}, "m5.xlarge", 3, 20, 50},
-		{Free, "cf-us20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "westeurope"}, "Standard_D4_v3", 1, 1, 50},
+		{OpenStack, "", `{"name":"n","region":"eu-de-2"}`, event.Runtime{Provider: "openstack", Region: "eu-de-2"}, "g_c4_m16", 4, 8, 0},
+		{AzureLite, "cf-ch20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "switzerlandnorth"}, "Standard_D4_v3", 2, 10, 50},
+		{Free, "cf-us20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "eastus"}, "Standard_D4_v3", 1, 1, 50},
+		{Free, "cf-ch20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "eastus"}, "Standard_D4_v3", 1, 1, 50},
+		{Trial, "cf-eu20", `{"name":"n"}`, event.Runtime{Provider: "azure", Region: "eastus"}, "Standard_D4_v3", 1, 1, 50},
+		{Trial, "cf-eu20", `{"name":"n","provider":"AWS"}`, event.Runtime{Provider: "aws", Region: "eu-west-1"}, "m5.xlarge", 1, 1, 50},
+		{Trial, "cf-eu20", `{"name":"n","provider":"GCP"}`, event.Runtime{Provider: "gcp", Region: "europe-west3"}, "n2-standard-4", 1, 1, 30},
+		{Trial, "cf-ch20", `{"name":"n","region":"us"}`, event.Runtime{Provider: "azure", Region: "switzerlandnorth"}, "Standard_D4_v3", 1, 1, 50},
 		{
 			Free, "cf-eu10", `{"name":"n","region":"us-west-1","autoScalerMin":7}`,
 			event.Runtime{Provider: "aws", Region: "us-west-1"},
@@ -120,7 +128,6 @@ func TestBadOrderNamesTheMemberAndWhatIsAllowed(t *testing.T) {
 		{Azure, `{"name":"n","autoScalerMin":"4"}`, "/autoScalerMin", "type integer"},
 		{Azure, `{"name":"n","autoScalerMin":1e400000}`, "/autoScalerMin", "fits into 64 bits"},
 		{Azure, `{"name":"n","x":{"y":[0,1e700]}}`, "/x/y/1", "fits into 64 bits"},
-		{Azure, `{"name":"n","zonesCount":9}`, "/zonesCount", "at most 4"},
 		{Azure, `{"name":"n","autoScalerMin":9,"autoScalerMax":5}`, "/autoScalerMin (9)", "/autoScalerMax (5)"},
 		{Azure, `{"name":"n","autoScalerMin":21}`, "/autoScalerMin (21)", "/autoScalerMax (20, the plan's default)"},
 		{Azure, `{"name":"n","oidc":{"clientID":"c"}}`, "/oidc/issuerURL", "is required"},
@@ -220,7 +227,7 @@ func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
 	if err := json.Unmarshal(r.Effective, &e); err != nil {
 		t.Fatal(err)
 	}
-	if e["targetSecret"] != nil || e["licence_type"] != licenceDevelopment || e["kymaVersion"] != nil || r.LicenseType != licenceDevelopment {
+	if e["targetSecret"] != nil || e["licence_type"] != nil || e["kymaVersion"] != nil {
 		t.Errorf("effective parameters are %s", r.Effective)
 	}
 	if strings.Contains(string(r.Sent)+string(r.Effective), "CANARY") {
@@ -232,6 +239,38 @@ func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
 	r, err = resolve(t, newCatalog(t, func(c *Config) { c.OnDemandVersions = true }), Azure, "", order)
 	if err != nil || !strings.Contains(string(r.Effective), `"kymaVersion":"9.9.9"`) {
 		t.Errorf("on-demand version: %v", err)
+	}
+}
+
+// What the provisioner chooses by plan, zones and configuration is not in the parameters unless it was ordered.
+func TestResolve_SurgeZonesAndPurpose_AreLeftToTheProvisioner(t *testing.T) {
+	t.Parallel()
+	c := newCatalog(t, nil)
+	for _, s := range specs {
+		if s.Name == OwnCluster {
+			continue
+		}
+		r, err := resolve(t, c, s.ID, "", `{"name":"n"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := members(r.Effective)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"maxSurge", "maxUnavailable", "zones", "zonesCount", "purpose", "licence_type"} {
+			if value, ok := got[name]; ok {
+				t.Errorf("%s: %s is %v", s.Name, name, value)
+			}
+		}
+	}
+	r, err := resolve(t, c, Free, "", `{"name":"n","zones":["a"],"purpose":"testing","zonesCount":"not read"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := members(r.Effective)
+	if err != nil || got["purpose"] != "testing" || !reflect.DeepEqual(got["zones"], []any{"a"}) {
+		t.Errorf("effective parameters are %s, %v; want zones and purpose as ordered", r.Effective, err)
 	}
 }
 

@@ -29,8 +29,14 @@ const (
 	ProviderCustom = "custom"
 )
 
-// licenceDevelopment is the licence type that the small plans carry whatever the customer sends (facts/keb.md 1.5).
-const licenceDevelopment = "TestDevelopmentAndDemo"
+// LicenceType is the licence type of the clusters of a plan; empty for most. It has nothing to do with the license type in the context
+// of an order (facts/contracts.md 1.2).
+func LicenceType(plan string) string {
+	if plan == AzureLite || plan == Trial {
+		return "TestDevelopmentAndDemo"
+	}
+	return ""
+}
 
 // Plan is what identifies a plan.
 type Plan struct {
@@ -49,7 +55,6 @@ type spec struct {
 	nodes nodes
 	// volumeGB is the size of a worker's disk; 0 means that the plan has none.
 	volumeGB int
-	licence  string
 	free     bool
 }
 
@@ -87,7 +92,7 @@ var specs = []spec{
 		Plan: Plan{ID: "8cb22518-aa26-44c5-91a0-e669ec9bf443", Name: AzureLite}, display: "Azure Lite",
 		description: "Small Kyma runtime on Microsoft Azure for development", provider: ProviderAzure,
 		createMachines: azureLiteMachines, updateMachines: azureLiteMachines,
-		nodes: nodes{lowest: 2, highest: 40, defaultMin: 2, defaultMax: 10}, volumeGB: 50, licence: licenceDevelopment,
+		nodes: nodes{lowest: 2, highest: 40, defaultMin: 2, defaultMax: 10}, volumeGB: 50,
 	},
 	{
 		Plan: Plan{ID: "361c511f-f939-4621-b228-d0fb79a1fe15", Name: AWS}, display: "AWS",
@@ -108,7 +113,7 @@ var specs = []spec{
 	{
 		Plan: Plan{ID: "7d55d31d-35ae-4438-bf13-6ffdfa107d9f", Name: Trial}, display: "Trial",
 		description: "Kyma runtime with one node for trying out, for 14 days", free: true,
-		nodes: singleNode, volumeGB: 50, licence: licenceDevelopment,
+		nodes: singleNode, volumeGB: 50,
 	},
 	{
 		Plan: Plan{ID: "b1a5764e-2ea1-4f95-94c0-2b4538b37b55", Name: Free}, display: "Free",

@@ -26,7 +26,7 @@ var regions = map[string][]string{
 		"ap-northeast-2", "ap-south-1", "ap-southeast-1", "ap-southeast-2",
 	},
 	ProviderGCP:       {"europe-west3", "asia-south1", "us-central1"},
-	ProviderOpenStack: {"eu-de-1", "ap-sa-1"},
+	ProviderOpenStack: {"eu-de-1", "eu-de-2", "ap-sa-1"},
 }
 
 var euRegions = map[string][]string{
@@ -44,22 +44,15 @@ func regionsOf(provider string, eu bool) []string {
 	return regions[provider]
 }
 
-// defaultRegions is where a runtime goes when the order names no region (facts/keb.md 2.4; for OpenStack the first
-// region that may be ordered, since the original's default may not).
+// defaultRegions is where a runtime goes when the order names no region (facts/contracts.md 1.3).
 var defaultRegions = map[string]string{
-	ProviderAzure: "eastus", ProviderAWS: "eu-central-1", ProviderGCP: "europe-west3", ProviderOpenStack: "eu-de-1",
+	ProviderAzure: "eastus", ProviderAWS: "eu-central-1", ProviderGCP: "europe-west3", ProviderOpenStack: "eu-de-2",
 }
 
-var freeDefaultRegions = map[string]string{ProviderAzure: "westeurope", ProviderAWS: "eu-central-1"}
-
-func defaultRegion(s spec, provider string, eu bool) string {
-	if eu {
-		if r, ok := euRegions[provider]; ok {
-			return r[0]
-		}
-	}
-	if s.Name == Free {
-		return freeDefaultRegions[provider]
+// defaultRegion knows that the plan free does not follow EU access.
+func defaultRegion(plan, provider string, eu bool) string {
+	if r, ok := euRegions[provider]; ok && eu && plan != Free {
+		return r[0]
 	}
 	return defaultRegions[provider]
 }
@@ -75,6 +68,11 @@ var trialRegions = map[string]map[string]string{
 
 var trialRegionOfPlatform = map[string]string{"cf-eu10": "europe", "cf-us10": "us", "cf-apj21": "asia"}
 
+// trialDefaultRegions are for platform regions that stand for no abstract region.
+var trialDefaultRegions = map[string]string{
+	ProviderAzure: "eastus", ProviderAWS: "eu-west-1", ProviderGCP: "europe-west3",
+}
+
 // trialRegion maps an abstract region, or the platform region when there is none, to the provider's region.
 func trialRegion(abstract, platformRegion, provider string, eu bool) string {
 	if eu {
@@ -86,7 +84,7 @@ func trialRegion(abstract, platformRegion, provider string, eu bool) string {
 		abstract = trialRegionOfPlatform[platformRegion]
 	}
 	if abstract == "" {
-		abstract = "europe"
+		return trialDefaultRegions[provider]
 	}
 	return trialRegions[abstract][provider]
 }

@@ -152,7 +152,6 @@ func orderSchema(s spec, provider string, eu bool) object {
 		"maxUnavailable":   countSchema(),
 		"purpose":          object{"type": "string", "enum": []string{"evaluation", "testing", "development", "production"}},
 		"zones":            object{"type": "array", "minItems": 1, "items": object{"type": "string", "minLength": 1}},
-		"zonesCount":       object{"type": "integer", "minimum": 1, "maximum": 4},
 		"kymaVersion":      object{"type": "string"},
 		"overridesVersion": object{"type": "string"},
 		"provider":         object{"type": "string"},

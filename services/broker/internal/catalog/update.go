@@ -40,8 +40,6 @@ type Changed struct {
 	Parameters json.RawMessage
 	// Kubeconfig is the decoded kubeconfig that replaces that of an own cluster, a secret; nil when none was sent.
 	Kubeconfig []byte
-	// LicenseType is as in Resolved, and OldLicenseType is the one of the plan before.
-	LicenseType, OldLicenseType string
 }
 
 // ErrPlanChange says that the plan of an instance cannot change to the one that is wanted.
@@ -54,7 +52,7 @@ var changeable = []string{
 
 // members that are settled by the order.
 var settled = []string{
-	"name", "region", "provider", "shootName", "shootDomain", "volumeSizeGb", "purpose", "zones", "zonesCount", "kymaVersion",
+	"name", "region", "provider", "shootName", "shootDomain", "volumeSizeGb", "purpose", "zones", "kymaVersion",
 	"overridesVersion",
 }
 
@@ -93,7 +91,7 @@ func (c *Catalog) ResolveUpdate(u Update) (*Changed, error) {
 		}
 	}
 	r := revision{
-		Changed: Changed{Plan: to.Plan, LicenseType: to.licence, OldLicenseType: from.licence},
+		Changed: Changed{Plan: to.Plan},
 		c:       c, to: to, moved: to.ID != from.ID, runtime: u.Runtime, patch: patch, sent: sent, before: before, eff: maps.Clone(before),
 		unsettled: unsettled,
 	}
@@ -208,12 +206,6 @@ func (r *revision) revise() error {
 	if len(found) > 0 {
 		slices.SortStableFunc(found, func(a, b *Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
 		return found
-	}
-	if r.moved {
-		delete(r.eff, "licence_type")
-		if r.to.licence != "" {
-			r.eff["licence_type"] = r.to.licence
-		}
 	}
 	return r.encode()
 }

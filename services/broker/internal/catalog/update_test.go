@@ -51,8 +51,8 @@ func TestUpdateChangesOnlyWhatItNames(t *testing.T) {
 		{"unknown", Azure, `{"name":"n"}`, `{"future":{"a":1},"targetSecret":"x","expired":true}`, ``, `{"name":"n"}`},
 		{"a default that is chosen", Azure, `{"name":"n"}`, `{"autoScalerMax":20.0}`, ``, `{"name":"n","autoScalerMax":20}`},
 		{"machine", AWS, `{"name":"n"}`, `{"machineType":"m6i.xlarge"}`, `{"machineType":"m6i.xlarge"}`, `{"name":"n","machineType":"m6i.xlarge"}`},
-		{"hidden", GCP, `{"name":"n"}`, `{"maxSurge":3,"maxUnavailable":0}`, `{"maxSurge":3}`, `{"name":"n","maxSurge":3,"maxUnavailable":0}`},
-		{"settled but the same", Azure, `{"name":"n","zonesCount":2}`, `{"name":"n","region":"eastus","zonesCount":2.0,"volumeSizeGb":50}`, ``, `{"name":"n","zonesCount":2}`},
+		{"hidden", GCP, `{"name":"n"}`, `{"maxSurge":3,"maxUnavailable":0}`, `{"maxSurge":3,"maxUnavailable":0}`, `{"name":"n","maxSurge":3,"maxUnavailable":0}`},
+		{"settled but the same", Azure, `{"name":"n","volumeSizeGb":60}`, `{"name":"n","region":"eastus","volumeSizeGb":60.0}`, ``, `{"name":"n","volumeSizeGb":60}`},
 		{"size of a small plan", Trial, `{"name":"n"}`, `{"machineType":"huge","autoScalerMin":7}`, ``, `{"name":"n"}`},
 		{"size of an own cluster", OwnCluster, ownClusterOrder, `{"autoScalerMin":7}`, ``, `{"name":"n","shootName":"s","shootDomain":"d.org"}`},
 		{

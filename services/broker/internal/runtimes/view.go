@@ -171,12 +171,10 @@ type parameters struct {
 	VolumeSizeGB   int             `json:"volumeSizeGb"`
 	AutoScalerMin  int             `json:"autoScalerMin"`
 	AutoScalerMax  int             `json:"autoScalerMax"`
-	MaxSurge       int             `json:"maxSurge"`
-	MaxUnavailable int             `json:"maxUnavailable"`
+	MaxSurge       *int            `json:"maxSurge"`
+	MaxUnavailable *int            `json:"maxUnavailable"`
 	Zones          []string        `json:"zones"`
-	ZonesCount     int             `json:"zonesCount"`
 	Purpose        string          `json:"purpose"`
-	LicenceType    string          `json:"licence_type"`
 	EUAccess       bool            `json:"euAccess"`
 	OIDC           json.RawMessage `json:"oidc"`
 	Administrators []string        `json:"administrators"`
@@ -271,10 +269,9 @@ type clusterConfig struct {
 	VolumeSizeGB   int             `json:"volumeSizeGB,omitempty"`
 	AutoScalerMin  int             `json:"autoScalerMin,omitempty"`
 	AutoScalerMax  int             `json:"autoScalerMax,omitempty"`
-	MaxSurge       int             `json:"maxSurge"`
-	MaxUnavailable int             `json:"maxUnavailable"`
+	MaxSurge       *int            `json:"maxSurge,omitempty"`
+	MaxUnavailable *int            `json:"maxUnavailable,omitempty"`
 	Zones          []string        `json:"zones,omitempty"`
-	ZonesCount     int             `json:"zonesCount,omitempty"`
 	Purpose        string          `json:"purpose,omitempty"`
 	LicenceType    string          `json:"licenceType,omitempty"`
 	EUAccess       bool            `json:"euAccess"`
@@ -291,7 +288,7 @@ func (k *known) cluster() *clusterConfig {
 	return &clusterConfig{
 		Name: r.ShootName, Provider: r.Provider, Region: r.Region, TargetSecret: k.details.Hyperscaler.TargetSecret,
 		MachineType: p.MachineType, VolumeSizeGB: p.VolumeSizeGB, AutoScalerMin: p.AutoScalerMin, AutoScalerMax: p.AutoScalerMax,
-		MaxSurge: p.MaxSurge, MaxUnavailable: p.MaxUnavailable, Zones: p.Zones, Purpose: p.Purpose, LicenceType: p.LicenceType,
-		EUAccess: p.EUAccess, OIDC: p.OIDC, Administrators: p.Administrators, ZonesCount: p.ZonesCount,
+		MaxSurge: p.MaxSurge, MaxUnavailable: p.MaxUnavailable, Zones: p.Zones, Purpose: p.Purpose, LicenceType: catalog.LicenceType(r.Plan.Name),
+		EUAccess: p.EUAccess, OIDC: p.OIDC, Administrators: p.Administrators,
 	}
 }
