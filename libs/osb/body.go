@@ -138,7 +138,7 @@ func (m *members) object(name string) json.RawMessage {
 	return nil
 }
 
-// maintenanceInfo reads the optional maintenance_info, of which only the version counts.
+// maintenanceInfo reads the optional maintenance_info, of which only the version counts. An empty object is the same as none.
 func (m *members) maintenanceInfo() *MaintenanceInfo {
 	raw := m.object("maintenance_info")
 	if raw == nil {
@@ -147,6 +147,9 @@ func (m *members) maintenanceInfo() *MaintenanceInfo {
 	inner, err := decodeMembers(raw)
 	if err != nil {
 		m.fail("maintenance_info must be a JSON object")
+		return nil
+	}
+	if len(inner.values) == 0 {
 		return nil
 	}
 	info := &MaintenanceInfo{Version: inner.required("version")}

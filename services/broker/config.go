@@ -173,16 +173,27 @@ func (c Config) offers() (*catalog.Catalog, error) {
 	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || u.RawQuery != "") {
 		errs = append(errs, fmt.Errorf("KEB_BROKER_PUBLIC_URL: %q must be an absolute URL without a query", c.PublicURL))
 	}
-	for name, d := range map[string]time.Duration{
-		"KEB_TRIAL_LIFETIME": c.TrialLifetime, "KEB_FREE_LIFETIME": c.FreeLifetime,
-		"KEB_OSB_RETRY_AFTER": c.RetryAfter, "KEB_BROKER_STORE_TIMEOUT": c.StoreTimeout, "KEB_BROKER_SWEEP_EVERY": c.SweepEvery,
-		"KEB_BROKER_REPAIR_EVERY": c.RepairEvery, "KEB_BROKER_REPAIR_SILENCE": c.RepairSilence,
-		"KEB_BROKER_KEEP_OPERATIONS": c.KeepOperations, "KEB_BROKER_KEEP_TOMBSTONES": c.KeepTombstones,
-		"KEB_BROKER_STEP_RETRY": c.StepRetry, "KEB_BROKER_RESEAL_EVERY": c.ResealEvery, "KEB_BINDING_TIMEOUT": c.BindingTimeout, "KEB_BINDING_CLEANUP_EVERY": c.BindingCleanup,
-		"KEB_BINDING_GRACE": c.BindingGrace,
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"KEB_TRIAL_LIFETIME", c.TrialLifetime},
+		{"KEB_FREE_LIFETIME", c.FreeLifetime},
+		{"KEB_OSB_RETRY_AFTER", c.RetryAfter},
+		{"KEB_BROKER_STORE_TIMEOUT", c.StoreTimeout},
+		{"KEB_BROKER_SWEEP_EVERY", c.SweepEvery},
+		{"KEB_BROKER_REPAIR_EVERY", c.RepairEvery},
+		{"KEB_BROKER_REPAIR_SILENCE", c.RepairSilence},
+		{"KEB_BROKER_KEEP_OPERATIONS", c.KeepOperations},
+		{"KEB_BROKER_KEEP_TOMBSTONES", c.KeepTombstones},
+		{"KEB_BROKER_STEP_RETRY", c.StepRetry},
+		{"KEB_BROKER_RESEAL_EVERY", c.ResealEvery},
+		{"KEB_BINDING_TIMEOUT", c.BindingTimeout},
+		{"KEB_BINDING_CLEANUP_EVERY", c.BindingCleanup},
+		{"KEB_BINDING_GRACE", c.BindingGrace},
 	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %s must be longer than nothing", name, d))
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %s must be positive", d.name, d.value))
 		}
 	}
 	if c.BindingTimeout > maxBindingTimeout {

@@ -57,6 +57,21 @@ func TestEverythingWrongWithAConfigurationIsNamedAtOnce(t *testing.T) {
 	}
 }
 
+func TestConfig_SeveralErrors_ComeInOneOrder(t *testing.T) {
+	t.Parallel()
+	c := usable()
+	c.TrialLifetime, c.FreeLifetime, c.RetryAfter, c.StoreTimeout, c.SweepEvery, c.BindingGrace = 0, 0, 0, 0, 0, 0
+	first := c.Validate()
+	if first == nil {
+		t.Fatal("no error")
+	}
+	for range 20 {
+		if again := c.Validate(); again.Error() != first.Error() {
+			t.Fatalf("the errors are\n%v\nand then\n%v", first, again)
+		}
+	}
+}
+
 func TestBrokerWithoutItsPartsIsRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := broker.New(t.Context(), usable(), broker.Deps{}); err == nil {

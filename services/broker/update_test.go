@@ -597,3 +597,19 @@ func TestOrder_PlanWithLicenceType_KeepsTheContext(t *testing.T) {
 		equal(t, "licence_type of the parameters", nil, members(t, got.Parameters)["licence_type"])
 	}
 }
+
+func TestMaintenanceInfo_EmptyObject_IsNone(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]any{"": nil, "2.20.0": map[string]any{"version": "2.20.0"}} {
+		b := newBench(t, func(c *broker.Config) { c.MaintenanceVersion = version })
+		empty := map[string]any{"maintenance_info": map[string]any{}}
+		b.ended("i", b.accepted(b.put("i", with(order(azure), "maintenance_info", empty["maintenance_info"]))), "succeeded")
+		if a := b.patch("i", empty); a.status != http.StatusOK {
+			t.Errorf("update with version %q: status %d %s, want 200", version, a.status, a.raw)
+		}
+		got, _ := b.get("i").body["maintenance_info"].(map[string]any)
+		if version == "" && got != nil || version != "" && got["version"] != version {
+			t.Errorf("with version %q: maintenance_info is %v, want %v", version, got, want)
+		}
+	}
+}

@@ -163,9 +163,13 @@ func (b *Broker) record(
 	request := store.Request{
 		Operation: i.Event(i.OperationID, event.Provision, names), At: i.CreatedAt, Extensions: extensions(ctx, req.Call, i.OperationID),
 	}
-	if err := errors.Join(
-		tx.InsertOperation(ctx, request), tx.InsertCredentials(ctx, i.ID, sealed), tx.Revive(ctx, i.ID),
-	); err != nil {
+	if err := tx.InsertOperation(ctx, request); err != nil {
+		return nil, err
+	}
+	if err := tx.InsertCredentials(ctx, i.ID, sealed); err != nil {
+		return nil, err
+	}
+	if err := tx.Revive(ctx, i.ID); err != nil {
 		return nil, err
 	}
 	return osb.Accepted{Operation: i.OperationID, DashboardURL: i.DashboardURL, Metadata: b.metadata(i)}, nil

@@ -447,10 +447,11 @@ func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	operation := t.Event(u.operationID, event.Update, names)
 	operation.Update = t.changes
 	request := store.Request{Operation: operation, At: u.b.deps.Now(), Extensions: extensions(ctx, u.req.Call, u.operationID)}
-	if err := errors.Join(
-		tx.InsertOperation(ctx, request),
-		tx.InsertUpdate(ctx, store.Update{OperationID: u.operationID, RequestHash: hash, Instance: &t.Instance, Credentials: sealed}),
-	); err != nil {
+	if err := tx.InsertOperation(ctx, request); err != nil {
+		return outcome{}, err
+	}
+	update := store.Update{OperationID: u.operationID, RequestHash: hash, Instance: &t.Instance, Credentials: sealed}
+	if err := tx.InsertUpdate(ctx, update); err != nil {
 		return outcome{}, err
 	}
 	return outcome{result: u.accepted(i, u.operationID), action: "update", operation: u.operationID}, nil
