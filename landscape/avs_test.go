@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/landscape"
 )
 
 const evaluations = "/avs/api/v2/evaluationmetadata"
@@ -13,7 +16,7 @@ func newEvaluation(name string) map[string]any {
 	return map[string]any{
 		"definition_type": "BASIC", "name": name, "description": "{}", "service": name, "url": "", "check_type": "",
 		"interval": 60, "tester_access_id": 1, "timeout": 30000, "read_only": false, "content_check": "error",
-		"content_check_type": "NOT_CONTAINS", "threshold": "30000", "group_id": 2, "visibility": "PUBLIC", "parent_id": 77, "tags": []any{},
+		"content_check_type": "NOT_CONTAINS", "threshold": "30000", "group_id": 2, "visibility": "PUBLIC", "parent_id": 77, "tags": nil,
 	}
 }
 
@@ -31,7 +34,7 @@ func TestAvSEvaluationLivesAndDies(t *testing.T) {
 	}
 	path := fmt.Sprintf("%s/%v", evaluations, created["id"])
 
-	w.must(200, "POST", path+"/tag", map[string]any{"content": "c-1", "tag_class_id": 9, "tag_class_name": "shoot"}, token)
+	w.must(200, "POST", path+"/tag", map[string]any{"content": "c-1", "tag_class_id": 9, "tag_class_name": ""}, token)
 	w.must(200, "PUT", path+"/lifecycle", `"MAINTENANCE"`, token)
 	got := w.must(200, "GET", path, nil, token)
 	if text(t, got, "status") != "MAINTENANCE" || text(t, got, "tags", 0, "content") != "c-1" {
@@ -54,14 +57,15 @@ func TestAvSEvaluationLivesAndDies(t *testing.T) {
 	}
 }
 
-func TestAvSFindsEvaluationsByExactName(t *testing.T) {
+func TestAvS_LookUpIsOn_FindsEvaluationsByExactName(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	w := openWith(t, landscape.Config{AvSLookUp: true}, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	token := w.avsToken()
-	for _, name := range []string{"one", "one-and-more", "one"} {
+	const one = "K8S-AZR-Kyma-int-one"
+	for _, name := range []string{one, one + "-and-more", one} {
 		w.must(200, "POST", evaluations, newEvaluation(name), token)
 	}
-	_, raw := w.call("GET", evaluations+"?name=one", nil, token)
+	_, raw := w.call("GET", evaluations+"?name="+one, nil, token)
 	var found []map[string]any
 	if err := json.Unmarshal(raw, &found); err != nil {
 		t.Fatal(err)
@@ -72,24 +76,58 @@ func TestAvSFindsEvaluationsByExactName(t *testing.T) {
 	w.must(400, "GET", evaluations, nil, token)
 }
 
-func TestAvSRefusesBadRequests(t *testing.T) {
+func TestAvS_LookUpIsOff_CollectionCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.must(405, "GET", evaluations+"?name=K8S-AZR-Kyma-int-1", nil, w.avsToken())
+	if got := w.violations("avs"); len(got) != 1 {
+		t.Errorf("violations %q, want one", got)
+	}
+}
+
+func TestAvS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.avsToken()
+	created := w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-1"), token)
+	path := fmt.Sprintf("%s/%v", evaluations, created["id"])
+	n := 0
 	for problem, change := range map[string]func(map[string]any){
-		"name":            func(e map[string]any) { e["name"] = "" },
-		"definition_type": func(e map[string]any) { e["definition_type"] = "FANCY" },
-		"threshold":       func(e map[string]any) { e["threshold"] = "many" },
-		"description":     func(e map[string]any) { e["description"] = strings.Repeat("x", 256) },
+		"name: must match":            func(e map[string]any) { e["name"] = "" },
+		"name: must have at most 80":  func(e map[string]any) { e["name"] = "K8S-AZR-Kyma-int-" + strings.Repeat("x", 64) },
+		"definition_type: must be":    func(e map[string]any) { e["definition_type"] = "FANCY" },
+		"threshold: must be 30000":    func(e map[string]any) { e["threshold"] = 30000 },
+		"description: must have":      func(e map[string]any) { e["description"] = strings.Repeat("x", 256) },
+		"service: must have at least": func(e map[string]any) { e["service"] = "" },
+		"group_id: must be at least":  func(e map[string]any) { e["group_id"] = 0 },
+		"body: required: parent_id":   func(e map[string]any) { delete(e, "parent_id") },
+		"body: required: tags":        func(e map[string]any) { delete(e, "tags") },
+		"body: unknown: owner":        func(e map[string]any) { e["owner"] = "me" },
+		"url, check_type, name: an":   func(e map[string]any) { e["check_type"] = "HTTPSGET" },
 	} {
-		body := newEvaluation("n")
+		body := newEvaluation("K8S-AZR-Kyma-int-2")
 		change(body)
-		got := w.must(400, "POST", evaluations, body, token)
-		if !strings.Contains(text(t, got, "message"), problem) {
-			t.Errorf("a bad %s is answered with %v", problem, got)
+		w.must(400, "POST", evaluations, body, token)
+		n++
+		if got := w.violations("avs"); len(got) != n || !strings.Contains(got[n-1], problem) {
+			t.Errorf("violations %q, want %q as number %d", got, problem, n)
 		}
 	}
-	w.must(400, "POST", evaluations, `{"name":`, token)
+	for problem, call := range map[string]func(){
+		"body: not one JSON value": func() { w.must(400, "POST", evaluations, `{"name":`, token) },
+		"tag_class_name: must be": func() {
+			w.must(400, "POST", path+"/tag", `{"content":"c","tag_class_id":1,"tag_class_name":"shoot"}`, token)
+		},
+		"body: must be one of":           func() { w.must(400, "PUT", path+"/lifecycle", `"ASLEEP"`, token) },
+		"header Content-Type":            func() { w.must(400, "PUT", path+"/lifecycle", `"ACTIVE"`, token, header("Content-Type", "text/plain")) },
+		"query parameter force: unknown": func() { w.must(400, "DELETE", path+"?force=true", nil, token) },
+	} {
+		call()
+		n++
+		if got := w.violations("avs"); len(got) != n || !strings.Contains(got[n-1], problem) {
+			t.Errorf("violations %q, want %q as number %d", got, problem, n)
+		}
+	}
 }
 
 func TestAPIsWantTheirCredentials(t *testing.T) {
@@ -99,8 +137,8 @@ func TestAPIsWantTheirCredentials(t *testing.T) {
 	w.must(401, "POST", "/avs/oauth2/token", "grant_type=password&username=keb&password=wrong", basic("keb", ""), form)
 	w.must(401, "POST", "/avs/oauth2/token", "grant_type=password&username=keb&password=keb", basic("stranger", ""), form)
 	w.must(400, "POST", "/avs/oauth2/token", "grant_type=client_credentials", basic("keb", ""), form)
-	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials", basic("edp-namespace;kyma", "wrong"), form)
-	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials", basic("keb", "keb"), form)
+	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials&scope=edp-namespace.read+edp-namespace.update", basic("edp-namespace%3Bkyma", "wrong"), form)
+	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials&scope=edp-namespace.read+edp-namespace.update", basic("keb", "keb"), form)
 	w.must(401, "POST", "/director/oauth2/token", "grant_type=client_credentials", basic("keb", "wrong"), form)
 
 	edp := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")

@@ -30,9 +30,11 @@ type Config struct {
 	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 500.
 	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
 
-	AvSClientID      string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // Its secret is empty.
-	AvSUsername      string `env:"KEB_LANDSCAPE_AVS_USERNAME"`
-	AvSPassword      string `env:"KEB_LANDSCAPE_AVS_PASSWORD"`
+	AvSClientID string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // Its secret is empty.
+	AvSUsername string `env:"KEB_LANDSCAPE_AVS_USERNAME"`
+	AvSPassword string `env:"KEB_LANDSCAPE_AVS_PASSWORD"`
+	// AvSLookUp lets AvS answer GET on the collection with the query parameter name; the real one is not known to do so.
+	AvSLookUp        bool   `env:"KEB_LANDSCAPE_AVS_LOOK_UP"`
 	EDPSecret        string `env:"KEB_LANDSCAPE_EDP_SECRET"` // Of client id edp-namespace;<any namespace>
 	IASUsername      string `env:"KEB_LANDSCAPE_IAS_USERNAME"`
 	IASPassword      string `env:"KEB_LANDSCAPE_IAS_PASSWORD"`

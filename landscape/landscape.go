@@ -98,7 +98,9 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return filepath.Join(cfg.DataDir, name+".jsonl")
 	}
 
-	avsSystem, err := avs.New(avs.Config{ClientID: cfg.AvSClientID, Username: cfg.AvSUsername, Password: cfg.AvSPassword}, journal(avs.Name), deps.Now)
+	avsSystem, err := avs.New(avs.Config{
+		ClientID: cfg.AvSClientID, Username: cfg.AvSUsername, Password: cfg.AvSPassword, LookUp: cfg.AvSLookUp,
+	}, journal(avs.Name), deps.Now)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -68,7 +69,12 @@ func setup(t testing.TB) *world {
 
 func open(t testing.TB, dir string, c *clock) *world {
 	t.Helper()
-	l, err := landscape.New(landscape.Config{DataDir: dir, ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: 5}, landscape.Deps{Now: c.Now})
+	return openWith(t, landscape.Config{DataDir: dir, ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: 5}, c)
+}
+
+func openWith(t testing.TB, cfg landscape.Config, c *clock) *world {
+	t.Helper()
+	l, err := landscape.New(cfg, landscape.Deps{Now: c.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,8 +198,23 @@ func (w *world) avsToken() option {
 
 func (w *world) clientToken(path, client string) option {
 	w.t.Helper()
-	got := w.must(200, "POST", path, "grant_type=client_credentials&scope=x", basic(client, "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
+	form := "grant_type=client_credentials"
+	if strings.HasPrefix(path, "/edp/") {
+		form += "&scope=edp-namespace.read+edp-namespace.update"
+	}
+	got := w.must(200, "POST", path, form, basic(url.QueryEscape(client), "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
 	return bearer(text(w.t, got, "access_token"))
+}
+
+// violations is what was wrong with the requests to a system that broke its contract, oldest first.
+func (w *world) violations(system string) []string {
+	w.t.Helper()
+	got := w.must(200, "GET", "/admin/systems/"+system, nil)
+	var problems []string
+	for _, v := range at(w.t, got, "violations", "last").([]any) {
+		problems = append(problems, text(w.t, v, "problem"))
+	}
+	return problems
 }
 
 // held counts what a system holds now and has ever created of a kind.

@@ -5,6 +5,9 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 )
 
@@ -72,5 +75,107 @@ func TestEvaluationsSayWhatTheyWatch(t *testing.T) {
 	}
 	if tags < 2 {
 		t.Errorf("%d tags, want at least shoot and region", tags)
+	}
+}
+
+// A1: the collection cannot be read, so the provisioning must not try, and a lost answer costs one evaluation.
+func TestEvaluations_LookUpIsOff_AreFoundByTheirSavedID(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}, w.order())
+	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
+	if n := w.objects()["avs/evaluation"]; n != 0 {
+		t.Errorf("%d evaluations are left", n)
+	}
+}
+
+func TestEvaluations_LookUpIsOn_AreFoundByName(t *testing.T) {
+	w := newWorldWith(t, landscape.Config{AvSLookUp: true}, map[string]string{"KEB_AVS_LOOK_UP": "true"})
+	steps := []string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}
+	op := w.order()
+	for _, name := range steps {
+		w.run(name, op) // and the result is lost
+		op = w.all([]string{name}, op)
+	}
+	if n := w.created()["avs/evaluation"]; n != 2 {
+		t.Errorf("%d evaluations were created, want 2", n)
+	}
+	op.Details = nil
+	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
+	if n := w.objects()["avs/evaluation"]; n != 0 {
+		t.Errorf("%d evaluations are left", n)
+	}
+}
+
+func TestEvaluations_WithoutURL_StepsAreSkipped(t *testing.T) {
+	steps, err := avs.Steps(avs.Config{}, avs.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps {
+		r := workertest.Run(t, step, workertest.Operation{Worker: avs.Name})
+		if r.Outcome != skipped || r.Message != "avs has no URL (KEB_AVS_URL): skipped" {
+			t.Errorf("%s: %s, %q", step.Name(), r.Outcome, r.Message)
+		}
+	}
+}
+
+// planned is an order of a plan, as far as the satellites of a runtime care.
+func (w *world) planned(plan string) workertest.Operation {
+	op := w.order()
+	op.Plan = event.Plan{Name: plan}
+	if plan == "own_cluster" {
+		op.Runtime = event.Runtime{Name: "demo", ShootName: "own-1", ShootDomain: "own.example.com"}
+	}
+	return op
+}
+
+// plans are all plans.
+var plans = []string{"azure", "azure_lite", "aws", "gcp", "openstack", "trial", "free", "preview", "own_cluster"}
+
+func TestEvaluations_EachPlan_RequestsAreGolden(t *testing.T) {
+	for _, plan := range plans {
+		t.Run(plan, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.all([]string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}, w.planned(plan))
+			w.golden("avs_"+plan+"_provision", "/avs")
+			w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
+			w.golden("avs_"+plan+"_deprovision", "/avs")
+		})
+	}
+}
+
+func TestEvaluations_AllSettings_RequestsAreGolden(t *testing.T) {
+	w := newWorldWith(t, landscape.Config{}, map[string]string{
+		"KEB_AVS_INTERNAL_SERVICE": "internal-service", "KEB_AVS_EXTERNAL_SERVICE": "external-service",
+		"KEB_AVS_INTERNAL_TAGS":          `[{"content":"kyma","tag_class_id":5,"tag_class_name":"product"}]`,
+		"KEB_AVS_EXTERNAL_TAGS":          `[{"content":"kyma","tag_class_id":6,"tag_class_name":"product"},{"content":"x","tag_class_id":7,"tag_class_name":""}]`,
+		"KEB_AVS_TRIAL_TESTER_ACCESS_ID": "11", "KEB_AVS_TRIAL_GROUP_ID": "12", "KEB_AVS_TRIAL_PARENT_ID": "13",
+	})
+	op := w.all([]string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}, w.planned("azure"))
+	w.golden("avs_azure_provision_settings", "/avs")
+	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
+	w.golden("avs_azure_deprovision_settings", "/avs")
+	op = w.all([]string{"AVS_Create_Internal_Eval_Step"}, w.planned("trial"))
+	w.golden("avs_trial_provision_settings", "/avs")
+	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
+	w.golden("avs_trial_deprovision_settings", "/avs")
+}
+
+func TestEvaluations_Upgrades_RequestsAreGolden(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(provisioning, w.order())
+	w.golden("avs_azure_provision_tags", "/avs")
+	w.all([]string{"AVS_Set_Maintenance", "AVS_Restore_Status"}, w.upgrade(op, event.UpgradeKyma, "k-1"))
+	w.golden("avs_azure_upgradeKyma", "/avs")
+	w.all([]string{"AVS_Set_Maintenance", "AVS_Restore_Status"}, w.upgrade(op, event.UpgradeCluster, "c-1"))
+	w.golden("avs_azure_upgradeCluster", "/avs")
+}
+
+// A2: tags are additional, and off by default.
+func TestTags_ByDefault_AreNotSent(t *testing.T) {
+	w := newWorldWith(t, landscape.Config{}, map[string]string{"KEB_AVS_TAGS_ENABLED": ""})
+	op := w.all([]string{"AVS_Create_Internal_Eval_Step"}, w.order())
+	if calls := w.calls(func() { w.run("AVS_Tags", op) }); len(calls) != 0 {
+		t.Errorf("%d calls, want none", len(calls))
 	}
 }

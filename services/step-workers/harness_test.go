@@ -87,6 +87,8 @@ type world struct {
 	workers map[string]string
 	texts   []string // everything the steps have said
 	door    *door
+	// environment holds the variables of the workers.
+	environment map[string]string
 
 	mu  sync.Mutex
 	now time.Time
@@ -94,11 +96,20 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldWith(t, landscape.Config{}, nil)
+}
+
+// newWorldWith starts another landscape, and workers with more variables. By default AvS gets the additional tags.
+func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]string) *world {
+	t.Helper()
 	w := &world{
 		t: t, now: time.Now(),
 		steps: map[string]worker.Step{}, workers: map[string]string{},
+		environment: map[string]string{"KEB_AVS_TAGS_ENABLED": "true"},
 	}
-	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: takes, Bindings: 5}, landscape.Deps{Now: w.clock})
+	maps.Copy(w.environment, environment)
+	cfg.ClusterTime, cfg.ReconcileTime, cfg.Bindings = takes, takes, 5
+	l, err := landscape.New(cfg, landscape.Deps{Now: w.clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +131,9 @@ func newWorld(t testing.TB) *world {
 // build makes the workers anew, as after a restart: no token, no open breaker.
 func (w *world) build(url string) {
 	w.t.Helper()
-	services, err := stepworkers.All(url, stepworkers.Options{Fast: true, Now: w.clock, Registerer: prometheus.NewRegistry()})
+	services, err := stepworkers.All(url, stepworkers.Options{
+		Environment: w.environment, Fast: true, Now: w.clock, Registerer: prometheus.NewRegistry(),
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}

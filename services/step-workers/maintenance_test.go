@@ -101,6 +101,7 @@ func (w *world) lifecycle(id int64, status string) {
 		w.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token.Value)
+	req.Header.Set("Content-Type", "application/json")
 	w.send(req, nil)
 }
 

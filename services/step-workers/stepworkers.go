@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -113,10 +114,29 @@ type builder struct {
 	errs     []error
 }
 
+// inLandscape is what the landscape has for variables without a default: the paths of systems that a worker can do without, and ids that
+// a real system gives out.
+var inLandscape = map[string]string{
+	"KEB_AVS_URL": "/avs/api/v2/evaluationmetadata", "KEB_AVS_TOKEN_URL": "/avs/oauth2/token",
+	"KEB_AVS_GROUP_ID": "1", "KEB_AVS_PARENT_ID": "2",
+	"KEB_AVS_INTERNAL_TESTER_ACCESS_ID": "3", "KEB_AVS_EXTERNAL_TESTER_ACCESS_ID": "4",
+	"KEB_EDP_URL": "/edp", "KEB_EDP_TOKEN_URL": "/edp/oauth2/token",
+	"KEB_IAS_URL": "/ias", "KEB_SPC_URL": "/spc",
+}
+
+// InLandscape returns what the landscape has for variables that have no default: paths, which begin with a slash, and ids.
+func InLandscape() map[string]string { return maps.Clone(inLandscape) }
+
 // defaultOf is the default of a variable beside the landscape, in place of the one that the workers have by themselves.
 func (b *builder) defaultOf(name, byTag string) string {
 	if path, ok := strings.CutPrefix(byTag, defaultLandscape); ok {
 		return b.base + path
+	}
+	if value, ok := inLandscape[name]; ok {
+		if strings.HasPrefix(value, "/") {
+			return b.base + value
+		}
+		return value
 	}
 	if b.poll == 0 {
 		return byTag

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
 	"github.com/kyma-project/keb/test/internal/configdoc"
 )
 
@@ -181,7 +182,7 @@ func TestBrokerAndOrchestratorKnowTheSameProxies(t *testing.T) {
 func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 	t.Parallel()
 	var systems struct {
-		Workers, Jobs map[string]map[string]string
+		Workers, Optional, Jobs map[string]map[string]string
 	}
 	if err := yaml.Unmarshal([]byte(readFile(t, kebDir+"files/systems.yaml")), &systems); err != nil {
 		t.Fatal(err)
@@ -211,6 +212,19 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 		}
 	}
 	workers := workerFolders(t)
+	optional := stepworkers.InLandscape()
+	for worker, listed := range systems.Optional {
+		vars := variables(t, "libs/worker.environment", workers[worker]+".Config")
+		for name, value := range listed {
+			if _, ok := vars[name]; !ok || optional[name] != value {
+				t.Errorf("%s: %s is %q in the chart, and %q in the landscape", worker, name, value, optional[name])
+			}
+			delete(optional, name)
+		}
+	}
+	for name := range optional {
+		t.Errorf("%s is not in files/systems.yaml", name)
+	}
 	for worker, folder := range workers {
 		if _, ok := systems.Workers[worker]; !ok {
 			t.Errorf("worker %s is not in files/systems.yaml", worker)

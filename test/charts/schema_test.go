@@ -62,7 +62,7 @@ func TestBadValuesAreRefusedByName(t *testing.T) {
 		`nats: {url: "nats://host:4222"}`:       "nats.url: must be empty with nats.bundled.enabled",
 		`nats: {bundled: {enabled: false}}`:     "nats.url: say where NATS is",
 		`postgres: {bundled: {enabled: false}}`: "postgres.existingSecret: name the Secret",
-		`landscape: {enabled: false}`:           "workers.avs.env.KEB_AVS_URL: say where",
+		`landscape: {enabled: false}`:           "workers.avs.env.KEB_PROVISIONER_URL: say where",
 		`workers: {mine: {}}`:                   "workers.mine.image: is required",
 		`workers: {avs: {autoscaling: {mode: hpa, minReplicas: 5, maxReplicas: 3}}}`: "workers.avs.autoscaling.minReplicas: 5 is more than maxReplicas, 3",
 		`networkPolicy: {externalPorts: [443, 5432]}`:                                "networkPolicy.externalPorts: 5432 is the port of Postgres",

@@ -101,8 +101,6 @@ func takeOtherPaths(t *testing.T, seen *record) {
 
 // unseen are described calls that need circumstances which no scenario makes; the tests of the worker's module make some.
 var unseen = map[string][]string{
-	// A parent evaluation is an installation's setting.
-	"avs/De-provision_AVS_Evaluations": {"DELETE /{parent}/child/{id}"},
 	// The runtime has a cluster id of its own before the broker has given it one.
 	"btp/BTPOperatorOverrides": {"get configmaps"},
 	// An own cluster, see sequences_test.go.

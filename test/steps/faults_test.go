@@ -80,6 +80,17 @@ var answers = map[string]struct{ notFound, garbage meaning }{
 	"Deprovision_Azure_Event_Hubs": {broken, again},
 }
 
+// orphans are the objects that remain when a worker is killed after a call and before its result has arrived: the systems have no
+// look-up, so the next attempt cannot know what the one before has created. Each kill leaves exactly as many, and the operation still
+// ends as without the fault. docs/operator.md shows how an operator finds them.
+var orphans = map[string]struct {
+	kind string
+	n    int64
+}{
+	"AVS_Create_Internal_Eval_Step": {"avs/evaluation", 1},
+	"AVS_Create_External_Eval_Step": {"avs/evaluation", 1},
+}
+
 // clean is how a scenario ends without any fault.
 type clean struct {
 	run *rehearsal.Run
@@ -181,7 +192,7 @@ func (c *clean) once(t *testing.T, s rehearsal.Scenario, step, name string, f re
 		spoilt = true
 		return &f, false
 	})
-	c.check(t, w, run, step, name, want)
+	c.check(t, w, run, step, name, want, f.KillAfter > 0)
 }
 
 // lost kills the worker after the first execution of a step, before its result is out.
@@ -193,7 +204,7 @@ func (c *clean) lost(t *testing.T, s rehearsal.Scenario, step string) {
 		spoilt = spoilt || lose
 		return nil, lose
 	})
-	c.check(t, w, run, step, "kill before the result", again)
+	c.check(t, w, run, step, "kill before the result", again, true)
 }
 
 // forever answers every call of a step with 500.
@@ -234,8 +245,12 @@ func (c *clean) definition(t *testing.T, step string) process.Step {
 	return c.process.Stages[i].Steps[j]
 }
 
-func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step, name string, want meaning) {
+func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step, name string, want meaning, killed bool) {
 	t.Helper()
+	after := maps.Clone(c.after)
+	if orphan, ok := orphans[step]; ok && killed {
+		after[orphan.kind] += orphan.n
+	}
 	c.seen.look(w, run)
 	status := run.Status()
 	switch want {
@@ -243,7 +258,7 @@ func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step
 		if status.State != event.Succeeded || len(status.NotCompleted) > 0 {
 			t.Errorf("%s: the operation is %s, not completed %v: %+v", name, status.State, status.NotCompleted, status.Error)
 		}
-		if diff := cmp.Diff(c.after, w.Held()); diff != "" {
+		if diff := cmp.Diff(after, w.Held()); diff != "" {
 			t.Errorf("%s: the external systems hold (-without the fault +with it):\n%s", name, diff)
 		}
 	case broken:
@@ -254,7 +269,7 @@ func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step
 		}
 	}
 	for kind, n := range w.Held() {
-		if limit := max(c.before[kind], c.after[kind]); n > limit {
+		if limit := max(c.before[kind], after[kind]); n > limit {
 			t.Errorf("%s: %d of %s, at most %d are expected", name, n, kind, limit)
 		}
 	}

@@ -95,6 +95,7 @@ func start(t *testing.T) *world {
 		"worker-avs": {
 			"KEB_METRICS_ADDR=" + w.avsAddr, "KEB_STAGE_KEYS_FILE=" + w.path("worker-avs", "stage-keys"),
 			"KEB_AVS_URL=" + landscapeURL + "/avs/api/v2/evaluationmetadata", "KEB_AVS_TOKEN_URL=" + landscapeURL + "/avs/oauth2/token",
+			"KEB_AVS_GROUP_ID=1", "KEB_AVS_PARENT_ID=2",
 			"KEB_PROVISIONER_URL=" + landscapeURL + "/provisioner/graphql",
 			"KEB_AVS_RETRY_INTERVAL=50ms", "KEB_AVS_CLEAN_UP_INTERVAL=50ms", "KEB_AVS_RUNTIME_INTERVAL=50ms",
 		},

@@ -1,15 +1,19 @@
-// Package avs simulates the Availability Service: evaluations that watch a URL (facts/keb.md 5.1).
+// Package avs simulates the Availability Service: evaluations that watch a URL (facts/contracts.md 8).
 package avs
 
 import (
+	_ "embed" // schemas of the requests
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
@@ -22,7 +26,23 @@ type Config struct {
 	ClientID string // of the token request; its secret is empty
 	Username string
 	Password string
+	// LookUp serves GET on the collection with the query parameter name. The real service is not known to.
+	LookUp bool
 }
+
+// What clients may send.
+var (
+	//go:embed create.json
+	createDocument []byte
+	//go:embed tag.json
+	tagDocument []byte
+	//go:embed lifecycle.json
+	lifecycleDocument []byte
+
+	createSchema    = contract.MustSchema(createDocument)
+	tagSchema       = contract.MustSchema(tagDocument)
+	lifecycleSchema = contract.MustSchema(lifecycleDocument)
+)
 
 // Evaluation is what AvS holds and answers (facts/keb.md 5.1).
 type Evaluation struct {
@@ -69,8 +89,6 @@ type create struct {
 	Threshold string `json:"threshold"`
 }
 
-var statuses = []string{"ACTIVE", "MAINTENANCE", "INACTIVE", "RETIRED", "DELETED"}
-
 var errNotFound = errors.New("evaluation not found")
 
 // System is the simulator.
@@ -101,14 +119,15 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	return s, nil
 }
 
-// Handler serves the paths under /avs. The look-up by name is an assumption: the real one is not public, and a client
-// that died between creating and saving needs some way to find its evaluation.
+// Handler serves the paths under /avs. GET on the collection is not served, unless the look-up is on.
 func (s *System) Handler() http.Handler {
 	const base = "/avs/api/v2/evaluationmetadata"
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /avs/oauth2/token", s.token)
 	mux.HandleFunc("POST "+base, s.authorized(s.create))
-	mux.HandleFunc("GET "+base, s.authorized(s.list))
+	if s.cfg.LookUp {
+		mux.HandleFunc("GET "+base, s.authorized(s.list))
+	}
 	mux.HandleFunc("GET "+base+"/{id}", s.authorized(s.get))
 	mux.HandleFunc("DELETE "+base+"/{id}", s.authorized(s.delete))
 	mux.HandleFunc("POST "+base+"/{id}/tag", s.authorized(s.tag))
@@ -118,13 +137,17 @@ func (s *System) Handler() http.Handler {
 }
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, _, ok := r.BasicAuth()
-	if !ok || client != s.cfg.ClientID {
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client id")
+	client, secret, ok := token.Request(w, r, "password", "username", "password")
+	if !ok {
 		return
 	}
-	if grant := r.PostFormValue("grant_type"); grant != "password" {
-		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be password")
+	if secret != "" {
+		contract.Violation(r, "header Authorization: the client secret must be empty")
+		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "the client secret must be empty")
+		return
+	}
+	if client != s.cfg.ClientID {
+		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client id")
 		return
 	}
 	user := r.PostFormValue("username")
@@ -141,6 +164,12 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 			fail(w, http.StatusUnauthorized, "missing, wrong or expired token")
 			return
 		}
+		if r.Method != http.MethodGet || !s.cfg.LookUp {
+			if err := contract.Query(r); err != nil {
+				fail(w, http.StatusBadRequest, "%v", err)
+				return
+			}
+		}
 		next(w, r)
 	}
 }
@@ -149,25 +178,35 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	answer.JSON(w, status, map[string]any{"status": status, "message": fmt.Sprintf(format, args...)})
 }
 
+// body decodes a body that must fit the schema, or answers 400.
+func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
+	err := contract.ContentType(r, "application/json")
+	var data []byte
+	if err == nil {
+		data, err = schema.Body(r, answer.MaxBody)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, "%v", err)
+	}
+	return err == nil
+}
+
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
 	var in create
-	if err := answer.Decode(r, answer.MaxBody, &in); err != nil {
-		fail(w, http.StatusBadRequest, "%v", err)
+	if !body(w, r, createSchema, &in) {
+		return
+	}
+	if isExternal := in.CheckType != ""; isExternal != (in.URL != "") || isExternal != strings.Contains(in.Name, "-Kyma-ext-") {
+		contract.Violation(r, "url, check_type, name: an internal evaluation has neither a URL nor a check type, an external one has both")
+		fail(w, http.StatusBadRequest, "url and check_type do not fit the name")
 		return
 	}
 	threshold, err := strconv.ParseFloat(in.Threshold, 64)
-	switch {
-	case in.Name == "" || len(in.Name) > 80:
-		fail(w, http.StatusBadRequest, "name must have 1 to 80 characters")
-		return
-	case in.DefinitionType != "BASIC":
-		fail(w, http.StatusBadRequest, "definition_type must be BASIC")
-		return
-	case in.Threshold != "" && err != nil:
+	if err != nil {
 		fail(w, http.StatusBadRequest, "threshold must be a number in a string")
-		return
-	case len(in.Description) > 255:
-		fail(w, http.StatusBadRequest, "description must have at most 255 characters")
 		return
 	}
 	now := s.now().UnixMilli()
@@ -256,12 +295,7 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 
 func (s *System) tag(w http.ResponseWriter, r *http.Request) {
 	var tag Tag
-	if err := answer.Decode(r, answer.MaxBody, &tag); err != nil {
-		fail(w, http.StatusBadRequest, "%v", err)
-		return
-	}
-	if tag.Content == "" || tag.TagClassID == 0 {
-		fail(w, http.StatusBadRequest, "content and tag_class_id must not be empty")
+	if !body(w, r, tagSchema, &tag) {
 		return
 	}
 	s.change(w, r, func(e *Evaluation) { e.Tags = append(slices.Clone(e.Tags), tag) })
@@ -269,12 +303,7 @@ func (s *System) tag(w http.ResponseWriter, r *http.Request) {
 
 func (s *System) lifecycle(w http.ResponseWriter, r *http.Request) {
 	var status string
-	if err := answer.Decode(r, answer.MaxBody, &status); err != nil {
-		fail(w, http.StatusBadRequest, "the body must be a JSON string: %v", err)
-		return
-	}
-	if !slices.Contains(statuses, status) {
-		fail(w, http.StatusBadRequest, "status %q is not allowed, use one of %v", status, statuses)
+	if !body(w, r, lifecycleSchema, &status) {
 		return
 	}
 	s.change(w, r, func(e *Evaluation) { e.Status = status })

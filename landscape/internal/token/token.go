@@ -9,11 +9,13 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
 // Lifetime of a token.
@@ -55,6 +57,53 @@ func (i *Issuer) sign(body string) string {
 	mac := hmac.New(sha256.New, i.key)
 	mac.Write([]byte(body))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// Request reads a token request of a grant: Basic authentication with the client's id and secret, form-encoded as RFC 6749 section 2.3.1
+// demands, and a form with the grant type and the named members, each once and no others. Anything else is a violation of the
+// contract; Request then has answered, and returns false.
+func Request(w http.ResponseWriter, r *http.Request, grant string, members ...string) (id, secret string, ok bool) {
+	problem := ""
+	user, password, hasBasic := r.BasicAuth()
+	if err := contract.ContentType(r, "application/x-www-form-urlencoded"); err != nil {
+		Refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
+		return "", "", false
+	}
+	if err := contract.Query(r); err != nil {
+		Refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
+		return "", "", false
+	}
+	id, errID := url.QueryUnescape(user)
+	secret, errSecret := url.QueryUnescape(password)
+	switch {
+	case r.ParseForm() != nil:
+		problem = "form: not readable"
+	case !hasBasic:
+		problem = "header Authorization: must be Basic with the client id"
+	case errID != nil || errSecret != nil || url.QueryEscape(id) != user:
+		problem = "header Authorization: the client id must be percent-encoded"
+	}
+	for name, values := range r.PostForm {
+		if name != "grant_type" && !slices.Contains(members, name) || len(values) != 1 {
+			problem = "form: unknown or repeated: " + name
+		}
+	}
+	for _, name := range members {
+		if !r.PostForm.Has(name) {
+			problem = "form: required: " + name
+		}
+	}
+	if r.PostForm.Get("grant_type") != grant {
+		contract.Violation(r, "form: grant_type must be %s", grant)
+		Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be "+grant)
+		return "", "", false
+	}
+	if problem != "" {
+		contract.Violation(r, "%s", problem)
+		Refuse(w, http.StatusBadRequest, "invalid_request", problem)
+		return "", "", false
+	}
+	return id, secret, true
 }
 
 // Client is the id and secret of a token request, from Basic auth or from the form (RFC 6749 section 2.3.1).

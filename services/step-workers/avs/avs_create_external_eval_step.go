@@ -16,14 +16,11 @@ type createExternalEval struct{ *shared }
 func (createExternalEval) Name() string { return "AVS_Create_External_Eval_Step" }
 
 // Describe implements worker.Described.
-func (createExternalEval) Describe() worker.Description {
+func (s createExternalEval) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Creates the evaluation that watches the public address of the instance.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET"},
-			{System: component, Operation: "POST"},
-		},
-		Details: []string{"externalId"},
+		Calls:   s.creationCalls(),
+		Details: []string{"externalId", "formerExternalId"},
 	}
 }
 
@@ -39,5 +36,5 @@ func (s createExternalEval) Run(ctx context.Context, op worker.Operation, log *s
 	if d.ExternalID != 0 {
 		return op, 0, nil
 	}
-	return s.ensure(ctx, op, external, "externalId", log)
+	return s.ensure(ctx, op, external, "externalId", d.FormerExternalID, log)
 }

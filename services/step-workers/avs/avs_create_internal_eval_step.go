@@ -16,14 +16,11 @@ type createInternalEval struct{ *shared }
 func (createInternalEval) Name() string { return "AVS_Create_Internal_Eval_Step" }
 
 // Describe implements worker.Described.
-func (createInternalEval) Describe() worker.Description {
+func (s createInternalEval) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Creates the evaluation that the instance itself reports to.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET"},
-			{System: component, Operation: "POST"},
-		},
-		Details: []string{"internalId"},
+		Calls:   s.creationCalls(),
+		Details: []string{"internalId", "formerInternalId"},
 	}
 }
 
@@ -36,5 +33,5 @@ func (s createInternalEval) Run(ctx context.Context, op worker.Operation, log *s
 	if d.InternalID != 0 {
 		return op, 0, nil
 	}
-	return s.ensure(ctx, op, internal, "internalId", log)
+	return s.ensure(ctx, op, internal, "internalId", d.FormerInternalID, log)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
@@ -24,7 +23,6 @@ func (tags) Describe() worker.Description {
 		Summary: "Tells the internal evaluation by tags where its cluster is.",
 		Calls: []worker.Call{
 			{System: "provisioner", Operation: "runtimeStatus"},
-			{System: component, Operation: "GET /{id}"},
 			{System: component, Operation: "POST /{id}/tag"},
 		},
 		Details: []string{"internalId", "tagged"},
@@ -34,7 +32,7 @@ func (tags) Describe() worker.Description {
 // Run implements worker.Step.
 func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if !s.cfg.TagsEnabled {
-		return worker.Skip(op, "tags are not enabled")
+		return worker.Skip(op, "additional tags are off (KEB_AVS_TAGS_ENABLED)")
 	}
 	d, err := read(op)
 	if err != nil {
@@ -57,22 +55,20 @@ func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (w
 	if err != nil {
 		return outcome.Of(op, "provisioner", s.cfg.RuntimeInterval, err)
 	}
-	have, err := s.avs.get(ctx, d.InternalID)
-	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("read the evaluation: %w", err))
-	}
 	cluster := status.Configuration.Cluster
-	for _, t := range []tag{
-		{Content: cluster.Name, ClassID: s.cfg.ShootTagClass, ClassName: "shoot"},
-		{Content: cluster.Seed, ClassID: s.cfg.SeedTagClass, ClassName: "seed"},
-		{Content: cluster.Region, ClassID: s.cfg.RegionTagClass, ClassName: "region"},
+	for _, t := range []struct {
+		what, content string
+		class         int
+	}{
+		{"shoot name", cluster.Name, s.cfg.ShootTagClass},
+		{"seed", cluster.Seed, s.cfg.SeedTagClass},
+		{"region", cluster.Region, s.cfg.RegionTagClass},
 	} {
-		known := slices.ContainsFunc(have.Tags, func(h tag) bool { return h.ClassID == t.ClassID && h.Content == t.Content })
-		if t.Content == "" || known {
+		if t.content == "" {
 			continue
 		}
-		if err := s.avs.addTag(ctx, d.InternalID, t); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("add the tag %s: %w", t.ClassName, err))
+		if err := s.avs.addTag(ctx, d.InternalID, Tag{Content: t.content, ClassID: t.class}); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("add the tag of the %s: %w", t.what, err))
 		}
 	}
 	log.Info("evaluation tagged", "evaluation_id", d.InternalID)

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// evaluation is the body that creates an evaluation (facts/keb.md 5.1).
+// evaluation is the body that creates an evaluation (facts/contracts.md 8).
 type evaluation struct {
 	DefinitionType   string `json:"definition_type"`
 	Name             string `json:"name"`
@@ -31,11 +31,12 @@ type evaluation struct {
 	GroupID          int64  `json:"group_id"`
 	Visibility       string `json:"visibility"`
 	ParentID         int64  `json:"parent_id"`
-	Tags             []tag  `json:"tags"`
+	// Tags is null when none are configured.
+	Tags []Tag `json:"tags"`
 }
 
-// tag says something about an evaluation; the class says what.
-type tag struct {
+// Tag says something about an evaluation; the class says what.
+type Tag struct {
 	Content   string `json:"content"`
 	ClassID   int    `json:"tag_class_id"`
 	ClassName string `json:"tag_class_name"`
@@ -46,10 +47,15 @@ type created struct {
 	ID     int64  `json:"id"`
 	Name   string `json:"name"`
 	Status string `json:"status"`
-	Tags   []tag  `json:"tags"`
 }
 
 type client struct{ http *extclient.Client }
+
+// Statuses that are no error: of every call, and of those that need the evaluation to be gone or do not mind.
+var (
+	good       = []int{http.StatusOK, http.StatusCreated}
+	goodOrGone = []int{http.StatusOK, http.StatusCreated, http.StatusNotFound}
+)
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	tokens := extclient.PasswordGrant(extclient.TokenConfig{
@@ -63,8 +69,8 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	return &client{http: c}, nil
 }
 
-// find is the id of the evaluation of exactly that name, 0 when there is none. That the service can be asked by name
-// is an assumption: it is not among the calls that the original makes.
+// find returns the id of the evaluation of exactly that name, 0 when there is none. The real service is not known to have such
+// a look-up (facts/contracts.md 8), so it is off unless Config.LookUp is set.
 func (c *client) find(ctx context.Context, name string) (int64, error) {
 	var got []created
 	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Query: url.Values{"name": {name}}}, &got)
@@ -82,7 +88,7 @@ func (c *client) find(ctx context.Context, name string) (int64, error) {
 func (c *client) create(ctx context.Context, e evaluation) (int64, error) {
 	var got created
 	err := c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Body: e, Accept: []int{http.StatusOK, http.StatusCreated},
+		Method: http.MethodPost, Body: e, Accept: good,
 	}, &got)
 	if err == nil && got.ID == 0 {
 		err = &extclient.AnswerError{System: "avs", Method: http.MethodPost, Err: errors.New("id is missing")}
@@ -92,16 +98,16 @@ func (c *client) create(ctx context.Context, e evaluation) (int64, error) {
 
 func (c *client) get(ctx context.Context, id int64) (created, error) {
 	var got created
-	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id)}, &got)
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id), Accept: good}, &got)
 	if err == nil && got.ID == 0 {
 		err = &extclient.AnswerError{System: "avs", Method: http.MethodGet, Route: "/{id}", Err: errors.New("id is missing")}
 	}
 	return got, err
 }
 
-func (c *client) addTag(ctx context.Context, id int64, t tag) error {
+func (c *client) addTag(ctx context.Context, id int64, t Tag) error {
 	return c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Route: "/{id}/tag", Params: params(id), Body: t, Accept: []int{http.StatusOK, http.StatusCreated},
+		Method: http.MethodPost, Route: "/{id}/tag", Params: params(id), Body: t, Accept: good,
 	}, nil)
 }
 
@@ -109,7 +115,7 @@ func (c *client) addTag(ctx context.Context, id int64, t tag) error {
 func (c *client) remove(ctx context.Context, id int64) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/{id}", Params: params(id),
-		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 }
 
@@ -118,7 +124,7 @@ func (c *client) remove(ctx context.Context, id int64) error {
 func (c *client) detach(ctx context.Context, parent, id int64) error {
 	err := c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/{parent}/child/{id}", Params: params(parent, id),
-		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 	if refused, ok := errors.AsType[*extclient.StatusError](err); ok && refused.Status == http.StatusBadRequest && notAChild(refused.Body()) {
 		return nil
@@ -133,7 +139,7 @@ func notAChild(body []byte) bool {
 	var said struct {
 		Message string `json:"message"`
 	}
-	return json.Unmarshal(body, &said) == nil && strings.Contains(said.Message, "does not contain subevaluation")
+	return json.Unmarshal(body, &said) == nil && strings.Contains(strings.ToLower(said.Message), "does not contain subevaluation")
 }
 
 func params(ids ...int64) []string {

@@ -23,9 +23,11 @@ func TestDetachKnowsWhatIsNotAChild(t *testing.T) {
 		{"removed", http.StatusOK, "", true},
 		{"unknown", http.StatusNotFound, "", true},
 		{"not a child", http.StatusBadRequest, `{"status":400,"message":"Evaluation 1 does not contain subevaluation 2"}`, true},
+		{"not a child, in other letters", http.StatusBadRequest, `{"status":400,"message":"Evaluation 1 DOES NOT CONTAIN Subevaluation 2"}`, true},
 		{"no words", http.StatusBadRequest, "", true},
 		{"another refusal", http.StatusBadRequest, `{"status":400,"message":"no"}`, false},
 		{"garbage", http.StatusBadRequest, "<html>", false},
+		{"no content", http.StatusNoContent, "", false},
 		{"an outage", http.StatusBadGateway, "", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -72,20 +74,56 @@ func TestEvaluationFitsTheLimitsOfTheService(t *testing.T) {
 	}
 }
 
-func TestPlacesOfEvaluations(t *testing.T) {
+func TestPlaceOf_TrialIDsComplete_AreForInternalEvaluations(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Internal: Place{1, 1, 1}, External: Place{2, 2, 2}, Trial: Place{3, 3, 3}}
-	trial := worker.Operation{Plan: event.Plan{Name: "trial"}}
+	cfg := Config{
+		GroupID: 1, ParentID: 2, Internal: Tester{TesterAccessID: 3}, External: Tester{TesterAccessID: 4}, Trial: Place{7, 8, 9},
+	}
 	incomplete := cfg
 	incomplete.Trial.ParentID = 0
-	for want, got := range map[int64]Place{
-		1: internal.place(cfg, worker.Operation{}), 2: external.place(cfg, trial), 3: internal.place(cfg, trial),
+	trial := worker.Operation{Plan: event.Plan{Name: "trial"}}
+	for name, tc := range map[string]struct {
+		kind kind
+		cfg  Config
+		op   worker.Operation
+		want Place
+	}{
+		"internal":             {internal, cfg, worker.Operation{}, Place{3, 1, 2}},
+		"external":             {external, cfg, worker.Operation{}, Place{4, 1, 2}},
+		"internal of a trial":  {internal, cfg, trial, Place{7, 8, 9}},
+		"external of a trial":  {external, cfg, trial, Place{4, 1, 2}},
+		"incomplete trial ids": {internal, incomplete, trial, Place{3, 1, 2}},
 	} {
-		if got.ParentID != want {
-			t.Errorf("parent %d, want %d", got.ParentID, want)
+		if got := placeOf(tc.kind, tc.cfg, tc.op); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}
-	if got := internal.place(incomplete, trial); got != cfg.Internal {
-		t.Errorf("an incomplete place is used: %+v", got)
+}
+
+func TestConfig_GroupOrParentMissing_IsRefused(t *testing.T) {
+	t.Parallel()
+	c := Config{URL: "http://avs", TokenURL: "http://avs/token", RetryInterval: 1, CleanUpInterval: 1, RuntimeInterval: 1}
+	c.ProvisionerURL = "http://provisioner"
+	err := c.Validate()
+	for _, name := range []string{"KEB_AVS_GROUP_ID", "KEB_AVS_PARENT_ID"} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want an error that names %s", err, name)
+		}
+	}
+}
+
+func TestTags_NotAListOfTags_IsRefused(t *testing.T) {
+	t.Parallel()
+	var tags Tags
+	if err := tags.UnmarshalText([]byte(`[{"content":"c","tag_class_id":1,"tag_class_name":"n"}]`)); err != nil || len(tags) != 1 {
+		t.Errorf("%v, %v", tags, err)
+	}
+	if err := tags.UnmarshalText(nil); err != nil || tags != nil {
+		t.Errorf("empty text is %v, %v, want no list", tags, err)
+	}
+	for _, text := range []string{`{}`, `[{"class":1}]`, `x`} {
+		if err := tags.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
 	}
 }

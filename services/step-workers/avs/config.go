@@ -1,6 +1,8 @@
 package avs
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -12,25 +14,29 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	provisioner.ClientConfig
-	// URL is the address of the evaluations.
-	URL          string        `env:"KEB_AVS_URL" envDefault:"http://127.0.0.1:8090/avs/api/v2/evaluationmetadata"`
-	TokenURL     string        `env:"KEB_AVS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/avs/oauth2/token"`
+	// URL is the address of the evaluations. Without it AvS is not asked, and the steps of this worker are skipped.
+	URL          string        `env:"KEB_AVS_URL"`
+	TokenURL     string        `env:"KEB_AVS_TOKEN_URL"`
 	ClientID     string        `env:"KEB_AVS_CLIENT_ID" envDefault:"keb"`
 	ClientSecret string        `env:"KEB_AVS_CLIENT_SECRET"`
 	Username     string        `env:"KEB_AVS_USERNAME" envDefault:"keb"`
 	Password     string        `env:"KEB_AVS_PASSWORD" envDefault:"keb"`
 	Timeout      time.Duration `env:"KEB_AVS_TIMEOUT" envDefault:"30s"`
+	// LookUp looks for an evaluation by its name before it is created, so that a lost answer leaves no orphan. Only for an AvS that
+	// serves GET with the query parameter name; the known contract has no such call.
+	LookUp bool `env:"KEB_AVS_LOOK_UP" envDefault:"false"`
 
-	// Service is the service that evaluations belong to; empty means their own name.
-	Service string `env:"KEB_AVS_SERVICE"`
-	// Internal, External and Trial place the evaluations; Trial is for the internal ones of trial and free
-	// instances, and used only when it is complete.
-	Internal Place `envPrefix:"KEB_AVS_INTERNAL_"`
-	External Place `envPrefix:"KEB_AVS_EXTERNAL_"`
-	Trial    Place `envPrefix:"KEB_AVS_TRIAL_"`
+	// GroupID and ParentID are where all evaluations belong; required with a URL.
+	GroupID  int64 `env:"KEB_AVS_GROUP_ID"`
+	ParentID int64 `env:"KEB_AVS_PARENT_ID"`
+	// Internal and External are what is special to a kind of evaluation.
+	Internal Tester `envPrefix:"KEB_AVS_INTERNAL_"`
+	External Tester `envPrefix:"KEB_AVS_EXTERNAL_"`
+	// Trial is for the internal evaluations of trial and free instances, and used only when all three ids are set.
+	Trial Place `envPrefix:"KEB_AVS_TRIAL_"`
 
 	// TagsEnabled turns AVS_Tags on. The class ids say what each tag means.
-	TagsEnabled     bool          `env:"KEB_AVS_TAGS_ENABLED" envDefault:"true"`
+	TagsEnabled     bool          `env:"KEB_AVS_TAGS_ENABLED" envDefault:"false"`
 	ShootTagClass   int           `env:"KEB_AVS_TAG_CLASS_SHOOT" envDefault:"1"`
 	SeedTagClass    int           `env:"KEB_AVS_TAG_CLASS_SEED" envDefault:"2"`
 	RegionTagClass  int           `env:"KEB_AVS_TAG_CLASS_REGION" envDefault:"3"`
@@ -39,7 +45,35 @@ type Config struct {
 	RuntimeInterval time.Duration `env:"KEB_AVS_RUNTIME_INTERVAL" envDefault:"1m"`
 }
 
-// Place is where an evaluation belongs. The zero value leaves it to the service.
+// Tester is what the internal and the external evaluations do not share.
+type Tester struct {
+	TesterAccessID int64 `env:"TESTER_ACCESS_ID"`
+	// Service is the service that the evaluations belong to; empty means their own name.
+	Service string `env:"SERVICE"`
+	// Tags of new evaluations: a JSON list of objects with content, tag_class_id and tag_class_name. Empty sends none.
+	Tags Tags `env:"TAGS"`
+}
+
+// Tags is a list of tags that is read from JSON.
+type Tags []Tag
+
+// UnmarshalText implements encoding.TextUnmarshaler. Empty text is no list at all.
+func (t *Tags) UnmarshalText(text []byte) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		*t = nil
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	var list []Tag
+	if err := dec.Decode(&list); err != nil {
+		return fmt.Errorf("want a JSON list of objects with content, tag_class_id and tag_class_name: %w", err)
+	}
+	*t = list
+	return nil
+}
+
+// Place is where an evaluation belongs.
 type Place struct {
 	TesterAccessID int64 `env:"TESTER_ACCESS_ID"`
 	GroupID        int64 `env:"GROUP_ID"`
@@ -48,11 +82,19 @@ type Place struct {
 
 func (p Place) complete() bool { return p.TesterAccessID != 0 && p.GroupID != 0 && p.ParentID != 0 }
 
-// Validate names every field that cannot work.
+// Validate reports every setting that cannot work. Without a URL there is nothing to check.
 func (c Config) Validate() error {
+	if c.URL == "" {
+		return nil
+	}
 	errs := []error{
 		extclient.CheckURL("KEB_AVS_URL", c.URL), extclient.CheckURL("KEB_AVS_TOKEN_URL", c.TokenURL),
 		extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL),
+	}
+	for name, id := range map[string]int64{"KEB_AVS_GROUP_ID": c.GroupID, "KEB_AVS_PARENT_ID": c.ParentID} {
+		if id <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %d: every evaluation needs the id of a group and of a parent", name, id))
+		}
 	}
 	for name, d := range map[string]time.Duration{
 		"KEB_AVS_RETRY_INTERVAL": c.RetryInterval, "KEB_AVS_CLEAN_UP_INTERVAL": c.CleanUpInterval, "KEB_AVS_RUNTIME_INTERVAL": c.RuntimeInterval,

@@ -20,14 +20,10 @@ type deprovisionEvaluations struct{ *shared }
 func (deprovisionEvaluations) Name() string { return "De-provision_AVS_Evaluations" }
 
 // Describe implements worker.Described.
-func (deprovisionEvaluations) Describe() worker.Description {
+func (s deprovisionEvaluations) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Removes the evaluations of the instance.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET"},
-			{System: component, Operation: "DELETE /{parent}/child/{id}"},
-			{System: component, Operation: "DELETE /{id}"},
-		},
+		Calls:   s.removalCalls(),
 		Details: []string{"internalId", "externalId", "formerInternalId", "formerExternalId", "tagged", "internalStatus", "externalStatus"},
 	}
 }
@@ -42,9 +38,9 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 	saved := map[string]any{"tagged": nil, "internalStatus": nil, "externalStatus": nil, "internalId": nil, "externalId": nil}
 	formerInternal, formerExternal := cmp.Or(d.InternalID, d.FormerInternalID), cmp.Or(d.ExternalID, d.FormerExternalID)
 	errInternal := s.remove(ctx, op, internal, formerInternal)
-	saved["formerInternalId"] = remaining(formerInternal, errInternal)
+	saved[internal.former()] = remaining(formerInternal, errInternal)
 	errExternal := s.remove(ctx, op, external, formerExternal)
-	saved["formerExternalId"] = remaining(formerExternal, errExternal)
+	saved[external.former()] = remaining(formerExternal, errExternal)
 	if err := op.SaveDetails(saved); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
@@ -67,10 +63,13 @@ func remaining(id int64, err error) any {
 	return id
 }
 
-// remove takes one evaluation away from its parent and deletes it. Without an id it looks for one that an attempt
-// which died has left behind.
+// remove takes one evaluation away from its parent and deletes it. Without an id it looks for one that an attempt which died has
+// left behind, if AvS has a look-up by name; otherwise such an evaluation remains (docs/operator.md).
 func (s deprovisionEvaluations) remove(ctx context.Context, op worker.Operation, k kind, id int64) error {
 	if k == external && id == 0 && small(op) {
+		return nil
+	}
+	if id == 0 && !s.cfg.LookUp {
 		return nil
 	}
 	if id == 0 {
@@ -83,10 +82,13 @@ func (s deprovisionEvaluations) remove(ctx context.Context, op worker.Operation,
 		}
 		id = found
 	}
-	if parent := k.place(s.cfg, op).ParentID; parent != 0 {
-		if err := s.avs.detach(ctx, parent, id); err != nil {
-			return fmt.Errorf("remove the %s evaluation from its parent: %w", k, err)
-		}
+	return s.removeByID(ctx, op, k, id)
+}
+
+// removeByID takes an evaluation away from its parent and deletes it.
+func (s *shared) removeByID(ctx context.Context, op worker.Operation, k kind, id int64) error {
+	if err := s.avs.detach(ctx, placeOf(k, s.cfg, op).ParentID, id); err != nil {
+		return fmt.Errorf("remove the %s evaluation from its parent: %w", k, err)
 	}
 	if err := s.avs.remove(ctx, id); err != nil {
 		return fmt.Errorf("delete the %s evaluation: %w", k, err)

@@ -1,6 +1,7 @@
 package avs
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -15,25 +16,33 @@ const (
 	external kind = "ext"
 )
 
+// former is the member of the details that keeps the id of an evaluation whose removal has begun.
+func (k kind) former() string {
+	if k == external {
+		return "formerExternalId"
+	}
+	return "formerInternalId"
+}
+
 const (
 	maxName        = 80
 	maxDescription = 255
 )
 
-// name is the name of the evaluation of an instance. It is the same in every attempt, so it is also how the evaluation
-// of an attempt that died is found.
+// name is the name of the evaluation of an instance. It is the same in every attempt, so an operator recognizes a duplicate by it.
 func (k kind) name(op worker.Operation) string {
 	return cut("K8S-"+code(op)+"-Kyma-"+string(k)+"-"+op.InstanceID+"-"+op.Runtime.Name, maxName)
 }
 
-// code names the provider in evaluation names (facts/keb.md 5.1).
+// code names the provider in evaluation names. It follows the plan alone: all plans but three count as Azure, whatever their
+// provider is (facts/contracts.md 8).
 func code(op worker.Operation) string {
 	switch op.Plan.Name {
-	case "aws", "preview":
+	case "aws":
 		return "AWS"
 	case "gcp":
 		return "GCP"
-	case "openstack", "sap-converged-cloud":
+	case "openstack":
 		return "CC"
 	}
 	return "AZR"
@@ -41,18 +50,13 @@ func code(op worker.Operation) string {
 
 // definition is the evaluation that k wants for op.
 func (k kind) definition(cfg Config, op worker.Operation) evaluation {
-	name := k.name(op)
-	service := cfg.Service
-	if service == "" {
-		service = name
-	}
+	name, tester := k.name(op), k.tester(cfg)
+	at := placeOf(k, cfg, op)
 	e := evaluation{
-		DefinitionType: "BASIC", Name: name, Service: service, Description: describe(op),
+		DefinitionType: "BASIC", Name: name, Service: cmp.Or(tester.Service, name), Description: describe(op),
 		Interval: 60, Timeout: 30000, ContentCheck: "error", ContentCheckType: "NOT_CONTAINS", Threshold: "30000",
-		Visibility: "PUBLIC", Tags: []tag{},
+		Visibility: "PUBLIC", TesterAccessID: at.TesterAccessID, GroupID: at.GroupID, ParentID: at.ParentID, Tags: tester.Tags,
 	}
-	place := k.place(cfg, op)
-	e.TesterAccessID, e.GroupID, e.ParentID = place.TesterAccessID, place.GroupID, place.ParentID
 	if k == external {
 		e.URL = "https://healthz." + op.Runtime.ShootDomain + "/healthz/ready"
 		e.CheckType = "HTTPSGET"
@@ -60,14 +64,20 @@ func (k kind) definition(cfg Config, op worker.Operation) evaluation {
 	return e
 }
 
-func (k kind) place(cfg Config, op worker.Operation) Place {
-	switch {
-	case k == external:
+func (k kind) tester(cfg Config) Tester {
+	if k == external {
 		return cfg.External
-	case small(op) && cfg.Trial.complete():
-		return cfg.Trial
 	}
 	return cfg.Internal
+}
+
+// placeOf returns where the evaluation belongs: group and parent are the same for both kinds, and trial and free instances may have
+// a place of their own for the internal one.
+func placeOf(k kind, cfg Config, op worker.Operation) Place {
+	if k == internal && small(op) && cfg.Trial.complete() {
+		return cfg.Trial
+	}
+	return Place{TesterAccessID: k.tester(cfg).TesterAccessID, GroupID: cfg.GroupID, ParentID: cfg.ParentID}
 }
 
 // small reports whether op's plan is one that is not watched from outside.
@@ -76,11 +86,11 @@ func small(op worker.Operation) bool { return op.Plan.Name == "trial" || op.Plan
 // describe is a JSON document of at most 255 characters: the customer's own words are cut before the ids are.
 func describe(op worker.Operation) string {
 	d := struct {
-		InstanceName    string `json:"instanceName,omitempty"`
-		GlobalAccountID string `json:"globalAccountID,omitempty"`
-		SubAccountID    string `json:"subAccountID,omitempty"`
+		InstanceName    string `json:"instanceName"`
+		GlobalAccountID string `json:"globalAccountID"`
+		SubAccountID    string `json:"subAccountID"`
 		InstanceID      string `json:"instanceID"`
-		ShootName       string `json:"shootName,omitempty"`
+		ShootName       string `json:"shootName"`
 	}{op.Runtime.Name, op.Context.GlobalAccountID, op.Context.SubaccountID, op.InstanceID, op.Runtime.ShootName}
 	for _, shorten := range []*string{nil, &d.InstanceName, &d.GlobalAccountID, &d.SubAccountID, &d.ShootName} {
 		if shorten != nil {

@@ -61,7 +61,7 @@ func (c *client) status(ctx context.Context, id int64) (string, error) {
 func (c *client) setStatus(ctx context.Context, id int64, status string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: "/{id}/lifecycle", Params: params(id), Body: status,
-		Accept: []int{http.StatusOK, http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -52,6 +53,13 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	s := &shared{cfg: cfg}
+	steps := []worker.Step{
+		createInternalEval{s}, createExternalEval{s}, tags{s}, deprovisionEvaluations{s}, setMaintenance{s}, restoreStatus{s},
+	}
+	if cfg.URL == "" {
+		return setup.Without(component, "KEB_AVS_URL", steps, deps), nil
+	}
 	c, err := newClient(cfg, deps)
 	if err != nil {
 		return nil, err
@@ -60,24 +68,60 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg, avs: c, runtimes: p}
-	return []worker.Step{
-		createInternalEval{s}, createExternalEval{s}, tags{s}, deprovisionEvaluations{s}, setMaintenance{s}, restoreStatus{s},
-	}, nil
+	s.avs, s.runtimes = c, p
+	return steps, nil
 }
 
-// ensure makes sure that the evaluation of a kind exists and saves its id under member.
-func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member string, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	id, err := s.avs.find(ctx, k.name(op))
-	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("look up the evaluation: %w", err))
+// ensure creates the evaluation of a kind and saves its id under member. AvS has no look-up by name: when the worker is killed
+// between the answer and the saved id, or the answer is lost, the next attempt creates a second evaluation, and the first one
+// remains as an orphan. With Config.LookUp the first one is found and used. former is the id of an evaluation whose removal was given up;
+// the removal is completed first, so that the instance has one evaluation of a kind.
+func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member string, former int64, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	var id int64
+	if s.cfg.LookUp {
+		var err error
+		if id, err = s.avs.find(ctx, k.name(op)); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("look up the evaluation: %w", err))
+		}
 	}
 	if id != 0 {
 		log.Info("found the evaluation of an earlier attempt", "evaluation_id", id)
-	} else if id, err = s.avs.create(ctx, k.definition(s.cfg, op)); err != nil {
+		return op, 0, op.SaveDetails(map[string]any{member: id, k.former(): nil})
+	}
+	if former != 0 {
+		if err := s.removeByID(ctx, op, k, former); err != nil {
+			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("complete an earlier removal: %w", err))
+		}
+	}
+	id, err := s.avs.create(ctx, k.definition(s.cfg, op))
+	if err != nil {
+		// The answer may be all that is missing.
+		if extclient.IsTemporary(err) {
+			log.Warn("evaluation may exist although its creation failed: an orphan, if it does", "evaluation_name", k.name(op), "err", err)
+		}
 		return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("create the evaluation: %w", err))
 	}
-	return op, 0, op.SaveDetails(map[string]any{member: id})
+	log.Info("evaluation created", "evaluation_id", id, "evaluation_name", k.name(op))
+	return op, 0, op.SaveDetails(map[string]any{member: id, k.former(): nil})
+}
+
+// creationCalls are the calls of ensure.
+func (s *shared) creationCalls() []worker.Call {
+	return append(s.removalCalls(), worker.Call{System: component, Operation: "POST"})
+}
+
+// removalCalls are the calls that remove an evaluation.
+func (s *shared) removalCalls() []worker.Call {
+	return append(s.lookUp(),
+		worker.Call{System: component, Operation: "DELETE /{parent}/child/{id}"}, worker.Call{System: component, Operation: "DELETE /{id}"})
+}
+
+// lookUp lists the call that finds an evaluation by its name, if it is on.
+func (s *shared) lookUp() []worker.Call {
+	if !s.cfg.LookUp {
+		return nil
+	}
+	return []worker.Call{{System: component, Operation: "GET"}}
 }
 
 func read(op worker.Operation) (Details, error) {

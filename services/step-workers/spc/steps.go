@@ -5,6 +5,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its part of the details.
@@ -33,12 +34,17 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	s := &shared{cfg: cfg}
+	steps := []worker.Step{sendNotification{s}, sendFinishedNotification{s}}
+	if cfg.URL == "" {
+		return setup.Without(component, "KEB_SPC_URL", steps, deps), nil
+	}
 	c, err := newClient(cfg, deps)
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg, spc: c}
-	return []worker.Step{sendNotification{s}, sendFinishedNotification{s}}, nil
+	s.spc = c
+	return steps, nil
 }
 
 // told is what op has told SPC already. Without an orchestration there is no event that it could tell of.

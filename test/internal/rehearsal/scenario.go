@@ -200,6 +200,8 @@ func Variants() []Scenario {
 	}
 	suspend := trial(event.Deprovision)
 	suspend.Temporary = true
+	suspended := Operation(event.Deprovision)
+	suspended.Temporary = true
 	preview := plan(Operation(event.Provision), "5cb3d976-b85c-42ea-a636-79cadda109a9", "preview", "aws", "eu-central-1")
 	cleanup := Operation(event.Deprovision)
 	cleanup.UserAgent = "accountcleanup-job"
@@ -232,6 +234,10 @@ func Variants() []Scenario {
 		{
 			Name: "unsuspend with a Kyma resource that is left", Before: []event.Operation{trial(event.Provision), suspend},
 			GivenUp: "Delete_Kyma_Resource", Tested: trial(event.Provision),
+		},
+		{
+			Name: "unsuspend with an evaluation that is left", Before: []event.Operation{provision, suspended},
+			GivenUp: "De-provision_AVS_Evaluations", Tested: provision,
 		},
 		{
 			Name: "unsuspend with a runtime of Kyma 1 that is left", Kyma1: true, Before: []event.Operation{trial(event.Provision), suspend},

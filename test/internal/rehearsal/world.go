@@ -95,7 +95,9 @@ func newWorld(t testing.TB, reconcile time.Duration) *World {
 // Restart replaces all workers by new ones. Those before may have paused their calls to a system, by a clock that does not jump.
 func (w *World) Restart() {
 	w.t.Helper()
-	services, err := stepworkers.All(w.url, stepworkers.Options{Poll: poll, Now: w.Now})
+	services, err := stepworkers.All(w.url, stepworkers.Options{
+		Environment: map[string]string{"KEB_AVS_TAGS_ENABLED": "true"}, Poll: poll, Now: w.Now,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}

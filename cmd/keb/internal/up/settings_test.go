@@ -169,6 +169,7 @@ func newValues(t *testing.T) values {
 			"KEB_PLAN_CHANGES": "free:aws", "KEB_TRIAL_PROVIDER": "aws", "KEB_EXPIRY_PLANS": "free", "KEB_BINDABLE_PLANS": "azure,aws",
 			"KEB_PLANS": "azure,azure_lite,aws,gcp,openstack,trial,free,own_cluster", "KEB_BINDING_ROTATABLE_PLANS": "azure",
 			"KEB_CATALOG_MODIFIED": "2026-11-22T00:00:00Z", "KEB_LOG_FORMAT": "text", "KEB_LOG_LEVEL": "debug",
+			"KEB_AVS_INTERNAL_TAGS": "[]", "KEB_AVS_EXTERNAL_TAGS": "[]",
 			"KEB_KYMA_VERSION": "2.20.7", "KEB_LMS_CLUSTER_TYPE": "ha", "KEB_SERVICE_MANAGER_OVERRIDE_MODE": "Always",
 			"KEB_KCP_KUBECONFIG": write("kcp.yaml", kubeconfig), "KEB_GARDENER_KUBECONFIG": write("gardener.yaml", kubeconfig),
 		},

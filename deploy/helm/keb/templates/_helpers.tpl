@@ -282,7 +282,11 @@ valueFrom:
 {{- end }}
 {{- if not $given }}
 - name: {{ first (splitList "|" $names) }}
+  {{- if hasPrefix "/" $path }}
   value: http://{{ include "keb.fullname" $own.root }}-landscape:8090{{ $path }}
+  {{- else }}
+  value: {{ $path | quote }}
+  {{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}

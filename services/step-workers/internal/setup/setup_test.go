@@ -37,7 +37,7 @@ func TestSecretsComeFromFilesToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("KEB_AVS_PASSWORD_FILE", file)
-	t.Setenv("KEB_AVS_INTERNAL_PARENT_ID", "42")
+	t.Setenv("KEB_AVS_TRIAL_PARENT_ID", "42")
 	var got avs.Config
 	_, err := setup.Steps(func(c avs.Config, _ extclient.Deps) ([]worker.Step, error) {
 		got = c
@@ -49,8 +49,8 @@ func TestSecretsComeFromFilesToo(t *testing.T) {
 	if got.Password != "from-file" {
 		t.Errorf("the password is %q", got.Password)
 	}
-	if got.Internal.ParentID != 42 || got.External.ParentID != 0 {
-		t.Errorf("places %+v, %+v", got.Internal, got.External)
+	if got.Trial.ParentID != 42 || got.ParentID != 0 {
+		t.Errorf("places %+v, %d", got.Trial, got.ParentID)
 	}
 }
 
