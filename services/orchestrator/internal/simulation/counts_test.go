@@ -51,6 +51,8 @@ const (
 	countDetails
 	countUnreadable
 	countSpent
+	countWaitSpent
+	countBegunAgain
 	countDeadlines
 	countTimers
 	countJumps
@@ -66,7 +68,7 @@ var countNames = [countsEnd]string{
 	"rows from a cache", "stale results", "commands published once more", "of these at a start", "requests known already", "messages doubled", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
 	"commands sent again", "commands sent again after a loss", "workers came or went", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
-	"budgets spent", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
+	"budgets spent", "wait budgets spent", "retry budgets begun again", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
 }
 
 // counts are the figures of a run.

@@ -73,14 +73,14 @@ stages:
     steps:
       - {name: A, worker: alpha, retry: {every: 10s, timeout: 5m}}
       - {name: B, worker: beta, retry: {every: 10s, timeout: 5m}}
-      - {name: C, worker: beta, retry: {every: 30s, timeout: 10m, scope: step}}
+      - {name: C, worker: beta, retry: {every: 30s, timeout: 2m, scope: step}, wait: {every: 1m, timeout: 10m}}
   - name: finish
     steps:
-      - {name: D, worker: alpha, when: 'plan.name != "trial"', onFailure: skip, onTimeout: skip, retry: {every: 10s, timeout: 1m}}
-      - {name: E, worker: beta, retry: {every: 10s}}
+      - {name: D, worker: alpha, when: 'plan.name != "trial"', onFailure: skip, onTimeout: skip, retry: {every: 10s, timeout: 1m}, wait: {timeout: 5m}}
+      - {name: E, worker: beta, retry: {every: 10s}, wait: {every: 1m}}
 finally:
   - {name: F, worker: alpha, retry: {every: 10s, timeout: 2m}}
-  - {name: G, worker: beta, when: 'plan.name != "trial"', retry: {every: 10s, timeout: 1m, scope: step}}
+  - {name: G, worker: beta, when: 'plan.name != "trial"', retry: {every: 10s, timeout: 1m, scope: step}, wait: {timeout: 3m}}
 `
 
 // conditions are over what the operations of a schedule have; the last one cannot be evaluated.
@@ -111,11 +111,20 @@ func random(rng *rand.Rand, t event.OperationType) string {
 		if one(4) && !finally {
 			b.WriteString(", onFailure: skip")
 		}
-		budget := pick("", ", timeout: 30s", ", timeout: 2m", ", timeout: 5m")
+		budget, wait := pick("", ", timeout: 30s", ", timeout: 2m", ", timeout: 5m"), ""
+		if one(2) {
+			wait = pick("{every: 20s, timeout: 1m}", "{timeout: 5m}", "{every: 2m, timeout: 3m}")
+		}
 		if budget != "" && one(3) {
 			b.WriteString(", onTimeout: skip")
 		} else if one(3) && !finally {
 			budget = ", timeout: 15m"
+			if wait != "" {
+				wait = pick("{every: 30s}", "{every: 5s, timeout: 15m}")
+			}
+		}
+		if wait != "" {
+			fmt.Fprintf(&b, ", wait: %s", wait)
 		}
 		fmt.Fprintf(&b, ", retry: {every: %s%s, scope: %s}}\n", pick("1s", "10s", "1m"), budget, pick("stage", "stage", "step"))
 	}

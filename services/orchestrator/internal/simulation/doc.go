@@ -8,7 +8,9 @@
 // commit, publish one command, take the answer of the bus, admit, acknowledge. A
 // crash, a message that is lost, doubled or overtaken, a clock that jumps, another
 // orchestrator or an operator may come between any two of them. A schedule that
-// breaks an invariant is cut down to the choices that it needs.
+// breaks an invariant is cut down to the choices that it needs. When its choices
+// are over nothing goes wrong any more, but steps that wait still wait and make
+// errors for a while, until one of their two budgets is spent.
 //
 // What the model's shell does is what packages dispatch, timer and store do: read
 // from a cache or the database, write all rows of a batch by compare-and-set, fold

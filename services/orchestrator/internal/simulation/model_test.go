@@ -38,6 +38,41 @@ type model struct {
 type try struct {
 	first    time.Time
 	attempts int
+	// waiting is the first try of a step with a wait that ended without an error, failing the first since then that ended with one.
+	waiting, failing time.Time
+}
+
+// budget is what a try with the outcome retry may use: the time to the next one, and when the last one is; no end is zero.
+func (w *world) budget(m *model, step *process.Step, r *engine.Result, now time.Time) (every time.Duration, end time.Time) {
+	t := m.tries[step.Name]
+	timeout, since := step.Retry.Timeout, t.first
+	every = step.Retry.Every
+	if step.Wait != (process.Wait{}) {
+		begins := now
+		if t.attempts == 1 {
+			begins = t.first
+		}
+		if r.Error == nil {
+			if t.waiting.IsZero() {
+				t.waiting = begins
+			}
+			if !t.failing.IsZero() {
+				w.count(countBegunAgain)
+			}
+			t.failing = time.Time{}
+			every, timeout, since = step.Wait.Every, step.Wait.Timeout, t.waiting
+		} else {
+			if t.failing.IsZero() {
+				t.failing = begins
+			}
+			since = t.failing
+		}
+		m.tries[step.Name] = t
+	}
+	if timeout == 0 {
+		return every, time.Time{}
+	}
+	return every, since.Add(timeout)
 }
 
 // sent is a command that was committed, and what the bus has of it.
@@ -166,13 +201,14 @@ func (w *world) checkResult(
 	}
 	step := &op.p.Stages[before.Stage].Steps[before.Step]
 	want, ends := r.Outcome, false
-	end := m.tries[step.Name].first.Add(step.Retry.Timeout)
+	var every time.Duration
+	var end time.Time
 	switch r.Outcome {
 	case event.OutcomeFailed:
 		want, ends = policy(step.OnFailure)
 	case event.OutcomeRetry:
-		if spent := step.Retry.Timeout > 0 && !now.Before(end); spent {
-			w.count(countSpent)
+		if every, end = w.budget(m, step, &r, now); !end.IsZero() && !now.Before(end) {
+			w.checkSpent(step, &r, effects)
 			want, ends = policy(step.OnTimeout)
 		}
 	}
@@ -187,10 +223,10 @@ func (w *world) checkResult(
 	case want == event.OutcomeRetry && (!m.cancel || m.ending):
 		after := r.RetryAfter
 		if after == 0 {
-			after = step.Retry.Every
+			after = every
 		}
 		at := now.Add(after)
-		if step.Retry.Timeout > 0 && end.Before(at) {
+		if !end.IsZero() && end.Before(at) {
 			at = end
 		}
 		if next.Deadline.Before(at) {
@@ -199,6 +235,18 @@ func (w *world) checkResult(
 		if !next.DueAt.Equal(at) {
 			w.violate("%s is retried at %s, want %s", step.Name, next.DueAt, at)
 		}
+	}
+}
+
+// checkSpent: the error of a step whose budget is spent says which one it was.
+func (w *world) checkSpent(step *process.Step, r *engine.Result, effects *engine.Effects) {
+	reason, counted := " was retried for "+step.Retry.Timeout.String(), countSpent
+	if step.Wait != (process.Wait{}) && r.Error == nil {
+		reason, counted = " has waited for "+step.Wait.Timeout.String(), countWaitSpent
+	}
+	w.count(counted)
+	if h := effects.History; len(h) == 0 || h[0].Error == nil || !strings.Contains(h[0].Error.Message, reason) {
+		w.violate("%s has spent its budget, and its error does not say that it%s: %+v", step.Name, reason, h)
 	}
 }
 

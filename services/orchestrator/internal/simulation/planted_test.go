@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,44 @@ type planted struct {
 	told    func(s *engine.State, e engine.Event) engine.Event
 	decided func(t *spoiled)
 	bug     bug
-	want    string // the invariant that finds it; empty if several may
+	// read may change the definition that the engine gets.
+	read func(p *process.Process) *process.Process
+	want string // the invariant that finds it; empty if several may
+}
+
+// withoutWaits is a definition whose steps have one budget for everything.
+func withoutWaits() func(p *process.Process) *process.Process {
+	made := map[*process.Process]*process.Process{}
+	return func(p *process.Process) *process.Process {
+		if made[p] == nil {
+			c := *p
+			c.Stages = slices.Clone(p.Stages)
+			for i := range c.Stages {
+				c.Stages[i].Steps = slices.Clone(c.Stages[i].Steps)
+				for j := range c.Stages[i].Steps {
+					c.Stages[i].Steps[j].Wait = process.Wait{}
+				}
+			}
+			made[p] = &c
+		}
+		return made[p]
+	}
+}
+
+// spoilTry changes what a step has used of its budgets, if its result asks for a retry.
+func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next *engine.Try)) {
+	r, ok := t.event.(engine.Result)
+	if !ok || r.Outcome != event.OutcomeRetry {
+		return
+	}
+	name := t.p.Stages[t.before.Stage].Steps[t.before.Step].Name
+	next, ok := t.next.Tries[name]
+	if !ok {
+		return
+	}
+	change(&r, t.before.Tries[name], &next)
+	t.next.Tries = maps.Clone(t.next.Tries)
+	t.next.Tries[name] = next
 }
 
 func plantedBugs() []planted {
@@ -130,6 +168,30 @@ func plantedBugs() []planted {
 				t.next.FirstTriedAt = t.now
 			}
 		}},
+		{name: "waiting counts against the retry budget", read: withoutWaits()},
+		{name: "the retry budget does not begin again after waiting", decided: func(t *spoiled) {
+			t.spoilTry(func(_ *engine.Result, before engine.Try, next *engine.Try) {
+				if !before.FailingSince.IsZero() {
+					next.FailingSince = before.FailingSince
+				}
+			})
+		}},
+		{name: "the wait budget starts anew after an error", decided: func(t *spoiled) {
+			t.spoilTry(func(r *engine.Result, _ engine.Try, next *engine.Try) {
+				if r.Error != nil {
+					next.WaitingSince = time.Time{}
+				}
+			})
+		}},
+		{name: "waiting is forgotten when a stage starts again", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Due); ok && t.next.StageAttempt > t.before.StageAttempt {
+				t.next.Tries = maps.Clone(t.next.Tries)
+				for name, try := range t.next.Tries {
+					try.WaitingSince = time.Time{}
+					t.next.Tries[name] = try
+				}
+			}
+		}},
 		{name: "a cursor is used twice", want: "cursor", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.Due); ok && t.before.Waiting() && t.next.InFlight() {
 				t.next.Cursor = t.before.Cursor
@@ -190,7 +252,7 @@ func plantedBugs() []planted {
 				t.next.Error = &event.Error{Message: "the finally stage is done"}
 			}
 		}},
-		{name: "a stage attempt is counted twice", want: "attempt", decided: func(t *spoiled) {
+		{name: "a stage attempt is counted twice", decided: func(t *spoiled) {
 			if t.next.StageAttempt > t.before.StageAttempt && t.before.StageAttempt > 0 {
 				t.next.StageAttempt = t.before.StageAttempt
 			}
@@ -237,6 +299,9 @@ func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now 
 	told, given := e, s
 	if b.told != nil {
 		told = b.told(&given, e)
+	}
+	if b.read != nil {
+		p = b.read(p)
 	}
 	next, out, err := engine.Apply(p, given, told, now)
 	if err == nil && b.decided != nil {

@@ -45,7 +45,8 @@ const (
 	setSkew       = setLimit + 5            // of the orchestrators
 	setWorker     = setSkew + orchestrators // the clock of the workers
 	setFirst      = setWorker + 1           // instances that are asked for at the beginning
-	setupSize     = setFirst + 1
+	setSlow       = setFirst + 1            // what steps that wait find in the end
+	setupSize     = setSlow + 1
 )
 
 // schedule is everything that is not the same in two runs.

@@ -28,6 +28,8 @@ type world struct {
 	bug   bug
 	set   process.Set
 	now   time.Time
+	// slow has two bits for each of the first tries of a step that waits, once nothing goes wrong any more: see slowly.
+	slow uint16
 	// log is written if traced; a schedule is run again for that once it has failed.
 	log    []string
 	traced bool
@@ -154,6 +156,7 @@ func (r *runner) newWorld(s *schedule, traced bool) *world {
 		w.orchestrators[i].skew = skews[int(s.setup[setSkew+i])%len(skews)]
 	}
 	w.workerSkew = skews[int(s.setup[setWorker])%len(skews)] / 10
+	w.slow = s.setup[setSlow]
 	for i := range 1 + int(s.setup[setFirst]%instances)/2 {
 		w.ask(i, event.Provision, false)
 	}
@@ -467,7 +470,7 @@ func (w *world) settle() {
 		case len(w.results) > 0:
 			w.stepCalm(&w.orchestrators[0], taskResults)
 		case len(w.commands) > 0:
-			w.work(choice{kind: doWork})
+			w.work(w.slowly(w.commands[0]))
 		case len(w.requests) > 0:
 			w.stepCalm(&w.orchestrators[0], taskRequests)
 		default:
@@ -478,6 +481,26 @@ func (w *world) settle() {
 		}
 	}
 	w.violate("the operations do not come to their end: %s", w.states())
+}
+
+// slowly is what a step finds in the end: it succeeds, or if it waits and is repeated alone, it may wait and make errors for a while.
+// Schedules are too short for the many tries that two budgets need.
+func (w *world) slowly(m *message) choice {
+	c := choice{kind: doWork}
+	p := w.byID[m.operation].p
+	i, j, _ := p.Find(m.command.Step)
+	step := &p.Stages[i].Steps[j]
+	n := uint(m.command.StepAttempt-1) * 2
+	if step.Wait == (process.Wait{}) || step.Retry.Scope != process.ScopeStep || n >= 16 {
+		return c
+	}
+	switch w.slow >> n & 3 {
+	case 1, 2:
+		c.b, c.c = 16, 8 // it waits
+	case 3:
+		c.b, c.c = 16, 11 // an error
+	}
+	return c
 }
 
 func (w *world) over() bool {
