@@ -48,7 +48,7 @@ stages:
     steps:
       - {name: First, worker: alpha, retry: {every: 50ms, timeout: 10m}}
       - {name: Second, worker: beta, retry: {every: 50ms, timeout: 10m}}
-      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m, scope: step}}
+      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m, scope: step}, wait: {timeout: 10m}}
   - name: finish
     steps:
       - {name: Optional, worker: alpha, when: 'plan.name != "trial"', onFailure: skip, onTimeout: skip, retry: {every: 50ms, timeout: 1s}}

@@ -32,7 +32,10 @@ func TestEverythingOfARowSurvivesARoundTrip(t *testing.T) {
 	r.FirstTriedAt, r.ExecuteBefore, r.DueAt, r.StartedAt, r.FinishedAt, r.Deadline = at(1), at(2), at(3), at(4), at(5), at(6)
 	r.StageStartedAt, r.SentAt = at(8), at(9)
 	r.StageMemory = true
-	r.Tries = map[string]engine.Try{`O"ne`: {FirstTriedAt: at(7), Attempts: 2}}
+	r.Tries = map[string]engine.Try{
+		`O"ne`: {FirstTriedAt: at(7), Attempts: 2},
+		"Two":  {FirstTriedAt: at(7), WaitingSince: at(8), FailingSince: at(9), LastError: &event.Error{Component: nasty[5], Message: nasty[12]}},
+	}
 	r.Details = json.RawMessage(`{"alpha": {"nasty": "\"\\{}NULL,日本語"}}`)
 	r.NotCompleted, r.Completed = nasty, nasty[1:]
 	r.Message, r.CancelReason = nasty[10], nasty[22]
