@@ -1,6 +1,8 @@
 package test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -43,5 +48,56 @@ func TestATeamAddsAStepWithAnOverlayAndABinary(t *testing.T) {
 	worker.Stop()
 	if code := worker.ExitCode(limit); code != 0 {
 		t.Errorf("the worker ended with %d:\n%s", code, worker.Output())
+	}
+}
+
+// The operations that docs/step-author.md shows, each with the real worker. The greeter says something else each time, so what an operation has
+// saved is of its own run.
+func TestHelloWorld_EveryOperation_LeavesItsMark(t *testing.T) {
+	t.Parallel()
+	sys := harness.Start(t, harness.Options{Overlays: []string{"../examples/hello-world-worker/overlay-every-operation"}})
+	var asked atomic.Int32
+	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"data": "hello %d", "token": "token"}`, asked.Add(1))
+	}))
+	t.Cleanup(greeter.Close)
+	harness.Spawn(t, harness.HelloWorldWorker(t), []string{
+		"KEB_NATS_URL=" + sys.NATS(), "KEB_STAGE_KEYS_FILE=" + filepath.Join(sys.DataDir, "keys"), "HELLO_URL=" + greeter.URL + "/",
+	})
+	o := harness.Azure()
+	upgraded := func(kind string, args ...string) func() string {
+		return func() string {
+			upgrade(t, sys, args...)
+			testkit.Eventually(t, limit, kind, func() bool { return len(upgrades(sys, kind)) == 1 })
+			return upgrades(sys, kind)[0].ID
+		}
+	}
+	for i, operation := range []struct {
+		kind  string
+		stage string
+		begin func() string
+	}{
+		{"provision", "create_runtime", func() string { return sys.Provision(o) }},
+		{"upgradeKyma", "upgrade_kyma", upgraded("upgradeKyma", "kyma", "--version", nextKyma)},
+		{"upgradeCluster", "hello_world", upgraded("upgradeCluster", "cluster", "--kubernetes-version", "1.33.4")},
+		{"deprovision", "hello_world", func() string { return sys.Deprovision(o) }},
+	} {
+		op := sys.AwaitEnd(operation.begin(), "succeeded", limit)
+		if diff := cmp.Diff([]string{"succeeded"}, op.Outcomes("Hello_World")); op.Type != operation.kind || diff != "" {
+			t.Errorf("%s: the step's history (-want +got):\n%s", op.Type, diff)
+		}
+		for _, entry := range op.History {
+			if entry.Step == "Hello_World" && entry.Stage != operation.stage {
+				t.Errorf("%s: the step ran in stage %s, want %s", op.Type, entry.Stage, operation.stage)
+			}
+		}
+		want := fmt.Sprintf(`{"helloWorlds": "hello %d"}`, i+1)
+		var got, wanted any
+		if err := errors.Join(json.Unmarshal(op.Details["hello-world"], &got), json.Unmarshal([]byte(want), &wanted)); err != nil {
+			t.Errorf("%s: details %s: %v", op.Type, op.Details["hello-world"], err)
+		}
+		if diff := cmp.Diff(wanted, got); diff != "" {
+			t.Errorf("%s: details (-want +got):\n%s", op.Type, diff)
+		}
 	}
 }

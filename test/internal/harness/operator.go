@@ -27,6 +27,8 @@ type Operation struct {
 	FinishedAt   time.Time `json:"finishedAt"`
 	Stages       []Stage   `json:"stages"`
 	History      []Entry   `json:"history"`
+	// Details is what workers have saved, by worker.
+	Details map[string]json.RawMessage `json:"details"`
 }
 
 // Error is an error of a step or an operation.

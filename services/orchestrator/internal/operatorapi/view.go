@@ -2,6 +2,7 @@ package operatorapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -68,6 +69,8 @@ type detail struct {
 	History []line  `json:"history"`
 	// ProcessHash is that of the definition that the operation runs by.
 	ProcessHash string `json:"processHash"`
+	// Details is what workers have saved, by worker.
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 type stage struct {
@@ -260,6 +263,7 @@ func (w *waiting) String() string {
 func (a *API) details(r *store.Row, p *process.Process, around around, history []store.Line) detail {
 	d := detail{
 		operation: a.view(r, p, around), Stages: make([]stage, len(p.Stages)), History: make([]line, 0, len(history)), ProcessHash: p.Hash(),
+		Details: r.Details,
 	}
 	for i := range p.Stages {
 		d.Stages[i] = stage{Name: p.Stages[i].Name, State: stageState(r, i), Finally: p.Stages[i].Finally, Steps: make([]step, len(p.Stages[i].Steps))}
