@@ -312,3 +312,30 @@ func TestAnUpgradeThatFailedOrWasOnlyTriedIsNotTheVersionThatIsShown(t *testing.
 	upgraded(event.Succeeded, `{"kyma":{"version":"2.21.0"},"reconciler":{"kymaVersion":"2.21.0"}}`, func(*event.Upgrade) {})
 	equal(t, "after an upgrade", "2.21.0", version())
 }
+
+// An upgrade of the cluster sends the administrators. One that waits for an update must not bring back those from before.
+func TestUpgrade_DuringUpdate_HasTheNewValues(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	administrators := func() any { return members(t, b.newest("i").Parameters)["administrators"] }
+	b.hold(true)
+	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"new"}})))
+	during := upgradeOrder("i", event.UpgradeCluster)
+	if r := b.upgrade(during)[0]; r.Refused != "" {
+		t.Fatalf("refused: %s", r.Refused)
+	}
+	testkit.Eventually(t, patience, "the request", func() bool { return b.newest("i").ID == during.OperationID })
+	equal(t, "administrators during the update", any([]any{"new"}), administrators())
+	b.hold(false)
+	b.ended("i", update, "succeeded")
+
+	b.fail(event.Update, true)
+	b.ended("i", b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"failed"}}))), "failed")
+	after := upgradeOrder("i", event.UpgradeCluster)
+	if r := b.upgrade(after)[0]; r.Refused != "" {
+		t.Fatalf("refused: %s", r.Refused)
+	}
+	testkit.Eventually(t, patience, "the request", func() bool { return b.newest("i").ID == after.OperationID })
+	equal(t, "administrators after a failed update", any([]any{"new"}), administrators())
+}

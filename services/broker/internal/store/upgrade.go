@@ -7,12 +7,16 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
 // Upgradable is a locked instance with what decides whether it can be upgraded.
 type Upgradable struct {
 	Summary
 	Credentials []string
+	// Then is the instance as it is when an upgrade begins that is requested now: with the values of the update that runs, if one does,
+	// because an upgrade waits for it.
+	Then instance.Instance
 }
 
 // LockAll locks instances in the order of their ids, so that two who lock several do not wait for each other, and reads
@@ -31,7 +35,10 @@ func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable,
 		if err != nil {
 			return nil, err
 		}
-		out[i.ID] = &Upgradable{Summary: Summary{Instance: *i}}
+		out[i.ID] = &Upgradable{Summary: Summary{Instance: *i}, Then: *i}
+	}
+	if err := t.runningUpdates(ctx, ids, out); err != nil {
+		return nil, err
 	}
 	// A statement of its own: it sees what those have changed who had the locks before.
 	var states []struct {
@@ -64,6 +71,36 @@ func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable,
 		}
 	}
 	return out, nil
+}
+
+// runningUpdates puts the values of updates that have not ended into the instances.
+func (t *Tx) runningUpdates(ctx context.Context, ids []string, into map[string]*Upgradable) error {
+	var rows []struct {
+		ID        string `db:"instance_id"`
+		PlanID    string `db:"plan_id"`
+		PlanName  string `db:"plan_name"`
+		Context   string `db:"context"`
+		Effective string `db:"effective_parameters"`
+	}
+	// Primary keys.
+	err := t.tx.SelectContext(ctx, &rows, `SELECT u.instance_id, u.plan_id, u.plan_name, u.context, u.effective_parameters
+		FROM broker.updates u JOIN broker.operations o ON o.id = u.operation_id
+		WHERE u.instance_id = ANY ($1) AND o.state IN ('pending', 'in progress')`, postgres.Array(ids))
+	if err != nil {
+		return wrap(ctx, "read updates", err)
+	}
+	for _, r := range rows {
+		u := into[r.ID]
+		if u == nil {
+			continue
+		}
+		var origin event.Context
+		if err := json.Unmarshal([]byte(r.Context), &origin); err != nil {
+			return fmt.Errorf("read updates: %w", err)
+		}
+		u.Then.Plan, u.Then.Context, u.Then.Effective = event.Plan{ID: r.PlanID, Name: r.PlanName}, origin, json.RawMessage(r.Effective)
+	}
+	return nil
 }
 
 // Recorded is an operation that is there, as far as it tells one order from another.

@@ -115,7 +115,7 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 			answer.Upgrades[i].Refused = reason
 			continue
 		}
-		operation := found.Instance.Event(o.OperationID, o.Type, found.Credentials)
+		operation := found.Then.Event(o.OperationID, o.Type, found.Credentials)
 		operation.Upgrade = &o.Upgrade
 		requests = append(requests, store.Request{
 			Operation: operation, At: r.deps.Now(), Extensions: tracing.Extension(ctx),
