@@ -83,6 +83,13 @@ type Bus struct {
 	closed  chan struct{}
 
 	reconnects *signal
+	// refusals are the streams that do not store what is published to them.
+	refusals refusals
+	probing  sync.Mutex
+	probed   probe
+
+	// roomLog bounds what is logged about a server that is smaller than its streams may become.
+	roomLog rate.Sometimes
 	// deadLog bounds the log of dead letters, which anybody on the bus can cause; the metrics count all of them.
 	deadLog rate.Sometimes
 }
@@ -107,7 +114,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 	}
 	b := &Bus{
 		cfg: cfg, log: deps.Log, closed: make(chan struct{}), reconnects: newSignal(),
-		deadLog: rate.Sometimes{First: 20, Interval: 10 * time.Second},
+		deadLog: rate.Sometimes{First: 20, Interval: 10 * time.Second}, roomLog: rate.Sometimes{First: 10, Interval: time.Hour},
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -148,6 +155,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 		nats.DrainTimeout(drainTimeout),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			b.log.Info("bus reconnected")
+			b.refusals.clear() // the server may have been restarted, which makes it write again
 			b.reconnects.raise()
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {

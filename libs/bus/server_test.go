@@ -22,6 +22,8 @@ type natsServer struct {
 	port           int
 	dir            string
 	user, password string
+	// maxStore and maxMemory bound the streams; 0 leaves it to the server.
+	maxStore, maxMemory int64
 }
 
 func startServer(t testing.TB) *natsServer {
@@ -36,7 +38,7 @@ func (s *natsServer) start(t testing.TB) {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
-		Username: s.user, Password: s.password,
+		Username: s.user, Password: s.password, JetStreamMaxStore: s.maxStore, JetStreamMaxMemory: s.maxMemory,
 	})
 	if err != nil {
 		t.Fatalf("make nats server: %v", err)

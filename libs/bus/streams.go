@@ -14,7 +14,7 @@ import (
 )
 
 // EnsureStreams creates the streams of the contract and the stage bucket where they are missing, and brings what
-// differs in line with the contract. What an operator has set besides (replicas, placement, limits) stays.
+// differs in line with the contract. What an operator has set besides (replicas, placement, a limit in bytes) stays.
 // It is not for a guest.
 func (b *Bus) EnsureStreams(ctx context.Context) error {
 	if b.cfg.Guest {
@@ -44,9 +44,9 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 	}
 	b.streams.add(spec.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas}
+		cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, MaxBytes: unbounded}
 		apply(&cfg, spec)
-		_, err = b.js.CreateStream(ctx, cfg)
+		err = b.bounded(&cfg, unbounded, func() error { _, err := b.js.CreateStream(ctx, cfg); return err })
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil // another service was faster
 		}
@@ -56,11 +56,35 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 		return err
 	}
 	cfg := s.CachedInfo().Config
+	had := cfg.MaxBytes
 	if !apply(&cfg, spec) {
 		return nil
 	}
-	_, err = b.js.UpdateStream(ctx, cfg)
-	return err
+	return b.bounded(&cfg, had, func() error { _, err := b.js.UpdateStream(ctx, cfg); return err })
+}
+
+// unbounded is the MaxBytes of a stream without a bound.
+const unbounded = -1
+
+// bounded makes or changes a stream. A server that has less room than the bound of the stream refuses it; then the stream keeps the one
+// that it had, for a small server must do as well.
+func (b *Bus) bounded(cfg *jetstream.StreamConfig, had int64, change func() error) error {
+	err := change()
+	if cfg.MaxBytes == had || !isNoRoom(err) {
+		return err
+	}
+	b.roomLog.Do(func() {
+		b.log.Warn("the server has less room than a stream may use, which stays without a bound of its own", "stream", cfg.Name, "bytes", cfg.MaxBytes, "err", err)
+	})
+	cfg.MaxBytes = had
+	return change()
+}
+
+// isNoRoom reports whether the server or the account has too little storage for the bound of a stream.
+func isNoRoom(err error) bool {
+	const account, resources, memory, storage = 10002, 10023, 10028, 10047
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && slices.Contains([]jetstream.ErrorCode{account, resources, memory, storage}, api.ErrorCode)
 }
 
 // Created is when a stream was made. It changes when a stream was lost and made again.
@@ -119,11 +143,20 @@ func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
 	if spec.WorkQueue {
 		retention = jetstream.WorkQueuePolicy
 	}
+	discard := jetstream.DiscardOld
+	if spec.WorkQueue {
+		discard = jetstream.DiscardNew
+	}
 	same := slices.Equal(cfg.Subjects, spec.Subjects) && cfg.Retention == retention && cfg.MaxAge == spec.MaxAge &&
-		cfg.Duplicates == spec.Duplicates && (spec.MaxPerSubject == 0 || cfg.MaxMsgsPerSubject == spec.MaxPerSubject)
+		cfg.Duplicates == spec.Duplicates && (spec.MaxPerSubject == 0 || cfg.MaxMsgsPerSubject == spec.MaxPerSubject) &&
+		cfg.Discard == discard && (spec.MaxBytes == 0 || cfg.MaxBytes > 0) && (cfg.AllowMsgTTL || !spec.Expiring)
 	if spec.MaxPerSubject > 0 {
 		cfg.MaxMsgsPerSubject = spec.MaxPerSubject
 	}
+	if spec.MaxBytes > 0 && cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = spec.MaxBytes
+	}
+	cfg.Discard, cfg.AllowMsgTTL = discard, cfg.AllowMsgTTL || spec.Expiring
 	cfg.Subjects, cfg.Retention, cfg.MaxAge, cfg.Duplicates = spec.Subjects, retention, spec.MaxAge, spec.Duplicates
 	return !same
 }
@@ -150,13 +183,17 @@ func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.K
 func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, event.StageBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		_, err = js.CreateStream(ctx, stageStream(replicas))
+		cfg := stageStream(replicas)
+		if _, err = js.CreateStream(ctx, cfg); isNoRoom(err) {
+			cfg.MaxBytes = unbounded
+			_, err = js.CreateStream(ctx, cfg)
+		}
 		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			kv, err = js.KeyValue(ctx, event.StageBucket)
 		}
 	}
 	if err == nil {
-		err = withoutRollups(ctx, js)
+		err = adjustStage(ctx, js)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ensure bucket %s: %w", event.StageBucket, err)
@@ -164,18 +201,28 @@ func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int
 	return kv, nil
 }
 
-// withoutRollups changes nothing else: replicas and limits are the operator's.
-func withoutRollups(ctx context.Context, js jetstream.JetStream) error {
+// adjustStage takes roll-ups away and bounds a bucket without a bound. It changes nothing else: replicas and limits are the operator's.
+func adjustStage(ctx context.Context, js jetstream.JetStream) error {
 	s, err := js.Stream(ctx, stageStreamName)
 	if err != nil {
 		return err
 	}
 	cfg := s.CachedInfo().Config
-	if !cfg.AllowRollup {
+	if !cfg.AllowRollup && cfg.MaxBytes > 0 {
 		return nil
 	}
-	cfg.AllowRollup = false
-	_, err = js.UpdateStream(ctx, cfg)
+	bound := cfg
+	bound.AllowRollup = false
+	if bound.MaxBytes <= 0 {
+		bound.MaxBytes = event.StageMemoryBytes
+	}
+	if _, err = js.UpdateStream(ctx, bound); isNoRoom(err) && cfg.AllowRollup {
+		bound.MaxBytes = cfg.MaxBytes
+		_, err = js.UpdateStream(ctx, bound)
+	}
+	if isNoRoom(err) {
+		return nil // a small server must do as well
+	}
 	return err
 }
 
@@ -186,7 +233,7 @@ const stageStreamName = "KV_" + event.StageBucket
 func stageStream(replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: stageStreamName, Subjects: []string{"$KV." + event.StageBucket + ".>"}, Storage: jetstream.MemoryStorage,
-		MaxMsgsPerSubject: 1, MaxAge: event.StageMemoryTTL, Discard: jetstream.DiscardNew, DenyDelete: true, AllowDirect: true, Replicas: replicas,
+		MaxMsgsPerSubject: 1, MaxAge: event.StageMemoryTTL, MaxBytes: event.StageMemoryBytes, Discard: jetstream.DiscardNew, DenyDelete: true, AllowDirect: true, Replicas: replicas,
 	}
 }
 
@@ -256,16 +303,13 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
 }
 
-// consumerStoreFailed is the server's code for a consumer whose file it cannot make or read.
-const consumerStoreFailed = 10012
-
 func (b *Bus) makeConsumer(ctx context.Context, spec event.ConsumerSpec, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	c, err := b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok || api.ErrorCode != consumerStoreFailed {
+	if !ok || api.ErrorCode != jetstream.JSErrCodeConsumerCreate {
 		return c, err
 	}
-	b.log.Error("the server cannot read the file of a consumer, which is kept in memory until the server restarts; to end this, remove the folder obs/<consumer> of the stream from its store while it is stopped",
+	b.log.Error("the server cannot make or read the file of a consumer, which is kept in memory until the server restarts; if that happens again, remove the folder obs/<consumer> of the stream from its store while it is stopped",
 		"stream", spec.Stream, "consumer", spec.Name, "err", err)
 	want.MemoryStorage = true
 	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)

@@ -32,9 +32,15 @@ const DuplicateWindow = 30 * time.Second
 type StreamSpec struct {
 	Name     Stream
 	Subjects []string
-	// WorkQueue streams drop a message once it is acknowledged; the others keep it for MaxAge.
+	// WorkQueue streams drop a message once it is acknowledged, and refuse new ones when they are full: the publisher tries again. The
+	// others drop the oldest.
 	WorkQueue bool
-	MaxAge    time.Duration
+	// MaxAge is when a message goes in any case; 0 is never.
+	MaxAge time.Duration
+	// MaxBytes bounds the stream, unless an operator has set another bound.
+	MaxBytes int64
+	// Expiring streams take messages that go by themselves after the time in their header Nats-TTL.
+	Expiring bool
 	// MaxPerSubject bounds the messages of one subject, the oldest of which go first; 0 is no bound.
 	MaxPerSubject int64
 	// Duplicates is how long a second message with the same Nats-Msg-Id is dropped.
@@ -51,14 +57,36 @@ const maxDead = 10_000
 // FactsKept is how long a reader of facts may be away without missing one.
 const FactsKept = 7 * 24 * time.Hour
 
+// CommandsKept is how long a command waits for a worker that does not come. By then the operation has reached its time limit.
+const CommandsKept = 2 * 24 * time.Hour
+
+// The bounds of the streams fit into the 7 GiB that a server of KEB has for all of them (max_file_store).
+const (
+	maxRequestBytes = 256 << 20
+	maxCommandBytes = 1 << 30
+	maxResultBytes  = 1 << 30
+	maxFactBytes    = 4 << 30
+	maxDeadBytes    = 256 << 20
+)
+
+// StageMemoryBytes bounds the stage memory of all operations, unless an operator has set another bound. It fits into the 256 MB that a
+// server of KEB has for streams in memory (max_memory_store).
+const StageMemoryBytes = 192 << 20
+
 // Streams lists the streams of the contract. All are kept in files.
 func Streams() []StreamSpec {
 	return []StreamSpec{
-		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true, Duplicates: DuplicateWindow},
-		{Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true, Duplicates: DuplicateWindow},
-		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true, Duplicates: resultsWindow},
-		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: FactsKept, Duplicates: DuplicateWindow},
-		{Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead, Duplicates: DuplicateWindow},
+		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true, MaxBytes: maxRequestBytes, Duplicates: DuplicateWindow},
+		{
+			Name: StreamCommands, Subjects: []string{"keb.command.*.*"}, WorkQueue: true, MaxAge: CommandsKept, MaxBytes: maxCommandBytes, Expiring: true,
+			Duplicates: DuplicateWindow,
+		},
+		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true, MaxBytes: maxResultBytes, Duplicates: resultsWindow},
+		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: FactsKept, MaxBytes: maxFactBytes, Duplicates: DuplicateWindow},
+		{
+			Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead, MaxBytes: maxDeadBytes,
+			Duplicates: DuplicateWindow,
+		},
 	}
 }
 
@@ -112,6 +140,9 @@ func RequestSubject(t OperationType) string { return "keb.request." + string(t) 
 
 // CommandSubject is where commands for a step are published.
 func CommandSubject(worker, step string) string { return "keb.command." + worker + "." + step }
+
+// ProbeSubject is where the orchestrator tries whether the bus stores messages. No worker can have this name.
+func ProbeSubject() string { return CommandSubject(UserOrchestrator, "probe") }
 
 // ResultSubject is where the results of a step are published.
 func ResultSubject(worker, step string) string { return "keb.result." + worker + "." + step }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -196,7 +195,7 @@ func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *env
 	group := service.NewGroup(log)
 	group.Add("worker", w.Run)
 	if env.MetricsAddr != "" {
-		serve, err := service.ServeMonitoring("KEB_METRICS_ADDR", env.MetricsAddr, env.MetricsTLS, monitoring(metrics, b.NATS()), log)
+		serve, err := service.ServeMonitoring("KEB_METRICS_ADDR", env.MetricsAddr, env.MetricsTLS, monitoring(metrics, b), log)
 		if err != nil {
 			return err
 		}
@@ -205,14 +204,9 @@ func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *env
 	return group.Run(ctx)
 }
 
-func monitoring(metrics prometheus.Gatherer, nc *nats.Conn) http.Handler {
+func monitoring(metrics prometheus.Gatherer, b *bus.Bus) http.Handler {
 	health := service.NewHealth()
-	health.Add("nats", func(context.Context) error {
-		if !nc.IsConnected() {
-			return errors.New("not connected")
-		}
-		return nil
-	})
+	health.Add("nats", b.Ready)
 	return service.Monitoring(metrics, health)
 }
 

@@ -385,12 +385,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return err
 	}
 	o.health.Add("postgres", o.store.Ping)
-	o.health.Add("nats", func(context.Context) error {
-		if !o.deps.Bus.NATS().IsConnected() {
-			return errors.New("not connected")
-		}
-		return nil
-	})
+	o.health.Add("nats", o.deps.Bus.Ready)
 	return nil
 }
 

@@ -1,0 +1,108 @@
+package bus_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func config(t testing.TB, b *bus.Bus, name event.Stream) jetstream.StreamConfig {
+	t.Helper()
+	s, err := b.JetStream().Stream(t.Context(), string(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().Config
+}
+
+func TestEnsureStreams_StreamOfAnEarlierRelease_IsBounded(t *testing.T) {
+	t.Parallel()
+	b := connect(t, startServer(t), bus.Config{}, bus.Deps{})
+	for _, spec := range event.Streams() {
+		cfg := jetstream.StreamConfig{Name: string(spec.Name), Subjects: spec.Subjects, Duplicates: spec.Duplicates}
+		if spec.WorkQueue {
+			cfg.Retention = jetstream.WorkQueuePolicy
+		}
+		if _, err := b.JetStream().CreateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range event.Streams() {
+		discard := jetstream.DiscardOld
+		if spec.WorkQueue {
+			discard = jetstream.DiscardNew
+		}
+		if got := config(t, b, spec.Name); got.MaxBytes != spec.MaxBytes || got.MaxBytes <= 0 || got.Discard != discard || got.MaxAge != spec.MaxAge {
+			t.Errorf("stream %s keeps %d bytes for %s and discards %s, want %+v", spec.Name, got.MaxBytes, got.MaxAge, got.Discard, spec)
+		}
+	}
+	if got := config(t, b, "KV_"+event.StageBucket); got.MaxBytes != event.StageMemoryBytes || got.Discard != jetstream.DiscardNew {
+		t.Errorf("the stage memory keeps %d bytes and discards %s", got.MaxBytes, got.Discard)
+	}
+}
+
+func TestEnsureStreams_LimitOfAnOperator_Stays(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	cfg := config(t, b, event.StreamFacts)
+	cfg.MaxBytes = 5 << 20
+	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := config(t, b, event.StreamFacts).MaxBytes; got != 5<<20 {
+		t.Errorf("the limit is %d", got)
+	}
+}
+
+func TestEnsureStreams_SmallServer_DoesAsWell(t *testing.T) {
+	t.Parallel()
+	s := &natsServer{dir: t.TempDir(), port: server.RANDOM_PORT, maxStore: 10 << 20, maxMemory: 1 << 20}
+	s.start(t)
+	t.Cleanup(s.stop)
+	b := connect(t, s, bus.Config{}, bus.Deps{})
+	for range 2 {
+		if err := b.EnsureStreams(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(t, b, "one")
+	if got := config(t, b, event.StreamCommands).MaxBytes; got > 0 {
+		t.Errorf("the limit is %d on a server with 10 MiB", got)
+	}
+}
+
+func TestPublish_StreamIsFull_FailsAndKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	cfg := config(t, b, event.StreamCommands)
+	cfg.MaxBytes = 1 << 10
+	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "first")
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		err = b.Publish(t.Context(), command(t, string(rune('a'+i))))
+	}
+	if perr, ok := errors.AsType[*bus.PublishError](err); !ok || perr.Away() {
+		t.Errorf("error is %v, want a refusal", err)
+	}
+	if b.Ready(t.Context()) == nil {
+		t.Error("it is ready although the stream takes nothing")
+	}
+	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
+	if id := within(t, got, "the first message comes"); id != "first" {
+		t.Errorf("%s comes first", id)
+	}
+}

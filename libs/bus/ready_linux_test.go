@@ -1,0 +1,48 @@
+package bus_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+)
+
+func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
+	testkit.FullDisk(t, func(t *testing.T, fill, empty func()) {
+		b, s := setup(t)
+		guest := connect(t, s, bus.Config{Guest: true, Timeout: 2 * time.Second}, bus.Deps{})
+		publish(t, b, "before")
+		ready := func(b *bus.Bus) bool { return b.Ready(t.Context()) == nil }
+		if !ready(b) || !ready(guest) {
+			t.Fatalf("not ready: %v, %v", b.Ready(t.Context()), guest.Ready(t.Context()))
+		}
+		fill()
+		testkit.Eventually(t, time.Minute, "the full disk is noticed", func() bool { return !ready(b) })
+		if err := guest.Publish(t.Context(), command(t, "lost")); err == nil || ready(guest) {
+			t.Errorf("publishing returns %v, ready %v: want both to fail", err, guest.Ready(t.Context()))
+		}
+		empty()
+		if err := guest.Publish(t.Context(), command(t, "still lost")); err == nil {
+			t.Fatal("the server stores again: nothing is to be tested any more")
+		}
+		testkit.Eventually(t, time.Minute, "the probe is asked again", func() bool { return b.Ready(t.Context()) != nil })
+		if ready(guest) {
+			t.Error("the guest is ready")
+		}
+		s.restart(t, false)
+		testkit.Eventually(t, time.Minute, "it is ready after the restart", func() bool { return ready(b) && ready(guest) })
+		publish(t, b, "after")
+	})
+}
+
+// A probe leaves nothing behind.
+func TestReady_Probe_GoesByItself(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	if err := b.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Minute, "the stream is empty", func() bool { return streamMessages(t, b, event.StreamCommands) == 0 })
+}
