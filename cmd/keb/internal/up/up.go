@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
@@ -65,7 +64,7 @@ type system struct {
 	closers  []func() error
 
 	osb, operator, landscape net.Listener
-	nats                     *server.Server
+	nats                     *natsServer
 	postgres                 *pglocal.Server
 	databaseURL              string
 	at                       places
@@ -129,10 +128,11 @@ func (s *system) start(ctx context.Context) (err error) {
 		s.later(func() error { return stopDatabase(s.postgres) })
 		s.group.Add("postgres", s.watchDatabase)
 	}
-	if s.nats, err = startNATS(s.cfg.DataDir, addrs.NATS, s.log); err != nil {
+	if s.nats, err = newNATS(s.cfg.DataDir, addrs.NATS, s.log); err != nil {
 		return err
 	}
-	s.later(func() error { stopNATS(s.nats); return nil })
+	s.later(func() error { s.nats.stop(); return nil })
+	s.group.Add("nats", s.nats.watch)
 	return s.compose(ctx)
 }
 
