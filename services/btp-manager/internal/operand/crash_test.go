@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -81,17 +82,25 @@ func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 	return true
 }
 
-// settle applies until a call writes nothing.
+// settle applies until a call that met no object being deleted writes nothing: the call after the end of an obsolete object takes it out of the
+// inventory, and a definition ends a moment after its deletion.
 func (b *bundle) settle(objs []*unstructured.Unstructured) {
 	b.t.Helper()
 	before := ""
 	testkit.Eventually(b.t, within, "a settled operand", func() bool {
+		deleting := b.deleting()
 		done := b.apply(objs)
 		after := fmt.Sprint(b.versions())
-		settled := before == after && len(done.Changed)+len(done.Removed)+len(done.Held) == 0
+		settled := before == after && !deleting && len(done.Changed)+len(done.Removed)+len(done.Held) == 0
 		before = after
 		return settled
 	})
+}
+
+// deleting reports whether an object is still being deleted.
+func (b *bundle) deleting() bool {
+	b.t.Helper()
+	return slices.ContainsFunc(b.all(b.t.Context()), func(item unstructured.Unstructured) bool { return item.GetDeletionTimestamp() != nil })
 }
 
 // upgrade is a chart and its successor, which has changed, new, renamed and replaced objects and lacks some.
