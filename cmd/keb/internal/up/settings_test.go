@@ -13,9 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/broker"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // The page that test/internal/configdoc generates from the structs of the services; a test there holds the two together.
@@ -232,4 +237,40 @@ func (v values) others(of variable) []string {
 		return []string{strconv.Itoa(n + 1)}
 	}
 	return []string{"true", "false", "7", "100h", "debug", "http://127.0.0.1:7", "provision:7", "127.0.0.1:7", "other"}
+}
+
+// Retry periods are those of the services; --fast shortens those that no variable sets.
+func TestUp_WithoutFast_WaitsAsTheServicesDo(t *testing.T) {
+	t.Parallel()
+	cfg := Config{DataDir: t.TempDir(), Program: "keb"}
+	plain, err := look(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := stepworkers.All("http://127.0.0.1:8090", stepworkers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range own {
+		if diff := cmp.Diff(s.Config, plain.Services[i].Config); diff != "" {
+			t.Errorf("worker %s (-as a process of its own +in keb up):\n%s", s.Name, diff)
+		}
+	}
+	if got := plain.Broker.RetryAfter; got != broker.Defaults().RetryAfter {
+		t.Errorf("platforms are told to poll again after %s", got)
+	}
+	cfg.Fast, cfg.Environment = true, map[string]string{"KEB_PROVISIONER_POLL_INTERVAL": "7s"}
+	fast, err := look(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range fast.Services {
+		c, ok := s.Config.(provisioner.Config)
+		if ok && (c.PollInterval != 7*time.Second || c.RetryInterval != 100*time.Millisecond || c.UpgradePollInterval != 100*time.Millisecond) {
+			t.Errorf("with --fast the provisioner waits %s, %s and %s", c.PollInterval, c.RetryInterval, c.UpgradePollInterval)
+		}
+	}
+	if fast.Landscape.ClusterTime != 0 || plain.Landscape.ClusterTime != 3*time.Second {
+		t.Errorf("a cluster takes %s with --fast and %s without", fast.Landscape.ClusterTime, plain.Landscape.ClusterTime)
+	}
 }
