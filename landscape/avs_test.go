@@ -149,8 +149,8 @@ func TestAPIsWantTheirCredentials(t *testing.T) {
 	}{
 		{401, "GET", evaluations + "/1", bearer("nonsense")},
 		{401, "GET", evaluations + "/1", edp}, // of another system
-		{401, "GET", "/edp/namespaces/kyma/dataTenants/a/dev/metadata", w.avsToken()},
-		{403, "GET", "/edp/namespaces/other/dataTenants/a/dev/metadata", edp},
+		{401, "DELETE", "/edp/namespaces/kyma/dataTenants/a/prod", w.avsToken()},
+		{403, "DELETE", "/edp/namespaces/other/dataTenants/a/prod", edp},
 		{401, "GET", "/ias/service/company/global", basic("keb", "wrong")},
 		{401, "POST", "/director/graphql", bearer("x")},
 		{401, "GET", "/k8s/control-plane/api/v1/namespaces", bearer("wrong")},

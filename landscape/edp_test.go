@@ -1,10 +1,9 @@
 package landscape_test
 
 import (
-	"encoding/json"
+	"encoding/base64"
+	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestEDPTenantWithMetadata(t *testing.T) {
@@ -12,32 +11,19 @@ func TestEDPTenantWithMetadata(t *testing.T) {
 	w := setup(t)
 	token := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
 	const tenants = "/edp/namespaces/kyma/dataTenants"
-	const metadata = tenants + "/sub-1/dev/metadata"
-	tenant := map[string]any{"name": "sub-1", "environment": "dev", "secret": "c3ViLTFkZXY="}
+	const metadata = tenants + "/sub-1/prod/metadata"
+	tenant := map[string]any{"name": "sub-1", "environment": "prod", "secret": "c3ViLTFwcm9k"}
 
-	w.must(404, "POST", metadata, map[string]any{"key": "k", "value": "v"}, token)
+	w.must(404, "POST", metadata, map[string]any{"key": "maasConsumerServicePlan", "value": "free"}, token)
 	w.must(201, "POST", tenants, tenant, token)
 	w.must(409, "POST", tenants, tenant, token)
 	w.must(201, "POST", metadata, map[string]any{"key": "maasConsumerRegion", "value": "cf-eu10"}, token)
 	w.must(409, "POST", metadata, map[string]any{"key": "maasConsumerRegion", "value": "cf-eu10"}, token)
 
-	_, raw := w.call("GET", metadata, nil, token)
-	var got []any
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
-	want := []any{map[string]any{
-		"dataTenant": map[string]any{"namespace": map[string]any{"name": "kyma"}, "name": "sub-1", "environment": "dev"},
-		"key":        "maasConsumerRegion", "value": "cf-eu10",
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("metadata (-want +got):\n%s", diff)
-	}
-
 	w.must(204, "DELETE", metadata+"/maasConsumerRegion", nil, token)
 	w.must(404, "DELETE", metadata+"/maasConsumerRegion", nil, token)
-	w.must(204, "DELETE", tenants+"/sub-1/dev", nil, token)
-	w.must(404, "DELETE", tenants+"/sub-1/dev", nil, token)
+	w.must(204, "DELETE", tenants+"/sub-1/prod", nil, token)
+	w.must(404, "DELETE", tenants+"/sub-1/prod", nil, token)
 	w.must(400, "POST", tenants, map[string]any{"name": "sub-1"}, token)
 }
 
@@ -47,11 +33,51 @@ func TestEDPTenantTakesItsMetadataAlong(t *testing.T) {
 	token := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
 	const tenants = "/edp/namespaces/kyma/dataTenants"
 	for _, name := range []string{"sub-1", "sub-10"} {
-		w.must(201, "POST", tenants, map[string]any{"name": name, "environment": "dev", "secret": "s"}, token)
-		w.must(201, "POST", tenants+"/"+name+"/dev/metadata", map[string]any{"key": "k", "value": "v"}, token)
+		w.must(201, "POST", tenants, map[string]any{"name": name, "environment": "prod", "secret": base64.StdEncoding.EncodeToString([]byte(name + "prod"))}, token)
+		w.must(201, "POST", tenants+"/"+name+"/prod/metadata", map[string]any{"key": "maasConsumerServicePlan", "value": "free"}, token)
 	}
-	w.must(204, "DELETE", tenants+"/sub-1/dev", nil, token)
+	w.must(204, "DELETE", tenants+"/sub-1/prod", nil, token)
 	if now, ever := w.held("edp", "metadata"); now != 1 || ever != 2 {
 		t.Errorf("EDP holds %d entries of %d ever made, want 1 of 2", now, ever)
+	}
+}
+
+func TestEDP_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const tenants = "/edp/namespaces/kyma/dataTenants"
+	token := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
+	w.must(201, "POST", tenants, map[string]any{"name": "sub-1", "environment": "prod", "secret": "c3ViLTFwcm9k"}, token)
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	const grant = "grant_type=client_credentials"
+	n := 0
+	for problem, call := range map[string]func(){
+		"name: must match":       func() { w.must(400, "POST", tenants, `{"name":"SUB","environment":"prod","secret":"x"}`, token) },
+		"secret: must be base64": func() { w.must(400, "POST", tenants, `{"name":"sub","environment":"prod","secret":"x"}`, token) },
+		"key: must be one of":    func() { w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"k","value":"v"}`, token) },
+		"value: must be one of": func() {
+			w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"maasConsumerServicePlan","value":"azure"}`, token)
+		},
+		"value: maasConsumerSubAccount": func() {
+			w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"maasConsumerSubAccount","value":"sub-2"}`, token)
+		},
+		"value: must match": func() {
+			w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"maasConsumerSubAccount","value":"SUB-1"}`, token)
+		},
+		"no such route":         func() { w.must(405, "GET", tenants+"/sub-1/prod/metadata", nil, token) },
+		"form: required: scope": func() { w.must(400, "POST", "/edp/oauth2/token", grant, basic("edp-namespace%3Bkyma", "keb"), form) },
+		"must be percent-encoded": func() {
+			w.must(400, "POST", "/edp/oauth2/token", grant+"&scope=x", basic("edp-namespace;kyma", "keb"), form)
+		},
+		"form: scope must be": func() {
+			w.must(400, "POST", "/edp/oauth2/token", grant+"&scope=x", basic("edp-namespace%3Bkyma", "keb"), form)
+		},
+		"query parameter force: unknown": func() { w.must(400, "DELETE", tenants+"/sub-1/prod?force=1", nil, token) },
+	} {
+		call()
+		n++
+		if got := w.violations("edp"); len(got) != n || !strings.Contains(got[n-1], problem) {
+			t.Errorf("violations %q, want %q as number %d", got, problem, n)
+		}
 	}
 }

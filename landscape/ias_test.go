@@ -1,6 +1,9 @@
 package landscape_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestIASServiceProvider(t *testing.T) {
 	t.Parallel()
@@ -9,14 +12,14 @@ func TestIASServiceProvider(t *testing.T) {
 	const name = "SKR Grafana (instanceID: i-1)"
 	w.must(201, "POST", "/ias/service/sps", "sp_name=SKR+Grafana+%28instanceID%3A+i-1%29&company_id=global", user, header("Content-Type", "application/x-www-form-urlencoded"))
 	company := w.must(200, "GET", "/ias/service/company/global", nil, user)
-	if got := text(t, company, "service_providers", 0, "name"); got != name {
+	if got := text(t, company, "service_providers", 0, "display_name"); got != name {
 		t.Errorf("name is %q, want %q", got, name)
 	}
 	id := text(t, company, "service_providers", 0, "id")
 
-	w.must(204, "PUT", "/ias/service/sps/"+id, map[string]any{"ssoType": "openIdConnect"}, user)
-	w.must(204, "PUT", "/ias/service/sps/"+id+"/rba", map[string]any{"rba_config": "{}"}, user)
-	secret := w.must(200, "PUT", "/ias/service/sps", map[string]any{"id": id, "rest_api_client_secret": map[string]any{}}, user)
+	w.must(204, "PUT", "/ias/service/sps/"+id, `{"name_id_attribute":"mail"}`, user)
+	w.must(204, "PUT", "/ias/service/sps/"+id+"/rba", `{"service_provider":{"rba_config":{"rba_rules":[{"action":"Allow","group":"g","group_type":"Cloud"}],"default_action":"Deny"}}}`, user)
+	secret := w.must(200, "PUT", "/ias/service/sps", `{"organization":"global","id":"`+id+`","rest_api_client_secret":{"description":"SAP Kyma Runtime Secret","scopes":["ManageApp","ManageUsers","OAuth"]}}`, user)
 	client := text(t, secret, "clientId")
 	w.must(200, "DELETE", "/ias/service/sps/clientSecret", map[string]any{"clientId": client, "clientSecretsIds": []string{"x"}}, user)
 	company = w.must(200, "GET", "/ias/service/company/global", nil, user)
@@ -31,5 +34,29 @@ func TestIASServiceProvider(t *testing.T) {
 	w.must(404, "PUT", "/ias/service/sps/delete?sp_id="+id, nil, user)
 	if now, ever := w.held("ias", "serviceProvider"); now != 0 || ever != 1 {
 		t.Errorf("IAS holds %d service providers of %d ever made, want 0 of 1", now, ever)
+	}
+}
+
+func TestIAS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	user := basic("keb", "keb")
+	n := 0
+	for _, c := range []struct {
+		problem, method, path string
+		body                  string
+	}{
+		{"service_provider", "PUT", "/sps/x/rba", `{"rba_config":{"rba_rules":[],"default_action":"Deny"}}`},
+		{"body: unknown: name_id_attribute", "PUT", "/sps/x", `{"name_id_attribute":"mail","assertion_attributes":[]}`},
+		{"description: must be SAP Kyma", "PUT", "/sps", `{"organization":"global","id":"x","rest_api_client_secret":{"description":"Kyma","scopes":["ManageApp","ManageUsers","OAuth"]}}`},
+		{"body: required: clientSecretsIds", "DELETE", "/sps/clientSecret", `{"clientId":"x"}`},
+		{"header Content-Type", "POST", "/sps", `{}`},
+		{"query parameter full: unknown", "GET", "/company/global?full=1", ""},
+	} {
+		w.must(400, c.method, "/ias/service"+c.path, c.body, user)
+		n++
+		if got := w.violations("ias"); len(got) != n || !strings.Contains(got[n-1], c.problem) {
+			t.Errorf("violations %q, want %q as number %d", got, c.problem, n)
+		}
 	}
 }

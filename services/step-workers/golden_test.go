@@ -69,5 +69,8 @@ func (w *world) golden(name string, prefixes ...string) {
 		w.t.Fatal(err)
 	}
 	text := strings.ReplaceAll(b.String(), w.url, "http://landscape")
+	for id, name := range w.named {
+		text = strings.ReplaceAll(text, id, name)
+	}
 	testkit.Golden(w.t, filepath.Join("testdata", "golden", name+".json"), []byte(text))
 }

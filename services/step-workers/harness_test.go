@@ -89,6 +89,8 @@ type world struct {
 	door    *door
 	// environment holds the variables of the workers.
 	environment map[string]string
+	// named are ids that a system has given out, with what golden files show for them.
+	named map[string]string
 
 	mu  sync.Mutex
 	now time.Time
@@ -105,6 +107,7 @@ func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]str
 	w := &world{
 		t: t, now: time.Now(),
 		steps: map[string]worker.Step{}, workers: map[string]string{},
+		named:       map[string]string{},
 		environment: map[string]string{"KEB_AVS_TAGS_ENABLED": "true"},
 	}
 	maps.Copy(w.environment, environment)

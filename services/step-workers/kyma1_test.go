@@ -3,6 +3,7 @@ package stepworkers_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -103,7 +104,7 @@ func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
 	orders := w.orders(func() { op = w.all(kyma1Provisioning, w.kyma1Order()) })
 	held := w.objects()
 	for kind, want := range map[string]int64{
-		"avs/evaluation": 2, "edp/dataTenant": 1, "ias/serviceProvider": 1, "lms/tenant": 1, "lms/certificate": 1,
+		"avs/evaluation": 2, "edp/dataTenant": 1, "ias/serviceProvider": 2, "lms/tenant": 1, "lms/certificate": 1,
 		"azure/resourceGroup": 1, "azure/namespace": 1, "provisioner/runtime": 1, "director/runtime": 1, "gardener/Shoot": 1,
 		"reconciler/cluster": 0, "control-plane/Kyma": 0,
 	} {
@@ -202,7 +203,7 @@ func TestKyma1ObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
 	once(kyma1Provisioning)
 	made := w.created()
 	for kind, want := range map[string]int64{
-		"ias/serviceProvider": 1, "lms/tenant": 1, "lms/certificate": 1, "azure/resourceGroup": 1, "azure/namespace": 1,
+		"ias/serviceProvider": 2, "lms/tenant": 1, "lms/certificate": 1, "azure/resourceGroup": 1, "azure/namespace": 1,
 		"provisioner/runtime": 1, "provisioner/operation": 1,
 	} {
 		if made[kind] != want {
@@ -268,9 +269,11 @@ func TestKyma1LostAnswersMakeNothingTwice(t *testing.T) {
 	}
 	lose(kyma1Provisioning)
 	made := w.created()
-	for _, kind := range []string{"ias/serviceProvider", "lms/tenant", "lms/certificate", "azure/resourceGroup", "azure/namespace", "provisioner/runtime"} {
-		if made[kind] != 1 {
-			t.Errorf("%s: %d were made, want 1", kind, made[kind])
+	for kind, want := range map[string]int64{
+		"ias/serviceProvider": 2, "lms/tenant": 1, "lms/certificate": 1, "azure/resourceGroup": 1, "azure/namespace": 1, "provisioner/runtime": 1,
+	} {
+		if made[kind] != want {
+			t.Errorf("%s: %d were made, want %d", kind, made[kind], want)
 		}
 	}
 	op = deprovision(op)
@@ -306,14 +309,16 @@ type provider struct {
 	Settings map[string]any    `json:"settings"`
 }
 
+// provider is the one of Grafana; each instance also has one of Dex.
 func (w *world) provider() provider {
 	w.t.Helper()
 	var list struct {
 		Data []provider `json:"data"`
 	}
 	w.admin(http.MethodGet, "/ias/objects", nil, &list)
+	list.Data = slices.DeleteFunc(list.Data, func(p provider) bool { return !strings.HasPrefix(p.Name, "SKR Grafana ") })
 	if len(list.Data) != 1 {
-		w.t.Fatalf("%d service providers, want 1", len(list.Data))
+		w.t.Fatalf("%d service providers of Grafana, want 1", len(list.Data))
 	}
 	return list.Data[0]
 }
@@ -718,4 +723,40 @@ func TestKyma1IsNotInstalledInOwnClusters(t *testing.T) {
 			t.Error("a trial gets Kafka channels although it has no Event Hubs")
 		}
 	}
+}
+
+func TestServiceProviders_RequestsAreGolden(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{"IAS_Registration"}, w.kyma1Order())
+	w.goldenIAS("ias_azure_provision")
+	// Once more: what is there is configured anew, attributes stay, and the secret is replaced.
+	w.all([]string{"IAS_Registration"}, w.kyma1Order())
+	w.goldenIAS("ias_azure_provision_again")
+	w.all([]string{"IAS_Deregistration"}, deprovision(op))
+	w.goldenIAS("ias_azure_deprovision")
+	w.all([]string{"IAS_Deregistration"}, deprovision(op))
+	w.goldenIAS("ias_azure_deprovision_absent")
+}
+
+// goldenIAS is golden with the ids that IAS gives out replaced by what they are of.
+func (w *world) goldenIAS(name string) {
+	w.t.Helper()
+	var list struct {
+		Data []struct {
+			ID      string `json:"id"`
+			Name    string `json:"name"`
+			Secrets []struct {
+				ID string `json:"id"`
+			} `json:"clientSecrets"`
+		} `json:"data"`
+	}
+	w.admin(http.MethodGet, "/ias/objects", nil, &list)
+	for _, p := range list.Data {
+		title := strings.Fields(p.Name)[1]
+		w.named[p.ID] = "ID-" + title
+		for i, s := range p.Secrets {
+			w.named[s.ID] = fmt.Sprint("SECRET-", title, "-", i)
+		}
+	}
+	w.golden(name, "/ias")
 }

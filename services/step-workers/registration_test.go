@@ -1,6 +1,7 @@
 package stepworkers_test
 
 import (
+	"cmp"
 	"net/http"
 	"testing"
 
@@ -29,29 +30,63 @@ func TestStaleRegistrationIsReplaced(t *testing.T) {
 	}
 }
 
-func TestHalfARegistrationIsCompleted(t *testing.T) {
+func TestRegistration_IsThereAlready_IsReplacedUnread(t *testing.T) {
 	w := newWorld(t)
-	w.door.fault.Store(&fault{prefix: "/edp/namespaces/kyma/dataTenants/sa-1", status: http.StatusServiceUnavailable})
+	w.all([]string{"EDP_Registration"}, w.order())
+	w.golden("edp_azure_provision", "/edp")
+	w.all([]string{"EDP_Registration"}, w.order())
+	w.golden("edp_azure_provision_conflict", "/edp")
+	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
+		t.Errorf("EDP holds %v", held)
+	}
+}
+
+func TestRegistration_EachPlan_RequestsAreGolden(t *testing.T) {
+	for _, plan := range plans {
+		if plan == "own_cluster" { // its process has no such step
+			continue
+		}
+		t.Run(plan, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.all([]string{"EDP_Registration"}, w.planned(plan))
+			w.golden("edp_"+plan+"_provision", "/edp")
+			w.all([]string{"EDP_Deregistration"}, deprovision(op))
+			w.golden("edp_"+plan+"_deprovision", "/edp")
+		})
+	}
+}
+
+func TestRegistration_EachPlatform_RequestsAreGolden(t *testing.T) {
+	for _, region := range []string{"", "k8s-eu10", "neo-eu1"} {
+		w := newWorld(t)
+		op := w.order()
+		op.Context.PlatformRegion = region
+		w.all([]string{"EDP_Registration"}, op)
+		w.golden("edp_azure_provision_region_"+cmp.Or(region, "none"), "/edp")
+	}
+}
+
+func TestRegistration_HalfDone_IsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.door.fault.Store(&fault{prefix: "/edp/namespaces/kyma-dev/dataTenants/sa-1", status: http.StatusServiceUnavailable})
 	if r := w.run("EDP_Registration", w.order()); r.Outcome != retry {
 		t.Fatalf("without metadata: %s", r.Outcome)
 	}
 	w.door.fault.Store(nil)
 	w.all([]string{"EDP_Registration"}, w.order())
-	if made := w.created(); made["edp/dataTenant"] != 1 || made["edp/metadata"] != 4 {
-		t.Errorf("made %v", made)
+	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
+		t.Errorf("EDP holds %v", held)
 	}
 }
 
-func TestInstancesOfOneSubaccountDoNotFight(t *testing.T) {
+func TestRegistration_TwoInstancesOfASubaccount_ShareOneTenant(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"} {
 		op := w.order()
 		op.InstanceID = id
-		if r := w.run("EDP_Registration", op); r.Outcome != succeeded {
-			t.Errorf("instance %s: %s, %+v", id, r.Outcome, r.Error)
-		}
+		w.all([]string{"EDP_Registration"}, op)
 	}
-	if n := w.created()["edp/dataTenant"]; n != 1 {
-		t.Errorf("%d tenants were made, want 1", n)
+	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
+		t.Errorf("EDP holds %v", held)
 	}
 }

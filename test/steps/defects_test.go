@@ -2,6 +2,7 @@ package steps_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -54,12 +55,12 @@ func after(run *rehearsal.Run, step string) *rehearsal.Execution {
 // 1 and 3.
 func TestAStepThatFailedIsNotPassedOverAndItsOwnErrorIsShown(t *testing.T) {
 	t.Parallel()
-	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("EDP_Registration", rehearsal.Fault{Status: http.StatusBadRequest}))
+	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_Internal_Eval_Step", rehearsal.Fault{Status: http.StatusBadRequest}))
 	status := run.Status()
-	if status.State != event.Failed || status.Error == nil || status.Error.Component != "edp" || !strings.Contains(status.Error.Message, "400") {
+	if status.State != event.Failed || status.Error == nil || status.Error.Component != "avs" || !strings.Contains(status.Error.Message, "400") {
 		t.Errorf("the operation is %s: %+v", status.State, status.Error)
 	}
-	if x := after(run, "EDP_Registration"); x != nil {
+	if x := after(run, "AVS_Create_Internal_Eval_Step"); x != nil {
 		t.Errorf("%s ran after a step that failed", x.Command.Step)
 	}
 }
@@ -68,22 +69,22 @@ func TestAStepThatFailedIsNotPassedOverAndItsOwnErrorIsShown(t *testing.T) {
 // started its clock anew.
 func TestAnOutageEndsTheOperationWhenTheBudgetOfTheStepIsSpent(t *testing.T) {
 	t.Parallel()
-	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("EDP_Registration", rehearsal.Fault{Status: http.StatusServiceUnavailable}))
+	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_External_Eval_Step", rehearsal.Fault{Status: http.StatusServiceUnavailable}))
 	status := run.Status()
 	if status.State != event.Failed || status.Error == nil || status.Error.Reason != "err_keb_timeout" || !strings.Contains(status.Error.Message, "503") {
 		t.Fatalf("the operation is %s: %+v", status.State, status.Error)
 	}
 	var first, last time.Time
 	for _, f := range run.Steps() {
-		if f.Step == "EDP_Registration" {
+		if f.Step == "AVS_Create_External_Eval_Step" {
 			if first.IsZero() {
 				first = f.StartedAt
 			}
 			last = f.FinishedAt
 		}
 	}
-	if took := last.Sub(first); took != 30*time.Minute {
-		t.Errorf("given up after %s, the budget is 30m", took)
+	if took := last.Sub(first); took != 20*time.Minute {
+		t.Errorf("given up after %s, the budget is 20m", took)
 	}
 }
 
@@ -296,6 +297,30 @@ func TestEveryCallIsServed(t *testing.T) {
 		w, _ := rehearsal.Play(t, s, nil)
 		for _, c := range w.NotServed() {
 			t.Errorf("%s: %s %q is served by nobody", s.Name, c.System, c.Operation)
+		}
+	}
+}
+
+// EDP and IAS are optional: neither a refusal nor an outage fails or blocks an order, and both are visible.
+func TestOptionalSystem_RefusesOrIsDown_OrderSucceedsWithoutIt(t *testing.T) {
+	t.Parallel()
+	for step, name := range map[string]string{"EDP_Registration": "provision", "IAS_Registration": "provision Kyma 1"} {
+		for _, status := range []int{http.StatusBadRequest, http.StatusServiceUnavailable} {
+			t.Run(fmt.Sprint(step, status), func(t *testing.T) {
+				t.Parallel()
+				_, run := rehearsal.Play(t, scenario(t, name), spoil(step, rehearsal.Fault{Status: status}))
+				got := run.Status()
+				if got.State != event.Succeeded || !slices.Equal(got.NotCompleted, []string{step}) {
+					t.Errorf("the order is %s, not completed %v: %+v", got.State, got.NotCompleted, got.Error)
+				}
+				noted := false
+				for _, f := range run.Steps() {
+					noted = noted || f.Step == step && f.Outcome == event.OutcomeNotCompleted && f.Error != nil
+				}
+				if !noted {
+					t.Error("the history does not show the step as not completed, with its error")
+				}
+			})
 		}
 	}
 }

@@ -1,13 +1,17 @@
-// Package edp simulates the Event Data Platform: data tenants and their metadata (facts/keb.md 5.2).
+// Package edp simulates the Event Data Platform: data tenants and their metadata (facts/contracts.md 9).
 package edp
 
 import (
+	_ "embed" // schemas of the requests
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
@@ -36,6 +40,17 @@ type Metadata struct {
 	Key         string `json:"key"`
 	Value       string `json:"value"`
 }
+
+// What clients may send.
+var (
+	//go:embed tenant.json
+	tenantDocument []byte
+	//go:embed metadata.json
+	metadataDocument []byte
+
+	tenantSchema   = contract.MustSchema(tenantDocument)
+	metadataSchema = contract.MustSchema(metadataDocument)
+)
 
 var (
 	errNotFound = errors.New("not found")
@@ -81,17 +96,23 @@ func (s *System) Handler() http.Handler {
 	mux.HandleFunc("POST "+tenants, s.authorized(s.createTenant))
 	mux.HandleFunc("DELETE "+tenants+"/{name}/{environment}", s.authorized(s.deleteTenant))
 	mux.HandleFunc("POST "+tenants+"/{name}/{environment}/metadata", s.authorized(s.createMetadata))
-	mux.HandleFunc("GET "+tenants+"/{name}/{environment}/metadata", s.authorized(s.listMetadata))
 	mux.HandleFunc("DELETE "+tenants+"/{name}/{environment}/metadata/{key}", s.authorized(s.deleteMetadata))
 	return mux
 }
 
-const clientPrefix = "edp-namespace;"
+const (
+	clientPrefix = "edp-namespace;"
+	scope        = "edp-namespace.read edp-namespace.update"
+)
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, _ := token.Client(r)
-	if grant := r.PostFormValue("grant_type"); grant != "client_credentials" {
-		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+	client, secret, ok := token.Request(w, r, "client_credentials", "scope")
+	if !ok {
+		return
+	}
+	if r.PostFormValue("scope") != scope {
+		contract.Violation(r, "form: scope must be %s", scope)
+		token.Refuse(w, http.StatusBadRequest, "invalid_scope", "scope must be "+scope)
 		return
 	}
 	namespace, isNamespace := strings.CutPrefix(client, clientPrefix)
@@ -99,7 +120,7 @@ func (s *System) token(w http.ResponseWriter, r *http.Request) {
 		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "the client must be edp-namespace;<namespace> with its secret")
 		return
 	}
-	s.tokens.Write(w, namespace, "edp-namespace.read edp-namespace.update")
+	s.tokens.Write(w, namespace, scope)
 }
 
 func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
@@ -111,9 +132,29 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 		case namespace != r.PathValue("namespace"):
 			answer.Error(w, http.StatusForbidden, "the token is for namespace %s", namespace)
 		default:
+			if err := contract.Query(r); err != nil {
+				answer.Error(w, http.StatusBadRequest, "%v", err)
+				return
+			}
 			next(w, r)
 		}
 	}
+}
+
+// body decodes a body that must fit the schema, or answers 400.
+func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
+	err := contract.ContentType(r, "application/json")
+	var data []byte
+	if err == nil {
+		data, err = schema.Body(r, answer.MaxBody)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+	}
+	return err == nil
 }
 
 func tenantKey(r *http.Request) string {
@@ -122,12 +163,12 @@ func tenantKey(r *http.Request) string {
 
 func (s *System) createTenant(w http.ResponseWriter, r *http.Request) {
 	var t Tenant
-	if err := answer.Decode(r, answer.MaxBody, &t); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+	if !body(w, r, tenantSchema, &t) {
 		return
 	}
-	if t.Name == "" || t.Environment == "" || t.Secret == "" {
-		answer.Error(w, http.StatusBadRequest, "name, environment and secret must not be empty")
+	if t.Secret != base64.StdEncoding.EncodeToString([]byte(t.Name+t.Environment)) {
+		contract.Violation(r, "secret: must be base64 of name and environment")
+		answer.Error(w, http.StatusBadRequest, "secret does not fit")
 		return
 	}
 	t.Namespace = r.PathValue("namespace")
@@ -159,12 +200,12 @@ func (s *System) deleteTenant(w http.ResponseWriter, r *http.Request) {
 
 func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
 	var m Metadata
-	if err := answer.Decode(r, answer.MaxBody, &m); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+	if !body(w, r, metadataSchema, &m) {
 		return
 	}
-	if m.Key == "" || m.Value == "" {
-		answer.Error(w, http.StatusBadRequest, "key and value must not be empty")
+	if m.Key == "maasConsumerSubAccount" && m.Value != r.PathValue("name") {
+		contract.Violation(r, "value: maasConsumerSubAccount must be the name of the data tenant")
+		answer.Error(w, http.StatusBadRequest, "the subaccount does not fit the data tenant")
 		return
 	}
 	m.Namespace, m.Name, m.Environment = r.PathValue("namespace"), r.PathValue("name"), r.PathValue("environment")
@@ -185,23 +226,6 @@ func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
 func shown(m Metadata) map[string]any {
 	tenant := map[string]any{"namespace": map[string]string{"name": m.Namespace}, "name": m.Name, "environment": m.Environment}
 	return map[string]any{"dataTenant": tenant, "key": m.Key, "value": m.Value}
-}
-
-func (s *System) listMetadata(w http.ResponseWriter, r *http.Request) {
-	tenant := tenantKey(r)
-	list := []map[string]any{}
-	var err error
-	s.View(func() {
-		if _, ok := s.tenants.Get(tenant); !ok {
-			err = errNotFound
-			return
-		}
-		for _, id := range s.byTenant.IDs(tenant) {
-			m, _ := s.metadata.Get(id)
-			list = append(list, shown(m))
-		}
-	})
-	reply(w, err, http.StatusOK, list)
 }
 
 func (s *System) deleteMetadata(w http.ResponseWriter, r *http.Request) {

@@ -1,8 +1,9 @@
-// Package ias simulates SAP Cloud Identity: service providers and identity providers (facts/keb.md 5.3).
+// Package ias simulates SAP Cloud Identity: service providers and identity providers (facts/contracts.md 10).
 package ias
 
 import (
 	"crypto/rand"
+	_ "embed" // schemas of the requests
 	"encoding/json"
 	"errors"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
@@ -40,6 +42,23 @@ type Secret struct {
 	ID string `json:"id"`
 }
 
+// What clients may send.
+var (
+	//go:embed provider.json
+	providerDocument []byte
+	//go:embed providers.json
+	providersDocument []byte
+	//go:embed rba.json
+	rbaDocument []byte
+	//go:embed secret.json
+	secretDocument []byte
+
+	providerSchema  = contract.MustSchema(providerDocument)
+	providersSchema = contract.MustSchema(providersDocument)
+	rbaSchema       = contract.MustSchema(rbaDocument)
+	secretSchema    = contract.MustSchema(secretDocument)
+)
+
 var errNotFound = errors.New("service provider not found")
 
 // System is the simulator.
@@ -65,8 +84,8 @@ func (s *System) Handler() http.Handler {
 	mux.HandleFunc("GET /ias/service/company/global", s.authorized(s.company))
 	mux.HandleFunc("POST /ias/service/sps", s.authorized(s.create))
 	mux.HandleFunc("PUT /ias/service/sps", s.authorized(s.configureByBody))
-	mux.HandleFunc("PUT /ias/service/sps/{id}", s.authorized(s.configure))
-	mux.HandleFunc("PUT /ias/service/sps/{id}/rba", s.authorized(s.configure))
+	mux.HandleFunc("PUT /ias/service/sps/{id}", s.authorized(s.configure(providerSchema)))
+	mux.HandleFunc("PUT /ias/service/sps/{id}/rba", s.authorized(s.configure(rbaSchema)))
 	mux.HandleFunc("PUT /ias/service/sps/delete", s.authorized(s.delete))
 	mux.HandleFunc("DELETE /ias/service/sps/clientSecret", s.authorized(s.deleteSecret))
 	return mux
@@ -80,8 +99,32 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 			answer.Error(w, http.StatusUnauthorized, "missing or wrong user and password")
 			return
 		}
+		var parameters []string
+		if r.URL.Path == "/ias/service/sps/delete" {
+			parameters = []string{"sp_id"}
+		}
+		if err := contract.Query(r, parameters...); err != nil {
+			answer.Error(w, http.StatusBadRequest, "%v", err)
+			return
+		}
 		next(w, r)
 	}
+}
+
+// body decodes a body that must fit the schema, or answers 400.
+func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
+	err := contract.ContentType(r, "application/json")
+	var data []byte
+	if err == nil {
+		data, err = schema.Body(r, answer.MaxBody)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+	}
+	return err == nil
 }
 
 func (s *System) company(w http.ResponseWriter, _ *http.Request) {
@@ -89,22 +132,35 @@ func (s *System) company(w http.ResponseWriter, _ *http.Request) {
 	s.View(func() {
 		for _, id := range s.providers.Sorted() {
 			p, _ := s.providers.Get(id)
-			secrets := []map[string]string{}
+			secrets := []map[string]any{}
 			for _, secret := range p.Secrets {
-				secrets = append(secrets, map[string]string{"clientSecretId": secret.ID})
+				secrets = append(secrets, map[string]any{
+					"clientSecretId": secret.ID, "description": "SAP Kyma Runtime Secret", "scopes": []string{"ManageApp", "ManageUsers", "OAuth"},
+				})
 			}
-			list = append(list, map[string]any{
-				"id": p.ID, "name": p.Name, "company_id": p.CompanyID, "user_for_rest_api": p.RESTAPIUser, "clientSecrets": secrets,
-			})
+			shown := map[string]any{
+				"id": p.ID, "display_name": p.Name, "organization": p.CompanyID, "userForRest": p.RESTAPIUser, "clientSecrets": secrets,
+			}
+			for _, name := range []string{"assertion_attributes", "ssoType", "rba_config"} {
+				if value, ok := p.Settings[name]; ok {
+					shown[name] = value
+				}
+			}
+			list = append(list, shown)
 		}
 	})
-	identity := []map[string]string{{"id": "sap-id", "name": "SAP", "issuer": "accounts.sap.example"}}
+	identity := []map[string]string{{"id": "sap-id", "name": "SAP"}}
 	answer.JSON(w, http.StatusOK, map[string]any{"service_providers": list, "identity_providers": identity})
 }
 
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
+	if err := contract.ContentType(r, "application/x-www-form-urlencoded"); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
 	p := Provider{ID: uuid.NewString(), Name: r.PostFormValue("sp_name"), CompanyID: r.PostFormValue("company_id")}
-	if p.Name == "" || p.CompanyID != "global" {
+	if p.Name == "" || p.CompanyID != "global" || len(r.PostForm) != 2 {
+		contract.Violation(r, "form: must be sp_name and company_id, which is global")
 		answer.Error(w, http.StatusBadRequest, "sp_name must not be empty and company_id must be global")
 		return
 	}
@@ -113,30 +169,37 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 }
 
 // configure keeps the members of the body on the provider of the path.
-func (s *System) configure(w http.ResponseWriter, r *http.Request) {
-	var body map[string]json.RawMessage
-	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
-		return
+func (s *System) configure(schema *contract.Schema) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in map[string]json.RawMessage
+		if !body(w, r, schema, &in) {
+			return
+		}
+		if rules, ok := in["service_provider"]; ok {
+			if err := json.Unmarshal(rules, &in); err != nil {
+				answer.Error(w, http.StatusBadRequest, "%v", err)
+				return
+			}
+			delete(in, "service_provider")
+		}
+		reply(w, s.change(r.PathValue("id"), in, nil), http.StatusNoContent, nil)
 	}
-	reply(w, s.change(r.PathValue("id"), body, nil), http.StatusNoContent, nil)
 }
 
 // configureByBody is the call with the provider's id in the body: a default identity provider, or a new client secret.
 func (s *System) configureByBody(w http.ResponseWriter, r *http.Request) {
-	var body map[string]json.RawMessage
-	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+	var in map[string]json.RawMessage
+	if !body(w, r, providersSchema, &in) {
 		return
 	}
 	var id string
-	if err := json.Unmarshal(body["id"], &id); err != nil || id == "" {
+	if err := json.Unmarshal(in["id"], &id); err != nil || id == "" {
 		answer.Error(w, http.StatusBadRequest, "id must be the service provider's id")
 		return
 	}
-	if _, ok := body["rest_api_client_secret"]; !ok {
-		delete(body, "id")
-		reply(w, s.change(id, body, nil), http.StatusNoContent, nil)
+	if _, ok := in["rest_api_client_secret"]; !ok {
+		delete(in, "id")
+		reply(w, s.change(id, in, nil), http.StatusNoContent, nil)
 		return
 	}
 	secret := rand.Text()
@@ -171,6 +234,9 @@ func (s *System) change(id string, settings map[string]json.RawMessage, f func(*
 
 func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("sp_id")
+	if id == "" {
+		contract.Violation(r, "query parameter sp_id: required")
+	}
 	err := s.Update(func(tx *journal.Tx) error {
 		if _, ok := s.providers.Get(id); !ok {
 			return errNotFound
@@ -181,24 +247,23 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *System) deleteSecret(w http.ResponseWriter, r *http.Request) {
-	var body struct {
+	var in struct {
 		ClientID string   `json:"clientId"`
 		Secrets  []string `json:"clientSecretsIds"`
 	}
-	if err := answer.Decode(r, answer.MaxBody, &body); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+	if !body(w, r, secretSchema, &in) {
 		return
 	}
 	var id string
 	s.View(func() {
 		for _, p := range s.providers.All() {
-			if p.RESTAPIUser != "" && p.RESTAPIUser == body.ClientID {
+			if p.RESTAPIUser != "" && p.RESTAPIUser == in.ClientID {
 				id = p.ID
 			}
 		}
 	})
 	err := s.change(id, nil, func(p *Provider) {
-		p.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s Secret) bool { return slices.Contains(body.Secrets, s.ID) })
+		p.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s Secret) bool { return slices.Contains(in.Secrets, s.ID) })
 	})
 	reply(w, err, http.StatusOK, nil)
 }

@@ -15,6 +15,12 @@ type entry struct {
 	Value string `json:"value"`
 }
 
+// Statuses that are no error: of every call, and of deletions.
+var (
+	good       = []int{http.StatusCreated, http.StatusNoContent}
+	goodOrGone = []int{http.StatusCreated, http.StatusNoContent, http.StatusNotFound}
+)
+
 type client struct {
 	http        *extclient.Client
 	namespace   string
@@ -52,7 +58,7 @@ func (c *client) createTenant(ctx context.Context, tenant string) error {
 	secret := base64.StdEncoding.EncodeToString([]byte(tenant + c.environment))
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPost, Route: tenantsRoute, Params: []string{c.namespace}, Sensitive: true,
-		Accept: []int{http.StatusCreated},
+		Accept: good,
 		Body:   map[string]string{"name": tenant, "environment": c.environment, "secret": secret},
 	}, nil)
 }
@@ -61,27 +67,22 @@ func (c *client) createTenant(ctx context.Context, tenant string) error {
 func (c *client) deleteTenant(ctx context.Context, tenant string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: tenantRoute, Params: c.params(tenant),
-		Accept: []int{http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 }
 
 func (c *client) createEntry(ctx context.Context, tenant string, e entry) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPost, Route: metadataRoute, Params: c.params(tenant), Body: e,
-		Accept: []int{http.StatusCreated},
+		Accept: good,
 	}, nil)
-}
-
-func (c *client) entries(ctx context.Context, tenant string) ([]entry, error) {
-	var got []entry
-	return got, c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: metadataRoute, Params: c.params(tenant), Accept: []int{http.StatusOK}}, &got)
 }
 
 // deleteEntry deletes one piece of metadata; one that is gone is no error.
 func (c *client) deleteEntry(ctx context.Context, tenant, key string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: entryRoute, Params: c.params(tenant, key),
-		Accept: []int{http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 }
 

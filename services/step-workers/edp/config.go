@@ -14,13 +14,11 @@ type Config struct {
 	URL      string `env:"KEB_EDP_URL"`
 	TokenURL string `env:"KEB_EDP_TOKEN_URL"`
 	// Namespace is the EDP namespace; the client id is "edp-namespace;<namespace>".
-	Namespace string        `env:"KEB_EDP_NAMESPACE" envDefault:"kyma"`
+	Namespace string        `env:"KEB_EDP_NAMESPACE" envDefault:"kyma-dev"`
 	Secret    string        `env:"KEB_EDP_SECRET" envDefault:"keb"`
 	Timeout   time.Duration `env:"KEB_EDP_TIMEOUT" envDefault:"30s"`
 	// Environment is the environment of the data tenants, for example "prod".
-	Environment string `env:"KEB_EDP_ENVIRONMENT" envDefault:"dev"`
-	// Required says what a refused registration means: with true the step fails, with false it is skipped.
-	Required         bool          `env:"KEB_EDP_REQUIRED" envDefault:"true"`
+	Environment      string        `env:"KEB_EDP_ENVIRONMENT" envDefault:"prod"`
 	RetryInterval    time.Duration `env:"KEB_EDP_RETRY_INTERVAL" envDefault:"10s"`
 	ConflictInterval time.Duration `env:"KEB_EDP_CONFLICT_INTERVAL" envDefault:"1s"`
 }

@@ -1,6 +1,7 @@
 package edp
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/kyma-project/keb/libs/extclient"
@@ -39,7 +40,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	return []worker.Step{registration{cfg, c}, deregistration{cfg, c}}, nil
 }
 
-// Keys of the metadata (facts/keb.md 5.2).
+// Keys of the metadata (facts/contracts.md 9).
 const (
 	keyEnvironment = "maasConsumerEnvironment"
 	keyRegion      = "maasConsumerRegion"
@@ -49,18 +50,18 @@ const (
 
 var keys = []string{keyEnvironment, keyRegion, keySubaccount, keyPlan}
 
-// metadata is what EDP is told about an instance. EDP refuses empty values, so an order without a region has no entry
-// for it.
+// defaultRegion is the platform region of an order without one.
+const defaultRegion = "cf-eu10"
+
+// metadata is what EDP is told about an instance: always all four entries (facts/contracts.md 9).
 func metadata(op worker.Operation) []entry {
-	entries := []entry{
-		{keyEnvironment, platform(op.Context.PlatformRegion)},
-		{keySubaccount, op.Context.SubaccountID},
+	region := cmp.Or(op.Context.PlatformRegion, defaultRegion)
+	return []entry{
+		{keyEnvironment, platform(region)},
+		{keyRegion, region},
+		{keySubaccount, tenantName(op.Context.SubaccountID)},
 		{keyPlan, plan(op.Plan.Name)},
 	}
-	if op.Context.PlatformRegion != "" {
-		entries = append(entries, entry{keyRegion, op.Context.PlatformRegion})
-	}
-	return entries
 }
 
 func platform(region string) string {

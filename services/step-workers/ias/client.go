@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/kyma-project/keb/libs/extclient"
@@ -15,10 +16,11 @@ import (
 type serviceProvider struct {
 	// ID is a string with some versions of the service and a number with others.
 	ID   json.RawMessage `json:"id"`
-	Name string          `json:"name"`
+	Name string          `json:"display_name"`
 	// User is the client id that its secrets belong to.
-	User    string `json:"user_for_rest_api"`
-	Secrets []struct {
+	User       string      `json:"userForRest"`
+	Attributes []attribute `json:"assertion_attributes"`
+	Secrets    []struct {
 		ID string `json:"clientSecretId"`
 	} `json:"clientSecrets"`
 }
@@ -26,6 +28,12 @@ type serviceProvider struct {
 func (p serviceProvider) id() string { return strings.Trim(string(p.ID), `"`) }
 
 func (p serviceProvider) hasID() bool { return p.id() != "" && p.id() != "null" }
+
+// attribute is what a service provider gets to know of those who log in.
+type attribute struct {
+	Assertion string `json:"assertionAttribute"`
+	User      string `json:"userAttribute"`
+}
 
 // company is all that IAS holds for us. The service gives no less.
 type company struct {
@@ -44,6 +52,12 @@ type clientSecret struct {
 
 // String keeps the secret out of any text.
 func (clientSecret) String() string { return "[redacted]" }
+
+// Statuses that are no error: of every call, and of deletions.
+var (
+	good       = []int{http.StatusOK, http.StatusCreated, http.StatusNoContent}
+	goodOrGone = append(slices.Clone(good), http.StatusNotFound)
+)
 
 // organization is the only company there is.
 const organization = "global"
@@ -68,7 +82,7 @@ const companyRoute = "/service/company/" + organization
 
 func (c *client) company(ctx context.Context) (company, error) {
 	var got *company // an answer without a body is not one without service providers
-	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: companyRoute, Sensitive: true}, &got)
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: companyRoute, Sensitive: true, Accept: good}, &got)
 	switch {
 	case err != nil:
 		return company{}, err
@@ -98,13 +112,14 @@ func (c *client) ofInstance(ctx context.Context, instanceID string) ([]servicePr
 		}
 		own = append(own, p)
 	}
+	slices.SortFunc(own, func(a, b serviceProvider) int { return strings.Compare(a.Name, b.Name) })
 	return own, nil
 }
 
 // create makes a service provider. A name can be taken twice, so look before.
 func (c *client) create(ctx context.Context, name string) error {
 	return c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Route: "/service/sps", Form: url.Values{"sp_name": {name}, "company_id": {organization}},
+		Method: http.MethodPost, Route: "/service/sps", Form: url.Values{"sp_name": {name}, "company_id": {organization}}, Accept: good,
 	}, nil)
 }
 
@@ -114,7 +129,7 @@ func (c *client) put(ctx context.Context, route, id string, body, into any, sens
 	if id != "" {
 		params = []string{id}
 	}
-	return c.http.Do(ctx, extclient.Request{Method: http.MethodPut, Route: route, Params: params, Body: body, Sensitive: sensitive}, into)
+	return c.http.Do(ctx, extclient.Request{Method: http.MethodPut, Route: route, Params: params, Body: body, Sensitive: sensitive, Accept: good}, into)
 }
 
 // setRedirect makes a service provider one for OpenID Connect that comes back to a URI.
@@ -125,18 +140,34 @@ func (c *client) setRedirect(ctx context.Context, id, host, uri string) error {
 	}, nil, false)
 }
 
-// setAttributes says what a service provider gets to know of those who log in.
-func (c *client) setAttributes(ctx context.Context, id string) error {
-	type attribute struct {
-		Assertion string `json:"assertionAttribute"`
-		User      string `json:"userAttribute"`
+// setEndpoint makes a service provider one for SAML that comes back to a URI.
+func (c *client) setEndpoint(ctx context.Context, id, host, uri string) error {
+	type endpoint struct {
+		Location  string `json:"location"`
+		IsDefault bool   `json:"isDefault"`
+		Index     int    `json:"index"`
 	}
 	return c.put(ctx, "/service/sps/{id}", id, map[string]any{
-		"name_id_attribute": "mail",
-		"assertion_attributes": []attribute{
-			{"first_name", "firstName"}, {"last_name", "lastName"}, {"email", "mail"}, {"groups", "companyGroups"},
-		},
+		"sp_name": host, "acs_endpoints": []endpoint{{Location: uri, IsDefault: true}},
 	}, nil, false)
+}
+
+// setAttributes says what a service provider gets to know of those who log in. Attributes that it has already stay.
+func (c *client) setAttributes(ctx context.Context, p serviceProvider) error {
+	attributes := slices.Clone(p.Attributes)
+	for _, want := range []attribute{
+		{"first_name", "firstName"}, {"last_name", "lastName"}, {"email", "mail"}, {"groups", "companyGroups"},
+	} {
+		if !slices.ContainsFunc(attributes, func(a attribute) bool { return a.Assertion == want.Assertion }) {
+			attributes = append(attributes, want)
+		}
+	}
+	return c.put(ctx, "/service/sps/{id}", p.id(), map[string]any{"assertion_attributes": attributes}, nil, false)
+}
+
+// setNameID says by what people are known to a service provider.
+func (c *client) setNameID(ctx context.Context, id string) error {
+	return c.put(ctx, "/service/sps/{id}", id, map[string]any{"name_id_attribute": "mail"}, nil, false)
 }
 
 // setIdentityProvider says where people log in.
@@ -158,7 +189,7 @@ func (c *client) setGroups(ctx context.Context, id string, names []string) error
 		rules[i] = rule{"Allow", name, "Cloud"}
 	}
 	return c.put(ctx, "/service/sps/{id}/rba", id, map[string]any{
-		"rba_config": map[string]any{"rba_rules": rules, "default_action": "Deny"},
+		"service_provider": map[string]any{"rba_config": map[string]any{"rba_rules": rules, "default_action": "Deny"}},
 	}, nil, false)
 }
 
@@ -173,7 +204,7 @@ func (c *client) removeSecrets(ctx context.Context, p serviceProvider) error {
 	}
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/service/sps/clientSecret", Body: map[string]any{"clientId": p.User, "clientSecretsIds": ids},
-		Accept: []int{http.StatusOK, http.StatusCreated, http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 }
 
@@ -183,7 +214,7 @@ func (c *client) newSecret(ctx context.Context, id string) (clientSecret, error)
 	const route = "/service/sps"
 	err := c.put(ctx, route, "", map[string]any{
 		"organization": organization, "id": id,
-		"rest_api_client_secret": map[string]any{"description": "Kyma runtime", "scopes": []string{"ManageApp", "ManageUsers", "OAuth"}},
+		"rest_api_client_secret": map[string]any{"description": "SAP Kyma Runtime Secret", "scopes": []string{"ManageApp", "ManageUsers", "OAuth"}},
 	}, &got, true)
 	if err == nil && (got.ID == "" || got.Secret == "") {
 		err = &extclient.AnswerError{System: component, Method: http.MethodPut, Route: route, Err: errors.New("clientId or clientSecret is missing")}
@@ -195,6 +226,6 @@ func (c *client) newSecret(ctx context.Context, id string) (clientSecret, error)
 func (c *client) remove(ctx context.Context, id string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: "/service/sps/delete", Query: url.Values{"sp_id": {id}},
-		Accept: []int{http.StatusOK, http.StatusCreated, http.StatusNoContent, http.StatusNotFound},
+		Accept: goodOrGone,
 	}, nil)
 }

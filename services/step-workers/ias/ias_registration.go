@@ -14,11 +14,30 @@ import (
 // Component is the Kyma component that gets the overrides.
 const Component = "monitoring"
 
-// groups may log in to Grafana.
-var groups = []string{"skr-monitoring-admin", "skr-monitoring-viewer"}
+// application is a part of Kyma 1 that people log in to.
+type application struct {
+	// title and host name it: "SKR <title> (instanceID: ...)" and <host>.<domain of the runtime>.
+	title, host string
+	// path is where people come back to.
+	path string
+	// groups may log in.
+	groups []string
+	// oidc applications have a client with a secret; others speak SAML.
+	oidc bool
+}
 
-// registration makes a service provider for Grafana of the instance, and gives Grafana its client. A client secret is told only once,
-// so every run makes a new one in place of those before.
+var (
+	dex     = application{"Dex", "dex", "/callback", []string{"runtimeOperator", "runtimeAdmin"}, false}
+	grafana = application{"Grafana", "grafana", "/login/generic_oauth", []string{"skr-monitoring-admin", "skr-monitoring-viewer"}, true}
+)
+
+// provider is the name of the application's service provider.
+func (a application) provider(instanceID string) string {
+	return "SKR " + a.title + " (instanceID: " + instanceID + ")"
+}
+
+// registration makes the service providers of Dex and Grafana of the instance, and gives Grafana its client. A client secret is told only
+// once, so every run makes a new one in place of those before.
 type registration struct {
 	cfg Config
 	ias *client
@@ -30,7 +49,7 @@ func (registration) Name() string { return "IAS_Registration" }
 // Describe implements worker.Described.
 func (registration) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Makes and configures the service provider of the instance's Grafana, and sets the overrides with its client and secret.",
+		Summary: "Makes and configures the service providers of the instance's Dex and Grafana, and sets the overrides with the client and secret of Grafana.",
 		Calls: []worker.Call{
 			{System: component, Operation: "GET /service/company/global"},
 			{System: component, Operation: "POST /service/sps"},
@@ -43,9 +62,6 @@ func (registration) Describe() worker.Description {
 	}
 }
 
-// grafana is the name of the service provider of an instance's Grafana.
-func grafana(instanceID string) string { return "SKR Grafana (instanceID: " + instanceID + ")" }
-
 // Run implements worker.Step.
 func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	ordered, err := provisioner.Ordered(op)
@@ -55,9 +71,12 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	if ordered {
 		return worker.Skip(op, provisioner.AlreadyOrdered)
 	}
-	got, err := s.register(ctx, op, log)
+	if _, err := s.register(ctx, op, dex, log); err != nil {
+		return outcome.Of(op, component, s.cfg.RegistrationInterval, fmt.Errorf("dex: %w", err))
+	}
+	got, err := s.register(ctx, op, grafana, log)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RegistrationInterval, err)
+		return outcome.Of(op, component, s.cfg.RegistrationInterval, fmt.Errorf("grafana: %w", err))
 	}
 	op.SetOverrides(Component, []worker.Override{
 		{Key: "grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_ID", Value: got.ID, Secret: true},
@@ -66,18 +85,19 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	return op, 0, nil
 }
 
-// register sees to the service provider and returns its new client secret.
-func (s registration) register(ctx context.Context, op worker.Operation, log *slog.Logger) (clientSecret, error) {
-	p, idp, err := s.find(ctx, op)
+// register sees to the service provider of an application, and returns its new client secret if it has one.
+func (s registration) register(ctx context.Context, op worker.Operation, app application, log *slog.Logger) (clientSecret, error) {
+	name := app.provider(op.InstanceID)
+	p, idp, err := s.find(ctx, name)
 	if err != nil {
 		return clientSecret{}, fmt.Errorf("look up the service provider: %w", err)
 	}
 	if p == nil {
-		if err := s.ias.create(ctx, grafana(op.InstanceID)); err != nil {
+		if err := s.ias.create(ctx, name); err != nil {
 			return clientSecret{}, fmt.Errorf("create the service provider: %w", err)
 		}
 		// The answer to the creation does not tell the id.
-		if p, idp, err = s.find(ctx, op); err != nil {
+		if p, idp, err = s.find(ctx, name); err != nil {
 			return clientSecret{}, fmt.Errorf("look up the service provider: %w", err)
 		}
 		if p == nil {
@@ -85,20 +105,28 @@ func (s registration) register(ctx context.Context, op worker.Operation, log *sl
 		}
 		log.Info("service provider created", "service_provider_id", p.id())
 	}
-	host := "grafana." + op.Runtime.ShootDomain
-	for _, c := range []struct {
-		what string
-		do   func() error
-	}{
-		{"set its redirect URI", func() error { return s.ias.setRedirect(ctx, p.id(), host, "https://"+host+"/login/generic_oauth") }},
-		{"set its attributes", func() error { return s.ias.setAttributes(ctx, p.id()) }},
+	host := app.host + "." + op.Runtime.ShootDomain
+	uri := "https://" + host + app.path
+	calls := []call{
+		{"set its attributes", func() error { return s.ias.setAttributes(ctx, *p) }},
+		{"set its name id", func() error { return s.ias.setNameID(ctx, p.id()) }},
 		{"set its identity provider", func() error { return s.ias.setIdentityProvider(ctx, p.id(), idp) }},
-		{"set who may log in", func() error { return s.ias.setGroups(ctx, p.id(), groups) }},
-		{"remove its secrets", func() error { return s.ias.removeSecrets(ctx, *p) }},
-	} {
+		{"set who may log in", func() error { return s.ias.setGroups(ctx, p.id(), app.groups) }},
+	}
+	if app.oidc {
+		calls = append(calls,
+			call{"set its redirect URI", func() error { return s.ias.setRedirect(ctx, p.id(), host, uri) }},
+			call{"remove its secrets", func() error { return s.ias.removeSecrets(ctx, *p) }})
+	} else {
+		calls = append(calls, call{"set its endpoint", func() error { return s.ias.setEndpoint(ctx, p.id(), host, uri) }})
+	}
+	for _, c := range calls {
 		if err := c.do(); err != nil {
 			return clientSecret{}, fmt.Errorf("%s: %w", c.what, err)
 		}
+	}
+	if !app.oidc {
+		return clientSecret{}, nil
 	}
 	got, err := s.ias.newSecret(ctx, p.id())
 	if err != nil {
@@ -107,8 +135,14 @@ func (s registration) register(ctx context.Context, op worker.Operation, log *sl
 	return got, nil
 }
 
-// find looks for the service provider of the instance, nil when there is none, and the id of the identity provider.
-func (s registration) find(ctx context.Context, op worker.Operation) (*serviceProvider, string, error) {
+// call is one of the calls that configure a service provider.
+type call struct {
+	what string
+	do   func() error
+}
+
+// find looks for a service provider by its name, nil when there is none, and for the id of the identity provider.
+func (s registration) find(ctx context.Context, name string) (*serviceProvider, string, error) {
 	company, err := s.ias.company(ctx)
 	if err != nil {
 		return nil, "", err
@@ -125,7 +159,7 @@ func (s registration) find(ctx context.Context, op worker.Operation) (*servicePr
 			"KEB_IAS_IDENTITY_PROVIDER: IAS has no identity provider named %q", s.cfg.IdentityProvider)}
 	}
 	for _, p := range company.ServiceProviders {
-		if p.Name != grafana(op.InstanceID) {
+		if p.Name != name {
 			continue
 		}
 		if !p.hasID() {

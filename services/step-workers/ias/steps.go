@@ -3,6 +3,7 @@ package ias
 import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker.
@@ -17,6 +18,9 @@ type Deps = extclient.Deps
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.URL == "" {
+		return setup.Without(component, "KEB_IAS_URL", []worker.Step{registration{}, deregistration{}}, deps), nil
 	}
 	c, err := newClient(cfg, deps)
 	if err != nil {
