@@ -87,6 +87,39 @@ func TestAStepThatSpendsItsBudgetAcrossARestartFailsTheOperation(t *testing.T) {
 	}
 }
 
+// Waiting for a runtime makes no errors, and has a budget of its own.
+func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
+	t.Parallel()
+	const step, budget = "Check_Runtime", 8 * time.Second
+	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-wait"}, Env: []string{"KEB_LANDSCAPE_CLUSTER_TIME=1h"}})
+	o := harness.Azure()
+	id := sys.Provision(o)
+	sys.Await(id, limit, "looks of "+step, func(op *harness.Operation) bool {
+		s := op.At(t, step)
+		return s.Attempts >= 3 && time.Since(s.FirstTriedAt) > budget/4
+	})
+	sys.Kill()
+	restarted := time.Now()
+	sys.Start()
+
+	op := sys.AwaitEnd(id, "failed", limit)
+	const want = step + " has waited for 8s without success: the runtime is being created"
+	if op.Error == nil || op.Error.Message != want || op.Step != step {
+		t.Errorf("failed at %s with %+v, want %q", op.Step, op.Error, want)
+	}
+	if !slices.ContainsFunc(op.History, func(e harness.Entry) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
+		t.Fatalf("the step was not tried after the restart: %v", op.History)
+	}
+	first := slices.IndexFunc(op.History, func(e harness.Entry) bool { return e.Step == step })
+	spent := op.History[first].FinishedAt.Add(budget)
+	if slices.ContainsFunc(op.History, func(e harness.Entry) bool {
+		return e.Step == step && e.Outcome == "retry" && e.StartedAt.After(spent)
+	}) {
+		t.Errorf("a look after %s is followed by another: the budget of %s has started anew: %v", spent, budget, op.History)
+	}
+	sys.PollEnd(o, id, osb.StateFailed, limit)
+}
+
 func TestAnOutageThatEndsWithinTheBudgetOnlyDelays(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
