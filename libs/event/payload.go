@@ -102,6 +102,8 @@ type Upgrade struct {
 const (
 	// CredentialsServiceManager is the sm_operator_credentials object of the OSB context.
 	CredentialsServiceManager = "sm_operator_credentials" //nolint:gosec // a name
+	// CredentialsPlatform is the sm_platform_credentials object of the OSB context, which only Kyma 1 uses.
+	CredentialsPlatform = "sm_platform_credentials" //nolint:gosec // a name
 	// CredentialsKubeconfig is the kubeconfig of an own_cluster instance: {"kubeconfig": "<YAML>"}.
 	CredentialsKubeconfig = "kubeconfig"
 )

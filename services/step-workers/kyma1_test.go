@@ -41,6 +41,11 @@ func (w *world) kyma1Order() workertest.Operation {
 	op := w.order()
 	op.Details = map[string]any{kyma.Name: kyma.Details{Version: "1.24.11", Origin: "defaults"}}
 	op.Parameters.(map[string]any)["overridesVersion"] = "2.20.0"
+	op.Credentials[event.CredentialsPlatform] = map[string]any{
+		"url": "https://sm.example.com", "credentials": map[string]any{
+			"basic": map[string]any{"username": canary + "-id", "password": canary + "-secret"},
+		},
+	}
 	return op
 }
 
@@ -149,7 +154,7 @@ func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
 		}
 	}
 	for _, key := range []string{
-		"service-manager-proxy sm.user", "service-manager-proxy sm.password",
+		"service-manager-proxy sm.password",
 		"knative-eventing-kafka kafka.password", "monitoring grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_ID",
 		"monitoring grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_SECRET",
 	} {
@@ -637,7 +642,10 @@ func TestDeletionOfEventHubsWaitsAsAzureAsks(t *testing.T) {
 
 func TestServiceManagerModes(t *testing.T) {
 	t.Parallel()
-	order := map[string]any{"clientid": "sent", "clientsecret": "s", "sm_url": "https://sent.example.com"}
+	sent := func(username string) map[string]any {
+		return map[string]any{"url": "https://sent.example.com", "credentials": map[string]any{"basic": map[string]any{"username": username, "password": "s"}}}
+	}
+	order := sent("sent")
 	for name, test := range map[string]struct {
 		mode servicemanager.Mode
 		sent any
@@ -648,9 +656,9 @@ func TestServiceManagerModes(t *testing.T) {
 		"when not sent, sent":            {servicemanager.WhenNotSentInRequest, order, "sent"},
 		"when not sent, not sent":        {servicemanager.WhenNotSentInRequest, nil, "configured"},
 		"never, sent":                    {servicemanager.Never, order, "sent"},
-		"never, not sent":                {servicemanager.Never, nil, "error: context.sm_operator_credentials is missing"},
-		"sent, but not all of it":        {servicemanager.Never, map[string]any{"clientid": "x"}, "error: missing clientsecret, sm_url"},
-		"always, sent and not all of it": {servicemanager.Always, map[string]any{"clientid": "x"}, "configured"},
+		"never, not sent":                {servicemanager.Never, nil, "error: context.sm_platform_credentials is missing"},
+		"sent, but not all of it":        {servicemanager.Never, sent(""), "error: sm_platform_credentials: missing credentials.basic.username"},
+		"always, sent and not all of it": {servicemanager.Always, sent(""), "configured"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -662,7 +670,7 @@ func TestServiceManagerModes(t *testing.T) {
 			}
 			op := workertest.Operation{}
 			if test.sent != nil {
-				op.Credentials = map[string]any{event.CredentialsServiceManager: test.sent}
+				op.Credentials = map[string]any{event.CredentialsPlatform: test.sent}
 			}
 			r := workertest.Run(t, steps[0], op)
 			if want, isError := strings.CutPrefix(test.want, "error: "); isError {

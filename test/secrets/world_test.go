@@ -445,7 +445,7 @@ func (w *world) credentials(service string) map[string]string {
 		"worker-hyperscaler":       {"KEB_GARDENER_TOKEN_FILE": c.KubernetesToken},
 		"worker-kyma":              {"KEB_KCP_TOKEN": c.KubernetesToken},
 		"worker-lifecycle-manager": {"KEB_KCP_TOKEN_FILE": c.KubernetesToken},
-		"worker-service-manager":   {"KEB_SERVICE_MANAGER_USERNAME": "sm-user", "KEB_SERVICE_MANAGER_PASSWORD": w.serviceManagerPassword()},
+		"worker-service-manager":   {"KEB_SERVICE_MANAGER_OVERRIDE_MODE": "Always", "KEB_SERVICE_MANAGER_URL": "https://sm.example.com", "KEB_SERVICE_MANAGER_USERNAME": "sm-user", "KEB_SERVICE_MANAGER_PASSWORD": w.serviceManagerPassword()},
 	}[service]
 	env := map[string]string{}
 	for name, value := range own {

@@ -20,12 +20,13 @@ const (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// Mode is Always, WhenNotSentInRequest or Never.
-	Mode Mode `env:"KEB_SERVICE_MANAGER_OVERRIDE_MODE" envDefault:"WhenNotSentInRequest"`
+	// Mode says when the configured credentials are used in place of the sm_platform_credentials of the order: Always,
+	// WhenNotSentInRequest or Never.
+	Mode Mode `env:"KEB_SERVICE_MANAGER_OVERRIDE_MODE" envDefault:"Never"`
 	// URL, Username and Password are the configured credentials; unless the mode is Never they must be there.
-	URL      string `env:"KEB_SERVICE_MANAGER_URL" envDefault:"http://127.0.0.1:8090/service-manager"`
-	Username string `env:"KEB_SERVICE_MANAGER_USERNAME" envDefault:"keb"`
-	Password string `env:"KEB_SERVICE_MANAGER_PASSWORD" envDefault:"keb"`
+	URL      string `env:"KEB_SERVICE_MANAGER_URL"`
+	Username string `env:"KEB_SERVICE_MANAGER_USERNAME"`
+	Password string `env:"KEB_SERVICE_MANAGER_PASSWORD"`
 	// RetryInterval follows a broker that does not answer.
 	RetryInterval time.Duration `env:"KEB_SERVICE_MANAGER_RETRY_INTERVAL" envDefault:"10s"`
 }

@@ -36,29 +36,33 @@ func (credentials) String() string { return "[redacted]" }
 // Run implements worker.Step.
 func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	c := credentials{s.cfg.URL, s.cfg.Username, s.cfg.Password}
-	sent := slices.Contains(op.Credentials, event.CredentialsServiceManager)
+	sent := slices.Contains(op.Credentials, event.CredentialsPlatform)
 	switch {
 	case s.cfg.Mode == Never && !sent:
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
 			"context.%s is missing, and KEB_SERVICE_MANAGER_OVERRIDE_MODE is %s: want credentials in the order, or another mode",
-			event.CredentialsServiceManager, Never)})
+			event.CredentialsPlatform, Never)})
 	case s.cfg.Mode != Always && sent:
 		var got struct {
-			ClientID     string `json:"clientid"`
-			ClientSecret string `json:"clientsecret"`
-			URL          string `json:"sm_url"`
+			URL         string `json:"url"`
+			Credentials struct {
+				Basic struct {
+					Username string `json:"username"`
+					Password string `json:"password"`
+				} `json:"basic"`
+			} `json:"credentials"`
 		}
-		if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &got); err != nil {
+		if err := op.ClaimCredentials(ctx, event.CredentialsPlatform, &got); err != nil {
 			return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
 		}
-		c = credentials{got.URL, got.ClientID, got.ClientSecret}
+		c = credentials{got.URL, got.Credentials.Basic.Username, got.Credentials.Basic.Password}
 		if missing := c.missing(); len(missing) > 0 {
-			return worker.Fail(op, &worker.Error{Component: "keb", Message: event.CredentialsServiceManager + ": missing " + strings.Join(missing, ", ")})
+			return worker.Fail(op, &worker.Error{Component: "keb", Message: event.CredentialsPlatform + ": missing " + strings.Join(missing, ", ")})
 		}
 	}
 	op.SetOverrides(Component, []worker.Override{
 		{Key: "config.sm.url", Value: c.url},
-		{Key: "sm.user", Value: c.user, Secret: true},
+		{Key: "sm.user", Value: c.user},
 		{Key: "sm.password", Value: c.password, Secret: true},
 	})
 	return op, 0, nil
@@ -67,7 +71,7 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger)
 // missing names the members that the order has left out.
 func (c credentials) missing() []string {
 	var names []string
-	for _, m := range []struct{ name, value string }{{"clientid", c.user}, {"clientsecret", c.password}, {"sm_url", c.url}} {
+	for _, m := range []struct{ name, value string }{{"url", c.url}, {"credentials.basic.username", c.user}, {"credentials.basic.password", c.password}} {
 		if m.value == "" {
 			names = append(names, m.name)
 		}

@@ -62,6 +62,12 @@ func (o *Order) Body() osbclient.Provisioning {
 			"clientid": o.ClientID, "clientsecret": o.ClientSecret, "sm_url": "https://service-manager.example.com",
 			"url": "https://token.example.com", "xsappname": "example-app",
 		}
+		// What Kyma 1 uses in place of them.
+		context["sm_platform_credentials"] = map[string]any{
+			"url": "https://service-manager.example.com", "credentials": map[string]any{
+				"basic": map[string]any{"username": o.ClientID, "password": o.ClientSecret},
+			},
+		}
 	}
 	return osbclient.Provisioning{ServiceID: ServiceID, PlanID: o.PlanID, Context: context, Parameters: o.Parameters}
 }

@@ -46,10 +46,17 @@ const canary = "CANARY-7f3b9c"
 
 // Credentials are what the workers may claim.
 func Credentials() map[string]any {
-	return map[string]any{event.CredentialsServiceManager: map[string]any{
-		"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",
-		"url": "https://" + canary + ".example.com", "xsappname": "x",
-	}}
+	return map[string]any{
+		event.CredentialsServiceManager: map[string]any{
+			"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",
+			"url": "https://" + canary + ".example.com", "xsappname": "x",
+		},
+		event.CredentialsPlatform: map[string]any{
+			"url": "https://sm.example.com", "credentials": map[string]any{
+				"basic": map[string]any{"username": canary + "-user", "password": canary + "-password"},
+			},
+		},
+	}
 }
 
 // The processes, and those with the overlay of the older documents' systems. They never change.
@@ -88,7 +95,7 @@ func Operation(kind event.OperationType) event.Operation {
 		Parameters: json.RawMessage(`{"name":"demo","region":"eastus","machineType":"Standard_D4_v3","autoScalerMin":3,"autoScalerMax":5,
 			"maxSurge":1,"maxUnavailable":0,"volumeSizeGb":50,"administrators":["a@example.com"],
 			"oidc":{"clientID":"c","issuerURL":"https://issuer.example.com","groupsClaim":"groups","signingAlgs":["RS256"],"usernameClaim":"sub","usernamePrefix":"-"}}`),
-		Credentials: []string{event.CredentialsServiceManager},
+		Credentials: []string{event.CredentialsServiceManager, event.CredentialsPlatform},
 	}
 	switch kind {
 	case event.Update:

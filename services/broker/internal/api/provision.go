@@ -44,6 +44,9 @@ func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.
 	}
 	ordered.CreatedAt = b.deps.Now()
 	plain := plainCredentials(origin.ServiceManager, resolved.Kubeconfig)
+	if origin.PlatformCredentials != nil {
+		plain[event.CredentialsPlatform] = origin.PlatformCredentials
+	}
 	if req.Plan.MaintenanceInfo != nil {
 		ordered.MaintenanceVersion = req.Plan.MaintenanceInfo.Version
 	}
@@ -155,7 +158,7 @@ func (b *Broker) record(
 		return nil, err
 	}
 	names := make([]string, 0, len(sealed.Sealed))
-	for _, name := range []string{event.CredentialsServiceManager, event.CredentialsKubeconfig} {
+	for _, name := range []string{event.CredentialsServiceManager, event.CredentialsPlatform, event.CredentialsKubeconfig} {
 		if _, ok := sealed.Sealed[name]; ok {
 			names = append(names, name)
 		}

@@ -14,6 +14,9 @@ type Origin struct {
 	event.Context
 	// ServiceManager is the JSON object sm_operator_credentials, a secret; nil when it was not sent.
 	ServiceManager json.RawMessage
+	// PlatformCredentials is the JSON object sm_platform_credentials, a secret; nil when it was not sent. Only Kyma 1 uses it, and only an
+	// order can bring it.
+	PlatformCredentials json.RawMessage
 }
 
 // ServiceManagerCredentials are the members of sm_operator_credentials.
@@ -51,7 +54,7 @@ func ParseContext(raw json.RawMessage, platformRegion string) (Origin, error) {
 		LicenseType:     m.text("license_type", false),
 		PlatformRegion:  platformRegion,
 	}}
-	o.ServiceManager = m.serviceManager()
+	o.ServiceManager, o.PlatformCredentials = m.serviceManager(), m.platform()
 	return o, joined(m.errs)
 }
 
@@ -159,16 +162,59 @@ func (m *contextMembers) flag(name string) *bool {
 }
 
 func (m *contextMembers) serviceManager() json.RawMessage {
-	value, ok := m.member("sm_operator_credentials")
+	return m.credentials(event.CredentialsServiceManager, checkServiceManager)
+}
+
+func (m *contextMembers) platform() json.RawMessage {
+	return m.credentials(event.CredentialsPlatform, checkPlatform)
+}
+
+func (m *contextMembers) credentials(name string, check func(json.RawMessage) error) json.RawMessage {
+	value, ok := m.member(name)
 	if !ok {
 		return nil
 	}
 	if len(value) > maxServiceManager {
-		m.wrong("sm_operator_credentials", "must be at most %d bytes", maxServiceManager)
-	} else if err := checkServiceManager(value); err != nil {
+		m.wrong(name, "must be at most %d bytes", maxServiceManager)
+	} else if err := check(value); err != nil {
 		m.errs = append(m.errs, err)
 	}
 	return value
+}
+
+// checkPlatform checks the shape of sm_platform_credentials (facts/contracts.md 4).
+func checkPlatform(raw json.RawMessage) error {
+	var c struct {
+		URL         string `json:"url"`
+		Credentials struct {
+			Basic struct {
+				Username string `json:"username"`
+				Password string `json:"password"`
+			} `json:"basic"`
+		} `json:"credentials"`
+	}
+	if json.Unmarshal(raw, &c) != nil {
+		// The decoder's error may quote a value.
+		return errors.New("context/sm_platform_credentials must be an object with url and credentials")
+	}
+	basic := c.Credentials.Basic
+	return lacks(event.CredentialsPlatform, [][2]string{
+		{"url", c.URL}, {"credentials.basic.username", basic.Username}, {"credentials.basic.password", basic.Password},
+	})
+}
+
+// lacks returns an error that names the members without a value.
+func lacks(object string, members [][2]string) error {
+	var missing []string
+	for _, m := range members {
+		if m[1] == "" {
+			missing = append(missing, m[0])
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("context/%s lacks %s", object, strings.Join(missing, ", "))
 }
 
 // SameServiceManager tells whether two sm_operator_credentials objects hold the same credentials.
@@ -183,18 +229,9 @@ func checkServiceManager(raw json.RawMessage) error {
 		// The decoder's error may quote a value.
 		return errors.New("context/sm_operator_credentials must be an object of strings")
 	}
-	var missing []string
-	for _, m := range []struct{ name, value string }{
+	return lacks(event.CredentialsServiceManager, [][2]string{
 		{"clientid", c.ClientID}, {"clientsecret", c.ClientSecret}, {"sm_url", c.SMURL}, {"url", c.URL},
-	} {
-		if m.value == "" {
-			missing = append(missing, m.name)
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("context/sm_operator_credentials lacks %s", strings.Join(missing, ", "))
-	}
-	return nil
+	})
 }
 
 // joined is like errors.Join on one line.

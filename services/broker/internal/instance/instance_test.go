@@ -65,6 +65,8 @@ func TestContextNamesWhatIsMissing(t *testing.T) {
 		{`{` + accounts + `,"platform":"a\u0000b"}`, "context/platform must not hold control characters"},
 		{`{` + accounts + `,"license_type":"` + strings.Repeat("x", 600) + `"}`, "context/license_type must be at most 512 bytes"},
 		{`{` + accounts + `,"sm_operator_credentials":"CANARY"}`, "context/sm_operator_credentials must be an object of strings"},
+		{`{` + accounts + `,"sm_platform_credentials":"CANARY"}`, "context/sm_platform_credentials must be an object with url and credentials"},
+		{`{` + accounts + `,"sm_platform_credentials":{"url":"CANARY"}}`, "context/sm_platform_credentials lacks credentials.basic.username, credentials.basic.password"},
 		{`{` + accounts + `,"sm_operator_credentials":{"clientid":"CANARY","url":"u"}}`, "context/sm_operator_credentials lacks clientsecret, sm_url"},
 	} {
 		_, err := instance.ParseContext(json.RawMessage(tc.context), "cf-eu10")
