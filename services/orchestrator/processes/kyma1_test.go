@@ -81,7 +81,7 @@ func TestKyma1SkipsByPlan(t *testing.T) {
 		"azure": {event.Provision: nil, event.Deprovision: nil},
 		"gcp":   {event.Provision: nil, event.Deprovision: nil},
 		"trial": {
-			event.Provision:   {"AVS_Create_Internal_Eval_Step", "Provision_Azure_Event_Hubs", "AVS_Create_External_Eval_Step"},
+			event.Provision:   {"AVS_Create_Internal_Eval_Step", "Create_LMS_Tenant", "Request_LMS_Certificates", "AVS_Create_External_Eval_Step"},
 			event.Deprovision: {"Deprovision_Azure_Event_Hubs", "Release_Subscription"},
 		},
 	} {
@@ -102,11 +102,11 @@ func TestKyma1BudgetsAndPolicies(t *testing.T) {
 	}
 	set := kyma1(t)
 	for name, want := range map[string]values{
-		"Create_LMS_Tenant":            {30 * time.Second, 3 * time.Minute, 0, process.Skip},
+		"Create_LMS_Tenant":            {30 * time.Second, 3 * time.Minute, 0, process.Fail},
 		"IAS_Registration":             {10 * time.Second, 30 * time.Minute, 0, process.Skip},
 		"Provision_Azure_Event_Hubs":   {time.Minute, 30 * time.Minute, 30 * time.Minute, process.Fail},
 		"ServiceManagerOverrides":      {10 * time.Second, 10 * time.Minute, 0, process.Fail},
-		"Request_LMS_Certificates":     {5 * time.Second, 30 * time.Minute, time.Hour, process.Skip},
+		"Request_LMS_Certificates":     {5 * time.Second, 30 * time.Minute, time.Hour, process.Fail},
 		"Create_Runtime":               {5 * time.Second, time.Hour, time.Hour, process.Fail},
 		"Deprovision_Azure_Event_Hubs": {time.Minute, 5 * time.Minute, 30 * time.Minute, process.Skip},
 	} {
