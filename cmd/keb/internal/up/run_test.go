@@ -49,7 +49,7 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 	told := runUntil(t, cfg, "The sample runtime is provisioned", func(string) {})
 	for _, want := range []string{
 		"KEB is up.", "plan azure", "start/Starting succeeded", "create_runtime/Check_Runtime succeeded",
-		"check_kyma/Check_Cluster_Configuration succeeded", "post_actions/AVS_Tags succeeded",
+		"check_kyma/Check_Cluster_Configuration succeeded", "post_actions/AVS_Create_External_Eval_Step succeeded",
 	} {
 		if !strings.Contains(told, want) {
 			t.Errorf("nothing is told of %q:\n%s", want, told)
