@@ -47,6 +47,10 @@ type Config struct {
 	AzureSecret      string `env:"KEB_LANDSCAPE_AZURE_SECRET"`
 	// KubernetesToken is the bearer token of the control plane and of Gardener; runtimes have their own in the kubeconfig.
 	KubernetesToken string `env:"KEB_LANDSCAPE_KUBERNETES_TOKEN"`
+
+	// DirectorLookUp lets the Director answer runtimes(filter), for a KEB whose KEB_DIRECTOR_URL is set; without it that is a breach of
+	// the contract.
+	DirectorLookUp bool `env:"KEB_LANDSCAPE_DIRECTOR_LOOK_UP"`
 }
 
 // Defaults that a zero value stands for.

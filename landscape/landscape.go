@@ -177,7 +177,7 @@ func buildKyma1(cfg Config, deps Deps, journal func(string) string, add func(str
 
 // buildClusters adds the Provisioner and the systems in which its clusters show: those look at its clock before they answer.
 func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
-	directorSystem, err := director.New(director.Config{ClientID: cfg.DirectorClientID, Secret: cfg.DirectorSecret}, journal(director.Name), deps.Now)
+	directorSystem, err := director.New(director.Config{ClientID: cfg.DirectorClientID, Secret: cfg.DirectorSecret, LookUp: cfg.DirectorLookUp}, journal(director.Name), deps.Now)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) st
 	}
 	p, err := provisioner.New(
 		provisioner.Config{ClusterTime: cfg.ClusterTime, ExternalURL: cfg.ExternalURL},
-		provisioner.Deps{Director: registry{directorSystem}, Gardener: shoots{apis[gardener]}, Clusters: apis[runtimes], Now: deps.Now},
+		provisioner.Deps{Director: registry{directorSystem}, Gardener: shoots{apis[gardener]}, Clusters: clusters{apis[runtimes]}, Now: deps.Now},
 		journal(provisioner.Name))
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func TestRuntimeFromCradleToGrave(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	if text(t, op, "state") != "Pending" || text(t, op, "operation") != "ProvisionNoInstall" {
+	if text(t, op, "state") != "InProgress" || text(t, op, "operation") != "ProvisionNoInstall" {
 		t.Errorf("a new operation is %v", op)
 	}
 	id := map[string]any{"id": text(t, op, "runtimeID")}
@@ -127,9 +127,22 @@ func TestRuntimeFromCradleToGrave(t *testing.T) {
 	if found := w.directed("i-1"); len(found) != 0 {
 		t.Errorf("Director still has %v", found)
 	}
-	_, gone := w.ask(runtimeQuery, id)
-	if gone == nil || at(t, gone, "extensions", "error_reason") != "err_db_not_found" {
-		t.Errorf("a removed runtime is answered with %v", gone)
+	left, failure := w.ask(runtimeQuery, id)
+	if failure != nil || text(t, left, "lastOperationStatus", "state") != "Succeeded" || at(t, left, "runtimeConfiguration", "kubeconfig") != nil {
+		t.Errorf("a removed runtime is answered with %v, %v", left, failure)
+	}
+	again, failure := w.ask(`mutation($id: String!) { result: deprovisionRuntime(id: $id) }`, id)
+	if failure != nil {
+		t.Fatalf("a second removal is answered with %v", failure)
+	}
+	w.clock.advance(clusterTime)
+	if got := w.operation(again.(string)); text(t, got, "state") != "Succeeded" || text(t, got, "operation") != "DeprovisionNoInstall" {
+		t.Errorf("the second removal is %v", got)
+	}
+	_, unknown := w.ask(runtimeQuery, map[string]any{"id": "unknown"})
+	if at(t, unknown, "extensions", "error_reason") != "err_db_not_found" || at(t, unknown, "extensions", "error_code") != 2.0 ||
+		at(t, unknown, "extensions", "error_component") != "db - provisioner" {
+		t.Errorf("an unknown runtime is answered with %v", unknown)
 	}
 	w.must(503, "GET", "/k8s/runtimes/"+id["id"].(string)+"/api/v1/namespaces", nil, bearer("any"))
 	if now, ever := w.held("provisioner", "runtime"); now != 0 || ever != 1 {
@@ -154,7 +167,7 @@ func TestShootUpgradeTakesTimeAndKeepsWhatItDoesNotName(t *testing.T) {
 		"gardenerConfig": map[string]any{"autoScalerMax": 9, "kubernetesVersion": "1.27.1"}, "administrators": []string{"bob@example.com"},
 	}}
 	op, failure := w.ask(upgradeQuery, upgrade)
-	if failure != nil || text(t, op, "state") != "Pending" || text(t, op, "operation") != "UpgradeShoot" {
+	if failure != nil || text(t, op, "state") != "InProgress" || text(t, op, "operation") != "UpgradeShoot" {
 		t.Fatalf("an upgrade is answered with %v, %v", op, failure)
 	}
 	if _, busy := w.ask(upgradeQuery, upgrade); busy == nil || at(t, busy, "extensions", "error_code") != 400.0 {

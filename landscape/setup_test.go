@@ -69,7 +69,9 @@ func setup(t testing.TB) *world {
 
 func open(t testing.TB, dir string, c *clock) *world {
 	t.Helper()
-	return openWith(t, landscape.Config{DataDir: dir, ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: 5}, c)
+	return openWith(t, landscape.Config{
+		DataDir: dir, ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: 5, DirectorLookUp: true,
+	}, c)
 }
 
 func openWith(t testing.TB, cfg landscape.Config, c *clock) *world {

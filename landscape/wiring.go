@@ -85,29 +85,91 @@ func (r registry) Register(id, tenant, name, description string, labels map[stri
 type shoots struct{ *kubernetes.System }
 
 func (s shoots) AddShoot(shoot provisioner.Shoot) error {
+	annotations := map[string]any{
+		"kcp.provisioner.kyma-project.io/runtime-id":   shoot.RuntimeID,
+		"kcp.provisioner.kyma-project.io/operation-id": shoot.OperationID,
+	}
+	if shoot.LicenceType != "" {
+		annotations["kcp.provisioner.kyma-project.io/licence-type"] = shoot.LicenceType
+	}
+	if shoot.EUAccess {
+		annotations["support.gardener.cloud/eu-access-for-cluster-nodes"] = "true"
+	}
 	return s.Ensure("", shootResource, map[string]any{
 		"metadata": map[string]any{
-			"name": shoot.Name, "namespace": gardenNamespace,
+			"name": shoot.Name, "namespace": gardenNamespace, "annotations": annotations,
 			"labels": map[string]any{"account": shoot.Tenant, "subaccount": shoot.SubAccount},
-			"annotations": map[string]any{
-				"kcp.provisioner.kyma-project.io/runtime-id":   shoot.RuntimeID,
-				"kcp.provisioner.kyma-project.io/licence-type": shoot.LicenceType,
-			},
 		},
 		"spec": map[string]any{
 			"secretBindingName": shoot.SecretBinding, "region": shoot.Region, "purpose": shoot.Purpose,
 			"seedName":    shoot.Provider + "-eu1",
 			"provider":    map[string]any{"type": shoot.Provider},
 			"kubernetes":  map[string]any{"version": shoot.KubernetesVersion},
+			"dns":         map[string]any{"domain": shoot.Domain},
+			"extensions":  extensions(shoot),
 			"maintenance": map[string]any{"timeWindow": timeWindow(shoot.Name)},
 		},
 	})
 }
 
+// extensions are what the Runtime Provisioner adds to every Shoot (facts/contracts.md 1.5).
+func extensions(shoot provisioner.Shoot) []any {
+	return []any{
+		map[string]any{"type": "shoot-dns-service"},
+		map[string]any{"type": "shoot-cert-service"},
+		map[string]any{"type": "shoot-networking-filter", "disabled": !shoot.NetworkingFilterEnabled},
+	}
+}
+
 func (s shoots) UpdateShoot(shoot provisioner.Shoot) error {
 	return s.Merge("", shootResource, gardenNamespace, shoot.Name, map[string]any{"spec": map[string]any{
-		"kubernetes": map[string]any{"version": shoot.KubernetesVersion},
+		"kubernetes": map[string]any{"version": shoot.KubernetesVersion}, "extensions": extensions(shoot),
 	}})
+}
+
+// clusters lets the Provisioner write to the Kubernetes API of runtimes.
+type clusters struct{ *kubernetes.System }
+
+const bindingOfRoles = "rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+// SetAdministrators writes the ClusterRoleBindings of operators and administrators (facts/contracts.md 1.5).
+func (s clusters) SetAdministrators(id string, had, have []string) error {
+	group := func(name string) map[string]any {
+		return map[string]any{"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+	}
+	type binding struct {
+		name, role string
+		subject    map[string]any
+	}
+	bindings := []binding{
+		{"l2-operator", "l2-operator", group("runtimeOperator")}, {"l3-operator-admin", "cluster-admin", group("runtimeAdmin")},
+	}
+	for i, user := range have {
+		bindings = append(bindings, binding{fmt.Sprintf("administrator%d", i), "cluster-admin", map[string]any{
+			"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io",
+		}})
+	}
+	for _, b := range bindings {
+		object := map[string]any{
+			"metadata": map[string]any{"name": b.name, "labels": map[string]any{
+				"reconciler.kyma-project.io/managed-by": "reconciler", "app": "kyma",
+			}},
+			"roleRef":  map[string]any{"kind": "ClusterRole", "name": b.role, "apiGroup": "rbac.authorization.k8s.io"},
+			"subjects": []any{b.subject},
+		}
+		if err := s.Ensure(id, bindingOfRoles, object); err != nil {
+			return err
+		}
+		if err := s.Merge(id, bindingOfRoles, "", b.name, map[string]any{"subjects": []any{b.subject}}); err != nil {
+			return err
+		}
+	}
+	for i := len(have); i < len(had); i++ {
+		if err := s.Remove(id, bindingOfRoles, "", fmt.Sprintf("administrator%d", i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // timeWindow is a maintenance window of four hours that begins at a full hour of the night, from 20:00 to 03:00, another one

@@ -195,9 +195,9 @@ type MaintenanceWindow struct {
 // RuntimeAccess says which runtime is meant, and how it is found.
 type RuntimeAccess struct {
 	InstanceID string `json:"instanceId"`
-	// Subscription and RuntimeID find it in the Runtime Provisioner.
-	Subscription string `json:"subscription,omitempty"`
-	RuntimeID    string `json:"runtimeId,omitempty"`
+	// Account, the global account that the instance is in now, and RuntimeID find it in the Runtime Provisioner.
+	Account   string `json:"subscription,omitempty"`
+	RuntimeID string `json:"runtimeId,omitempty"`
 	// Kubeconfig is given for an own cluster instead, in the clear: it is on no stream.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 }

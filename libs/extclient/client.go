@@ -2,6 +2,7 @@ package extclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -172,6 +173,8 @@ type Request struct {
 
 	// name stands for the call in its span where the route does not: all GraphQL calls have one route.
 	name string
+	// contentType is that of a JSON body; empty means application/json.
+	contentType string
 	// spoken gets what the answer may repeat of what the system was told in confidence; nil when nobody wants it.
 	spoken *[]string
 }
@@ -361,7 +364,7 @@ func encode(req Request) (payload []byte, contentType string, err error) {
 		if err != nil {
 			return nil, "", fmt.Errorf("encode body: %w", err)
 		}
-		return payload, "application/json", nil
+		return payload, cmp.Or(req.contentType, "application/json"), nil
 	}
 	return nil, "", nil
 }

@@ -82,7 +82,7 @@ func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) erro
 	err := c.Do(ctx, Request{
 		Method: http.MethodPost, Header: req.Header, Sensitive: req.Sensitive,
 		Body: map[string]any{"query": req.Query, "variables": req.Variables}, Accept: []int{http.StatusOK},
-		name: req.Name, spoken: &spoken,
+		name: req.Name, spoken: &spoken, contentType: "application/json; charset=utf-8",
 	}, &got)
 	if err != nil {
 		return fmt.Errorf("%s: %w", req.Name, err)

@@ -88,7 +88,7 @@ func TestBindingFromCradleToGrave(t *testing.T) {
 		t.Fatalf("no kubeconfig in %s", made.raw)
 	}
 	want := event.BindRequest{
-		Runtime:   event.RuntimeAccess{InstanceID: "i", Subscription: "ga-1", RuntimeID: "runtime-of-i"},
+		Runtime:   event.RuntimeAccess{InstanceID: "i", Account: "ga-1", RuntimeID: "runtime-of-i"},
 		BindingID: "b", ExpirationSeconds: 900,
 	}
 	if got := r.has()["i/b"]; got != want {

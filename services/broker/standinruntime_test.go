@@ -153,7 +153,7 @@ func (r *runtimes) cluster(ctx context.Context, question []byte) (any, error) {
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, err
 	}
-	return event.ClusterAnswer{Server: "https://api.example.org/" + q.Subscription + "/" + q.RuntimeID, CAData: "Q0E="}, nil
+	return event.ClusterAnswer{Server: "https://api.example.org/" + q.Account + "/" + q.RuntimeID, CAData: "Q0E="}, nil
 }
 
 // has is what there is at present.

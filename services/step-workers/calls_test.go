@@ -109,6 +109,7 @@ func (w *world) foreign(op workertest.Operation, field string) {
 		w.t.Fatal(err)
 	}
 	req.Header.Set("Tenant", op.Context.GlobalAccountID)
+	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		w.t.Fatal(err)

@@ -43,8 +43,6 @@ var talks = []talk{
 	{"EDP_Registration", "/edp/oauth2", retry, retry, retry},
 	{"Overrides_From_Secrets_And_Config_Step", "/k8s/control-plane", failed, failed, retry},
 	{"Create_Runtime_Without_Kyma", "/provisioner", failed, failed, retry},
-	{"Create_Runtime_Without_Kyma", "/director/graphql", failed, failed, retry},
-	{"Create_Runtime_Without_Kyma", "/director/oauth2", retry, retry, retry},
 	{"Check_Runtime", "/provisioner", failed, failed, retry},
 	{"Get_Kubeconfig", "/provisioner", failed, failed, retry},
 	{"Inject_BTP_Operator_Credentials", "/k8s/runtimes", retry, retry, retry},

@@ -52,7 +52,7 @@ func (d *door) record(r *http.Request, body []byte) {
 }
 
 // golden compares all requests since the last call of golden or since the start, whose path begins with one of the prefixes,
-// with testdata/golden/<name>.json. The address of the landscape is replaced by http://landscape.
+// with testdata/golden/<name>.json. The address of the landscape is replaced by http://landscape, and what w.named names.
 func (w *world) golden(name string, prefixes ...string) {
 	w.t.Helper()
 	w.door.mu.Lock()

@@ -167,6 +167,11 @@ func (w *world) order() workertest.Operation {
 		Runtime: event.Runtime{Name: "demo", ShootName: "c-1a2b3c4", ShootDomain: "c-1a2b3c4.kyma.example.com", Provider: "azure", Region: "eastus"},
 		Parameters: map[string]any{
 			"name": "demo", "region": "eastus", "machineType": "Standard_D4_v3", "autoScalerMin": 3, "autoScalerMax": 5,
+			"administrators": []string{"a@example.com"},
+			"oidc": map[string]any{
+				"clientID": "c", "issuerURL": "https://issuer.example.com", "groupsClaim": "groups", "signingAlgs": []string{"RS256"},
+				"usernameClaim": "sub", "usernamePrefix": "-",
+			},
 		},
 		Credentials: map[string]any{event.CredentialsServiceManager: map[string]any{
 			"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",

@@ -237,7 +237,6 @@ func TestKyma1StepsRetryOutagesAndFailOnRefusals(t *testing.T) {
 				{"Provision_Azure_Event_Hubs", "/azure/subscriptions", failed, failed, retry},
 				{"Provision_Azure_Event_Hubs", "/azure/keb/oauth2", retry, retry, retry},
 				{"Create_Runtime", "/provisioner", failed, failed, retry},
-				{"Create_Runtime", "/director/graphql", failed, failed, retry},
 				{"Deprovision_Azure_Event_Hubs", "/azure/subscriptions", failed, failed, retry},
 			} {
 				if talk.step == name {

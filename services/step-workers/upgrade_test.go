@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
@@ -123,38 +121,6 @@ func TestDryRunsSayWhatTheyWouldDoAndDoNothing(t *testing.T) {
 		}
 	}
 	w.noSecrets()
-}
-
-func TestClusterIsUpgradedToTheVersionsOfTheOrchestration(t *testing.T) {
-	for name, test := range map[string]struct {
-		upgrade event.Upgrade
-		want    string
-	}{
-		"all": {
-			event.Upgrade{KubernetesVersion: "1.34.1", MachineImage: "ubuntu", MachineImageVersion: "22.04"},
-			`{"gardenerConfig":{"kubernetesVersion":"1.34.1","machineImage":"ubuntu","machineImageVersion":"22.04",` +
-				`"enableKubernetesVersionAutoUpdate":false,"enableMachineImageVersionAutoUpdate":false}}`,
-		},
-		"configured": {
-			event.Upgrade{},
-			`{"gardenerConfig":{"kubernetesVersion":"1.33.2","enableKubernetesVersionAutoUpdate":false,"enableMachineImageVersionAutoUpdate":false}}`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
-			test.upgrade.OrchestrationID = "o-1"
-			op.Upgrade = &test.upgrade
-			calls := w.calls(func() { w.all([]string{"Upgrade_Cluster", "Check_Runtime"}, op) })
-			started := asked(calls, "upgradeShoot")
-			if len(started) != 1 {
-				t.Fatalf("%d upgrades were started", len(started))
-			}
-			if diff := cmp.Diff(test.want, started[0].variable("config")); diff != "" {
-				t.Errorf("the cluster gets (-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 // A runtime that was installed by somebody else keeps the id under which the Service Manager knows it.

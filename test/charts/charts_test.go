@@ -47,7 +47,7 @@ workers:
     secretFiles: {KEB_KCP_KUBECONFIG: {name: kcp, key: kubeconfig}}
   lifecycle-manager: {secretFiles: {KEB_KCP_KUBECONFIG: {name: kcp, key: kubeconfig}}}
   provisioner:
-    env: {KEB_PROVISIONER_URL: "https://p.example", KEB_DIRECTOR_URL: "https://d.example", KEB_DIRECTOR_TOKEN_URL: "https://d.example/token"}
+    env: {KEB_PROVISIONER_URL: "https://p.example", KEB_GARDENER_URL: "https://g.example"}
   reconciler: {env: {KEB_RECONCILER_URL: "https://r.example"}}
   runtime: {env: {KEB_PROVISIONER_URL: "https://p.example"}}
   spc: {env: {KEB_SPC_URL: "https://spc.example"}}

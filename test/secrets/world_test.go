@@ -439,7 +439,7 @@ func (w *world) credentials(service string) map[string]string {
 		"worker-avs":               {"KEB_AVS_CLIENT_ID": c.AvSClientID, "KEB_AVS_USERNAME": c.AvSUsername, "KEB_AVS_PASSWORD_FILE": c.AvSPassword},
 		"worker-edp":               {"KEB_EDP_SECRET": c.EDPSecret},
 		"worker-ias":               {"KEB_IAS_USERNAME": c.IASUsername, "KEB_IAS_PASSWORD_FILE": c.IASPassword},
-		"worker-provisioner":       {"KEB_DIRECTOR_CLIENT_ID": c.DirectorClientID, "KEB_DIRECTOR_CLIENT_SECRET": c.DirectorSecret},
+		"worker-provisioner":       {"KEB_GARDENER_TOKEN_FILE": c.KubernetesToken},
 		"worker-lms":               {"KEB_LMS_TOKEN_FILE": c.LMSToken},
 		"worker-event-hubs":        {"KEB_AZURE_CLIENT_ID": c.AzureClientID, "KEB_AZURE_CLIENT_SECRET": c.AzureSecret},
 		"worker-hyperscaler":       {"KEB_GARDENER_TOKEN_FILE": c.KubernetesToken},

@@ -113,7 +113,7 @@ var unseen = map[string][]string{
 	"kyma/Update_Init_Kyma_Version": {"get configmaps"},
 	// An upgrade that was noted and never reached the Runtime Provisioner.
 	"provisioner/Check_Runtime":         {"runtimeStatus", "upgradeShoot"},
-	"provisioner/Check_Runtime_Removal": {"runtimes", "runtimeStatus", "deprovisionRuntime"},
+	"provisioner/Check_Runtime_Removal": {"get shoots", "runtimeStatus", "deprovisionRuntime"},
 	// The Reconciler knows the runtime from a deregistration that is under way, or never gets ready.
 	"reconciler/Apply_Cluster_Configuration":    {"DELETE /clusters/{runtimeID}"},
 	"reconciler/Apply_Reconciler_Configuration": {"DELETE /clusters/{runtimeID}"},

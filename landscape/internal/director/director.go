@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -25,6 +26,8 @@ var schema string
 type Config struct {
 	ClientID string
 	Secret   string
+	// LookUp serves the query runtimes(filter), which the contract of the real Director with KEB does not contain.
+	LookUp bool
 }
 
 // Runtime is a registered runtime. A label's value may be any JSON.
@@ -133,6 +136,7 @@ func notFound(id string) error {
 func tenantOf(r *http.Request) (string, error) {
 	tenant := r.Header.Get("Tenant")
 	if tenant == "" {
+		contract.Violation(r, "header tenant: required")
 		return "", &graphql.Error{Message: "Tenant is required", Extensions: map[string]any{"error": "TenantRequired", "error_code": 23}}
 	}
 	return tenant, nil
@@ -145,6 +149,10 @@ type labelFilter struct {
 }
 
 func (s *System) list(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
+	if !s.cfg.LookUp {
+		contract.Violation(r, "runtimes: the look-up is switched off")
+		return nil, &graphql.Error{Message: "runtimes is not served", Extensions: map[string]any{"error": "NotFound", "error_code": 20}}
+	}
 	tenant, err := tenantOf(r)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@
 package graphql
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/vektah/gqlparser/v2/validator/rules"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
 // Error is an error that a client can tell apart by its extensions.
@@ -96,31 +98,39 @@ type responseError struct {
 	Extensions map[string]any `json:"extensions,omitempty"`
 }
 
-// ServeHTTP takes a POST with query, variables and operationName. What cannot be understood answers 400 (no JSON) or 422
-// (no valid query); errors of resolvers come with 200, as GraphQL has it.
+// ServeHTTP takes a POST with query, variables and operationName. What cannot be understood answers 400 (no JSON, another member) or
+// 422 (no valid query), and is recorded as a breach of the contract; errors of resolvers come with 200, as GraphQL has it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Pattern = s.route
 	if r.Method != http.MethodPost {
 		answer.Error(w, http.StatusMethodNotAllowed, "method %s is not allowed, use POST", r.Method)
 		return
 	}
+	if err := contract.ContentType(r, "application/json"); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
 	var req request
-	if err := answer.Decode(r, answer.MaxBody, &req); err != nil {
+	if err := decode(r, &req); err != nil {
+		contract.Violation(r, "body: %v", err)
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	doc, err := s.document(req.Query)
 	if err != nil {
+		contract.Violation(r, "query: %v", err)
 		refuse(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	op := doc.Operations.ForName(req.OperationName)
 	if op == nil {
+		contract.Violation(r, "operationName: not in the document")
 		refuse(w, http.StatusUnprocessableEntity, fmt.Errorf("operation %q is not in the document", req.OperationName))
 		return
 	}
 	vars, err := validator.VariableValues(s.schema, op, req.Variables)
 	if err != nil {
+		contract.Violation(r, "variables: %v", err)
 		refuse(w, http.StatusUnprocessableEntity, err)
 		return
 	}
@@ -130,6 +140,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body["errors"] = errs
 	}
 	answer.JSON(w, http.StatusOK, body)
+}
+
+// decode reads the body, which has no member but those of a request.
+func decode(r *http.Request, into *request) error {
+	body, err := answer.Body(r, answer.MaxBody)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("decode body: %w", err)
+	}
+	return nil
 }
 
 func refuse(w http.ResponseWriter, status int, err error) {

@@ -21,6 +21,13 @@ type Query { items(filter: [Filter!], first: Int = 2): [Item!]! }
 type Mutation { fail(id: ID!): Item }
 `
 
+func request(t testing.TB, body string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/graphql", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	return r
+}
+
 func server(t testing.TB) *graphql.Server {
 	t.Helper()
 	s, err := graphql.New("/graphql", sdl, map[string]graphql.Resolver{
@@ -58,7 +65,7 @@ func server(t testing.TB) *graphql.Server {
 func post(t testing.TB, body string) (int, any) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	server(t).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/graphql", strings.NewReader(body)))
+	server(t).ServeHTTP(w, request(t, body))
 	var got any
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
@@ -144,7 +151,7 @@ func FuzzRequestsNeverPanic(f *testing.F) {
 	s := server(f)
 	f.Fuzz(func(t *testing.T, body string) {
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/graphql", strings.NewReader(body)))
+		s.ServeHTTP(w, request(t, body))
 		if !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%q is answered with %q", body, w.Body)
 		}

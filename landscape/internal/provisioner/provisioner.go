@@ -53,6 +53,8 @@ type Gardener interface {
 // Clusters opens and closes the Kubernetes API of a runtime. All its methods may be repeated.
 type Clusters interface {
 	AddCluster(id, token string) error
+	// SetAdministrators replaces the administrators that a cluster had by those that it is to have.
+	SetAdministrators(id string, had, have []string) error
 	RemoveCluster(id string) error
 }
 
@@ -61,7 +63,11 @@ type Shoot struct {
 	Name, RuntimeID, Tenant, SubAccount string
 	SecretBinding                       string
 	Provider, Region, KubernetesVersion string
-	LicenceType, Purpose                string
+	LicenceType, Purpose, Domain        string
+	// OperationID is the operation that creates it.
+	OperationID             string
+	EUAccess                bool
+	NetworkingFilterEnabled bool
 }
 
 // Operation is an asynchronous operation. Its state follows from the clock.
@@ -73,7 +79,7 @@ type Operation struct {
 	EndsAt    time.Time `json:"endsAt"`
 	Ended     bool      `json:"ended"`           // its effects are done
 	Error     *Failure  `json:"error,omitempty"` // it ends as Failed
-	// Config and Admins are what an UpgradeShoot brings to the runtime when it ends well.
+	// Config and Admins are what an UpgradeShoot brings to the runtime when it ends well. Admins replace all that it has.
 	Config map[string]any `json:"gardenerConfig,omitempty"`
 	Admins []string       `json:"administrators,omitempty"`
 }
@@ -84,12 +90,12 @@ type Runtime struct {
 	Tenant        string         `json:"tenant"`
 	SubAccount    string         `json:"subAccount"`
 	Name          string         `json:"name"`
-	Description   string         `json:"description"`
 	Labels        map[string]any `json:"labels"`
 	Config        map[string]any `json:"gardenerConfig"`
 	Admins        []string       `json:"administrators,omitempty"`
 	Kyma          map[string]any `json:"kymaConfig,omitempty"`
 	Token         string         `json:"token"`
+	Creation      string         `json:"creation"` // the operation that creates it
 	LastOperation string         `json:"lastOperation"`
 	Ready         bool           `json:"ready"` // the cluster was made
 	Hibernated    bool           `json:"hibernated"`
@@ -105,6 +111,7 @@ type System struct {
 	failures   *journal.Table[Failure]
 	given      *journal.Table[Given]
 	byShoot    journal.Index // of runtimes, by the shoot's name
+	byRuntime  journal.Index // of operations, by the runtime's id
 	due        schedule.Queue
 	settling   sync.Mutex // held while operations end, so that nobody sees one half ended
 	graph      *graphql.Server
@@ -119,6 +126,11 @@ func New(cfg Config, deps Deps, path string) (*System, error) {
 		given: journal.NewTable[Given]("kubeconfig"),
 	}
 	s.operations.OnChange(func(id string, o Operation, gone bool) {
+		if gone {
+			s.byRuntime.Set(id)
+		} else {
+			s.byRuntime.Set(id, o.RuntimeID)
+		}
 		if !gone && !o.Ended {
 			s.due.Add(o.EndsAt, id)
 		}
@@ -188,7 +200,7 @@ func (s *System) align() error {
 
 // announce makes a runtime visible in Director and Gardener.
 func (s *System) announce(r Runtime) error {
-	if err := s.deps.Director.Register(r.ID, r.Tenant, r.Name, r.Description, r.Labels); err != nil {
+	if err := s.deps.Director.Register(r.ID, r.Tenant, r.Name, "", r.Labels); err != nil {
 		return fmt.Errorf("register runtime in director: %w", err)
 	}
 	if err := s.deps.Gardener.AddShoot(r.shoot()); err != nil {
@@ -198,11 +210,14 @@ func (s *System) announce(r Runtime) error {
 }
 
 func (r Runtime) shoot() Shoot {
-	text := func(key string) string { v, _ := r.Config[key].(string); return v }
+	c := config(r.Config)
+	eu, _ := c["euAccess"].(bool)
+	disabled, _ := c["shootNetworkingFilterDisabled"].(bool)
 	return Shoot{
-		Name: text("name"), RuntimeID: r.ID, Tenant: r.Tenant, SubAccount: r.SubAccount, SecretBinding: text("targetSecret"),
-		Provider: text("provider"), Region: text("region"), KubernetesVersion: text("kubernetesVersion"),
-		LicenceType: text("licenceType"), Purpose: text("purpose"),
+		Name: c.text("name"), RuntimeID: r.ID, Tenant: r.Tenant, SubAccount: r.SubAccount, SecretBinding: c.text("targetSecret"),
+		Provider: c.text("provider"), Region: c.text("region"), KubernetesVersion: c.text("kubernetesVersion"),
+		LicenceType: c.text("licenceType"), Purpose: c.text("purpose"), Domain: c.object("dnsConfig").text("domain"),
+		OperationID: r.Creation, EUAccess: eu, NetworkingFilterEnabled: !disabled,
 	}
 }
 
@@ -238,16 +253,22 @@ func (s *System) Settle() error {
 }
 
 func (s *System) end(op Operation, runtime Runtime) error {
-	removal := op.Type == "Deprovision" || op.Type == "DeprovisionNoInstall"
+	removal := op.removal()
 	creation := op.Type == "Provision" || op.Type == "ProvisionNoInstall"
 	if op.Error == nil && creation {
 		if err := s.deps.Clusters.AddCluster(runtime.ID, runtime.Token); err != nil {
+			return err
+		}
+		if err := s.deps.Clusters.SetAdministrators(runtime.ID, nil, runtime.Admins); err != nil {
 			return err
 		}
 	}
 	upgraded, upgrade := op.upgraded(runtime)
 	if upgrade {
 		if err := s.deps.Gardener.UpdateShoot(upgraded.shoot()); err != nil {
+			return err
+		}
+		if err := s.deps.Clusters.SetAdministrators(runtime.ID, runtime.Admins, upgraded.Admins); err != nil {
 			return err
 		}
 	}
@@ -288,9 +309,10 @@ func (s *System) end(op Operation, runtime Runtime) error {
 	})
 }
 
-// upgraded is the runtime with what the operation brings to it; false when it brings nothing. What it does not name stays.
+// upgraded is the runtime with what the operation brings to it; false when it brings nothing. What its config does not name stays;
+// its administrators replace all.
 func (o Operation) upgraded(r Runtime) (Runtime, bool) {
-	if o.Error != nil || (o.Config == nil && o.Admins == nil) {
+	if o.Error != nil || o.Config == nil {
 		return r, false
 	}
 	r.Config = maps.Clone(r.Config)
@@ -299,17 +321,15 @@ func (o Operation) upgraded(r Runtime) (Runtime, bool) {
 			r.Config[k] = v
 		}
 	}
-	if o.Admins != nil {
-		r.Admins = o.Admins
-	}
+	r.Admins = o.Admins
 	return r, true
 }
 
-// State of the operation at that time: Pending, InProgress, Succeeded or Failed.
+func (o Operation) removal() bool { return o.Type == "Deprovision" || o.Type == "DeprovisionNoInstall" }
+
+// State of the operation at that time: InProgress, Succeeded or Failed. No operation is ever Pending.
 func (o Operation) state(now time.Time) string {
 	switch {
-	case now.Before(o.StartedAt.Add(o.EndsAt.Sub(o.StartedAt) / 10)):
-		return "Pending"
 	case now.Before(o.EndsAt):
 		return "InProgress"
 	case o.Error != nil:

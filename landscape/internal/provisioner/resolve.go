@@ -43,60 +43,53 @@ func (s *System) status(o Operation) statusOf {
 	return out
 }
 
-// fresh is the status of an operation that was just accepted: Pending, also when clusters take no time.
-func fresh(o Operation) statusOf {
-	return statusOf{ID: o.ID, Operation: o.Type, State: "Pending", Message: "Operation started", RuntimeID: o.RuntimeID}
-}
-
-func badRequest(format string, args ...any) error {
-	return &graphql.Error{Message: fmt.Sprintf(format, args...), Extensions: map[string]any{
-		"error_code": http.StatusBadRequest, "error_reason": "err_bad_request", "error_component": "compass runtime-provisioner",
-	}}
-}
-
-func notFound(what, id string) error {
-	return &graphql.Error{Message: fmt.Sprintf("%s %s not found", what, id), Extensions: map[string]any{
-		"error_code": http.StatusInternalServerError, "error_reason": "err_db_not_found", "error_component": "db - compass runtime-provisioner",
-	}}
-}
-
-func tenantOf(r *http.Request) (string, error) {
-	tenant := r.Header.Get("Tenant")
-	if tenant == "" {
-		return "", badRequest("the tenant header is empty")
+// known is the runtime for a request of a tenant. A runtime of another tenant moves to this one; one with Kyma, of 2020, is refused.
+func (s *System) known(tx *journal.Tx, tenant, id string) (Runtime, bool, error) {
+	runtime, ok := s.runtimes.Get(id)
+	if !ok || runtime.Tenant == tenant {
+		return runtime, ok, nil
 	}
-	return tenant, nil
+	if runtime.Kyma != nil {
+		return runtime, true, badRequest("provided tenant does not match tenant used to provision cluster")
+	}
+	runtime.Tenant = tenant
+	return runtime, true, s.runtimes.Put(tx, id, runtime)
+}
+
+// last is the newest operation of a runtime that was removed: its row stays.
+func (s *System) last(id string) (Operation, bool) {
+	var newest Operation
+	for _, operationID := range s.byRuntime.IDs(id) {
+		op, _ := s.operations.Get(operationID)
+		// A removal is the later one of two that began at the same time.
+		if newest.ID == "" || op.StartedAt.After(newest.StartedAt) || op.removal() && !op.StartedAt.Before(newest.StartedAt) {
+			newest = op
+		}
+	}
+	return newest, newest.ID != ""
 }
 
 func (s *System) provision(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	tenant, err := tenantOf(r)
+	tenant, err := tenantOf(r, true)
 	if err != nil {
 		return nil, err
 	}
 	var in struct {
-		Config struct {
-			RuntimeInput struct {
-				Name        string         `json:"name"`
-				Description string         `json:"description"`
-				Labels      map[string]any `json:"labels"`
-			} `json:"runtimeInput"`
-			ClusterConfig struct {
-				GardenerConfig map[string]any `json:"gardenerConfig"`
-				Administrators []string       `json:"administrators"`
-			} `json:"clusterConfig"`
-			KymaConfig map[string]any `json:"kymaConfig"`
-		} `json:"config"`
+		Config order `json:"config"`
 	}
 	if err := args.Into(&in); err != nil {
 		return nil, badRequest("%v", err)
 	}
+	if err := in.Config.check(r); err != nil {
+		return nil, err
+	}
 	gardener := in.Config.ClusterConfig.GardenerConfig
-	if specific, _ := gardener["providerSpecificConfig"].(map[string]any); given(specific) != 1 {
-		return nil, badRequest("providerSpecificConfig must have exactly one of gcpConfig, azureConfig, awsConfig, openStackConfig")
+	if !gardener.has("shootNetworkingFilterDisabled") {
+		gardener["shootNetworkingFilterDisabled"] = true
 	}
 	runtime := Runtime{
 		ID: uuid.NewString(), Tenant: tenant, SubAccount: r.Header.Get("Sub-Account"), Name: in.Config.RuntimeInput.Name,
-		Description: in.Config.RuntimeInput.Description, Labels: in.Config.RuntimeInput.Labels, Config: gardener,
+		Labels: in.Config.RuntimeInput.Labels, Config: gardener,
 		Admins: in.Config.ClusterConfig.Administrators, Kyma: in.Config.KymaConfig, Token: rand.Text(),
 	}
 	kind := "Provision"
@@ -106,10 +99,11 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	var op Operation
 	err = s.Update(func(tx *journal.Tx) error {
 		if name := runtime.shoot().Name; len(s.byShoot.IDs(name)) > 0 {
-			return badRequest("a cluster named %s exists already", name)
+			return failure(http.StatusInternalServerError, reasonExists, componentGarden,
+				"Failed to start provisioning, error creating Shoot for %s cluster: shoots %q already exists", runtime.ID, name)
 		}
 		op = s.begin(kind, runtime, s.cfg.ClusterTime)
-		runtime.LastOperation = op.ID
+		runtime.LastOperation, runtime.Creation = op.ID, op.ID
 		if err := s.runtimes.Put(tx, runtime.ID, runtime); err != nil {
 			return err
 		}
@@ -124,33 +118,32 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	return fresh(op), nil
 }
 
-func given(config map[string]any) int {
-	n := 0
-	for _, v := range config {
-		if v != nil {
-			n++
-		}
-	}
-	return n
+// fresh is the status of an operation that was just accepted: InProgress, also when clusters take no time.
+func fresh(o Operation) statusOf {
+	return statusOf{ID: o.ID, Operation: o.Type, State: "InProgress", Message: "Operation started", RuntimeID: o.RuntimeID}
 }
 
 // start begins an operation on an existing runtime, unless one is running there; change says what it does to the runtime.
-func (s *System) start(r *http.Request, id, kind string, takes time.Duration, change func(*Runtime, *Operation)) (Operation, error) {
-	tenant, err := tenantOf(r)
+func (s *System) start(r *http.Request, id, kind string, takes time.Duration, change func(*Runtime, *Operation) error) (Operation, error) {
+	tenant, err := tenantOf(r, false)
 	if err != nil {
 		return Operation{}, err
 	}
 	var op Operation
 	err = s.Update(func(tx *journal.Tx) error {
-		runtime, ok := s.runtimes.Get(id)
-		if !ok {
-			return notFound("runtime", id)
+		runtime, ok, err := s.known(tx, tenant, id)
+		if err != nil {
+			return err
 		}
-		if runtime.Tenant != tenant {
-			return badRequest("the runtime does not belong to the tenant")
+		if !ok {
+			op, err = s.startRemoved(id, kind, takes)
+			if err != nil {
+				return err
+			}
+			return s.operations.Put(tx, op.ID, op)
 		}
 		if last, ok := s.operations.Get(runtime.LastOperation); ok && s.deps.Now().Before(last.EndsAt) {
-			return badRequest("operation %s of runtime %s is in progress, cannot start %s", last.ID, id, kind)
+			return badRequest("cannot start new operation for %s Runtime while previous one is in progress", id)
 		}
 		if kind == "Deprovision" && runtime.Kyma == nil {
 			kind = "DeprovisionNoInstall"
@@ -158,7 +151,9 @@ func (s *System) start(r *http.Request, id, kind string, takes time.Duration, ch
 		op = s.begin(kind, runtime, takes)
 		runtime.LastOperation = op.ID
 		if change != nil {
-			change(&runtime, &op)
+			if err := change(&runtime, &op); err != nil {
+				return err
+			}
 		}
 		if err := s.runtimes.Put(tx, id, runtime); err != nil {
 			return err
@@ -166,6 +161,20 @@ func (s *System) start(r *http.Request, id, kind string, takes time.Duration, ch
 		return s.operations.Put(tx, op.ID, op)
 	})
 	return op, err
+}
+
+// startRemoved begins an operation on a runtime that was removed: another removal succeeds, anything else does not find the Shoot.
+func (s *System) startRemoved(id, kind string, takes time.Duration) (Operation, error) {
+	last, ok := s.last(id)
+	switch {
+	case !ok:
+		return Operation{}, notFound("runtime", id)
+	case s.deps.Now().Before(last.EndsAt):
+		return Operation{}, badRequest("cannot start new operation for %s Runtime while previous one is in progress", id)
+	case kind != "Deprovision":
+		return Operation{}, failure(http.StatusInternalServerError, "NotFound", componentGarden, "Failed to get shoot of runtime %s", id)
+	}
+	return s.begin(last.Type, Runtime{ID: id}, takes), nil
 }
 
 func idOf(args graphql.Arguments) string {
@@ -184,30 +193,44 @@ func (s *System) deprovision(_ context.Context, r *http.Request, args graphql.Ar
 func (s *System) upgradeRuntime(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
 	config, _ := args["config"].(map[string]any)
 	kyma, _ := config["kymaConfig"].(map[string]any)
-	return s.started(r, args, "Upgrade", func(runtime *Runtime, _ *Operation) { runtime.Kyma = kyma })
+	if err := checkKyma(r, kyma); err != nil {
+		return nil, err
+	}
+	return s.started(r, args, "Upgrade", func(runtime *Runtime, _ *Operation) error {
+		runtime.Kyma = kyma
+		return nil
+	})
 }
 
-// upgradeShoot starts the change of a cluster; the cluster has it when the operation ends well.
+// upgradeShoot starts the change of a cluster; the cluster has it when the operation ends well. What the request does not name stays,
+// except the administrators.
 func (s *System) upgradeShoot(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
 	var in struct {
-		Config struct {
-			GardenerConfig map[string]any `json:"gardenerConfig"`
-			Administrators []string       `json:"administrators"`
-		} `json:"config"`
+		Config upgrade `json:"config"`
 	}
 	if err := args.Into(&in); err != nil {
 		return nil, badRequest("%v", err)
 	}
-	return s.started(r, args, "UpgradeShoot", func(_ *Runtime, op *Operation) {
-		op.Config, op.Admins = in.Config.GardenerConfig, in.Config.Administrators
+	return s.started(r, args, "UpgradeShoot", func(runtime *Runtime, op *Operation) error {
+		if err := in.Config.check(r, *runtime); err != nil {
+			return err
+		}
+		op.Config, op.Admins = in.Config.GardenerConfig, append([]string{}, in.Config.Administrators...)
+		if have := runtime.shoot().KubernetesVersion; lower(in.Config.GardenerConfig.text("kubernetesVersion"), have) {
+			op.Config["kubernetesVersion"] = have
+		}
+		return nil
 	})
 }
 
 func (s *System) hibernate(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	return s.started(r, args, "Hibernate", func(runtime *Runtime, _ *Operation) { runtime.Hibernated = true })
+	return s.started(r, args, "Hibernate", func(runtime *Runtime, _ *Operation) error {
+		runtime.Hibernated = true
+		return nil
+	})
 }
 
-func (s *System) started(r *http.Request, args graphql.Arguments, kind string, change func(*Runtime, *Operation)) (any, error) {
+func (s *System) started(r *http.Request, args graphql.Arguments, kind string, change func(*Runtime, *Operation) error) (any, error) {
 	op, err := s.start(r, idOf(args), kind, s.cfg.ClusterTime/2, change)
 	if err != nil {
 		return nil, err
@@ -228,21 +251,28 @@ func (s *System) rollBack(ctx context.Context, r *http.Request, args graphql.Arg
 }
 
 func (s *System) operationStatus(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	if _, err := tenantOf(r); err != nil {
+	tenant, err := tenantOf(r, false)
+	if err != nil {
 		return nil, err
 	}
 	id := idOf(args)
 	var op Operation
-	var ok bool
-	s.View(func() { op, ok = s.operations.Get(id) })
-	if !ok {
-		return nil, notFound("operation", id)
+	err = s.Update(func(tx *journal.Tx) error {
+		var ok bool
+		if op, ok = s.operations.Get(id); !ok {
+			return notFound("operation", id)
+		}
+		_, _, err := s.known(tx, tenant, op.RuntimeID)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return s.status(op), nil
 }
 
 func (s *System) runtimeStatus(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
-	tenant, err := tenantOf(r)
+	tenant, err := tenantOf(r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -250,15 +280,31 @@ func (s *System) runtimeStatus(_ context.Context, r *http.Request, args graphql.
 	var runtime Runtime
 	var op Operation
 	var ok bool
-	s.View(func() {
-		runtime, ok = s.runtimes.Get(id)
-		op, _ = s.operations.Get(runtime.LastOperation)
+	err = s.Update(func(tx *journal.Tx) error {
+		var err error
+		if runtime, ok, err = s.known(tx, tenant, id); err != nil {
+			return err
+		}
+		if ok {
+			op, _ = s.operations.Get(runtime.LastOperation)
+			return nil
+		}
+		if op, ok = s.last(id); !ok {
+			return notFound("runtime", id)
+		}
+		ok = false
+		return nil
 	})
-	if !ok {
-		return nil, notFound("runtime", id)
+	if err != nil {
+		return nil, err
 	}
-	if runtime.Tenant != tenant {
-		return nil, badRequest("the runtime does not belong to the tenant")
+	if !ok {
+		return map[string]any{
+			"lastOperationStatus":     s.status(op),
+			"runtimeConnectionStatus": map[string]any{"status": "Disconnected"},
+			"runtimeConfiguration":    map[string]any{},
+			"hibernationStatus":       map[string]any{"hibernated": false, "hibernationPossible": false},
+		}, nil
 	}
 	connection := "Pending"
 	var kubeconfig *string

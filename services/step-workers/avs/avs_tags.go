@@ -51,7 +51,7 @@ func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (w
 	if runtime.RuntimeID == "" {
 		return worker.Skip(op, "there is no runtime")
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), runtime.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, runtime.RuntimeID)
 	if err != nil {
 		return outcome.Of(op, "provisioner", s.cfg.RuntimeInterval, err)
 	}

@@ -292,7 +292,7 @@ func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, e
 	if d.RuntimeID == "" {
 		return nil, errGone
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), d.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	if extclient.IsNotFound(err) {
 		return nil, errGone
 	}

@@ -196,10 +196,9 @@ func (g *garden) process(around func(*http.Request, http.RoundTripper) (*http.Re
 	if around != nil {
 		url = p.listen()
 	}
-	cfg := hyperscaler.Config{
-		GardenerURL: url + "/k8s/gardener", GardenerToken: landscape.DefaultCredential, GardenerTimeout: 30 * time.Second,
-		Project: "kyma", RetryInterval: time.Second, ClaimTime: claimTime,
-	}
+	cfg := hyperscaler.Config{RetryInterval: time.Second, ClaimTime: claimTime}
+	cfg.GardenerURL, cfg.GardenerToken = url+"/k8s/gardener", landscape.DefaultCredential
+	cfg.GardenerTimeout, cfg.Project = 30*time.Second, "kyma"
 	deps := extclient.Deps{Now: g.clock}
 	list, err := hyperscaler.Steps(cfg, deps)
 	if err != nil {

@@ -34,7 +34,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{kube: gardener, namespace: cfg.namespace(), claimTime: cfg.ClaimTime, now: deps.Now}
+	p := &pool{kube: gardener, namespace: cfg.Namespace(), claimTime: cfg.ClaimTime, now: deps.Now}
 	if p.now == nil {
 		p.now = time.Now
 	}
@@ -47,20 +47,17 @@ func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := windows{kube: gardener, namespace: cfg.namespace()}
+	w := windows{kube: gardener, namespace: cfg.Namespace()}
 	return []worker.Question{{Subject: event.AskMaintenanceWindows, Answer: w.answer}}, nil
 }
 
-// system names Gardener in errors, metrics and descriptions.
-const system = "gardener"
+const system = kube.SystemGardener
 
 func open(cfg Config, deps Deps) (*kube.Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return kube.Open(system, kube.Config{
-		Kubeconfig: cfg.GardenerKubeconfig, URL: cfg.GardenerURL, Token: cfg.GardenerToken, Timeout: cfg.GardenerTimeout,
-	}, deps)
+	return cfg.Open(deps)
 }
 
 // EUAccess reports whether clusters of a platform region may only be run from within the EU (facts/keb.md 2.3).

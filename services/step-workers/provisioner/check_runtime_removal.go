@@ -18,15 +18,14 @@ type checkRuntimeRemoval struct{ *shared }
 func (checkRuntimeRemoval) Name() string { return "Check_Runtime_Removal" }
 
 // Describe implements worker.Described.
-func (checkRuntimeRemoval) Describe() worker.Description {
+func (s checkRuntimeRemoval) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Waits until the runtime is removed, and starts a removal again that has failed.",
-		Calls: []worker.Call{
-			{System: component, Operation: "runtimeOperationStatus"},
-			{System: componentDirector, Operation: "runtimes"},
-			{System: component, Operation: "runtimeStatus"},
-			{System: component, Operation: "deprovisionRuntime"},
-		},
+		Calls: lookUps(s.director,
+			worker.Call{System: component, Operation: "runtimeOperationStatus"},
+			worker.Call{System: component, Operation: "runtimeStatus"},
+			worker.Call{System: component, Operation: "deprovisionRuntime"},
+		),
 		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
 	}
 }
@@ -43,7 +42,7 @@ func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *
 	if d.RemovalOperationID == "" {
 		return s.start(ctx, op, d, log)
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.Subscription(), d.RemovalOperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.RemovalOperationID)
 	if extclient.IsNotFound(err) {
 		return s.start(ctx, op, d, log)
 	}

@@ -58,8 +58,13 @@ type RuntimeStatus struct {
 	} `json:"runtimeConfiguration"`
 }
 
-// Client calls the Runtime Provisioner. Every method names the global account as the tenant: the one that the runtime was
-// ordered in (event.Context.Subscription), also after its subaccount was moved.
+// Removed reports whether the runtime is gone: the Runtime Provisioner keeps what it knew about it.
+func (s RuntimeStatus) Removed() bool {
+	return s.LastOperation.Removal() && s.LastOperation.State == StateSucceeded
+}
+
+// Client calls the Runtime Provisioner. Every method names the global account that the instance is in now as the tenant: after its
+// subaccount was moved, the Runtime Provisioner moves the runtime with the next call.
 type Client struct{ gql *extclient.Client }
 
 // NewClient builds a client; it calls nobody.

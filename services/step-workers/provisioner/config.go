@@ -3,9 +3,11 @@ package provisioner
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
 // Config is the configuration of the worker. Its defaults reach a landscape on this machine and poll as the original
@@ -13,8 +15,12 @@ import (
 type Config struct {
 	ClientConfig
 	KymaDefaults
-	DirectorURL          string `env:"KEB_DIRECTOR_URL" envDefault:"http://127.0.0.1:8090/director/graphql"`
-	DirectorTokenURL     string `env:"KEB_DIRECTOR_TOKEN_URL" envDefault:"http://127.0.0.1:8090/director/oauth2/token"`
+	kube.Gardener
+
+	// DirectorURL switches on the look-up of an instance's runtime in the Director before it is ordered or removed; empty, the
+	// worker makes no call to the Director. The other settings of the Director count only with it.
+	DirectorURL          string `env:"KEB_DIRECTOR_URL"`
+	DirectorTokenURL     string `env:"KEB_DIRECTOR_TOKEN_URL"`
 	DirectorClientID     string `env:"KEB_DIRECTOR_CLIENT_ID" envDefault:"keb"`
 	DirectorClientSecret string `env:"KEB_DIRECTOR_CLIENT_SECRET" envDefault:"keb"`
 
@@ -22,7 +28,7 @@ type Config struct {
 	DirectorTimeout time.Duration `env:"KEB_DIRECTOR_TIMEOUT" envDefault:"30s"`
 
 	// KubernetesVersion, MachineImage and MachineImageVersion go into each new runtime, and into upgrades of clusters that
-	// name no other; an empty image is Gardener's default one.
+	// name no other; an empty image is Gardener's default one, and then its version is empty too.
 	KubernetesVersion   string `env:"KEB_RUNTIME_KUBERNETES_VERSION" envDefault:"1.33.2"`
 	MachineImage        string `env:"KEB_RUNTIME_MACHINE_IMAGE"`
 	MachineImageVersion string `env:"KEB_RUNTIME_MACHINE_IMAGE_VERSION"`
@@ -30,7 +36,18 @@ type Config struct {
 	KubernetesAutoUpdate   bool `env:"KEB_RUNTIME_KUBERNETES_AUTO_UPDATE" envDefault:"false"`
 	MachineImageAutoUpdate bool `env:"KEB_RUNTIME_MACHINE_IMAGE_AUTO_UPDATE" envDefault:"false"`
 	// FloatingPool is the pool of openstack runtimes.
-	FloatingPool string `env:"KEB_RUNTIME_OPENSTACK_FLOATING_POOL" envDefault:"FloatingIP-external-cp"`
+	FloatingPool string `env:"KEB_RUNTIME_OPENSTACK_FLOATING_POOL" envDefault:"FloatingIP-external-cp-kyma"`
+	// MultiZone puts new runtimes of the plans azure, aws, gcp and preview into three zones instead of one.
+	MultiZone bool `env:"KEB_RUNTIME_MULTI_ZONE" envDefault:"false"`
+	// Purpose is that of new runtimes whose order and plan have none.
+	Purpose string `env:"KEB_RUNTIME_PURPOSE" envDefault:"development"`
+	// TrialNodes is the number of nodes of trial runtimes, also from their next upgrade on; 0 means that of the plan.
+	TrialNodes int `env:"KEB_RUNTIME_TRIAL_NODES" envDefault:"1"`
+	// ControlPlaneFailureTolerance is "node" or "zone" for new runtimes of the plans azure, aws, gcp and preview; empty means none.
+	ControlPlaneFailureTolerance string `env:"KEB_RUNTIME_CONTROL_PLANE_FAILURE_TOLERANCE"`
+	// DNSProvidersFile is a YAML file with the DNS providers of new runtimes: a list "providers" of domainsInclude, primary,
+	// secretName and type. Without a file runtimes have Gardener's own.
+	DNSProvidersFile string `env:"KEB_RUNTIME_DNS_PROVIDERS_FILE"`
 
 	// RetryInterval follows a failed call that creates or removes a runtime, ErrorInterval a failed look at one.
 	RetryInterval time.Duration `env:"KEB_PROVISIONER_RETRY_INTERVAL" envDefault:"5s"`
@@ -54,10 +71,20 @@ type ClientConfig struct {
 // Validate names every field that cannot work.
 func (c Config) Validate() error {
 	var errs []error
-	errs = append(errs,
-		extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL),
-		extclient.CheckURL("KEB_DIRECTOR_URL", c.DirectorURL),
-		extclient.CheckURL("KEB_DIRECTOR_TOKEN_URL", c.DirectorTokenURL))
+	errs = append(errs, extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL), c.Gardener.Validate())
+	if c.DirectorURL != "" {
+		errs = append(errs,
+			extclient.CheckURL("KEB_DIRECTOR_URL", c.DirectorURL), extclient.CheckURL("KEB_DIRECTOR_TOKEN_URL", c.DirectorTokenURL))
+	}
+	if c.MachineImage == "" && c.MachineImageVersion != "" {
+		errs = append(errs, errors.New("KEB_RUNTIME_MACHINE_IMAGE_VERSION is set without KEB_RUNTIME_MACHINE_IMAGE"))
+	}
+	if c.TrialNodes < 0 {
+		errs = append(errs, fmt.Errorf("KEB_RUNTIME_TRIAL_NODES is %d: want 0 or more", c.TrialNodes))
+	}
+	if !slices.Contains([]string{"", "node", "zone"}, c.ControlPlaneFailureTolerance) {
+		errs = append(errs, fmt.Errorf("KEB_RUNTIME_CONTROL_PLANE_FAILURE_TOLERANCE is %q: want node, zone or nothing", c.ControlPlaneFailureTolerance))
+	}
 	if c.KubernetesVersion == "" {
 		errs = append(errs, errors.New("KEB_RUNTIME_KUBERNETES_VERSION is empty: want a version such as 1.33.2"))
 	}

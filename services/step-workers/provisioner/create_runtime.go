@@ -67,8 +67,8 @@ type createRuntime struct{ *shared }
 func (createRuntime) Name() string { return "Create_Runtime" }
 
 // Describe implements worker.Described.
-func (createRuntime) Describe() worker.Description {
-	d := createRuntimeWithoutKyma{}.Describe()
+func (s createRuntime) Describe() worker.Description {
+	d := createRuntimeWithoutKyma(s).Describe()
 	d.Summary = "Orders the runtime, with Kyma and the overrides of all steps before, from the Runtime Provisioner."
 	return d
 }

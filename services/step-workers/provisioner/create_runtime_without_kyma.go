@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -18,15 +19,14 @@ type createRuntimeWithoutKyma struct{ *shared }
 func (createRuntimeWithoutKyma) Name() string { return "Create_Runtime_Without_Kyma" }
 
 // Describe implements worker.Described.
-func (createRuntimeWithoutKyma) Describe() worker.Description {
+func (s createRuntimeWithoutKyma) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Orders the runtime from the Runtime Provisioner.",
-		Calls: []worker.Call{
-			{System: componentDirector, Operation: "runtimes"},
-			{System: component, Operation: "runtimeStatus"},
-			{System: component, Operation: "deprovisionRuntime"},
-			{System: component, Operation: "provisionRuntime"},
-		},
+		Calls: lookUps(s.director,
+			worker.Call{System: component, Operation: "runtimeStatus"},
+			worker.Call{System: component, Operation: "deprovisionRuntime"},
+			worker.Call{System: component, Operation: "provisionRuntime"},
+		),
 		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
 	}
 }
@@ -51,42 +51,99 @@ func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logge
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	if d.RuntimeID != "" {
-		status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), d.RuntimeID)
-		switch last := status.LastOperation; {
-		case extclient.IsNotFound(err), err == nil && last.Removal() && last.State == StateSucceeded:
-			// What the Director still lists is the runtime that the instance had before it was suspended.
-		case err != nil:
-			return outcome.Of(op, component, s.cfg.RetryInterval, err)
-		case former, last.Removal():
-			r, err := s.remove(ctx, op, &d)
-			if err != nil {
-				return outcome.Of(op, component, s.cfg.RetryInterval, err)
-			}
-			if !r.gone {
-				return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")
-			}
-		default:
-			log.Info("found the runtime of an earlier attempt", "runtime_id", d.RuntimeID)
-			return op, 0, saveOrdered(op, d.RuntimeID, last.ID)
+		next, err := s.meet(ctx, op, &d, former)
+		if err != nil || next.met != gone {
+			return s.take(op, d, next, err, log)
 		}
 	}
 	var saved hyperscaler.Details
 	if err := op.Details(hyperscaler.Name, &saved); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	input, err := newRuntimeInput(s.cfg, op, saved.TargetSecret)
+	input, err := s.newRuntimeInput(op, saved.TargetSecret)
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
 	if err := complete(&input); err != nil {
 		return outcome.Of(op, "keb", s.cfg.RetryInterval, err)
 	}
-	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.Subscription(), op.Context.SubaccountID, input)
+	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.GlobalAccountID, op.Context.SubaccountID, input)
+	if err == nil {
+		log.Info("runtime ordered", "runtime_id", status.RuntimeID)
+		return op, 0, saveOrdered(op, status.RuntimeID, status.ID)
+	}
+	if _, refused := errors.AsType[*extclient.GraphQLError](err); !refused {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	return s.refused(ctx, op, err, log)
+}
+
+// refused looks for the reason why an order was refused. One is that an earlier execution has ordered the runtime, and ended before
+// it could save the answer: two Shoots cannot have one name, and the Shoot says which runtime it belongs to.
+func (s *shared) refused(ctx context.Context, op worker.Operation, refusal error, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	id, err := s.shoots.runtimeOf(ctx, op)
+	if err != nil && extclient.IsTemporary(err) {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	if err != nil || id == "" {
+		return outcome.Of(op, component, s.cfg.RetryInterval, errors.Join(refusal, err))
+	}
+	d := Details{RuntimeID: id}
+	next, err := s.meet(ctx, op, &d, false)
+	if err == nil && next.met == gone {
+		// The Shoot is there, and the Runtime Provisioner does not know its runtime.
+		err = refusal
+	}
+	return s.take(op, d, next, err, log)
+}
+
+// meeting is what an order finds of a runtime of the instance.
+type meeting struct {
+	met
+	// operationID is the operation that creates it.
+	operationID string
+}
+
+type met int
+
+const (
+	// gone: there is no runtime any more, and a new one can be ordered.
+	gone met = iota
+	// leaving: it is being removed.
+	leaving
+	// ordered: it is the one that an earlier execution has ordered.
+	ordered
+)
+
+// meet looks at the runtime d.RuntimeID. A former one is removed.
+func (s *shared) meet(ctx context.Context, op worker.Operation, d *Details, former bool) (meeting, error) {
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
+	switch last := status.LastOperation; {
+	case extclient.IsNotFound(err), err == nil && status.Removed():
+		return meeting{met: gone}, nil
+	case err != nil:
+		return meeting{}, err
+	case former, last.Removal():
+		r, err := s.remove(ctx, op, d)
+		if err != nil || r.gone {
+			return meeting{met: gone}, err
+		}
+		return meeting{met: leaving}, nil
+	default:
+		return meeting{met: ordered, operationID: last.ID}, nil
+	}
+}
+
+// take ends an execution that has met a runtime.
+func (s *shared) take(op worker.Operation, d Details, m meeting, err error, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
-	log.Info("runtime ordered", "runtime_id", status.RuntimeID)
-	return op, 0, saveOrdered(op, status.RuntimeID, status.ID)
+	if m.met == leaving {
+		return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")
+	}
+	log.Info("found the runtime of an earlier attempt", "runtime_id", d.RuntimeID)
+	return op, 0, saveOrdered(op, d.RuntimeID, m.operationID)
 }
 
 // saveOrdered saves the runtime that was ordered. What was saved about a former one is not about it.

@@ -49,7 +49,7 @@ func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if d.RuntimeID == "" {
 		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was created: its id is not saved"})
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.Subscription(), d.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
 	}

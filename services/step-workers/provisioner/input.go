@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// RuntimeInput is the argument of provisionRuntime (facts/keb.md 5.4). Without KymaConfig it is a cluster without Kyma.
+// RuntimeInput is the argument of provisionRuntime (facts/contracts.md 1.2). Without KymaConfig it is a cluster without Kyma.
 type RuntimeInput struct {
 	RuntimeInput  RuntimeMetadata `json:"runtimeInput"`
 	ClusterConfig ClusterConfig   `json:"clusterConfig"`
@@ -23,44 +22,44 @@ type RuntimeInput struct {
 
 // RuntimeMetadata names the runtime.
 type RuntimeMetadata struct {
-	Name        string            `json:"name"`
-	Description string            `json:"description,omitempty"`
-	Labels      map[string]string `json:"labels"`
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels"`
 }
 
 // ClusterConfig describes the cluster and who administers it.
 type ClusterConfig struct {
 	GardenerConfig GardenerConfig `json:"gardenerConfig"`
-	Administrators []string       `json:"administrators,omitempty"`
+	Administrators []string       `json:"administrators"`
 }
 
-// GardenerConfig describes the cluster as Gardener sees it. NetworkingFilter tells whether the filter is off; it is absent
-// when the order has no license type.
+// GardenerConfig describes the cluster as Gardener sees it.
 type GardenerConfig struct {
-	Name                   string         `json:"name"`
-	KubernetesVersion      string         `json:"kubernetesVersion"`
-	Provider               string         `json:"provider"`
-	TargetSecret           string         `json:"targetSecret"`
-	Region                 string         `json:"region"`
-	MachineType            string         `json:"machineType"`
-	MachineImage           string         `json:"machineImage,omitempty"`
-	MachineImageVersion    string         `json:"machineImageVersion,omitempty"`
-	DiskType               string         `json:"diskType,omitempty"`
-	VolumeSizeGB           int            `json:"volumeSizeGB,omitempty"`
-	WorkerCidr             string         `json:"workerCidr"`
-	AutoScalerMin          int            `json:"autoScalerMin"`
-	AutoScalerMax          int            `json:"autoScalerMax"`
-	MaxSurge               int            `json:"maxSurge"`
-	MaxUnavailable         int            `json:"maxUnavailable"`
-	Purpose                string         `json:"purpose,omitempty"`
-	LicenceType            string         `json:"licenceType,omitempty"`
-	ExposureClassName      string         `json:"exposureClassName,omitempty"`
-	EuAccess               bool           `json:"euAccess"`
-	AutoUpdateKubernetes   bool           `json:"enableKubernetesVersionAutoUpdate"`
-	AutoUpdateMachineImage bool           `json:"enableMachineImageVersionAutoUpdate"`
-	NetworkingFilter       *bool          `json:"shootNetworkingFilterDisabled,omitempty"`
-	ProviderSpecificConfig map[string]any `json:"providerSpecificConfig"`
-	OIDC                   *OIDC          `json:"oidcConfig,omitempty"`
+	Name                         string         `json:"name"`
+	KubernetesVersion            string         `json:"kubernetesVersion"`
+	Provider                     string         `json:"provider"`
+	TargetSecret                 string         `json:"targetSecret"`
+	Region                       string         `json:"region"`
+	MachineType                  string         `json:"machineType"`
+	MachineImage                 string         `json:"machineImage,omitempty"`
+	MachineImageVersion          string         `json:"machineImageVersion,omitempty"`
+	DiskType                     string         `json:"diskType,omitempty"`
+	VolumeSizeGB                 int            `json:"volumeSizeGB,omitempty"`
+	WorkerCidr                   string         `json:"workerCidr"`
+	AutoScalerMin                int            `json:"autoScalerMin"`
+	AutoScalerMax                int            `json:"autoScalerMax"`
+	MaxSurge                     int            `json:"maxSurge"`
+	MaxUnavailable               int            `json:"maxUnavailable"`
+	Purpose                      string         `json:"purpose,omitempty"`
+	LicenceType                  string         `json:"licenceType,omitempty"`
+	ExposureClassName            string         `json:"exposureClassName,omitempty"`
+	EuAccess                     bool           `json:"euAccess"`
+	AutoUpdateKubernetes         bool           `json:"enableKubernetesVersionAutoUpdate"`
+	AutoUpdateMachineImage       bool           `json:"enableMachineImageVersionAutoUpdate"`
+	NetworkingFilterDisabled     bool           `json:"shootNetworkingFilterDisabled"`
+	ControlPlaneFailureTolerance string         `json:"controlPlaneFailureTolerance,omitempty"`
+	ProviderSpecificConfig       map[string]any `json:"providerSpecificConfig"`
+	DNS                          DNSConfig      `json:"dnsConfig"`
+	OIDC                         *OIDC          `json:"oidcConfig"`
 }
 
 // OIDC says who may log in to the cluster.
@@ -73,7 +72,7 @@ type OIDC struct {
 	UsernamePrefix string   `json:"usernamePrefix"`
 }
 
-// parameters are the OSB parameters that describe a cluster (facts/keb.md 2.3).
+// parameters are the OSB parameters that describe a cluster (facts/keb.md 2.3), with the defaults that the broker fills in.
 type parameters struct {
 	Name           string   `json:"name"`
 	Region         string   `json:"region"`
@@ -83,116 +82,103 @@ type parameters struct {
 	AutoScalerMax  int      `json:"autoScalerMax"`
 	MaxSurge       *int     `json:"maxSurge"`
 	MaxUnavailable int      `json:"maxUnavailable"`
-	ZonesCount     int      `json:"zonesCount"`
 	Zones          []string `json:"zones"`
 	Purpose        string   `json:"purpose"`
-	LicenceType    string   `json:"licence_type"`
 	Administrators []string `json:"administrators"`
 	OIDC           *OIDC    `json:"oidc"`
 }
 
-// defaults of a provider (facts/keb.md 2.4), for orders that do not say.
-type defaults struct {
-	machineType, region, diskType string
-	volumeSizeGB, scaleMin        int
-	scaleMax                      int
+// administrators returns the stored ones, or the user who ordered the instance; it is empty when there is neither.
+func (p parameters) administrators(op worker.Operation) []string {
+	if len(p.Administrators) > 0 || op.Context.UserID == "" {
+		return p.Administrators
+	}
+	return []string{op.Context.UserID}
 }
 
-var providerDefaults = map[string]defaults{
-	"aws":       {machineType: "m5.xlarge", region: "eu-central-1", diskType: "gp2", volumeSizeGB: 50, scaleMin: 3, scaleMax: 20},
-	"azure":     {machineType: "Standard_D4_v3", region: "eastus", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 3, scaleMax: 20},
-	"gcp":       {machineType: "n2-standard-4", region: "europe-west3", diskType: "pd-standard", volumeSizeGB: 50, scaleMin: 3, scaleMax: 20},
-	"openstack": {machineType: "g_c4_m16", region: "eu-de-1", scaleMin: 4, scaleMax: 8},
+// maxSurge does not follow the zones of the order.
+func (p parameters) maxSurge(cfg Config, of plan) int {
+	if p.MaxSurge != nil {
+		return *p.MaxSurge
+	}
+	return of.zoneCount(cfg)
 }
 
-const (
-	workerCIDR = "10.250.0.0/16"
-	// maxZones is how many zones the address plan of facts/keb.md 2.4 has room for.
-	maxZones = 4
-	// licenceTest is the licence type of clusters that nobody pays the full price for.
-	licenceTest = "TestDevelopmentAndDemo"
-)
-
-// newRuntimeInput describes the runtime that op ordered. The error names the parameter that cannot be used.
-func newRuntimeInput(cfg Config, op worker.Operation, targetSecret string) (RuntimeInput, error) {
+// readParameters reads the parameters of op. The broker has stored an OIDC configuration with each order.
+func readParameters(op worker.Operation) (parameters, error) {
 	var p parameters
 	if err := op.Parameters(&p); err != nil {
+		return p, err
+	}
+	if p.OIDC == nil {
+		return p, errors.New("parameters.oidc is missing: the broker stores it with each order")
+	}
+	return p, nil
+}
+
+// newRuntimeInput describes the runtime that op ordered. The error names the parameter that cannot be used.
+func (s *shared) newRuntimeInput(op worker.Operation, targetSecret string) (RuntimeInput, error) {
+	p, err := readParameters(op)
+	if err != nil {
 		return RuntimeInput{}, err
 	}
-	provider := strings.ToLower(op.Runtime.Provider)
-	def, ok := providerDefaults[provider]
-	if !ok {
-		return RuntimeInput{}, fmt.Errorf("runtime.provider: %q is unknown, want aws, azure, gcp or openstack", op.Runtime.Provider)
-	}
-	if op.Runtime.ShootName == "" {
-		return RuntimeInput{}, errors.New("runtime.shootName is empty")
+	if op.Runtime.ShootName == "" || op.Runtime.ShootDomain == "" {
+		return RuntimeInput{}, errors.New("runtime.shootName or runtime.shootDomain is empty")
 	}
 	if targetSecret == "" {
 		return RuntimeInput{}, errors.New("no target secret: Resolve_Target_Secret has saved none")
 	}
-	small := op.Plan.Name == "trial" || op.Plan.Name == "free"
-	if small {
-		def.scaleMin, def.scaleMax = 1, 1
-	}
-	g := GardenerConfig{
-		Name: op.Runtime.ShootName, KubernetesVersion: cfg.KubernetesVersion, Provider: provider, TargetSecret: targetSecret,
-		Region:       cmp.Or(op.Runtime.Region, p.Region, def.region),
-		MachineType:  cmp.Or(p.MachineType, def.machineType),
-		MachineImage: cfg.MachineImage, MachineImageVersion: cfg.MachineImageVersion,
-		AutoUpdateKubernetes: cfg.KubernetesAutoUpdate, AutoUpdateMachineImage: cfg.MachineImageAutoUpdate,
-		DiskType: def.diskType, VolumeSizeGB: cmp.Or(p.VolumeSizeGB, def.volumeSizeGB), WorkerCidr: workerCIDR,
-		AutoScalerMin: cmp.Or(p.AutoScalerMin, def.scaleMin), AutoScalerMax: cmp.Or(p.AutoScalerMax, def.scaleMax),
-		MaxUnavailable: p.MaxUnavailable, Purpose: p.Purpose, LicenceType: p.LicenceType,
-		EuAccess: hyperscaler.EUAccess(op.Context.PlatformRegion), OIDC: p.OIDC,
-	}
-	if op.Context.LicenseType != "" {
-		g.NetworkingFilter = new(networkingFilterDisabled(op.Context.LicenseType))
-	}
-	if g.Purpose == "" {
-		g.Purpose = "production"
-		if small {
-			g.Purpose = "evaluation"
-		}
-	}
-	if g.LicenceType == "" && (op.Plan.Name == "azure_lite" || op.Plan.Name == "trial") {
-		g.LicenceType = licenceTest
-	}
-	zones, err := zones(provider, g.Region, p)
+	provider := strings.ToLower(op.Runtime.Provider)
+	of, err := planOf(op.Plan.Name, provider)
 	if err != nil {
 		return RuntimeInput{}, err
 	}
-	g.MaxSurge = len(zones)
-	if p.MaxSurge != nil {
-		g.MaxSurge = *p.MaxSurge
+	g := GardenerConfig{
+		Name: op.Runtime.ShootName, KubernetesVersion: s.cfg.KubernetesVersion, Provider: provider, TargetSecret: targetSecret,
+		Region: cmp.Or(op.Runtime.Region, p.Region, of.region), MachineType: cmp.Or(p.MachineType, of.machineType),
+		MachineImage: s.cfg.MachineImage, MachineImageVersion: s.cfg.MachineImageVersion, DiskType: of.diskType,
+		WorkerCidr: of.workerCIDR, AutoScalerMin: cmp.Or(p.AutoScalerMin, of.scaleMin), AutoScalerMax: cmp.Or(p.AutoScalerMax, of.scaleMax),
+		MaxSurge: p.maxSurge(s.cfg, of), MaxUnavailable: p.MaxUnavailable,
+		Purpose: cmp.Or(p.Purpose, of.purpose, s.cfg.Purpose), LicenceType: of.licenceType,
+		EuAccess: hyperscaler.EUAccess(op.Context.PlatformRegion), AutoUpdateKubernetes: s.cfg.KubernetesAutoUpdate,
+		AutoUpdateMachineImage:   s.cfg.MachineImageAutoUpdate,
+		NetworkingFilterDisabled: networkingFilterDisabled(op.Context.LicenseType),
+		DNS:                      DNSConfig{Domain: op.Runtime.ShootDomain, Providers: s.dns}, OIDC: p.OIDC,
+	}
+	if of.volumeSizeGB > 0 {
+		g.VolumeSizeGB = cmp.Or(p.VolumeSizeGB, of.volumeSizeGB)
+	}
+	if op.Plan.Name == planTrial && s.cfg.TrialNodes > 0 {
+		g.AutoScalerMin, g.AutoScalerMax = s.cfg.TrialNodes, s.cfg.TrialNodes
+	}
+	if of.production {
+		g.ControlPlaneFailureTolerance = s.cfg.ControlPlaneFailureTolerance
 	}
 	if provider == "openstack" {
 		g.ExposureClassName = "converged-cloud-internet"
 	}
-	g.ProviderSpecificConfig = providerConfig(cfg, provider, zones)
-
-	administrators := p.Administrators
-	if len(administrators) == 0 && op.Context.UserID != "" {
-		administrators = []string{op.Context.UserID}
+	n, err := newNetwork(s.cfg, of, op.Plan.Name, provider, g.Region, op.InstanceID, p.Zones)
+	if err != nil {
+		return RuntimeInput{}, err
+	}
+	if g.ProviderSpecificConfig, err = n.config(); err != nil {
+		return RuntimeInput{}, err
 	}
 	return RuntimeInput{
 		RuntimeInput: RuntimeMetadata{
 			Name: RuntimeName(cmp.Or(p.Name, op.Runtime.Name), op.InstanceID),
 			Labels: map[string]string{
-				labelInstance:           op.InstanceID,
-				"global_subaccount_id":  op.Context.SubaccountID,
-				"operator_grafanaUrl":   "https://grafana." + op.Runtime.ShootDomain,
-				"broker_plan_id":        op.Plan.ID,
-				"broker_plan_name":      op.Plan.Name,
-				"global_account_id":     op.Context.GlobalAccountID,
-				"broker_operation_id":   op.ID,
-				"operator_shoot_domain": op.Runtime.ShootDomain,
+				labelInstance:          op.InstanceID,
+				"global_subaccount_id": op.Context.SubaccountID,
+				"operator_grafanaUrl":  "https://grafana." + op.Runtime.ShootDomain,
 			},
 		},
-		ClusterConfig: ClusterConfig{GardenerConfig: g, Administrators: administrators},
+		// An empty list, not null, when there is no administrator.
+		ClusterConfig: ClusterConfig{GardenerConfig: g, Administrators: slices.Concat([]string{}, p.administrators(op))},
 	}, nil
 }
 
-var forbidden = regexp.MustCompile(`[^a-zA-Z0-9-]+`)
+var forbidden = regexp.MustCompile(`[^a-zA-Z0-9\-.]+`)
 
 // RuntimeName makes the name of a runtime, at most 36 characters long. Its end tells apart instances of one name, and
 // is the same for one instance in every attempt.
@@ -205,39 +191,3 @@ func RuntimeName(name, instanceID string) string {
 	sum := sha256.Sum256([]byte(instanceID))
 	return name + "-" + hex.EncodeToString(sum[:])[:suffix]
 }
-
-// zoneLetters are the zones of the regions that have not simply a, b and c.
-var zoneLetters = map[string]string{
-	"us-east-1": "abcdf", "us-west-1": "ab", "ap-northeast-1": "acd", "ca-central-1": "abd",
-}
-
-// zones are the names of the runtime's zones.
-func zones(provider, region string, p parameters) ([]string, error) {
-	n := cmp.Or(p.ZonesCount, 1)
-	if len(p.Zones) > 0 {
-		n = len(p.Zones)
-	}
-	if n < 1 || n > maxZones {
-		return nil, fmt.Errorf("parameters.zonesCount: %d is not allowed, want 1 to %d", n, maxZones)
-	}
-	if len(p.Zones) > 0 {
-		return p.Zones, nil
-	}
-	available := azureZones
-	if provider != "azure" {
-		sep := ""
-		if provider == "gcp" {
-			sep = "-"
-		}
-		available = nil
-		for _, letter := range cmp.Or(zoneLetters[region], "abc") {
-			available = append(available, region+sep+string(letter))
-		}
-	}
-	if n > len(available) {
-		return nil, fmt.Errorf("parameters.zonesCount: %d is not allowed, region %s has %d", n, region, len(available))
-	}
-	return slices.Clone(available[:n]), nil
-}
-
-var azureZones = []string{"1", "2", "3"}

@@ -19,13 +19,13 @@ type removal struct {
 
 // remove starts the removal of the instance's runtime, unless it is already gone or already being removed.
 func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (removal, error) {
-	if err := s.find(ctx, op, d); err != nil {
+	if err := s.findAnywhere(ctx, op, d); err != nil {
 		return removal{}, err
 	}
 	if d.RuntimeID == "" {
 		return removal{gone: true}, nil
 	}
-	account := op.Context.Subscription()
+	account := op.Context.GlobalAccountID
 	status, err := s.runtimes.RuntimeStatus(ctx, account, d.RuntimeID)
 	if extclient.IsNotFound(err) {
 		return removal{gone: true}, nil

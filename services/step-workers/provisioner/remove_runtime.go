@@ -16,14 +16,13 @@ type removeRuntime struct{ *shared }
 func (removeRuntime) Name() string { return "Remove_Runtime" }
 
 // Describe implements worker.Described.
-func (removeRuntime) Describe() worker.Description {
+func (s removeRuntime) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Starts the removal of the runtime.",
-		Calls: []worker.Call{
-			{System: componentDirector, Operation: "runtimes"},
-			{System: component, Operation: "runtimeStatus"},
-			{System: component, Operation: "deprovisionRuntime"},
-		},
+		Calls: lookUps(s.director,
+			worker.Call{System: component, Operation: "runtimeStatus"},
+			worker.Call{System: component, Operation: "deprovisionRuntime"},
+		),
 		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
 	}
 }

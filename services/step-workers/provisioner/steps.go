@@ -6,6 +6,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
 // Name is the name of the worker and of its part of the details.
@@ -51,7 +52,11 @@ type runtimes interface {
 type shared struct {
 	cfg      Config
 	runtimes runtimes
+	shoots   shoots
+	// director is nil without a look-up there.
 	director *director
+	// dns are the DNS providers of new runtimes.
+	dns []DNSProvider
 }
 
 // Steps builds the steps of the worker.
@@ -63,11 +68,19 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDirector(cfg, deps)
+	garden, err := cfg.Open(deps)
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg, runtimes: client, director: d}
+	s := &shared{cfg: cfg, runtimes: client, shoots: shoots{garden, cfg.Namespace()}}
+	if cfg.DirectorURL != "" {
+		if s.director, err = newDirector(cfg, deps); err != nil {
+			return nil, err
+		}
+	}
+	if s.dns, err = readDNSProviders(cfg.DNSProvidersFile); err != nil {
+		return nil, err
+	}
 	return []worker.Step{
 		createRuntimeWithoutKyma{s},
 		createRuntime{s},
@@ -86,17 +99,37 @@ func read(op worker.Operation) (Details, error) {
 	return d, op.Details(Name, &d)
 }
 
-// find completes the runtime id from the Director: a worker that died after it had created the runtime did not save it.
+// find completes the runtime id from the Director, if that is configured: a worker that died after it had created the runtime did not
+// save it.
 func (s *shared) find(ctx context.Context, op worker.Operation, d *Details) error {
-	if d.RuntimeID != "" {
+	if d.RuntimeID != "" || s.director == nil {
 		return nil
 	}
-	id, err := s.director.runtimeOf(ctx, op.Context.Subscription(), op.InstanceID)
+	id, err := s.director.runtimeOf(ctx, op.Context.GlobalAccountID, op.InstanceID)
 	if err != nil {
 		return fmt.Errorf("look up the runtime of the instance: %w", err)
 	}
 	d.RuntimeID = id
 	return nil
+}
+
+// findAnywhere is find, and looks for the Shoot of the instance as well.
+func (s *shared) findAnywhere(ctx context.Context, op worker.Operation, d *Details) error {
+	if err := s.find(ctx, op, d); err != nil || d.RuntimeID != "" {
+		return err
+	}
+	var err error
+	d.RuntimeID, err = s.shoots.runtimeOf(ctx, op)
+	return err
+}
+
+// lookUps are the calls that may find a runtime whose id is not saved.
+func lookUps(director *director, more ...worker.Call) []worker.Call {
+	calls := []worker.Call{{System: kube.SystemGardener, Operation: "get shoots"}}
+	if director != nil {
+		calls = append(calls, worker.Call{System: componentDirector, Operation: "runtimes"})
+	}
+	return append(calls, more...)
 }
 
 // failed is the error of an operation of the Runtime Provisioner that failed.

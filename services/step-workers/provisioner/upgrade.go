@@ -32,7 +32,7 @@ const noRuntime = "the instance has no runtime: it is suspended"
 // was the runtime's last one, and the next one calls: an UpgradeShoot that came after the saved one is that of an
 // execution that was killed, as the runtime has one operation at a time and the instance too.
 func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, input UpgradeInput, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	last, err := s.runtimes.LastOperation(ctx, op.Context.Subscription(), d.RuntimeID)
+	last, err := s.runtimes.LastOperation(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	switch u := d.Upgrade; {
 	case err != nil:
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
@@ -48,7 +48,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 		}
 		return worker.Wait(op, soon, "the upgrade of the cluster is noted, and starts now")
 	}
-	started, err := s.runtimes.UpgradeShoot(ctx, op.Context.Subscription(), d.RuntimeID, input)
+	started, err := s.runtimes.UpgradeShoot(ctx, op.Context.GlobalAccountID, d.RuntimeID, input)
 	if err == nil {
 		log.Info("upgrade of the cluster started", "runtime_id", d.RuntimeID)
 		return d.Upgrade.save(op, started.ID)
@@ -57,7 +57,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	// The refusal may be that another execution of this step, or somebody else, was faster.
-	last, errLook := s.runtimes.LastOperation(ctx, op.Context.Subscription(), d.RuntimeID)
+	last, errLook := s.runtimes.LastOperation(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	switch {
 	case errLook == nil && d.Upgrade.startedBy(op, last):
 		return d.Upgrade.save(op, last.ID)
@@ -79,15 +79,19 @@ func (u Upgrade) save(op worker.Operation, id string) (worker.Operation, time.Du
 	return op, 0, op.SaveDetails(Details{Upgrade: u})
 }
 
-// upgradeInput is what op's upgrade brings to the cluster, and whether that is anything.
-func (s *shared) upgradeInput(op worker.Operation) (input UpgradeInput, changes bool, err error) {
+// upgradeInput is what op's update or upgrade sends.
+func (s *shared) upgradeInput(op worker.Operation) (UpgradeInput, error) {
+	p, err := readParameters(op)
+	if err != nil {
+		return UpgradeInput{}, err
+	}
 	switch op.Type {
 	case event.Update:
-		return newUpdateInput(op)
+		return updateInput(op, p)
 	case event.UpgradeCluster:
-		return newUpgradeInput(s.cfg, op), true, nil
+		return clusterInput(s.cfg, op, p)
 	}
-	return input, false, fmt.Errorf("an operation of type %s does not upgrade the cluster", op.Type)
+	return UpgradeInput{}, fmt.Errorf("an operation of type %s does not upgrade the cluster", op.Type)
 }
 
 // checkUpgrade waits until the upgrade that op has started has ended. One that failed is noted, so that the operation,
@@ -100,7 +104,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 	case u.OperationID == "":
 		return s.upgradeAgain(ctx, op, d, log)
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.Subscription(), u.OperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, u.OperationID)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
 	}
@@ -119,7 +123,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 }
 
 func (s *shared) upgradeAgain(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	input, _, err := s.upgradeInput(op)
+	input, err := s.upgradeInput(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}

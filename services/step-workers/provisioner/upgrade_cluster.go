@@ -35,7 +35,7 @@ func (s upgradeCluster) Run(ctx context.Context, op worker.Operation, log *slog.
 	if d.RuntimeID == "" {
 		return worker.Skip(op, noRuntime)
 	}
-	input, _, err := s.upgradeInput(op)
+	input, err := s.upgradeInput(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// UpgradeInput is the argument of upgradeShoot (facts/keb.md 5.4). What is absent stays as it is.
+// UpgradeInput is the argument of upgradeShoot (facts/contracts.md 1.4). What is absent stays as it is, except Administrators: the list
+// replaces all that the cluster has, so an absent one takes them all away.
 type UpgradeInput struct {
 	GardenerConfig GardenerUpgrade `json:"gardenerConfig"`
 	Administrators []string        `json:"administrators,omitempty"`
@@ -16,58 +18,51 @@ type UpgradeInput struct {
 
 // GardenerUpgrade is what of a GardenerConfig can be changed by updates and upgrades.
 type GardenerUpgrade struct {
-	KubernetesVersion      string `json:"kubernetesVersion,omitempty"`
-	MachineType            string `json:"machineType,omitempty"`
-	MachineImage           string `json:"machineImage,omitempty"`
-	MachineImageVersion    string `json:"machineImageVersion,omitempty"`
-	AutoScalerMin          *int   `json:"autoScalerMin,omitempty"`
-	AutoScalerMax          *int   `json:"autoScalerMax,omitempty"`
-	MaxSurge               *int   `json:"maxSurge,omitempty"`
-	MaxUnavailable         *int   `json:"maxUnavailable,omitempty"`
-	AutoUpdateKubernetes   *bool  `json:"enableKubernetesVersionAutoUpdate,omitempty"`
-	AutoUpdateMachineImage *bool  `json:"enableMachineImageVersionAutoUpdate,omitempty"`
-	NetworkingFilter       *bool  `json:"shootNetworkingFilterDisabled,omitempty"`
-	OIDC                   *OIDC  `json:"oidcConfig,omitempty"`
+	KubernetesVersion        string `json:"kubernetesVersion,omitempty"`
+	MachineType              string `json:"machineType,omitempty"`
+	MachineImage             string `json:"machineImage,omitempty"`
+	MachineImageVersion      string `json:"machineImageVersion,omitempty"`
+	AutoScalerMin            *int   `json:"autoScalerMin,omitempty"`
+	AutoScalerMax            *int   `json:"autoScalerMax,omitempty"`
+	MaxSurge                 *int   `json:"maxSurge,omitempty"`
+	MaxUnavailable           *int   `json:"maxUnavailable,omitempty"`
+	AutoUpdateKubernetes     *bool  `json:"enableKubernetesVersionAutoUpdate,omitempty"`
+	AutoUpdateMachineImage   *bool  `json:"enableMachineImageVersionAutoUpdate,omitempty"`
+	NetworkingFilterDisabled bool   `json:"shootNetworkingFilterDisabled"`
+	OIDC                     *OIDC  `json:"oidcConfig"`
 }
 
-// newUpdateInput is what an update changes of the cluster: nothing but what facts/keb.md 4.5 lists, and of that only
-// what the request has changed. changes is false when that is nothing.
-func newUpdateInput(op worker.Operation) (input UpgradeInput, changes bool, err error) {
-	if op.Update == nil {
-		return input, false, nil
+// newUpgradeInput holds what every update and upgrade sends: who may log in to the cluster, and its networking filter.
+func newUpgradeInput(op worker.Operation, p parameters) UpgradeInput {
+	return UpgradeInput{
+		GardenerConfig: GardenerUpgrade{
+			NetworkingFilterDisabled: networkingFilterDisabled(op.Context.LicenseType), OIDC: p.OIDC,
+		},
+		Administrators: p.administrators(op),
+	}
+}
+
+// updateInput adds what the request of an update has changed.
+func updateInput(op worker.Operation, p parameters) (UpgradeInput, error) {
+	input := newUpgradeInput(op, p)
+	if op.Update == nil || len(op.Update.Parameters) == 0 {
+		return input, nil
 	}
 	var c struct {
-		MachineType    string          `json:"machineType"`
-		AutoScalerMin  *int            `json:"autoScalerMin"`
-		AutoScalerMax  *int            `json:"autoScalerMax"`
-		MaxSurge       *int            `json:"maxSurge"`
-		MaxUnavailable *int            `json:"maxUnavailable"`
-		Administrators []string        `json:"administrators"`
-		OIDC           json.RawMessage `json:"oidc"`
+		MachineType    string `json:"machineType"`
+		AutoScalerMin  *int   `json:"autoScalerMin"`
+		AutoScalerMax  *int   `json:"autoScalerMax"`
+		MaxSurge       *int   `json:"maxSurge"`
+		MaxUnavailable *int   `json:"maxUnavailable"`
 	}
-	if len(op.Update.Parameters) > 0 {
-		if err := json.Unmarshal(op.Update.Parameters, &c); err != nil {
-			return input, false, fmt.Errorf("update.parameters: %w", err)
-		}
+	if err := json.Unmarshal(op.Update.Parameters, &c); err != nil {
+		return input, fmt.Errorf("update.parameters: %w", err)
 	}
-	input.Administrators = c.Administrators
 	g := &input.GardenerConfig
 	g.MachineType = c.MachineType
 	g.AutoScalerMin, g.AutoScalerMax = c.AutoScalerMin, c.AutoScalerMax
 	g.MaxSurge, g.MaxUnavailable = c.MaxSurge, c.MaxUnavailable
-	if len(c.OIDC) > 0 && string(c.OIDC) != "null" {
-		// The Runtime Provisioner takes only whole ones.
-		var p parameters
-		if err := op.Parameters(&p); err != nil {
-			return input, false, err
-		}
-		g.OIDC = p.OIDC
-	}
-	if op.Update.LicenseType {
-		g.NetworkingFilter = new(networkingFilterDisabled(op.Context.LicenseType))
-	}
-	changes = *g != (GardenerUpgrade{}) || len(input.Administrators) > 0
-	return input, changes, nil
+	return input, nil
 }
 
 // networkingFilterDisabled says what a license type means for the network of the cluster (facts/keb.md 1.7).
@@ -75,12 +70,20 @@ func networkingFilterDisabled(license string) bool {
 	return slices.Contains([]string{"CUSTOMER", "PARTNER", "TRIAL"}, license)
 }
 
-// newUpgradeInput is what an upgrade of the cluster brings: the versions that its orchestration demands, else the
-// configured ones. An image and its version come from one place, as they belong together.
-func newUpgradeInput(cfg Config, op worker.Operation) UpgradeInput {
-	g := GardenerUpgrade{
-		KubernetesVersion: cfg.KubernetesVersion, MachineImage: cfg.MachineImage, MachineImageVersion: cfg.MachineImageVersion,
-		AutoUpdateKubernetes: new(cfg.KubernetesAutoUpdate), AutoUpdateMachineImage: new(cfg.MachineImageAutoUpdate),
+// clusterInput adds what an upgrade of the cluster brings: the versions that its orchestration demands, else the configured ones. An
+// image and its version come from one place, as they belong together.
+func clusterInput(cfg Config, op worker.Operation, p parameters) (UpgradeInput, error) {
+	input := newUpgradeInput(op, p)
+	of, err := planOf(op.Plan.Name, strings.ToLower(op.Runtime.Provider))
+	if err != nil {
+		return input, err
+	}
+	g := &input.GardenerConfig
+	g.KubernetesVersion, g.MachineImage, g.MachineImageVersion = cfg.KubernetesVersion, cfg.MachineImage, cfg.MachineImageVersion
+	g.AutoUpdateKubernetes, g.AutoUpdateMachineImage = new(cfg.KubernetesAutoUpdate), new(cfg.MachineImageAutoUpdate)
+	g.MaxSurge, g.MaxUnavailable = new(p.maxSurge(cfg, of)), new(p.MaxUnavailable)
+	if op.Plan.Name == planTrial && cfg.TrialNodes > 0 {
+		g.AutoScalerMin, g.AutoScalerMax = new(cfg.TrialNodes), new(cfg.TrialNodes)
 	}
 	if u := op.Upgrade; u != nil {
 		if u.KubernetesVersion != "" {
@@ -92,5 +95,5 @@ func newUpgradeInput(cfg Config, op worker.Operation) UpgradeInput {
 			g.MachineImageVersion = u.MachineImageVersion
 		}
 	}
-	return UpgradeInput{GardenerConfig: g}
+	return input, nil
 }

@@ -17,99 +17,124 @@ import (
 
 // upgradeInputStep only builds the input, as an operation with parameters comes from the SDK alone.
 type upgradeInputStep struct {
-	cfg     Config
-	input   UpgradeInput
-	changes bool
-	err     error
+	shared
+	input UpgradeInput
+	err   error
 }
 
 func (*upgradeInputStep) Name() string { return "input" }
 
 func (s *upgradeInputStep) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	s.input, s.changes, s.err = (&shared{cfg: s.cfg}).upgradeInput(op)
+	s.input, s.err = s.upgradeInput(op)
 	return op, 0, nil
 }
 
-func TestUpdateSendsOnlyWhatItChanges(t *testing.T) {
-	t.Parallel()
-	// What the instance is to be afterwards; most of it is as it was.
-	parameters := map[string]any{
-		"machineType": "m", "autoScalerMin": 3, "autoScalerMax": 9, "maxSurge": 2, "maxUnavailable": 1, "region": "r",
-		"administrators": []string{"a"},
-		"oidc": map[string]any{
-			"clientID": "id", "issuerURL": "https://i", "groupsClaim": "g", "signingAlgs": []string{"RS256"}, "usernameClaim": "sub", "usernamePrefix": "-",
-		},
+func upgradeOf(t *testing.T, cfg Config, op workertest.Operation) string {
+	t.Helper()
+	s := &upgradeInputStep{shared: shared{cfg: cfg}}
+	workertest.Run(t, s, op)
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
+	got, err := json.Marshal(s.input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+const sentOIDC = `"oidcConfig":{"clientID":"id","issuerURL":"https://i","groupsClaim":"g","signingAlgs":["RS256"],"usernameClaim":"sub","usernamePrefix":"-"}`
+
+func TestUpdateInput_AnyChange_SendsWhoMayLogIn(t *testing.T) {
+	t.Parallel()
+	const rest = `"shootNetworkingFilterDisabled":false,` + sentOIDC + `},"administrators":["a"]}`
 	for name, test := range map[string]struct {
-		changes event.Changes
+		changes *event.Changes
 		license string
-		want    string // empty: nothing is sent
+		want    string
 	}{
-		"nothing":              {event.Changes{}, "CUSTOMER", ``},
-		"not of the cluster":   {event.Changes{Parameters: json.RawMessage(`{"region":"r","name":"n","kubernetesVersion":"9"}`)}, "", ``},
-		"size":                 {event.Changes{Parameters: json.RawMessage(`{"autoScalerMin":4,"autoScalerMax":9}`)}, "", `{"gardenerConfig":{"autoScalerMin":4,"autoScalerMax":9}}`},
-		"rolling updates":      {event.Changes{Parameters: json.RawMessage(`{"maxSurge":5,"maxUnavailable":0}`)}, "", `{"gardenerConfig":{"maxSurge":5,"maxUnavailable":0}}`},
-		"machines":             {event.Changes{Parameters: json.RawMessage(`{"machineType":"big"}`)}, "", `{"gardenerConfig":{"machineType":"big"}}`},
-		"administrators":       {event.Changes{Parameters: json.RawMessage(`{"administrators":["b","c"]}`)}, "", `{"gardenerConfig":{},"administrators":["b","c"]}`},
-		"log on, always whole": {event.Changes{Parameters: json.RawMessage(`{"oidc":{"clientID":"id"}}`)}, "", `{"gardenerConfig":{"oidcConfig":{"clientID":"id","issuerURL":"https://i","groupsClaim":"g","signingAlgs":["RS256"],"usernameClaim":"sub","usernamePrefix":"-"}}}`},
-		"a customer":           {event.Changes{LicenseType: true}, "CUSTOMER", `{"gardenerConfig":{"shootNetworkingFilterDisabled":true}}`},
-		"a partner":            {event.Changes{LicenseType: true}, "PARTNER", `{"gardenerConfig":{"shootNetworkingFilterDisabled":true}}`},
-		"a trial":              {event.Changes{LicenseType: true}, "TRIAL", `{"gardenerConfig":{"shootNetworkingFilterDisabled":true}}`},
-		"a developer":          {event.Changes{LicenseType: true}, "SAPDEV", `{"gardenerConfig":{"shootNetworkingFilterDisabled":false}}`},
+		"the context only":     {&event.Changes{}, "", `{"gardenerConfig":{` + rest},
+		"no changes at all":    {nil, "", `{"gardenerConfig":{` + rest},
+		"not of the cluster":   {&event.Changes{Parameters: json.RawMessage(`{"region":"r","name":"n","kubernetesVersion":"9"}`)}, "", `{"gardenerConfig":{` + rest},
+		"size":                 {&event.Changes{Parameters: json.RawMessage(`{"autoScalerMin":4,"autoScalerMax":9}`)}, "", `{"gardenerConfig":{"autoScalerMin":4,"autoScalerMax":9,` + rest},
+		"rolling updates":      {&event.Changes{Parameters: json.RawMessage(`{"maxSurge":5,"maxUnavailable":0}`)}, "", `{"gardenerConfig":{"maxSurge":5,"maxUnavailable":0,` + rest},
+		"machines":             {&event.Changes{Parameters: json.RawMessage(`{"machineType":"big"}`)}, "", `{"gardenerConfig":{"machineType":"big",` + rest},
+		"an empty list":        {&event.Changes{Parameters: json.RawMessage(`{"administrators":[]}`)}, "", `{"gardenerConfig":{` + rest},
+		"log on, always whole": {&event.Changes{Parameters: json.RawMessage(`{"oidc":{"clientID":"id"}}`)}, "", `{"gardenerConfig":{` + rest},
+		"a customer":           {&event.Changes{LicenseType: true}, "CUSTOMER", `{"gardenerConfig":{` + strings.Replace(rest, "false", "true", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &upgradeInputStep{cfg: Config{KubernetesVersion: "1.33.2"}}
-			workertest.Run(t, s, workertest.Operation{
-				Type: event.Update, Parameters: parameters, Context: event.Context{LicenseType: test.license}, Update: &test.changes,
+			op := instance("azure", "azure", "", map[string]any{
+				"machineType": "m", "autoScalerMin": 3, "autoScalerMax": 9, "maxSurge": 2, "maxUnavailable": 1, "administrators": []string{"a"},
 			})
-			if s.err != nil || s.changes != (test.want != "") {
-				t.Fatalf("changes %t, %v", s.changes, s.err)
-			}
-			if !s.changes {
-				return
-			}
-			got, err := json.Marshal(s.input)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, string(got)); diff != "" {
+			op.Type, op.Update, op.Context.LicenseType = event.Update, test.changes, test.license
+			if diff := cmp.Diff(test.want, upgradeOf(t, settings(), op)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestUnusableUpdateIsRefusedByName(t *testing.T) {
+func TestUpdateInput_WithoutAdministrators_NamesTheUser(t *testing.T) {
+	t.Parallel()
+	op := instance("azure", "azure", "", nil)
+	op.Type = event.Update
+	if got := upgradeOf(t, settings(), op); !strings.HasSuffix(got, `,"administrators":["me@example.com"]}`) {
+		t.Errorf("with a user: %s", got)
+	}
+	op.Context.UserID = ""
+	if got := upgradeOf(t, settings(), op); strings.Contains(got, "administrators") {
+		t.Errorf("without a user: %s", got)
+	}
+}
+
+func TestUpdateInput_UnusableChange_IsRefusedByName(t *testing.T) {
 	t.Parallel()
 	s := &upgradeInputStep{}
-	workertest.Run(t, s, workertest.Operation{Type: event.Update, Update: &event.Changes{Parameters: json.RawMessage(`{"autoScalerMax":"many"}`)}})
+	op := instance("azure", "azure", "", nil)
+	op.Type, op.Update = event.Update, &event.Changes{Parameters: json.RawMessage(`{"autoScalerMax":"many"}`)}
+	workertest.Run(t, s, op)
 	if s.err == nil || !strings.Contains(s.err.Error(), "update.parameters") || !strings.Contains(s.err.Error(), "autoScalerMax") {
 		t.Errorf("%v", s.err)
 	}
 }
 
-func TestImageAndItsVersionComeFromOnePlace(t *testing.T) {
+func TestClusterInput_Upgrade_SendsVersionsAndWhatIsStored(t *testing.T) {
 	t.Parallel()
-	cfg := Config{KubernetesVersion: "1.33.2", MachineImage: "gardenlinux", MachineImageVersion: "1.2", KubernetesAutoUpdate: true}
-	const flags = `"enableKubernetesVersionAutoUpdate":true,"enableMachineImageVersionAutoUpdate":false}}`
+	cfg := settings()
+	cfg.KubernetesVersion, cfg.MachineImage, cfg.MachineImageVersion, cfg.KubernetesAutoUpdate = "1.33.2", "gardenlinux", "1.2", true
+	const flags = `"enableKubernetesVersionAutoUpdate":true,"enableMachineImageVersionAutoUpdate":false,"shootNetworkingFilterDisabled":true,` + sentOIDC +
+		`},"administrators":["a"]}`
+	const surge = `"maxSurge":1,"maxUnavailable":0,`
 	for name, test := range map[string]struct {
-		upgrade event.Upgrade
-		want    string
+		plan       string
+		parameters map[string]any
+		upgrade    event.Upgrade
+		want       string
 	}{
-		"configured":     {event.Upgrade{}, `{"gardenerConfig":{"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.2",` + flags},
-		"another image":  {event.Upgrade{MachineImage: "ubuntu"}, `{"gardenerConfig":{"kubernetesVersion":"1.33.2","machineImage":"ubuntu",` + flags},
-		"only a version": {event.Upgrade{MachineImageVersion: "1.3"}, `{"gardenerConfig":{"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.3",` + flags},
+		"configured":           {"azure", nil, event.Upgrade{}, `"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.2",` + surge},
+		"another image":        {"azure", nil, event.Upgrade{MachineImage: "ubuntu"}, `"kubernetesVersion":"1.33.2","machineImage":"ubuntu",` + surge},
+		"only a version":       {"azure", nil, event.Upgrade{MachineImageVersion: "1.3"}, `"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.3",` + surge},
+		"of the orchestration": {"azure", nil, event.Upgrade{KubernetesVersion: "1.34.1"}, `"kubernetesVersion":"1.34.1","machineImage":"gardenlinux","machineImageVersion":"1.2",` + surge},
+		"rolling updates": {
+			"azure", map[string]any{"maxSurge": 4, "maxUnavailable": 2}, event.Upgrade{},
+			`"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.2","maxSurge":4,"maxUnavailable":2,`,
+		},
+		"trial": {
+			"trial", nil, event.Upgrade{},
+			`"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.2","autoScalerMin":1,"autoScalerMax":1,` + surge,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &upgradeInputStep{cfg: cfg}
-			workertest.Run(t, s, workertest.Operation{Type: event.UpgradeCluster, Upgrade: &test.upgrade})
-			got, err := json.Marshal(s.input)
-			if err != nil || s.err != nil || !s.changes {
-				t.Fatal(err, s.err, s.changes)
+			parameters := map[string]any{"administrators": []string{"a"}}
+			for k, v := range test.parameters {
+				parameters[k] = v
 			}
-			if diff := cmp.Diff(test.want, string(got)); diff != "" {
+			op := instance(test.plan, "azure", "", parameters)
+			op.Type, op.Upgrade, op.Context.LicenseType = event.UpgradeCluster, &test.upgrade, "TRIAL"
+			if diff := cmp.Diff(`{"gardenerConfig":{`+test.want+flags, upgradeOf(t, cfg, op)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

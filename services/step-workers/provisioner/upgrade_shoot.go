@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// upgradeShoot starts the change of the cluster that an update asks for; Check_Runtime waits for its end.
+// upgradeShoot brings an update to the cluster, also one that only changes the context of the instance; Check_Runtime waits for its end.
 type upgradeShoot struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,7 +18,7 @@ func (upgradeShoot) Name() string { return "Upgrade_Shoot" }
 // Describe implements worker.Described.
 func (upgradeShoot) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Starts the change of the cluster that an update asks for.",
+		Summary: "Brings the update to the cluster, with its administrators, log-on and networking filter.",
 		Calls:   upgradeCalls(),
 		Details: []string{"upgrade"},
 	}
@@ -40,12 +40,9 @@ func (s upgradeShoot) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	if d.Upgrade.For == op.ID && d.Upgrade.OperationID != "" {
 		return op, 0, nil
 	}
-	input, changes, err := s.upgradeInput(op)
+	input, err := s.upgradeInput(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
-	}
-	if !changes {
-		return worker.Skip(op, "nothing of the cluster changes")
 	}
 	return s.upgrade(ctx, op, d, input, log)
 }

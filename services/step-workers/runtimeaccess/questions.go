@@ -91,12 +91,12 @@ func (s *shared) kubeconfig(ctx context.Context, at event.RuntimeAccess) ([]byte
 	if at.Kubeconfig != "" {
 		return []byte(at.Kubeconfig), nil
 	}
-	if at.RuntimeID == "" || at.Subscription == "" {
+	if at.RuntimeID == "" || at.Account == "" {
 		return nil, invalid("runtimeId and subscription, or kubeconfig, must not be empty")
 	}
-	status, err := s.runtimes.RuntimeStatus(ctx, at.Subscription, at.RuntimeID)
+	status, err := s.runtimes.RuntimeStatus(ctx, at.Account, at.RuntimeID)
 	switch {
-	case extclient.IsNotFound(err):
+	case extclient.IsNotFound(err), err == nil && status.Removed():
 		return nil, errNoRuntime
 	case err != nil:
 		return nil, err

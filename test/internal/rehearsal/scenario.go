@@ -100,7 +100,8 @@ func Operation(kind event.OperationType) event.Operation {
 	switch kind {
 	case event.Update:
 		op.Parameters = json.RawMessage(`{"name":"demo","region":"eastus","machineType":"Standard_D8_v3","autoScalerMin":3,"autoScalerMax":9,
-			"maxSurge":1,"maxUnavailable":0,"volumeSizeGb":50,"administrators":["b@example.com"]}`)
+			"maxSurge":1,"maxUnavailable":0,"volumeSizeGb":50,"administrators":["b@example.com"],
+			"oidc":{"clientID":"c","issuerURL":"https://issuer.example.com","groupsClaim":"groups","signingAlgs":["RS256"],"usernameClaim":"sub","usernamePrefix":"-"}}`)
 		op.Context.LicenseType = "CUSTOMER"
 		op.Update = &event.Changes{
 			Parameters:  json.RawMessage(`{"machineType":"Standard_D8_v3","autoScalerMax":9,"administrators":["b@example.com"]}`),

@@ -81,7 +81,7 @@ func (s *Service) reserve(ctx context.Context, tx *store.Tx, o Order) (b *store.
 			"unbind one, or wait until one expires", others)
 	}
 	b = &store.Binding{
-		InstanceID: i.ID, ID: o.BindingID, Subscription: i.Context.Subscription(), Expiration: o.Expiration,
+		InstanceID: i.ID, ID: o.BindingID, Account: i.Context.GlobalAccountID, Expiration: o.Expiration,
 		Predecessor: o.Predecessor, CreatedAt: now, ExpiresAt: now.Add(o.Expiration),
 	}
 	if b.RuntimeID, err = tx.RuntimeID(ctx, i.ID); err != nil {

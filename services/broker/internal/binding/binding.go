@@ -94,7 +94,14 @@ var errNoRuntime = errors.New("no runtime of the instance is known")
 
 // access says where a binding's access is. For an own cluster that takes the customer's kubeconfig.
 func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAccess, error) {
-	at := event.RuntimeAccess{InstanceID: b.InstanceID, Subscription: b.Subscription, RuntimeID: b.RuntimeID}
+	at := event.RuntimeAccess{InstanceID: b.InstanceID, Account: b.Account, RuntimeID: b.RuntimeID}
+	// The subaccount may have been moved since.
+	switch i, err := s.deps.Store.Instance(ctx, b.InstanceID); {
+	case err == nil:
+		at.Account = i.Context.GlobalAccountID
+	case !errors.Is(err, store.ErrNotFound):
+		return at, err
+	}
 	sealed, err := s.deps.Store.SealedCredential(ctx, b.InstanceID, event.CredentialsKubeconfig)
 	switch {
 	case errors.Is(err, store.ErrNotFound) && b.RuntimeID == "":

@@ -165,7 +165,7 @@ func (h *Handler) kubeconfig(ctx context.Context, id string) ([]byte, error) {
 	}
 	var cluster event.ClusterAnswer
 	err = h.deps.Asker.Ask(ctx, event.AskCluster, event.RuntimeAccess{
-		InstanceID: id, Subscription: i.Context.Subscription(), RuntimeID: runtimeID,
+		InstanceID: id, Account: i.Context.GlobalAccountID, RuntimeID: runtimeID,
 	}, &cluster)
 	if err != nil {
 		h.deps.Log.Warn("the worker runtime has not told how a runtime is reached", "instance_id", id, "err", err)

@@ -9,8 +9,8 @@ import (
 // Binding is a service binding. It holds no secret in the clear.
 type Binding struct {
 	InstanceID, ID string
-	// Subscription and RuntimeID say where its access is; RuntimeID is that of the runtime at the time.
-	Subscription, RuntimeID string
+	// Account and RuntimeID say where its access is; they are those of the instance at the time.
+	Account, RuntimeID string
 	// Expiration is how long it was to last, in whole seconds.
 	Expiration time.Duration
 	// Predecessor is the binding that this one was to replace; empty for most.
@@ -43,7 +43,7 @@ func (b *Binding) Claimed(now time.Time) bool { return b.Claim != "" && now.Befo
 type bindingRow struct {
 	InstanceID   string       `db:"instance_id"`
 	ID           string       `db:"id"`
-	Subscription string       `db:"subscription"`
+	Account      string       `db:"subscription"`
 	RuntimeID    string       `db:"runtime_id"`
 	Expiration   int64        `db:"expiration_seconds"`
 	Predecessor  string       `db:"predecessor"`
@@ -60,7 +60,7 @@ type bindingRow struct {
 
 func (r *bindingRow) binding() *Binding {
 	return &Binding{
-		InstanceID: r.InstanceID, ID: r.ID, Subscription: r.Subscription, RuntimeID: r.RuntimeID,
+		InstanceID: r.InstanceID, ID: r.ID, Account: r.Account, RuntimeID: r.RuntimeID,
 		Expiration: time.Duration(r.Expiration) * time.Second, Predecessor: r.Predecessor, CreatedAt: r.CreatedAt,
 		ExpiresAt: r.ExpiresAt, MadeAt: r.MadeAt.Time, Sealed: r.Sealed, Revision: r.Revision, RevokedAt: r.RevokedAt.Time, Claim: r.Claim,
 		ClaimedUntil: r.ClaimedUntil, DueAt: r.DueAt,
@@ -149,7 +149,7 @@ func (t *Tx) ReserveBinding(ctx context.Context, b *Binding) error {
 			expiration_seconds = excluded.expiration_seconds, predecessor = excluded.predecessor,
 			created_at = excluded.created_at, expires_at = excluded.expires_at, revoked_at = NULL, claim = excluded.claim,
 			claimed_until = excluded.claimed_until, due_at = excluded.due_at`,
-		b.InstanceID, b.ID, b.Subscription, b.RuntimeID, int64(b.Expiration/time.Second), b.Predecessor, b.CreatedAt, b.ExpiresAt,
+		b.InstanceID, b.ID, b.Account, b.RuntimeID, int64(b.Expiration/time.Second), b.Predecessor, b.CreatedAt, b.ExpiresAt,
 		b.Claim, b.ClaimedUntil, b.DueAt)
 	if err != nil {
 		return wrap(ctx, "reserve binding", err)

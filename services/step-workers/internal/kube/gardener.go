@@ -1,0 +1,44 @@
+package kube
+
+import (
+	"errors"
+	"time"
+
+	"github.com/kyma-project/keb/libs/extclient"
+)
+
+// SystemGardener names Gardener in errors, metrics and descriptions.
+const SystemGardener = "gardener"
+
+// Gardener says where the Gardener project is; the workers that use it embed this in their configuration.
+type Gardener struct {
+	// GardenerKubeconfig is the path of a kubeconfig; when it is set, GardenerURL and GardenerToken are not used.
+	GardenerKubeconfig string        `env:"KEB_GARDENER_KUBECONFIG"`
+	GardenerURL        string        `env:"KEB_GARDENER_URL" envDefault:"http://127.0.0.1:8090/k8s/gardener"`
+	GardenerToken      string        `env:"KEB_GARDENER_TOKEN" envDefault:"keb"`
+	GardenerTimeout    time.Duration `env:"KEB_GARDENER_TIMEOUT" envDefault:"30s"`
+	// Project is the Gardener project; its namespace is "garden-<project>".
+	Project string `env:"KEB_GARDENER_PROJECT" envDefault:"kyma"`
+}
+
+// Validate reports every field that cannot work.
+func (c Gardener) Validate() error {
+	var errs []error
+	if c.GardenerKubeconfig == "" {
+		errs = append(errs, extclient.CheckURL("KEB_GARDENER_URL", c.GardenerURL))
+	}
+	if c.Project == "" {
+		errs = append(errs, errors.New("KEB_GARDENER_PROJECT is empty: want the name of a Gardener project"))
+	}
+	return errors.Join(errs...)
+}
+
+// Open builds a client of the project.
+func (c Gardener) Open(deps extclient.Deps) (*Client, error) {
+	return Open(SystemGardener, Config{
+		Kubeconfig: c.GardenerKubeconfig, URL: c.GardenerURL, Token: c.GardenerToken, Timeout: c.GardenerTimeout,
+	}, deps)
+}
+
+// Namespace is the namespace of the project.
+func (c Gardener) Namespace() string { return "garden-" + c.Project }

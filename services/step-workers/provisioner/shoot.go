@@ -1,0 +1,43 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+)
+
+// annotationRuntimeID is where the Runtime Provisioner notes on a Shoot which runtime it made it for (facts/contracts.md 1.5).
+const annotationRuntimeID = "kcp.provisioner.kyma-project.io/runtime-id"
+
+// labelSubaccount is the subaccount that a Shoot was ordered for; unlike the account it never changes.
+const labelSubaccount = "subaccount"
+
+// shoots finds runtimes by their Shoots.
+type shoots struct {
+	kube      *kube.Client
+	namespace string
+}
+
+// runtimeOf returns the id of the runtime whose Shoot has the name that op's instance was given; empty when there is no such Shoot.
+// A Shoot of another subaccount is an error: it only has the same name.
+func (s shoots) runtimeOf(ctx context.Context, op worker.Operation) (string, error) {
+	if op.Runtime.ShootName == "" {
+		return "", nil
+	}
+	shoot, err := s.kube.Get(ctx, kube.Shoots, s.namespace, op.Runtime.ShootName)
+	if kube.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up the shoot of the instance: %w", err)
+	}
+	if got := shoot.GetLabels()[labelSubaccount]; got != op.Context.SubaccountID {
+		return "", &worker.Error{
+			Component: kube.SystemGardener, Reason: "err_shoot_of_another_subaccount",
+			Message: "the shoot " + op.Runtime.ShootName + " belongs to another subaccount",
+		}
+	}
+	return shoot.GetAnnotations()[annotationRuntimeID], nil
+}
