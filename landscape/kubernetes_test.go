@@ -285,8 +285,17 @@ func TestKymaGetsReadyAndGoesByTheClock(t *testing.T) {
 		t.Errorf("state at first is %q", got)
 	}
 	w.clock.advance(reconcileTime)
+	if got := state(); got != "Processing" {
+		t.Errorf("state without a kubeconfig is %q", got)
+	}
+	secret := object(secrets, "Secret", "kubeconfig-k", map[string]any{"stringData": map[string]any{"config": "x"}})
+	secret.SetLabels(map[string]string{"operator.kyma-project.io/kyma-name": "k"})
+	if _, err := authorized(w, "/k8s/control-plane").Resource(secrets).Namespace("kyma-system").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.advance(reconcileTime)
 	if got := state(); got != "Ready" {
-		t.Errorf("state later is %q", got)
+		t.Errorf("state with its kubeconfig is %q", got)
 	}
 	if err := c.Delete(ctx, "k", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package landscape
 import (
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 )
@@ -58,26 +59,32 @@ func seedBindings(cfg Config, garden *kubernetes.System) error {
 	return nil
 }
 
-const kymaTemplate = `kyma-template: |-
+// runtimeVersion is what runtimes of a plan get: their Kyma resource, and the components that come after those of Kyma
+// (facts/contracts.md 5.1).
+func runtimeVersion(channel string) string {
+	return `kyma-template: |-
   apiVersion: operator.kyma-project.io/v1beta2
   kind: Kyma
   metadata:
     name: tbd
-    namespace: kyma-system
+    namespace: kcp-system
   spec:
-    channel: regular
+    channel: ` + channel + `
     modules:
     - name: btp-operator
       customResourcePolicy: CreateAndDelete
 additional-components:
 - name: btp-operator
   namespace: kyma-system
+  source:
+    url: https://storage.googleapis.com/kyma-mps-dev-artifacts/btp-operator-0.3.0.tar.gz
 `
+}
 
 // seedControlPlane puts in the overrides (facts/keb.md 4.1 step 7), the Kyma template (step 3) and the version mapping (step 2).
 func seedControlPlane(cfg Config, control *kubernetes.System) error {
 	versioned := func(component string) map[string]any {
-		labels := map[string]any{"overrides-version-" + cfg.KymaVersion: "true", "overrides-version-" + cfg.NextKymaVersion: "true"}
+		labels := map[string]any{"overrides-version-" + strings.ToLower(cfg.KymaVersion): "true", "overrides-version-" + strings.ToLower(cfg.NextKymaVersion): "true"}
 		for _, plan := range plans {
 			labels["overrides-plan-"+plan] = "true"
 		}
@@ -102,8 +109,8 @@ func seedControlPlane(cfg Config, control *kubernetes.System) error {
 		},
 		{
 			configMapResource, "keb-runtime-configuration",
-			map[string]any{"keb-config": "true", "runtime-version-" + cfg.KymaVersion: "true", "runtime-version-" + cfg.NextKymaVersion: "true"},
-			map[string]any{"default": kymaTemplate},
+			map[string]any{"keb-config": "true", "runtime-version-" + strings.ToLower(cfg.KymaVersion): "true", "runtime-version-" + strings.ToLower(cfg.NextKymaVersion): "true"},
+			map[string]any{"default": runtimeVersion("regular"), "preview": runtimeVersion("fast")},
 		},
 		{configMapResource, "kyma-versions", nil, map[string]any{"SA_kyma-next": cfg.NextKymaVersion}},
 	} {

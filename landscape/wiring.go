@@ -1,6 +1,7 @@
 package landscape
 
 import (
+	_ "embed" // for the schema of Kyma
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -26,6 +27,11 @@ const (
 	shootResource   = "core.gardener.cloud/v1beta1/shoots"
 )
 
+// kymaSchema is the definition of Kyma v1beta2 (facts/contracts.md 6).
+//
+//go:embed kyma.schema.json
+var kymaSchema []byte
+
 // kubernetesConfigs is the three Kubernetes systems: their paths, namespaces and resources (facts/keb.md 5.8 to 5.10).
 func kubernetesConfigs(cfg Config) []kubernetes.Config {
 	core := []kubernetes.Resource{
@@ -42,6 +48,9 @@ func kubernetesConfigs(cfg Config) []kubernetes.Config {
 			Namespaces: []string{"default", "kube-system", kcpNamespace, "kyma-system"},
 			Resources: with(kubernetes.Resource{
 				Group: "operator.kyma-project.io", Version: "v1beta2", Plural: "kymas", Kind: "Kyma", Namespaced: true,
+				ReadyWith: &kubernetes.Need{Resource: secretResource, Label: "operator.kyma-project.io/kyma-name", Key: "config"},
+				Finalizer: "operator.kyma-project.io/Kyma",
+				Custom:    true, Schema: kubernetes.MustSchema(kymaSchema),
 				ReadyAfter: max(cfg.ReconcileTime, time.Nanosecond), GoneAfter: cfg.ReconcileTime / 2,
 			}),
 		},
@@ -64,8 +73,8 @@ func kubernetesConfigs(cfg Config) []kubernetes.Config {
 			Name: runtimes, Prefix: "/k8s/runtimes", PerRuntime: true,
 			Namespaces: []string{"default", "kube-system"},
 			Resources: with(
-				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "serviceinstances", Kind: "ServiceInstance", Namespaced: true},
-				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "servicebindings", Kind: "ServiceBinding", Namespaced: true},
+				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "serviceinstances", Kind: "ServiceInstance", Namespaced: true, Custom: true},
+				kubernetes.Resource{Group: "services.cloud.sap.com", Version: "v1", Plural: "servicebindings", Kind: "ServiceBinding", Namespaced: true, Custom: true},
 				kubernetes.Resource{Version: "v1", Plural: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true, Tokens: true},
 				kubernetes.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Plural: "clusterroles", Kind: "ClusterRole"},
 				kubernetes.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Plural: "clusterrolebindings", Kind: "ClusterRoleBinding"},

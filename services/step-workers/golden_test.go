@@ -30,7 +30,7 @@ func (d *door) record(r *http.Request, body []byte) {
 	for _, name := range shownHeaders {
 		value := r.Header.Get(name)
 		switch {
-		case value == "" || strings.HasPrefix(value, "Go-http-client"):
+		case value == "", strings.HasPrefix(value, "Go-http-client"), strings.Contains(value, " kubernetes/"):
 			continue
 		case name == "Authorization":
 			value, _, _ = strings.Cut(value, " ")

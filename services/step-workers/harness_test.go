@@ -41,16 +41,17 @@ const (
 // provisioning and deprovisioning are the steps in the order of the process files.
 var (
 	provisioning = []string{
-		"Provision_Initialization", "Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "EDP_Registration",
+		"Provision_Initialization", "Init_Kyma_Template", "Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "EDP_Registration",
 		"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
 		"Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig", "Inject_BTP_Operator_Credentials",
-		"Create_Cluster_Configuration", "Check_Cluster_Configuration", "Apply_Kyma",
+		"Sync_Kubeconfig", "Create_Cluster_Configuration", "Check_Cluster_Configuration", "Apply_Kyma",
 		"AVS_Create_External_Eval_Step", "AVS_Tags",
 	}
 	deprovisioning = []string{
 		"BTPOperator_Cleanup", "De-provision_AVS_Evaluations", "EDP_Deregistration", "IAS_Deregistration",
 		"Delete_Kyma_Resource", "Check_Kyma_Resource_Deleted", "Deregister_Cluster", "Check_Cluster_Deregistration",
 		"Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
+		"Delete_Kubeconfig",
 	}
 )
 
@@ -61,7 +62,7 @@ var (
 		"Apply_Reconciler_Configuration", "CheckReconcilerState", "Check_Runtime",
 	}
 	upgradingKyma = []string{
-		"Upgrade_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
+		"Upgrade_Init_Kyma_Version", "Init_Kyma_Template", "Get_Kubeconfig", "Sync_Kubeconfig", "Apply_Kyma", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
 		"Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
 		"AVS_Restore_Status", "Send_Finished_Notification",
 	}

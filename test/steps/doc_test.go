@@ -107,10 +107,13 @@ var unseen = map[string][]string{
 	"btp/BTPOperator_Cleanup": {"get secrets", "delete secrets"},
 	// Somebody has put a Secret there that cannot be changed.
 	"btp/Inject_BTP_Operator_Credentials": {"delete secrets"},
-	// Somebody else changes the object between the look and the change.
-	"lifecycle-manager/Apply_Kyma": {"update kymas"},
-	// The instance is older than the saved version.
-	"kyma/Update_Init_Kyma_Version": {"get configmaps"},
+	// The operation began before there were templates, and the instance has changed since its resource was made.
+	"lifecycle-manager/Apply_Kyma":      {"list configmaps", "patch kymas"},
+	"lifecycle-manager/Sync_Kubeconfig": {"list configmaps", "patch secrets"},
+	// The version is one of a pull request, or a release whose components are known; the instance is older than the saved version.
+	"kyma/Provision_Initialization":  {"GET /kyma-development-artifacts/{version}/kyma-components.yaml"},
+	"kyma/Upgrade_Init_Kyma_Version": {"GET /kyma-prow-artifacts/{version}/kyma-components.yaml", "GET /kyma-development-artifacts/{version}/kyma-components.yaml"},
+	"kyma/Update_Init_Kyma_Version":  {"GET /kyma-prow-artifacts/{version}/kyma-components.yaml", "GET /kyma-development-artifacts/{version}/kyma-components.yaml", "get configmaps"},
 	// An upgrade that was noted and never reached the Runtime Provisioner.
 	"provisioner/Check_Runtime":         {"runtimeStatus", "upgradeShoot"},
 	"provisioner/Check_Runtime_Removal": {"get shoots", "runtimeStatus", "deprovisionRuntime"},

@@ -47,14 +47,15 @@ func (s *Schema) Body(r *http.Request, limit int64) ([]byte, error) {
 		}
 		return nil, err
 	}
-	if err := s.check(body); err != nil {
+	if err := s.Check(body); err != nil {
 		Violation(r, "%v", err)
 		return nil, err
 	}
 	return body, nil
 }
 
-func (s *Schema) check(body []byte) error {
+// Check reports everything in a JSON body that does not fit the schema.
+func (s *Schema) Check(body []byte) error {
 	content, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		return errors.New("body: not one JSON value")

@@ -19,7 +19,7 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request, t target) {
 	var options deleteOptions
 	if r.ContentLength != 0 {
 		if err := answer.Decode(r, answer.MaxBody, &options); err != nil {
-			writeError(w, badRequest("%v", err))
+			writeError(w, r, badRequest("%v", err))
 			return
 		}
 	}
@@ -37,7 +37,7 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request, t target) {
 		writeSuccess(w)
 		return
 	}
-	s.answer(w, http.StatusOK, left, err)
+	s.answer(w, r, http.StatusOK, left, err)
 }
 
 func (s *System) deleteAll(w http.ResponseWriter, r *http.Request, t target) {
@@ -58,7 +58,7 @@ func (s *System) deleteAll(w http.ResponseWriter, r *http.Request, t target) {
 		})
 	}
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	writeSuccess(w)

@@ -6,6 +6,7 @@ package kubernetes
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -22,10 +23,18 @@ type Resource struct {
 	Plural     string
 	Kind       string
 	Namespaced bool
+	// Custom resources take no updates without a resource version, and no strategic patches.
+	Custom bool
+	// Schema is that of the resource's definition; nil accepts every content.
+	Schema *Schema
 	// ConfirmDelete asks for the annotation confirmation.gardener.cloud/deletion before a client may delete (facts/keb.md 5.8).
 	ConfirmDelete bool
 	// ReadyAfter, when not zero, sets status.state to Ready that long after an object was created; before it is Processing.
 	ReadyAfter time.Duration
+	// ReadyWith, when not nil, is what an object needs to become ready.
+	ReadyWith *Need
+	// Finalizer, when not empty, is what the controller of the resource puts on each object. It takes it off when GoneAfter is over.
+	Finalizer string
 	// GoneAfter, when not zero, keeps a deleted object, marked as being deleted, for that long.
 	GoneAfter time.Duration
 	// Cleanup, when not nil, frees marked objects.
@@ -33,6 +42,10 @@ type Resource struct {
 	// Tokens serves the subresource token, which makes tokens that the API takes until they expire.
 	Tokens bool
 }
+
+// Need is another object in the namespace of the first: one of the resource ("group/version/plural") whose Label has the name of
+// the first as its value, and whose data has Key.
+type Need struct{ Resource, Label, Key string }
 
 // Cleanup is a job that takes labels off marked objects some time after they were marked, once nothing refers to them.
 type Cleanup struct {
@@ -169,6 +182,10 @@ func (s *System) settle() error {
 			case !o.GoneAt.IsZero() && !o.GoneAt.After(now):
 				return c.table.Delete(tx, id)
 			case !o.ReadyAt.IsZero() && !o.ReadyAt.After(now):
+				if met, err := s.met(c.ReadyWith, o); err != nil || !met {
+					o.ReadyAt = now.Add(c.ReadyAfter)
+					return errors.Join(err, c.table.Put(tx, id, o))
+				}
 				o.ReadyAt = time.Time{}
 				body, err := decodeObject(o.Body)
 				if err != nil {
@@ -186,6 +203,30 @@ func (s *System) settle() error {
 		}
 	}
 	return nil
+}
+
+// met reports whether what an object needs is there.
+func (s *System) met(need *Need, o object) (bool, error) {
+	if need == nil {
+		return true, nil
+	}
+	c, ok := s.collections[need.Resource]
+	if !ok {
+		return false, fmt.Errorf("resource %s is not served", need.Resource)
+	}
+	for _, other := range c.byCluster[o.Cluster] {
+		if other.Namespace != o.Namespace || other.Labels[need.Label] != o.Name {
+			continue
+		}
+		body, err := decodeObject(other.Body)
+		if err != nil {
+			return false, err
+		}
+		if data, _ := body["data"].(map[string]any); data[need.Key] != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // store stages the body as the next version of o.

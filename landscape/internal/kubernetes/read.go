@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 func writeObject(w http.ResponseWriter, status int, body []byte) {
@@ -18,12 +20,12 @@ func writeObject(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-func (s *System) get(w http.ResponseWriter, t target) {
+func (s *System) get(w http.ResponseWriter, r *http.Request, t target) {
 	var o object
 	var ok bool
 	s.View(func() { o, ok = t.collection.table.Get(t.id()) })
 	if !ok {
-		writeError(w, t.collection.notFound(t.name))
+		writeError(w, r, t.collection.notFound(t.name))
 		return
 	}
 	writeObject(w, http.StatusOK, o.Body)
@@ -37,22 +39,22 @@ func (t target) id() string {
 func (s *System) list(w http.ResponseWriter, r *http.Request, t target) {
 	q := r.URL.Query()
 	if watch, _ := strconv.ParseBool(q.Get("watch")); watch {
-		writeError(w, failure(http.StatusMethodNotAllowed, "MethodNotAllowed", "watch is not served here, list again"))
+		writeError(w, r, breaks(http.StatusMethodNotAllowed, "MethodNotAllowed", "watch is not served here, list again"))
 		return
 	}
 	limit, err := strconv.Atoi(q.Get("limit"))
 	if q.Get("limit") != "" && (err != nil || limit < 0) {
-		writeError(w, badRequest("limit %q is not a number from 0", q.Get("limit")))
+		writeError(w, r, badRequest("limit %q is not a number from 0", q.Get("limit")))
 		return
 	}
 	after, err := base64.RawURLEncoding.DecodeString(q.Get("continue"))
 	if err != nil {
-		writeError(w, badRequest("the continue token is not one of this server"))
+		writeError(w, r, badRequest("the continue token is not one of this server"))
 		return
 	}
 	found, version, err := s.selected(t, q.Get("labelSelector"), q.Get("fieldSelector"))
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	page := slices.DeleteFunc(found, func(o object) bool { return len(after) > 0 && o.Namespace+"/"+o.Name <= string(after) })
@@ -76,10 +78,10 @@ func (s *System) list(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // selected is the objects of a list or a deletecollection request, in order, and the version of the store.
-func (s *System) selected(t target, labels, fields string) ([]object, int64, error) {
-	reqs, err := parseSelector(labels)
+func (s *System) selected(t target, labelSelector, fields string) ([]object, int64, error) {
+	selector, err := labels.Parse(labelSelector)
 	if err != nil {
-		return nil, 0, badRequest("%v", err)
+		return nil, 0, badRequest("unable to parse requirement: %v", err)
 	}
 	byField := map[string]string{}
 	for term := range strings.SplitSeq(fields, ",") {
@@ -103,7 +105,7 @@ func (s *System) selected(t target, labels, fields string) ([]object, int64, err
 			switch {
 			case t.namespace != "" && o.Namespace != t.namespace,
 				byName && o.Name != name, byNamespace && o.Namespace != namespace,
-				!matches(reqs, o.Labels):
+				!selector.Matches(labels.Set(o.Labels)):
 			default:
 				found = append(found, o)
 			}

@@ -1,10 +1,13 @@
 package kubernetes
 
 import (
+	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
@@ -21,7 +24,7 @@ type target struct {
 func (s *System) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, s.cfg.Prefix+"/")
 	if !ok {
-		writeError(w, failure(http.StatusNotFound, "NotFound", "the path is not served"))
+		writeError(w, r, failure(http.StatusNotFound, "NotFound", "the path is not served"))
 		return
 	}
 	route := s.cfg.Prefix
@@ -34,25 +37,30 @@ func (s *System) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, err := s.admit(r, clusterID)
 	if err != nil {
 		r.Pattern = route
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	parts := strings.Split(strings.Trim(rest, "/"), "/")
 	if s.discover(w, r, parts) {
 		return
 	}
+	if err := mediaType(r); err != nil {
+		writeError(w, r, err)
+		return
+	}
 	t, pattern, err := s.resolve(clusterID, parts)
 	r.Pattern = route + pattern
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	if err := s.settle(); err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
+	checkQuery(r, t)
 	if err := s.authorize(who, r, t); err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	s.dispatch(w, r, t)
@@ -74,6 +82,9 @@ func (s *System) admit(r *http.Request, clusterID string) (*account, error) {
 	if token.Equal(answer.Bearer(r), want) {
 		return nil, nil
 	}
+	if r.Header.Get("Authorization") == "" {
+		return nil, breaks(http.StatusUnauthorized, "Unauthorized", "header Authorization: required")
+	}
 	who := s.tokenOwner(clusterID, want, answer.Bearer(r))
 	if who == nil {
 		return nil, failure(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
@@ -83,7 +94,7 @@ func (s *System) admit(r *http.Request, clusterID string) (*account, error) {
 
 // resolve understands /api/v1/... and /apis/{group}/{version}/..., with or without namespaces/{namespace}.
 func (s *System) resolve(clusterID string, parts []string) (target, string, error) {
-	missing := failure(http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+	missing := breaks(http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 	var group, version, pattern string
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":
@@ -91,6 +102,10 @@ func (s *System) resolve(clusterID string, parts []string) (target, string, erro
 	case len(parts) >= 4 && parts[0] == "apis":
 		group, version, pattern, parts = parts[1], parts[2], "/apis/"+parts[1]+"/"+parts[2], parts[3:]
 	default:
+		return target{}, "/(other)", missing
+	}
+	if !slices.ContainsFunc(s.cfg.Resources, func(res Resource) bool { return res.Group == group && res.Version == version }) {
+		missing.reason = "" // the real server has no path at all
 		return target{}, "/(other)", missing
 	}
 	t := target{cluster: clusterID}
@@ -127,9 +142,9 @@ func (s *System) dispatch(w http.ResponseWriter, r *http.Request, t target) {
 	case t.subresource == "token" && r.Method == http.MethodPost:
 		s.createToken(w, r, t)
 	case t.subresource == "token":
-		writeError(w, failure(http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
+		writeError(w, r, breaks(http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
 	case r.Method == http.MethodGet && named:
-		s.get(w, t)
+		s.get(w, r, t)
 	case r.Method == http.MethodGet:
 		s.list(w, r, t)
 	case r.Method == http.MethodPost && !named:
@@ -143,8 +158,51 @@ func (s *System) dispatch(w http.ResponseWriter, r *http.Request, t target) {
 	case r.Method == http.MethodDelete:
 		s.deleteAll(w, r, t)
 	default:
-		writeError(w, failure(http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
+		writeError(w, r, breaks(http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
 	}
+}
+
+// The query parameters of the API server, by what a request does. It ignores any other; a correct client sends none.
+var (
+	anyParameters  = []string{"pretty", "timeout"}
+	listParameters = []string{
+		"labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "watch",
+		"allowWatchBookmarks", "sendInitialEvents",
+	}
+	writeParameters  = []string{"fieldManager", "fieldValidation"}
+	deleteParameters = []string{"gracePeriodSeconds", "propagationPolicy", "orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential"}
+)
+
+// checkQuery records query parameters that the request does not have.
+func checkQuery(r *http.Request, t target) {
+	allowed := anyParameters
+	switch {
+	case r.Method == http.MethodGet && t.name == "":
+		allowed = slices.Concat(allowed, listParameters)
+	case r.Method == http.MethodGet:
+		allowed = append(slices.Clone(allowed), "resourceVersion")
+	case r.Method == http.MethodDelete && t.name == "":
+		allowed = slices.Concat(allowed, deleteParameters, listParameters)
+	case r.Method == http.MethodDelete:
+		allowed = slices.Concat(allowed, deleteParameters)
+	case r.Method == http.MethodPatch:
+		allowed = append(slices.Concat(allowed, writeParameters), "force")
+	default:
+		allowed = slices.Concat(allowed, writeParameters)
+	}
+	_ = contract.Query(r, allowed...)
+}
+
+// mediaType refuses bodies that are not JSON. Patches have types of their own, see readPatch.
+func mediaType(r *http.Request) error {
+	sent := r.Header.Get("Content-Type")
+	if r.Method == http.MethodGet || r.Method == http.MethodPatch || sent == "" {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(sent); err == nil && kind == "application/json" {
+		return nil
+	}
+	return breaks(http.StatusUnsupportedMediaType, "UnsupportedMediaType", "header Content-Type: must be application/json")
 }
 
 // discover answers the discovery paths, so that kubectl and REST mappers work.
@@ -161,6 +219,9 @@ func (s *System) discover(w http.ResponseWriter, r *http.Request, parts []string
 		answer.JSON(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": s.groups()})
 	case len(parts) == 2 && parts[0] == "api":
 		return s.resources(w, "", parts[1])
+	case parts[0] == "openapi":
+		// Clients ask for it and do without.
+		answer.JSON(w, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusNotFound})
 	case len(parts) == 3 && parts[0] == "apis":
 		return s.resources(w, parts[1], parts[2])
 	default:

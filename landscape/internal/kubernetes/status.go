@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
 // apiError becomes a Status object, the only form of error that Kubernetes clients read.
@@ -14,6 +15,8 @@ type apiError struct {
 	reason  string
 	message string
 	details map[string]any
+	// breach is what breaks the contract, without values; empty when a correct client can get this answer.
+	breach string
 }
 
 func (e *apiError) Error() string { return e.message }
@@ -22,8 +25,15 @@ func failure(code int, reason, format string, args ...any) *apiError {
 	return &apiError{code: code, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
+// breaks is a failure that no correct client gets.
+func breaks(code int, reason, format string, args ...any) *apiError {
+	e := failure(code, reason, format, args...)
+	e.breach = e.message
+	return e
+}
+
 func badRequest(format string, args ...any) *apiError {
-	return failure(http.StatusBadRequest, "BadRequest", format, args...)
+	return breaks(http.StatusBadRequest, "BadRequest", format, args...)
 }
 
 // about is an error about one object of a collection.
@@ -46,10 +56,14 @@ func (c *collection) conflict(name string) *apiError {
 		"cannot be changed: the object has been modified; apply your changes to the latest version and try again")
 }
 
-func writeError(w http.ResponseWriter, err error) {
+// writeError answers with an error and records it when the request breaks the contract.
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
 		e = failure(http.StatusInternalServerError, "InternalError", "%v", err)
+	}
+	if e.breach != "" {
+		contract.Violation(r, "%s", e.breach)
 	}
 	status := map[string]any{
 		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{},

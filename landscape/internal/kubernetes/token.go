@@ -41,11 +41,11 @@ func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 		} `json:"spec"`
 	}
 	if err := answer.Decode(r, answer.MaxBody, &request); err != nil {
-		writeError(w, badRequest("%v", err))
+		writeError(w, r, badRequest("%v", err))
 		return
 	}
 	if request.Kind != "" && request.Kind != "TokenRequest" {
-		writeError(w, badRequest("kind is %s, but this path takes a TokenRequest", request.Kind))
+		writeError(w, r, badRequest("kind is %s, but this path takes a TokenRequest", request.Kind))
 		return
 	}
 	seconds := int64(defaultExpiration)
@@ -53,13 +53,13 @@ func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 		seconds = *request.Spec.ExpirationSeconds
 	}
 	if seconds < minExpiration || seconds > maxExpiration {
-		writeError(w, failure(http.StatusUnprocessableEntity, "Invalid",
+		writeError(w, r, failure(http.StatusUnprocessableEntity, "Invalid",
 			"spec.expirationSeconds: may not specify a duration less than 10 minutes or larger than 2^32 seconds"))
 		return
 	}
 	uid, ok := s.accountUID(t.cluster, t.namespace, t.name)
 	if !ok {
-		writeError(w, t.collection.notFound(t.name))
+		writeError(w, r, t.collection.notFound(t.name))
 		return
 	}
 	who := account{
@@ -68,7 +68,7 @@ func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	signed, err := s.sign(who)
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	answer.JSON(w, http.StatusCreated, map[string]any{

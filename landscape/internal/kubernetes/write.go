@@ -8,7 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
-	"regexp"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,8 +17,6 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
-
-var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 // insert stages a new object with the metadata that a server fills in.
 func (s *System) insert(tx *journal.Tx, c *collection, clusterID, namespace string, body map[string]any) error {
@@ -30,13 +28,12 @@ func (s *System) insert(tx *journal.Tx, c *collection, clusterID, namespace stri
 	if prefix, _ := meta["generateName"].(string); name == "" && prefix != "" {
 		name = prefix + uuid.NewString()[:5]
 	}
-	if !validName.MatchString(name) {
-		return c.about(http.StatusUnprocessableEntity, "Invalid", name,
-			"is invalid: metadata.name must be lower-case letters, digits, '-' or '.', and start and end with a letter or digit")
-	}
 	meta["name"] = name
 	if namespace != "" {
 		meta["namespace"] = namespace
+	}
+	if err := c.check(body, nil); err != nil {
+		return err
 	}
 	now := s.now().UTC()
 	meta["uid"] = uuid.NewString()
@@ -46,6 +43,9 @@ func (s *System) insert(tx *journal.Tx, c *collection, clusterID, namespace stri
 	if c.ReadyAfter > 0 {
 		o.ReadyAt = now.Add(c.ReadyAfter)
 		body["status"] = map[string]any{"state": "Processing"}
+	}
+	if c.Finalizer != "" && !slices.Contains(finalizers(meta), any(c.Finalizer)) {
+		meta["finalizers"] = append(finalizers(meta), c.Finalizer)
 	}
 	return s.store(tx, c, o, body)
 }
@@ -58,10 +58,19 @@ func (c *collection) normalize(body map[string]any) error {
 		}
 		body[key] = want
 	}
-	if c.Kind != "Secret" || c.Group != "" {
+	if c.Group != "" || (c.Kind != "Secret" && c.Kind != "ConfigMap") {
 		return nil
 	}
-	data, _ := body["data"].(map[string]any)
+	given, _ := body["data"].(map[string]any)
+	for k, v := range given {
+		if _, ok := v.(string); !ok {
+			return badRequest("data.%s is not a string", k)
+		}
+	}
+	if c.Kind == "ConfigMap" {
+		return nil
+	}
+	data := maps.Clone(given) // a patch shares it with the object as it was
 	if data == nil {
 		data = map[string]any{}
 	}
@@ -99,16 +108,21 @@ func readObject(r *http.Request) (map[string]any, error) {
 func (s *System) create(w http.ResponseWriter, r *http.Request, t target) {
 	body, err := readObject(r)
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	c := t.collection
 	meta := metadata(body)
 	if namespace, _ := meta["namespace"].(string); namespace != "" && namespace != t.namespace {
-		writeError(w, badRequest("the namespace of the object (%s) is not that of the request (%s)", namespace, t.namespace))
+		writeError(w, r, badRequest("the namespace of the object (%s) is not that of the request (%s)", namespace, t.namespace))
 		return
 	}
 	t.name, _ = meta["name"].(string)
+	if version, _ := meta["resourceVersion"].(string); version != "" {
+		writeError(w, r, breaks(http.StatusInternalServerError, "", "resourceVersion should not be set on objects to be created"))
+		return
+	}
+	c.prune(r, body)
 	err = s.Update(func(tx *journal.Tx) error {
 		if err := s.placeFor(t); err != nil {
 			return err
@@ -118,7 +132,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request, t target) {
 		}
 		return s.insert(tx, c, t.cluster, t.namespace, body)
 	})
-	s.answer(w, http.StatusCreated, body, err)
+	s.answer(w, r, http.StatusCreated, body, err)
 }
 
 // placeFor says whether a new object's namespace is there.
@@ -139,7 +153,7 @@ func (s *System) placeFor(t target) error {
 	return nil
 }
 
-func (s *System) answer(w http.ResponseWriter, status int, body map[string]any, err error) {
+func (s *System) answer(w http.ResponseWriter, r *http.Request, status int, body map[string]any, err error) {
 	if err == nil {
 		var raw json.RawMessage
 		if raw, err = encodeObject(body); err == nil {
@@ -147,21 +161,29 @@ func (s *System) answer(w http.ResponseWriter, status int, body map[string]any, 
 			return
 		}
 	}
-	writeError(w, err)
+	writeError(w, r, err)
 }
 
 func (s *System) update(w http.ResponseWriter, r *http.Request, t target) {
 	in, err := readObject(r)
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
+	if version, _ := metadata(in)["resourceVersion"].(string); t.collection.Custom && version == "" {
+		e := t.collection.about(http.StatusUnprocessableEntity, "Invalid", t.name,
+			"is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update")
+		e.breach = "metadata.resourceVersion: must be specified for an update"
+		writeError(w, r, e)
+		return
+	}
+	t.collection.prune(r, in)
 	var out map[string]any
 	err = s.Update(func(tx *journal.Tx) error {
 		out, err = s.replace(tx, t, func(map[string]any) (map[string]any, error) { return in, nil })
 		return err
 	})
-	s.answer(w, http.StatusOK, out, err)
+	s.answer(w, r, http.StatusOK, out, err)
 }
 
 func (s *System) patch(w http.ResponseWriter, r *http.Request, t target) {
@@ -170,10 +192,17 @@ func (s *System) patch(w http.ResponseWriter, r *http.Request, t target) {
 		kind = r.Header.Get("Content-Type")
 	}
 	change, err := readPatch(r, kind)
+	if err == nil && t.collection.Custom && kind == strategicPatch {
+		err = breaks(http.StatusUnsupportedMediaType, "UnsupportedMediaType", "header Content-Type: custom resources take no %s", kind)
+	}
+	if err == nil && kind == applyPatch && r.URL.Query().Get("fieldManager") == "" {
+		err = breaks(http.StatusUnprocessableEntity, "Invalid", "query parameter fieldManager: required for an apply patch")
+	}
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
+	t.collection.prune(r, change)
 	status := http.StatusOK
 	var out map[string]any
 	err = s.Update(func(tx *journal.Tx) error {
@@ -192,15 +221,18 @@ func (s *System) patch(w http.ResponseWriter, r *http.Request, t target) {
 		})
 		return err
 	})
-	s.answer(w, status, out, err)
+	s.answer(w, r, status, out, err)
 }
 
-const applyPatch = "application/apply-patch+yaml"
+const (
+	applyPatch     = "application/apply-patch+yaml"
+	strategicPatch = "application/strategic-merge-patch+json"
+)
 
 // readPatch takes merge patches; strategic and apply patches are merged the same way, so their lists replace lists.
 func readPatch(r *http.Request, kind string) (map[string]any, error) {
 	switch kind {
-	case "application/merge-patch+json", "application/strategic-merge-patch+json":
+	case "application/merge-patch+json", strategicPatch:
 		return readObject(r)
 	case applyPatch:
 		raw, err := answer.Body(r, answer.MaxBody)
@@ -219,7 +251,7 @@ func readPatch(r *http.Request, kind string) (map[string]any, error) {
 		}
 		return decodeObject(raw)
 	default:
-		return nil, failure(http.StatusUnsupportedMediaType, "UnsupportedMediaType",
+		return nil, breaks(http.StatusUnsupportedMediaType, "UnsupportedMediaType",
 			"patch type %q is not served, use application/merge-patch+json or %s", kind, applyPatch)
 	}
 }
@@ -290,6 +322,9 @@ func (s *System) replace(tx *journal.Tx, t target, change func(old map[string]an
 	}
 	body["metadata"] = meta
 	if err := c.normalize(body); err != nil {
+		return nil, err
+	}
+	if err := c.check(body, old); err != nil {
 		return nil, err
 	}
 	if deleting(meta) && len(finalizers(meta)) == 0 && o.GoneAt.IsZero() {

@@ -37,6 +37,7 @@ func TestProvisioningHasTheSeedsStepsInOrder(t *testing.T) {
 	want := []string{
 		"start/Starting/orchestrator",
 		"create_runtime/Provision_Initialization/kyma",
+		"create_runtime/Init_Kyma_Template/lifecycle-manager",
 		"create_runtime/Resolve_Target_Secret/hyperscaler",
 		"create_runtime/AVS_Create_Internal_Eval_Step/avs",
 		"create_runtime/EDP_Registration/edp",
@@ -47,6 +48,7 @@ func TestProvisioningHasTheSeedsStepsInOrder(t *testing.T) {
 		"create_runtime/Check_Runtime/provisioner",
 		"create_runtime/Get_Kubeconfig/provisioner",
 		"create_runtime/Inject_BTP_Operator_Credentials/btp",
+		"create_runtime/Sync_Kubeconfig/lifecycle-manager",
 		"create_runtime/Create_Cluster_Configuration/reconciler",
 		"check_kyma/Check_Cluster_Configuration/reconciler",
 		"create_kyma_resource/Apply_Kyma/lifecycle-manager",
@@ -73,6 +75,7 @@ func TestDeprovisioningHasOneStagePerStep(t *testing.T) {
 		"remove_runtime/Remove_Runtime/provisioner",
 		"check_runtime_removal/Check_Runtime_Removal/provisioner",
 		"release_subscription/Release_Subscription/hyperscaler",
+		"delete_kubeconfig/Delete_Kubeconfig/lifecycle-manager",
 		"remove_instance/Remove_Instance/broker",
 	}
 	if diff := cmp.Diff(want, stepsOf(load(t)[event.Deprovision])); diff != "" {
@@ -89,6 +92,7 @@ func TestUpdatesAndUpgradesHaveTheSeedsSteps(t *testing.T) {
 			"cluster/Upgrade_Shoot/provisioner",
 			"btp-operator/Update_Init_Kyma_Version/kyma",
 			"btp-operator/Get_Kubeconfig/provisioner",
+			"+btp-operator/Sync_Kubeconfig/lifecycle-manager",
 			"btp-operator/BTPOperatorOverrides/btp",
 			"+btp-operator/Inject_BTP_Operator_Credentials/btp",
 			"btp-operator/Apply_Reconciler_Configuration/reconciler",
@@ -99,7 +103,10 @@ func TestUpdatesAndUpgradesHaveTheSeedsSteps(t *testing.T) {
 		event.UpgradeKyma: {
 			"+upgrade_kyma/Upgrade_Kyma_Initialisation/orchestrator",
 			"+upgrade_kyma/Upgrade_Init_Kyma_Version/kyma",
+			"+upgrade_kyma/Init_Kyma_Template/lifecycle-manager",
 			"upgrade_kyma/Get_Kubeconfig/provisioner",
+			"+upgrade_kyma/Sync_Kubeconfig/lifecycle-manager",
+			"+upgrade_kyma/Apply_Kyma/lifecycle-manager",
 			"upgrade_kyma/BTPOperatorOverrides/btp",
 			"upgrade_kyma/Overrides_From_Secrets_And_Config_Step/kyma",
 			"upgrade_kyma/BusolaMigratorOverrides/busola",
@@ -208,7 +215,7 @@ func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
 			"AVS_Restore_Status", "Send_Finished_Notification",
 		}},
 		"preview gets no other Kyma": {event.UpgradeKyma, "preview", []string{sm}, []string{
-			"Upgrade_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step",
+			"Upgrade_Init_Kyma_Version", "Init_Kyma_Template", "Get_Kubeconfig", "Sync_Kubeconfig", "Apply_Kyma", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step",
 			"BusolaMigratorOverrides", "Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
 			"AVS_Restore_Status", "Send_Finished_Notification",
 		}},

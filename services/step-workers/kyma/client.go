@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -56,9 +57,9 @@ func (s *store) secrets(ctx context.Context, into map[string][]worker.Override) 
 	return nil
 }
 
-// configMaps are the overrides of one plan and version; the result counts those for all components.
+// configMaps are the overrides of one plan and version; the result counts the entries for all components.
 func (s *store) configMaps(ctx context.Context, plan, version string, into map[string][]worker.Override) (global int, err error) {
-	list, err := s.kube.List(ctx, kube.ConfigMaps, s.namespace, fmt.Sprintf("overrides-plan-%s=true,overrides-version-%s=true", plan, version))
+	list, err := s.kube.List(ctx, kube.ConfigMaps, s.namespace, overridesSelector(plan, version))
 	if err != nil {
 		return 0, err
 	}
@@ -68,7 +69,7 @@ func (s *store) configMaps(ctx context.Context, plan, version string, into map[s
 			return 0, err
 		}
 		if object.GetLabels()[labelComponent] == "" {
-			global++
+			global += len(data)
 		}
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			add(into, object, worker.Override{Key: key, Value: data[key]})
@@ -77,8 +78,18 @@ func (s *store) configMaps(ctx context.Context, plan, version string, into map[s
 	return global, nil
 }
 
+// overridesSelector selects the ConfigMaps with the overrides of a plan and version.
+func overridesSelector(plan, version string) string {
+	return fmt.Sprintf("overrides-plan-%s=true,overrides-version-%s=true", plan, strings.ToLower(version))
+}
+
+// add puts an override in the place of an earlier one with the same key: its value and whether it is a secret.
 func add(into map[string][]worker.Override, object unstructured.Unstructured, o worker.Override) {
 	component := object.GetLabels()[labelComponent]
+	if at := slices.IndexFunc(into[component], func(known worker.Override) bool { return known.Key == o.Key }); at >= 0 {
+		into[component][at] = o
+		return
+	}
 	into[component] = append(into[component], o)
 }
 

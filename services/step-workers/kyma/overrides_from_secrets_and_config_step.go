@@ -42,7 +42,7 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
 	if !labelPart.MatchString(version) || !labelPart.MatchString(op.Plan.Name) {
-		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
+		return worker.Fail(op, &worker.Error{Component: "keb", Reason: "err_bad_request", Message: fmt.Sprintf(
 			"parameters.overridesVersion, kymaVersion: %q with plan %q cannot be a label, want letters, digits, \"-\", \"_\" or \".\"", version, op.Plan.Name)})
 	}
 	found := map[string][]worker.Override{}
@@ -54,9 +54,9 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	if global == 0 {
-		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
-			"no global overrides for plan %s and version %s: want a ConfigMap in %s with the labels overrides-plan-%s=true and overrides-version-%s=true",
-			op.Plan.Name, version, s.cfg.Namespace, op.Plan.Name, version)})
+		return worker.Fail(op, &worker.Error{Component: component, Reason: reasonNoMatch, Message: fmt.Sprintf(
+			"no global overrides for plan %s and version %s: want a ConfigMap in %s with the labels %s and without the label %s",
+			op.Plan.Name, version, s.cfg.Namespace, overridesSelector(op.Plan.Name, version), labelComponent)})
 	}
 	for name, entries := range found {
 		op.SetOverrides(name, entries)

@@ -239,6 +239,7 @@ func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
 		"an upgrade takes its own":           {event.UpgradeKyma, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "2.21.0"}, global, "2.21.0", event.OutcomeSucceeded},
 		"an operation that decided nothing":  {event.Provision, nil, kyma.Details{}, global, "2.20.0", event.OutcomeSucceeded},
 		"those of a component alone are few": {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"i","labels":{"component":"istio"}}}`, "2.20.0", event.OutcomeFailed},
+		"an empty global one is none":        {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"g"},"data":{}}`, "2.20.0", event.OutcomeFailed},
 		"none":                               {event.Provision, nil, kyma.Details{Version: "2.20.0"}, "", "2.20.0", event.OutcomeFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,12 +251,13 @@ func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
 			if r.Outcome != test.want {
 				t.Fatalf("%s, %+v", r.Outcome, r.Error)
 			}
-			want := []string{"runtime-override=true", "overrides-plan-azure=true,overrides-version-" + test.version + "=true"}
+			want := []string{"runtime-override=true", "overrides-plan-azure=true,overrides-version-" + strings.ToLower(test.version) + "=true"}
 			if diff := gocmp.Diff(want, c.selectors); diff != "" {
 				t.Errorf("selectors (-want +got):\n%s", diff)
 			}
 			if test.want == event.OutcomeFailed {
-				if !strings.Contains(r.Error.Message, "no global overrides for plan azure and version 2.20.0") || len(r.Overrides) > 0 {
+				if r.Error.Component != "k8s client - keb" || r.Error.Reason != "err_k8s_no_match_error" ||
+					!strings.Contains(r.Error.Message, "no global overrides for plan azure and version 2.20.0") || len(r.Overrides) > 0 {
 					t.Errorf("%+v, overrides %v", r.Error, r.Overrides)
 				}
 				return
@@ -269,6 +271,19 @@ func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
 				t.Errorf("overrides (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestOverrides_LaterObject_ReplacesValueAndSecrecy(t *testing.T) {
+	t.Parallel()
+	items := `{"metadata":{"name":"g"},"data":{"a":"b"}},{"metadata":{"name":"c","labels":{"component":"c"}},"data":{"k":"old"}},
+		{"metadata":{"name":"d","labels":{"component":"c"}},"data":{"k":"new"}}`
+	r := run(t, &controlPlane{status: 404, mapping: noMapping, items: items}, collect, order("ga", "sa", nil))
+	want := []worker.ComponentOverrides{
+		{Component: "", Entries: []worker.Override{{Key: "a", Value: "b"}}}, {Component: "c", Entries: []worker.Override{{Key: "k", Value: "new"}}},
+	}
+	if diff := gocmp.Diff(want, r.Overrides); diff != "" || r.Outcome != event.OutcomeSucceeded {
+		t.Errorf("%s, %+v, overrides (-want +got):\n%s", r.Outcome, r.Error, diff)
 	}
 }
 

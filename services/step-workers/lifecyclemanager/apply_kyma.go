@@ -1,16 +1,20 @@
 package lifecyclemanager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
-	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// applyKyma creates the Kyma resource, or makes it what it should be.
+// applyKyma creates the Kyma resource from its template. Of one that exists it refreshes the labels and the annotation only: its
+// spec belongs to the customer.
 type applyKyma struct{ *shared }
 
 // Name implements worker.Step.
@@ -19,13 +23,14 @@ func (applyKyma) Name() string { return "Apply_Kyma" }
 // Describe implements worker.Described.
 func (applyKyma) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Creates the Kyma resource of the runtime, or makes it what it should be.",
+		Summary: "Creates the Kyma resource of the runtime from its template; of one that exists it refreshes the labels only.",
 		Calls: []worker.Call{
+			{System: system, Operation: "list configmaps"},
 			{System: system, Operation: "list kymas"},
 			{System: system, Operation: "delete kymas"},
 			{System: system, Operation: "get kymas"},
 			{System: system, Operation: "create kymas"},
-			{System: system, Operation: "update kymas"},
+			{System: system, Operation: "patch kymas"},
 		},
 		Details: []string{"kymaNamespace", "kymaName"},
 	}
@@ -33,30 +38,61 @@ func (applyKyma) Describe() worker.Description {
 
 // Run implements worker.Step.
 func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	var runtime provisioner.Details
-	if err := op.Details(provisioner.Name, &runtime); err != nil {
+	d, runtimeID, err := read(op)
+	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	if runtime.RuntimeID == "" {
-		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no runtime id is saved: the runtime was not created"})
+	if runtimeID == "" {
+		return withoutRuntime(op)
 	}
-	// A suspension that was given up may have left the resource of a former runtime.
-	names, err := s.kymas.find(ctx, op.InstanceID, "")
+	name := resourceName(runtimeID)
+	if err := s.removeFormer(ctx, op, kube.Kymas, cmp.Or(d.Namespace, s.cfg.Namespace), name, log); err != nil {
+		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+	}
+	// An operation that began before there were templates has none saved.
+	_, t, err := s.template(ctx, op, d.Template)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
-	for _, n := range names {
-		if n == resourceName(runtime.RuntimeID) {
-			continue
-		}
-		log.Info("kyma resource of a former runtime deleted", "kyma_name", n)
-		if err := s.kymas.delete(ctx, n); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, err)
-		}
+	namespace := cmp.Or(t.namespace(), s.cfg.Namespace)
+	if d.Resource == name && d.Namespace != "" {
+		namespace = d.Namespace
 	}
-	if err := s.kymas.apply(ctx, op, runtime.RuntimeID); err != nil {
+	if err := s.apply(ctx, op, t, runtimeID, namespace); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
-	log.Info("kyma resource applied", "kyma_name", resourceName(runtime.RuntimeID))
-	return op, 0, op.SaveDetails(Details{Namespace: s.cfg.Namespace, Resource: resourceName(runtime.RuntimeID)})
+	log.Info("kyma resource applied", "kyma_name", name)
+	return op, 0, op.SaveDetails(Details{Namespace: namespace, Resource: name})
+}
+
+// removeFormer deletes the objects of former runtimes, all but the one of that name: a suspension that was given up may have left one.
+func (s *shared) removeFormer(
+	ctx context.Context, op worker.Operation, kind schema.GroupVersionResource, namespace, name string, log *slog.Logger,
+) error {
+	names, err := s.find(ctx, kind, namespace, op.InstanceID, "")
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if n == name {
+			continue
+		}
+		log.Info("object of a former runtime deleted", "resource", kind.Resource, "name", n)
+		if err := s.kube.Delete(ctx, kind, namespace, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *shared) apply(ctx context.Context, op worker.Operation, t template, runtimeID, namespace string) error {
+	labels, annotations := marks(op, runtimeID)
+	have, err := s.kube.Get(ctx, t.kind(), namespace, resourceName(runtimeID))
+	switch {
+	case kube.IsNotFound(err):
+		return s.kube.Create(ctx, t.kind(), t.resource(resourceName(runtimeID), namespace, labels, annotations))
+	case err != nil || isMarked(have, labels, annotations):
+		return err
+	}
+	return s.mark(ctx, t.kind(), have, labels, annotations, nil)
 }

@@ -1,11 +1,13 @@
 package lifecyclemanager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
@@ -29,11 +31,12 @@ func (checkKymaResourceDeleted) Describe() worker.Description {
 
 // Run implements worker.Step.
 func (s checkKymaResourceDeleted) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	known, err := name(op)
+	d, runtimeID, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	names, err := s.kymas.find(ctx, op.InstanceID, known)
+	namespace := cmp.Or(d.Namespace, s.cfg.Namespace)
+	names, err := s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.PollInterval, err)
 	}

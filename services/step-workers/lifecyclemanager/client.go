@@ -2,11 +2,12 @@ package lifecyclemanager
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
@@ -14,27 +15,16 @@ import (
 
 const labelInstance = "kyma-project.io/instance-id"
 
-// kymas are the Kyma resources of the control plane.
-type kymas struct {
-	kube *kube.Client
-	cfg  Config
-}
-
 // resourceName is the name of a runtime's Kyma resource.
 func resourceName(runtimeID string) string { return strings.ToLower(runtimeID) }
 
-// apply creates or updates the Kyma resource of op's runtime.
-func (k *kymas) apply(ctx context.Context, op worker.Operation, runtimeID string) error {
-	return k.kube.Apply(ctx, kube.Kymas, k.resource(op, runtimeID))
-}
+// secretName is the name of the Secret with the kubeconfig of a runtime.
+func secretName(runtimeID string) string { return "kubeconfig-" + resourceName(runtimeID) }
 
-func (k *kymas) resource(op worker.Operation, runtimeID string) *unstructured.Unstructured {
-	name := resourceName(runtimeID)
-	modules := make([]any, 0, len(k.cfg.Modules))
-	for _, m := range k.cfg.Modules {
-		modules = append(modules, map[string]any{"name": m})
-	}
-	labels := map[string]any{}
+// marks are the labels and the annotation of the Kyma resource of op's runtime, and of the Secret with its kubeconfig
+// (facts/contracts.md 6).
+func marks(op worker.Operation, runtimeID string) (labels, annotations map[string]any) {
+	labels = map[string]any{}
 	for key, value := range map[string]string{
 		labelInstance:                         op.InstanceID,
 		"kyma-project.io/runtime-id":          runtimeID,
@@ -44,59 +34,69 @@ func (k *kymas) resource(op worker.Operation, runtimeID string) *unstructured.Un
 		"kyma-project.io/subaccount-id":       op.Context.SubaccountID,
 		"kyma-project.io/shoot-name":          op.Runtime.ShootName,
 		"kyma-project.io/region":              op.Runtime.Region,
-		"operator.kyma-project.io/kyma-name":  name,
+		"operator.kyma-project.io/kyma-name":  resourceName(runtimeID),
 		"operator.kyma-project.io/managed-by": "lifecycle-manager",
 	} {
-		labels[key] = label(value)
+		// The broker refuses orders with ids that cannot be labels; instances from before may have some. A changed id would be that
+		// of another instance.
+		if labelValue.MatchString(value) {
+			labels[key] = value
+		}
 	}
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
-		"metadata": map[string]any{
-			"name": name, "namespace": k.cfg.Namespace, "labels": labels,
-			"annotations": map[string]any{"skr-domain": op.Runtime.ShootDomain},
-		},
-		"spec": map[string]any{"channel": k.cfg.Channel, "modules": modules},
-	}}
+	return labels, map[string]any{"skr-domain": op.Runtime.ShootDomain}
 }
 
-// find lists the Kyma resources of an instance. It goes by the label, so it also finds one of a runtime whose id was
-// never saved; name, if known, finds one whose label was lost.
-func (k *kymas) find(ctx context.Context, instanceID, name string) ([]string, error) {
-	if !labelValue.MatchString(instanceID) {
-		return nil, fmt.Errorf("instance id %q cannot be a label", instanceID)
+// labelValue is the syntax of Kubernetes for the value of a label.
+var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`)
+
+// mark gives an object that exists the labels, the annotation and the given other members, and leaves everything else as it is.
+func (s *shared) mark(
+	ctx context.Context, kind schema.GroupVersionResource, have *unstructured.Unstructured, labels, annotations, more map[string]any,
+) error {
+	patch := map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}}
+	for key, value := range more {
+		patch[key] = value
 	}
-	list, err := k.kube.List(ctx, kube.Kymas, k.cfg.Namespace, labelInstance+"="+instanceID)
+	body, err := json.Marshal(patch)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	names := make([]string, 0, len(list)+1)
-	for _, o := range list {
-		names = append(names, o.GetName())
+	return s.kube.Patch(ctx, kind, have.GetNamespace(), have.GetName(), body)
+}
+
+// isMarked reports whether an object has the labels and the annotation.
+func isMarked(have *unstructured.Unstructured, labels, annotations map[string]any) bool {
+	return contains(have.GetLabels(), labels) && contains(have.GetAnnotations(), annotations)
+}
+
+func contains(have map[string]string, want map[string]any) bool {
+	for key, value := range want {
+		if got, ok := have[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the names of the objects of an instance in a namespace. It goes by the label, so it also finds one whose name was
+// never saved; name, if known, finds one that has no label.
+func (s *shared) find(ctx context.Context, kind schema.GroupVersionResource, namespace, instanceID, name string) ([]string, error) {
+	var names []string
+	if instanceID != "" && labelValue.MatchString(instanceID) {
+		list, err := s.kube.List(ctx, kind, namespace, labelInstance+"="+instanceID)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range list {
+			names = append(names, o.GetName())
+		}
 	}
 	if name == "" || len(names) > 0 {
 		return names, nil
 	}
-	_, err = k.kube.Get(ctx, kube.Kymas, k.cfg.Namespace, name)
+	_, err := s.kube.Get(ctx, kind, namespace, name)
 	if kube.IsNotFound(err) {
 		return nil, nil
 	}
 	return []string{name}, err
-}
-
-func (k *kymas) delete(ctx context.Context, name string) error {
-	return k.kube.Delete(ctx, kube.Kymas, k.cfg.Namespace, name)
-}
-
-var (
-	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
-	notLabel   = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
-)
-
-// label makes a text fit for the value of a label.
-func label(text string) string {
-	text = notLabel.ReplaceAllString(text, "-")
-	if len(text) > 63 {
-		text = text[:63]
-	}
-	return strings.Trim(text, "-_.")
 }

@@ -11,24 +11,31 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	kube.ControlPlane
-	// Namespace is where the Kyma resources are.
+	// Namespace is where the Kyma resources are whose template names no namespace.
 	Namespace string `env:"KEB_KYMA_RESOURCE_NAMESPACE" envDefault:"kcp-system"`
-	// Channel is the release channel of a Kyma resource's modules, and Modules are those it has from the start.
-	Channel string   `env:"KEB_KYMA_CHANNEL" envDefault:"regular"`
-	Modules []string `env:"KEB_KYMA_MODULES" envDefault:"btp-operator"`
-	// RetryInterval follows a failed call, PollInterval is between two looks at a resource being deleted.
-	RetryInterval time.Duration `env:"KEB_KYMA_RETRY_INTERVAL" envDefault:"1s"`
-	PollInterval  time.Duration `env:"KEB_KYMA_POLL_INTERVAL" envDefault:"15s"`
+	// ConfigNamespace is where the ConfigMaps with the templates of Kyma resources are.
+	ConfigNamespace string `env:"KEB_OVERRIDES_NAMESPACE" envDefault:"kcp-system"`
+	// DefaultVersion is the Kyma version whose template counts for versions of pull requests and commits that have none.
+	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
+	// RetryInterval follows a failed call about a Kyma resource, KubeconfigInterval one about the Secret with a kubeconfig.
+	// PollInterval is between two looks at a resource being deleted.
+	RetryInterval      time.Duration `env:"KEB_KYMA_RETRY_INTERVAL" envDefault:"1s"`
+	KubeconfigInterval time.Duration `env:"KEB_KYMA_KUBECONFIG_INTERVAL" envDefault:"1m"`
+	PollInterval       time.Duration `env:"KEB_KYMA_POLL_INTERVAL" envDefault:"15s"`
 }
 
 // Validate names every field that cannot work.
 func (c Config) Validate() error {
 	errs := []error{c.ControlPlane.Validate()}
-	if c.Namespace == "" || c.Channel == "" {
-		errs = append(errs, errors.New("KEB_KYMA_RESOURCE_NAMESPACE and KEB_KYMA_CHANNEL must not be empty"))
+	if c.Namespace == "" || c.ConfigNamespace == "" || c.DefaultVersion == "" {
+		errs = append(errs, errors.New("KEB_KYMA_RESOURCE_NAMESPACE, KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSION must not be empty"))
 	}
-	if c.RetryInterval <= 0 || c.PollInterval <= 0 {
-		errs = append(errs, fmt.Errorf("KEB_KYMA_RETRY_INTERVAL and KEB_KYMA_POLL_INTERVAL are %s and %s: want more than 0", c.RetryInterval, c.PollInterval))
+	for name, d := range map[string]time.Duration{
+		"KEB_KYMA_RETRY_INTERVAL": c.RetryInterval, "KEB_KYMA_KUBECONFIG_INTERVAL": c.KubeconfigInterval, "KEB_KYMA_POLL_INTERVAL": c.PollInterval,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -1,11 +1,13 @@
 package lifecyclemanager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
@@ -29,11 +31,12 @@ func (deleteKymaResource) Describe() worker.Description {
 
 // Run implements worker.Step.
 func (s deleteKymaResource) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	known, err := name(op)
+	d, runtimeID, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	names, err := s.kymas.find(ctx, op.InstanceID, known)
+	namespace := cmp.Or(d.Namespace, s.cfg.Namespace)
+	names, err := s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
@@ -41,7 +44,7 @@ func (s deleteKymaResource) Run(ctx context.Context, op worker.Operation, log *s
 		return worker.Skip(op, "the instance has no Kyma resource")
 	}
 	for _, n := range names {
-		if err := s.kymas.delete(ctx, n); err != nil {
+		if err := s.kube.Delete(ctx, kube.Kymas, namespace, n); err != nil {
 			return outcome.Of(op, component, s.cfg.RetryInterval, err)
 		}
 	}

@@ -1,8 +1,14 @@
 package lifecyclemanager
 
 import (
+	"errors"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -19,14 +25,23 @@ type Details struct {
 	// Namespace and Resource name the Kyma resource.
 	Namespace string `json:"kymaNamespace,omitempty"`
 	Resource  string `json:"kymaName,omitempty"`
+	// Template is the text of the Kyma resource that a new runtime gets.
+	Template string `json:"kymaTemplate,omitempty"`
+	// SecretNamespace and Secret name the Secret with the kubeconfig.
+	SecretNamespace string `json:"secretNamespace,omitempty"`
+	Secret          string `json:"secretName,omitempty"`
 }
 
 // Deps is what the steps need besides the configuration.
 type Deps = extclient.Deps
 
+// noRuntime is why an update or an upgrade has nothing to do here.
+const noRuntime = "the instance has no runtime: it is suspended"
+
 type shared struct {
-	cfg   Config
-	kymas *kymas
+	cfg      Config
+	kube     *kube.Client
+	versions *kyma.Versions
 }
 
 // Steps builds the steps of the worker.
@@ -38,17 +53,24 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg, kymas: &kymas{kube: client, cfg: cfg}}
-	return []worker.Step{applyKyma{s}, deleteKymaResource{s}, checkKymaResourceDeleted{s}}, nil
+	s := &shared{cfg: cfg, kube: client, versions: kyma.NewVersions(client, cfg.ConfigNamespace, cfg.DefaultVersion)}
+	return []worker.Step{
+		initKymaTemplate{s}, syncKubeconfig{s}, applyKyma{s}, deleteKymaResource{s}, checkKymaResourceDeleted{s}, deleteKubeconfig{s},
+	}, nil
 }
 
-// name is the name of the instance's Kyma resource as far as the details know it.
-func name(op worker.Operation) (string, error) {
+// read returns what the worker has saved and the id of the runtime, which is empty when the instance has none.
+func read(op worker.Operation) (Details, string, error) {
 	var d Details
-	if err := op.Details(Name, &d); err != nil || d.Resource != "" {
-		return d.Resource, err
-	}
 	var runtime provisioner.Details
-	err := op.Details(provisioner.Name, &runtime)
-	return resourceName(runtime.RuntimeID), err
+	err := errors.Join(op.Details(Name, &d), op.Details(provisioner.Name, &runtime))
+	return d, runtime.RuntimeID, err
+}
+
+// withoutRuntime ends a step for an instance that has no runtime id.
+func withoutRuntime(op worker.Operation) (worker.Operation, time.Duration, error) {
+	if op.Type != event.Provision {
+		return worker.Skip(op, noRuntime)
+	}
+	return worker.Fail(op, &worker.Error{Component: "keb", Message: "no runtime id is saved: the runtime was not created"})
 }

@@ -1,0 +1,112 @@
+package lifecyclemanager
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+)
+
+// configKey is the member of the Secret that holds the kubeconfig.
+const configKey = "config"
+
+// syncKubeconfig puts the kubeconfig of the runtime where the Lifecycle Manager looks for it: a Kyma resource without it never
+// becomes ready.
+type syncKubeconfig struct{ *shared }
+
+// Name implements worker.Step.
+func (syncKubeconfig) Name() string { return "Sync_Kubeconfig" }
+
+// Describe implements worker.Described.
+func (syncKubeconfig) Describe() worker.Description {
+	return worker.Description{
+		Summary: "Puts the kubeconfig of the runtime into a Secret of the control plane, where the Lifecycle Manager finds it.",
+		Calls: []worker.Call{
+			{System: system, Operation: "list configmaps"},
+			{System: system, Operation: "list secrets"},
+			{System: system, Operation: "delete secrets"},
+			{System: system, Operation: "get secrets"},
+			{System: system, Operation: "create secrets"},
+			{System: system, Operation: "patch secrets"},
+		},
+		Details: []string{"secretNamespace", "secretName"},
+	}
+}
+
+// Run implements worker.Step.
+func (s syncKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	d, runtimeID, err := read(op)
+	if err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	if runtimeID == "" {
+		return withoutRuntime(op)
+	}
+	kubeconfig, err := op.Recall(ctx, provisioner.KubeconfigKey)
+	if errors.Is(err, worker.ErrNotRemembered) {
+		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no kubeconfig: Get_Kubeconfig has not run in this stage"})
+	}
+	if err != nil {
+		return outcome.Again(op, "keb", s.cfg.KubeconfigInterval, err)
+	}
+	namespace, err := s.namespace(ctx, op, d, runtimeID)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.KubeconfigInterval, err)
+	}
+	err = s.removeFormer(ctx, op, kube.Secrets, cmp.Or(d.SecretNamespace, s.cfg.Namespace), secretName(runtimeID), log)
+	if err != nil {
+		return outcome.Of(op, component, s.cfg.KubeconfigInterval, err)
+	}
+	if err := s.putSecret(ctx, op, runtimeID, namespace, kubeconfig); err != nil {
+		return outcome.Of(op, component, s.cfg.KubeconfigInterval, err)
+	}
+	log.Info("kubeconfig synchronised", "secret", namespace+"/"+secretName(runtimeID))
+	return op, 0, op.SaveDetails(Details{SecretNamespace: namespace, Secret: secretName(runtimeID)})
+}
+
+// namespace is where the Kyma resource of the runtime is, or will be.
+func (s *shared) namespace(ctx context.Context, op worker.Operation, d Details, runtimeID string) (string, error) {
+	if d.Namespace != "" && d.Resource == resourceName(runtimeID) {
+		return d.Namespace, nil
+	}
+	_, t, err := s.template(ctx, op, d.Template)
+	if err != nil {
+		return "", err
+	}
+	if namespace := t.namespace(); namespace != "" {
+		return namespace, nil
+	}
+	return s.cfg.Namespace, nil
+}
+
+func (s *shared) putSecret(ctx context.Context, op worker.Operation, runtimeID, namespace string, kubeconfig []byte) error {
+	labels, annotations := marks(op, runtimeID)
+	content := map[string]any{"stringData": map[string]any{configKey: string(kubeconfig)}}
+	have, err := s.kube.Get(ctx, kube.Secrets, namespace, secretName(runtimeID))
+	switch {
+	case kube.IsNotFound(err):
+		secret := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "stringData": content["stringData"],
+			"metadata": map[string]any{
+				"name": secretName(runtimeID), "namespace": namespace, "labels": labels, "annotations": annotations,
+			},
+		}}
+		return s.kube.Create(ctx, kube.Secrets, secret)
+	case err != nil:
+		return err
+	}
+	held, _, _ := unstructured.NestedString(have.Object, "data", configKey)
+	if held == base64.StdEncoding.EncodeToString(kubeconfig) && isMarked(have, labels, annotations) {
+		return nil
+	}
+	return s.mark(ctx, kube.Secrets, have, labels, annotations, content)
+}
