@@ -250,7 +250,7 @@ func TestResolve_SurgeZonesAndPurpose_AreLeftToTheProvisioner(t *testing.T) {
 		if s.Name == OwnCluster {
 			continue
 		}
-		r, err := resolve(t, c, s.ID, "", `{"name":"n"}`)
+		r, err := resolve(t, c, s.Name, "", `{"name":"n"}`)
 		if err != nil {
 			t.Fatal(err)
 		}

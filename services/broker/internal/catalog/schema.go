@@ -28,8 +28,8 @@ func createSchema(s spec, provider string, eu, additional bool) object {
 	required := []string{"name"}
 	switch s.Name {
 	case Trial:
-	case Free:
-		p["region"] = regionSchema(provider, eu)
+	case Free: // it does not follow EU access, see defaultRegion
+		p["region"] = regionSchema(provider, false)
 	case OwnCluster:
 		ownClusterProperties(p)
 		required = []string{"name", "kubeconfig", "shootName", "shootDomain"}
