@@ -10,7 +10,7 @@ import (
 )
 
 func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
-	testkit.FullDisk(t, func(t *testing.T, fill, empty func()) {
+	testkit.FullDisk(t, func(t *testing.T, fill func(size int64), empty func()) {
 		b, s := setup(t)
 		guest := connect(t, s, bus.Config{Guest: true, Timeout: 2 * time.Second}, bus.Deps{})
 		publish(t, b, "before")
@@ -18,7 +18,7 @@ func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
 		if !ready(b) || !ready(guest) {
 			t.Fatalf("not ready: %v, %v", b.Ready(t.Context()), guest.Ready(t.Context()))
 		}
-		fill()
+		fill(1)
 		testkit.Eventually(t, time.Minute, "the full disk is noticed", func() bool { return !ready(b) })
 		if err := guest.Publish(t.Context(), command(t, "lost")); err == nil || ready(guest) {
 			t.Errorf("publishing returns %v, ready %v: want both to fail", err, guest.Ready(t.Context()))

@@ -11,9 +11,10 @@ import (
 // fullDiskVariable is set in the process that FullDisk starts.
 const fullDiskVariable = "KEB_TEST_FULL_DISK"
 
-// FullDisk runs the test that calls it in a process of its own, in which no file can grow as long as fill is in force: a write fails as
-// on a full disk, for root as well. The test must not run parallel, and must not write files of its own while the disk is full.
-func FullDisk(t *testing.T, test func(t *testing.T, fill, empty func())) {
+// FullDisk runs the test that calls it in a process of its own. After fill no file can grow beyond a size, for root as well: a write is cut
+// short there, and the next one fails, as on a full disk. It must not be zero. After empty there is room again. The test must not run
+// parallel, and must not write files of its own while the disk is full.
+func FullDisk(t *testing.T, test func(t *testing.T, fill func(size int64), empty func())) {
 	t.Helper()
 	if os.Getenv(fullDiskVariable) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1", "-test.v")
@@ -33,5 +34,5 @@ func FullDisk(t *testing.T, test func(t *testing.T, fill, empty func())) {
 			t.Fatal(err)
 		}
 	}
-	test(t, func() { set(1) }, func() { set(limit.Cur) })
+	test(t, func(size int64) { set(uint64(size)) }, func() { set(limit.Cur) })
 }

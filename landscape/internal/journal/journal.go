@@ -48,10 +48,13 @@ type AnyTable interface {
 
 // Store is the set of tables of one system. Its lock is held during View and Update; tables are touched only there.
 type Store struct {
-	path    string
-	tables  map[string]AnyTable
-	mu      sync.Mutex
-	file    *os.File
+	path   string
+	tables map[string]AnyTable
+	mu     sync.Mutex
+	file   *os.File
+	// size is that of the whole lines in the file; torn tells that there may be a part of another one behind them.
+	size    int64
+	torn    bool
 	closed  bool
 	seq     int64
 	created map[string]int64
@@ -81,7 +84,11 @@ func Open(path string, tables ...AnyTable) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	s.file = file
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open journal: %w", err), file.Close())
+	}
+	s.file, s.size = file, info.Size()
 	return s, nil
 }
 
@@ -198,10 +205,8 @@ func (s *Store) Update(change func(tx *Tx) error) error {
 	if len(tx.apply) == 0 {
 		return nil
 	}
-	if s.file != nil {
-		if _, err := s.file.Write(tx.buf.Bytes()); err != nil {
-			return fmt.Errorf("write journal: %w", err)
-		}
+	if err := s.write(tx.buf.Bytes()); err != nil {
+		return fmt.Errorf("write journal: %w", err)
 	}
 	s.seq = tx.seq
 	for _, name := range tx.created {
@@ -210,6 +215,26 @@ func (s *Store) Update(change func(tx *Tx) error) error {
 	for _, apply := range tx.apply {
 		apply()
 	}
+	return nil
+}
+
+// write appends whole lines. What a failed write has left behind is cut off, at the latest before the next one: a line that is glued to
+// half of another cannot be read.
+func (s *Store) write(lines []byte) error {
+	if s.file == nil {
+		return nil
+	}
+	if s.torn {
+		if err := s.file.Truncate(s.size); err != nil {
+			return err
+		}
+		s.torn = false
+	}
+	if _, err := s.file.Write(lines); err != nil {
+		s.torn = s.file.Truncate(s.size) != nil
+		return err
+	}
+	s.size += int64(len(lines))
 	return nil
 }
 

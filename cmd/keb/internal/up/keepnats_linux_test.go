@@ -15,7 +15,7 @@ import (
 )
 
 func TestNATS_DiskHasRoomAgain_IsRestartedAndWrites(t *testing.T) {
-	testkit.FullDisk(t, func(t *testing.T, fill, empty func()) {
+	testkit.FullDisk(t, func(t *testing.T, fill func(size int64), empty func()) {
 		n, err := newNATS(t.TempDir(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestNATS_DiskHasRoomAgain_IsRestartedAndWrites(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- n.watchEvery(ctx, 100*time.Millisecond) }()
 		defer func() { cancel(); <-ended }()
-		fill()
+		fill(1)
 		testkit.Eventually(t, time.Minute, "the disk is full", func() bool { return !store(inside) })
 		first := n.current.Load()
 		testkit.Eventually(t, time.Minute, "the server says so", func() bool { return writeError(first) != "" })
