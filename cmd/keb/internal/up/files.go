@@ -15,22 +15,13 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// maxLog is the size at which the log of earlier runs is put aside.
-const maxLog = 64 << 20
-
 // openLog opens the log in the data folder, which nobody else may read.
-func openLog(dataDir string) (*os.File, error) {
-	path := filepath.Join(dataDir, "keb.log")
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, fmt.Errorf("put the old log aside: %w", err)
-		}
-	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
+func openLog(dataDir string) (*rotatingLog, error) {
+	l := &rotatingLog{path: filepath.Join(dataDir, "keb.log"), limit: maxLog}
+	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
-	return file, nil
+	return l, nil
 }
 
 // newLog logs to the file and, if verbose, to the screen: JSON and text, unless the configuration names a format.
