@@ -181,7 +181,10 @@ func newValues(t *testing.T) values {
 		beside: map[string]map[string]string{
 			"KEB_ACCESS_OIDC_ISSUER": with(oidc, "KEB_ACCESS_OIDC_ISSUER", "https://first.example.org"),
 			"KEB_OSB_JWT_ISSUER":     with(jwt, "KEB_OSB_JWT_ISSUER", "https://first.example.org"),
-			"KEB_BROKER_TOKEN_URL":   {"KEB_BROKER_CLIENT_ID": "keb", "KEB_BROKER_CLIENT_SECRET": "keb"},
+			"KEB_SERVICE_MANAGER_OVERRIDE_MODE": {
+				"KEB_SERVICE_MANAGER_URL": "http://127.0.0.1:7", "KEB_SERVICE_MANAGER_USERNAME": "keb", "KEB_SERVICE_MANAGER_PASSWORD": "keb",
+			},
+			"KEB_BROKER_TOKEN_URL": {"KEB_BROKER_CLIENT_ID": "keb", "KEB_BROKER_CLIENT_SECRET": "keb"},
 		},
 	}
 	for _, name := range []string{"AUDIENCE", "CLIENT_SECRET", "ROLES_CLAIM", "VIEWERS", "OPERATORS", "SCOPES"} {
