@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,7 +20,7 @@ func main() {
 
 func run() error {
 	if len(os.Args) != 2 {
-		return fmt.Errorf("want one argument, the file of gotestsum --jsonfile")
+		return errors.New("want one argument, the file of gotestsum --jsonfile")
 	}
 	summary, err := flaky.Copy(os.Stdout, os.Stdin)
 	if err != nil {
