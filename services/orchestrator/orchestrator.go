@@ -179,7 +179,7 @@ func (c Config) Validate() error {
 	if c.OrchestrationsEvery < 0 {
 		problems = append(problems, fmt.Errorf("KEB_ORCHESTRATIONS_EVERY: %s: must not be negative", c.OrchestrationsEvery))
 	}
-	if err := CheckMaintenancePolicy(c.MaintenancePolicy); err != nil {
+	if _, err := loadPolicy(c.MaintenancePolicy); err != nil {
 		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}
 	problems = append(problems, c.validateAccess()...)
@@ -235,12 +235,6 @@ func (c Config) load() (process.Set, error) {
 		return nil, fmt.Errorf("load processes: %w", err)
 	}
 	return set, nil
-}
-
-// CheckMaintenancePolicy reports what is wrong with a file for Config.MaintenancePolicy; an empty path is none.
-func CheckMaintenancePolicy(path string) error {
-	_, err := loadPolicy(path)
-	return err
 }
 
 // loadPolicy returns nil without a file.

@@ -36,12 +36,12 @@ type event struct {
 type testKey struct{ pkg, name string }
 
 type record struct {
-	failures    int
-	last        string
-	first       string
-	output      strings.Builder
-	isRunning   bool
-	hasFailedIn bool // in the run of its package that is in progress
+	failures  int
+	last      string
+	first     string
+	output    strings.Builder
+	isRunning bool
+	hasFailed bool // in the run of its package that is in progress
 }
 
 // Read reads the events, in the order in which they were written.
@@ -107,7 +107,7 @@ func (t *record) apply(e event, isSubtest bool) {
 			t.first = t.output.String()
 		}
 		t.failures++
-		t.hasFailedIn = true
+		t.hasFailed = true
 		t.end("fail")
 	case "pass", "skip":
 		t.end(e.Action)
@@ -128,7 +128,7 @@ func hidden(pkg string, tests map[testKey]*record, order []testKey) []string {
 			continue
 		}
 		t := tests[key]
-		failed = failed || t.hasFailedIn
+		failed = failed || t.hasFailed
 		if t.isRunning {
 			reasons = append(reasons, fmt.Sprintf("%s ended in the middle of %s, so tests after it have not run", pkg, key.name))
 		}
@@ -142,7 +142,7 @@ func hidden(pkg string, tests map[testKey]*record, order []testKey) []string {
 func endPackage(pkg string, tests map[testKey]*record) {
 	for key, t := range tests {
 		if key.pkg == pkg {
-			t.isRunning, t.hasFailedIn = false, false
+			t.isRunning, t.hasFailed = false, false
 		}
 	}
 }
