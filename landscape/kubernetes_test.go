@@ -2,6 +2,8 @@ package landscape_test
 
 import (
 	"maps"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/keb/landscape"
 )
 
 var (
@@ -261,6 +265,31 @@ func TestFinalizerKeepsADeletedObject(t *testing.T) {
 	all, err := runtime.Resource(instances).List(ctx, metav1.ListOptions{}) // of all namespaces
 	if err != nil || len(all.Items) != 0 {
 		t.Errorf("without its finalizer it is still there: %v, %v", all, err)
+	}
+}
+
+func TestKyma_WithoutWaiting_IsGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	send := func(method, path, body string) int {
+		r := httptest.NewRequestWithContext(t.Context(), method, "/k8s/control-plane/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas"+path, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer keb")
+		w := httptest.NewRecorder()
+		l.Handler().ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := send("POST", "", `{"metadata":{"name":"k"},"spec":{"channel":"fast"}}`); code != 201 {
+		t.Fatalf("create: %d", code)
+	}
+	if code := send("DELETE", "/k", ""); code != 200 {
+		t.Errorf("delete: %d", code)
+	}
+	if code := send("GET", "/k", ""); code != 404 {
+		t.Errorf("right after its deletion: %d", code)
 	}
 }
 

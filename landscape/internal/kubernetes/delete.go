@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
@@ -79,6 +80,9 @@ func (s *System) remove(tx *journal.Tx, c *collection, o object, options deleteO
 		return nil, c.about(http.StatusForbidden, "Forbidden", o.Name,
 			`cannot be deleted: the annotation confirmation.gardener.cloud/deletion must be "true"`)
 	}
+	if c.GoneAfter == 0 {
+		c.release(meta)
+	}
 	if len(finalizers(meta)) == 0 && c.GoneAfter == 0 {
 		if c.Plural == "namespaces" {
 			if err := s.empty(tx, o); err != nil {
@@ -96,6 +100,16 @@ func (s *System) remove(tx *journal.Tx, c *collection, o object, options deleteO
 		o.GoneAt = now.Add(c.GoneAfter)
 	}
 	return body, s.store(tx, c, o, body)
+}
+
+// release takes the controller's finalizer off, which has done its work.
+func (c *collection) release(meta map[string]any) {
+	left := slices.DeleteFunc(slices.Clone(finalizers(meta)), func(f any) bool { return c.Finalizer != "" && f == c.Finalizer })
+	if len(left) == 0 {
+		delete(meta, "finalizers")
+		return
+	}
+	meta["finalizers"] = left
 }
 
 // empty drops what a namespace holds.

@@ -180,7 +180,16 @@ func (s *System) settle() error {
 			case !ok:
 				return nil
 			case !o.GoneAt.IsZero() && !o.GoneAt.After(now):
-				return c.table.Delete(tx, id)
+				body, err := decodeObject(o.Body)
+				if err != nil {
+					return err
+				}
+				c.release(metadata(body))
+				if len(finalizers(metadata(body))) == 0 {
+					return c.table.Delete(tx, id)
+				}
+				o.GoneAt = time.Time{}
+				return s.store(tx, c, o, body)
 			case !o.ReadyAt.IsZero() && !o.ReadyAt.After(now):
 				if met, err := s.met(c.ReadyWith, o); err != nil || !met {
 					o.ReadyAt = now.Add(c.ReadyAfter)

@@ -106,6 +106,9 @@ func (s *System) resolve(clusterID string, parts []string) (target, string, erro
 	}
 	if !slices.ContainsFunc(s.cfg.Resources, func(res Resource) bool { return res.Group == group && res.Version == version }) {
 		missing.reason = "" // the real server has no path at all
+		if group != "" {
+			missing.breach = "" // a correct client meets clusters that lack a definition
+		}
 		return target{}, "/(other)", missing
 	}
 	t := target{cluster: clusterID}
