@@ -37,8 +37,8 @@ const (
 	kills = 5
 	// startingKill is the kill that hits a process which is still starting; lossKill the one after which the bus may be lost.
 	lossKill, startingKill = 3, 4
-	// transitions is what the cursor of a provisioning of plan azure comes to without a retry: 17 steps, the start and the end.
-	transitions = 19
+	// transitions is what the cursor of a provisioning of plan azure comes to without a retry: 19 steps, the start and the end.
+	transitions = 21
 )
 
 // survive kills keb five times while many operations are in flight, and calls meanwhile while it is down after the third.

@@ -9,12 +9,12 @@ import (
 type Footprint map[string]int
 
 // Complete is the footprint of a provisioned runtime of plan azure (facts/keb.md section 4.1): two AvS evaluations, an EDP
-// tenant with its metadata, a cluster with all that knows it, its Kyma and its sap-btp-manager Secret, and a claimed
+// tenant with its metadata, a cluster with all that knows it, its Kyma with the Secret of its kubeconfig, its sap-btp-manager Secret, and a claimed
 // account of the hyperscaler.
 func Complete() Footprint {
 	return Footprint{
 		"avs/evaluation": 2, "edp/dataTenant": 1, "edp/metadata": 4, "provisioner/runtime": 1, "director/runtime": 1,
-		"reconciler/cluster": 1, "control-plane/Kyma": 1, "gardener/Shoot": 1, "gardener/SecretBinding": 1,
+		"reconciler/cluster": 1, "control-plane/Kyma": 1, "control-plane/Secret": 1, "gardener/Shoot": 1, "gardener/SecretBinding": 1,
 		"runtimes/cluster": 1, "runtimes/Secret": 1,
 	}
 }
