@@ -17,7 +17,7 @@ const kyma1 = "../services/orchestrator/processes/overlays"
 // What is made in the landscape for Kyma 1 only, and for Kyma 2 only.
 var (
 	kyma1Kinds = []string{"lms/tenant", "lms/certificate", "ias/serviceProvider", "azure/resourceGroup", "azure/namespace"}
-	kyma2Kinds = []string{"reconciler/cluster", "control-plane/Kyma", "runtimes/Secret"}
+	kyma2Kinds = []string{"reconciler/cluster", "control-plane/Kyma", "control-plane/Secret", "runtimes/Secret"}
 )
 
 // counts are those of the kinds that have changed since before.
