@@ -8,23 +8,17 @@ import (
 
 const spcURL = "/spc/"
 
-func maintenance(orchestration string, tenants ...any) map[string]any {
-	return map[string]any{"orchestrationId": orchestration, "eventType": "1", "tenants": tenants}
-}
-
-func tenant(instance, state string) map[string]any {
-	return map[string]any{"instanceId": instance, "startDateTime": "2026-01-02T03:00:00Z", "endDateTime": "2026-01-02T06:00:00Z", "eventState": state}
-}
-
-func TestSPCKeepsOneEventForEachOrchestration(t *testing.T) {
+func TestSPC_CreatedAgain_KeepsOneEventForEachOrchestration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := open(t, dir, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
-	w.must(404, "PATCH", spcURL+"updateMaintenanceEvent", maintenance("o-1", tenant("i-1", "1")))
-	w.must(201, "POST", spcURL+"createMaintenanceEvent", maintenance("o-1", tenant("i-1", "1")))
-	w.must(409, "POST", spcURL+"createMaintenanceEvent", maintenance("o-1", tenant("i-1", "1")))
-	w.must(200, "PATCH", spcURL+"updateMaintenanceEvent", maintenance("o-1", tenant("i-2", "1")))
-	w.must(200, "PATCH", spcURL+"updateMaintenanceEvent", maintenance("o-1", tenant("i-1", "2")))
+	const first = `{"orchestrationId":"o-1","eventType":"1","tenants":[{"instanceId":"i-1","startDateTime":"2026-01-02 03:00:00"}]}`
+	const grown = `{"orchestrationId":"o-1","eventType":"1","tenants":[{"instanceId":"i-1","startDateTime":"2026-01-02 03:00:00"},
+		{"instanceId":"i-2","startDateTime":"2026-01-02 20:00:00 +0000 UTC","endDateTime":"2026-01-02 22:00:00 +0000 UTC"}]}`
+	w.must(201, "POST", spcURL+"createMaintenanceEvent", first)
+	w.must(201, "POST", spcURL+"createMaintenanceEvent", grown)
+	w.must(200, "PATCH", spcURL+"updateMaintenanceEvent", `{"orchestrationId":"o-1","tenants":[{"instanceId":"i-1","startDateTime":"2026-01-02 03:04:05","eventState":"1"}]}`)
+	w.must(200, "PATCH", spcURL+"updateMaintenanceEvent", `{"orchestrationId":"o-1","tenants":[{"instanceId":"i-1","endDateTime":"2026-01-02 03:05:05","eventState":"2"}]}`)
 	w.close()
 
 	w = open(t, dir, w.clock)
@@ -32,34 +26,48 @@ func TestSPCKeepsOneEventForEachOrchestration(t *testing.T) {
 	if at(t, got, "totalCount") != 1.0 || text(t, got, "data", 0, "orchestrationId") != "o-1" {
 		t.Fatalf("SPC holds %v", got)
 	}
-	if at(t, got, "data", 0, "tenants", 0, "eventState") != "2" || at(t, got, "data", 0, "tenants", 1, "eventState") != "1" {
+	if at(t, got, "data", 0, "tenants", 0, "eventState") != "2" || at(t, got, "data", 0, "tenants", 1, "eventState") != "" {
 		t.Errorf("instances are %v", got)
 	}
-	cancelled := w.must(200, "PATCH", spcURL+"cancelMaintenanceEvent", map[string]any{"orchestrationId": "o-1"})
+	cancelled := w.must(200, "PATCH", spcURL+"cancelMaintenanceEvent", `{"orchestrationId":"o-1"}`)
 	if at(t, cancelled, "tenants", 0, "eventState") != "2" || at(t, cancelled, "tenants", 1, "eventState") != "3" {
 		t.Errorf("after the cancellation instances are %v", cancelled)
 	}
+	w.must(404, "PATCH", spcURL+"cancelMaintenanceEvent", `{"orchestrationId":"o-2"}`)
+	if got := w.violations("spc"); len(got) != 0 {
+		t.Errorf("violations %q", got)
+	}
 	w.must(200, "PUT", "/admin/systems/spc", map[string]any{"outage": true})
-	w.must(503, "PATCH", spcURL+"cancelMaintenanceEvent", map[string]any{"orchestrationId": "o-1"})
+	w.must(503, "PATCH", spcURL+"cancelMaintenanceEvent", `{"orchestrationId":"o-1"}`)
 	if _, ever := w.held("spc", "event"); ever != 1 {
 		t.Errorf("%d events were made, want 1", ever)
 	}
 }
 
-func TestSPCRefusesBadEvents(t *testing.T) {
+func TestSPC_RequestBreaksTheContract_IsAViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	for problem, body := range map[string]any{
-		"orchestrationId": maintenance("", tenant("i-1", "1")),
-		"eventType":       map[string]any{"orchestrationId": "o", "eventType": "2", "tenants": []any{tenant("i-1", "1")}},
-		"tenants":         maintenance("o"),
-		"instanceId":      maintenance("o", tenant("", "1")),
-		"eventState":      maintenance("o", tenant("i-1", "9")),
-		"decode":          `{"orchestrationId":`,
+	const tenant = `{"instanceId":"i-1","startDateTime":"2026-01-02 03:00:00"}`
+	n := 0
+	for _, c := range []struct {
+		problem, method, route, body string
+		status                       int
+	}{
+		{"orchestrationId: must have at least", "POST", "create", `{"orchestrationId":"","eventType":"1","tenants":[` + tenant + `]}`, 400},
+		{"eventType: must be one of", "POST", "create", `{"orchestrationId":"o","eventType":"2","tenants":[` + tenant + `]}`, 400},
+		{"tenants: must have at least", "POST", "create", `{"orchestrationId":"o","eventType":"1","tenants":[]}`, 400},
+		{"unknown: eventState", "POST", "create", `{"orchestrationId":"o","eventType":"1","tenants":[{"instanceId":"i","startDateTime":"2026-01-02 03:00:00","eventState":"1"}]}`, 400},
+		{"startDateTime: must match", "POST", "create", `{"orchestrationId":"o","eventType":"1","tenants":[{"instanceId":"i","startDateTime":"2026-01-02T03:00:00Z"}]}`, 400},
+		{"unknown: eventType", "PATCH", "update", `{"orchestrationId":"o","eventType":"1","tenants":[{"instanceId":"i","startDateTime":"2026-01-02 03:00:00","eventState":"1"}]}`, 400},
+		{"unknown: endDateTime", "PATCH", "update", `{"orchestrationId":"o","tenants":[{"instanceId":"i","startDateTime":"2026-01-02 03:00:00","endDateTime":"","eventState":"1"}]}`, 400},
+		{"updated before it was created", "PATCH", "update", `{"orchestrationId":"o","tenants":[{"instanceId":"i","startDateTime":"2026-01-02 03:00:00","eventState":"1"}]}`, 404},
+		{"unknown: tenants", "PATCH", "cancel", `{"orchestrationId":"o","tenants":[]}`, 400},
+		{"body: not one JSON value", "POST", "create", `{"orchestrationId":`, 400},
 	} {
-		got := w.must(400, "POST", spcURL+"createMaintenanceEvent", body)
-		if !strings.Contains(text(t, got, "error"), problem) {
-			t.Errorf("a bad %s is answered with %v", problem, got)
+		w.must(c.status, c.method, spcURL+c.route+"MaintenanceEvent", c.body)
+		n++
+		if got := w.violations("spc"); len(got) != n || !strings.Contains(got[n-1], c.problem) {
+			t.Errorf("violations %q, want %q as number %d", got, c.problem, n)
 		}
 	}
 	if _, ever := w.held("spc", "event"); ever != 0 {

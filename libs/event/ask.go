@@ -23,6 +23,9 @@ const (
 	// AskMaintenanceWindows asks the worker hyperscaler for the maintenance windows of shoots.
 	// MaintenanceWindowsRequest -> MaintenanceWindowsAnswer.
 	AskMaintenanceWindows = "keb.ask.hyperscaler.maintenance-windows"
+	// AskNotify asks the worker spc to tell customers of an orchestration as a whole: that it is scheduled, or that it was cancelled.
+	// NotifyRequest -> NotifyAnswer.
+	AskNotify = "keb.ask.spc.notify"
 	// AskCluster asks the worker runtime how a runtime is reached. RuntimeAccess -> ClusterAnswer.
 	AskCluster = "keb.ask.runtime.cluster"
 	// AskBind and AskUnbind ask the worker runtime to make, or to remove, the access of a binding. BindRequest -> BindAnswer,
@@ -172,6 +175,31 @@ type UpgradeRecorded struct {
 	OperationID string `json:"operationId"`
 	// Refused is why there will be no such operation, for people; empty when it is recorded.
 	Refused string `json:"refused,omitempty"`
+}
+
+// NotifyRequest tells customers that an orchestration is scheduled, or that it was cancelled. Asking twice changes nothing.
+type NotifyRequest struct {
+	OrchestrationID string `json:"orchestrationId"`
+	// Type is upgradeKyma or upgradeCluster.
+	Type OperationType `json:"type"`
+	// Cancelled orchestrations have no instances here.
+	Cancelled bool `json:"cancelled,omitempty"`
+	// Instances are those of all operations.
+	Instances []NotifiedInstance `json:"instances,omitempty"`
+}
+
+// NotifiedInstance is an instance whose maintenance is scheduled.
+type NotifiedInstance struct {
+	InstanceID string `json:"instanceId"`
+	// Begin is when its operation may start. End is present only with a maintenance window.
+	Begin time.Time  `json:"begin"`
+	End   *time.Time `json:"end,omitempty"`
+}
+
+// NotifyAnswer confirms a NotifyRequest.
+type NotifyAnswer struct {
+	// Skipped is why customers were not told although nothing failed; empty when they were told.
+	Skipped string `json:"skipped,omitempty"`
 }
 
 // MaintenanceWindowsRequest asks for the maintenance windows of shoots, at most 1000.

@@ -93,7 +93,7 @@ func orchestratorUser() User {
 		consume(RequestsConsumer()),
 		consume(ResultsConsumer()),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 		},
 	)

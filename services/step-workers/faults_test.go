@@ -62,7 +62,7 @@ var talks = []talk{
 	{"AVS_Set_Maintenance", "/avs/api", failed, succeeded, retry},
 	{"Apply_Cluster_Configuration", "/reconciler", failed, failed, retry},
 	{"AVS_Restore_Status", "/avs/api", failed, succeeded, retry},
-	{"Send_Finished_Notification", "/spc", retry, skipped, succeeded},
+	{"Send_Finished_Notification", "/spc", retry, retry, succeeded},
 	{"Upgrade_Cluster", "/provisioner", failed, failed, retry},
 	{"BTPOperator_Cleanup", "/provisioner", retry, retry, retry},
 	{"BTPOperator_Cleanup", "/k8s/runtimes", retry, succeeded, retry},

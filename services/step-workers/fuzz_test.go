@@ -41,8 +41,9 @@ func FuzzAnswersOfExternalSystems(f *testing.F) {
 		talk := talks[int(n)%len(talks)]
 		w.t, w.texts = t, nil
 		w.build(w.url)
+		op := operation(talk.step)
 		w.door.fault.Store(&fault{prefix: talk.prefix, status: 200 + int(status)%400, body: body})
-		r := w.run(talk.step, operation(talk.step))
+		r := w.run(talk.step, op)
 		w.door.fault.Store(nil)
 		switch r.Outcome {
 		case retry:

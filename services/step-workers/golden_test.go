@@ -69,6 +69,9 @@ func (w *world) golden(name string, prefixes ...string) {
 		w.t.Fatal(err)
 	}
 	text := strings.ReplaceAll(b.String(), w.url, "http://landscape")
+	if w.hidden != nil {
+		text = w.hidden.ReplaceAllString(text, `"TIME"`)
+	}
 	for id, name := range w.named {
 		text = strings.ReplaceAll(text, id, name)
 	}

@@ -2,11 +2,14 @@ package stepworkers_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +95,10 @@ type world struct {
 	environment map[string]string
 	// named are ids that a system has given out, with what golden files show for them.
 	named map[string]string
+	// hidden are texts that differ each time; golden files show TIME for them.
+	hidden *regexp.Regexp
+	// questions are what the workers answer, by subject.
+	questions map[string]func(context.Context, []byte) (any, error)
 
 	mu  sync.Mutex
 	now time.Time
@@ -109,6 +116,7 @@ func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]str
 		t: t, now: time.Now(),
 		steps: map[string]worker.Step{}, workers: map[string]string{},
 		named:       map[string]string{},
+		questions:   map[string]func(context.Context, []byte) (any, error){},
 		environment: map[string]string{"KEB_AVS_TAGS_ENABLED": "true"},
 	}
 	maps.Copy(w.environment, environment)
@@ -142,6 +150,9 @@ func (w *world) build(url string) {
 		w.t.Fatal(err)
 	}
 	for _, s := range services {
+		for _, q := range s.Questions {
+			w.questions[q.Subject] = q.Answer
+		}
 		for _, step := range s.Steps {
 			w.steps[step.Name()], w.workers[step.Name()] = step, s.Name
 		}
@@ -271,7 +282,30 @@ func (w *world) upgrade(op workertest.Operation, kind event.OperationType, id st
 	if kind == event.UpgradeKyma {
 		next.Upgrade.KymaVersion = "2.21.0"
 	}
+	w.announce(next)
 	return next
+}
+
+// announce tells of the orchestration of an upgrade, as the orchestrator does before any operation starts.
+func (w *world) announce(op workertest.Operation) {
+	w.t.Helper()
+	instance := event.NotifiedInstance{InstanceID: cmp.Or(op.InstanceID, "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20"), Begin: w.clock()}
+	if begin := op.Upgrade.MaintenanceWindowBegin; begin != nil {
+		instance.Begin, instance.End = *begin, op.Upgrade.MaintenanceWindowEnd
+	}
+	w.notify(event.NotifyRequest{OrchestrationID: op.Upgrade.OrchestrationID, Type: op.Type, Instances: []event.NotifiedInstance{instance}})
+}
+
+// notify asks the worker spc.
+func (w *world) notify(q event.NotifyRequest) {
+	w.t.Helper()
+	question, err := json.Marshal(q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.questions[event.AskNotify](w.t.Context(), question); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // system is a simulated system as the admin API shows it.

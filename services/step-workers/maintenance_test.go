@@ -34,30 +34,6 @@ func (w *world) statuses() string {
 	return strings.Join(got, " ")
 }
 
-// event is the maintenance event of an orchestration: its type, and each instance with its state.
-func (w *world) event(orchestration string) string {
-	w.t.Helper()
-	var list struct {
-		Data []struct {
-			OrchestrationID string
-			EventType       string
-			Tenants         []struct{ InstanceID, StartDateTime, EndDateTime, EventState string }
-		}
-	}
-	w.admin(http.MethodGet, "/spc/objects", nil, &list)
-	for _, e := range list.Data {
-		if e.OrchestrationID != orchestration {
-			continue
-		}
-		var tenants []string
-		for _, t := range e.Tenants {
-			tenants = append(tenants, strings.Join([]string{t.InstanceID, t.EventState, t.StartDateTime, t.EndDateTime}, " "))
-		}
-		return e.EventType + ": " + strings.Join(tenants, ", ")
-	}
-	return ""
-}
-
 // inRuntime puts a ConfigMap into the runtime.
 func (w *world) inRuntime(op workertest.Operation, name string, data map[string]any) {
 	w.t.Helper()

@@ -2,14 +2,41 @@ package stepworkers_test
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
-const window = " 2026-01-02T03:00:00Z 2026-01-02T06:00:00Z"
+// states is the state of each instance in an event, in the order in which they came in.
+func (w *world) states(orchestration string) string {
+	w.t.Helper()
+	var list struct {
+		Data []struct {
+			OrchestrationID string `json:"orchestrationId"`
+			EventType       string `json:"eventType"`
+			Tenants         []struct {
+				InstanceID string `json:"instanceId"`
+				EventState string `json:"eventState"`
+			} `json:"tenants"`
+		} `json:"data"`
+	}
+	w.admin(http.MethodGet, "/spc/objects", nil, &list)
+	text := ""
+	for _, e := range list.Data {
+		if e.OrchestrationID != orchestration {
+			continue
+		}
+		text += e.EventType + ":"
+		for _, t := range e.Tenants {
+			text += " " + t.InstanceID + "=" + t.EventState
+		}
+	}
+	return text
+}
 
 func TestOperationsOfAnOrchestrationShareOneMaintenanceEvent(t *testing.T) {
 	w := newWorld(t)
@@ -17,18 +44,20 @@ func TestOperationsOfAnOrchestrationShareOneMaintenanceEvent(t *testing.T) {
 	for _, instance := range []string{"i-1", "i-2"} {
 		ops = append(ops, w.upgrade(workertest.Operation{InstanceID: instance, Details: map[string]any{}}, event.UpgradeKyma, "k-"+instance))
 	}
-	ops[0] = w.killed("Send_Notification", ops[0])
-	if got := w.event("o-1"); got != "1: i-1 1"+window {
-		t.Errorf("at first: %s", got)
-	}
-	ops[1] = w.killed("Send_Notification", ops[1])
-	ops[0] = w.killed("Send_Finished_Notification", ops[0])
-	if got := w.event("o-1"); got != "1: i-1 2"+window+", i-2 1"+window {
-		t.Errorf("after the first one: %s", got)
-	}
-	w.killed("Send_Finished_Notification", ops[1])
-	if got := w.event("o-1"); got != "1: i-1 2"+window+", i-2 2"+window {
-		t.Errorf("at the end: %s", got)
+	for _, want := range []struct {
+		step  string
+		op    int
+		state string
+	}{
+		{"Send_Notification", 0, "1: i-1=1 i-2="},
+		{"Send_Notification", 1, "1: i-1=1 i-2=1"},
+		{"Send_Finished_Notification", 0, "1: i-1=2 i-2=1"},
+		{"Send_Finished_Notification", 1, "1: i-1=2 i-2=2"},
+	} {
+		ops[want.op] = w.killed(want.step, ops[want.op])
+		if got := w.states("o-1"); got != want.state {
+			t.Errorf("after %s of operation %d: %s, want %s", want.step, want.op, got, want.state)
+		}
 	}
 	if n := w.created()["spc/event"]; n != 1 {
 		t.Errorf("%d events were made", n)
@@ -39,24 +68,39 @@ func TestOperationsOfAnOrchestrationShareOneMaintenanceEvent(t *testing.T) {
 	}
 }
 
-func TestClusterUpgradesAreEventsOfKubernetes(t *testing.T) {
-	w := newWorld(t)
-	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeCluster, "c-1")
-	op.Upgrade.MaintenanceWindowBegin, op.Upgrade.MaintenanceWindowEnd = nil, nil
-	w.all([]string{"Send_Notification"}, op)
-	if got := w.event("o-1"); got != "0: i-1 1  " {
-		t.Errorf("%q", got)
+// moments are the local times that the steps send.
+var moments = regexp.MustCompile(`"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"`)
+
+func TestNotification_EachType_RequestsAreGolden(t *testing.T) {
+	for _, kind := range []event.OperationType{event.UpgradeKyma, event.UpgradeCluster} {
+		w := newWorld(t)
+		op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, kind, "k-1")
+		op = w.all([]string{"Send_Notification", "Send_Finished_Notification"}, op)
+		w.notify(event.NotifyRequest{OrchestrationID: "o-2", Type: kind, Instances: []event.NotifiedInstance{{InstanceID: "i-1", Begin: w.clock()}}})
+		w.notify(event.NotifyRequest{OrchestrationID: "o-2", Type: kind, Cancelled: true})
+		w.notify(event.NotifyRequest{OrchestrationID: "o-3", Type: kind, Cancelled: true})
+		w.hidden = moments
+		w.golden("spc_azure_"+string(op.Type), "/spc")
 	}
 }
 
-func TestEndOfAMaintenanceThatWasNeverAnnouncedIsNotAnnounced(t *testing.T) {
-	w := newWorld(t)
-	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
-	if r := w.run("Send_Finished_Notification", op); r.Outcome != skipped {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
+func TestNotification_WithoutURL_IsSkipped(t *testing.T) {
+	questions, err := spc.Questions(spc.Config{}, spc.Deps{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := w.created()["spc/event"]; n != 0 {
-		t.Errorf("%d events were made", n)
+	answer, err := questions[0].Answer(t.Context(), []byte(`{"orchestrationId":"o-1","type":"upgradeKyma"}`))
+	if got, _ := answer.(event.NotifyAnswer); err != nil || got.Skipped == "" {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	steps, err := spc.Steps(spc.Config{}, spc.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps {
+		if r := workertest.Run(t, step, workertest.Operation{Worker: spc.Name}); r.Outcome != skipped || !strings.Contains(r.Message, "KEB_SPC_URL") {
+			t.Errorf("%s: %s, %q", step.Name(), r.Outcome, r.Message)
+		}
 	}
 }
 
@@ -92,8 +136,9 @@ func TestEachUpgradeIsAnnounced(t *testing.T) {
 	op = w.all([]string{"Send_Notification"}, op)
 	op = w.upgrade(op, event.UpgradeCluster, "c-1")
 	op.Upgrade.OrchestrationID = "o-2"
+	w.announce(op)
 	w.all([]string{"Send_Notification"}, op)
-	if got := w.event("o-2"); got != "0: i-1 1"+window {
+	if got := w.states("o-2"); got != "0: i-1=1" {
 		t.Errorf("%q", got)
 	}
 }

@@ -90,6 +90,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	add(&b, eventhubs.Name, eventhubs.Steps)
 	add(&b, servicemanager.Name, servicemanager.Steps)
 	add(&b, spc.Name, spc.Steps)
+	answers(&b, spc.Name, spc.Questions)
 	answers(&b, runtimeaccess.Name, runtimeaccess.Questions)
 	return b.services, errors.Join(b.errs...)
 }

@@ -47,15 +47,17 @@ func TestUpdateReachesTheClusterTheRuntimeAndTheReconciler(t *testing.T) {
 
 func TestSuspendedInstanceHasNothingToUpdateAndNothingToUpgrade(t *testing.T) {
 	w := newWorld(t)
+	type sequence struct {
+		steps []string
+		op    workertest.Operation
+	}
+	sequences := []sequence{
+		{without(updating, "Update_Init_Kyma_Version"), w.update(w.order(), "u-1")},
+		{[]string{"Get_Kubeconfig", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration", "AVS_Restore_Status"}, w.upgrade(workertest.Operation{Details: map[string]any{}}, event.UpgradeKyma, "k-1")},
+		{[]string{"AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime", "AVS_Restore_Status"}, w.upgrade(w.order(), event.UpgradeCluster, "c-1")},
+	}
 	calls := w.calls(func() {
-		for _, test := range []struct {
-			steps []string
-			op    workertest.Operation
-		}{
-			{without(updating, "Update_Init_Kyma_Version"), w.update(w.order(), "u-1")},
-			{[]string{"Get_Kubeconfig", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration", "AVS_Restore_Status"}, w.upgrade(workertest.Operation{Details: map[string]any{}}, event.UpgradeKyma, "k-1")},
-			{[]string{"AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime", "AVS_Restore_Status"}, w.upgrade(w.order(), event.UpgradeCluster, "c-1")},
-		} {
+		for _, test := range sequences {
 			for _, name := range test.steps {
 				r := w.run(name, test.op)
 				if r.Outcome != skipped && name != "BTPOperatorOverrides" {

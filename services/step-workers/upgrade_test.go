@@ -166,7 +166,7 @@ func TestFailedUpgradeRestoresTheEvaluationsAndEndsTheMaintenance(t *testing.T) 
 	if got := w.statuses(); got != "ACTIVE ACTIVE" {
 		t.Errorf("after the failure: %s", got)
 	}
-	if got := w.event("o-1"); !strings.HasPrefix(got, "0: ") || !strings.HasSuffix(got, " 2"+window) {
+	if got := w.states("o-1"); !strings.HasPrefix(got, "0: ") || !strings.HasSuffix(got, "=2") {
 		t.Errorf("after the failure: %s", got)
 	}
 }

@@ -152,7 +152,7 @@ func needs(user string) (publish, subscribe []string) {
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
-			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*",
+			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
 		})
 		for _, s := range append(streams, "KV_keb_stage") {
@@ -203,13 +203,13 @@ func within(patterns []string, subject string) bool {
 // universe is what somebody could try: every verb on every stream and every consumer, the stage memory and other buckets, everybody's
 // subjects and inboxes, the system's own, and what nobody has thought of.
 //
-// Without KEB_E2E_BUS only three of the workers are in it, and the user's own: all of them are for "make e2e-bus".
+// Without KEB_E2E_BUS only four of the workers are in it, and the user's own: all of them are for "make e2e-bus".
 func (in *installation) universe(user string) (publish, subscribe []string) {
 	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD", "KV_keb_stage", "KV_other", "OBJ_other", "OTHER"}
 	workers := in.workers
 	if os.Getenv("KEB_E2E_BUS") == "" {
 		own := strings.TrimPrefix(user, "worker-")
-		workers = slices.DeleteFunc(slices.Clone(workers), func(w string) bool { return w != "edp" && w != "hyperscaler" && w != "runtime" && w != own })
+		workers = slices.DeleteFunc(slices.Clone(workers), func(w string) bool { return w != "edp" && w != "hyperscaler" && w != "runtime" && w != "spc" && w != own })
 	}
 	served := append([]string{"broker", "orchestrator"}, workers...)
 	for _, s := range streams {

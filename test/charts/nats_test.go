@@ -48,7 +48,7 @@ type natsGrant struct {
 }
 
 // asked are the workers that a user names, and does not ask as one among all.
-var asked = []string{"hyperscaler", "runtime"}
+var asked = []string{"hyperscaler", "runtime", "spc"}
 
 // imported are the grants to an account, with the placeholder for what is given by every worker.
 func imported(account string) []natsGrant {

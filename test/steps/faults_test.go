@@ -57,7 +57,7 @@ var answers = map[string]struct{ notFound, garbage meaning }{
 	"CheckReconcilerState":           {broken, again},
 
 	"Send_Notification":           {again, fine}, // what SPC answers is not read
-	"Send_Finished_Notification":  {fine, fine},
+	"Send_Finished_Notification":  {again, fine},
 	"AVS_Set_Maintenance":         {fine, again}, // an evaluation that is gone needs none
 	"AVS_Restore_Status":          {fine, again},
 	"Apply_Cluster_Configuration": {broken, again},

@@ -1,15 +1,18 @@
 // Package spc simulates SPC, which tells customers of maintenance: one event for each orchestration, with the instances
-// that it is about (facts/keb.md 5.11).
+// that it is about (facts/contracts.md 11).
 package spc
 
 import (
+	"cmp"
+	_ "embed" // schemas of the requests
+	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
@@ -40,10 +43,21 @@ type Tenant struct {
 	EventState    string `json:"eventState"`
 }
 
+// What clients may send.
 var (
-	errUnknown = errors.New("there is no maintenance event of this orchestration")
-	errExists  = errors.New("there is a maintenance event of this orchestration already")
+	//go:embed create.json
+	createDocument []byte
+	//go:embed update.json
+	updateDocument []byte
+	//go:embed cancel.json
+	cancelDocument []byte
+
+	createSchema = contract.MustSchema(createDocument)
+	updateSchema = contract.MustSchema(updateDocument)
+	cancelSchema = contract.MustSchema(cancelDocument)
 )
+
+var errUnknown = errors.New("there is no maintenance event of this orchestration")
 
 // System is the simulator.
 type System struct {
@@ -62,8 +76,8 @@ func New(path string, now func() time.Time) (*System, error) {
 	return &System{Store: store, now: now, events: events}, nil
 }
 
-// Handler serves the paths under /spc; there is no auth. That an event cannot be created twice, and that one must be
-// there to be updated, are assumptions: the real one is not public.
+// Handler serves the paths under /spc; there is no auth. An event may be created again, which sets the instances that are named. That an
+// event must be there to be updated or cancelled is an assumption: the real one is not public.
 func (s *System) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /spc/createMaintenanceEvent", s.create)
@@ -73,25 +87,18 @@ func (s *System) Handler() http.Handler {
 }
 
 // read decodes and checks the body of a call.
-func read(w http.ResponseWriter, r *http.Request, tenants bool) (Event, bool) {
+func read(w http.ResponseWriter, r *http.Request, schema *contract.Schema) (Event, bool) {
 	var in Event
-	err := answer.Decode(r, answer.MaxBody, &in)
-	switch {
-	case err != nil:
-	case in.OrchestrationID == "":
-		err = errors.New("orchestrationId is empty")
-	case tenants && len(in.Tenants) == 0:
-		err = errors.New("tenants is empty")
+	err := contract.Query(r)
+	if err == nil {
+		err = contract.ContentType(r, "application/json")
 	}
-	for i, t := range in.Tenants {
-		if err != nil || !tenants {
-			break
-		}
-		if t.InstanceID == "" {
-			err = fmt.Errorf("tenants[%d].instanceId is empty", i)
-		} else if !slices.Contains([]string{UnderMaintenance, Finished, Cancelled}, t.EventState) {
-			err = fmt.Errorf("tenants[%d].eventState: %q is not allowed, use 1 (under maintenance), 2 (finished) or 3 (cancelled)", i, t.EventState)
-		}
+	var data []byte
+	if err == nil {
+		data, err = schema.Body(r, answer.MaxBody)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &in)
 	}
 	if err != nil {
 		answer.Error(w, http.StatusBadRequest, "%v", err)
@@ -100,30 +107,44 @@ func read(w http.ResponseWriter, r *http.Request, tenants bool) (Event, bool) {
 }
 
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
-	in, ok := read(w, r, true)
+	in, ok := read(w, r, createSchema)
 	if !ok {
 		return
 	}
-	if in.EventType != "0" && in.EventType != "1" {
-		answer.Error(w, http.StatusBadRequest, "eventType: %q is not allowed, use 0 (kubernetes) or 1 (kyma)", in.EventType)
-		return
-	}
-	in.CreatedAt, in.ChangedAt = s.now().UTC(), s.now().UTC()
 	err := s.Update(func(tx *journal.Tx) error {
-		if _, exists := s.events.Get(in.OrchestrationID); exists {
-			return errExists
+		now := s.now().UTC()
+		if old, exists := s.events.Get(in.OrchestrationID); exists {
+			in.CreatedAt, in.ChangedAt = old.CreatedAt, now
+			in.Tenants = merged(old.Tenants, in.Tenants)
+			return s.events.Put(tx, in.OrchestrationID, in)
 		}
+		in.CreatedAt, in.ChangedAt = now, now
 		return s.events.Put(tx, in.OrchestrationID, in)
 	})
 	reply(w, http.StatusCreated, in, err)
+}
+
+// merged sets what is named in changes, and leaves the rest alone.
+func merged(tenants, changes []Tenant) []Tenant {
+	tenants = slices.Clone(tenants)
+	for _, t := range changes {
+		i := slices.IndexFunc(tenants, func(have Tenant) bool { return have.InstanceID == t.InstanceID })
+		if i < 0 {
+			tenants = append(tenants, t)
+			continue
+		}
+		have := &tenants[i]
+		have.StartDateTime = cmp.Or(t.StartDateTime, have.StartDateTime)
+		have.EndDateTime = cmp.Or(t.EndDateTime, have.EndDateTime)
+		have.EventState = cmp.Or(t.EventState, have.EventState)
+	}
+	return tenants
 }
 
 func reply(w http.ResponseWriter, status int, e Event, err error) {
 	switch {
 	case errors.Is(err, errUnknown):
 		answer.Error(w, http.StatusNotFound, "%v", err)
-	case errors.Is(err, errExists):
-		answer.Error(w, http.StatusConflict, "%v", err)
 	case err != nil:
 		answer.Error(w, http.StatusInternalServerError, "%v", err)
 	default:
@@ -133,25 +154,21 @@ func reply(w http.ResponseWriter, status int, e Event, err error) {
 
 // update sets the named instances and leaves the others of the event alone.
 func (s *System) update(w http.ResponseWriter, r *http.Request) {
-	in, ok := read(w, r, true)
+	in, ok := read(w, r, updateSchema)
 	if !ok {
 		return
 	}
-	s.change(w, in.OrchestrationID, func(e *Event) {
-		for _, t := range in.Tenants {
-			i := slices.IndexFunc(e.Tenants, func(have Tenant) bool { return have.InstanceID == t.InstanceID })
-			if i < 0 {
-				e.Tenants = append(e.Tenants, t)
-				continue
-			}
-			e.Tenants[i] = t
-		}
-	})
+	known := false
+	s.View(func() { _, known = s.events.Get(in.OrchestrationID) })
+	if !known {
+		contract.Violation(r, "orchestrationId: updated before it was created")
+	}
+	s.change(w, in.OrchestrationID, func(e *Event) { e.Tenants = merged(e.Tenants, in.Tenants) })
 }
 
 // cancel sets all instances of the event that are not finished.
 func (s *System) cancel(w http.ResponseWriter, r *http.Request) {
-	in, ok := read(w, r, false)
+	in, ok := read(w, r, cancelSchema)
 	if !ok {
 		return
 	}

@@ -3,14 +3,12 @@ package spc
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/libs/worker"
 )
 
-// States of an instance in an event (facts/keb.md 5.11).
+// States of an instance in an event (facts/contracts.md 11).
 const (
 	stateUnderMaintenance = "1"
 	stateFinished         = "2"
@@ -22,42 +20,39 @@ const (
 	typeKyma       = "1"
 )
 
-// maintenance is the body of a call: the event of an orchestration, and the instances that the call is about.
+// maintenance is the body of a call: the event of an orchestration, and the instances that the call is about. Empty members are not sent.
 type maintenance struct {
 	OrchestrationID string `json:"orchestrationId"`
 	// EventType is only for a new event.
 	EventType string   `json:"eventType,omitempty"`
-	Tenants   []tenant `json:"tenants"`
+	Tenants   []tenant `json:"tenants,omitempty"`
 }
 
-// tenant is an instance. Its times are those of its maintenance window, in RFC 3339; empty when it has none.
+// tenant is an instance.
 type tenant struct {
 	InstanceID    string `json:"instanceId"`
-	StartDateTime string `json:"startDateTime"`
-	EndDateTime   string `json:"endDateTime"`
-	EventState    string `json:"eventState"`
+	StartDateTime string `json:"startDateTime,omitempty"`
+	EndDateTime   string `json:"endDateTime,omitempty"`
+	// EventState is not for a new event.
+	EventState string `json:"eventState,omitempty"`
 }
 
-// newMaintenance tells of op's instance alone: other operations of the orchestration tell of theirs.
-func newMaintenance(op worker.Operation, state string) maintenance {
-	kind := typeKubernetes
-	if op.Type == event.UpgradeKyma {
-		kind = typeKyma
-	}
-	return maintenance{
-		OrchestrationID: op.Upgrade.OrchestrationID, EventType: kind,
-		Tenants: []tenant{{
-			InstanceID: op.InstanceID, EventState: state,
-			StartDateTime: text(op.Upgrade.MaintenanceWindowBegin), EndDateTime: text(op.Upgrade.MaintenanceWindowEnd),
-		}},
-	}
-}
+// localTime is the form of a time: that of the server's zone, without saying which.
+const localTime = "2006-01-02 15:04:05"
 
-func text(t *time.Time) string {
-	if t == nil {
-		return ""
+// scheduled is the event of a whole orchestration. The times of a maintenance window are in the form that Go gives times by default.
+func scheduled(q event.NotifyRequest) maintenance {
+	m := maintenance{OrchestrationID: q.OrchestrationID, EventType: typeKubernetes, Tenants: make([]tenant, len(q.Instances))}
+	if q.Type == event.UpgradeKyma {
+		m.EventType = typeKyma
 	}
-	return t.UTC().Format(time.RFC3339)
+	for i, instance := range q.Instances {
+		m.Tenants[i] = tenant{InstanceID: instance.InstanceID, StartDateTime: instance.Begin.Local().Format(localTime)}
+		if instance.End != nil {
+			m.Tenants[i].StartDateTime, m.Tenants[i].EndDateTime = instance.Begin.UTC().String(), instance.End.UTC().String()
+		}
+	}
+	return m
 }
 
 type client struct{ http *extclient.Client }
@@ -73,19 +68,16 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 const (
 	createRoute = "/createMaintenanceEvent"
 	updateRoute = "/updateMaintenanceEvent"
+	cancelRoute = "/cancelMaintenanceEvent"
 )
 
-func (c *client) create(ctx context.Context, m maintenance) error {
-	return c.http.Do(ctx, extclient.Request{Method: http.MethodPost, Route: createRoute, Body: m}, nil)
+func (c *client) send(ctx context.Context, method, route string, m maintenance) error {
+	return c.http.Do(ctx, extclient.Request{
+		Method: method, Route: route, Body: m, Accept: []int{http.StatusOK, http.StatusCreated, http.StatusNoContent},
+	}, nil)
 }
 
-// update sets the instances of m in an existing event, and reports whether there is one. That 404 means that there is none
-// is an assumption.
-func (c *client) update(ctx context.Context, m maintenance) (known bool, err error) {
-	m.EventType = ""
-	err = c.http.Do(ctx, extclient.Request{Method: http.MethodPatch, Route: updateRoute, Body: m}, nil)
-	if extclient.IsStatus(err, http.StatusNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+// update sets one instance in the event of its orchestration.
+func (c *client) update(ctx context.Context, orchestrationID string, t tenant) error {
+	return c.send(ctx, http.MethodPatch, updateRoute, maintenance{OrchestrationID: orchestrationID, Tenants: []tenant{t}})
 }

@@ -34,14 +34,10 @@ func (s sendFinishedNotification) Run(ctx context.Context, op worker.Operation, 
 	if state == stateFinished {
 		return op, 0, nil
 	}
-	m := newMaintenance(op, stateFinished)
-	known, err := s.spc.update(ctx, m)
-	switch {
-	case err != nil:
+	t := tenant{InstanceID: op.InstanceID, EndDateTime: s.time(), EventState: stateFinished}
+	if err := s.spc.update(ctx, op.Upgrade.OrchestrationID, t); err != nil {
 		return outcome.Again(op, component, s.cfg.RetryInterval, err)
-	case !known:
-		return worker.Skip(op, "no maintenance was announced")
 	}
-	log.Info("end of maintenance announced", "orchestration_id", m.OrchestrationID)
+	log.Info("end of maintenance announced", "orchestration_id", op.Upgrade.OrchestrationID)
 	return op, 0, op.SaveDetails(Details{Operation: op.ID, State: stateFinished})
 }

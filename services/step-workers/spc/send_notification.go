@@ -9,8 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// sendNotification tells SPC that the instance is under maintenance. The operations of an orchestration share one event:
-// the first one makes it.
+// sendNotification tells SPC that the instance is under maintenance. The event was made when the orchestration was scheduled.
 type sendNotification struct{ *shared }
 
 // Name implements worker.Step.
@@ -20,15 +19,12 @@ func (sendNotification) Name() string { return "Send_Notification" }
 func (sendNotification) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Tells the customer through SPC that the maintenance of the instance begins.",
-		Calls: []worker.Call{
-			{System: component, Operation: "PATCH " + updateRoute}, {System: component, Operation: "POST " + createRoute},
-		},
+		Calls:   []worker.Call{{System: component, Operation: "PATCH " + updateRoute}},
 		Details: []string{"operation", "state"},
 	}
 }
 
-// Run implements worker.Step. Every failed call is repeated; setting a state again changes nothing. When two operations
-// make the event at once, one is refused, and finds the event in its next attempt.
+// Run implements worker.Step. Every failed call is repeated; setting a state again changes nothing.
 func (s sendNotification) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	state, err := told(op)
 	if err != nil {
@@ -37,14 +33,10 @@ func (s sendNotification) Run(ctx context.Context, op worker.Operation, log *slo
 	if state == stateUnderMaintenance {
 		return op, 0, nil
 	}
-	m := newMaintenance(op, stateUnderMaintenance)
-	known, err := s.spc.update(ctx, m)
-	if err == nil && !known {
-		err = s.spc.create(ctx, m)
-	}
-	if err != nil {
+	t := tenant{InstanceID: op.InstanceID, StartDateTime: s.time(), EventState: stateUnderMaintenance}
+	if err := s.spc.update(ctx, op.Upgrade.OrchestrationID, t); err != nil {
 		return outcome.Again(op, component, s.cfg.RetryInterval, err)
 	}
-	log.Info("maintenance announced", "orchestration_id", m.OrchestrationID)
+	log.Info("begin of maintenance announced", "orchestration_id", op.Upgrade.OrchestrationID)
 	return op, 0, op.SaveDetails(Details{Operation: op.ID, State: stateUnderMaintenance})
 }

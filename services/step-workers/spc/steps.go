@@ -2,6 +2,7 @@ package spc
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -27,14 +28,21 @@ type Deps = extclient.Deps
 type shared struct {
 	cfg Config
 	spc *client
+	now func() time.Time
 }
+
+// time returns the present time as SPC wants it.
+func (s *shared) time() string { return s.now().Local().Format(localTime) }
 
 // Steps builds the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg}
+	s := &shared{cfg: cfg, now: deps.Now}
+	if s.now == nil {
+		s.now = time.Now
+	}
 	steps := []worker.Step{sendNotification{s}, sendFinishedNotification{s}}
 	if cfg.URL == "" {
 		return setup.Without(component, "KEB_SPC_URL", steps, deps), nil

@@ -61,6 +61,8 @@ type World struct {
 	door  *door
 	steps map[string]map[string]worker.Step
 	clock *testkit.Clock
+	// questions are what the workers answer, by subject.
+	questions map[string]func(context.Context, []byte) (any, error)
 }
 
 // NewWorld starts a landscape of its own.
@@ -72,7 +74,7 @@ func NewWorld(t testing.TB) *World {
 // newWorld starts a landscape whose Reconciler and Lifecycle Manager take a time for an installation, and half of it for a removal.
 func newWorld(t testing.TB, reconcile time.Duration) *World {
 	t.Helper()
-	w := &World{t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)), steps: map[string]map[string]worker.Step{}}
+	w := &World{t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)), steps: map[string]map[string]worker.Step{}, questions: map[string]func(context.Context, []byte) (any, error){}}
 	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: reconcile, Bindings: 3}, landscape.Deps{Now: w.Now})
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +104,9 @@ func (w *World) Restart() {
 		w.t.Fatal(err)
 	}
 	for _, s := range services {
+		for _, q := range s.Questions {
+			w.questions[q.Subject] = q.Answer
+		}
 		w.steps[s.Name] = map[string]worker.Step{}
 		for _, step := range s.Steps {
 			w.steps[s.Name][step.Name()] = step
@@ -154,9 +159,28 @@ func (r *Run) Left() Left {
 	return left
 }
 
+// announce tells of the orchestration of an upgrade, as the orchestrator does before any operation starts.
+func (w *World) announce(op event.Operation) {
+	w.t.Helper()
+	if op.Upgrade == nil || !op.Upgrade.Notification || op.Upgrade.DryRun {
+		return
+	}
+	question, err := json.Marshal(event.NotifyRequest{
+		OrchestrationID: op.Upgrade.OrchestrationID, Type: op.Type,
+		Instances: []event.NotifiedInstance{{InstanceID: op.InstanceID, Begin: w.Now()}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.questions[event.AskNotify](w.t.Context(), question); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // Do runs an operation to its end.
 func (w *World) Do(p *process.Process, op event.Operation, before Left, credentials map[string]any, hook Hook) *Run {
 	w.t.Helper()
+	w.announce(op)
 	run := &Run{Rehearsal: orchestrator.NewRehearsal(p, op), Operation: op, Credential: credentials}
 	if err := run.Start(before.Details, before.Completed, w.Now()); err != nil {
 		w.t.Fatal(err)

@@ -95,6 +95,8 @@ type Controller struct {
 	deps  Deps
 	wake  chan struct{}
 	ended *prometheus.CounterVec
+	// told are the orchestrations whose cancellation customers know of already.
+	told sync.Map
 }
 
 // NewController returns a Controller; Run starts it.
@@ -263,13 +265,16 @@ func (c *Controller) postpone(ctx context.Context, o *Orchestration, cause error
 	now := c.deps.Now()
 	due := now.Add(c.cfg.Every)
 	text := "the targets cannot be looked up now: " + cause.Error()
+	if errors.Is(cause, errNotAnnounced) {
+		text = cause.Error()
+	}
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Patience)
 	defer cancel()
 	if err := c.deps.Store.Describe(limited, o.ID, text, due, now); err != nil {
 		return due, errors.Join(cause, err)
 	}
 	if o.Description != text {
-		c.deps.Log.Warn("targets not looked up", "orchestration_id", o.ID, "err", cause)
+		c.deps.Log.Warn("orchestration has not begun", "orchestration_id", o.ID, "err", cause)
 	}
 	return due, nil
 }
@@ -286,6 +291,9 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	}
 	if o.State == Canceling {
 		if err := c.cancelQueued(ctx, o); err != nil {
+			return time.Time{}, err
+		}
+		if err := c.tellCancelled(ctx, o, now); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -450,6 +458,9 @@ func (c *Controller) assign(ctx context.Context, o *Orchestration) error {
 	}
 	now := c.deps.Now()
 	members := Candidates(o, c.cfg.Policy, instances, windows, now)
+	if err := c.announce(ctx, o, members, now); err != nil {
+		return err
+	}
 	next := *o
 	next.UpdatedAt = now
 	if start := o.Start(); start.After(now) {

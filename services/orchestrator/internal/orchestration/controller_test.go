@@ -43,6 +43,8 @@ type bundle struct {
 	asked     map[string]int // how often the broker was asked for an operation
 	upgraded  []string       // instances, in order
 	pages     int
+	notified  []event.NotifyRequest
+	noNotice  error // the answer to every notification
 	refuse    error // the answer to every question for upgrades
 	// onPage is called for each question for instances; its error is the answer.
 	onPage func(request event.InstancesRequest) error
@@ -66,7 +68,7 @@ func setup(t testing.TB, instances int) *bundle {
 		b.windows[shoot] = event.MaintenanceWindow{ShootName: shoot, Begin: "220000+0000", End: "230000+0000"}
 	}
 	for subject, handle := range map[string]func(data []byte) (any, error){
-		event.AskInstances: b.page, event.AskUpgrade: b.upgrade, event.AskMaintenanceWindows: b.window,
+		event.AskInstances: b.page, event.AskUpgrade: b.upgrade, event.AskMaintenanceWindows: b.window, event.AskNotify: b.notify,
 	} {
 		stop, err := b.bus.Answer(subject, "test", func(_ context.Context, data []byte) (any, error) { return handle(data) })
 		if err != nil {
@@ -148,6 +150,29 @@ func (b *bundle) window(data []byte) (any, error) {
 		}
 	}
 	return answer, nil
+}
+
+func (b *bundle) notify(data []byte) (any, error) {
+	var request event.NotifyRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.noNotice != nil {
+		return nil, b.noNotice
+	}
+	if !request.Cancelled && len(b.upgraded) > 0 {
+		return nil, errors.New("operations have begun before")
+	}
+	b.notified = append(b.notified, request)
+	return event.NotifyAnswer{}, nil
+}
+
+func (b *bundle) notices() []event.NotifyRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.notified)
 }
 
 // set changes what is answered.

@@ -2,9 +2,18 @@
 package main
 
 import (
+	"context"
+
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
-func main() { worker.Main(spc.Name, setup.Version(), setup.Steps(spc.Steps)) }
+func main() {
+	worker.Main(spc.Name, setup.Version(), func(ctx context.Context, env worker.Env) ([]worker.Step, error) {
+		if _, err := setup.Questions(spc.Questions)(ctx, env); err != nil {
+			return nil, err
+		}
+		return setup.Steps(spc.Steps)(ctx, env)
+	})
+}

@@ -1,0 +1,85 @@
+package orchestration_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+)
+
+const withNotification = `{"targets": {"include": [{"target": "all"}]}, "notification": true, "strategy": {"maintenanceWindow": true}}`
+
+// S2: the event is created before any operation starts, with the windows of all of them, and cancelled with the orchestration.
+func TestNotification_ScheduledAndCancelled_CreatesThenCancels(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	c, stop := b.controller(nil)
+	o := b.order(withNotification)
+	b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
+	begin, end := epoch.Add(14*time.Hour), epoch.Add(15*time.Hour)
+	created := event.NotifyRequest{OrchestrationID: o.ID, Type: event.UpgradeKyma, Instances: []event.NotifiedInstance{
+		{InstanceID: "i-00000", Begin: begin, End: &end}, {InstanceID: "i-00001", Begin: begin, End: &end},
+	}}
+	if diff := cmp.Diff([]event.NotifyRequest{created}, b.notices()); diff != "" {
+		t.Errorf("notifications (-want +got):\n%s", diff)
+	}
+	stop()
+	if err := b.store.Cancel(t.Context(), o.ID, b.clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	c, _ = b.controller(nil)
+	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
+	cancelled := event.NotifyRequest{OrchestrationID: o.ID, Type: event.UpgradeKyma, Cancelled: true}
+	if diff := cmp.Diff([]event.NotifyRequest{created, cancelled}, b.notices()); diff != "" {
+		t.Errorf("notifications (-want +got):\n%s", diff)
+	}
+}
+
+func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.set(func() { b.noNotice = errors.New("spc: status 503") })
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true}`)
+	b.await(c, "it says why it waits", func() bool {
+		return strings.Contains(b.get(o.ID).Description, "the maintenance cannot be announced now, until ")
+	})
+	if got := b.started(); len(got) > 0 {
+		t.Errorf("started before the announcement: %v", got)
+	}
+	b.clock.Advance(5*time.Minute + time.Second)
+	b.await(c, "it goes on without", func() bool { return len(b.started()) == 1 })
+	// The cancellation is waited for as long.
+	if err := b.store.Cancel(t.Context(), o.ID, b.clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	b.end("i-00000")
+	b.set(func() { b.noNotice = nil })
+	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
+	if got := b.notices(); len(got) != 1 || !got[0].Cancelled {
+		t.Errorf("notifications %+v, want the cancellation", got)
+	}
+}
+
+func TestNotification_NotOrderedOrDryRun_NothingIsSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	c, _ := b.controller(nil)
+	for _, body := range []string{
+		`{"targets": {"include": [{"target": "all"}]}}`, `{"targets": {"include": [{"target": "all"}]}, "notification": true, "dryRun": true}`,
+	} {
+		o := b.order(body)
+		b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
+		if err := b.store.Cancel(t.Context(), o.ID, b.clock.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.notices(); len(got) != 0 {
+		t.Errorf("notifications %+v", got)
+	}
+}

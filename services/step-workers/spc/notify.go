@@ -1,0 +1,53 @@
+package spc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// Questions builds what the worker answers besides executing its steps.
+func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := notifications{}
+	if cfg.URL != "" {
+		c, err := newClient(cfg, deps)
+		if err != nil {
+			return nil, err
+		}
+		n.spc = c
+	}
+	return []worker.Question{{Subject: event.AskNotify, Answer: n.answer}}, nil
+}
+
+// notifications tells SPC of orchestrations as a whole; the steps tell of their operations.
+type notifications struct {
+	// spc is nil without a URL.
+	spc *client
+}
+
+// answer implements worker.Question. An error lets the orchestrator ask again; SPC accepts the same event twice.
+func (n notifications) answer(ctx context.Context, question []byte) (any, error) {
+	var q event.NotifyRequest
+	if err := json.Unmarshal(question, &q); err != nil || q.OrchestrationID == "" {
+		return nil, errors.New("the question is not a JSON object with the member orchestrationId")
+	}
+	switch {
+	case n.spc == nil:
+		return event.NotifyAnswer{Skipped: "spc has no URL (KEB_SPC_URL): skipped"}, nil
+	case !q.Cancelled:
+		return event.NotifyAnswer{}, n.spc.send(ctx, http.MethodPost, createRoute, scheduled(q))
+	}
+	err := n.spc.send(ctx, http.MethodPatch, cancelRoute, maintenance{OrchestrationID: q.OrchestrationID})
+	if extclient.IsStatus(err, http.StatusNotFound) {
+		return event.NotifyAnswer{Skipped: "the orchestration was never announced"}, nil
+	}
+	return event.NotifyAnswer{}, err
+}
