@@ -187,6 +187,11 @@ func newValues(t *testing.T) values {
 			"KEB_BROKER_TOKEN_URL": {"KEB_BROKER_CLIENT_ID": "keb", "KEB_BROKER_CLIENT_SECRET": "keb"},
 		},
 	}
+	director := map[string]string{"KEB_DIRECTOR_URL": "http://127.0.0.1:7/a", "KEB_DIRECTOR_TOKEN_URL": "http://127.0.0.1:7/b"}
+	v.beside["KEB_DIRECTOR_URL"], v.beside["KEB_DIRECTOR_TOKEN_URL"] = director, director
+	v.beside["KEB_RUNTIME_MACHINE_IMAGE_VERSION"] = map[string]string{"KEB_RUNTIME_MACHINE_IMAGE": "gardenlinux"}
+	v.fixed["KEB_RUNTIME_CONTROL_PLANE_FAILURE_TOLERANCE"] = "zone"
+	v.fixed["KEB_RUNTIME_DNS_PROVIDERS_FILE"] = write("dns.yaml", "{}")
 	for _, name := range []string{"AUDIENCE", "CLIENT_SECRET", "ROLES_CLAIM", "VIEWERS", "OPERATORS", "SCOPES"} {
 		v.beside["KEB_ACCESS_OIDC_"+name] = oidc
 	}
