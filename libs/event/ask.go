@@ -103,6 +103,15 @@ type CredentialsRequest struct {
 	Name string `json:"name"`
 }
 
+// ClaimNeighbours is the name under which a worker claims Neighbours instead of credentials. Every operation has them.
+const ClaimNeighbours = "neighbours"
+
+// Neighbours are the other instances of an instance's subaccount.
+type Neighbours struct {
+	// Count is how many neither are suspended nor being removed. Own clusters do not count.
+	Count int `json:"count"`
+}
+
 // CredentialsAnswer holds the credentials in the clear.
 type CredentialsAnswer struct {
 	Credentials json.RawMessage `json:"credentials"`

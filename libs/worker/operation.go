@@ -145,6 +145,17 @@ func (op Operation) ClaimCredentials(ctx context.Context, name string, into any)
 	return op.session.claim(ctx, name, into)
 }
 
+// Neighbours returns how many other instances the subaccount of the instance has at this moment: those that neither are suspended nor being
+// removed, own clusters apart. It asks the broker, and waits at most 10 s.
+func (op Operation) Neighbours(ctx context.Context) (int, error) {
+	if op.session == nil {
+		return 0, ErrNoSession
+	}
+	var n event.Neighbours
+	err := op.session.claim(ctx, event.ClaimNeighbours, &n)
+	return n.Count, err
+}
+
 func (op Operation) mustSession() *session {
 	if op.session == nil {
 		panic(ErrNoSession.Error())

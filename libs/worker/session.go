@@ -199,7 +199,9 @@ func (s *session) claim(ctx context.Context, name string, into any) error {
 	if err != nil {
 		return fmt.Errorf("claim credentials %q: %w", name, err)
 	}
-	s.learn(raw)
+	if name != event.ClaimNeighbours { // which is no secret
+		s.learn(raw)
+	}
 	// The decoder's own error quotes what it read, and what it read is a secret.
 	if json.Unmarshal(raw, into) != nil {
 		return fmt.Errorf("claim credentials %q: the answer does not fit %T", name, into)

@@ -90,3 +90,21 @@ func TestRegistration_TwoInstancesOfASubaccount_ShareOneTenant(t *testing.T) {
 		t.Errorf("EDP holds %v", held)
 	}
 }
+
+// Defect K: the data tenant belongs to the subaccount, and other instances of it still need it.
+func TestDeregistration_SubaccountHasOtherInstances_TenantStays(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.all([]string{"EDP_Registration"}, w.order()))
+	op.Neighbours = 1
+	if r := w.run("EDP_Deregistration", op); r.Outcome != skipped {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
+		t.Errorf("EDP holds %v", held)
+	}
+	op.Neighbours = 0
+	w.all([]string{"EDP_Deregistration"}, op)
+	if held := w.objects(); held["edp/dataTenant"] != 0 {
+		t.Errorf("EDP holds %v", held)
+	}
+}

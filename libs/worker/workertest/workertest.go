@@ -37,6 +37,8 @@ type Operation struct {
 	Details    map[string]any
 	// Credentials is what ClaimCredentials gets, by name.
 	Credentials map[string]any
+	// Neighbours is how many other instances the subaccount has.
+	Neighbours int
 	// Temporary, UserAgent, Update and Upgrade are those of event.Operation.
 	Temporary bool
 	UserAgent string
@@ -206,6 +208,9 @@ func (op Operation) command(step string, used bool) (event.StepExecute, error) {
 }
 
 func (op Operation) claim(_ context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
+	if request.Name == event.ClaimNeighbours {
+		return json.Marshal(event.Neighbours{Count: op.Neighbours})
+	}
 	return json.Marshal(op.Credentials[request.Name])
 }
 

@@ -2,6 +2,7 @@ package edp
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -44,6 +45,17 @@ func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.
 	// However far this gets, a registration afterwards has something to do.
 	if err := op.SaveDetails(map[string]any{"registered": nil}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
+	}
+	// The data tenant is that of the subaccount: the last of its instances removes it (docs/decisions/0054-edp-tenant.md).
+	neighbours, err := op.Neighbours(ctx)
+	if err != nil {
+		return outcome.Again(op, "broker", s.cfg.RetryInterval, err)
+	}
+	if neighbours > 0 {
+		if err := op.SaveDetails(map[string]any{"tenant": nil}); err != nil {
+			return worker.Fail(op, outcome.Error(component, err))
+		}
+		return worker.Skip(op, fmt.Sprintf("the data tenant %s stays: the subaccount has other instances (%d)", tenant, neighbours))
 	}
 	if err := s.edp.remove(ctx, tenant); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, reasoned(err))

@@ -257,6 +257,9 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertes
 	result = worker.Execute(ctx, step, worker.Execution{
 		Command: executed, Worker: event.Worker{Name: name, Version: "test"}, Memory: m, Now: w.Now,
 		Claim: func(_ context.Context, q event.CredentialsRequest) (json.RawMessage, error) {
+			if q.Name == event.ClaimNeighbours {
+				return json.Marshal(event.Neighbours{})
+			}
 			return json.Marshal(run.Credential[q.Name])
 		},
 	})

@@ -25,6 +25,7 @@ type Sealer interface {
 // Source is where sealed credentials are kept.
 type Source interface {
 	Credentials(ctx context.Context, instanceID, operationID, name string) (store.Secret, error)
+	Neighbours(ctx context.Context, instanceID, operationID string) (int, error)
 }
 
 // Vault seals and opens credentials, each bound to its instance, its name and its revision.
@@ -94,6 +95,18 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 		return nil, errors.New("instanceId, operationId and name must not be empty")
 	}
 	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "name", q.Name)
+	if q.Name == event.ClaimNeighbours {
+		n, err := v.source.Neighbours(ctx, q.InstanceID, q.OperationID)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, errRefused
+		}
+		if err != nil {
+			log.Warn("instances of a subaccount not counted", "err", err)
+			return nil, errLater
+		}
+		plain, err := json.Marshal(event.Neighbours{Count: n})
+		return event.CredentialsAnswer{Credentials: plain}, err
+	}
 	sealed, err := v.source.Credentials(ctx, q.InstanceID, q.OperationID, q.Name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

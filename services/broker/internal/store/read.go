@@ -69,6 +69,22 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 	return sealed, wrap(ctx, "read credentials", err)
 }
 
+// Neighbours counts the other instances of an instance's subaccount that neither are suspended nor being removed, for an unfinished
+// operation of the instance. Own clusters do not count. It uses the index of runtimes by subaccount.
+func (s *Store) Neighbours(ctx context.Context, instanceID, operationID string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var n int
+	err := s.db.GetContext(ctx, &n, `SELECT count(r.instance_id)
+		FROM broker.operations o
+		JOIN broker.runtimes own ON own.instance_id = o.instance_id
+		LEFT JOIN broker.runtimes r ON r.subaccount_id = own.subaccount_id AND r.instance_id <> own.instance_id
+			AND r.plan_name <> 'own_cluster' AND r.state NOT IN ('deprovisioning', 'deprovisioned', 'error', 'suspended')
+		WHERE o.instance_id = $1 AND o.id = $2 AND o.state IN ('pending', 'in progress')
+		GROUP BY own.instance_id`, storable(instanceID), storable(operationID))
+	return n, wrap(ctx, "count the instances of a subaccount", err)
+}
+
 // Publication is a request that is to be published.
 type Publication struct {
 	OperationID string

@@ -547,3 +547,42 @@ func TestThePersonIsForgottenAlsoBeforeThePublicationIsMarked(t *testing.T) {
 		t.Errorf("%d operations wait to be published, %v", waiting, err)
 	}
 }
+
+// Defect K. Of two instances that are removed at the same time neither counts for the other, so that at least one removes what they share.
+func TestNeighbours_RemovedOrSuspendedInstances_DoNotCount(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	provisioned := did{kind: event.Provision, state: event.Succeeded}
+	removed := did{kind: event.Deprovision, state: event.InProgress}
+	add := func(id, plan string, seen ...did) {
+		i := sample(id)
+		i.Context.SubaccountID, i.Plan.Name = "shared", plan
+		record(t, s, i, seen...)
+	}
+	count := func(id string) int {
+		t.Helper()
+		n, err := s.Neighbours(t.Context(), id, id+"-2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	add("one", "aws", provisioned, removed)
+	add("own", "own_cluster", provisioned)
+	add("suspended", "trial", provisioned, did{kind: event.Deprovision, state: event.Succeeded, suspension: true})
+	record(t, s, sample("elsewhere"), provisioned)
+	if n := count("one"); n != 0 {
+		t.Errorf("the last instance has %d others", n)
+	}
+	add("two", "aws", provisioned)
+	if n := count("one"); n != 1 {
+		t.Errorf("%d others, want the one that stays", n)
+	}
+	add("three", "aws", provisioned, removed)
+	if one, three := count("one"), count("three"); one != 1 || three != 1 {
+		t.Errorf("%d and %d others of two that are removed, want the one that stays", one, three)
+	}
+	if _, err := s.Neighbours(t.Context(), "two", "two-1"); err == nil {
+		t.Error("an ended operation is answered")
+	}
+}
