@@ -255,7 +255,7 @@ func TestAccountsThatAreNotForClaimsAreNotGivenOut(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 4)
 	g.label("sb-azure-pool-001", map[string]any{"dirty": "true"})
-	g.label("sb-azure-pool-002", map[string]any{"internal": "true"})
+	g.label("sb-azure-pool-002", map[string]any{"dirty": "true"})
 	g.label("sb-azure-pool-003", map[string]any{"tenantName": "ga-other"})
 	g.api(http.MethodPost, bindings, map[string]any{
 		"metadata": map[string]any{"name": "no-secret", "labels": map[string]any{"hyperscalerType": "azure"}},
@@ -270,21 +270,6 @@ func TestAccountsThatAreNotForClaimsAreNotGivenOut(t *testing.T) {
 	// Somebody else's account of the tenant, which knows nothing of claims, counts.
 	if got := p.claim(order(3, "ga-other")); got != "sb-azure-pool-003" {
 		t.Errorf("the tenant with an account got %s", got)
-	}
-}
-
-func TestAMovedSubaccountKeepsItsAccount(t *testing.T) {
-	t.Parallel()
-	g := newGarden(t, 5)
-	p := g.process(nil)
-	first := p.claim(order(1, "ga-old"))
-	moved := order(2, "ga-new")
-	moved.Context.SubscriptionGlobalAccountID = "ga-old"
-	if got := p.claim(moved); got != first {
-		t.Errorf("got %s, want %s", got, first)
-	}
-	if got := p.claim(order(3, "ga-new")); got == first {
-		t.Errorf("the new global account shares %s", got)
 	}
 }
 
@@ -312,6 +297,47 @@ func TestAnAccountClaimedLongAgoIsResolvedAgain(t *testing.T) {
 	removed.Details = map[string]any{"hyperscaler": op.Details["hyperscaler"], "provisioner": map[string]any{"runtimeId": "r"}}
 	if r := p.run(resolve, removed); secretOf(r) == "" || secretOf(r) != g.owners()["ga-1"][0] {
 		t.Errorf("got %q, the tenant has %v", secretOf(r), g.owners()["ga-1"])
+	}
+}
+
+// Both kinds are in use at the real pool: an internal account is only never released, and trials do not look at dirty.
+func TestClaim_InternalAndDirtySharedAccounts_AreTaken(t *testing.T) {
+	t.Parallel()
+	g := newGarden(t, 1)
+	g.label("sb-azure-pool-001", map[string]any{"internal": "true"})
+	for _, name := range []string{"sb-azure-shared-001", "sb-azure-shared-002", "sb-azure-shared-003"} {
+		g.label(name, map[string]any{"dirty": "true"})
+	}
+	p := g.process(nil)
+	if got := p.claim(order(1, "ga-1")); got != "sb-azure-pool-001" {
+		t.Errorf("got %q", got)
+	}
+	trial := order(2, "ga-2")
+	trial.Plan.Name = "trial"
+	if got := p.claim(trial); !strings.HasPrefix(got, "sb-azure-shared-") {
+		t.Errorf("a trial got %q", got)
+	}
+}
+
+// A moved subaccount whose instance comes back claims for its new account, and that claim is released.
+func TestClaim_AfterAMove_IsOfTheNewAccount(t *testing.T) {
+	t.Parallel()
+	g := newGarden(t, 2)
+	p := g.process(nil)
+	moved := order(1, "ga-2")
+	moved.Context.SubscriptionGlobalAccountID = "ga-1"
+	r := p.run(resolve, moved)
+	account := secretOf(r)
+	// An account of ga-1 is not shared with ga-2.
+	if old := p.claim(order(2, "ga-1")); old == account {
+		t.Errorf("two accounts share %s", old)
+	}
+	if owners := g.owners(); len(owners["ga-2"]) != 1 || owners["ga-2"][0] != account {
+		t.Fatalf("claimed %q, owners %v", account, owners)
+	}
+	p.release(r.Then())
+	if !g.dirty(account) {
+		t.Error("it was not released")
 	}
 }
 

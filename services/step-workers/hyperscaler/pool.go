@@ -56,13 +56,14 @@ func (w want) String() string {
 	return fmt.Sprintf("hyperscaler type %s, %s", w.provider, kind)
 }
 
+// owned selects the accounts that the tenant has (facts/contracts.md 7).
 func (w want) owned() string {
-	return fmt.Sprintf("%s=%s,%s=%s,%s!=true,!%s%s", labelType, w.provider, labelTenant, w.tenant, labelShared, labelDirty, w.regions())
+	return fmt.Sprintf("%s=%s,%s=%s,!%s%s", labelTenant, w.tenant, labelType, w.provider, labelDirty, w.regions())
 }
 
+// free selects the accounts that a tenant can claim.
 func (w want) free() string {
-	return fmt.Sprintf("%s=%s,%s!=true,%s!=true,!%s,!%s%s",
-		labelType, w.provider, labelShared, labelIntern, labelTenant, labelDirty, w.regions())
+	return fmt.Sprintf("%s!=true,!%s,!%s,%s=%s%s", labelShared, labelTenant, labelDirty, labelType, w.provider, w.regions())
 }
 
 func (w want) regions() string {
@@ -114,7 +115,7 @@ func (p *pool) expired() time.Time { return p.now().Add(-p.claimTime) }
 
 // leastUsed is the shared account with the fewest clusters (facts/keb.md 5.8).
 func (p *pool) leastUsed(ctx context.Context, w want) (string, error) {
-	shared, err := p.list(ctx, fmt.Sprintf("%s=%s,%s=true,%s!=true,!%s", labelType, w.provider, labelShared, labelIntern, labelDirty))
+	shared, err := p.list(ctx, fmt.Sprintf("%s=true,%s=%s", labelShared, labelType, w.provider))
 	if err != nil {
 		return "", err
 	}
@@ -135,13 +136,16 @@ func (p *pool) leastUsed(ctx context.Context, w want) (string, error) {
 // release marks the tenant's accounts that nothing uses for cleaning, and returns how many it marked. What keeps an account
 // is a cluster, and an instance that has claimed it and has no cluster yet.
 func (p *pool) release(ctx context.Context, w want) (marked int, err error) {
-	selector := fmt.Sprintf("%s=%s,%s=%s,%s!=true,%s!=true,!%s",
-		labelType, w.provider, labelTenant, w.tenant, labelShared, labelIntern, labelDirty)
+	selector := fmt.Sprintf("%s=%s,%s=%s", labelTenant, w.tenant, labelType, w.provider)
 	err = again(ctx, func() (bool, error) {
 		// The bindings come first: a claim that is made after they were read spoils the change below.
 		list, err := p.list(ctx, selector)
-		if err != nil || len(list) == 0 {
+		if err != nil {
 			return true, err
+		}
+		list = slices.DeleteFunc(list, binding.kept)
+		if len(list) == 0 {
+			return true, nil
 		}
 		used, err := p.uses(ctx)
 		if err != nil {

@@ -27,7 +27,7 @@ func (releaseSubscription) Describe() worker.Description {
 			{System: system, Operation: "list shoots"},
 			{System: system, Operation: "patch secretbindings"},
 		},
-		Details: []string{"targetSecret", "claimedAt"},
+		Details: []string{"targetSecret", "claimedAt", "tenant"},
 	}
 }
 
@@ -47,5 +47,5 @@ func (s releaseSubscription) Run(ctx context.Context, op worker.Operation, log *
 	}
 	log.Info("account released", "marked", marked)
 	// An instance that gets a runtime again looks for an account again.
-	return op, 0, op.SaveDetails(map[string]any{"targetSecret": nil, "claimedAt": nil})
+	return op, 0, op.SaveDetails(map[string]any{"targetSecret": nil, "claimedAt": nil, "tenant": nil})
 }

@@ -28,7 +28,7 @@ func (resolveTargetSecret) Describe() worker.Description {
 			{System: system, Operation: "patch secretbindings"},
 			{System: system, Operation: "list shoots"},
 		},
-		Details: []string{"targetSecret", "claimedAt"},
+		Details: []string{"targetSecret", "claimedAt", "tenant"},
 	}
 }
 
@@ -66,7 +66,7 @@ func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *
 	log.Info("account resolved", "target_secret", secret)
 	d = Details{TargetSecret: secret}
 	if !w.shared {
-		d.ClaimedAt = s.pool.now().UTC()
+		d.ClaimedAt, d.Tenant = s.pool.now().UTC(), w.tenant
 	}
 	return op, 0, op.SaveDetails(d)
 }

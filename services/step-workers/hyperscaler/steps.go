@@ -1,6 +1,7 @@
 package hyperscaler
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -23,6 +24,8 @@ type Details struct {
 	TargetSecret string `json:"targetSecret,omitempty"`
 	// ClaimedAt is when the instance claimed the account; zero for one that is not the tenant's own.
 	ClaimedAt time.Time `json:"claimedAt,omitzero"`
+	// Tenant is the global account that claimed it; empty for an account that is not the tenant's own.
+	Tenant string `json:"tenant,omitempty"`
 }
 
 // Deps is what the steps need besides the configuration.
@@ -69,12 +72,19 @@ func EUAccess(platformRegion string) bool {
 // selector that it is put into.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 
-// wanted is what op needs an account for. The tenant is the global account that the instance was ordered in: a subaccount
-// that is moved leaves its clusters where they are.
+// wanted is what op needs an account for, or has claimed one for. A tenant is a global account: an order claims for the one that the
+// instance is in, and a release is for the one that has claimed, which a subaccount that is moved leaves behind.
 func wanted(op worker.Operation) (want, error) {
 	w := want{
-		provider: strings.ToLower(op.Runtime.Provider), tenant: op.Context.Subscription(), instance: op.InstanceID,
+		provider: strings.ToLower(op.Runtime.Provider), tenant: op.Context.GlobalAccountID, instance: op.InstanceID,
 		eu: EUAccess(op.Context.PlatformRegion), shared: op.Plan.Name == "trial",
+	}
+	if op.Type == event.Deprovision {
+		var d Details
+		if err := op.Details(Name, &d); err != nil {
+			return w, err
+		}
+		w.tenant = cmp.Or(d.Tenant, op.Context.Subscription())
 	}
 	if !labelValue.MatchString(w.provider) {
 		return w, fmt.Errorf("runtime.provider: %q cannot be a label, want aws, azure, gcp or openstack", op.Runtime.Provider)
