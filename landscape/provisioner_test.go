@@ -1,7 +1,9 @@
 package landscape_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,5 +282,251 @@ func TestProvisionerRefusesBadRequests(t *testing.T) {
 	w.must(405, "GET", "/provisioner/graphql", nil, tenant)
 	if _, ever := w.held("provisioner", "runtime"); ever != 1 {
 		t.Errorf("%d runtimes were made, want the one good one", ever)
+	}
+}
+
+// contractInput is an order as a client of 2023 sends it.
+func contractInput(instance, shoot string) map[string]any {
+	domain := shoot + ".example.com"
+	return map[string]any{
+		"runtimeInput": map[string]any{"name": "runtime-12345", "labels": map[string]any{
+			"broker_instance_id": instance, "global_subaccount_id": "sub-1", "operator_grafanaUrl": "https://grafana." + domain,
+		}},
+		"clusterConfig": map[string]any{
+			"administrators": []string{"ada@example.com"},
+			"gardenerConfig": map[string]any{
+				"name": shoot, "kubernetesVersion": "1.26.5", "provider": "azure", "targetSecret": "sb-azure-pool-001", "region": "westeurope",
+				"machineType": "Standard_D4_v3", "diskType": "Standard_LRS", "volumeSizeGB": 50, "workerCidr": "10.250.0.0/16", "purpose": "development",
+				"autoScalerMin": 3, "autoScalerMax": 20, "maxSurge": 1, "maxUnavailable": 0, "euAccess": false, "shootNetworkingFilterDisabled": false,
+				"enableKubernetesVersionAutoUpdate": false, "enableMachineImageVersionAutoUpdate": false, "dnsConfig": map[string]any{"domain": domain},
+				"oidcConfig": oidcInput(),
+				"providerSpecificConfig": map[string]any{"azureConfig": map[string]any{
+					"vnetCidr": "10.250.0.0/16", "enableNatGateway": true, "azureZones": []any{map[string]any{"name": 1, "cidr": "10.250.0.0/19"}},
+				}},
+			},
+		},
+	}
+}
+
+func oidcInput() map[string]any {
+	return map[string]any{
+		"clientID": "c", "issuerURL": "https://i.example.com", "groupsClaim": "groups", "signingAlgs": []string{"RS256"},
+		"usernameClaim": "sub", "usernamePrefix": "-",
+	}
+}
+
+// problems are the violations of the Provisioner since the last look.
+func (w *world) problems() []string {
+	w.t.Helper()
+	record := at(w.t, w.must(200, "GET", "/admin/systems/provisioner", nil), "violations")
+	var found []string
+	last, _ := at(w.t, record, "last").([]any)
+	for _, v := range last {
+		found = append(found, text(w.t, v, "problem"))
+	}
+	w.must(200, "DELETE", "/admin/systems/provisioner/violations", nil)
+	return found
+}
+
+func TestProvisioner_CorrectRequests_AreNoViolations(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	op, failure := w.order(contractInput("i-1", "c-1"))
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	w.clock.advance(clusterTime)
+	_, failure = w.upgrade(text(t, op, "runtimeID"), map[string]any{
+		"gardenerConfig": map[string]any{"machineType": "m", "oidcConfig": oidcInput(), "shootNetworkingFilterDisabled": true}, "administrators": []string{"b@example.com"},
+	})
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	if found := w.problems(); len(found) > 0 {
+		t.Errorf("violations: %v", found)
+	}
+}
+
+// order sends provisionRuntime with the headers of a client.
+func (w *world) order(config map[string]any) (result, failure any) {
+	w.t.Helper()
+	return w.ask(provisionQuery, map[string]any{"config": config})
+}
+
+// upgrade sends upgradeShoot, which has no header sub-account.
+func (w *world) upgrade(id string, config map[string]any) (result, failure any) {
+	w.t.Helper()
+	return w.askAs("ga-1", upgradeQuery, map[string]any{"id": id, "config": config})
+}
+
+func (w *world) askAs(tenant, query string, vars map[string]any) (result, failure any) {
+	w.t.Helper()
+	got := w.must(200, "POST", "/provisioner/graphql", map[string]any{"query": query, "variables": vars}, header("tenant", tenant))
+	if errs, ok := got["errors"].([]any); ok {
+		failure = errs[0]
+	}
+	return at(w.t, got, "data", "result"), failure
+}
+
+// A request that no correct client sends is recorded; refused says whether the real server refuses it as well.
+func TestProvisioner_WrongOrders_AreViolations(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	gardener := func(c map[string]any) map[string]any {
+		return at(t, c, "clusterConfig", "gardenerConfig").(map[string]any)
+	}
+	for want, test := range map[string]struct {
+		refused bool
+		spoil   func(c map[string]any)
+	}{
+		"dnsConfig: required":                     {false, func(c map[string]any) { delete(gardener(c), "dnsConfig") }},
+		"oidcConfig: required":                    {false, func(c map[string]any) { delete(gardener(c), "oidcConfig") }},
+		"shootNetworkingFilterDisabled: required": {false, func(c map[string]any) { delete(gardener(c), "shootNetworkingFilterDisabled") }},
+		"euAccess: required":                      {false, func(c map[string]any) { delete(gardener(c), "euAccess") }},
+		"purpose: required":                       {false, func(c map[string]any) { delete(gardener(c), "purpose") }},
+		"administrators: required":                {false, func(c map[string]any) { delete(c["clusterConfig"].(map[string]any), "administrators") }},
+		"runtimeInput.labels.broker_plan_id: unknown": {false, func(c map[string]any) {
+			at(t, c, "runtimeInput", "labels").(map[string]any)["broker_plan_id"] = "p"
+		}},
+		"licenceType: must be TestDevelopmentAndDemo or absent": {false, func(c map[string]any) { gardener(c)["licenceType"] = "CUSTOMER" }},
+		"workerCidr: must be 10.250.0.0/16 or /19":              {false, func(c map[string]any) { gardener(c)["workerCidr"] = "10.250.0.0/22" }},
+		"machineImageVersion: needs machineImage":               {true, func(c map[string]any) { gardener(c)["machineImageVersion"] = "1.2" }},
+		"diskType, volumeSizeGB: must be absent for openstack": {true, func(c map[string]any) {
+			g := gardener(c)
+			g["provider"] = "openstack"
+			g["providerSpecificConfig"] = map[string]any{"openStackConfig": map[string]any{
+				"zones": []string{"westeuropea"}, "floatingPoolName": "p", "cloudProfileName": "c", "loadBalancerProvider": "f5",
+			}}
+		}},
+		"providerSpecificConfig: must have exactly one member, azureConfig": {true, func(c map[string]any) {
+			gardener(c)["providerSpecificConfig"] = map[string]any{"gcpConfig": map[string]any{"zones": []string{"a"}}}
+		}},
+		"kymaConfig.components: must contain compass-runtime-agent": {true, func(c map[string]any) {
+			c["kymaConfig"] = map[string]any{"version": "1.24.7", "components": []any{map[string]any{"component": "core", "namespace": "kyma-system"}}}
+		}},
+		"kymaConfig.components: must not be empty": {true, func(c map[string]any) {
+			c["kymaConfig"] = map[string]any{"version": "1.24.7", "components": []any{}}
+		}},
+	} {
+		order := contractInput("i", "c-"+fmt.Sprint(len(want)))
+		test.spoil(order)
+		_, failure := w.order(order)
+		if (failure != nil) != test.refused {
+			t.Errorf("%s: %v", want, failure)
+		}
+		if test.refused && at(t, failure, "extensions", "error_code") != 400.0 {
+			t.Errorf("%s: %v", want, failure)
+		}
+		if found := w.problems(); !slices.Contains(found, want) {
+			t.Errorf("%s: recorded %v", want, found)
+		}
+	}
+}
+
+func TestProvisioner_WrongUpgrades_AreViolations(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	op, _ := w.order(contractInput("i-1", "c-1"))
+	id := text(t, op, "runtimeID")
+	w.clock.advance(clusterTime)
+	for want, config := range map[string]map[string]any{
+		"oidcConfig: required":                                                     {"shootNetworkingFilterDisabled": true},
+		"shootNetworkingFilterDisabled: required":                                  {"oidcConfig": oidcInput()},
+		"purpose: never sent by upgradeShoot":                                      {"purpose": "production"},
+		"machineType: must not be empty":                                           {"machineType": ""},
+		"kubernetesVersion: must not be empty":                                     {"kubernetesVersion": ""},
+		"administrators: required, their absence removes all that the cluster has": {},
+	} {
+		_, failure := w.upgrade(id, map[string]any{"gardenerConfig": config})
+		if refused := strings.HasSuffix(want, "empty"); (failure != nil) != refused {
+			t.Errorf("%s: %v", want, failure)
+		}
+		if found := w.problems(); !slices.Contains(found, want) && want[:5] != "admin" {
+			t.Errorf("%s: recorded %v", want, found)
+		}
+		w.clock.advance(clusterTime)
+	}
+	_, failure := w.upgrade(id, map[string]any{"gardenerConfig": map[string]any{"providerSpecificConfig": map[string]any{
+		"azureConfig": map[string]any{"vnetCidr": "10.250.0.0/19"},
+	}}})
+	if failure == nil || at(t, failure, "extensions", "error_code") != 400.0 {
+		t.Errorf("another network is answered with %v", failure)
+	}
+}
+
+func TestProvisioner_UpgradeToALowerVersion_KeepsThatOfTheShoot(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	op, _ := w.order(contractInput("i-1", "c-1"))
+	id := text(t, op, "runtimeID")
+	w.clock.advance(clusterTime)
+	_, failure := w.upgrade(id, map[string]any{
+		"gardenerConfig": map[string]any{"kubernetesVersion": "1.9.1", "oidcConfig": oidcInput(), "shootNetworkingFilterDisabled": true}, "administrators": []string{"a"},
+	})
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	w.clock.advance(clusterTime)
+	if shoots := w.shoots(); text(t, shoots, 0, "spec", "kubernetes", "version") != "1.26.5" {
+		t.Errorf("Gardener has %v", shoots)
+	}
+}
+
+func TestProvisioner_FilterNotNamed_IsDisabledAtCreationAndKeptLater(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	order := contractInput("i-1", "c-1")
+	delete(at(t, order, "clusterConfig", "gardenerConfig").(map[string]any), "shootNetworkingFilterDisabled")
+	op, _ := w.order(order)
+	filter := func() any { return at(t, w.shoots(), 0, "spec", "extensions", 2, "disabled") }
+	if filter() != true {
+		t.Errorf("at creation: %v", filter())
+	}
+	for _, value := range []any{nil, false, nil} {
+		w.clock.advance(clusterTime)
+		config := map[string]any{"oidcConfig": oidcInput()}
+		if value != nil {
+			config["shootNetworkingFilterDisabled"] = value
+		}
+		before := filter()
+		if _, failure := w.upgrade(text(t, op, "runtimeID"), map[string]any{"gardenerConfig": config, "administrators": []string{"a"}}); failure != nil {
+			t.Fatal(failure)
+		}
+		w.clock.advance(clusterTime)
+		if want := cmp.Or(value, before); filter() != want {
+			t.Errorf("after an upgrade with %v: %v, want %v", value, filter(), want)
+		}
+	}
+}
+
+func TestProvisioner_AnotherTenant_TakesTheRuntimeWithIt(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	op, _ := w.order(contractInput("i-1", "c-1"))
+	w.clock.advance(clusterTime)
+	if _, failure := w.askAs("ga-2", runtimeQuery, map[string]any{"id": text(t, op, "runtimeID")}); failure != nil {
+		t.Errorf("a query of another tenant is answered with %v", failure)
+	}
+	held := w.must(200, "GET", "/admin/systems/provisioner/objects?kind=runtime", nil)
+	if got := text(t, held, "data", 0, "tenant"); got != "ga-2" {
+		t.Errorf("the runtime belongs to %s", got)
+	}
+	w.must(200, "POST", "/provisioner/graphql", map[string]any{"query": runtimeQuery, "variables": map[string]any{"id": "x"}}, header("tenant", ""))
+	if found := w.problems(); !slices.Contains(found, "header tenant: required") {
+		t.Errorf("without a tenant: recorded %v", found)
+	}
+}
+
+func TestProvisioner_RequestsOfAnotherForm_AreViolations(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	body := map[string]any{"query": runtimeQuery, "variables": map[string]any{"id": "x"}}
+	w.must(400, "POST", "/provisioner/graphql", body, header("tenant", "ga-1"), header("Content-Type", "text/plain"))
+	w.must(400, "POST", "/provisioner/graphql", map[string]any{"query": runtimeQuery, "extra": 1}, header("tenant", "ga-1"))
+	w.must(422, "POST", "/provisioner/graphql", map[string]any{"query": `query { result: runtimeStatus(id: "x") { nonsense } }`}, header("tenant", "ga-1"))
+	w.must(200, "POST", "/provisioner/graphql", body, header("tenant", "ga-1"), header("Authorization", "Bearer x"))
+	w.must(200, "POST", "/provisioner/graphql", body, header("tenant", "ga-1"), header("sub-account", "sub-1"))
+	if found := w.problems(); len(found) != 5 {
+		t.Errorf("recorded %q", found)
 	}
 }
