@@ -16,6 +16,10 @@ const (
 	// AskCredentials is what the subjects begin with on which workers ask the broker for the credentials of an instance, see
 	// AskCredentialsAs. CredentialsRequest -> CredentialsAnswer.
 	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
+	// AskKeep and AskKept are what the subjects begin with on which workers have the broker keep a value of an instance, sealed, and
+	// ask for it, see AskKeepAs. KeepRequest -> KeepAnswer, KeptRequest -> KeptAnswer.
+	AskKeep = "keb.ask.broker.keep"
+	AskKept = "keb.ask.broker.kept"
 	// AskInstances asks the broker which instances there are. InstancesRequest -> InstancesAnswer.
 	AskInstances = "keb.ask.broker.instances"
 	// AskUpgrade asks the broker to record upgrades of instances and to publish their requests. UpgradeRequest -> UpgradeAnswer.
@@ -39,6 +43,13 @@ func AskCredentialsAs(worker string) string { return AskCredentials + "." + work
 
 // AskCurrentAs is where a worker asks about its commands: "keb.ask.orchestrator.current.<worker>". Nobody else may ask there.
 func AskCurrentAs(worker string) string { return AskCurrent + "." + worker }
+
+// AskKeepAs and AskKeptAs are where a worker asks about its own: "keb.ask.broker.keep.<worker>" and "keb.ask.broker.kept.<worker>".
+// No other user may ask there.
+func AskKeepAs(worker string) string { return AskKeep + "." + worker }
+
+// AskKeptAs is described at AskKeepAs.
+func AskKeptAs(worker string) string { return AskKept + "." + worker }
 
 // AskError is the answer to a question that cannot be answered.
 type AskError struct {
@@ -115,6 +126,32 @@ type Neighbours struct {
 // CredentialsAnswer holds the credentials in the clear.
 type CredentialsAnswer struct {
 	Credentials json.RawMessage `json:"credentials"`
+}
+
+// MaxKept is how large a value may be that a worker lets the broker keep, in bytes.
+const MaxKept = 256 << 10
+
+// KeepRequest asks the broker to keep a value of an instance, sealed, in place of the one that the worker had it keep before. Like
+// credentials, it is accepted only while the worker has the command of a step of the operation.
+type KeepRequest struct {
+	InstanceID  string `json:"instanceId"`
+	OperationID string `json:"operationId"`
+	// Value is any JSON of at most MaxKept bytes. It may hold secrets.
+	Value json.RawMessage `json:"value"`
+}
+
+// KeepAnswer says that the value is kept.
+type KeepAnswer struct{}
+
+// KeptRequest asks for what the worker had the broker keep of an instance, under the conditions of KeepRequest.
+type KeptRequest struct {
+	InstanceID  string `json:"instanceId"`
+	OperationID string `json:"operationId"`
+}
+
+// KeptAnswer holds the value in the clear; it is absent if nothing is kept.
+type KeptAnswer struct {
+	Value json.RawMessage `json:"value,omitempty"`
 }
 
 // InstanceState is where an instance stands, derived from its newest operation.

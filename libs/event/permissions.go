@@ -60,14 +60,17 @@ func Users(workers ...string) []User {
 }
 
 // WorkerUser is the user of a worker: it takes its own commands, publishes its own results, uses the stage memory, answers
-// questions under its own name, and under its own name claims credentials of the broker and asks the orchestrator about its commands. It cannot make, change or delete a stream, a
-// consumer or a bucket.
+// questions under its own name, and under its own name claims credentials of the broker, has it keep values, and asks the
+// orchestrator about its commands. It cannot make, change or delete a stream, a consumer or a bucket.
 func WorkerUser(name string) User {
 	return user(
 		WorkerUserName(name), true,
 		slices.Concat(
 			consume(CommandsConsumer(name)),
-			[]string{ResultSubject(name, "*"), AskCredentialsAs(name), AskCurrentAs(name), stageValues, stageReadMany, stageReadOne, stageInfo},
+			[]string{
+				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name),
+				stageValues, stageReadMany, stageReadOne, stageInfo,
+			},
 		),
 		served(name),
 	)
@@ -82,7 +85,7 @@ func brokerUser() User {
 			consume(FactsConsumer(UserBroker)),
 			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), "keb.ask.runtime.*"},
 		),
-		append(served(UserBroker), AskCredentialsAs("*")),
+		append(served(UserBroker), AskCredentialsAs("*"), AskKeepAs("*"), AskKeptAs("*")),
 	)
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,49 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
+
+func TestKeep_ValueOfAnInstance_GoesToTheBroker(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	var mu sync.Mutex
+	var kept json.RawMessage
+	for subject, answer := range map[string]func([]byte) (any, error){
+		event.AskKeepAs(workerName): func(data []byte) (any, error) {
+			var q event.KeepRequest
+			err := json.Unmarshal(data, &q)
+			kept = q.Value
+			return event.KeepAnswer{}, err
+		},
+		event.AskKeptAs(workerName): func([]byte) (any, error) { return event.KeptAnswer{Value: kept}, nil },
+	} {
+		stop, err := o.bus.Answer(subject, "broker", func(_ context.Context, data []byte) (any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return answer(data)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+	}
+	o.start([]worker.Step{named("Keep", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		var got map[string]string
+		if err := op.Kept(ctx, &got); !errors.Is(err, worker.ErrNotKept) {
+			return op, 0, fmt.Errorf("before: %w", err)
+		}
+		if err := op.Keep(ctx, strings.Repeat("x", event.MaxKept)); err == nil {
+			return op, 0, errors.New("a value over the limit is kept")
+		}
+		if err := errors.Join(op.Keep(ctx, map[string]string{"secret": "s"}), op.Kept(ctx, &got)); err != nil {
+			return op, 0, err
+		}
+		return op, 0, op.SaveDetails(map[string]bool{"got": got["secret"] == "s"})
+	})})
+	o.send(command("Keep"))
+	if r := o.next(); r.Type != event.TypeStepSucceeded || string(r.Details) != `{"got":true}` {
+		t.Errorf("%s with details %s and error %+v", r.Type, r.Details, r.Error)
+	}
+}
 
 func TestCredentialsComeFromTheBroker(t *testing.T) {
 	t.Parallel()

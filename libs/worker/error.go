@@ -28,6 +28,8 @@ var (
 	ErrStageLost = errors.New("stage memory lost")
 	// ErrNoStageMemory tells that the worker runs without a stage memory (KEB_STAGE_KEYS is not set).
 	ErrNoStageMemory = errors.New("this worker has no stage memory: set KEB_STAGE_KEYS")
+	// ErrNotKept reports that the worker has let nothing be kept of the instance.
+	ErrNotKept = errors.New("nothing is kept of the instance")
 	// ErrNoCredentials tells that the operation has no credentials of that name.
 	ErrNoCredentials = errors.New("the operation has no such credentials")
 	// ErrNoSession tells that an Operation was made by hand. Operations come from the SDK, in tests from workertest.

@@ -23,6 +23,9 @@ type Execution struct {
 	Memory Memory
 	// Claim asks the broker for credentials; nil means that there is no broker.
 	Claim func(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error)
+	// Keep and Kept ask the broker to keep a value, and for it; nil means that there is no broker.
+	Keep func(ctx context.Context, request event.KeepRequest) error
+	Kept func(ctx context.Context, request event.KeptRequest) (json.RawMessage, error)
 	// Log is handed to the step; nil drops what it logs.
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.

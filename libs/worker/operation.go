@@ -156,6 +156,25 @@ func (op Operation) Neighbours(ctx context.Context) (int, error) {
 	return n.Count, err
 }
 
+// Keep has the broker keep a value of the instance, sealed, for this and later operations: what the worker needs again, and what
+// is secret. There is one for each worker and instance; value replaces it at once, also when the step fails later. It encodes to
+// JSON of at most event.MaxKept bytes. It waits at most 10 s.
+func (op Operation) Keep(ctx context.Context, value any) error {
+	if op.session == nil {
+		return ErrNoSession
+	}
+	return op.session.keep(ctx, value)
+}
+
+// Kept decodes what this worker has had the broker keep of the instance into a pointer; ErrNotKept if there is nothing. A step must
+// neither log what is secret of it nor save that in the details: the SDK does not know which part is. It waits at most 10 s.
+func (op Operation) Kept(ctx context.Context, into any) error {
+	if op.session == nil {
+		return ErrNoSession
+	}
+	return op.session.kept(ctx, into)
+}
+
 func (op Operation) mustSession() *session {
 	if op.session == nil {
 		panic(ErrNoSession.Error())

@@ -32,6 +32,8 @@ func (p *pool) run(stop context.Context, t *taken) {
 		Worker:  event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
 		Memory:  p.w.memoryFor(&t.command),
 		Claim:   p.w.claim,
+		Keep:    p.w.keep,
+		Kept:    p.w.kept,
 		Log:     p.logOf(t, span),
 		Now:     p.w.deps.Now,
 	})
@@ -100,15 +102,27 @@ func (w *Worker) logOutcome(t *taken, r *Result) {
 // claim asks the broker for credentials.
 func (w *Worker) claim(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
 	var answer event.CredentialsAnswer
-	subject := event.AskCredentialsAs(w.cfg.Name)
-	err := ask(ctx, subject, func(ctx context.Context) error {
-		return w.deps.Bus.Ask(ctx, subject, request, &answer)
-	})
-	if err != nil {
+	if err := w.askBroker(ctx, event.AskCredentialsAs(w.cfg.Name), request, &answer); err != nil {
 		return nil, err
 	}
 	if len(answer.Credentials) == 0 {
 		return nil, errors.New("the broker's answer holds no credentials")
 	}
 	return answer.Credentials, nil
+}
+
+// keep has the broker keep a value.
+func (w *Worker) keep(ctx context.Context, request event.KeepRequest) error {
+	return w.askBroker(ctx, event.AskKeepAs(w.cfg.Name), request, &event.KeepAnswer{})
+}
+
+// kept asks the broker for the value that it keeps.
+func (w *Worker) kept(ctx context.Context, request event.KeptRequest) (json.RawMessage, error) {
+	var answer event.KeptAnswer
+	err := w.askBroker(ctx, event.AskKeptAs(w.cfg.Name), request, &answer)
+	return answer.Value, err
+}
+
+func (w *Worker) askBroker(ctx context.Context, subject string, request, answer any) error {
+	return ask(ctx, subject, func(ctx context.Context) error { return w.deps.Bus.Ask(ctx, subject, request, answer) })
 }

@@ -209,6 +209,48 @@ func (s *session) claim(ctx context.Context, name string, into any) error {
 	return nil
 }
 
+func (s *session) keep(ctx context.Context, value any) error {
+	if s.x.Keep == nil {
+		return errors.New("keep a value: this worker is not connected to a broker")
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		// The encoder's own error may quote a secret.
+		return fmt.Errorf("keep a value: %T does not encode to JSON", value)
+	}
+	if len(raw) > event.MaxKept {
+		return fmt.Errorf("keep a value: %d bytes, at most %d are allowed", len(raw), event.MaxKept)
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	o := &s.x.Command.Operation
+	if err := s.x.Keep(ctx, event.KeepRequest{InstanceID: o.InstanceID, OperationID: o.ID, Value: raw}); err != nil {
+		return fmt.Errorf("keep a value: %w", err)
+	}
+	return nil
+}
+
+func (s *session) kept(ctx context.Context, into any) error {
+	if s.x.Kept == nil {
+		return errors.New("read what is kept: this worker is not connected to a broker")
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	o := &s.x.Command.Operation
+	raw, err := s.x.Kept(ctx, event.KeptRequest{InstanceID: o.InstanceID, OperationID: o.ID})
+	if err != nil {
+		return fmt.Errorf("read what is kept: %w", err)
+	}
+	if len(raw) == 0 {
+		return ErrNotKept
+	}
+	// The decoder's own error quotes what it read.
+	if json.Unmarshal(raw, into) != nil {
+		return fmt.Errorf("read what is kept: it does not fit %T", into)
+	}
+	return nil
+}
+
 // close ends the session and hands over what the result needs.
 func (s *session) close() (patch json.RawMessage, invalid error) {
 	s.mu.Lock()

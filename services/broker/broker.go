@@ -138,6 +138,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 		Keys: keys, Secrets: b.store, Log: deps.Log, Registerer: deps.Registerer,
 		Owners: map[store.SecretKind]reseal.Owner{
 			store.SecretCredentials: credential.Owner, store.SecretUpdates: credential.Owner, store.SecretBindings: binding.Owner,
+			store.SecretKept: credential.KeptOwner,
 		},
 	}); err != nil {
 		return nil, fmt.Errorf("new broker: %w", err)
@@ -233,6 +234,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	g.Add("repair", b.repair.Run)
 	claims := credential.NewClaims(b.vault, b.deps.Bus, b.deps.Log)
 	g.Add("credentials", b.answerAll(event.AskCredentialsAs("*"), claims.Answer))
+	g.Add("keep", b.answerAll(event.AskKeepAs("*"), claims.AnswerKeep))
+	g.Add("kept", b.answerAll(event.AskKeptAs("*"), claims.AnswerKept))
 	g.Add("instances", b.answer(event.AskInstances, b.runtimes.Answer))
 	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
 	g.Add("bindings", b.bindings.Run)

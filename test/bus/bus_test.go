@@ -149,7 +149,7 @@ func needs(user string) (publish, subscribe []string) {
 	case "broker":
 		publish = slices.Concat(consume("KEB_COMMANDS", "broker"), consume("KEB_FACTS", "broker"),
 			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.*"})
-		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*"})
+		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
 			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
@@ -175,7 +175,8 @@ func needs(user string) (publish, subscribe []string) {
 		subscribe = append(subscribe, "keb.fact.*.*")
 	default:
 		name := strings.TrimPrefix(user, "worker-")
-		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name, "keb.ask.orchestrator.current."+name,
+		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name,
+			"keb.ask.broker.keep."+name, "keb.ask.broker.kept."+name, "keb.ask.orchestrator.current."+name,
 			"$KV.keb_stage.>", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.>", "$JS.API.STREAM.INFO.KV_keb_stage")
 		subscribe = append(subscribe, serve(name)...)
 	}
@@ -245,7 +246,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 	for _, w := range served {
 		both := []string{
 			"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
-			"keb.ask.orchestrator.current." + w,
+			"keb.ask.broker.keep." + w, "keb.ask.broker.kept." + w, "keb.ask.orchestrator.current." + w,
 		}
 		publish = append(publish, both...)
 		subscribe = append(subscribe, both...)

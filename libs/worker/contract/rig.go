@@ -50,8 +50,8 @@ type rig struct {
 	server *server.Server
 	bus    *bus.Bus
 	memory *stagemem.Memory
-	// stopAnswering ends the broker's part, and mute the orchestrator's; nil while there is none.
-	stopAnswering, mute func()
+	// stopAnswering and stopKeeping end the broker's part, and mute the orchestrator's; nil while there is none.
+	stopAnswering, stopKeeping, mute func()
 
 	mu   sync.Mutex
 	addr string
@@ -134,6 +134,9 @@ func (r *rig) start(ctx context.Context) error {
 	if r.stopAnswering, err = r.answerClaims(); err != nil {
 		return err
 	}
+	if r.stopKeeping, err = r.answerKept(); err != nil {
+		return err
+	}
 	if r.mute, err = r.answerCurrent(); err != nil {
 		return err
 	}
@@ -156,12 +159,12 @@ func (r *rig) furnish(ctx context.Context) error {
 }
 
 func (r *rig) stop() {
-	for _, stop := range []func(){r.stopAnswering, r.mute} {
+	for _, stop := range []func(){r.stopAnswering, r.stopKeeping, r.mute} {
 		if stop != nil {
 			stop()
 		}
 	}
-	r.stopAnswering, r.mute = nil, nil
+	r.stopAnswering, r.stopKeeping, r.mute = nil, nil, nil
 	if r.bus != nil {
 		r.bus.Close()
 	}
@@ -326,6 +329,39 @@ func (r *rig) answerClaims() (stop func(), err error) {
 		r.claims.claimed++
 		return event.CredentialsAnswer{Credentials: value}, nil
 	})
+}
+
+// answerKept keeps what the worker has the broker keep.
+func (r *rig) answerKept() (stop func(), err error) {
+	var mu sync.Mutex
+	kept := map[string]json.RawMessage{} // by instance
+	stopKeep, err := r.bus.Answer(event.AskKeepAs("*"), "broker", func(_ context.Context, raw []byte) (any, error) {
+		var request event.KeepRequest
+		if err := json.Unmarshal(raw, &request); err != nil || len(request.Value) == 0 {
+			return nil, errors.New("the question is not readable")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		kept[request.InstanceID] = request.Value
+		return event.KeepAnswer{}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	stopKept, err := r.bus.Answer(event.AskKeptAs("*"), "broker", func(_ context.Context, raw []byte) (any, error) {
+		var request event.KeptRequest
+		if err := json.Unmarshal(raw, &request); err != nil {
+			return nil, errors.New("the question is not readable")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return event.KeptAnswer{Value: kept[request.InstanceID]}, nil
+	})
+	if err != nil {
+		stopKeep()
+		return nil, err
+	}
+	return func() { stopKeep(); stopKept() }, nil
 }
 
 // states are where operations stand, for the orchestrator's part: every command is waited for unless it is outdated.

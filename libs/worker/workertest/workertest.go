@@ -39,6 +39,9 @@ type Operation struct {
 	Credentials map[string]any
 	// Neighbours is how many other instances the subaccount has.
 	Neighbours int
+	// Kept is what the broker keeps of the instance, by worker. Run changes it, also when the step fails: what is kept does not
+	// wait for the result.
+	Kept map[string]json.RawMessage
 	// Temporary, UserAgent, Update and Upgrade are those of event.Operation.
 	Temporary bool
 	UserAgent string
@@ -111,6 +114,11 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		Worker:  event.Worker{Name: op.Worker, Version: "test"},
 		Memory:  memory,
 		Claim:   op.claim,
+		Keep: func(_ context.Context, request event.KeepRequest) error {
+			op.Kept[op.Worker] = request.Value
+			return nil
+		},
+		Kept: func(context.Context, event.KeptRequest) (json.RawMessage, error) { return op.Kept[op.Worker], nil },
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).
 			With("step", step.Name()),
 		Now: func() time.Time { return op.Now.Add(time.Since(start)) },
@@ -171,6 +179,9 @@ func (op Operation) withDefaults() Operation {
 	def(&op.Worker, "test")
 	op.StageAttempt = max(op.StageAttempt, 1)
 	op.StepAttempt = max(op.StepAttempt, 1)
+	if op.Kept == nil {
+		op.Kept = map[string]json.RawMessage{}
+	}
 	if op.Limit == 0 {
 		op.Limit = time.Minute
 	}

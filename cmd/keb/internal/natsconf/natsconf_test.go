@@ -129,7 +129,8 @@ func universe() (publish, subscribe []string) {
 	}
 	both := []string{
 		"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs",
-		"keb.ask.broker.credentials.edp", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs",
+		"keb.ask.broker.credentials.edp", "keb.ask.broker.keep.avs", "keb.ask.broker.keep.edp", "keb.ask.broker.kept.avs", "keb.ask.broker.kept.edp",
+		"keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs",
 		"keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)
@@ -145,6 +146,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 		publish: []string{
 			"$JS.API.CONSUMER.INFO.KEB_COMMANDS.avs", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.avs", "$JS.ACK.KEB_COMMANDS.avs.1.1.1.1.0",
 			"keb.result.avs.S", "keb.dead.KEB_COMMANDS", "keb.ask.broker.credentials.avs", "keb.ask.orchestrator.current.avs",
+			"keb.ask.broker.keep.avs", "keb.ask.broker.kept.avs",
 			"$JS.API.STREAM.INFO.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.o.s.1.k", "$KV.keb_stage.o.s.1.k",
 		},
 		subscribe: []string{
@@ -161,6 +163,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 		},
 		subscribe: []string{
 			"_INBOX_broker.>", "keb.worker.broker.ping", "keb.ask.broker.x", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp",
+			"keb.ask.broker.keep.avs", "keb.ask.broker.keep.edp", "keb.ask.broker.kept.avs", "keb.ask.broker.kept.edp",
 			"$SRV.PING", "$SRV.PING.keb-worker-broker", "$SRV.PING.keb-worker-broker.id", "$SRV.INFO", "$SRV.INFO.keb-worker-broker",
 			"$SRV.INFO.keb-worker-broker.id", "$SRV.STATS", "$SRV.STATS.keb-worker-broker", "$SRV.STATS.keb-worker-broker.id",
 		},

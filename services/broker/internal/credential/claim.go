@@ -3,6 +3,7 @@ package credential
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -47,23 +48,68 @@ func (c *Claims) Answer(ctx context.Context, subject string, question []byte) (a
 	if err := json.Unmarshal(question, &q); err != nil || q.OperationID == "" {
 		return c.vault.Answer(ctx, question)
 	}
-	for _, f := range []struct{ field, value string }{{"instanceId", q.InstanceID}, {"operationId", q.OperationID}, {"name", q.Name}} {
-		if len(f.value) > osb.MaxIDLength {
-			return nil, fmt.Errorf("%s: is longer than %d bytes", f.field, osb.MaxIDLength)
+	if len(q.Name) > osb.MaxIDLength {
+		return nil, fmt.Errorf("name: is longer than %d bytes", osb.MaxIDLength)
+	}
+	if err := c.admit(ctx, strings.TrimPrefix(subject, event.AskCredentials+"."), q.InstanceID, q.OperationID); err != nil {
+		return nil, err
+	}
+	return c.vault.Answer(ctx, question)
+}
+
+// AnswerKeep answers event.AskKeepAs: it keeps a value in place of the one that was kept for the worker.
+func (c *Claims) AnswerKeep(ctx context.Context, subject string, question []byte) (any, error) {
+	var q event.KeepRequest
+	if json.Unmarshal(question, &q) != nil || len(q.Value) == 0 {
+		return nil, errors.New("the question must be a JSON object with instanceId, operationId and value")
+	}
+	if len(q.Value) > event.MaxKept {
+		return nil, fmt.Errorf("value: has %d bytes, at most %d are allowed", len(q.Value), event.MaxKept)
+	}
+	worker := strings.TrimPrefix(subject, event.AskKeep+".")
+	if err := c.admit(ctx, worker, q.InstanceID, q.OperationID); err != nil {
+		return nil, err
+	}
+	if err := c.vault.keep(ctx, worker, q); err != nil {
+		return nil, err
+	}
+	return event.KeepAnswer{}, nil
+}
+
+// AnswerKept answers event.AskKeptAs: the value that is kept for the worker, in the clear.
+func (c *Claims) AnswerKept(ctx context.Context, subject string, question []byte) (any, error) {
+	var q event.KeptRequest
+	if json.Unmarshal(question, &q) != nil {
+		return nil, errors.New("the question must be a JSON object with instanceId and operationId")
+	}
+	worker := strings.TrimPrefix(subject, event.AskKept+".")
+	if err := c.admit(ctx, worker, q.InstanceID, q.OperationID); err != nil {
+		return nil, err
+	}
+	return c.vault.kept(ctx, worker, q)
+}
+
+// admit refuses a worker that has no command of the operation.
+func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID string) error {
+	for field, value := range map[string]string{"instanceId": instanceID, "operationId": operationID} {
+		switch {
+		case value == "":
+			return fmt.Errorf("%s: must not be empty", field)
+		case len(value) > osb.MaxIDLength:
+			return fmt.Errorf("%s: is longer than %d bytes", field, osb.MaxIDLength)
 		}
 	}
-	worker := strings.TrimPrefix(subject, event.AskCredentials+".")
-	log := c.log.With("operation_id", q.OperationID, "instance_id", q.InstanceID, "name", q.Name, "worker", worker)
+	log := c.log.With("operation_id", operationID, "instance_id", instanceID, "worker", worker)
 	var answer event.OperationsAnswer
-	if err := c.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{q.OperationID}}, &answer); err != nil {
+	if err := c.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer); err != nil {
 		c.seldom.Do(func() { log.Warn("credentials claim not checked", "err", err) })
-		return nil, errLater
+		return errLater
 	}
 	for i := range answer.Operations {
-		if o := &answer.Operations[i]; o.OperationID == q.OperationID && o.Worker == worker {
-			return c.vault.Answer(ctx, question)
+		if o := &answer.Operations[i]; o.OperationID == operationID && o.Worker == worker {
+			return nil
 		}
 	}
 	c.seldom.Do(func() { log.Warn("credentials claim refused: the worker has no command of this operation") })
-	return nil, errRefused
+	return errRefused
 }

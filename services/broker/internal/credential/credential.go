@@ -22,8 +22,10 @@ type Sealer interface {
 	Open(sealed string, associated []byte) ([]byte, error)
 }
 
-// Source is where sealed credentials are kept.
+// Source is where sealed credentials and kept values are.
 type Source interface {
+	Keep(ctx context.Context, operationID string, k store.Secret) error
+	Kept(ctx context.Context, instanceID, operationID, worker string) (store.Secret, error)
 	Credentials(ctx context.Context, instanceID, operationID, name string) (store.Secret, error)
 	Neighbours(ctx context.Context, instanceID, operationID string) (int, error)
 }
@@ -80,7 +82,7 @@ func (v *Vault) Open(sealed ...store.Secret) map[string]json.RawMessage {
 
 // The refusals of Answer; they say nothing about what exists.
 var (
-	errRefused = errors.New("no such credentials for an unfinished operation of this instance")
+	errRefused = errors.New("nothing for this worker: it has no command of an unfinished operation of this instance, or there are no such credentials")
 	errLater   = errors.New("credentials cannot be read at present, ask again")
 	errBroken  = errors.New("credentials cannot be opened; an operator has to look into the broker's log")
 )

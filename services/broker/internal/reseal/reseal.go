@@ -27,6 +27,7 @@ type Keys interface {
 // Secrets is where the sealed values are.
 type Secrets interface {
 	Secrets(ctx context.Context, kind store.SecretKind, after store.Secret, limit int) ([]store.Secret, error)
+	Secret(ctx context.Context, kind store.SecretKind, listed store.Secret) (store.Secret, error)
 	ReplaceSecret(ctx context.Context, kind store.SecretKind, old store.Secret, sealed, revision string) error
 }
 
@@ -122,6 +123,13 @@ func (r *Resealer) stale(kind store.SecretKind, s store.Secret) bool {
 func revised(kind store.SecretKind) bool { return kind != store.SecretUpdates }
 
 func (r *Resealer) one(ctx context.Context, kind store.SecretKind, s store.Secret) error {
+	s, err := r.deps.Secrets.Secret(ctx, kind, s)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // it was removed since it was listed
+	}
+	if err != nil {
+		return err
+	}
 	plain, err := r.deps.Keys.Open(s.Sealed, r.deps.Owners[kind](s))
 	if err != nil {
 		return err

@@ -8,19 +8,22 @@ import (
 // SecretKind says what a sealed value is for.
 type SecretKind string
 
-// The kinds of sealed values: the credentials of instances, those that an update will bring, and the kubeconfigs of bindings.
+// The kinds of sealed values: the credentials of instances, those that an update will bring, the kubeconfigs of bindings, and what
+// workers have the broker keep.
 const (
 	SecretCredentials SecretKind = "credentials"
 	SecretUpdates     SecretKind = "updates"
 	SecretBindings    SecretKind = "bindings"
+	SecretKept        SecretKind = "kept"
 )
 
 // SecretKinds lists all kinds.
 func SecretKinds() []SecretKind {
-	return []SecretKind{SecretCredentials, SecretUpdates, SecretBindings}
+	return []SecretKind{SecretCredentials, SecretUpdates, SecretBindings, SecretKept}
 }
 
-// Secret is a sealed value, where it is, and what it is bound to. Name is the name of the credentials, or the id of the binding.
+// Secret is a sealed value, where it is, and what it is bound to. Name is the name of the credentials, the id
+// of the binding, or the worker.
 type Secret struct {
 	InstanceID string `db:"instance_id"`
 	Name       string `db:"name"`
@@ -37,8 +40,9 @@ type Credentials struct {
 	Sealed map[string]string
 }
 
-// Both statements of a kind go by the primary key of its table.
-var secretStatements = map[SecretKind]struct{ list, replace string }{
+// The statements of a kind go by the primary key of its table. Where whole is there, list reads only the beginning of each value, which
+// names its key: kept values are large.
+var secretStatements = map[SecretKind]struct{ list, whole, replace string }{
 	SecretCredentials: {
 		list: `SELECT instance_id, name, sealed, revision FROM broker.credentials
 			WHERE (instance_id, name) > ($1, $2) ORDER BY instance_id, name LIMIT $3`,
@@ -56,16 +60,35 @@ var secretStatements = map[SecretKind]struct{ list, replace string }{
 			WHERE (instance_id, id) > ($1, $2) AND sealed <> '' ORDER BY instance_id, id LIMIT $3`,
 		replace: `UPDATE broker.bindings SET sealed = $4, revision = $6 WHERE instance_id = $1 AND id = $2 AND sealed = $3 AND revision = $5`,
 	},
+	SecretKept: {
+		list: `SELECT instance_id, worker AS name, substr(sealed, 1, 100) AS sealed, revision FROM broker.kept
+			WHERE (instance_id, worker) > ($1, $2) ORDER BY instance_id, worker LIMIT $3`,
+		whole:   `SELECT instance_id, worker AS name, sealed, revision FROM broker.kept WHERE instance_id = $1 AND worker = $2`,
+		replace: `UPDATE broker.kept SET sealed = $4, revision = $6 WHERE instance_id = $1 AND worker = $2 AND sealed = $3 AND revision = $5`,
+	},
 }
 
 // Secrets lists up to limit sealed values of a kind that come after one, in the order of their instances and names. The zero
-// Secret comes before all.
+// Secret comes before all. Of large values it is only the beginning, see Secret.
 func (s *Store) Secrets(ctx context.Context, kind SecretKind, after Secret, limit int) ([]Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var found []Secret
 	err := s.db.SelectContext(ctx, &found, secretStatements[kind].list, after.InstanceID, after.Name, limit)
 	return found, wrap(ctx, fmt.Sprintf("list sealed %s", kind), err)
+}
+
+// Secret reads the whole of a value that Secrets has listed. It returns ErrNotFound.
+func (s *Store) Secret(ctx context.Context, kind SecretKind, listed Secret) (Secret, error) {
+	query := secretStatements[kind].whole
+	if query == "" {
+		return listed, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var found Secret
+	err := s.db.GetContext(ctx, &found, query, listed.InstanceID, listed.Name)
+	return found, wrap(ctx, fmt.Sprintf("read sealed %s", kind), err)
 }
 
 // ReplaceSecret puts another sealed value in place of one, with its revision. It does nothing if somebody has changed it meanwhile.

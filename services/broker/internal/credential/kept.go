@@ -1,0 +1,58 @@
+package credential
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+// KeptOwner binds a kept value to its instance, its worker and its revision.
+func KeptOwner(s store.Secret) []byte {
+	return []byte("kept\x00" + s.InstanceID + "\x00" + s.Name + "\x00" + s.Revision)
+}
+
+// keep seals a value of a worker under a new revision and stores it.
+func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) error {
+	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "worker", worker)
+	k := store.Secret{InstanceID: q.InstanceID, Name: worker, Revision: rand.Text()}
+	var err error
+	if k.Sealed, err = v.sealer.Seal(q.Value, KeptOwner(k)); err != nil {
+		log.Error("value not sealed", "err", err)
+		return errBroken
+	}
+	err = v.source.Keep(ctx, q.OperationID, k)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		v.seldom.Do(func() { log.Warn("keeping a value refused") })
+		return errRefused
+	case err != nil:
+		log.Warn("value not kept", "err", err)
+		return errLater
+	}
+	return nil
+}
+
+// kept opens the value that is kept for a worker; without one the answer is empty.
+func (v *Vault) kept(ctx context.Context, worker string, q event.KeptRequest) (event.KeptAnswer, error) {
+	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "worker", worker)
+	sealed, err := v.source.Kept(ctx, q.InstanceID, q.OperationID, worker)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		v.seldom.Do(func() { log.Warn("claim of a kept value refused") })
+		return event.KeptAnswer{}, errRefused
+	case err != nil:
+		log.Warn("kept value not read", "err", err)
+		return event.KeptAnswer{}, errLater
+	case sealed.Sealed == "":
+		return event.KeptAnswer{}, nil
+	}
+	plain, err := v.sealer.Open(sealed.Sealed, KeptOwner(sealed))
+	if err != nil {
+		log.Error("kept value not opened", "err", err)
+		return event.KeptAnswer{}, errBroken
+	}
+	return event.KeptAnswer{Value: plain}, nil
+}
