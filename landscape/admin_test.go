@@ -146,7 +146,7 @@ func TestAdminCountsCallsByRouteAndCode(t *testing.T) {
 func TestAdminMasksSecrets(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	w.must(200, "POST", clusters, cluster("2.20.0"))
+	w.must(200, "POST", clusters, w.cluster("2.20.0"))
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
 	w.clock.advance(clusterTime)
 	w.operation(text(t, op, "id"))

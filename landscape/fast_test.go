@@ -28,7 +28,7 @@ func TestTheZeroConfigTakesNoTime(t *testing.T) {
 	if text(t, status, "lastOperationStatus", "state") != "Succeeded" || text(t, status, "runtimeConfiguration", "kubeconfig") == "" {
 		t.Errorf("the next look shows %v", status)
 	}
-	version := at(t, w.must(200, "POST", clusters, cluster("2.20.0")), "configurationVersion")
+	version := at(t, w.must(200, "POST", clusters, w.cluster("2.20.0")), "configurationVersion")
 	if got := w.reconciled(version); got != "ready" {
 		t.Errorf("status of the cluster is %s", got)
 	}

@@ -27,7 +27,7 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	w := open(t, dir, c)
 	w.must(200, "POST", evaluations, newEvaluation("n"), w.avsToken())
 	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "x"}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
-	w.must(200, "POST", clusters, cluster("2.20.0"))
+	w.must(200, "POST", clusters, w.cluster("2.20.0"))
 	w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken)
 	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope", "tags": tags("1")}, w.azureToken())
 	w.must(202, "DELETE", azureGroups+"/k1"+version, nil, w.azureToken())

@@ -98,7 +98,7 @@ func seedControlPlane(cfg Config, control *kubernetes.System) error {
 		labels, data   map[string]any
 	}
 	for _, i := range []item{
-		{configMapResource, "overrides-global", versioned(""), map[string]any{"global.disableLegacyConnectivity": "true", "global.domainName": "kyma.example.com"}},
+		{configMapResource, "overrides-global", versioned(""), map[string]any{"global.disableLegacyConnectivity": "true"}},
 		{configMapResource, "overrides-istio", versioned("istio"), map[string]any{"global.tracing.enabled": "true", "helmValues.pilot.resources.requests.cpu": "100m"}},
 		{configMapResource, "overrides-monitoring", versioned("monitoring"), map[string]any{"prometheus.retention": "1d"}},
 		{secretResource, "overrides-secret-global", map[string]any{"runtime-override": "true"}, map[string]any{"global.registry.token": "simulated-registry-token"}},

@@ -11,7 +11,11 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 	"github.com/kyma-project/keb/landscape/internal/provisioner"
+	"github.com/kyma-project/keb/landscape/internal/reconciler"
 )
+
+// ReconcilerUserAgent is the user agent of the simulated Reconciler, which connects to the runtimes that it is told about.
+const ReconcilerUserAgent = reconciler.UserAgent
 
 // Names of the Kubernetes systems.
 const (

@@ -80,7 +80,7 @@ func kubeconfig(t *testing.T, token harness.Canary) string {
 	t.Helper()
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "own",
-		"clusters": []any{map[string]any{"name": "own", "cluster": map[string]any{"server": "https://api.own-cluster.example.com"}}},
+		"clusters": []any{map[string]any{"name": "own", "cluster": map[string]any{"server": harness.AnyCluster(t)}}},
 		"contexts": []any{map[string]any{"name": "own", "context": map[string]any{"cluster": "own", "user": "own"}}},
 		"users":    []any{map[string]any{"name": "own", "user": map[string]any{"token": token.String()}}},
 	})

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -190,6 +192,86 @@ func TestNewCredentialsReachTheRuntimeAndNoFile(t *testing.T) {
 	sys.Start()
 	sys.PollEnd(o, sys.Deprovision(o), osb.StateSucceeded, limit)
 	checkNothingLeft(t, sys, o)
+}
+
+// part is a component of a configuration.
+type part struct {
+	Component, Namespace, URL, Version string
+	Configuration                      []map[string]any
+}
+
+// configuration is what the Reconciler was given last for an instance; secrets are masked.
+func configuration(t *testing.T, sys *harness.System, o *harness.Order) (whole map[string]any, parts map[string]part) {
+	t.Helper()
+	clusters := sys.Objects("reconciler", "cluster", o.InstanceID)
+	if len(clusters) != 1 {
+		t.Fatalf("%d clusters, want 1", len(clusters))
+	}
+	var c struct {
+		RuntimeInput, KymaConfig, Metadata map[string]any
+		Kubeconfig                         string
+	}
+	clusters[0].Into(sys, &c)
+	var k struct{ Components []part }
+	if err := json.Unmarshal([]byte(encode(t, c.KymaConfig)), &k); err != nil {
+		t.Fatal(err)
+	}
+	parts = map[string]part{}
+	for _, p := range k.Components {
+		parts[p.Component] = p
+	}
+	return plain(t, c), parts
+}
+
+// The seed has overrides in Secrets and ConfigMaps, for all components and for some.
+func TestCredentialUpdate_KilledOnItsWay_ChangesTheBTPOperatorOnly(t *testing.T) {
+	t.Parallel()
+	id, secret := harness.NewCanary(), harness.NewCanary()
+	sys := harness.Start(t, harness.Options{})
+	o := harness.Azure()
+	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
+	before, was := configuration(t, sys, o)
+	if len(was["istio"].Configuration) < 4 || len(was["serverless"].Configuration) < 4 {
+		t.Fatalf("before there are hardly any overrides: %v", was)
+	}
+
+	o.ClientID, o.ClientSecret = id.String(), secret.String()
+	sys.Fault("reconciler", outage)
+	update := sys.Update(o, osbclient.Change{Context: o.Body().Context})
+	sys.Await(update, limit, "a retry of Apply_Reconciler_Configuration", func(op *harness.Operation) bool {
+		return op.At(t, "Apply_Reconciler_Configuration").Attempts > 1
+	})
+	sys.Kill() // what is kept is marked, and the call has not worked
+	sys.Start()
+	sys.Fault("reconciler", healthy)
+	sys.PollEnd(o, update, osb.StateSucceeded, limit)
+
+	after, is := configuration(t, sys, o)
+	btp := is["btp-operator"]
+	if len(btp.Configuration) != 7 || btp.Namespace != was["btp-operator"].Namespace {
+		t.Errorf("the BTP operator is %+v", btp)
+	}
+	for name := range is {
+		if name == "btp-operator" {
+			continue
+		}
+		if diff := cmp.Diff(was[name], is[name]); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", name, diff)
+		}
+	}
+	for _, c := range []map[string]any{before, after} {
+		c["KymaConfig"].(map[string]any)["components"] = nil
+	}
+	if diff := cmp.Diff(before, after); diff != "" || len(is) != len(was) {
+		t.Errorf("besides the components, of which there are %d and were %d (-before +after):\n%s", len(is), len(was), diff)
+	}
+	sys.Kill()
+	canaries := harness.NewCanaries(map[string]harness.Canary{"new client id": id, "new client secret": secret})
+	journal, err := os.ReadFile(filepath.Join(sys.DataDir, "landscape", "reconciler.jsonl"))
+	if err != nil || len(canaries.In(journal)) != 2 {
+		t.Errorf("the Reconciler has got the %v, %v", canaries.In(journal), err)
+	}
+	look(t, sys, canaries)
 }
 
 func TestAFailedUpdateShowsWhatWasThereBeforeAndCanBeRepeated(t *testing.T) {

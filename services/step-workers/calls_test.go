@@ -123,17 +123,22 @@ func (w *world) foreign(op workertest.Operation, field string) {
 // seedOverrides puts the overrides of a version of Kyma into the control plane.
 func (w *world) seedOverrides(version string) {
 	w.t.Helper()
+	w.override("overrides-"+version, map[string]any{
+		"overrides-version-" + version: "true", "overrides-plan-azure": "true",
+	}, map[string]any{"global.disableLegacyConnectivity": "true"})
+}
+
+// override puts a ConfigMap with overrides into the control plane.
+func (w *world) override(name string, labels, data map[string]any) {
+	w.t.Helper()
 	client, err := kube.Open("control-plane", kube.Config{URL: w.url + "/k8s/control-plane", Token: "keb"}, extclient.Deps{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer client.Close()
 	err = client.Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"global.domainName": "kyma.example.com"},
-		"metadata": map[string]any{
-			"name": "overrides-" + version, "namespace": "kcp-system",
-			"labels": map[string]any{"overrides-version-" + version: "true", "overrides-plan-azure": "true"},
-		},
+		"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+		"metadata": map[string]any{"name": name, "namespace": "kcp-system", "labels": labels},
 	}})
 	if err != nil {
 		w.t.Fatal(err)

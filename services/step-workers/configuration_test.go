@@ -28,6 +28,7 @@ type recorded struct {
 	KymaConfig struct {
 		Components []struct {
 			Component     string
+			Namespace     string
 			Configuration []struct {
 				Key    string
 				Value  any
@@ -84,11 +85,10 @@ func TestReconcilerGetsTheOverridesOfAllSteps(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]any{
-		"btp-operator manager.secret.clientsecret":  canary + "-secret",
-		"btp-operator global.domainName":            "kyma.example.com",
-		"istio global.tracing.enabled":              "true",
-		"istio global.registry.token":               "simulated-registry-token",
-		"busola-migrator deployment.env.instanceID": "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20",
+		"btp-operator manager.secret.clientsecret": canary + "-secret",
+		"btp-operator global.domainName":           "c-1a2b3c4.kyma.example.com",
+		"istio global.tracing.enabled":             true,
+		"istio global.registry.token":              "simulated-registry-token",
 	} {
 		if have[key] != want {
 			t.Errorf("%s is %v, want %v", key, have[key], want)
@@ -102,7 +102,7 @@ func TestReconcilerGetsTheOverridesOfAllSteps(t *testing.T) {
 func TestPlanWithoutOverridesIsRefused(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
-	op.Parameters = map[string]any{"kymaVersion": "9.9.9"}
+	op.Details, op.Parameters = nil, map[string]any{"kymaVersion": "9.9.9"}
 	r := w.run("Overrides_From_Secrets_And_Config_Step", op)
 	if r.Outcome != failed || !strings.Contains(r.Error.Message, "overrides-version-9.9.9=true") {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)
@@ -117,7 +117,7 @@ func TestClusterWithoutItsCredentialsIsNotApplied(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	got := w.record(func() {
-		op = w.all([]string{resolve, "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, op)
+		op = w.all([]string{"Provision_Initialization", resolve, "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, op)
 		r := w.run("Create_Cluster_Configuration", op)
 		if r.Outcome != failed || !strings.Contains(r.Error.Message, "manager.secret.clientid") {
 			t.Errorf("%s, %+v", r.Outcome, r.Error)
@@ -224,7 +224,7 @@ func TestStatusesOfTheReconciler(t *testing.T) {
 func reconcilerSteps(t *testing.T, url string) map[string]worker.Step {
 	t.Helper()
 	list, err := reconciler.Steps(reconciler.Config{
-		URL: url, KymaVersion: "2", KymaProfile: "p", RetryInterval: time.Second, PollInterval: 30 * time.Second,
+		URL: url, RetryInterval: time.Second, PollInterval: 30 * time.Second,
 		ErrorInterval: time.Minute, ProblemInterval: 10 * time.Minute, CheckTimeout: time.Hour,
 	}, reconciler.Deps{Transport: http.DefaultTransport})
 	if err != nil {

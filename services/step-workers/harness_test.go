@@ -125,7 +125,7 @@ func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]str
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.door = &door{next: l.Handler()}
+	w.door = &door{next: l.Handler(), landscape: l.Handler()}
 	server := httptest.NewServer(w.door)
 	t.Cleanup(func() {
 		if broken := l.Violations(); len(broken) > 0 {
@@ -189,6 +189,7 @@ func (w *world) order() workertest.Operation {
 			"clientid": canary + "-id", "clientsecret": canary + "-secret", "sm_url": "https://sm.example.com",
 			"url": "https://" + canary + ".example.com", "xsappname": "x",
 		}},
+		Kept: map[string]json.RawMessage{},
 	}
 }
 
@@ -255,7 +256,7 @@ func (w *world) later(op workertest.Operation, kind event.OperationType, id stri
 	next := w.order()
 	next.Type, next.ID, next.Stage = kind, id, string(kind)
 	next.Plan, next.InstanceID = op.Plan, op.InstanceID
-	next.Details = maps.Clone(op.Details)
+	next.Details, next.Kept = maps.Clone(op.Details), op.Kept
 	return next
 }
 
@@ -410,14 +411,20 @@ type fault struct {
 
 // door stands in front of the landscape. It records every request, and fails those that a test wants to fail.
 type door struct {
-	next  http.Handler
-	fault atomic.Pointer[fault]
+	next http.Handler
+	// landscape gets what the Reconciler asks the runtimes.
+	landscape http.Handler
+	fault     atomic.Pointer[fault]
 
 	mu       sync.Mutex
 	requests []request
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.UserAgent() == landscape.ReconcilerUserAgent {
+		d.landscape.ServeHTTP(w, r)
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	d.record(r, body)

@@ -138,7 +138,7 @@ func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
 	entries := orders[0].entries()
 	host := "k" + "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20.servicebus.example.com"
 	for key, want := range map[string]string{
-		" global.domainName":                                     "kyma.example.com",
+		" global.disableLegacyConnectivity":                      "true",
 		"istio global.tracing.enabled":                           "true",
 		"service-manager-proxy config.sm.url":                    "https://sm.example.com",
 		"service-manager-proxy sm.user":                          canary + "-id",

@@ -89,6 +89,7 @@ func TestEachUpdateStartsItsOwnUpgrade(t *testing.T) {
 	ids := map[string]bool{saved[provisioner.Details](t, op, provisioner.Name).OperationID: true}
 	for _, id := range []string{"u-1", "u-2"} {
 		op = w.update(op, id)
+		op.Credentials[event.CredentialsServiceManager].(map[string]any)["clientsecret"] = canary + id
 		if r := w.run("Check_Runtime", op); r.Outcome != skipped {
 			t.Errorf("%s: Check_Runtime before the upgrade: %s, %+v", id, r.Outcome, r.Error)
 		}

@@ -27,7 +27,7 @@ func TestKymaIsUpgradedToTheVersionOfTheOrchestration(t *testing.T) {
 			continue
 		}
 		applied++
-		for _, want := range []string{`"version":"2.21.0"`, canary + "-secret", "deployment.env.instanceID", "global.domainName"} {
+		for _, want := range []string{`"version":"2.21.0"`, canary + "-secret", "global.domainName"} {
 			if !strings.Contains(string(c.body), want) {
 				t.Errorf("the reconciler did not get %s", want)
 			}
@@ -86,7 +86,7 @@ func TestDryRunsSayWhatTheyWouldDoAndDoNothing(t *testing.T) {
 		{
 			event.UpgradeKyma,
 			upTo("Apply_Cluster_Configuration", without(without(upgradingKyma, "Send_Notification"), "AVS_Set_Maintenance")),
-			[]string{"dry run", "Kyma 2.21.0", "profile Production", "busola-migrator ("},
+			[]string{"dry run", "Kyma 2.21.0", "profile Production", "btp-operator ("},
 			[]string{"/reconciler"},
 		},
 		{

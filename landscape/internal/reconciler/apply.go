@@ -2,17 +2,15 @@ package reconciler
 
 import (
 	"bytes"
+	_ "embed" // the schema
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
@@ -20,34 +18,70 @@ type metadata struct {
 	InstanceID string `json:"instanceID"`
 }
 
+//go:embed cluster.schema.json
+var clusterSchema []byte
+
+var clusterBody = contract.MustSchema(clusterSchema)
+
+// booleans are the override keys of the seed for which the charts need a boolean.
+var booleans = []string{"global.disableLegacyConnectivity", "global.tracing.enabled"}
+
+// checkBooleans reports the first override that has another type than its chart needs: a text "true" is true to Helm, and so is
+// "false". The real Reconciler stores any value, and the installation goes wrong later.
+func checkBooleans(config json.RawMessage) error {
+	var kyma struct {
+		Components []struct {
+			Component     string `json:"component"`
+			Configuration []struct {
+				Key   string `json:"key"`
+				Value any    `json:"value"`
+			} `json:"configuration"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(config, &kyma); err != nil {
+		return fmt.Errorf("kymaConfig: %w", err)
+	}
+	for _, c := range kyma.Components {
+		for _, entry := range c.Configuration {
+			if _, ok := entry.Value.(bool); ok {
+				continue
+			}
+			if entry.Value == "true" || entry.Value == "false" || slices.Contains(booleans, entry.Key) {
+				return fmt.Errorf("kymaConfig.components: the value of %s of %s must be boolean", entry.Key, c.Component)
+			}
+		}
+	}
+	return nil
+}
+
 // apply upserts a cluster. The same data again makes no new version; it only asks for another reconciliation.
 func (s *System) apply(w http.ResponseWriter, r *http.Request) {
+	body, err := clusterBody.Body(r, maxBody)
+	if err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
 	var in Cluster
-	if err := answer.Decode(r, maxBody, &in); err != nil {
-		status := http.StatusBadRequest
-		if errors.Is(err, answer.ErrTooLarge) {
-			status = http.StatusRequestEntityTooLarge
-		}
-		answer.Error(w, status, "%v", err)
+	var meta metadata
+	err = json.Unmarshal(body, &in)
+	if err == nil {
+		err = json.Unmarshal(in.Metadata, &meta)
+	}
+	if err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
-	if in.RuntimeID == "" {
-		answer.Error(w, http.StatusBadRequest, "runtimeID is empty")
+	if err := checkBooleans(in.KymaConfig); err != nil {
+		contract.Violation(r, "%v", err)
+		answer.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
-	if err := usable(in.Kubeconfig); err != nil {
+	if err := connect(r.Context(), in.Kubeconfig); err != nil {
 		answer.Error(w, http.StatusBadRequest, "kubeconfig cannot be used: %v", err)
 		return
 	}
-	var meta metadata
-	if len(in.Metadata) > 0 {
-		if err := json.Unmarshal(in.Metadata, &meta); err != nil {
-			answer.Error(w, http.StatusBadRequest, "metadata: %v", err)
-			return
-		}
-	}
 	var c Cluster
-	err := s.Update(func(tx *journal.Tx) error {
+	err = s.Update(func(tx *journal.Tx) error {
 		old, exists := s.clusters.Get(in.RuntimeID)
 		c = s.next(tx, old, exists, in, meta.InstanceID)
 		return s.clusters.Put(tx, c.RuntimeID, c)
@@ -56,12 +90,12 @@ func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 		answer.Error(w, http.StatusInternalServerError, "%v", err)
 		return
 	}
-	body := s.view(r, c)
+	shown := s.view(r, c)
 	if s.cfg.ReconcileTime == 0 && c.last().Status != Disabled {
 		// The answer shows where the reconciliation starts, also when it takes no time.
-		body["status"] = Pending
+		shown["status"] = Pending
 	}
-	answer.JSON(w, http.StatusOK, body)
+	answer.JSON(w, http.StatusOK, shown)
 }
 
 func (s *System) next(tx *journal.Tx, old Cluster, exists bool, in Cluster, instanceID string) Cluster {
@@ -124,59 +158,4 @@ func same(a, b json.RawMessage) bool {
 		return out
 	}
 	return bytes.Equal(canonical(a), canonical(b))
-}
-
-// usable says why a client cannot be built from a kubeconfig: it needs a current context whose cluster has a server and
-// whose user has some credential.
-func usable(kubeconfig string) error {
-	var doc struct {
-		CurrentContext string `yaml:"current-context"`
-		Contexts       []struct {
-			Name    string `yaml:"name"`
-			Context struct {
-				Cluster string `yaml:"cluster"`
-				User    string `yaml:"user"`
-			} `yaml:"context"`
-		} `yaml:"contexts"`
-		Clusters []struct {
-			Name    string `yaml:"name"`
-			Cluster struct {
-				Server string `yaml:"server"`
-			} `yaml:"cluster"`
-		} `yaml:"clusters"`
-		Users []struct {
-			Name string         `yaml:"name"`
-			User map[string]any `yaml:"user"`
-		} `yaml:"users"`
-	}
-	if kubeconfig == "" {
-		return errors.New("it is empty")
-	}
-	if err := yaml.Unmarshal([]byte(kubeconfig), &doc); err != nil {
-		return errors.New("it is not YAML of the right form")
-	}
-	for _, context := range doc.Contexts {
-		if context.Name != doc.CurrentContext {
-			continue
-		}
-		server, credential := "", false
-		for _, c := range doc.Clusters {
-			if c.Name == context.Context.Cluster {
-				server = c.Cluster.Server
-			}
-		}
-		for _, u := range doc.Users {
-			if u.Name == context.Context.User {
-				credential = len(u.User) > 0
-			}
-		}
-		if u, err := url.Parse(server); err != nil || u.Host == "" {
-			return errors.New("the cluster of the current context has no server")
-		}
-		if !credential {
-			return errors.New("the user of the current context has no credential")
-		}
-		return nil
-	}
-	return fmt.Errorf("the current context %q is not in it", doc.CurrentContext)
 }

@@ -2,12 +2,12 @@ package reconciler
 
 import "testing"
 
-func FuzzKubeconfigNeverPanics(f *testing.F) {
+func FuzzKubeconfig_AnyText_NeverPanics(f *testing.F) {
 	for _, s := range []string{"", "a", "current-context: c\ncontexts: [{name: c}]", "clusters: {}", "users: [{user: 1}]"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if err := usable(s); err == nil && s == "" {
+		if _, err := parse(s); err == nil && s == "" {
 			t.Error("an empty kubeconfig is usable")
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
@@ -32,6 +33,8 @@ const (
 	Disabled       = "reconcile_disabled"
 	DeletePending  = "delete_pending"
 	Deleting       = "deleting"
+	DeleteRetrying = "delete_error_retryable"
+	DeleteFailed   = "delete_error"
 	Deleted        = "deleted"
 )
 
@@ -183,9 +186,9 @@ func (s *System) view(r *http.Request, c Cluster) map[string]any {
 		base = answer.BaseURL(r)
 	}
 	status := c.current(s.now())
-	failures := []Problem{}
-	if status != Ready && status != Pending && status != DeletePending {
-		failures = append(failures, c.Failures...)
+	var failures []Problem // null in every other status, as the real server answers
+	if slices.Contains([]string{Failed, Reconciling, Deleting, DeleteFailed}, status) {
+		failures = c.Failures
 	}
 	return map[string]any{
 		"cluster": c.RuntimeID, "clusterVersion": c.ClusterVersion, "configurationVersion": c.ConfigurationVersion,
@@ -231,7 +234,11 @@ func (s *System) get(id string) (Cluster, error) {
 	return c, nil
 }
 
-// setStatus disables or enables a cluster.
+var statuses = []string{
+	Pending, Reconciling, ErrorRetryable, Ready, Failed, Disabled, DeletePending, Deleting, DeleteRetrying, DeleteFailed, Deleted,
+}
+
+// setStatus gives a cluster any status. A pending one is reconciled as by the clock.
 func (s *System) setStatus(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Status string `json:"status"`
@@ -240,13 +247,14 @@ func (s *System) setStatus(w http.ResponseWriter, r *http.Request) {
 		answer.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
-	if body.Status != Disabled && body.Status != Pending {
-		answer.Error(w, http.StatusBadRequest, "status %q is not allowed, use %s or %s", body.Status, Disabled, Pending)
+	if !slices.Contains(statuses, body.Status) {
+		contract.Violation(r, "status: must be one of %v", statuses)
+		answer.Error(w, http.StatusBadRequest, "status %q is unknown", body.Status)
 		return
 	}
 	c, err := s.change(r.PathValue("id"), func(c *Cluster, now time.Time) {
-		if body.Status == Disabled {
-			c.Changes = append(c.past(now), Change{At: now, Status: Disabled})
+		if body.Status != Pending {
+			c.Changes = append(c.past(now), Change{At: now, Status: body.Status})
 			return
 		}
 		c.Changes = s.plan(*c, c.past(now), now, c.Failures != nil)

@@ -1,6 +1,7 @@
 package btp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,12 @@ func (operatorOverrides) Name() string { return "BTPOperatorOverrides" }
 // Describe implements worker.Described.
 func (operatorOverrides) Describe() worker.Description {
 	return worker.Description{
-		Summary:     "Hands the Service Manager credentials to the BTP operator by overrides.",
-		Calls:       []worker.Call{{System: system, Operation: "get configmaps"}},
+		Summary: "Hands the Service Manager credentials to the BTP operator by overrides.",
+		Calls: []worker.Call{
+			{System: system, Operation: "get configmaps"},
+			{System: system, Operation: "create namespaces"},
+			{System: system, Operation: "create configmaps"},
+		},
 		Details:     []string{"smClusterId"},
 		StageMemory: []string{"overrides:" + Component},
 	}
@@ -41,19 +46,17 @@ func (s operatorOverrides) Run(ctx context.Context, op worker.Operation, _ *slog
 	if err != nil {
 		return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
 	}
-	id, err := s.known(ctx, op)
+	id, err := clusterID(op)
 	if err != nil {
-		return outcome.Again(op, component, s.cfg.RetryInterval, fmt.Errorf("read the cluster id of the runtime: %w", err))
+		return worker.Fail(op, outcome.Error(component, err))
 	}
-	if id == "" {
-		if id, err = clusterID(op); err != nil {
-			return worker.Fail(op, outcome.Error(component, err))
-		}
+	if id, err = s.known(ctx, op, id); err != nil {
+		return outcome.Again(op, component, s.cfg.RetryInterval, fmt.Errorf("find the cluster id of the runtime: %w", err))
 	}
 	op.SetOverrides(Component, []worker.Override{
 		{Key: "manager.secret.clientid", Value: c.ClientID, Secret: true},
 		{Key: "manager.secret.clientsecret", Value: c.ClientSecret, Secret: true},
-		{Key: "manager.secret.url", Value: c.URL},
+		{Key: "manager.secret.url", Value: c.SMURL},
 		{Key: "manager.secret.sm_url", Value: c.SMURL},
 		{Key: "manager.secret.tokenurl", Value: c.URL},
 		{Key: "cluster.id", Value: id},
@@ -62,16 +65,22 @@ func (s operatorOverrides) Run(ctx context.Context, op worker.Operation, _ *slog
 	return op, 0, op.SaveDetails(Details{ClusterID: id})
 }
 
-// known is the id under which the Service Manager knows an existing runtime, if nothing was saved about it: the BTP
-// operator keeps it there (facts/keb.md 4.3). It is empty for a new runtime.
-func (s operatorOverrides) known(ctx context.Context, op worker.Operation) (string, error) {
+// The ConfigMap in which the BTP operator keeps the cluster id of a runtime (facts/contracts.md 3.3).
+const (
+	infoName = "cluster-info"
+	infoKey  = "id"
+)
+
+// known is the id under which the Service Manager knows an existing runtime about which nothing is saved: the BTP operator keeps it
+// there. Where it does not, id is put there. A new runtime gets id.
+func (s operatorOverrides) known(ctx context.Context, op worker.Operation, id string) (string, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil || d.ClusterID != "" || op.Type == event.Provision {
-		return d.ClusterID, err
+		return id, err
 	}
 	kubeconfig, err := op.Recall(ctx, provisioner.KubeconfigKey)
 	if errors.Is(err, worker.ErrNotRemembered) {
-		return "", nil
+		return id, nil
 	}
 	if err != nil {
 		return "", err
@@ -81,13 +90,24 @@ func (s operatorOverrides) known(ctx context.Context, op worker.Operation) (stri
 		return "", err
 	}
 	defer runtime.Close()
-	info, err := runtime.Get(ctx, kube.ConfigMaps, secretNamespace, "cluster-info")
+	info, err := runtime.Get(ctx, kube.ConfigMaps, secretNamespace, infoName)
 	if kube.IsNotFound(err) {
-		return "", nil
+		return id, announce(ctx, runtime, id)
 	}
 	if err != nil {
 		return "", err
 	}
-	id, _, err := unstructured.NestedString(info.Object, "data", "id")
-	return id, err
+	found, _, err := unstructured.NestedString(info.Object, "data", infoKey)
+	return cmp.Or(found, id), err
+}
+
+// announce puts the cluster id into a runtime that has none. Where another client is faster the step is repeated, and reads that.
+func announce(ctx context.Context, runtime *kube.Client, id string) error {
+	if err := runtime.Create(ctx, kube.Namespaces, namespace()); err != nil && !kube.IsConflict(err) {
+		return err
+	}
+	return runtime.Create(ctx, kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{infoKey: id},
+		"metadata": map[string]any{"name": infoName, "namespace": secretNamespace},
+	}})
 }

@@ -36,7 +36,7 @@ func secret(c credentials, clusterID string) *unstructured.Unstructured {
 		"metadata": map[string]any{
 			"name": secretName, "namespace": secretNamespace,
 			"labels":      map[string]any{managedByLabel: broker, watchedByLabel: broker},
-			"annotations": map[string]any{"Warning": "This secret is managed by Kyma Environment Broker: changes are overwritten."},
+			"annotations": map[string]any{"Warning": "This secret is generated. Do not edit!"},
 		},
 	}}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Component is the Kyma component that gets the overrides.
+// Component is the Kyma component that gets the overrides. Versions of Kyma since September 2022 do not have it; the Reconciler is
+// not told about overrides of components that a version does not have.
 const Component = "busola-migrator"
 
-// migratorOverrides tells the component that leads users of a runtime to the dashboard which instance and domain it belongs to,
-// and where the dashboard is.
-type migratorOverrides struct{ cfg Config }
+// migratorOverrides tells the component that leads users of a runtime to the dashboard which kubeconfig they use there.
+type migratorOverrides struct{}
 
 // Name implements worker.Step.
 func (migratorOverrides) Name() string { return "BusolaMigratorOverrides" }
@@ -21,27 +21,17 @@ func (migratorOverrides) Name() string { return "BusolaMigratorOverrides" }
 // Describe implements worker.Described.
 func (migratorOverrides) Describe() worker.Description {
 	return worker.Description{
-		Summary:     "Sets Busola's configuration: the address of the dashboard, the domain and the kubeconfig of the runtime.",
+		Summary:     "Sets Busola's configuration: the kubeconfig and the gateway of the runtime. Versions of Kyma without busola-migrator do not get it.",
 		StageMemory: []string{"overrides:" + Component},
 	}
 }
 
 // Run implements worker.Step.
-func (s migratorOverrides) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	entries := []worker.Override{
-		{Key: "deployment.env.instanceID", Value: op.InstanceID},
-		{Key: "deployment.env.domain", Value: op.Runtime.ShootDomain},
-		{Key: "global.domainName", Value: op.Runtime.ShootDomain},
-	}
-	if s.cfg.URL != "" {
-		entries = append(entries, worker.Override{Key: "deployment.env.busolaURL", Value: s.cfg.URL})
-	}
-	if op.Plan.Name != planOwnCluster {
-		// The broker serves the kubeconfig under the id of the instance, but none of a cluster that is not ours.
-		entries = append(entries, worker.Override{Key: "deployment.env.kubeconfigID", Value: op.InstanceID})
-	}
-	op.SetOverrides(Component, entries)
+func (migratorOverrides) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	op.SetOverrides(Component, []worker.Override{
+		// The broker serves the kubeconfig under the id of the instance.
+		{Key: "deployment.env.kubeconfigID", Value: op.InstanceID},
+		{Key: "global.istio.gateway.name", Value: "kyma-gateway"},
+	})
 	return op, 0, nil
 }
-
-const planOwnCluster = "own_cluster"

@@ -3,9 +3,12 @@ package reconciler
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/btp"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // applyReconcilerConfiguration tells the Reconciler about the new credentials of an update.
@@ -16,10 +19,51 @@ func (applyReconcilerConfiguration) Name() string { return "Apply_Reconciler_Con
 
 // Describe implements worker.Described.
 func (applyReconcilerConfiguration) Describe() worker.Description {
-	return describeApply("Tells the Reconciler about the new credentials of the Service Manager.")
+	return describeApply("Sends the configuration that the Reconciler was given last, with the new credentials of the Service Manager " +
+		"and the new kubeconfig of an own cluster. Nothing else in it changes.")
 }
+
+// reasonNotKept is the reason of an update whose last configuration is not known.
+const reasonNotKept = "err_configuration_not_kept"
 
 // Run implements worker.Step.
 func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	return s.configure(ctx, op, log)
+	st, over := s.prepare(ctx, op)
+	if over != nil {
+		return over.op, over.after, over.err
+	}
+	if st.last == nil {
+		return worker.Fail(op, &worker.Error{
+			Component: "keb", Reason: reasonNotKept,
+			Message: "the configuration that the reconciler was given last is not kept: upgrade Kyma of this runtime, which replaces it, and update again",
+		})
+	}
+	body := st.last.Configuration
+	before, _ := body.component(btp.Component)
+	operator, ok, err := newOperator(op, before, st.overrides)
+	if err != nil {
+		return worker.Fail(op, outcome.Error("keb", err))
+	}
+	if ok && differs(before, operator) {
+		body = body.with(operator)
+	} else {
+		ok = false
+	}
+	if op.Plan.Name == planOwnCluster && body.Kubeconfig != string(st.kubeconfig) {
+		body.Kubeconfig, ok = string(st.kubeconfig), true
+	}
+	if !ok && st.last.OperationID == st.details.AppliedBy {
+		return worker.Skip(op, "the reconciler has these credentials")
+	}
+	if err := body.check(); err != nil {
+		return worker.Fail(op, outcome.Error("keb", err))
+	}
+	return s.give(ctx, op, log, st, body)
 }
+
+// differs reports whether two BTP operators have other credentials, or come from elsewhere.
+func differs(a, b component) bool {
+	return a.Namespace != b.Namespace || a.URL != b.URL || !maps.Equal(btpValues(a), btpValues(b))
+}
+
+const planOwnCluster = "own_cluster"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -40,7 +41,7 @@ func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doin
 		return worker.Wait(op, s.cfg.PollInterval, doing+": "+got.Status)
 	case statusRetryable:
 		return worker.Retry(op, s.cfg.ProblemInterval, &worker.Error{
-			Component: system, Reason: "err_reconciler_retryable", Message: "the reconciler will try again: " + got.problems(),
+			Component: system, Reason: "err_reconciler_retryable", Message: strings.TrimSuffix("the reconciler will try again: "+got.problems(), ": "),
 		})
 	case statusError:
 		return worker.Fail(op, failures(got))

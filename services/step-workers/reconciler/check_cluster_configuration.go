@@ -46,11 +46,18 @@ func (s checkClusterConfiguration) Run(ctx context.Context, op worker.Operation,
 	return s.check(ctx, op, d, doing)
 }
 
+// giveUpTimeout is how long a cluster that is given up is tried to be taken away from the Reconciler.
+const giveUpTimeout = 30 * time.Second
+
 // giveUp fails. The Reconciler never gives up itself, so a new cluster is taken away from it; one that only could not be
 // upgraded stays with it, as it looks after the Kyma that runs there.
 func (s checkClusterConfiguration) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Type == event.Provision {
-		if _, err := s.reconciler.delete(ctx, d.RuntimeID); err != nil {
+		_, _, err := s.reconciler.delete(ctx, d.RuntimeID)
+		switch {
+		case err != nil && s.now().Sub(op.FirstTriedAt) < s.cfg.CheckTimeout+giveUpTimeout:
+			return outcome.Again(op, system, s.cfg.RetryInterval, fmt.Errorf("take the cluster away from the reconciler: %w", err))
+		case err != nil:
 			log.Warn("the cluster stays with the reconciler", "runtime_id", d.RuntimeID, "err", err)
 		}
 	}

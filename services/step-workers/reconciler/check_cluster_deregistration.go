@@ -22,7 +22,7 @@ func (checkClusterDeregistration) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Waits until the Reconciler has let go of the runtime.",
 		Calls: []worker.Call{
-			{System: system, Operation: "GET /clusters/{runtimeID}/status"},
+			{System: system, Operation: "GET /clusters/{runtimeID}/configs/{version}/status"},
 			{System: system, Operation: "DELETE /clusters/{runtimeID}"},
 		},
 		Details: savedMembers(),
@@ -38,10 +38,10 @@ func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation
 	if d.RuntimeID == "" {
 		return worker.Skip(op, "the reconciler was never told about a cluster")
 	}
-	if d.DeregisteredAt.IsZero() {
+	if d.DeregisteredAt.IsZero() || d.ConfigurationVersion == 0 {
 		return s.start(ctx, op, d)
 	}
-	got, err := s.reconciler.latest(ctx, d.RuntimeID)
+	got, err := s.reconciler.status(ctx, d.RuntimeID, d.ConfigurationVersion)
 	switch {
 	case extclient.IsStatus(err, http.StatusNotFound):
 		return op, 0, forget(op)
@@ -61,10 +61,10 @@ func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation
 	return worker.Wait(op, s.cfg.ErrorInterval, "the cluster is in the status "+extclient.Sanitize(got.Status))
 }
 
-// start starts a deregistration that was given up before: a deprovisioning that is repeated does not repeat
-// Deregister_Cluster if that had succeeded.
+// start starts a deregistration that was given up before, as a deprovisioning that is repeated does not repeat
+// Deregister_Cluster if that had succeeded, and one whose version was not saved.
 func (s checkClusterDeregistration) start(ctx context.Context, op worker.Operation, d Details) (worker.Operation, time.Duration, error) {
-	gone, err := s.deregister(ctx, op, d.RuntimeID)
+	gone, err := s.deregister(ctx, op, d)
 	switch {
 	case err != nil:
 		return outcome.Of(op, system, s.cfg.ErrorInterval, err)

@@ -47,15 +47,19 @@ type kymaConfig struct {
 }
 
 type component struct {
-	Name          string          `json:"component"`
-	Namespace     string          `json:"namespace"`
+	Name      string `json:"component"`
+	Namespace string `json:"namespace"`
+	// URL is where the charts of an additional component are; the Reconciler requires the member, and that of the version.
+	URL           string          `json:"URL"`
+	Version       string          `json:"version"`
 	Configuration []configuration `json:"configuration"`
 }
 
 type configuration struct {
-	Key    string `json:"key"`
-	Value  any    `json:"value"`
-	Secret bool   `json:"secret"`
+	Key string `json:"key"`
+	// Value is a string or a bool.
+	Value  any  `json:"value"`
+	Secret bool `json:"secret"`
 }
 
 type metadata struct {
@@ -115,29 +119,22 @@ func (c *client) apply(ctx context.Context, body cluster) (state, error) {
 	return got, err
 }
 
-// delete starts the deregistration of a cluster and reports whether the Reconciler knows it.
-func (c *client) delete(ctx context.Context, runtimeID string) (known bool, err error) {
-	var got state
+// delete starts the deregistration of a cluster, unless the Reconciler does not know it.
+func (c *client) delete(ctx context.Context, runtimeID string) (got state, known bool, err error) {
 	err = c.http.Do(ctx, extclient.Request{Method: http.MethodDelete, Route: "/clusters/{runtimeID}", Params: []string{runtimeID}}, &got)
 	if extclient.IsStatus(err, http.StatusNotFound) {
-		return false, nil
+		return state{}, false, nil
 	}
-	return err == nil, err
+	return got, err == nil, err
 }
 
 // status is where one configuration version of a cluster stands.
 func (c *client) status(ctx context.Context, runtimeID string, version int64) (state, error) {
-	return c.standing(ctx, "/clusters/{runtimeID}/configs/{version}/status", runtimeID, strconv.FormatInt(version, 10))
-}
-
-// latest is where a cluster stands.
-func (c *client) latest(ctx context.Context, runtimeID string) (state, error) {
-	return c.standing(ctx, "/clusters/{runtimeID}/status", runtimeID)
-}
-
-func (c *client) standing(ctx context.Context, route string, params ...string) (state, error) {
+	const route = "/clusters/{runtimeID}/configs/{version}/status"
 	var got state
-	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: route, Params: params, Accept: []int{http.StatusOK}}, &got)
+	err := c.http.Do(ctx, extclient.Request{
+		Method: http.MethodGet, Route: route, Params: []string{runtimeID, strconv.FormatInt(version, 10)}, Accept: []int{http.StatusOK},
+	}, &got)
 	if err == nil && got.Status == "" {
 		err = &extclient.AnswerError{System: "reconciler", Method: http.MethodGet, Route: route, Err: errors.New("status is missing")}
 	}

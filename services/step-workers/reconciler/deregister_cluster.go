@@ -36,7 +36,7 @@ func (s deregisterCluster) Run(ctx context.Context, op worker.Operation, log *sl
 	case d.RuntimeID == "":
 		return worker.Skip(op, "the reconciler was never told about a cluster")
 	}
-	gone, err := s.deregister(ctx, op, d.RuntimeID)
+	gone, err := s.deregister(ctx, op, d)
 	switch {
 	case err != nil:
 		return outcome.Of(op, system, s.cfg.RetryInterval, err)

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,6 +20,8 @@ const system = "reconciler"
 type Details struct {
 	// RuntimeID is the id under which the Reconciler knows the cluster.
 	RuntimeID string `json:"runtimeId,omitempty"`
+	// ClusterName is the name that the cluster was given when it was provisioned.
+	ClusterName string `json:"clusterName,omitempty"`
 	// ConfigurationVersion is the version that is checked; 0 means that nothing was applied.
 	ConfigurationVersion int64 `json:"clusterConfigurationVersion,omitempty"`
 	ClusterVersion       int64 `json:"clusterVersion,omitempty"`
@@ -75,31 +78,33 @@ func read(op worker.Operation) (Details, error) {
 	return d, err
 }
 
-// deregister starts the deregistration. A cluster that the Reconciler does not know is gone, and all about it is
-// forgotten; else the id is kept for the check, and the version dropped, as it must not keep a later provisioning from
-// applying a new one.
-func (s *shared) deregister(ctx context.Context, op worker.Operation, runtimeID string) (gone bool, err error) {
-	known, err := s.reconciler.delete(ctx, runtimeID)
+// deregister starts the deregistration. A cluster that the Reconciler does not know is gone, and all about it is forgotten; else
+// the id and the version are kept for the check.
+func (s *shared) deregister(ctx context.Context, op worker.Operation, d Details) (gone bool, err error) {
+	got, known, err := s.reconciler.delete(ctx, d.RuntimeID)
 	switch {
 	case err != nil:
 		return false, err
 	case !known:
 		return true, forget(op)
 	}
+	// An attempt that died has saved no version. Where the answer has none either, the check asks again until the cluster is gone.
 	return false, op.SaveDetails(map[string]any{
-		"runtimeId": runtimeID, "clusterConfigurationVersion": nil, "appliedBy": nil, "kymaVersion": nil, "deregisteredAt": s.now().UTC(),
+		"runtimeId": d.RuntimeID, "clusterConfigurationVersion": cmp.Or(d.ConfigurationVersion, got.ConfigurationVersion),
+		"appliedBy": nil, "kymaVersion": nil, "deregisteredAt": cmp.Or(d.DeregisteredAt, s.now().UTC()),
 	})
 }
 
 // forget clears everything that was saved.
 func forget(op worker.Operation) error {
-	return op.SaveDetails(map[string]any{
-		"runtimeId": nil, "clusterConfigurationVersion": nil, "clusterVersion": nil, "appliedBy": nil, "kymaVersion": nil,
-		"deregisteredAt": nil,
-	})
+	members := map[string]any{}
+	for _, name := range savedMembers() {
+		members[name] = nil
+	}
+	return op.SaveDetails(members)
 }
 
 // savedMembers names the members of the details.
 func savedMembers() []string {
-	return []string{"runtimeId", "clusterConfigurationVersion", "clusterVersion", "appliedBy", "kymaVersion", "deregisteredAt"}
+	return []string{"runtimeId", "clusterName", "clusterConfigurationVersion", "clusterVersion", "appliedBy", "kymaVersion", "deregisteredAt"}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -73,7 +74,7 @@ func (d *door) note(c worker.Call) (f Fault, nth int, kill context.CancelFunc) {
 
 // ServeHTTP implements http.Handler.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, "/admin/") {
+	if strings.HasPrefix(r.URL.Path, "/admin/") || r.UserAgent() == landscape.ReconcilerUserAgent {
 		d.next.ServeHTTP(w, r)
 		return
 	}

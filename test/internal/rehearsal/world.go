@@ -63,6 +63,8 @@ type World struct {
 	clock *testkit.Clock
 	// questions are what the workers answer, by subject.
 	questions map[string]func(context.Context, []byte) (any, error)
+	// kept is what the broker keeps, by instance and worker.
+	kept map[string]json.RawMessage
 }
 
 // NewWorld starts a landscape of its own.
@@ -74,7 +76,11 @@ func NewWorld(t testing.TB) *World {
 // newWorld starts a landscape whose Reconciler and Lifecycle Manager take a time for an installation, and half of it for a removal.
 func newWorld(t testing.TB, reconcile time.Duration) *World {
 	t.Helper()
-	w := &World{t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)), steps: map[string]map[string]worker.Step{}, questions: map[string]func(context.Context, []byte) (any, error){}}
+	w := &World{
+		t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)),
+		steps: map[string]map[string]worker.Step{}, kept: map[string]json.RawMessage{},
+		questions: map[string]func(context.Context, []byte) (any, error){},
+	}
 	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: reconcile, Bindings: 3}, landscape.Deps{Now: w.Now})
 	if err != nil {
 		t.Fatal(err)
@@ -261,6 +267,13 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertes
 				return json.Marshal(event.Neighbours{})
 			}
 			return json.Marshal(run.Credential[q.Name])
+		},
+		Keep: func(_ context.Context, q event.KeepRequest) error {
+			w.kept[q.InstanceID+"/"+name] = q.Value
+			return nil
+		},
+		Kept: func(_ context.Context, q event.KeptRequest) (json.RawMessage, error) {
+			return w.kept[q.InstanceID+"/"+name], nil
 		},
 	})
 	x := Execution{Worker: name, Command: c, Calls: w.door.disarm(), Lost: lost}

@@ -1,0 +1,524 @@
+package stepworkers_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
+	"github.com/kyma-project/keb/services/step-workers/reconciler"
+)
+
+// components is a list as a version of Kyma may have it, with each of those that some plan does not get.
+var components = []kyma.Component{
+	{Name: "cluster-essentials", Namespace: "kyma-system"},
+	{Name: "istio", Namespace: "istio-system"},
+	{Name: "backup", Namespace: "kyma-system"},
+	{Name: "nats-streaming", Namespace: "natss"},
+	{Name: "knative-eventing-kafka", Namespace: "knative-eventing"},
+	{Name: "tracing", Namespace: "kyma-system"},
+	{Name: "kiali", Namespace: "kyma-system"},
+	{Name: "monitoring", Namespace: "kyma-system"},
+	{Name: "serverless", Namespace: "kyma-system"},
+	{Name: "application-connector", Namespace: "kyma-integration"},
+	{Name: "btp-operator", Namespace: "kyma-system", URL: "https://charts.example.com/btp-operator-1.0.0.tgz"},
+}
+
+// decided are the details of a version with these components.
+func decided(list []kyma.Component) map[string]any {
+	return map[string]any{kyma.Name: kyma.Details{Version: "2.20.0", Origin: kyma.OriginDefaults, Components: list}}
+}
+
+// reconciled are the plans whose runtimes the Reconciler is told about.
+var reconciled = []struct{ name, id, provider, region string }{
+	{"azure", "4deee563-e5ec-4731-b9b1-53b42d855f0c", "azure", "eastus"},
+	{"azure_lite", "8cb22518-aa26-44c5-91a0-e669ec9bf443", "azure", "eastus"},
+	{"aws", "361c511f-f939-4621-b228-d0fb79a1fe15", "aws", "eu-central-1"},
+	{"gcp", "ca6e5357-707f-4565-bbbd-b3ab732597c6", "gcp", "europe-west3"},
+	{"openstack", "03b812ac-c991-4528-b5bd-08b303523a63", "openstack", "eu-de-1"},
+	{"trial", "7d55d31d-35ae-4438-bf13-6ffdfa107d9f", "azure", "westeurope"},
+	{"free", "b1a5764e-2ea1-4f95-94c0-2b4538b37b55", "aws", "eu-central-1"},
+	{"own_cluster", "03e3cb66-a4c6-4c6a-b4b0-5d42224debea", "", ""},
+}
+
+// ordered is an order of a plan.
+func (w *world) ordered(plan, id, provider, region string) workertest.Operation {
+	op := w.order()
+	op.Plan = event.Plan{ID: id, Name: plan}
+	op.Runtime.Provider, op.Runtime.Region = provider, region
+	op.Parameters = map[string]any{"name": "demo", "region": region, "oidc": op.Parameters.(map[string]any)["oidc"]}
+	if plan == "own_cluster" {
+		op.Runtime.ShootName, op.Runtime.ShootDomain = "own-1", "own.example.com"
+		op.Credentials[event.CredentialsKubeconfig] = map[string]any{"kubeconfig": w.customersCluster("keb")}
+	}
+	return op
+}
+
+// customersCluster is a kubeconfig of the control plane, which does as a customer's cluster. Each name makes another text.
+func (w *world) customersCluster(name string) string {
+	return "# " + name + strings.NewReplacer("https://127.0.0.1:1", w.url+"/k8s/control-plane", canary, "keb").Replace("\n"+ownKubeconfig)
+}
+
+// The steps that end with a call of the Reconciler, by type of operation.
+var (
+	toReconciler = []string{
+		"Provision_Initialization", "Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
+		"Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig", "Create_Cluster_Configuration", "Check_Cluster_Configuration",
+	}
+	credentialUpdateOnly = []string{
+		"Update_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Apply_Reconciler_Configuration", "CheckReconcilerState",
+	}
+	kymaUpgradeOnly = []string{
+		"Upgrade_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
+		"Apply_Cluster_Configuration", "Check_Cluster_Configuration",
+	}
+	applying       = []string{"Apply_Reconciler_Configuration", "CheckReconcilerState"}
+	deregistration = []string{"Deregister_Cluster", "Check_Cluster_Deregistration"}
+)
+
+// installed is an instance of the plan whose Kyma is installed.
+func (w *world) installed(op workertest.Operation) workertest.Operation {
+	w.t.Helper()
+	steps := toReconciler
+	if op.Plan.Name != "own_cluster" {
+		return w.all(append([]string{resolve}, steps...), op)
+	}
+	return w.all(slices.DeleteFunc(slices.Clone(steps), func(s string) bool {
+		return s == "Create_Runtime_Without_Kyma" || s == "Check_Runtime"
+	}), op)
+}
+
+// on is a later operation on the instance of op, with its order.
+func (w *world) on(op workertest.Operation, kind event.OperationType, id string) workertest.Operation {
+	next := w.later(op, kind, id)
+	next.Runtime, next.Parameters, next.Context, next.Credentials = op.Runtime, op.Parameters, op.Context, maps.Clone(op.Credentials)
+	return next
+}
+
+// withSecret is an update of the credentials of the Service Manager.
+func (w *world) withSecret(op workertest.Operation, id, secret string) workertest.Operation {
+	next := w.on(op, event.Update, id)
+	next.Update = &event.Changes{Credentials: []string{event.CredentialsServiceManager}}
+	credentials := maps.Clone(op.Credentials[event.CredentialsServiceManager].(map[string]any))
+	credentials["clientsecret"] = secret
+	next.Credentials[event.CredentialsServiceManager] = credentials
+	return next
+}
+
+func (w *world) toKyma(op workertest.Operation, id, version string) workertest.Operation {
+	next := w.on(op, event.UpgradeKyma, id)
+	next.Upgrade = &event.Upgrade{OrchestrationID: "o-1", KymaVersion: version}
+	return next
+}
+
+func TestReconciler_EveryPlanAndOperation_SendsTheGoldenRequests(t *testing.T) {
+	for _, plan := range reconciled {
+		t.Run(plan.name, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.installed(w.ordered(plan.name, plan.id, plan.provider, plan.region))
+			w.goldenReconciler(op, plan.name+"_provision")
+			op = w.all(credentialUpdateOnly, w.withSecret(op, "u-1", canary+"-new"))
+			w.goldenReconciler(op, plan.name+"_update")
+			op = w.all(kymaUpgradeOnly, w.toKyma(op, "k-1", "2.21.0"))
+			w.goldenReconciler(op, plan.name+"_upgradeKyma")
+			w.all(deregistration, deprovision(op))
+			w.goldenReconciler(op, plan.name+"_deprovision")
+			w.noSecrets()
+		})
+	}
+}
+
+// goldenReconciler compares the requests to the Reconciler with a golden file, which has names for what is new in each run.
+func (w *world) goldenReconciler(op workertest.Operation, name string) {
+	w.t.Helper()
+	id := saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID
+	kubeconfig := w.runtimeKubeconfigOf(op)
+	w.door.mu.Lock()
+	for i := range w.door.requests {
+		r := &w.door.requests[i]
+		r.Request = strings.ReplaceAll(r.Request, id, "RUNTIME-ID")
+		if body, ok := r.Body.(map[string]any); ok && strings.HasPrefix(r.path, "/reconciler") {
+			body["runtimeID"] = strings.ReplaceAll(body["runtimeID"].(string), id, "RUNTIME-ID")
+			if body["kubeconfig"] != kubeconfig {
+				w.t.Errorf("%s: the kubeconfig is not that of the runtime", name)
+			}
+			body["kubeconfig"] = "KUBECONFIG"
+		}
+	}
+	w.door.mu.Unlock()
+	w.golden("reconciler_"+name, "/reconciler")
+}
+
+// runtimeKubeconfigOf is the kubeconfig of the runtime of op, also of an own cluster.
+func (w *world) runtimeKubeconfigOf(op workertest.Operation) string {
+	w.t.Helper()
+	if own, ok := op.Credentials[event.CredentialsKubeconfig].(map[string]any); ok {
+		return own["kubeconfig"].(string)
+	}
+	return w.runtimeKubeconfig(op)
+}
+
+// R2.
+func TestReconciler_TwoInstances_GetTheirOwnDomain(t *testing.T) {
+	w := newWorld(t)
+	var domains []string
+	for _, id := range []string{"11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"} {
+		op := w.order()
+		op.InstanceID, op.Runtime.ShootName, op.Runtime.ShootDomain = id, "c-"+id[:8], id[:8]+".kyma.example.com"
+		sent := w.record(func() { w.installed(op) })
+		for _, c := range sent[0].KymaConfig.Components {
+			if first := c.Configuration[0]; first.Key != "global.domainName" || first.Value != op.Runtime.ShootDomain {
+				t.Errorf("the first override of %s is %v", c.Component, first)
+			}
+		}
+		domains = append(domains, sent[0].KymaConfig.Components[0].Configuration[0].Value.(string))
+	}
+	if domains[0] == domains[1] {
+		t.Errorf("both have the domain %s", domains[0])
+	}
+}
+
+// R4 and R5.
+func TestReconciler_OverridesOfUnknownComponents_AddNothing(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	op.Credentials, op.Details = nil, decided(components)
+	op.Parameters.(map[string]any)["components"] = []string{"kiali"}
+	w.overrideOf("unknown", "key", "value")
+	w.overrideOf("btp-operator", "key", "value")
+	sent := w.record(func() {
+		w.all([]string{
+			resolve, "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides", "Create_Runtime_Without_Kyma", "Check_Runtime",
+			"Get_Kubeconfig", "Create_Cluster_Configuration",
+		}, op)
+	})
+	var got []string
+	for _, c := range sent[0].KymaConfig.Components {
+		got = append(got, c.Component+"@"+c.Namespace)
+	}
+	want := []string{
+		"cluster-essentials@kyma-system", "istio@istio-system", "knative-eventing-kafka@knative-eventing", "kiali@kyma-system",
+		"monitoring@kyma-system", "serverless@kyma-system", "application-connector@kyma-integration",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("components (-want +got):\n%s", diff)
+	}
+}
+
+// overrideOf puts a ConfigMap with one override of a component into the control plane.
+func (w *world) overrideOf(component, key, value string) {
+	w.t.Helper()
+	w.override("overrides-of-"+component, map[string]any{
+		"overrides-plan-azure": "true", "overrides-version-2.20.0": "true", "component": component,
+	}, map[string]any{key: value})
+}
+
+// R5: each of the seven keys must be there.
+func TestReconciler_BTPOperatorLacksAKey_Fails(t *testing.T) {
+	w := newWorld(t)
+	reached := w.all([]string{"Provision_Initialization", resolve, "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, w.order())
+	complete := w.run("BTPOperatorOverrides", reached).Then()
+	all := w.run("BTPOperatorOverrides", reached).Overrides[0].Entries
+	if len(all) != 7 {
+		t.Fatalf("%d overrides", len(all))
+	}
+	for i := range all {
+		op := w.reachedAgain(reached, complete)
+		op.Overrides = slices.Clone(w.run("BTPOperatorOverrides", reached).Overrides)
+		op.Overrides[0].Entries = slices.Delete(slices.Clone(all), i, i+1)
+		r := w.run("Create_Cluster_Configuration", op)
+		if r.Outcome != failed || !strings.Contains(r.Error.Message, all[i].Key) {
+			t.Errorf("%s: %s, %+v", all[i].Key, r.Outcome, r.Error)
+		}
+	}
+}
+
+// reachedAgain is op with the details of another, and the kubeconfig alone in the stage memory.
+func (w *world) reachedAgain(op, other workertest.Operation) workertest.Operation {
+	next := w.on(op, event.Provision, "")
+	next.Details = other.Details
+	next.Remembered = map[string][]byte{provisioner.KubeconfigKey: []byte(w.runtimeKubeconfig(op))}
+	return next
+}
+
+// R1: provisioned with overrides from Secrets and ConfigMaps; after an update of the credentials every other component is as before.
+func TestReconciler_CredentialUpdate_ReplacesOnlyTheBTPOperator(t *testing.T) {
+	w := newWorld(t)
+	w.overrideOf("serverless", "function.replicas", "3")
+	var op workertest.Operation
+	before := w.sent(func() { op = w.installed(w.order()) })
+	after := w.sent(func() { op = w.all(credentialUpdateOnly, w.withSecret(op, "u-1", canary+"-new")) })
+	if len(before) != 1 || len(after) != 1 {
+		t.Fatalf("%d and %d configurations were sent", len(before), len(after))
+	}
+	was, is := split(t, before[0]), split(t, after[0])
+	if diff := cmp.Diff(was.rest, is.rest); diff != "" {
+		t.Errorf("besides btp-operator (-before +after):\n%s", diff)
+	}
+	if len(was.rest["kymaConfig"].(map[string]any)["components"].([]any)) < 5 {
+		t.Error("there are hardly any other components")
+	}
+	want := map[string]any{"component": "btp-operator", "namespace": "kyma-system", "URL": was.operator["URL"], "version": "", "configuration": []any{
+		entry("cluster.id", saved[clusterIdentity](t, op, "btp").SMClusterID, false),
+		entry("manager.priorityClassName", "kyma-system", false),
+		entry("manager.secret.clientid", canary+"-id", true),
+		entry("manager.secret.clientsecret", canary+"-new", true),
+		entry("manager.secret.sm_url", "https://sm.example.com", false),
+		entry("manager.secret.tokenurl", "https://"+canary+".example.com", false),
+		entry("manager.secret.url", "https://sm.example.com", false),
+	}}
+	if diff := cmp.Diff(want, is.operator); diff != "" {
+		t.Errorf("btp-operator (-want +got):\n%s", diff)
+	}
+	// The next upgrade replaces what is kept.
+	op = w.all(kymaUpgradeOnly, w.toKyma(op, "k-1", "2.21.0"))
+	again := w.sent(func() { w.all(credentialUpdateOnly, w.withSecret(op, "u-2", canary+"-newer")) })
+	if version := again[0]["kymaConfig"].(map[string]any)["version"]; version != "2.21.0" {
+		t.Errorf("after the upgrade the version is %v", version)
+	}
+	w.noSecrets()
+}
+
+// clusterIdentity is what the worker btp has saved.
+type clusterIdentity struct {
+	SMClusterID string `json:"smClusterId"`
+}
+
+func entry(key, value string, secret bool) map[string]any {
+	return map[string]any{"key": key, "value": value, "secret": secret}
+}
+
+// configurationParts is a configuration without its BTP operator, and that.
+type configurationParts struct{ rest, operator map[string]any }
+
+func split(t *testing.T, sent map[string]any) configurationParts {
+	t.Helper()
+	config := sent["kymaConfig"].(map[string]any)
+	var p configurationParts
+	var others []any
+	for _, c := range config["components"].([]any) {
+		if part := c.(map[string]any); part["component"] == "btp-operator" {
+			p.operator = part
+			continue
+		}
+		others = append(others, c)
+	}
+	config = maps.Clone(config)
+	config["components"] = others
+	p.rest = maps.Clone(sent)
+	p.rest["kymaConfig"] = config
+	return p
+}
+
+// sent are the whole configurations that the Reconciler gets while f runs.
+func (w *world) sent(f func()) []map[string]any {
+	w.t.Helper()
+	var list []map[string]any
+	for _, c := range w.calls(f) {
+		if c.method != http.MethodPost || c.path != "/reconciler/v1/clusters" {
+			continue
+		}
+		var body map[string]any
+		if err := json.Unmarshal(c.body, &body); err != nil {
+			w.t.Fatal(err)
+		}
+		list = append(list, body)
+	}
+	return list
+}
+
+func TestReconciler_SameCredentials_AreNotSent(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	again := w.withSecret(op, "u-1", canary+"-secret")
+	if sent := w.sent(func() { again = w.all(credentialUpdateOnly, again) }); len(sent) != 0 {
+		t.Errorf("%d configurations were sent", len(sent))
+	}
+	// Charts that come from elsewhere are sent.
+	moved := w.withSecret(again, "u-2", canary+"-secret")
+	maps.Copy(moved.Details, decided(components))
+	if sent := w.sent(func() { w.all(without(credentialUpdateOnly, "Update_Init_Kyma_Version"), moved) }); len(sent) != 1 {
+		t.Errorf("with another URL %d configurations were sent", len(sent))
+	}
+}
+
+func TestReconciler_NothingKept_FailsTheUpdate(t *testing.T) {
+	w := newWorld(t)
+	op := w.withSecret(w.installed(w.order()), "u-1", canary+"-new")
+	op.Kept = nil
+	op = w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), op)
+	r := w.run("Apply_Reconciler_Configuration", op)
+	if r.Outcome != failed || r.Error.Reason != "err_configuration_not_kept" {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+// The worker is killed after each of what the step does: mark what is kept, call, keep, report.
+func TestReconciler_KilledDuringACredentialUpdate_SendsIt(t *testing.T) {
+	w := newWorld(t)
+	provisioned := w.installed(w.order())
+	for _, moment := range []string{"between the mark and the call", "between the call and the store", "between the store and the result"} {
+		t.Run(moment, func(t *testing.T) {
+			op := provisioned
+			op.Kept = maps.Clone(op.Kept)
+			id := "u " + moment
+			op = w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), w.withSecret(op, id, canary+moment))
+			before := op.Kept[reconciler.Name]
+			switch moment {
+			case "between the mark and the call":
+				w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusBadGateway})
+				w.run("Apply_Reconciler_Configuration", op)
+				w.door.fault.Store(nil)
+			case "between the call and the store":
+				w.run("Apply_Reconciler_Configuration", op)
+				op.Kept[reconciler.Name] = marked(t, before, id)
+			case "between the store and the result":
+				w.run("Apply_Reconciler_Configuration", op)
+			}
+			w.build(w.url)
+			var sent []map[string]any
+			sent = w.sent(func() { op = w.all(applying, op) })
+			if len(sent) != 1 || !strings.Contains(operatorText(t, sent[0]), canary+moment) {
+				t.Errorf("%d configurations were sent", len(sent))
+			}
+			if by := saved[reconciler.Details](t, op, reconciler.Name).AppliedBy; by != id {
+				t.Errorf("applied by %q", by)
+			}
+			if !strings.Contains(string(op.Kept[reconciler.Name]), canary+moment) {
+				t.Error("the configuration is not kept")
+			}
+		})
+	}
+}
+
+// An update that ends after the mark, without a result, leaves open what the Reconciler has: the next update is sent also when it
+// brings the credentials back that are kept.
+func TestReconciler_UpdateThatEndedUnknown_IsNotTakenForSent(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	lost := w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), w.withSecret(op, "u-1", canary+"-lost"))
+	before := lost.Kept[reconciler.Name]
+	w.run("Apply_Reconciler_Configuration", lost)
+	op.Kept[reconciler.Name] = marked(t, before, "u-1")
+	back := w.withSecret(op, "u-2", canary+"-secret")
+	if sent := w.sent(func() { w.all(credentialUpdateOnly, back) }); len(sent) != 1 {
+		t.Errorf("%d configurations were sent", len(sent))
+	}
+}
+
+// marked is what is kept as the operation has marked it before its call.
+func marked(t *testing.T, kept json.RawMessage, operationID string) json.RawMessage {
+	t.Helper()
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(kept, &members); err != nil {
+		t.Fatal(err)
+	}
+	members["operationId"], _ = json.Marshal(operationID)
+	raw, err := json.Marshal(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func operatorText(t *testing.T, sent map[string]any) string {
+	t.Helper()
+	text, err := json.Marshal(split(t, sent).operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Point 3: the new kubeconfig of an own cluster comes to the Reconciler, and nothing else changes.
+func TestReconciler_NewKubeconfigOfAnOwnCluster_IsSent(t *testing.T) {
+	w := newWorld(t)
+	var op workertest.Operation
+	before := w.sent(func() { op = w.installed(w.ordered("own_cluster", "03e3cb66-a4c6-4c6a-b4b0-5d42224debea", "", "")) })
+	next := w.on(op, event.Update, "u-1")
+	next.Update = &event.Changes{Credentials: []string{event.CredentialsKubeconfig}}
+	fresh := w.customersCluster("other")
+	next.Credentials[event.CredentialsKubeconfig] = map[string]any{"kubeconfig": fresh}
+	after := w.sent(func() {
+		w.all([]string{"Get_Kubeconfig", "Apply_Reconciler_Configuration", "CheckReconcilerState"}, next)
+	})
+	if len(after) != 1 || after[0]["kubeconfig"] != fresh || fresh == before[0]["kubeconfig"] {
+		t.Fatalf("%d configurations were sent", len(after))
+	}
+	before[0]["kubeconfig"] = fresh
+	if diff := cmp.Diff(before[0], after[0]); diff != "" {
+		t.Errorf("besides the kubeconfig (-before +after):\n%s", diff)
+	}
+}
+
+// R8: what counts is the status of the version that was saved, not that of a later one.
+func TestReconciler_Deregistration_IsReadByTheSavedVersion(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	d := saved[reconciler.Details](t, op, reconciler.Name)
+	calls := w.calls(func() { op = w.all(deregistration, deprovision(op)) })
+	for _, c := range calls {
+		if want := "/reconciler/v1/clusters/" + d.RuntimeID + "/configs/"; c.method == http.MethodGet && !strings.HasPrefix(c.path, want) {
+			t.Errorf("it asks %s", c.path)
+		}
+	}
+	if left := saved[reconciler.Details](t, op, reconciler.Name); left != (reconciler.Details{}) {
+		t.Errorf("saved is %+v", left)
+	}
+}
+
+func TestReconciler_ConfigurationTooLarge_IsNotSent(t *testing.T) {
+	w := newWorld(t)
+	w.overrideOf("serverless", "key", strings.Repeat("x", 100_000))
+	op := w.all(append([]string{resolve}, upTo("Get_Kubeconfig", toReconciler)...), w.order())
+	sent := w.sent(func() {
+		r := w.run("Create_Cluster_Configuration", op)
+		if r.Outcome != failed || !strings.Contains(r.Error.Message, "at most 100000") {
+			t.Errorf("%s, %+v", r.Outcome, r.Error)
+		}
+	})
+	if len(sent) != 0 {
+		t.Error("it was sent")
+	}
+}
+
+// The original makes a ConfigMap with a new id in a runtime that has none; this one has the id that follows from the instance.
+func TestReconciler_RuntimeWithoutClusterID_GetsOne(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	id := saved[clusterIdentity](t, op, "btp").SMClusterID
+	next := w.toKyma(op, "k-1", "2.21.0")
+	delete(next.Details, "btp")
+	next = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides"}, next)
+	info, err := w.runtime(op).Get(t.Context(), kube.ConfigMaps, "kyma-system", "cluster-info")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := info.Object["data"].(map[string]any)
+	if again := saved[clusterIdentity](t, next, "btp").SMClusterID; again != id || data["id"] != id || id == "" {
+		t.Errorf("provisioned with %q, upgraded with %q, in the runtime %v", id, again, data["id"])
+	}
+}
+
+func TestReconciler_CheckGivesUp_RetriesTheDeletionForHalfAMinute(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
+	w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusBadGateway})
+	op.FirstTried = 2 * time.Hour
+	for after, want := range map[time.Duration]event.Outcome{115*time.Minute + 20*time.Second: retry, 116 * time.Minute: failed} {
+		op.FirstTried = after
+		if r := w.run("Check_Cluster_Configuration", op); r.Outcome != want {
+			t.Errorf("after %s: %s, %+v", after, r.Outcome, r.Error)
+		}
+	}
+}
