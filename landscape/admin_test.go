@@ -38,7 +38,7 @@ func TestErrorAfterTheWorkIsDone(t *testing.T) {
 	w := setup(t)
 	token := w.avsToken()
 	w.must(200, "PUT", "/admin/systems/avs", map[string]any{"errorRate": 1, "errorStatus": 502, "errorAfter": true})
-	w.must(502, "POST", evaluations, newEvaluation("n"), token)
+	w.must(502, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-n"), token)
 	if now, ever := w.held("avs", "evaluation"); now != 1 || ever != 1 {
 		t.Errorf("AvS holds %d evaluations of %d ever made, want 1 of 1", now, ever)
 	}

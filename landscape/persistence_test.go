@@ -2,7 +2,9 @@ package landscape_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,7 +27,7 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	dir := t.TempDir()
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w := open(t, dir, c)
-	w.must(200, "POST", evaluations, newEvaluation("n"), w.avsToken())
+	w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-n"), w.avsToken())
 	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "x"}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
 	w.must(200, "POST", clusters, w.cluster("2.20.0"))
 	w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken)
@@ -146,18 +148,20 @@ func TestSIGKILLLosesNothingAnswered(t *testing.T) {
 	// Clients write until the process dies under them; what was answered must be there afterwards.
 	var answered sync.Map
 	enough := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(enough) })
 	var wg sync.WaitGroup
 	token := w.avsToken()
 	for worker := range 8 {
 		wg.Go(func() {
+			defer stop()
 			for i := 0; ; i++ {
-				name := fmt.Sprintf("e-%d-%d", worker, i)
-				if w.try("POST", evaluations, fmt.Sprintf(`{"definition_type":"BASIC","name":%q}`, name), token) != 200 {
+				name := fmt.Sprintf("K8S-AZR-Kyma-int-%d-%d", worker, i)
+				if w.try("POST", evaluations, newEvaluation(name), token) != 200 {
 					return
 				}
 				answered.Store(name, true)
 				if worker == 0 && i == 50 {
-					close(enough)
+					stop()
 				}
 			}
 		})
@@ -189,11 +193,16 @@ func TestSIGKILLLosesNothingAnswered(t *testing.T) {
 }
 
 // try is the status of a call, 0 when it got no answer.
-func (w *world) try(method, path, body string, o option) int {
-	r, err := http.NewRequestWithContext(context.Background(), method, w.url+path, strings.NewReader(body))
+func (w *world) try(method, path string, body any, o option) int {
+	raw, err := json.Marshal(body)
 	if err != nil {
 		return 0
 	}
+	r, err := http.NewRequestWithContext(context.Background(), method, w.url+path, bytes.NewReader(raw))
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Content-Type", "application/json")
 	o(r)
 	resp, err := w.http.Do(r)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
 				publish(t, b, "three")
 				seen := map[string]bool{}
 				torn := strings.HasSuffix(file, ".blk") || file == streamMeta && part == removed
-				for !seen["three"] || !torn && !(seen["one"] && seen["two"]) {
+				for !seen["three"] || !torn && (!seen["one"] || !seen["two"]) {
 					seen[within(t, got, "the messages come")] = true
 				}
 			})
