@@ -28,7 +28,7 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w := open(t, dir, c)
 	w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-n"), w.avsToken())
-	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "x"}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
+	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "c2Rldg=="}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
 	w.must(200, "POST", clusters, w.cluster("2.20.0"))
 	w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken)
 	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope", "tags": tags("1")}, w.azureToken())
@@ -54,7 +54,7 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	if now, ever := w.held("azure", "resourceGroup"); now != 0 || ever != 1 {
 		t.Errorf("Azure holds %d of %d resource groups after the reopen, want 0 of 1", now, ever)
 	}
-	next := w.must(200, "POST", evaluations, newEvaluation("m"), w.avsToken())
+	next := w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-m"), w.avsToken())
 	if next["id"] != 2.0 {
 		t.Errorf("the next evaluation has id %v, want 2", next["id"])
 	}
