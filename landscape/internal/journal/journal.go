@@ -52,7 +52,7 @@ type Store struct {
 	tables map[string]AnyTable
 	mu     sync.Mutex
 	file   *os.File
-	// size is that of the whole lines in the file; torn tells that there may be a part of another one behind them.
+	// size is that of the whole lines in the file; torn is true while part of another line may follow them.
 	size    int64
 	torn    bool
 	closed  bool

@@ -37,7 +37,7 @@ func (b binding) tenant() string { return b.GetLabels()[labelTenant] }
 // settled tells that the tenant may use the account: its claim is no longer in dispute.
 func (b binding) settled() bool { return b.GetAnnotations()[annotationClaiming] != b.tenant() }
 
-// kept tells that the account is not released whatever uses it: it is internal, shared by trials, or waits for its cleaning.
+// kept reports whether the account stays claimed whatever uses it: it is internal, shared by trials, or waits for its cleaning.
 func (b binding) kept() bool {
 	labels := b.GetLabels()
 	return labels[labelIntern] == "true" || labels[labelShared] == "true" || labels[labelDirty] != ""

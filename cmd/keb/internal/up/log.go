@@ -25,7 +25,7 @@ type rotatingLog struct {
 	size int64
 }
 
-// open opens the file; the caller holds the lock, or nobody else has the log yet.
+// open opens the file; the caller holds the lock, or is the only user of the log.
 func (l *rotatingLog) open() error {
 	file, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

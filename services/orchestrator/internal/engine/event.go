@@ -49,7 +49,7 @@ type Due struct {
 	ResultsOnly bool
 }
 
-// Unsendable tells that the command that is out can never be sent, for example because the bus takes no message of its size. It ends
+// Unsendable reports that the current command can never be sent, for example because the bus takes no message of its size. It ends
 // the operation: no other command of it could be sent either.
 type Unsendable struct {
 	// Cursor is that of the command.
