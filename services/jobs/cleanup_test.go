@@ -122,6 +122,37 @@ func TestInstancesOfDeletedSubaccountsAreTakenAway(t *testing.T) {
 	}
 }
 
+func TestSubaccountCleanup_InventoryOfVersion1_IsRead(t *testing.T) {
+	t.Parallel()
+	s := newStandin(
+		t, &instance{ID: "a", Subaccount: "gone-1", State: "succeeded"}, &instance{ID: "b", Subaccount: "gone-2", State: "succeeded"},
+		&instance{ID: "c", Subaccount: "alive", State: "succeeded"},
+	)
+	v := newInventory(t)
+	v.deleted("gone-1", "gone-2")
+	v.event(`{"subaccountId": "alive", "eventType": "Subaccount_Creation"}`)
+	var queries []string
+	v.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/cis/public/rest/v2/events" {
+			queries = append(queries, r.URL.RawQuery)
+		}
+		return false
+	}
+	cfg := v.into(s.config())
+	cfg.CISVersion = "v1.0"
+	if got := run(t, jobs.SubaccountCleanup, cfg); got.Started != 2 {
+		t.Errorf("report %+v, want 2 started", got)
+	}
+	want := []string{"page=1&resultsPerPage=1000&ts=1&type=MASTER_SUBACCOUNT_DELETION"}
+	if diff := cmp.Diff(want, queries); diff != "" {
+		t.Errorf("queries (-want +got):\n%s", diff)
+	}
+	cfg.CISVersion = "v3"
+	if _, err := jobs.Run(t.Context(), jobs.SubaccountCleanup, cfg, jobs.Deps{}); err == nil || !strings.Contains(err.Error(), "KEB_CIS_VERSION") {
+		t.Errorf("version v3 gives %v", err)
+	}
+}
+
 func TestSubaccountsAreLookedUpInChunks(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t)

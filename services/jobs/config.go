@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/tlsfiles"
+	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
 // Config of the jobs, read from the environment; flags change it for one run. Start from Defaults.
@@ -53,7 +54,9 @@ type Config struct {
 	TrialAge time.Duration `env:"KEB_EXPIRY_TRIAL_AGE" envDefault:"336h"`
 	FreeAge  time.Duration `env:"KEB_EXPIRY_FREE_AGE" envDefault:"720h"`
 
-	// CISURL is what stands before /events/v1 at the cloud inventory.
+	// CISVersion is the version of the cloud inventory's API: v1.0 or v2.0.
+	CISVersion cis.Version `env:"KEB_CIS_VERSION" envDefault:"v2.0"`
+	// CISURL is what stands before /events/v1 at the cloud inventory, or before /public/rest/v2/events of v1.0.
 	CISURL          string `env:"KEB_CIS_URL" envDefault:"http://127.0.0.1:8090/cis"`
 	CISTokenURL     string `env:"KEB_CIS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/cis/oauth/token"`
 	CISClientID     string `env:"KEB_CIS_CLIENT_ID"`
@@ -124,6 +127,9 @@ func (c Config) Validate(job Job) error {
 		errs = append(errs,
 			extclient.CheckURL("--cis-url (KEB_CIS_URL)", c.CISURL), extclient.CheckURL("--cis-token-url (KEB_CIS_TOKEN_URL)", c.CISTokenURL),
 			notNegative("KEB_CIS_PAUSE", c.CISPause))
+		if !slices.Contains(cis.Versions(), c.CISVersion) {
+			errs = append(errs, fmt.Errorf("KEB_CIS_VERSION: %q is not allowed, use one of %v", c.CISVersion, cis.Versions()))
+		}
 		if c.CISClientID == "" || c.CISClientSecret == "" {
 			errs = append(errs, errors.New("KEB_CIS_CLIENT_ID and KEB_CIS_CLIENT_SECRET: both are required"))
 		}

@@ -115,7 +115,7 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 	}
 	if job == SubaccountCleanup {
 		r.cis, err = cis.New(cis.Config{
-			URL: cfg.CISURL, TokenURL: cfg.CISTokenURL, ClientID: cfg.CISClientID, ClientSecret: cfg.CISClientSecret,
+			Version: cfg.CISVersion, URL: cfg.CISURL, TokenURL: cfg.CISTokenURL, ClientID: cfg.CISClientID, ClientSecret: cfg.CISClientSecret,
 			Timeout: cfg.RequestTimeout, Retry: again, Pause: cfg.CISPause,
 		}, external)
 		if err != nil {

@@ -1,8 +1,10 @@
-// Package cis simulates the cloud inventory: central events that tell what became of sub-accounts (facts/keb.md 5.7, v2).
+// Package cis simulates the cloud inventory: central events that tell what became of sub-accounts (facts/keb.md 5.7),
+// in both versions of its API.
 package cis
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/ondemand"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -67,6 +70,7 @@ func (s *System) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /cis/oauth/token", s.token)
 	mux.HandleFunc("GET /cis/events/v1/events/central", s.authorized(s.list))
+	mux.HandleFunc("GET /cis/public/rest/v2/events", s.authorized(s.listV1))
 	return mux
 }
 
@@ -102,6 +106,10 @@ type page struct {
 
 // list answers one page, counted from 0. A page beyond the last is empty: the job of the original asks for it.
 func (s *System) list(w http.ResponseWriter, r *http.Request) {
+	if err := contract.Query(r, "eventType", "pageSize", "pageNum", "sortField", "sortOrder"); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
 	q := r.URL.Query()
 	size, err := number(q.Get("pageSize"), defaultPageSize, 1, maxPageSize)
 	if err != nil {
@@ -130,6 +138,37 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 	first := min(num*size, len(found))
 	out.Events = append(out.Events, found[first:min(first+size, len(found))]...)
 	answer.JSON(w, http.StatusOK, out)
+}
+
+// deletionV1 is the type of the deletions of sub-accounts in version 1.
+const deletionV1 = "MASTER_SUBACCOUNT_DELETION"
+
+// listV1 answers one page of the deletions as version 1 does, counted from 1. The data of an event is a string with an object in it,
+// or the object itself; both are answered by turns.
+func (s *System) listV1(w http.ResponseWriter, r *http.Request) {
+	err := contract.Query(r, "ts", "type", "resultsPerPage", "page")
+	q := r.URL.Query()
+	if err == nil && (q.Get("ts") != "1" || q.Get("type") != deletionV1) {
+		err = fmt.Errorf("query: ts must be 1 and type %s", deletionV1)
+		contract.Violation(r, "%v", err)
+	}
+	size, errSize := number(q.Get("resultsPerPage"), defaultPageSize, 1, 1000)
+	num, errNum := number(q.Get("page"), 1, 1, 1_000_000)
+	if err := errors.Join(err, errSize, errNum); err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	found := s.sorted(Deletion)
+	events := []map[string]any{}
+	first := min((num-1)*size, len(found))
+	for i, e := range found[first:min(first+size, len(found))] {
+		var data any = map[string]string{"subaccountGuid": e.EntityID}
+		if i%2 == 0 {
+			data = fmt.Sprintf(`{"subaccountGuid":%q}`, e.EntityID)
+		}
+		events = append(events, map[string]any{"type": deletionV1, "eventData": data})
+	}
+	answer.JSON(w, http.StatusOK, map[string]any{"totalResults": len(found), "totalPages": (len(found) + size - 1) / size, "events": events})
 }
 
 // sorted is the events of a type, all for "", oldest first.

@@ -1,8 +1,9 @@
-// Package cis is the client of the cloud inventory's events, in their v2 flavour (facts/keb.md 5.7).
+// Package cis is the client of the cloud inventory's events, of both versions (facts/contracts.md 12, facts/keb.md 5.7).
 package cis
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,15 +14,32 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
+// Version is that of the inventory's API.
+type Version string
+
+// The versions.
+const (
+	V1 Version = "v1.0"
+	V2 Version = "v2.0"
+)
+
+// Versions are all that the client speaks.
+func Versions() []Version { return []Version{V1, V2} }
+
 // pageSize is how many events are read at once.
-const pageSize = 150
+const (
+	pageSize   = 150
+	pageSizeV1 = 1000
+)
 
 // maxPages bounds a list that never ends.
 const maxPages = 100_000
 
 // Config says where the inventory is.
 type Config struct {
-	// URL is what stands before /events/v1.
+	// Version is V1 or V2.
+	Version Version
+	// URL is what stands before /public/rest/v2/events of V1, and before /events/v1 of V2.
 	URL string
 	// TokenURL, ClientID and ClientSecret are for the OAuth2 client credentials grant.
 	TokenURL, ClientID, ClientSecret string
@@ -54,35 +72,39 @@ func New(cfg Config, deps extclient.Deps) (*Client, error) {
 	return &Client{cfg: cfg, api: api}, nil
 }
 
+// page is a page of the deletions of sub-accounts.
 type page struct {
-	TotalPages int `json:"totalPages"`
-	Events     []struct {
-		EntityID  string `json:"entityId"`
-		EventType string `json:"eventType"`
-	} `json:"events"`
+	total       int
+	subaccounts []string
 }
 
-const deletion = "Subaccount_Deletion"
+const (
+	deletion   = "Subaccount_Deletion"
+	deletionV1 = "MASTER_SUBACCOUNT_DELETION"
+)
 
 // DeletedSubaccounts are the ids of all sub-accounts of which the inventory knows that they were deleted, each once, the first one to
 // be deleted first.
 func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
 	var gone []string
 	seen := map[string]bool{}
+	read := c.page
+	if c.cfg.Version == V1 {
+		read = c.pageV1
+	}
 	for n := range maxPages {
-		p, err := c.page(ctx, n)
+		p, err := read(ctx, n)
 		if err != nil {
 			return nil, fmt.Errorf("read page %d of the deleted sub-accounts: %w", n, err)
 		}
-		for _, e := range p.Events {
-			// An event of another kind must not cost a sub-account its runtimes.
-			if e.EventType == deletion && e.EntityID != "" && !seen[e.EntityID] {
-				seen[e.EntityID] = true
-				gone = append(gone, e.EntityID)
+		for _, id := range p.subaccounts {
+			if id != "" && !seen[id] {
+				seen[id] = true
+				gone = append(gone, id)
 			}
 		}
 		// Events are sorted by age, so what is added meanwhile is at the end, and the newest answer says where that is.
-		if n+1 >= p.TotalPages {
+		if n+1 >= p.total {
 			return gone, nil
 		}
 		if !retry.Wait(ctx, c.cfg.Pause) {
@@ -92,16 +114,77 @@ func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("read the deleted sub-accounts: there are more than %d pages", maxPages)
 }
 
+// page reads page n of V2, counted from 0.
 func (c *Client) page(ctx context.Context, n int) (page, error) {
-	var p page
-	err := retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) error {
-		return c.api.Do(ctx, extclient.Request{
-			Method: http.MethodGet, Route: "/events/v1/events/central", Accept: []int{http.StatusOK},
-			Query: url.Values{
-				"eventType": {deletion}, "pageSize": {strconv.Itoa(pageSize)}, "pageNum": {strconv.Itoa(n)},
-				"sortField": {"creationTime"}, "sortOrder": {"ASC"},
-			},
-		}, &p)
-	})
+	var got struct {
+		TotalPages int `json:"totalPages"`
+		Events     []struct {
+			EntityID  string `json:"entityId"`
+			EventType string `json:"eventType"`
+		} `json:"events"`
+	}
+	err := c.get(ctx, "/events/v1/events/central", url.Values{
+		"eventType": {deletion}, "pageSize": {strconv.Itoa(pageSize)}, "pageNum": {strconv.Itoa(n)},
+		"sortField": {"creationTime"}, "sortOrder": {"ASC"},
+	}, &got)
+	p := page{total: got.TotalPages}
+	for _, e := range got.Events {
+		// An event of another kind must not cost a sub-account its runtimes.
+		if e.EventType == deletion {
+			p.subaccounts = append(p.subaccounts, e.EntityID)
+		}
+	}
 	return p, err
+}
+
+// pageV1 reads page n of V1, which counts its pages from 1.
+func (c *Client) pageV1(ctx context.Context, n int) (page, error) {
+	var got struct {
+		TotalPages int `json:"totalPages"`
+		Events     []struct {
+			Type      string          `json:"type"`
+			EventData json.RawMessage `json:"eventData"`
+		} `json:"events"`
+	}
+	err := c.get(ctx, "/public/rest/v2/events", url.Values{
+		"ts": {"1"}, "type": {deletionV1}, "resultsPerPage": {strconv.Itoa(pageSizeV1)}, "page": {strconv.Itoa(n + 1)},
+	}, &got)
+	if err != nil {
+		return page{}, err
+	}
+	p := page{total: got.TotalPages}
+	for _, e := range got.Events {
+		if e.Type != deletionV1 {
+			continue
+		}
+		id, err := subaccountOf(e.EventData)
+		if err != nil {
+			return page{}, err
+		}
+		p.subaccounts = append(p.subaccounts, id)
+	}
+	return p, nil
+}
+
+// subaccountOf reads the data of an event of V1: an object, or a string with an object in it.
+func subaccountOf(raw json.RawMessage) (string, error) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		raw = json.RawMessage(text)
+	}
+	var data struct {
+		SubaccountGUID string `json:"subaccountGuid"`
+	}
+	if err := json.Unmarshal(raw, &data); err != nil {
+		return "", fmt.Errorf("eventData is not an object with subaccountGuid: %w", err)
+	}
+	return data.SubaccountGUID, nil
+}
+
+func (c *Client) get(ctx context.Context, route string, query url.Values, into any) error {
+	return retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) error {
+		return c.api.Do(ctx, extclient.Request{
+			Method: http.MethodGet, Route: route, Accept: []int{http.StatusOK}, Query: query,
+		}, into)
+	})
 }
