@@ -175,7 +175,7 @@ func newValues(t *testing.T) values {
 			"KEB_PLANS": "azure,azure_lite,aws,gcp,openstack,trial,free,own_cluster", "KEB_BINDING_ROTATABLE_PLANS": "azure",
 			"KEB_CATALOG_MODIFIED": "2026-11-22T00:00:00Z", "KEB_LOG_FORMAT": "text", "KEB_LOG_LEVEL": "debug",
 			"KEB_AVS_INTERNAL_TAGS": "[]", "KEB_AVS_EXTERNAL_TAGS": "[]",
-			"KEB_KYMA_VERSION": "2.20.7", "KEB_LMS_CLUSTER_TYPE": "ha", "KEB_SERVICE_MANAGER_OVERRIDE_MODE": "Always",
+			"KEB_CIS_VERSION": "v1.0", "KEB_KYMA_VERSION": "2.20.7", "KEB_LMS_CLUSTER_TYPE": "ha", "KEB_SERVICE_MANAGER_OVERRIDE_MODE": "Always",
 			"KEB_KCP_KUBECONFIG": write("kcp.yaml", kubeconfig), "KEB_GARDENER_KUBECONFIG": write("gardener.yaml", kubeconfig),
 		},
 		beside: map[string]map[string]string{
