@@ -238,7 +238,7 @@ func TestDeprovisionWithAnUnknownPlan(t *testing.T) {
 
 func TestProcessCheck(t *testing.T) {
 	t.Parallel()
-	if got := run(t, "", "process", "check", "--overlays", ""); got.code != 0 || !strings.HasPrefix(got.out, "provision: 5 stages, 17 steps, hash ") {
+	if got := run(t, "", "process", "check", "--overlays", ""); got.code != 0 || !strings.HasPrefix(got.out, "provision: 5 stages, 19 steps, hash ") {
 		t.Errorf("%+v", got)
 	}
 	dir := filepath.Dir(write(t, ""))
