@@ -416,6 +416,29 @@ func TestReconciler_UpdateThatEndedUnknown_IsNotTakenForSent(t *testing.T) {
 	}
 }
 
+// An upgrade of Kyma that ends between its call and its result leaves open which Kyma the Reconciler has: an update must not bring
+// the former one back.
+func TestReconciler_UpdateAfterUpgradeWithUnknownEnd_Fails(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	upgrade := w.all(upTo("AVS_Set_Maintenance", upgradingKyma), w.upgrade(op, event.UpgradeKyma, "k-1"))
+	w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusBadGateway, after: true})
+	w.run("Apply_Cluster_Configuration", upgrade)
+	w.door.fault.Store(nil)
+	w.build(w.url)
+	op.Kept = upgrade.Kept
+	update := w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), w.withSecret(op, "u-1", canary+"-new"))
+	sent := w.sent(func() {
+		r := w.run("Apply_Reconciler_Configuration", update)
+		if r.Outcome != failed || r.Error.Reason != "err_configuration_not_kept" {
+			t.Errorf("the update is %s, %+v", r.Outcome, r.Error)
+		}
+	})
+	if len(sent) != 0 {
+		t.Errorf("%d configurations were sent", len(sent))
+	}
+}
+
 // marked is what is kept as the operation has marked it before its call.
 func marked(t *testing.T, kept json.RawMessage, operationID string) json.RawMessage {
 	t.Helper()

@@ -23,7 +23,13 @@ type kept struct {
 	// it is not known whether the Reconciler has got that of this operation or still has this one.
 	OperationID   string  `json:"operationId"`
 	Configuration cluster `json:"configuration"`
+	// Rebuild is true while OperationID gives a configuration that is not Configuration with other credentials: an upgrade of Kyma.
+	Rebuild bool `json:"rebuild,omitempty"`
 }
+
+// current reports whether Configuration, apart from credentials and kubeconfig, is what the Reconciler has. It is not known after an
+// upgrade that ended between its call and its result.
+func (k *kept) current(d Details) bool { return k.OperationID == d.AppliedBy || !k.Rebuild }
 
 // stage is what the earlier steps of the stage have prepared.
 type stage struct {
@@ -115,7 +121,8 @@ func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.L
 // version, so all of it may be repeated after a kill: what is kept is marked before the call and replaced after it.
 func (s *shared) give(ctx context.Context, op worker.Operation, log *slog.Logger, st stage, body cluster) (worker.Operation, time.Duration, error) {
 	if st.last != nil && st.last.OperationID != op.ID {
-		if err := op.Keep(ctx, kept{op.ID, st.last.Configuration}); err != nil {
+		mark := kept{OperationID: op.ID, Configuration: st.last.Configuration, Rebuild: op.Type != event.Update}
+		if err := op.Keep(ctx, mark); err != nil {
 			return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
 		}
 	}
@@ -123,7 +130,7 @@ func (s *shared) give(ctx context.Context, op worker.Operation, log *slog.Logger
 	if err != nil {
 		return outcome.Of(op, system, s.cfg.RetryInterval, err)
 	}
-	if err := op.Keep(ctx, kept{op.ID, body}); err != nil {
+	if err := op.Keep(ctx, kept{OperationID: op.ID, Configuration: body}); err != nil {
 		return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
 	}
 	log.Info("cluster applied", "runtime_id", st.runtimeID, "version", got.ConfigurationVersion)

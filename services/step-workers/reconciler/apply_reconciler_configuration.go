@@ -32,7 +32,7 @@ func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operati
 	if over != nil {
 		return over.op, over.after, over.err
 	}
-	if st.last == nil {
+	if st.last == nil || !st.last.current(st.details) {
 		return worker.Fail(op, &worker.Error{
 			Component: "keb", Reason: reasonNotKept,
 			Message: "the configuration that the reconciler was given last is not kept: upgrade Kyma of this runtime, which replaces it, and update again",
