@@ -71,7 +71,7 @@ func TestARuntimeOfKyma1IsBuiltAndTakenAway(t *testing.T) {
 	if op := sys.Operation(provision); len(op.NotCompleted) > 0 || len(op.RanAgain()) > 0 {
 		t.Errorf("not completed: %v, ran again: %v", op.NotCompleted, op.RanAgain())
 	}
-	once := map[string]int{"lms/tenant": 1, "lms/certificate": 1, "ias/serviceProvider": 1, "azure/resourceGroup": 1, "azure/namespace": 1}
+	once := map[string]int{"lms/tenant": 1, "lms/certificate": 1, "ias/serviceProvider": 2, "azure/resourceGroup": 1, "azure/namespace": 1}
 	for name, counted := range map[string]map[string]int{
 		"made": counts(sys.Created(), made, kyma1Kinds, kyma2Kinds), "there": counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds),
 	} {
@@ -84,9 +84,13 @@ func TestARuntimeOfKyma1IsBuiltAndTakenAway(t *testing.T) {
 		delete(with, kind)
 	}
 	checkFootprint(t, sys, o, with)
-	for system, kind := range map[string]string{"ias": "serviceProvider", "azure": "resourceGroup"} {
-		if len(sys.Objects(system, kind, o.InstanceID)) != 1 {
-			t.Errorf("the %s in %s does not name the instance", kind, system)
+	// IAS has one provider for Grafana and one for Dex.
+	for _, named := range []struct {
+		system, kind string
+		count        int
+	}{{"ias", "serviceProvider", 2}, {"azure", "resourceGroup", 1}} {
+		if n := len(sys.Objects(named.system, named.kind, o.InstanceID)); n != named.count {
+			t.Errorf("%s has %d objects %s that name the instance, want %d", named.system, n, named.kind, named.count)
 		}
 	}
 	checkKyma1(t, sys, o)
@@ -95,7 +99,7 @@ func TestARuntimeOfKyma1IsBuiltAndTakenAway(t *testing.T) {
 	second := harness.Azure()
 	second.GlobalAccount = o.GlobalAccount
 	sys.PollEnd(second, sys.Provision(second), osb.StateSucceeded, limit)
-	twice := map[string]int{"lms/tenant": 1, "lms/certificate": 2, "ias/serviceProvider": 2, "azure/resourceGroup": 2, "azure/namespace": 2}
+	twice := map[string]int{"lms/tenant": 1, "lms/certificate": 2, "ias/serviceProvider": 4, "azure/resourceGroup": 2, "azure/namespace": 2}
 	if diff := cmp.Diff(twice, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
 		t.Errorf("with two runtimes (-want +got):\n%s", diff)
 	}
@@ -145,7 +149,7 @@ func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
 	there := sys.Holds()
 	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
 	// A trial has neither Event Hubs nor logging.
-	once := map[string]int{"ias/serviceProvider": 1}
+	once := map[string]int{"ias/serviceProvider": 2}
 	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
 		t.Errorf("with the runtime (-want +got):\n%s", diff)
 	}

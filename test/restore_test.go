@@ -14,7 +14,7 @@ import (
 // they have done since then is found in the external systems, and done no second time.
 func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-executions"}})
+	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-executions"}, Env: lookUps})
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		sys.Fault(system, `{"latencyMs": 40}`)
 	}

@@ -2,6 +2,9 @@ package event
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -88,4 +91,43 @@ func numberSize(number []byte) int {
 		size += 1 + behind
 	}
 	return size
+}
+
+// FitDetails returns saved data that a command can carry: it leaves out the largest members until the rest fits, and names them. Only an
+// earlier release has saved more than fits. Ids, which are short, stay.
+func FitDetails(details json.RawMessage) (fitting json.RawMessage, left []string) {
+	size := StoredSize(details)
+	if size <= MaxDetails {
+		return details, nil
+	}
+	workers := map[string]map[string]json.RawMessage{}
+	if err := json.Unmarshal(details, &workers); err != nil {
+		return nil, []string{"everything"}
+	}
+	type member struct {
+		worker, name string
+		size         int
+	}
+	var members []member
+	for worker, own := range workers {
+		for name, value := range own {
+			members = append(members, member{worker, name, StoredSize(value)})
+		}
+	}
+	slices.SortFunc(members, func(a, b member) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.worker, b.worker), cmp.Compare(a.name, b.name))
+	})
+	for _, m := range members {
+		if size <= MaxDetails {
+			break
+		}
+		size -= m.size
+		delete(workers[m.worker], m.name)
+		left = append(left, m.worker+"."+m.name)
+	}
+	fitting, err := json.Marshal(workers)
+	if err != nil {
+		return nil, left
+	}
+	return fitting, left
 }

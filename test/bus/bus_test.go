@@ -210,7 +210,9 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 	workers := in.workers
 	if os.Getenv("KEB_E2E_BUS") == "" {
 		own := strings.TrimPrefix(user, "worker-")
-		workers = slices.DeleteFunc(slices.Clone(workers), func(w string) bool { return w != "edp" && w != "hyperscaler" && w != "runtime" && w != "spc" && w != own })
+		workers = slices.DeleteFunc(slices.Clone(workers), func(w string) bool {
+			return w != "edp" && w != "hyperscaler" && w != "runtime" && w != "spc" && w != own
+		})
 	}
 	served := append([]string{"broker", "orchestrator"}, workers...)
 	for _, s := range streams {

@@ -72,7 +72,7 @@ func (w *world) own(name string) *harness.Order {
 func (w *world) kubeconfig(name string) string {
 	raw, err := yaml.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "own",
-		"clusters": []any{map[string]any{"name": "own", "cluster": map[string]any{"server": harness.AnyCluster(w.t)}}},
+		"clusters": []any{map[string]any{"name": "own", "cluster": harness.AnyCluster(w.t)}},
 		"contexts": []any{map[string]any{"name": "own", "context": map[string]any{"cluster": "own", "user": "own"}}},
 		"users": []any{map[string]any{"name": "own", "user": map[string]any{
 			"token": w.canaries.credential("token in the " + name),

@@ -29,7 +29,8 @@ type Config struct {
 	// GroupID and ParentID are where all evaluations belong; required with a URL.
 	GroupID  int64 `env:"KEB_AVS_GROUP_ID"`
 	ParentID int64 `env:"KEB_AVS_PARENT_ID"`
-	// Internal and External are what is special to a kind of evaluation.
+	// Internal and External are what is special to a kind of evaluation; KEB_AVS_INTERNAL_TESTER_ACCESS_ID and
+	// KEB_AVS_EXTERNAL_TESTER_ACCESS_ID are required with a URL.
 	Internal Tester `envPrefix:"KEB_AVS_INTERNAL_"`
 	External Tester `envPrefix:"KEB_AVS_EXTERNAL_"`
 	// Trial is for the internal evaluations of trial and free instances, and used only when all three ids are set.

@@ -1,16 +1,17 @@
 package harness
 
 import (
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 )
 
-// AnyCluster is the address of a Kubernetes API that tells its version to every user, for kubeconfigs of own clusters whose
-// secrets are looked for afterwards. It knows nothing else.
-func AnyCluster(t testing.TB) string {
+// AnyCluster returns the cluster entry of a kubeconfig: a Kubernetes API that answers its version to every user, and nothing else.
+// It is for kubeconfigs of own clusters whose secrets are looked for afterwards.
+func AnyCluster(t testing.TB) map[string]any {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/version" {
 			http.NotFound(w, r)
 			return
@@ -19,5 +20,6 @@ func AnyCluster(t testing.TB) string {
 		_, _ = w.Write([]byte(`{"major":"1","minor":"26","gitVersion":"v1.26.5"}`))
 	}))
 	t.Cleanup(server.Close)
-	return server.URL
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return map[string]any{"server": server.URL, "certificate-authority-data": authority}
 }

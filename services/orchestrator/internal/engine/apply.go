@@ -90,7 +90,7 @@ func (m *machine) start(e Start) error {
 	m.s.Deadline = m.now.Add(m.p.Timeout)
 	var left []string
 	message := ""
-	if m.s.Details, left = fitDetails(e.Details); len(left) > 0 {
+	if m.s.Details, left = event.FitDetails(e.Details); len(left) > 0 {
 		message = "left out of the saved data, which was too large: " + strings.Join(left, ", ")
 	}
 	m.s.Completed = e.Completed
@@ -380,7 +380,7 @@ func (m *machine) unsendable(e Unsendable) error {
 	}
 	reason := event.Error{Component: component, Reason: reasonTooLarge, Message: e.Reason}
 	var left []string
-	if m.s.Details, left = fitDetails(m.s.Details); len(left) > 0 {
+	if m.s.Details, left = event.FitDetails(m.s.Details); len(left) > 0 {
 		reason.Message += "; left out of the saved data: " + strings.Join(left, ", ")
 	}
 	m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, 0

@@ -2,11 +2,9 @@ package engine
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -72,43 +70,4 @@ func mergeDetails(details json.RawMessage, worker string, patch json.RawMessage)
 			errDetailsTooLarge, size, event.StoredSize(all[worker]), worker, event.MaxDetails)
 	}
 	return merged, nil
-}
-
-// fitDetails returns saved data that a command can carry: it leaves out the largest members until the rest fits, and names them. Only an
-// earlier release has saved more than fits. Ids, which are short, stay.
-func fitDetails(details json.RawMessage) (fitting json.RawMessage, left []string) {
-	size := event.StoredSize(details)
-	if size <= event.MaxDetails {
-		return details, nil
-	}
-	workers := map[string]map[string]json.RawMessage{}
-	if err := json.Unmarshal(details, &workers); err != nil {
-		return nil, []string{"everything"}
-	}
-	type member struct {
-		worker, name string
-		size         int
-	}
-	var members []member
-	for worker, own := range workers {
-		for name, value := range own {
-			members = append(members, member{worker, name, event.StoredSize(value)})
-		}
-	}
-	slices.SortFunc(members, func(a, b member) int {
-		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.worker, b.worker), cmp.Compare(a.name, b.name))
-	})
-	for _, m := range members {
-		if size <= event.MaxDetails {
-			break
-		}
-		size -= m.size
-		delete(workers[m.worker], m.name)
-		left = append(left, m.worker+"."+m.name)
-	}
-	fitting, err := json.Marshal(workers)
-	if err != nil {
-		return nil, left
-	}
-	return fitting, left
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// begin lets an operator ask for something.
+// begin lets an operator ask for something, or the bus refuse a command for good.
 func (w *world) begin(c choice) {
 	o := &w.orchestrators[c.a%orchestrators]
 	t := &o.tasks[taskAction]
@@ -14,10 +14,12 @@ func (w *world) begin(c choice) {
 	}
 	op := w.operations[int(c.b)%len(w.operations)]
 	t.operation = op.n
-	switch c.c % 3 {
-	case 0:
+	switch n := c.c % 16; {
+	case n == 15: // the bus cannot carry the current command
+		t.event = engine.Unsendable{Cursor: op.state.Cursor, Reason: "too large"}
+	case n%3 == 0:
 		t.event = engine.Cancel{Reason: "not wanted"}
-	case 1:
+	case n%3 == 1:
 		t.event = engine.Retry{By: "me"}
 	default:
 		step := "none"

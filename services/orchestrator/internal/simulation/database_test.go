@@ -70,6 +70,8 @@ func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 	case engine.SkipStep:
 		at := s.Position(op.p)
 		allowed = at != nil && at.Step == e.Step
+	case engine.Unsendable:
+		allowed = s.InFlight() && e.Cursor == s.Cursor
 	}
 	if (err == nil) != allowed {
 		w.violate("%T of an operation that is %s is allowed: %t, want %t", e, s.Status, err == nil, allowed)

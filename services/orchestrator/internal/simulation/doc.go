@@ -22,7 +22,7 @@
 // What it does not model: what happens inside a transaction of Postgres, which is
 // one action here (rows are locked there; the tests of package store hold that);
 // batches of more than three messages; orchestrations of many instances; more than
-// one definition of an operation type; dead letters; commands that the bus refuses for their size; the acknowledgement timers of
+// one definition of an operation type; dead letters; the acknowledgement timers of
 // the bus, whose messages come again at any time instead; what a step does to
 // external systems. The real thing is killed by make chaos and make soak-kill.
 package simulation

@@ -181,8 +181,10 @@ func (m *model) pass(step string, completed bool) {
 // checkNotCompleted: only a worker or the process may let a step go.
 func (w *world) checkNotCompleted(m *model, e engine.Event, h *engine.Entry, step *process.Step, now time.Time) {
 	r, ok := e.(engine.Result)
+	_, unsendable := e.(engine.Unsendable)
 	switch {
 	case m.ending && !now.Before(m.deadline):
+	case m.ending && unsendable:
 	case ok && r.Outcome == event.OutcomeNotCompleted:
 	case ok && unreadable(&r) && step.OnFailure == process.Skip:
 	case h.Error != nil && h.Error.Reason == "err_keb_condition" && step.OnFailure == process.Skip:
