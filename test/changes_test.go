@@ -16,7 +16,7 @@ func TestChangesSurviveAKill(t *testing.T) {
 	t.Parallel()
 	const machineType = "Standard_D8_v3"
 	rnd := random(t)
-	sys := harness.Start(t, harness.Options{})
+	sys := harness.Start(t, harness.Options{Env: lookUps})
 	azures, trials := make([]*harness.Order, 6), make([]*harness.Order, 6)
 	ids := map[string]*harness.Order{}
 	for i := range azures {
@@ -68,6 +68,7 @@ func TestChangesSurviveAKill(t *testing.T) {
 	// Only the trials that came back were made anew.
 	after, made := sys.Created(), map[string]int{}
 	want := trialFootprint().Created(len(trials))
+	exceptEDP(t, want, before, after)
 	for key := range want {
 		made[key] = after[key] - before[key]
 	}
