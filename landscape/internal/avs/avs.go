@@ -3,7 +3,6 @@ package avs
 
 import (
 	_ "embed" // schemas of the requests
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -180,14 +179,7 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 
 // body decodes a body that must fit the schema, or answers 400.
 func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
-	err := contract.ContentType(r, "application/json")
-	var data []byte
-	if err == nil {
-		data, err = schema.Body(r, answer.MaxBody)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, v)
-	}
+	err := schema.Decode(r, v)
 	if err != nil {
 		fail(w, http.StatusBadRequest, "%v", err)
 	}

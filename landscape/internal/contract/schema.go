@@ -2,6 +2,7 @@ package contract
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,6 +36,21 @@ func MustSchema(document []byte) *Schema {
 		panic(fmt.Sprintf("contract: compile schema: %v", err))
 	}
 	return &Schema{compiled: compiled}
+}
+
+// Decode reads a JSON body of at most answer.MaxBody bytes that must fit the schema into v. Another Content-Type is a violation, too.
+func (s *Schema) Decode(r *http.Request, v any) error {
+	if err := ContentType(r, "application/json"); err != nil {
+		return err
+	}
+	body, err := s.Body(r, answer.MaxBody)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("decode body: %w", err)
+	}
+	return nil
 }
 
 // Body reads a JSON body of at most limit bytes that must fit the schema. Names of members are case-sensitive. A body that

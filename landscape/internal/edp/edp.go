@@ -4,7 +4,6 @@ package edp
 import (
 	_ "embed" // schemas of the requests
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -143,14 +142,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 
 // body decodes a body that must fit the schema, or answers 400.
 func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
-	err := contract.ContentType(r, "application/json")
-	var data []byte
-	if err == nil {
-		data, err = schema.Body(r, answer.MaxBody)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, v)
-	}
+	err := schema.Decode(r, v)
 	if err != nil {
 		answer.Error(w, http.StatusBadRequest, "%v", err)
 	}
