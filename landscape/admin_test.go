@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func TestFaultsComeAndGo(t *testing.T) {
@@ -52,9 +53,7 @@ func TestTimeoutHoldsRequestsUntilTheSettingsChange(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "POST", w.url+clusters, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if resp, err := w.http.Do(r); err == nil {
 		_ = resp.Body.Close()
 		t.Fatalf("a request during a timeout was answered %d", resp.StatusCode)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/landscape"
 )
 
@@ -67,9 +69,7 @@ func TestAvS_LookUpIsOn_FindsEvaluationsByExactName(t *testing.T) {
 	}
 	_, raw := w.call("GET", evaluations+"?name="+one, nil, token)
 	var found []map[string]any
-	if err := json.Unmarshal(raw, &found); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(raw, &found))
 	if len(found) != 2 {
 		t.Errorf("found %d evaluations named one, want 2: duplicates must show", len(found))
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -88,9 +89,7 @@ func TestADirtyBindingThatAShootUsesIsKept(t *testing.T) {
 	if !p.claimed(name) {
 		t.Error("it is clean although a shoot uses it")
 	}
-	if err := garden.Delete(t.Context(), "c-1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, garden.Delete(t.Context(), "c-1", metav1.DeleteOptions{}))
 	w.clock.advance(landscape.DefaultCleanTime)
 	if p.claimed(name) {
 		t.Error("it is still dirty although no shoot uses it any more")

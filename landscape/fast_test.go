@@ -5,15 +5,15 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/landscape"
 )
 
 func TestTheZeroConfigTakesNoTime(t *testing.T) {
 	t.Parallel()
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := httptest.NewServer(l.Handler())
 	defer server.Close()
 	w := &world{t: t, url: server.URL, http: &http.Client{Transport: &http.Transport{}}}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,9 +66,7 @@ func TestDynamicClientWorksOnSecrets(t *testing.T) {
 	c := authorized(w, "/k8s/control-plane").Resource(secrets).Namespace("kcp-system")
 
 	made, err := c.Create(ctx, object(secrets, "Secret", "s", map[string]any{"stringData": map[string]any{"k": "v"}}), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if data, _, _ := unstructured.NestedString(made.Object, "data", "k"); data != "dg==" {
 		t.Errorf("data is %q, want the base64 of v", data)
 	}
@@ -81,9 +80,7 @@ func TestDynamicClientWorksOnSecrets(t *testing.T) {
 	changed := made.DeepCopy()
 	changed.SetLabels(map[string]string{"a": "b"})
 	newer, err := c.Update(ctx, changed, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if newer.GetResourceVersion() == made.GetResourceVersion() {
 		t.Error("an update kept the resource version")
 	}
@@ -96,18 +93,14 @@ func TestDynamicClientWorksOnSecrets(t *testing.T) {
 	}
 
 	patched, err := c.Patch(ctx, "s", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":null,"c":"d"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if labels := patched.GetLabels(); len(labels) != 1 || labels["c"] != "d" {
 		t.Errorf("labels after the patch are %v", labels)
 	}
 	if _, err := c.Patch(ctx, "s", types.JSONPatchType, []byte(`[]`), metav1.PatchOptions{}); !apierrors.IsUnsupportedMediaType(err) {
 		t.Errorf("a JSON patch: %v", err)
 	}
-	if err := c.Delete(ctx, "s", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Delete(ctx, "s", metav1.DeleteOptions{}))
 	if _, err := c.Get(ctx, "s", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("getting a deleted one: %v", err)
 	}
@@ -124,9 +117,7 @@ func TestApplyCreatesAndThenMerges(t *testing.T) {
 	options := metav1.ApplyOptions{FieldManager: "keb", Force: true}
 	for _, value := range []string{"1", "2"} {
 		got, err := c.Apply(ctx, "m", object(configMaps, "ConfigMap", "m", map[string]any{"data": map[string]any{"k": value}}), options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if k, _, _ := unstructured.NestedString(got.Object, "data", "k"); k != value {
 			t.Errorf("data is %q, want %q", k, value)
 		}
@@ -151,9 +142,7 @@ func TestNamespaceMustBeThere(t *testing.T) {
 	if _, err := nowhere.Create(ctx, object(configMaps, "ConfigMap", "m", nil), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	if err := c.Resource(namespaces).Delete(ctx, "nowhere", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Resource(namespaces).Delete(ctx, "nowhere", metav1.DeleteOptions{}))
 	if _, err := nowhere.Get(ctx, "m", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("an object outlived its namespace: %v", err)
 	}
@@ -170,9 +159,7 @@ func TestSelectorsChooseBindings(t *testing.T) {
 	count := func(selector string) int {
 		t.Helper()
 		list, err := c.List(ctx, metav1.ListOptions{LabelSelector: selector})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return len(list.Items)
 	}
 	const free = "hyperscalerType=azure,shared!=true,!tenantName,!dirty,!euAccess"
@@ -180,9 +167,7 @@ func TestSelectorsChooseBindings(t *testing.T) {
 		t.Errorf("%d free bindings, want 5", got)
 	}
 	list, err := c.List(ctx, metav1.ListOptions{LabelSelector: free})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	claimed := list.Items[0]
 	labels := claimed.GetLabels()
 	labels["tenantName"] = "ga-1"
@@ -239,9 +224,7 @@ func TestFinalizerKeepsADeletedObject(t *testing.T) {
 	w.clock.advance(clusterTime)
 	status, _ := w.ask(runtimeQuery, map[string]any{"id": text(t, op, "runtimeID")})
 	config, err := clientcmd.Load([]byte(text(t, status, "runtimeConfiguration", "kubeconfig")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// client-go's own way from a kubeconfig to a client leaves the token out when there is no TLS.
 	current := config.Contexts[config.CurrentContext]
 	runtime := client(w, &rest.Config{Host: config.Clusters[current.Cluster].Server, BearerToken: config.AuthInfos[current.AuthInfo].Token})
@@ -251,9 +234,7 @@ func TestFinalizerKeepsADeletedObject(t *testing.T) {
 	if _, err := c.Create(ctx, o, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	left, err := c.Get(ctx, "db", metav1.GetOptions{})
 	if err != nil || left.GetDeletionTimestamp() == nil {
 		t.Fatalf("the object with a finalizer after its deletion: %v, %v", left, err)
@@ -271,9 +252,7 @@ func TestFinalizerKeepsADeletedObject(t *testing.T) {
 func TestKyma_WithoutWaiting_IsGoneAtOnce(t *testing.T) {
 	t.Parallel()
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	send := func(method, path, body string) int {
 		r := httptest.NewRequestWithContext(t.Context(), method, "/k8s/control-plane/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas"+path, strings.NewReader(body))
@@ -304,9 +283,7 @@ func TestKymaGetsReadyAndGoesByTheClock(t *testing.T) {
 	state := func() string {
 		t.Helper()
 		got, err := c.Get(ctx, "k", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s, _, _ := unstructured.NestedString(got.Object, "status", "state")
 		return s
 	}
@@ -326,9 +303,7 @@ func TestKymaGetsReadyAndGoesByTheClock(t *testing.T) {
 	if got := state(); got != "Ready" {
 		t.Errorf("state with its kubeconfig is %q", got)
 	}
-	if err := c.Delete(ctx, "k", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Delete(ctx, "k", metav1.DeleteOptions{}))
 	if got, err := c.Get(ctx, "k", metav1.GetOptions{}); err != nil || got.GetDeletionTimestamp() == nil {
 		t.Errorf("right after its deletion: %v", err)
 	}
@@ -359,9 +334,7 @@ func TestDiscoveryNamesTheResources(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	d, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: w.url + "/k8s/control-plane", BearerToken: "keb"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := d.ServerResourcesForGroupVersion("operator.kyma-project.io/v1beta2")
 	if err != nil || len(got.APIResources) != 1 || got.APIResources[0].Kind != "Kyma" {
 		t.Errorf("resources are %v, %v", got, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 )
 
 const tenants = "/lms/tenants"
@@ -27,14 +28,10 @@ var lmsToken = header("X-LMS-Token", "keb")
 func csr(t *testing.T, commonName string) (string, *rsa.PrivateKey) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	subject := pkix.Name{CommonName: commonName, Organization: []string{"ga-1"}, OrganizationalUnit: []string{uuid.NewString()}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), key
 }
 
@@ -45,9 +42,7 @@ func certificate(t *testing.T, text string) *x509.Certificate {
 		t.Fatalf("no PEM: %s", text)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 

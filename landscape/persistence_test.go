@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
 )
@@ -69,9 +70,7 @@ func TestOtherSystemsCatchUpWithTheProvisioner(t *testing.T) {
 	w.close()
 	// As after a kill between the Provisioner's write and theirs.
 	for _, name := range []string{"director", "gardener"} {
-		if err := os.Remove(filepath.Join(dir, name+".jsonl")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(filepath.Join(dir, name+".jsonl")))
 	}
 	w = open(t, dir, c)
 	if found, shoots := w.directed("i-1"), w.shoots(); len(found) != 1 || len(shoots) != 1 {
@@ -132,16 +131,10 @@ func TestSIGKILLLosesNothingAnswered(t *testing.T) {
 	child.Env = append(os.Environ(), childEnv+"="+dir)
 	child.Stderr = os.Stderr
 	stdout, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	url, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &world{t: t, url: strings.TrimSpace(url), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}
 	defer w.http.CloseIdleConnections()
 
@@ -167,9 +160,7 @@ func TestSIGKILLLosesNothingAnswered(t *testing.T) {
 		})
 	}
 	<-enough
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, child.Process.Kill())
 	wg.Wait()
 	_ = child.Wait() // says that it was killed
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/landscape"
@@ -77,9 +78,7 @@ func open(t testing.TB, dir string, c *clock) *world {
 func openWith(t testing.TB, cfg landscape.Config, c *clock) *world {
 	t.Helper()
 	l, err := landscape.New(cfg, landscape.Deps{Now: c.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := httptest.NewServer(l.Handler())
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	w := &world{t: t, url: server.URL, clock: c, http: &http.Client{Transport: transport}}

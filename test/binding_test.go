@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/osb"
@@ -22,14 +23,10 @@ import (
 func reach(t *testing.T, sys *harness.System, server, token string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/api/v1/secrets", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := sys.HTTP.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return errorFree(t, response)
 }
 
@@ -38,9 +35,7 @@ func errorFree(t *testing.T, response *http.Response) int {
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		t.Fatal(err)
 	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, response.Body.Close())
 	return response.StatusCode
 }
 
@@ -70,9 +65,7 @@ func readKubeconfig(t *testing.T, raw []byte) userConfig {
 func userOf(t *testing.T, b *osbclient.Binding) (server, token string) {
 	t.Helper()
 	var credentials struct{ Kubeconfig string }
-	if err := json.Unmarshal(b.Credentials, &credentials); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(b.Credentials, &credentials))
 	k := readKubeconfig(t, []byte(credentials.Kubeconfig))
 	return k.Clusters[0].Cluster.Server, k.Users[0].User.Token
 }
@@ -95,9 +88,7 @@ func TestBindingsGiveAccessToARuntimeAndTakeItAway(t *testing.T) {
 	bind := func(id string) *osbclient.Binding {
 		t.Helper()
 		b, err := platform.Bind(t.Context(), o.InstanceID, id, order)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return b
 	}
 	first := bind("first")
@@ -167,9 +158,7 @@ func TestKubeconfigOfARuntimeNamesItsClusterAndItsProvider(t *testing.T) {
 	provision := sys.Provision(o)
 	sys.PollEnd(o, provision, osb.StateSucceeded, limit)
 	response, err := sys.HTTP.Get(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := io.ReadAll(response.Body)
 	if err != nil || response.Body.Close() != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("status %d, %v: %s", response.StatusCode, err, raw)

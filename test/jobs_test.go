@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -24,9 +25,7 @@ func job(t *testing.T, sys *harness.System, args ...string) report {
 		t.Fatalf("job %v ended with %d:\n%s", args, code, process.Output())
 	}
 	var r report
-	if err := json.Unmarshal([]byte(process.Output()), &r); err != nil {
-		t.Fatalf("job %v printed %q: %v", args, process.Output(), err)
-	}
+	require.NoErrorf(t, json.Unmarshal([]byte(process.Output()), &r), "job %v printed %q", args, process.Output())
 	return r
 }
 

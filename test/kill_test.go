@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -27,9 +28,7 @@ func TestOperationsSurviveFiveKillsAndTheLossOfTheBus(t *testing.T) {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
 			t.Errorf("the bus has no store in %s: %v", dir, err)
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(dir))
 	})
 }
 

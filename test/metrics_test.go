@@ -17,6 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -34,9 +35,7 @@ type metric struct {
 func documentedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
 	page, err := metricsdoc.Read("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := map[string]metric{}
 	for _, m := range page {
 		slices.Sort(m.Labels)
@@ -63,9 +62,7 @@ func TestEveryMetricOfTheCodeIsDocumentedAndViceVersa(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	documented := documentedMetrics(t)
 	for name, path := range where {
@@ -84,9 +81,7 @@ func TestEveryMetricOfTheCodeIsDocumentedAndViceVersa(t *testing.T) {
 func scrape(t *testing.T, sys *harness.System) string {
 	t.Helper()
 	answer, err := sys.HTTP.Get("http://" + sys.OperatorAddr + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -100,9 +95,7 @@ func parsed(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return families
 }
 

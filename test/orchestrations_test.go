@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -46,9 +47,7 @@ func keb(t *testing.T, sys *harness.System, into any, code int, args ...string) 
 		t.Fatalf("keb %v ended with %d, want %d:\n%s", args, got, code, process.Output())
 	}
 	if into != nil {
-		if err := json.Unmarshal([]byte(process.Output()), into); err != nil {
-			t.Fatalf("keb %v printed %q: %v", args, process.Output(), err)
-		}
+		require.NoErrorf(t, json.Unmarshal([]byte(process.Output()), into), "keb %v printed %q", args, process.Output())
 	}
 	return process.Output()
 }

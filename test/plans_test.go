@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -85,9 +86,7 @@ type statement struct {
 func executed(t *testing.T, file string, from int) []statement {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// The server goes on writing: what is whole begins behind a line's end, and ends with one.
 	text = text[from:]
 	text = text[bytes.IndexByte(text, '\n')+1 : bytes.LastIndexByte(text, '\n')+1]
@@ -125,21 +124,15 @@ func TestNoStatementOfAnOperationReadsAWholeTable(t *testing.T) {
 	if errors.Is(err, pglocal.ErrNoBinaries) {
 		t.Skip("needs the programs of PostgreSQL with auto_explain on this machine; .ci/run installs them")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := server.Stop(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := server.CreateDatabase(t.Context(), "keb", ""); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.CreateDatabase(t.Context(), "keb", ""))
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: server.URL("keb"), ApplicationName: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + server.URL("keb")}})
 	for _, query := range plannedRows {
@@ -151,9 +144,7 @@ func TestNoStatementOfAnOperationReadsAWholeTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	o := harness.Azure()
 	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
@@ -204,8 +195,6 @@ func bigTables(t *testing.T, db *sqlx.DB) []string {
 	err := db.Select(&tables, fmt.Sprintf(`
 SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND n.nspname IN ('broker', 'orchestrator') AND c.reltuples >= %d`, bigTable))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tables
 }

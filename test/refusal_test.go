@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -93,9 +94,7 @@ func TestABadRequestIsRefusedAndLeavesNothingBehind(t *testing.T) {
 func encode(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(raw)
 }
 
@@ -103,9 +102,7 @@ func put(t *testing.T, sys *harness.System, instance, body string, change func(*
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
 		sys.OSBURL()+"/v2/service_instances/"+instance+"?accepts_incomplete=true", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request.Header.Set("X-Broker-API-Version", "2.17")
 	request.Header.Set("Content-Type", "application/json")
 	request.SetBasicAuth("keb", "keb")
@@ -113,14 +110,10 @@ func put(t *testing.T, sys *harness.System, instance, body string, change func(*
 		change(request)
 	}
 	response, err := sys.HTTP.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return response.StatusCode, string(raw)
 }
 
@@ -133,15 +126,11 @@ func traces(t *testing.T, sys *harness.System, database string) map[string]int {
 	maps.Copy(counts, sys.Calls())
 	maps.Copy(counts, rows(t, database))
 	b, err := bus.Connect(t.Context(), bus.Config{URL: sys.NATS(), Name: "test"}, bus.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer b.Close()
 	for _, stream := range event.Streams() {
 		s, err := b.JetStream().Stream(t.Context(), string(stream.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		counts["stream "+string(stream.Name)] = int(s.CachedInfo().State.LastSeq)
 	}
 	return counts
@@ -150,9 +139,7 @@ func traces(t *testing.T, sys *harness.System, database string) map[string]int {
 func rows(t *testing.T, database string) map[string]int {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxOpen: 1, ApplicationName: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	var tables []string
 	if err := db.SelectContext(t.Context(), &tables, `SELECT quote_ident(table_schema) || '.' || quote_ident(table_name)
@@ -165,9 +152,7 @@ func rows(t *testing.T, database string) map[string]int {
 	counts := map[string]int{}
 	for _, table := range tables {
 		var n int
-		if err := db.GetContext(t.Context(), &n, `SELECT count(*) FROM `+table); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.GetContext(t.Context(), &n, `SELECT count(*) FROM `+table))
 		counts["table "+table] = n
 	}
 	return counts

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -57,9 +59,7 @@ func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
 	down()
 
 	for _, dir := range []string{database, filepath.Join(sys.DataDir, "nats")} {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(dir))
 	}
 	copyFolder(t, backup, database)
 	sys.Start()
@@ -105,7 +105,5 @@ func copyFolder(t *testing.T, from, to string) {
 		}
 		return sameOwner(path, target)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -84,9 +86,7 @@ func kubeconfig(t *testing.T, token harness.Canary) string {
 		"contexts": []any{map[string]any{"name": "own", "context": map[string]any{"cluster": "own", "user": "own"}}},
 		"users":    []any{map[string]any{"name": "own", "user": map[string]any{"token": token.String()}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
@@ -94,9 +94,7 @@ func kubeconfig(t *testing.T, token harness.Canary) string {
 func told(t *testing.T, sys *harness.System) map[string]string {
 	t.Helper()
 	journal, err := os.ReadFile(filepath.Join(sys.DataDir, "landscape", "provisioner.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := map[string]string{}
 	// A value is random from where on.
 	for name, entry := range map[string]struct{ key, from string }{
@@ -125,9 +123,7 @@ func told(t *testing.T, sys *harness.System) map[string]string {
 func scalar(t *testing.T, encoded string) string {
 	t.Helper()
 	text, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, body, ok := strings.Cut(string(text), "-----\n")
 	// The private exponent of an RSA key of 2048 bits begins at byte 277 and has 256 bytes: this is inside, at the begin of a line.
 	const from = 10 * (64 + 1)
@@ -176,9 +172,7 @@ func TestNoSecretThatOthersHaveMadeIsAtRestInTheClear(t *testing.T) {
 	sys.Fault("provisioner", healthy)
 	sys.PollEnd(o, provision, osb.StateSucceeded, limit)
 	binding, err := sys.Platform().Bind(t.Context(), o.InstanceID, "one", osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, token := userOf(t, binding)
 	// What stands before says whose it is.
 	canaries.Add("token of a binding", token[strings.LastIndex(token, ".")+1:])
@@ -201,9 +195,7 @@ func TestNoSecretThatOthersHaveMadeIsAtRestInTheClear(t *testing.T) {
 		"http://" + sys.OperatorAddr + "/events?instance_ids=" + o.InstanceID, "http://" + sys.OperatorAddr + "/metrics",
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		status, body := answered(t, sys, request)
 		if names := canaries.In([]byte(body)); len(names) > 0 || status != http.StatusOK {
 			t.Errorf("GET %s: %d, shows the %v", address, status, names)

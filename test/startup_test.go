@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -35,9 +37,7 @@ func TestAnAddressInUseIsToldInOneLine(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = ln.Close() })
 			sys := harness.New(t, harness.Options{})
 			into := map[string]*string{
@@ -69,9 +69,7 @@ func TestAPostgresThatCannotStartIsToldInOneLine(t *testing.T) {
 	sys := harness.Start(t, harness.Options{})
 	sys.Stop()
 	dir := filepath.Join(sys.DataDir, "postgres")
-	if err := os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("7.4\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("7.4\n"), 0o600))
 	refuse(t, sys, dir, "KEB_DATABASE_URL")
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -37,9 +38,7 @@ func checkFootprint(t *testing.T, sys *harness.System, o *harness.Order, want ha
 func checkStatus(t *testing.T, sys *harness.System, o *harness.Order, label, state string) harness.Runtime {
 	t.Helper()
 	i, err := sys.Platform().GetInstance(t.Context(), o.InstanceID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := i.Metadata.Labels["Status"]; got != label {
 		t.Errorf("the instance has the status %q, want %q", got, label)
 	}
@@ -131,9 +130,7 @@ func TestATrialIsSuspendedAndComesBackUnderItsName(t *testing.T) {
 func checkStatusOfPlatform(t *testing.T, sys *harness.System, o *harness.Order) string {
 	t.Helper()
 	i, err := sys.Platform().GetInstance(t.Context(), o.InstanceID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if i.DashboardURL == "" {
 		t.Error("there is no dashboard")
 	}
@@ -173,9 +170,7 @@ func TestWhatASuspensionHasLeftIsThereOnceAfterTheUnsuspension(t *testing.T) {
 func expire(t *testing.T, sys *harness.System, o *harness.Order) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+sys.OSBAddr+"/expire/service_instance/"+o.InstanceID, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request.SetBasicAuth("keb", "keb")
 	return answered(t, sys, request)
 }
@@ -232,9 +227,7 @@ func TestAnExpiredTrialStaysSuspendedUntilItIsDeleted(t *testing.T) {
 func age(t *testing.T, database string, o *harness.Order) {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxOpen: 1, ApplicationName: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	for _, statement := range []string{
 		`UPDATE broker.instances SET created_at = created_at - interval '15 days' WHERE id = $1`,

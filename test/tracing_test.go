@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -32,27 +33,19 @@ func traced(c *testkit.Traces) harness.Options {
 func putTraced(t *testing.T, sys *harness.System, o *harness.Order, header http.Header) string {
 	t.Helper()
 	body, err := json.Marshal(o.Body())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	url := sys.OSBURL() + "/v2/service_instances/" + o.InstanceID + "?accepts_incomplete=true"
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request.Header = header.Clone()
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set(osb.HeaderVersion, osb.SpecVersion)
 	request.SetBasicAuth("keb", "keb")
 	response, err := sys.HTTP.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var accepted struct{ Operation string }
 	if err := json.Unmarshal(answer, &accepted); err != nil || response.StatusCode != http.StatusAccepted {
 		t.Fatalf("PUT: status %d: %s", response.StatusCode, answer)
@@ -175,9 +168,7 @@ func TestOperationsGoOnWithoutTheCollector(t *testing.T) {
 	testkit.Eventually(t, limit, "an attempt to send spans", func() bool { return collector.Refused() > 0 })
 	sys.Stop()
 	log, err := os.ReadFile(sys.DataDir + "/keb.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n := strings.Count(string(log), "the collector does not take spans"); n != 1 {
 		t.Errorf("the log complains %d times", n)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -19,9 +20,7 @@ import (
 func TestUp_VariablesOfTheServices_Count(t *testing.T) {
 	t.Parallel()
 	rate := filepath.Join(t.TempDir(), "rate")
-	if err := os.WriteFile(rate, []byte("7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rate, []byte("7\n"), 0o600))
 	metrics := harness.FreeAddr(t)
 	sys := harness.Start(t, harness.Options{Env: []string{
 		"KEB_REQUIRE_ORG_SPACE=true", "KEB_METRICS_ADDR=" + metrics, "KEB_EDP_ENVIRONMENT=from-a-variable", "KEB_WORKER_RATE_LIMIT_FILE=" + rate,
@@ -32,9 +31,7 @@ func TestUp_VariablesOfTheServices_Count(t *testing.T) {
 		t.Errorf("an order without organization: %v", err)
 	}
 	response, err := sys.HTTP.Get("http://" + metrics + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("/readyz at KEB_METRICS_ADDR: %d, %v", response.StatusCode, err)
 	}
@@ -50,9 +47,7 @@ func TestNATS_AfterARestart_HasTheSameAddress(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	outside, err := nats.Connect(sys.NATS(), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(outside.Close)
 	sys.Kill()
 	sys.Start()

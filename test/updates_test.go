@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -45,13 +46,9 @@ func clusterOf(t *testing.T, sys *harness.System, o *harness.Order) built {
 func shown(t *testing.T, sys *harness.System, o *harness.Order) map[string]any {
 	t.Helper()
 	i, err := sys.Platform().GetInstance(t.Context(), o.InstanceID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var parameters map[string]any
-	if err := json.Unmarshal(i.Parameters, &parameters); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(i.Parameters, &parameters))
 	return parameters
 }
 
@@ -59,9 +56,7 @@ func shown(t *testing.T, sys *harness.System, o *harness.Order) map[string]any {
 func plain(t *testing.T, v any) map[string]any {
 	t.Helper()
 	var out map[string]any
-	if err := json.Unmarshal([]byte(encode(t, v)), &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(encode(t, v)), &out))
 	return out
 }
 
@@ -127,14 +122,10 @@ func TestAnUpdateReachesTheClusterAndIsShown(t *testing.T) {
 func managed(t *testing.T, sys *harness.System, o *harness.Order, binding string) map[string]string {
 	t.Helper()
 	b, err := sys.Platform().Bind(t.Context(), o.InstanceID, binding, osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server, token := userOf(t, b)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/api/v1/namespaces/kyma-system/secrets/sap-btp-manager", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	status, raw := answered(t, sys, request)
 	var secret struct{ Data map[string][]byte }
@@ -152,14 +143,10 @@ func managed(t *testing.T, sys *harness.System, o *harness.Order, binding string
 func answered(t *testing.T, sys *harness.System, request *http.Request) (status int, body string) {
 	t.Helper()
 	response, err := sys.HTTP.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return response.StatusCode, string(raw)
 }
 
@@ -213,9 +200,7 @@ func configuration(t *testing.T, sys *harness.System, o *harness.Order) (whole m
 	}
 	clusters[0].Into(sys, &c)
 	var k struct{ Components []part }
-	if err := json.Unmarshal([]byte(encode(t, c.KymaConfig)), &k); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(encode(t, c.KymaConfig)), &k))
 	parts = map[string]part{}
 	for _, p := range k.Components {
 		parts[p.Component] = p

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -100,9 +101,7 @@ stages:
       - {name: Create_Cluster_Configuration, worker: reconciler}
 `)}}
 	set, err := process.Load(base, os.DirFS("overlay"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	step := set[event.Provision].Stages[0].Steps[1]
 	if step.Name != (&HelloWorldStep{}).Name() || step.Worker != workerName {
 		t.Errorf("step %q of worker %q", step.Name, step.Worker)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -24,9 +26,7 @@ func refuseClient(w http.ResponseWriter, _ *http.Request, e *Error) { Refuse(w, 
 func newClients(t *testing.T, clock *testkit.Clock, limits ClientLimits) *Clients {
 	t.Helper()
 	c, err := NewClients(Config{Clients: limits, TrustedProxies: []string{"10.0.0.1"}}, clock.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -111,9 +111,7 @@ func TestPasswordsCannotBeTried(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	a, err := NewAttempts(Config{}, clock.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	platform, thief := from(t, "192.0.2.1", "/"), from(t, "192.0.2.2", "/")
 	a.Succeeded(platform)
 	for _, r := range []*http.Request{platform, thief} {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestViewersReadAndOperatorsAct(t *testing.T) {
@@ -87,9 +89,7 @@ func TestWhoIsRefusedOftenFillsNeitherLogNorRecord(t *testing.T) {
 func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
 	t.Parallel()
 	a, err := New(Config{Mode: ModeNone}, Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, token := range []string{"", "anything"} {
 		r := request(t, token)
 		r.Method = http.MethodPost
@@ -103,9 +103,7 @@ func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
 func TestByDefaultOnlyRequestsToThisMachineAreAnswered(t *testing.T) {
 	t.Parallel()
 	a, err := New(Config{}, Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for host, want := range map[string]int{
 		"localhost:8081": 204, "127.0.0.1:8081": 204, "[::1]:8081": 204, "localhost": 204, "[::1]": 204, "127.0.0.1": 204,
 		"evil.example.org:8081": 403, "evil.example.org": 403, "10.0.0.1:8081": 403, "": 403, "localhost.evil.example.org": 403, "127.0.0.1.evil.example.org": 403,

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -77,8 +79,6 @@ func ask(t testing.TB, h func(next http.Handler) http.Handler, r *http.Request) 
 func message(t testing.TB, r *http.Response) string {
 	t.Helper()
 	var body struct{ Error string }
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		t.Fatalf("the answer is not JSON: %v", err)
-	}
+	require.NoError(t, json.NewDecoder(r.Body).Decode(&body), "the answer is not JSON")
 	return body.Error
 }

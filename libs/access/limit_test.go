@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -70,9 +72,7 @@ func TestTheMemoryOfFailuresIsBounded(t *testing.T) {
 func TestTheAddressIsThatOfTheClient(t *testing.T) {
 	t.Parallel()
 	trusted, err := Config{TrustedProxies: []string{"10.0.0.0/8", " 192.0.2.7", "fd00::/8"}}.proxies()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tc := range []struct{ peer, header, want string }{
 		{"203.0.113.1:1", "", "203.0.113.1"},
 		{"203.0.113.1:1", "198.51.100.1", "203.0.113.1"}, // not a proxy: it may write what it likes

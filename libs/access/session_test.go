@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/seal"
 )
@@ -25,9 +26,7 @@ type browser struct {
 func newBrowser(t *testing.T, b *bench, secure bool) *browser {
 	t.Helper()
 	s, err := NewSessions(b.auth, secure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &browser{t: t, b: b, sessions: s, cookies: map[string]*http.Cookie{}}
 }
 
@@ -85,9 +84,7 @@ func TestASessionIsWorthWhatItsTokenIsWorthNow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	i, err := b.auth.Check(request(t, ""), operatorToken)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := newBrowser(t, b, false)
 	w.login(i)
 	w.expect("at first", Operator)
@@ -108,9 +105,7 @@ func TestASessionOfAnIssuerEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	i, err := b.auth.Check(request(t, ""), b.issuer.Token(groups("keb-viewers", "admins", "x")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := newBrowser(t, b, false)
 	w.login(i)
 	w.expect("at first", Operator)
@@ -137,9 +132,7 @@ func TestCookiesAreForThisHostAndForNoScript(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	i, err := b.auth.Check(request(t, ""), operatorToken)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for secure, name := range map[bool]string{true: "__Host-keb-session", false: "keb-session"} {
 		w := newBrowser(t, b, secure)
 		w.login(i)
@@ -162,9 +155,7 @@ func TestOnlyCookiesOfThisKeyringCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(b *bench) { b.cfg.SessionKey = "k1:" + seal.NewKey() })
 	i, err := b.auth.Check(request(t, ""), operatorToken)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := newBrowser(t, b, false)
 	w.login(i)
 	replica := newBrowser(t, b, false)
@@ -173,18 +164,12 @@ func TestOnlyCookiesOfThisKeyringCount(t *testing.T) {
 
 	good := w.cookies[sessionName].Value
 	other, err := seal.ParseKeyring("k1:" + seal.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	foreign, err := other.Seal([]byte(`{"a":"oidc","e":"2999-01-01T00:00:00Z","n":"x","g":["admins"]}`), []byte(sessionName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// Sealed by us, for another purpose.
 	login, err := w.sessions.keys.Seal([]byte(`{"a":"oidc","e":"2999-01-01T00:00:00Z","n":"x","g":["admins"]}`), []byte(loginName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, value := range map[string]string{
 		"cut": good[:len(good)-1], "changed": good[:len(good)-2] + "xx", "another key": foreign, "another purpose": login, "empty": "", "garbage": "v1.k1.x",
 		"in the clear": `{"a":"oidc"}`,
@@ -318,30 +303,22 @@ func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
 		"without a state": {func(w *browser) string { w.begin(); return callback + "?code=x" }, "not the login"},
 		"refused by the issuer": {func(w *browser) string {
 			u, err := url.Parse(w.begin())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return callback + "?error=access_denied&state=" + u.Query().Get("state")
 		}, "access_denied"},
 		"an invented code": {func(w *browser) string {
 			u, err := url.Parse(w.begin())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return callback + "?code=invented&state=" + u.Query().Get("state")
 		}, "unknown, expired or not for this service"},
 		"another verifier": {func(w *browser) string {
 			back := w.follow(w.begin())
 			u, err := url.Parse(back)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			// The state is right, the rest is that of another login.
 			recorder := httptest.NewRecorder()
 			content := login{State: u.Query().Get("state"), Nonce: "n", Verifier: strings.Repeat("v", 43), Expires: b.clock.Now().Add(time.Minute)}
-			if err := w.sessions.set(recorder, w.sessions.name(loginName), http.SameSiteLaxMode, content, time.Minute); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.sessions.set(recorder, w.sessions.name(loginName), http.SameSiteLaxMode, content, time.Minute))
 			w.keep(recorder.Result())
 			return back
 		}, "unknown, expired or not for this service"},
@@ -381,17 +358,11 @@ func TestALoginWhileTheIssuerIsAwaySaysSo(t *testing.T) {
 
 func FuzzCookie(f *testing.F) {
 	a, err := New(Config{OIDCIssuer: "https://issuer.example.org", OIDCAudience: "keb", OIDCOperators: []string{"admins"}}, Deps{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	s, err := NewSessions(a, false)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	recorder := httptest.NewRecorder()
-	if err := s.Start(recorder, Identity{Name: "jane", Role: Operator, Authentication: OIDC, Expires: time.Now().Add(time.Hour), groups: []string{"admins"}}); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, s.Start(recorder, Identity{Name: "jane", Role: Operator, Authentication: OIDC, Expires: time.Now().Add(time.Hour), groups: []string{"admins"}}))
 	good := recorder.Result().Cookies()[0].Value
 	f.Add(good)
 	f.Add("")
@@ -410,20 +381,14 @@ func FuzzCookie(f *testing.F) {
 
 func FuzzSessionContent(f *testing.F) {
 	a, err := New(Config{OIDCIssuer: "https://issuer.example.org", OIDCAudience: "keb", OIDCOperators: []string{"admins"}}, Deps{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	s, err := NewSessions(a, false)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add([]byte(`{"a":"oidc","e":"2999-01-01T00:00:00Z","n":"jane","g":["admins"]}`))
 	f.Add([]byte(`{"a":"token","e":"2999-01-01T00:00:00Z","t":"zz"}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		sealed, err := s.keys.Seal(content, []byte(sessionName))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.AddCookie(&http.Cookie{Name: sessionName, Value: sealed})
 		i, found, err := s.Identify(r)

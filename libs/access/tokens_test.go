@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -16,9 +18,7 @@ const keptToken = "keb_CANARYCANARYCANARYCANARYCANARYCANARYCANARY"
 func line(t testing.TB, name string, role Role, token string) string {
 	t.Helper()
 	text, err := TokenLine(name, role, hashOf(token))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return text + "\n"
 }
 
@@ -26,12 +26,8 @@ func write(t testing.TB, path, text string) {
 	t.Helper()
 	// As an editor or Kubernetes does it: the file is there or not, and never half.
 	next := path + ".next"
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(next, []byte(text), 0o600))
+	require.NoError(t, os.Rename(next, path))
 }
 
 func TestNewTokensAreLongAndNeverTheSame(t *testing.T) {
@@ -98,9 +94,7 @@ func TestTokensChangeWithoutARestart(t *testing.T) {
 	write(t, path, line(t, "jane", Operator, "old"))
 	clock, log := testkit.NewClock(time.Now()), &testkit.Log{}
 	a, err := New(Config{TokensFile: path}, Deps{Now: clock.Now, Log: log.Logger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	expect := func(when, token string, want Role) {
 		t.Helper()
 		i, err := a.Check(request(t, ""), token)

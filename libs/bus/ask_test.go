@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -16,12 +18,8 @@ import (
 func answer(t testing.TB, b *bus.Bus, handle func(context.Context, []byte) (any, error)) (stop func()) {
 	t.Helper()
 	stop, err := b.Answer(event.AskOperations, "orchestrator", handle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.NATS().Flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, b.NATS().Flush())
 	return stop
 }
 
@@ -124,9 +122,7 @@ func TestTheAnswererHasAsLongAsTheAskerWaits(t *testing.T) {
 	})()
 	for _, wait := range []time.Duration{20 * time.Second, time.Hour} {
 		var a event.OperationsAnswer
-		if err := b.AskWithin(t.Context(), wait, event.AskOperations, event.OperationsRequest{}, &a); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.AskWithin(t.Context(), wait, event.AskOperations, event.OperationsRequest{}, &a))
 		got, limit := <-left, min(wait, time.Minute)
 		if got > limit || got < limit/2 { // without a word of the asker it would be 5 s
 			t.Errorf("an asker that waits %s leaves %s for the answer, want about %s", wait, got, limit)
@@ -162,9 +158,7 @@ func TestPage_Lists_FitIntoMessages(t *testing.T) {
 		got := []int{}
 		for items := tc.items; len(items) > 0; {
 			n, err := bus.Page(items)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			got, items = append(got, n), items[n:]
 		}
 		if !slices.Equal(got, tc.want) {

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 )
 
@@ -22,9 +24,7 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	m := command(b, "6f7d1f7e-0000-4000-8000-000000000001/17")
 	h, data, err := bus.Encode(&m.Event)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := bus.Decode(h, data); err != nil {
@@ -48,9 +48,7 @@ func BenchmarkPublish(b *testing.B) {
 					n++
 					msgs[i].ID = fmt.Sprintf("6f7d1f7e-0000-4000-8000-000000000001/%d/1", n)
 				}
-				if err := bs.Publish(b.Context(), msgs...); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, bs.Publish(b.Context(), msgs...))
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "msgs/s")
 		})
@@ -68,9 +66,7 @@ func BenchmarkConsume(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		for range n / len(msgs) {
-			if err := bs.Publish(b.Context(), msgs...); err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, bs.Publish(b.Context(), msgs...))
 		}
 		var got atomic.Int64
 		all := make(chan struct{})

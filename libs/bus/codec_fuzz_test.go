@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -31,13 +32,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		_, _ = bus.Data[event.StepExecute](e)
 		h2, data2, err := bus.Encode(&e)
-		if err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
-		}
+		require.NoError(t, err, "what was read cannot be written")
 		again, err := bus.Decode(h2, data2)
-		if err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
-		}
+		require.NoError(t, err, "what was written cannot be read")
 		if e.ID() != again.ID() || e.Type() != again.Type() || e.Source() != again.Source() || e.Subject() != again.Subject() {
 			t.Errorf("event changed on the way (-want +got):\n%s", cmp.Diff(e.String(), again.String()))
 		}
@@ -53,9 +50,7 @@ func FuzzAttributeComesBack(f *testing.F) {
 		e := fullEvent(t)
 		e.SetExtension("note", s)
 		h, data, err := bus.Encode(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, c := range []byte(h["ce-note"][0]) {
 			if c <= ' ' || c > '~' {
 				t.Fatalf("%q is written as %q", s, h["ce-note"][0])

@@ -9,6 +9,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -19,9 +20,7 @@ var at = time.Date(2026, 11, 21, 8, 0, 0, 123456789, time.UTC)
 func fullEvent(t testing.TB) cloudevents.Event {
 	t.Helper()
 	e, err := bus.New(event.TypeStepExecute, "op/1", "/keb/worker/über uns", "op", at, map[string]string{"k": "v"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e.SetDataSchema("https://example.com/schema.json")
 	e.SetExtension("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	e.SetExtension("note", `50% "done" €`)
@@ -45,9 +44,7 @@ func TestEncodeWritesBinaryModeHeaders(t *testing.T) {
 	t.Parallel()
 	e := fullEvent(t)
 	got, data, err := bus.Encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := nats.Header{
 		"ce-specversion":     {"1.0"},
 		"ce-id":              {"op/1"},
@@ -73,13 +70,9 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	t.Parallel()
 	e := fullEvent(t)
 	h, data, err := bus.Encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := bus.Decode(h, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e.SetExtension("count", "7") // attributes in headers have no type
 	if diff := cmp.Diff(e.String(), got.String()); diff != "" {
 		t.Errorf("event (-want +got):\n%s", diff)
@@ -197,9 +190,7 @@ func TestDataIsStrictAboutShapeAndLenientAboutUnknownMembers(t *testing.T) {
 		{`{"cursor":0}`, "application/json", "cursor must be > 0"},
 	} {
 		e, err := bus.Decode(header("ce-datacontenttype", c.contentType), []byte(c.data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		v, err := bus.Data[checked](e)
 		switch {
 		case c.want == "" && (err != nil || v.Cursor != 5):

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -45,9 +46,7 @@ func TestConnectWaitsForTheServerBehindAProxy(t *testing.T) {
 	s := startServer(t)
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -109,9 +108,7 @@ func TestConnectDoesNotWaitForWhatWillNeverDo(t *testing.T) {
 		t.Errorf("wrong password: error is %v", err)
 	}
 	b, err := bus.Connect(t.Context(), bus.Config{URL: s.ClientURL(), User: "keb", Password: "right"}, bus.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b.Close()
 	for _, cfg := range []bus.Config{{}, {URL: "nats://[::1"}, {URL: s.ClientURL(), Timeout: -1}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -126,13 +123,9 @@ func TestConnectWithoutASocket(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b, err := bus.Connect(t.Context(), bus.Config{}, bus.Deps{InProcess: s.Server})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer b.Close()
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	if err := b.Publish(t.Context(), command(t, "a")); err != nil {
 		t.Error(err)
 	}

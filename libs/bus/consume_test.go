@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -23,9 +24,7 @@ func publish(t testing.TB, b *bus.Bus, ids ...string) {
 	for i, id := range ids {
 		msgs[i] = command(t, id)
 	}
-	if err := b.Publish(t.Context(), msgs...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(t.Context(), msgs...))
 }
 
 func want(t testing.TB, got <-chan string, id string) {
@@ -41,9 +40,7 @@ func want(t testing.TB, got <-chan string, id string) {
 func TestConsumeGetsEveryMessageOnce(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	got := consume(t, b, bus.ConsumeConfig{Consumer: unhurried(), MaxBatch: 50, Handlers: 2})
 	const n = 5000
 	ids := make([]string, n)
@@ -99,9 +96,7 @@ func TestConsumeGoesOnAfterConsumerIsDeleted(t *testing.T) {
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 	publish(t, b, "before")
 	want(t, got, "before")
-	if err := b.JetStream().DeleteConsumer(t.Context(), string(event.StreamCommands), "avs"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.JetStream().DeleteConsumer(t.Context(), string(event.StreamCommands), "avs"))
 	publish(t, b, "after")
 	want(t, got, "after")
 }
@@ -112,9 +107,7 @@ func TestConsumeGoesOnAfterStreamIsDeleted(t *testing.T) {
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 	publish(t, b, "before")
 	want(t, got, "before")
-	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
 	publish(t, b, "after")
 	want(t, got, "after")
 }
@@ -147,9 +140,7 @@ func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
 	want(t, got, "0")
 	for round := range 5 {
 		before := b.NATS().Stats().Reconnects
-		if err := b.NATS().ForceReconnect(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.NATS().ForceReconnect())
 		for b.NATS().Stats().Reconnects == before && t.Context().Err() == nil {
 			_ = b.NATS().FlushTimeout(10 * time.Millisecond) // fails while it is not connected
 		}
@@ -167,9 +158,7 @@ func measured(t testing.TB) (*bus.Bus, *natsServer, *prometheus.Registry) {
 	t.Helper()
 	s, reg := startServer(t), prometheus.NewRegistry()
 	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	return b, s, reg
 }
 
@@ -177,9 +166,7 @@ func measured(t testing.TB) (*bus.Bus, *natsServer, *prometheus.Registry) {
 func gathered(t testing.TB, g prometheus.Gatherer, name string) (sum float64) {
 	t.Helper()
 	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != name {
 			continue
@@ -199,22 +186,14 @@ func TestConsumeGoesOnAfterStreamFellBehindItsConsumer(t *testing.T) {
 	stored := filepath.Join(s.dir, "jetstream", "$G", "streams", string(event.StreamCommands), "msgs")
 	old := filepath.Join(t.TempDir(), "msgs")
 	s.stop()
-	if err := os.CopyFS(old, os.DirFS(stored)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(old, os.DirFS(stored)))
 	s.start(t)
 	publish(t, b, "1", "2", "3", "4", "5")
 	want(t, got, "5")
-	if err := b.NATS().Flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.NATS().Flush())
 	s.stop()
-	if err := os.RemoveAll(stored); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(stored, os.DirFS(old)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(stored))
+	require.NoError(t, os.CopyFS(stored, os.DirFS(old)))
 	s.start(t)
 	publish(t, b, "after")
 	want(t, got, "after")
@@ -246,13 +225,9 @@ func deadLetter(t testing.TB, b *bus.Bus, s event.Stream) *jetstream.RawStreamMs
 	t.Helper()
 	c, err := b.JetStream().CreateOrUpdateConsumer(t.Context(), string(event.StreamDead),
 		jetstream.ConsumerConfig{FilterSubject: event.DeadSubject(s)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
-	if err != nil {
-		t.Fatalf("wait for dead letter: %v", err)
-	}
+	require.NoError(t, err, "wait for dead letter")
 	return &jetstream.RawStreamMsg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
 }
 
@@ -266,9 +241,7 @@ func TestDeadMovesMessageOnce(t *testing.T) {
 		}
 	})
 	publish(t, b, "a")
-	if err := within(t, done, "dead"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, within(t, done, "dead"))
 	letter := deadLetter(t, b, event.StreamCommands)
 	if got, want := letter.Header.Get(bus.HeaderDeadReason), "payload:%20cursor%20must%20be%20>%200,%20is%20%22-1%22%0Asorry"; got != want {
 		t.Errorf("reason is %q, want %q", got, want)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -72,13 +73,9 @@ func TestDeadLetter_StreamNeverTakesIt_MessageIsDropped(t *testing.T) {
 	s := startServer(t)
 	var log strings.Builder
 	b := connect(t, s, bus.Config{}, bus.Deps{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	dead, err := b.JetStream().Stream(t.Context(), string(event.StreamDead))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := dead.CachedInfo().Config
 	cfg.MaxMsgSize = 10_000
 	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
@@ -86,9 +83,7 @@ func TestDeadLetter_StreamNeverTakesIt_MessageIsDropped(t *testing.T) {
 	}
 	got := make(chan string, 10)
 	terminated, err := b.NATS().SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stop := start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(_ context.Context, batch []*bus.Delivery) {
 		for _, d := range batch {
 			got <- d.Event.ID()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 )
 
@@ -54,9 +56,7 @@ func (l *traffic) Debugf(string, ...any)  {}
 func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
 	t.Parallel()
 	others, s := setup(t)
-	if err := others.EnsureConsumer(t.Context(), unhurried()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, others.EnsureConsumer(t.Context(), unhurried()))
 	var heard traffic
 	s.SetLogger(&heard, false, true)
 	b := connect(t, s, bus.Config{Name: "who stops"}, bus.Deps{})
@@ -85,12 +85,8 @@ func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := within(t, ended, "the end"); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.NATS().Flush(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, within(t, ended, "the end"))
+		require.NoError(t, b.NATS().Flush())
 		end, first := heard.place(from, "[UNSUB "), heard.place(from, "-NAK")
 		if end < 0 || first < end {
 			t.Errorf("round %d: the end of the subscription is line %d, the first that is given back line %d: want it later", round, end-from, first-from)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -34,9 +35,7 @@ func keep(t *testing.T, url string) {
 func guest(t *testing.T, url string) *bus.Bus {
 	t.Helper()
 	b, err := bus.Connect(t.Context(), bus.Config{URL: url, Guest: true}, bus.Deps{Log: testkit.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -80,17 +79,11 @@ func TestAGuestGoesOnWhateverVanishes(t *testing.T) {
 		})
 	}
 	round("first")
-	if err := js.DeleteConsumer(t.Context(), string(event.StreamCommands), "avs"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, js.DeleteConsumer(t.Context(), string(event.StreamCommands), "avs"))
 	round("without-consumer")
-	if err := js.DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, js.DeleteStream(t.Context(), string(event.StreamCommands)))
 	round("without-stream")
-	if err := js.DeleteKeyValue(t.Context(), event.StageBucket); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, js.DeleteKeyValue(t.Context(), event.StageBucket))
 	round("without-bucket")
 	server.Restart(t)
 	round("after-restart")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -14,9 +15,7 @@ import (
 func config(t testing.TB, b *bus.Bus, name event.Stream) jetstream.StreamConfig {
 	t.Helper()
 	s, err := b.JetStream().Stream(t.Context(), string(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s.CachedInfo().Config
 }
 
@@ -32,9 +31,7 @@ func TestEnsureStreams_StreamOfAnEarlierRelease_IsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	for _, spec := range event.Streams() {
 		discard := jetstream.DiscardOld
 		if spec.WorkQueue {
@@ -57,9 +54,7 @@ func TestEnsureStreams_LimitOfAnOperator_Stays(t *testing.T) {
 	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	if got := config(t, b, event.StreamFacts).MaxBytes; got != 5<<20 {
 		t.Errorf("the limit is %d", got)
 	}
@@ -72,9 +67,7 @@ func TestEnsureStreams_SmallServer_DoesAsWell(t *testing.T) {
 	t.Cleanup(s.stop)
 	b := connect(t, s, bus.Config{}, bus.Deps{})
 	for range 2 {
-		if err := b.EnsureStreams(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.EnsureStreams(t.Context()))
 	}
 	publish(t, b, "one")
 	if got := config(t, b, event.StreamCommands).MaxBytes; got > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -17,9 +18,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
 	connect(t, s, bus.Config{}, bus.Deps{Registerer: reg}) // a second bus of the same process shares them
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	done := make(chan string, 10)
 	stop := start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(ctx context.Context, batch []*bus.Delivery) {
 		for _, d := range batch {
@@ -47,9 +46,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 
 	got := map[string]float64{}
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			stream := ""
@@ -88,9 +85,7 @@ func TestAProcessIsConnectedWhileAllItsConnectionsAre(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	connected := func() float64 {
 		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, f := range families {
 			if f.GetName() == "keb_bus_connected" {
 				return f.GetMetric()[0].GetGauge().GetValue()

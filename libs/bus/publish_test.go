@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -18,26 +19,20 @@ import (
 func streamMessages(t testing.TB, b *bus.Bus, s event.Stream) uint64 {
 	t.Helper()
 	st, err := b.JetStream().Stream(t.Context(), string(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return st.CachedInfo().State.Msgs
 }
 
 func TestPublishStoresWholeBatch(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	const n = 10_000 // more than may be in flight at once
 	msgs := make([]bus.Message, n)
 	for i := range msgs {
 		msgs[i] = command(t, fmt.Sprintf("op/%d", i))
 	}
-	if err := b.Publish(t.Context(), msgs...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(t.Context(), msgs...))
 	if got := streamMessages(t, b, event.StreamCommands); got != n {
 		t.Errorf("stream holds %d messages, want %d", got, n)
 	}
@@ -47,9 +42,7 @@ func TestPublishDropsSecondMessageWithSameID(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	for range 2 {
-		if err := b.Publish(t.Context(), command(t, "op/1/1")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.Publish(t.Context(), command(t, "op/1/1")))
 	}
 	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
 		t.Errorf("stream holds %d messages, want 1", got)
@@ -81,12 +74,8 @@ func TestPublishSaysWhichMessagesFailed(t *testing.T) {
 func TestPublishRecreatesMissingStream(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
-	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Publish(t.Context(), command(t, "a"), command(t, "b")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
+	require.NoError(t, b.Publish(t.Context(), command(t, "a"), command(t, "b")))
 	if got := streamMessages(t, b, event.StreamCommands); got != 2 {
 		t.Errorf("stream holds %d messages, want 2", got)
 	}
@@ -96,9 +85,7 @@ func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
 	t.Parallel()
 	b, s := setup(t)
 	s.restart(t, true)
-	if err := b.Publish(t.Context(), command(t, "a")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(t.Context(), command(t, "a")))
 	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
 		t.Errorf("stream holds %d messages, want 1", got)
 	}
@@ -110,30 +97,18 @@ func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
 func TestPublishRepeatsWhatNobodyHasAnswered(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: 15 * time.Second}, bus.Deps{})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
+	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
 	// Somebody listens and never answers, as a stream does that is being deleted.
 	heard := make(chan struct{}, 10)
 	sub, err := b.NATS().Subscribe("keb.command.>", func(*nats.Msg) { heard <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	published := make(chan error, 1)
 	go func() { published <- b.Publish(context.WithoutCancel(t.Context()), command(t, "op/1/1")) }()
 	<-heard
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-published; err != nil {
-		t.Fatal(err)
-	}
-	if err := sub.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
+	require.NoError(t, <-published)
+	require.NoError(t, sub.Unsubscribe())
 	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
 		t.Errorf("stream holds %d messages, want 1", got)
 	}
@@ -153,14 +128,10 @@ func TestPublishFailsWhenServerStaysAway(t *testing.T) {
 func TestEnsureStreamsFollowsTheContract(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatalf("second time: %v", err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()), "second time")
 	for _, want := range event.Streams() {
 		s, err := b.JetStream().Stream(t.Context(), string(want.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		cfg := s.CachedInfo().Config
 		retention := jetstream.LimitsPolicy
 		if want.WorkQueue {
@@ -172,13 +143,9 @@ func TestEnsureStreamsFollowsTheContract(t *testing.T) {
 		}
 	}
 	kv, err := b.JetStream().KeyValue(t.Context(), event.StageBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	st, err := kv.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := st.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.Storage; got != jetstream.MemoryStorage {
 		t.Errorf("stage bucket is kept in %s, want memory", got)
 	}
@@ -191,21 +158,15 @@ func TestEnsureStreamsBringsDriftedStreamBack(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	s, err := b.JetStream().Stream(t.Context(), string(event.StreamFacts))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := s.CachedInfo().Config
 	cfg.MaxAge, cfg.MaxMsgs = time.Hour, 1_000_000
 	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	s, err = b.JetStream().Stream(t.Context(), string(event.StreamFacts))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := s.CachedInfo().Config; got.MaxAge != 7*24*time.Hour || got.MaxMsgs != 1_000_000 {
 		t.Errorf("max age %s, max messages %d: want the contract's age and the operator's limit", got.MaxAge, got.MaxMsgs)
 	}
@@ -217,17 +178,13 @@ func TestABucketThatWasMadeWithRollupsLosesThem(t *testing.T) {
 	kv, err := b.JetStream().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: event.StageBucket, Storage: jetstream.MemoryStorage, TTL: event.StageMemoryTTL, MaxBytes: 1 << 20,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, key := range []string{"a", "b"} {
 		if _, err := kv.PutString(t.Context(), key, "kept"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	rollup := nats.NewMsg("$KV." + event.StageBucket + ".a")
 	rollup.Header.Set("Nats-Rollup", "all")
 	if _, err := b.JetStream().PublishMsg(t.Context(), rollup); err == nil {
@@ -239,9 +196,7 @@ func TestABucketThatWasMadeWithRollupsLosesThem(t *testing.T) {
 		}
 	}
 	s, err := b.JetStream().Stream(t.Context(), "KV_"+event.StageBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if limit := s.CachedInfo().Config.MaxBytes; limit != 1<<20 {
 		t.Errorf("the operator's limit is now %d", limit)
 	}
@@ -250,9 +205,7 @@ func TestABucketThatWasMadeWithRollupsLosesThem(t *testing.T) {
 func TestQuietMessagesShareAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	const n = 5000 // more than may be in flight at once
 	msgs := make([]bus.Message, 0, 2*n)
 	for i := range n {
@@ -262,9 +215,7 @@ func TestQuietMessagesShareAnAnswer(t *testing.T) {
 	}
 	msgs = append(msgs, command(t, "loud"))
 	before := b.NATS().Stats().InMsgs
-	if err := b.Publish(t.Context(), msgs...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(t.Context(), msgs...))
 	if answers := b.NATS().Stats().InMsgs - before; answers > n/50 {
 		t.Errorf("%d answers came for %d messages", answers, n)
 	}
@@ -296,17 +247,13 @@ func TestAnAnswerIsAboutMessagesOfOneStreamOnly(t *testing.T) {
 func TestQuietMessagesOfAMissingStreamAreSentAgain(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
-	if err := b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
 	msgs := make([]bus.Message, 10)
 	for i := range msgs {
 		msgs[i] = command(t, fmt.Sprintf("op/%d", i))
 		msgs[i].Quiet = true
 	}
-	if err := b.Publish(t.Context(), msgs...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(t.Context(), msgs...))
 	if got := streamMessages(t, b, event.StreamCommands); got != 10 {
 		t.Errorf("stream holds %d messages, want 10", got)
 	}
@@ -316,9 +263,7 @@ func TestPublish_MessageTooLarge_FailsAloneWithItsSize(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	big := command(t, "big")
-	if err := big.Event.SetData("application/json", map[string]string{"id": strings.Repeat("x", event.MaxPayload)}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, big.Event.SetData("application/json", map[string]string{"id": strings.Repeat("x", event.MaxPayload)}))
 	quiet := command(t, "quiet")
 	quiet.Quiet = true
 	err := b.Publish(t.Context(), quiet, big, command(t, "good"))

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -68,9 +70,7 @@ func TestOneOfThoseWhoShareARankedConsumerGetsAllAsLongAsItKeepsUp(t *testing.T)
 func TestAConsumerGetsRanksWhenItHasNone(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
-	if err := b.EnsureConsumer(t.Context(), spec()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureConsumer(t.Context(), spec()))
 	got := consume(t, b, bus.ConsumeConfig{Consumer: ranked()})
 	publish(t, b, "one")
 	want(t, got, "one")

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -41,8 +43,6 @@ func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
 func TestReady_Probe_GoesByItself(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
-	if err := b.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Ready(t.Context()))
 	testkit.Eventually(t, time.Minute, "the stream is empty", func() bool { return streamMessages(t, b, event.StreamCommands) == 0 })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -40,9 +41,7 @@ func (s *natsServer) start(t testing.TB) {
 		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
 		Username: s.user, Password: s.password, JetStreamMaxStore: s.maxStore, JetStreamMaxMemory: s.maxMemory,
 	})
-	if err != nil {
-		t.Fatalf("make nats server: %v", err)
-	}
+	require.NoError(t, err, "make nats server")
 	srv.Start()
 	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("nats server does not come up")
@@ -60,9 +59,7 @@ func (s *natsServer) restart(t testing.TB, emptied bool) {
 	t.Helper()
 	s.stop()
 	if emptied {
-		if err := os.RemoveAll(s.dir); err != nil {
-			t.Fatalf("empty the store: %v", err)
-		}
+		require.NoError(t, os.RemoveAll(s.dir), "empty the store")
 	}
 	s.start(t)
 }
@@ -72,9 +69,7 @@ func setup(t testing.TB) (*bus.Bus, *natsServer) {
 	t.Helper()
 	s := startServer(t)
 	b := connect(t, s, bus.Config{}, bus.Deps{})
-	if err := b.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureStreams(t.Context()))
 	return b, s
 }
 
@@ -82,9 +77,7 @@ func connect(t testing.TB, s *natsServer, cfg bus.Config, deps bus.Deps) *bus.Bu
 	t.Helper()
 	cfg.URL = s.ClientURL()
 	b, err := bus.Connect(t.Context(), cfg, deps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -94,9 +87,7 @@ func command(t testing.TB, id string) bus.Message {
 	t.Helper()
 	e, err := bus.New(event.TypeStepExecute, id, event.SourceOrchestrator, "op", time.Unix(1_800_000_000, 0).UTC(),
 		map[string]string{"id": id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return bus.Message{Subject: event.CommandSubject("avs", "AVS_Tags"), ID: id, Event: e}
 }
 

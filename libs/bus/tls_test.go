@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -22,9 +23,7 @@ import (
 func encrypted(t *testing.T, pair testkit.KeyPair, clients *testkit.CA, first bool) *server.Server {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	opts := &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSTimeout: 60, TLSHandshakeFirst: first,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
@@ -38,9 +37,7 @@ func encrypted(t *testing.T, pair testkit.KeyPair, clients *testkit.CA, first bo
 func run(t *testing.T, opts *server.Options) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.Start()
 	t.Cleanup(func() {
 		s.Shutdown()
@@ -83,9 +80,7 @@ func TestConnectWithTLS(t *testing.T) {
 			}
 			s := encrypted(t, pair, clients, tt.first)
 			b, err := bus.Connect(soon(t), bus.Config{URL: address(s, tt.scheme, "127.0.0.1"), TLS: tt.files, TLSFirst: tt.first}, bus.Deps{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer b.Close()
 			if err := b.NATS().FlushTimeout(time.Minute); err != nil {
 				t.Error(err)
@@ -157,9 +152,7 @@ func TestAReconnectUsesTheNewCertificate(t *testing.T) {
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
 	shown := ca.Issue(t, testkit.Leaf{Name: "first"})
 	cert, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var mu sync.Mutex
 	trusted, seen := ca.Pool(), ""
 	opts := &server.Options{
@@ -180,24 +173,16 @@ func TestAReconnectUsesTheNewCertificate(t *testing.T) {
 	b, err := bus.Connect(soon(t), bus.Config{
 		URL: address(s, "tls", "127.0.0.1"), TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile},
 	}, bus.Deps{Log: slog.New(slog.NewTextHandler(said, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer b.Close()
 	mu.Lock()
 	trusted = next.Pool()
 	mu.Unlock()
-	if err := b.NATS().ForceReconnect(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.NATS().ForceReconnect())
 	testkit.Eventually(t, time.Minute, "the log says which file", func() bool { return strings.Contains(said.String(), "KEB_NATS_CERT_FILE") })
 	other, err := os.ReadFile(pair.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(shown.KeyFile, other, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(shown.KeyFile, other, 0o600))
 	testkit.Eventually(t, time.Minute, "the log says that the files do not fit", func() bool {
 		return strings.Contains(said.String(), "is not the key of the certificate")
 	})

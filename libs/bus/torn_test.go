@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -21,23 +23,17 @@ func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
 	commands.AckWait = time.Second
 	consumers := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker), commands}
 	b, s := setup(t)
-	if err := b.EnsureAll(t.Context(), consumers); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureAll(t.Context(), consumers))
 	publish(t, b, "one", "two")
 	taken, err := b.JetStream().Consumer(t.Context(), string(event.StreamCommands), commands.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := taken.Next(); err != nil { // the consumer has something to remember
 		t.Fatal(err)
 	}
 	b.Close()
 	s.stop()
 	whole := t.TempDir()
-	if err := os.CopyFS(whole, os.DirFS(s.dir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(whole, os.DirFS(s.dir)))
 	const (
 		removed    = -1
 		streamMeta = "/jetstream/$G/streams/KEB_COMMANDS/meta.inf"
@@ -45,22 +41,14 @@ func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
 	for _, file := range filesOf(t, whole) {
 		for _, part := range []int64{removed, 0, 2} { // what is left: nothing at all, no byte, a half
 			t.Run(fmt.Sprint(file, " ", part), func(t *testing.T) {
-				if err := os.RemoveAll(s.dir); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.CopyFS(s.dir, os.DirFS(whole)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.RemoveAll(s.dir))
+				require.NoError(t, os.CopyFS(s.dir, os.DirFS(whole)))
 				tear(t, filepath.Join(s.dir, file), part)
 				s.start(t)
 				defer s.stop()
 				b := connect(t, s, bus.Config{}, bus.Deps{})
-				if err := b.EnsureAll(t.Context(), consumers); err != nil {
-					t.Fatal(err)
-				}
-				if err := b.EnsureAll(t.Context(), consumers); err != nil {
-					t.Fatalf("the second time: %v", err)
-				}
+				require.NoError(t, b.EnsureAll(t.Context(), consumers))
+				require.NoError(t, b.EnsureAll(t.Context(), consumers), "the second time")
 				got := consume(t, b, bus.ConsumeConfig{Consumer: commands})
 				publish(t, b, "three")
 				seen := map[string]bool{}
@@ -93,9 +81,7 @@ func filesOf(t *testing.T, dir string) []string {
 func tear(t *testing.T, path string, part int64) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	switch {
 	case part < 0:
 		err = os.Remove(path)
@@ -104,7 +90,5 @@ func tear(t *testing.T, path string, part int64) {
 	default:
 		err = os.Truncate(path, info.Size()/part)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -17,9 +18,7 @@ func TestTraceTravelsWithTheEvent(t *testing.T) {
 	})
 	own := command(t, "own trace")
 	own.Event.SetExtension(bus.TraceParent, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	if err := b.Publish(trace.ContextWithSpanContext(t.Context(), span), command(t, "a"), own); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(trace.ContextWithSpanContext(t.Context(), span), command(t, "a"), own))
 	got := make(chan trace.SpanContext, 10)
 	start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(ctx context.Context, batch []*bus.Delivery) {
 		for _, d := range batch {

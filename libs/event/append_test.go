@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -29,9 +30,7 @@ func FuzzAppendedPayloads(f *testing.F) {
 		}
 		operation := event.Operation{ID: id, Type: event.Provision, InstanceID: name, Parameters: json.RawMessage(`{"a":1}`)}
 		encoded, err := json.Marshal(operation)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		command := event.StepExecute{
 			Operation: operation, Stage: name, Step: version, Cursor: cursor, Dispatch: attempt, StageAttempt: attempt + 1, StepAttempt: attempt,
 			FirstTriedAt: at, ExecuteBefore: at.Add(time.Minute), StageMemory: set,
@@ -86,9 +85,7 @@ func FuzzAppendedPayloads(f *testing.F) {
 func normal(t *testing.T, raw string) string {
 	t.Helper()
 	var compact, escaped bytes.Buffer
-	if err := json.Compact(&compact, []byte(raw)); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	require.NoErrorf(t, json.Compact(&compact, []byte(raw)), "%s", raw)
 	json.HTMLEscape(&escaped, compact.Bytes())
 	return escaped.String()
 }

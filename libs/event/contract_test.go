@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/event/internal/contractgen"
@@ -24,9 +25,7 @@ const apiFolder = "../../api"
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	t.Parallel()
 	files, err := contractgen.Generate(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join(apiFolder, name))
 		if err != nil {
@@ -38,9 +37,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 		}
 	}
 	onDisk, err := filepath.Glob(filepath.Join(apiFolder, "events", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(onDisk) != len(event.Contract()) {
 		t.Errorf("api/events holds %d files, want one for each of %d types", len(onDisk), len(event.Contract()))
 	}
@@ -49,9 +46,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 func TestContractListsEveryTypeOnce(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "type.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	declared := map[string]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		v, ok := n.(*ast.ValueSpec)
@@ -104,22 +99,16 @@ func schemaOf(t testing.TB, typ event.Type) *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	s, err := c.Compile(filepath.Join(apiFolder, "events", contractgen.SchemaFile(typ)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
 func document(t testing.TB, payload any) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return v.(map[string]any)
 }
 
@@ -130,9 +119,7 @@ func TestSchemasAcceptTheExamplesAndNeedTheirRequiredMembers(t *testing.T) {
 			t.Parallel()
 			s := schemaOf(t, typ)
 			doc := document(t, payload)
-			if err := s.Validate(doc); err != nil {
-				t.Fatalf("the example is refused: %v", err)
-			}
+			require.NoError(t, s.Validate(doc), "the example is refused")
 			doc["addedLater"] = true
 			if err := s.Validate(doc); err != nil {
 				t.Errorf("a member added later is refused: %v", err)
@@ -167,9 +154,7 @@ func TestSchemasKnowEveryMemberOfTheExamples(t *testing.T) {
 func TestAsyncAPIRefersToWhatIsThere(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(apiFolder, "asyncapi.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range event.Contract() {
 		for _, want := range []string{"name: " + string(e.Type), "address: " + e.Subject, "$ref: events/" + contractgen.SchemaFile(e.Type)} {
 			if !strings.Contains(string(b), want) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -50,9 +51,7 @@ func TestUsualPayloadsAreDecodedWithoutReflection(t *testing.T) {
 	t.Parallel()
 	for i, want := range usualPayloads() {
 		data, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := fastDecoders()[i]
 		if !got.DecodeJSON(data) {
 			t.Fatalf("%T is left to encoding/json: %s", want, data)
@@ -69,9 +68,7 @@ func TestAnOperationWithMembersThatAreRareIsDecodedToo(t *testing.T) {
 	op.Runtime.Name, op.Temporary, op.Update = "größe <1>", true, &event.Changes{Plan: true}
 	want := event.OperationRequested{Operation: op, RequestedAt: time.Date(2026, 11, 22, 6, 30, 0, 0, time.UTC)}
 	data, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got event.OperationRequested
 	if !got.DecodeJSON(data) {
 		t.Fatalf("left to encoding/json: %s", data)
@@ -86,9 +83,7 @@ func TestAnOperationWithMembersThatAreRareIsDecodedToo(t *testing.T) {
 func FuzzDecodedPayloads(f *testing.F) {
 	for _, payload := range usualPayloads() {
 		data, err := json.Marshal(payload)
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(data)
 		usual := string(data)
 		for _, change := range [][2]string{
@@ -145,9 +140,7 @@ func FuzzDecodedPayloads(f *testing.F) {
 func BenchmarkDecode(b *testing.B) {
 	for i, payload := range usualPayloads() {
 		data, err := json.Marshal(payload)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		name := reflect.TypeOf(payload).Name()
 		b.Run(name+"/decoder", func(b *testing.B) {
 			b.ReportAllocs()
@@ -160,9 +153,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.Run(name+"/reflection", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := json.Unmarshal(data, fastDecoders()[i]); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, json.Unmarshal(data, fastDecoders()[i]))
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -30,9 +31,7 @@ func TestEveryTypeTravelsOverItsStream(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer b.Close()
 	type arrival struct {
 		typ     event.Type
@@ -70,14 +69,10 @@ func TestEveryTypeTravelsOverItsStream(t *testing.T) {
 	for _, e := range event.Contract() {
 		id := event.DispatchID(operationID, 7, 1)
 		ev, err := bus.New(e.Type, id, event.WorkerSource("edp"), operationID, now, examples()[e.Type])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		msgs = append(msgs, bus.Message{Subject: subject.Replace(e.Subject), Event: ev})
 	}
-	if err := b.Publish(t.Context(), msgs...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Publish(t.Context(), msgs...))
 	for range msgs {
 		select {
 		case a := <-arrivals:
@@ -96,9 +91,7 @@ func TestEveryTypeTravelsOverItsStream(t *testing.T) {
 func FuzzPayload(f *testing.F) {
 	for _, e := range event.Contract() {
 		ev, err := bus.New(e.Type, "1", "/s", "", now, examples()[e.Type])
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(string(e.Type), ev.Data())
 	}
 	f.Add(string(event.TypeStepRetry), []byte(`{"retryAfter":1e999}`))
@@ -109,9 +102,7 @@ func FuzzPayload(f *testing.F) {
 			return
 		}
 		ev, err := bus.New(event.Type(typ), "1", "/s", "", now, map[string]string{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ev.DataEncoded = data
 		payload, err := read(&bus.Delivery{Event: ev})
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
@@ -34,9 +36,7 @@ func FuzzAnswer(f *testing.F) {
 		c, err := extclient.New(extclient.Config{
 			System: "avs", BaseURL: "http://avs.example.com", Username: "u", Password: secret, MaxAnswer: 16 << 10,
 		}, nil, extclient.Deps{Transport: transport})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var got struct {
 			ID   int64  `json:"id"`
 			Name string `json:"name"`

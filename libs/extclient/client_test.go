@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
@@ -41,9 +42,7 @@ func serve(t *testing.T, cfg extclient.Config, tokens extclient.TokenSource, dep
 		cfg.BaseURL = server.URL + "/base"
 	}
 	c, err := extclient.New(cfg, tokens, deps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -150,9 +149,7 @@ func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
 				return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}
 			}),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		call := func() error { return c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil) }
 		for range 3 {
 			if err := call(); !extclient.IsStatus(err, http.StatusServiceUnavailable) {
@@ -235,9 +232,7 @@ func TestClientsShareTheMetricsOfARegistry(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for range 2 {
 		c := serve(t, extclient.Config{}, nil, extclient.Deps{Registerer: registry}, func(http.ResponseWriter, *http.Request) {})
-		if err := c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Do(t.Context(), extclient.Request{Method: http.MethodGet}, nil))
 	}
 	want := "# HELP keb_external_requests_total Calls to external systems by system and status code; code is \"error\" without an answer, \"open\" while paused.\n" +
 		"# TYPE keb_external_requests_total counter\nkeb_external_requests_total{code=\"200\",system=\"sys\"} 2\n"

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
@@ -96,9 +98,7 @@ func TestRefusedTokenIsReplacedOnceAndTheBodySentAgain(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	if err := c.Do(t.Context(), extclient.Request{Method: http.MethodPost, Body: "payload"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Do(t.Context(), extclient.Request{Method: http.MethodPost, Body: "payload"}, nil))
 	if got := strings.Join(bodies, " "); got != `"payload" "payload"` {
 		t.Errorf("bodies %s", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -22,9 +23,7 @@ func step(t *testing.T, call func(*testing.T, *extclient.Client, *http.Request) 
 	ctx, execution := tracing.TracerOf(tracing.NewProvider(spans), "x").Start(t.Context(), "execution")
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{URL: url + "/token", ClientID: "id", ClientSecret: "s3cr3t"}, extclient.Deps{})
 	c, err := extclient.New(extclient.Config{System: "avs", BaseURL: url + "/api"}, tokens, extclient.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	err = call(t, c, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
 	execution.End()
 	ended := spans.Ended()
@@ -63,9 +62,7 @@ func TestACallIsASpanBelowItsCallerWithoutSecrets(t *testing.T) {
 			Body: map[string]string{"password": "s3cr3t"},
 		}, nil)
 	}, server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []struct{ name, status, repeated string }{
 		{"POST token", "200", ""}, {"POST /evaluations/{id}", "401", ""}, {"POST token", "200", ""}, {"POST /evaluations/{id}", "200", "1"},
 	}
@@ -144,15 +141,11 @@ func TestATransportOfAnotherClientIsTracedBelowASpanOnly(t *testing.T) {
 	get := func(r *http.Request) {
 		t.Helper()
 		response, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = response.Body.Close()
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/shoots/c-1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	get(request)
 	if parent != "" || len(spans.Ended()) != 0 {
 		t.Errorf("without a span the system is told %q", parent)

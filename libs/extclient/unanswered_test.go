@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
@@ -53,9 +55,7 @@ func TestAnAnswerThatIsNoHTTPIsNotRepeated(t *testing.T) {
 		"": "EOF",
 	} {
 		client, err := extclient.New(extclient.Config{System: "avs", BaseURL: says(t, text), Timeout: 10 * time.Second}, nil, extclient.Deps{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		err = client.Do(t.Context(), extclient.Request{Method: http.MethodGet, Route: "/x"}, new(struct{}))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "CANARY") || strings.Contains(err.Error(), "zg5w7xq2") {
 			t.Errorf("%q: error %v, want one with %q and without the secret", text, err, want)
@@ -127,9 +127,7 @@ func TestASystemThatRepeatsWhatItWasToldIsNotQuoted(t *testing.T) {
 			c.cfg.BaseURL += "/graphql"
 		}
 		client, err := extclient.New(c.cfg, c.tokens, extclient.Deps{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if c.req.Route == "/graphql" {
 			err = client.GraphQL(t.Context(), extclient.GraphQLRequest{Name: "ask", Query: "query { result: ask }"}, nil)
 		} else {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestDSNCompletesTheURL(t *testing.T) {
@@ -35,13 +37,9 @@ func TestDSNCompletesTheURL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn, err := tt.cfg.dsn()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			u, err := url.Parse(dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for key, want := range tt.want {
 				if got := u.Query().Get(key); got != want {
 					t.Errorf("%s is %q, want %q", key, got, want)

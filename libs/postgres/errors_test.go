@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -52,9 +53,7 @@ func TestRetryableErrors(t *testing.T) {
 	t.Run("a serialization failure", func(t *testing.T) {
 		ctx := within(t, time.Minute)
 		tx, err := db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
 		exec(t, tx, `SELECT n FROM t`)
 		exec(t, db, `UPDATE t SET n = n + 1`)
@@ -103,9 +102,7 @@ func TestASessionThatIsRefusedIsAnErrorOfTheConnection(t *testing.T) {
 	address := testkit.Postgres(t, nil)
 	db := open(t, postgres.Config{URL: address, MaxOpen: 1})
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	name := strings.Trim(u.Path, "/")
 	u.Path = "/postgres"
 	admin := open(t, postgres.Config{URL: u.String()})

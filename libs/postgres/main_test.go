@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/postgres"
@@ -24,9 +25,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 func open(t *testing.T, cfg postgres.Config) *sqlx.DB {
 	t.Helper()
 	db, err := postgres.Open(within(t, time.Minute), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -46,8 +45,6 @@ func exec(t *testing.T, db sqlx.ExecerContext, statement string, args ...any) {
 func count(t *testing.T, db *sqlx.DB, query string) int {
 	t.Helper()
 	var n int
-	if err := db.GetContext(within(t, time.Minute), &n, query); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.GetContext(within(t, time.Minute), &n, query))
 	return n
 }

@@ -6,6 +6,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kyma-project/keb/libs/postgres"
@@ -39,9 +40,7 @@ func TestMigrateAppliesEachFileOnceAndOnlyForward(t *testing.T) {
 		{"a new file", files(createTable, addColumn)},
 		{"the previous release", files(createTable)},
 	} {
-		if err := postgres.Migrate(ctx, db, "shop", step.files); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
+		require.NoErrorf(t, postgres.Migrate(ctx, db, "shop", step.files), "%s", step.name)
 	}
 	if n := count(t, db, `SELECT count(m) FROM shop.t`); n != 0 {
 		t.Errorf("the table has %d rows", n)
@@ -55,12 +54,8 @@ func TestMigrateKeepsSchemasApart(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	ctx := within(t, time.Minute)
-	if err := postgres.Migrate(ctx, db, "shop", files(createTable, addColumn)); err != nil {
-		t.Fatal(err)
-	}
-	if err := postgres.Migrate(ctx, db, "store", files(`CREATE TABLE store.t (n int)`)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, postgres.Migrate(ctx, db, "shop", files(createTable, addColumn)))
+	require.NoError(t, postgres.Migrate(ctx, db, "store", files(`CREATE TABLE store.t (n int)`)))
 	if n := count(t, db, `SELECT max(version_id) FROM store.schema_version`); n != 1 {
 		t.Errorf("the version of the second schema is %d, want 1", n)
 	}

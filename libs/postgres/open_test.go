@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -18,9 +20,7 @@ func TestOpenSetsWhatTheConfigSays(t *testing.T) {
 	})
 	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms", "enable_seqscan": "off", "jit": "off"} {
 		var got string
-		if err := db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting))
 		if got != want {
 			t.Errorf("%s is %q, want %q", setting, got, want)
 		}
@@ -33,9 +33,7 @@ func TestOpenSetsWhatTheConfigSays(t *testing.T) {
 func TestOpenWaitsForAServerThatComesLater(t *testing.T) {
 	t.Parallel()
 	target, err := url.Parse(testkit.Postgres(t, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	proxy := testkit.Proxy(t, target.Host)
 	proxy.Cut()
 	through := *target
@@ -58,13 +56,9 @@ func TestOpenWaitsForAServerThatComesLater(t *testing.T) {
 func TestOpenGivesUpWithTheContextAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	addr := ln.Addr().String()
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ln.Close())
 	_, err = postgres.Open(within(t, 4*time.Second), postgres.Config{URL: "postgres://u:canary@" + addr + "/db"})
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), addr+"/db") {
 		t.Errorf("got %v, want the address and that it refused", err)
@@ -80,9 +74,7 @@ func TestOpenGivesUpWithTheContextAndSaysWhy(t *testing.T) {
 func TestOpenFailsAtOnceWhenWaitingIsOfNoUse(t *testing.T) {
 	t.Parallel()
 	good, err := url.Parse(testkit.Postgres(t, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	noDatabase, wrongUser := *good, *good
 	noDatabase.Path = "/missing"
 	wrongUser.User = url.UserPassword("nobody_we_know", "canary")

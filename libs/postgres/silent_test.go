@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -20,9 +21,7 @@ const patience = time.Minute
 func behindProxy(t *testing.T, cfg postgres.Config) (*sqlx.DB, *testkit.TCPProxy) {
 	t.Helper()
 	target, err := url.Parse(testkit.Postgres(t, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	proxy := testkit.Proxy(t, target.Host)
 	target.Host = proxy.Addr()
 	cfg.URL = target.String()
@@ -69,9 +68,7 @@ func TestASilentDatabaseHoldsNobodyBeyondTheContext(t *testing.T) {
 		},
 		"prepared statement": func(t *testing.T, db *sqlx.DB) func(ctx context.Context) error {
 			stmt, err := db.PreparexContext(within(t, time.Minute), query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = stmt.Close() })
 			return func(ctx context.Context) error {
 				_, err := stmt.ExecContext(ctx)
@@ -125,9 +122,7 @@ func TestTheNextCallerGetsASoundConnection(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{URL: testkit.Postgres(t, nil), MaxOpen: 1})
 	stmt, err := db.PreparexContext(within(t, time.Minute), `SELECT pg_sleep($1)`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = stmt.Close() })
 	if _, err := stmt.ExecContext(within(t, 50*time.Millisecond), 60); err == nil {
 		t.Fatal("the statement was not cut short")
@@ -144,15 +139,11 @@ func TestAPoolWhoseServerHasGoneCloses(t *testing.T) {
 	var held []*sqlx.Conn
 	for range 3 {
 		conn, err := db.Connx(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		held = append(held, conn)
 	}
 	for _, conn := range held {
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.Close())
 	}
 	proxy.Cut()
 	if err := postgres.Close(db); err != nil {

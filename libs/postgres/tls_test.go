@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
@@ -16,9 +18,7 @@ import (
 func with(t *testing.T, address, host string, parameters map[string]string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	query := u.Query()
 	for name, value := range parameters {
 		query.Set(name, value)
@@ -109,16 +109,10 @@ func TestFilesThatDoNotFitForAWhileAreAnErrorOfTheConnection(t *testing.T) {
 	shown, next := ca.Issue(t, testkit.Leaf{Name: "broker"}), ca.Issue(t, testkit.Leaf{Name: "broker"})
 	db := open(t, postgres.Config{URL: address, MaxIdle: 1, TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}})
 	key, err := os.ReadFile(next.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(shown.KeyFile, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(shown.KeyFile, key, 0o600))
 	held, err := db.Connx(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = held.Close() }()
 	_, err = db.ExecContext(t.Context(), `SELECT 1`) // on a new session
 	if !postgres.IsConnection(err) || !strings.Contains(err.Error(), "is not the key of the certificate") {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -18,9 +19,7 @@ func TestInTxCommitsOnlyWithoutAnError(t *testing.T) {
 	exec(t, db, `CREATE TABLE t (n int)`)
 	insert := func(tx *sqlx.Tx) { exec(t, tx, `INSERT INTO t VALUES (1)`) }
 
-	if err := postgres.InTx(t.Context(), db, func(tx *sqlx.Tx) error { insert(tx); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, postgres.InTx(t.Context(), db, func(tx *sqlx.Tx) error { insert(tx); return nil }))
 	if n := count(t, db, `SELECT count(*) FROM t`); n != 1 {
 		t.Errorf("%d rows after a commit, want 1", n)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -18,9 +19,7 @@ import (
 func single(t *testing.T, content string) *process.Process {
 	t.Helper()
 	set, err := process.Load(fstest.MapFS{"provision.yaml": {Data: []byte(content)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return set[event.Provision]
 }
 
@@ -88,9 +87,7 @@ func TestParseReadsWhatCanonicalWrote(t *testing.T) {
 	t.Parallel()
 	for operation, p := range load(t) {
 		parsed, err := process.Parse(p.Canonical())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(p.Stages, parsed.Stages, ignoreCondition); diff != "" {
 			t.Errorf("%s differs (-want +got):\n%s", operation, diff)
 		}
@@ -106,9 +103,7 @@ func TestParse_DefinitionWithoutWait_HasNone(t *testing.T) {
 	const stored = `{"operation":"provision","timeout":"24h0m0s","stages":[{"name":"s","steps":[` +
 		`{"name":"A","worker":"a","retry":{"every":"10s","timeout":"5m0s","scope":"step"},"execution":"1m0s","onTimeout":"fail","onFailure":"fail"}]}]}`
 	p, err := process.Parse([]byte(stored))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if p.Stages[0].Steps[0].Waits() {
 		t.Errorf("the step waits: %+v", p.Stages[0].Steps[0].Wait)
 	}
@@ -120,9 +115,7 @@ func TestParse_DefinitionWithoutWait_HasNone(t *testing.T) {
 func TestAParsedProcessHasItsConditions(t *testing.T) {
 	t.Parallel()
 	parsed, err := process.Parse(load(t)[event.Provision].Canonical())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	two := step(t, process.Set{event.Provision: parsed}, "Two")
 	for plan, want := range map[string]bool{"trial": false, "azure": true} {
 		ok, err := two.Runs(&process.Input{Operation: &event.Operation{Plan: event.Plan{Name: plan}}})
@@ -137,17 +130,11 @@ func TestParseDoesNotDependOnTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	p := load(t)[event.Provision]
 	var anyOrder map[string]any
-	if err := json.Unmarshal(p.Canonical(), &anyOrder); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(p.Canonical(), &anyOrder))
 	sorted, err := json.MarshalIndent(anyOrder, " ", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	parsed, err := process.Parse(sorted)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !parsed.Equal(p) {
 		t.Errorf("hash %s, want %s", parsed.Hash(), p.Hash())
 	}
@@ -230,9 +217,7 @@ func anyProcess(t *rapid.T) []byte {
 		}
 	}
 	content, err := json.Marshal(map[string]any{"operation": "provision", "stages": stages})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return content
 }
 
@@ -240,14 +225,10 @@ func TestPropertyLoadedAndParsedProcessesAreTheSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		set, err := process.Load(fstest.MapFS{"provision.yaml": {Data: anyProcess(t)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		loaded := set[event.Provision]
 		parsed, err := process.Parse(loaded.Canonical())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if parsed.Hash() != loaded.Hash() || !bytes.Equal(parsed.Canonical(), loaded.Canonical()) {
 			t.Fatalf("canonical form changed:\n%s\n%s", loaded.Canonical(), parsed.Canonical())
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 )
@@ -16,9 +18,7 @@ import (
 func conditional(t testing.TB, when string) (*process.Step, error) {
 	t.Helper()
 	source, err := json.Marshal(when)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set, err := process.Load(fstest.MapFS{"provision.yaml": {Data: fmt.Appendf(nil,
 		"operation: provision\nstages:\n  - name: s\n    steps:\n      - {name: A, worker: a, when: %s}\n", source)}})
 	if err != nil {
@@ -78,9 +78,7 @@ func TestConditions(t *testing.T) {
 			if when == "" {
 				s, err = &process.Step{}, nil
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			got, err := s.Runs(input())
 			if err != nil || got != want {
 				t.Errorf("%v, %v; want %v", got, err, want)
@@ -112,9 +110,7 @@ func TestAConditionThatCannotBeEvaluatedIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, err := conditional(t, tc.when)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ran, err := s.Runs(tc.in)
 			if ran || !errors.Is(err, process.ErrCondition) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, %v; want an ErrCondition with %q", ran, err, tc.want)
@@ -154,9 +150,7 @@ func TestParametersAreDecodedOnlyWhenAConditionReadsThem(t *testing.T) {
 	in.Operation.Parameters, in.Details = json.RawMessage("not JSON"), json.RawMessage("not JSON")
 	for _, when := range []string{`plan.name == "azure"`, `plan.name == "azure" || has(parameters.a)`, `runtime.name != "" && context.platform != ""`} {
 		s, err := conditional(t, when)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if ok, err := s.Runs(in); !ok || err != nil {
 			t.Errorf("%s: %v, %v; want true", when, ok, err)
 		}
@@ -166,9 +160,7 @@ func TestParametersAreDecodedOnlyWhenAConditionReadsThem(t *testing.T) {
 func TestParametersAreDecodedOnce(t *testing.T) {
 	t.Parallel()
 	s, err := conditional(t, `parameters.autoScalerMin == 3`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	in := input()
 	for range 2 {
 		if ok, err := s.Runs(in); !ok || err != nil {
@@ -182,9 +174,7 @@ func TestAbsentParametersAndDetailsAreEmptyObjects(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"", "null", "{}", " "} {
 		s, err := conditional(t, `!has(parameters.a) && !has(details.a) && size(credentials) == 0`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		in := &process.Input{Operation: &event.Operation{Parameters: json.RawMessage(raw)}, Details: json.RawMessage(raw)}
 		if ok, err := s.Runs(in); !ok || err != nil {
 			t.Errorf("%q: %v, %v; want true", raw, ok, err)
@@ -201,9 +191,7 @@ func BenchmarkRuns(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			s, err := conditional(b, when)
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			in := input()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -5,15 +5,15 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 )
 
 func FuzzLoad(f *testing.F) {
 	base, err := os.ReadFile("testdata/base/provision.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(base, []byte("operation: provision\nchanges:\n  - disable: One\n"))
 	f.Add([]byte("operation: provision\nstages: [{name: s, steps: [{name: A, worker: a}]}]"),
 		[]byte("operation: provision\nchanges:\n  - addStage: {name: x, before: s, steps: [{name: B, worker: b, when: 'has(parameters.a)'}]}\n  - move: {step: A, after: B}"))
@@ -45,9 +45,7 @@ func FuzzLoad(f *testing.F) {
 
 func FuzzParse(f *testing.F) {
 	set, err := process.Load(os.DirFS("testdata/base"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(set[event.Provision].Canonical())
 	f.Add([]byte(`{"operation":"x","stages":[{"name":"s","steps":[{"when":"plan"}]}]}`))
 	f.Fuzz(func(t *testing.T, canonical []byte) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -24,9 +25,7 @@ func load(t *testing.T, overlays ...string) process.Set {
 		}
 		set, err = process.Load(os.DirFS("testdata/base"), files)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return set
 }
 
@@ -97,9 +96,7 @@ stages:
     steps:
       - {name: One, worker: a, retry: {every: 30s, timeout: 5m, scope: step}, wait: {timeout: 90m}, onTimeout: skip}
 `)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := process.Wait{Every: 30 * time.Second, Timeout: 90 * time.Minute}
 	if diff := cmp.Diff(want, set[event.Deprovision].Stages[0].Steps[0].Wait); diff != "" {
 		t.Errorf("wait (-want +got):\n%s", diff)

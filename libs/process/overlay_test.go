@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -131,9 +132,7 @@ func TestOverlaysApplyInOrder(t *testing.T) {
 			default:
 				set, err = process.Load(os.DirFS("testdata/base"), folders[tc.overlays[0]], folders[tc.overlays[1]])
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got := step(t, set, "One").Execution; got != tc.want {
 				t.Errorf("execution %s, want %s", got, tc.want)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/process"
 )
@@ -35,9 +36,7 @@ func cases(t *testing.T, folder string) map[string][]byte {
 	found := map[string][]byte{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		found[strings.TrimSuffix(filepath.Base(file), ".yaml")] = content
 	}
 	return found

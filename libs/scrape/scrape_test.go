@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/scrape"
 )
@@ -69,9 +70,7 @@ func shows(t *testing.T, c prometheus.Collector, metric string) []string {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var series []string
 	for _, family := range families {
 		if family.GetName() != metric {

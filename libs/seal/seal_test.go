@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/seal"
 )
 
@@ -18,18 +20,14 @@ func keyOf(b byte) string {
 func keyring(t testing.TB, s string) *seal.Keyring {
 	t.Helper()
 	k, err := seal.ParseKeyring(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return k
 }
 
 func sealed(t testing.TB, k *seal.Keyring, plain, owner string) string {
 	t.Helper()
 	s, err := k.Seal([]byte(plain), []byte(owner))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 

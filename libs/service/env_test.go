@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 type nestedConfig struct {
@@ -36,16 +37,12 @@ func (c *testConfig) Validate() error {
 func TestLoadEnvFillsDefaultsFilesAndPrefixes(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte("k"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("k"), 0o600))
 	var got testConfig
 	err := loadEnv(&got, map[string]string{
 		"KEB_T_WAIT": "2m", "KEB_T_PASSWORD": "p", "KEB_T_KEY_FILE": file, "KEB_T_B_LIMIT": "9", "KEB_T_B_FAST": "true",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := testConfig{
 		Addr: "127.0.0.1:8080", Wait: 2 * time.Minute, Password: "p", Key: "k",
 		A: nestedConfig{Limit: 7}, B: nestedConfig{Limit: 9, Fast: true},
@@ -96,9 +93,7 @@ func TestLoadEnvValidates(t *testing.T) {
 func TestLoadEnvReadsTheProcessEnvironment(t *testing.T) {
 	t.Setenv("KEB_T_PASSWORD", "from the process")
 	var got testConfig
-	if err := LoadEnv(&got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, LoadEnv(&got))
 	if got.Password != "from the process" {
 		t.Errorf("got %q", got.Password)
 	}
@@ -108,13 +103,9 @@ func TestLoadEnvReadsAnyVariableFromAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "password")
-	if err := os.WriteFile(secret, []byte("canary\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(secret, []byte("canary\n"), 0o600))
 	var got testConfig
-	if err := loadEnv(&got, map[string]string{"KEB_T_PASSWORD_FILE": secret, "KEB_T_KEY_FILE": secret}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, loadEnv(&got, map[string]string{"KEB_T_PASSWORD_FILE": secret, "KEB_T_KEY_FILE": secret}))
 	if got.Password != "canary" || got.Key != "canary" {
 		t.Errorf("password %q, key %q: want the content of the file", got.Password, got.Key)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func TestHealthAnswersAliveAndReady(t *testing.T) {
@@ -41,9 +42,7 @@ func TestHealthAnswersAliveAndReady(t *testing.T) {
 		rec := httptest.NewRecorder()
 		h.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil))
 		var got healthAnswer
-		if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &got))
 		if rec.Code != tt.code || !cmp.Equal(got, tt.want) {
 			t.Errorf("GET %s: %d, diff (-want +got)\n%s", tt.path, rec.Code, cmp.Diff(tt.want, got))
 		}

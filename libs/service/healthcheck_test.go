@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestHealthcheckAsksTheProcessItself(t *testing.T) {
@@ -15,9 +17,7 @@ func TestHealthcheckAsksTheProcessItself(t *testing.T) {
 	server := httptest.NewServer(health.Handler())
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, addr := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port, "[::]:" + port} {
 		if err := askReady(t.Context(), addr, false); err != nil {
 			t.Errorf("%s: %v", addr, err)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const grace = 100 * time.Millisecond
@@ -18,9 +20,7 @@ const grace = 100 * time.Millisecond
 func serve(t *testing.T, grace time.Duration, h http.Handler) (url string, stop context.CancelFunc, result <-chan error) {
 	t.Helper()
 	ln, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
@@ -31,9 +31,7 @@ func serve(t *testing.T, grace time.Duration, h http.Handler) (url string, stop 
 func get(t *testing.T, url string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return client.Do(req)
 }
@@ -97,12 +95,8 @@ func TestServeHTTPCutsOffARequestThatDoesNotFinish(t *testing.T) {
 func TestServeHTTPSaysWhyItCannotServe(t *testing.T) {
 	t.Parallel()
 	ln, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
 	if err := ServeHTTP(t.Context(), ln, http.NotFoundHandler()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want net.ErrClosed", err)
 	}
@@ -111,9 +105,7 @@ func TestServeHTTPSaysWhyItCannotServe(t *testing.T) {
 func TestListenNamesAnAddressInUseAndTheWayOut(t *testing.T) {
 	t.Parallel()
 	ln, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = ln.Close() }()
 	_, err = Listen(ln.Addr().String())
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "choose another address") ||

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // patience is how long a test waits for what must come.
@@ -19,9 +21,7 @@ const patience = time.Minute
 func serveWith(t *testing.T, c HTTP, h http.Handler) (address string) {
 	t.Helper()
 	ln, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.serve(ctx, ln, h, grace) }()
@@ -37,13 +37,9 @@ func serveWith(t *testing.T, c HTTP, h http.Handler) (address string) {
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	return conn
 }
 
@@ -80,9 +76,7 @@ func TestAFullServerMakesRoomForANewConnection(t *testing.T) {
 	idle := dial(t, address)
 	write(t, idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	answer, err := http.ReadResponse(bufio.NewReader(idle), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = answer.Body.Close()
 
 	// Each takes the place of the one that waits longest, and none that of the one that is answered.
@@ -91,9 +85,7 @@ func TestAFullServerMakesRoomForANewConnection(t *testing.T) {
 		ended(t, oldest)
 		write(t, fresh, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		answer, err := http.ReadResponse(bufio.NewReader(fresh), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = answer.Body.Close()
 	}
 	close(goOn)
@@ -116,9 +108,7 @@ func TestAServerWhoseConnectionsAreAllBusyRefusesOneMore(t *testing.T) {
 	ended(t, dial(t, address))
 	close(goOn)
 	answer, err := http.ReadResponse(bufio.NewReader(busy), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = answer.Body.Close()
 }
 

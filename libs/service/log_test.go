@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestLoggerFormatsAndLevels(t *testing.T) {
@@ -21,9 +23,7 @@ func TestLoggerFormatsAndLevels(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
 			log, err := Logger(&out, tt.format, tt.level)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			log.Debug("whispered")
 			log.Info("told")
 			if got := out.String(); !strings.Contains(got, tt.want) || strings.Contains(got, tt.notWanted) {

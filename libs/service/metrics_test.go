@@ -3,14 +3,14 @@ package service
 import (
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestRegistryHasRuntimeProcessAndBuildMetrics(t *testing.T) {
 	t.Parallel()
 	families, err := Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var names []string
 	for _, f := range families {
 		names = append(names, f.GetName())

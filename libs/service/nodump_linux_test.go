@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // dumpable is the flag that NoDumps takes away.
@@ -22,9 +24,7 @@ func dumpable() int {
 func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, string) {
 	t.Helper()
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_CORE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_CORE, &limit))
 	ctx, cancel := context.WithTimeout(t.Context(), helperLimit)
 	t.Cleanup(cancel)
 	// The shell lifts the limit for the helper alone.
@@ -32,32 +32,24 @@ func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, 
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), helperEnv+"="+kind, "GOTRACEBACK=crash", "KEB_TEST_SECRET="+kept)
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer read.Close()
 	cmd.Stdout, cmd.Stderr = write, write
 	err = cmd.Start()
 	_ = write.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines := bufio.NewReader(read)
 	expect(t, lines, "ready\n")
 	send(t, cmd, signal)
 	rest, err := io.ReadAll(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = cmd.Wait() // its status tells
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
 		t.Fatalf("the helper was not ended by a signal: %v\n%s", cmd.ProcessState, rest)
 	}
 	files, err := os.ReadDir(cmd.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, file := range files {
 		if kind != kindDumps {
 			t.Errorf("%s is left behind", file.Name())

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -44,12 +46,8 @@ func helper(t *testing.T, kind string) (*exec.Cmd, *bufio.Reader) {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), helperEnv+"="+kind)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	lines := bufio.NewReader(out)
 	expect(t, lines, "ready\n")
 	return cmd, lines
@@ -64,9 +62,7 @@ func expect(t *testing.T, lines *bufio.Reader, want string) {
 
 func send(t *testing.T, cmd *exec.Cmd, signal os.Signal) {
 	t.Helper()
-	if err := cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Process.Signal(signal))
 }
 
 func TestASignalStopsAServiceInOrder(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -21,14 +22,10 @@ import (
 func fetch(t *testing.T, files tlsfiles.Client, url string) (int, string, error) {
 	t.Helper()
 	transport, err := files.Transport("KEB_")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return 0, "", err
@@ -48,9 +45,7 @@ func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
 	files := tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile, ClientCAFile: ca.File}
 	health := service.NewHealth()
 	run, err := service.ServeMonitoring("KEB_METRICS_ADDR", addr, files, service.Monitoring(prometheus.NewRegistry(), health), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
@@ -100,9 +95,7 @@ func TestAnAddressThatOthersReachWithoutTLSIsWarnedOf(t *testing.T) {
 	} {
 		said := &testkit.Log{}
 		ln, err := service.ListenTLS("KEB_OSB_ADDR", tt.addr, tt.files, slog.New(slog.NewTextHandler(said, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = ln.Close()
 		if got := strings.Contains(said.String(), "level=WARN") && strings.Contains(said.String(), "KEB_OSB_ADDR"); got != tt.warned {
 			t.Errorf("%s, TLS %t: the log says %q", tt.addr, tt.files.Enabled(), said.String())

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -18,9 +19,7 @@ func scripted(t *testing.T, f *fixture, answers func(round int) []*nats.Msg) {
 	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_" + event.StageBucket, Subjects: []string{"$KV." + event.StageBucket + ".>"}, Storage: jetstream.MemoryStorage, MaxMsgsPerSubject: 1,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var round atomic.Int64
 	_, err = f.js.Conn().Subscribe("$JS.API.DIRECT.GET.KV_"+event.StageBucket, func(question *nats.Msg) {
 		for _, m := range answers(int(round.Add(1))) {
@@ -30,9 +29,7 @@ func scripted(t *testing.T, f *fixture, answers func(round int) []*nats.Msg) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func status(line string, pending string) *nats.Msg {
@@ -47,9 +44,7 @@ func (f *fixture) value(t *testing.T, key string) *nats.Msg {
 	t.Helper()
 	full := fmt.Sprintf("%s.%s.%d.%s", scope.OperationID, scope.Stage, scope.StageAttempt, key)
 	sealed, err := f.keys.Seal([]byte("value of "+key), []byte(full))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &nats.Msg{Header: nats.Header{jetstream.SubjectHeader: {"$KV." + event.StageBucket + "." + full}}, Data: []byte(sealed)}
 }
 
@@ -81,9 +76,7 @@ func TestAListThatWasCutShortIsAskedForOnceMore(t *testing.T) {
 		return []*nats.Msg{f.value(t, "a"), f.value(t, "b"), status("204 EOB", "0")}
 	})
 	values, err := f.mem.List(t.Context(), scope, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(map[string][]byte{"a": []byte("value of a"), "b": []byte("value of b")}, values); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}

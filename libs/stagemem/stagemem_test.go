@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -31,15 +32,11 @@ func setup(t testing.TB) *fixture {
 	t.Helper()
 	n := testkit.NATS(t)
 	b, err := bus.Connect(t.Context(), bus.Config{URL: n.URL()}, bus.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	js := b.JetStream()
 	keys, err := seal.ParseKeyring("test:" + seal.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &fixture{nats: n, js: js, keys: keys, mem: stagemem.New(js, keys)}
 }
 
@@ -48,9 +45,7 @@ func (f *fixture) other() *stagemem.Memory { return stagemem.New(f.js, f.keys) }
 
 func put(t testing.TB, m *stagemem.Memory, s stagemem.Scope, key, value string) {
 	t.Helper()
-	if err := m.Put(t.Context(), s, key, []byte(value)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Put(t.Context(), s, key, []byte(value)))
 }
 
 func TestGetReturnsWhatAnotherProcessPut(t *testing.T) {
@@ -94,9 +89,7 @@ func TestListReturnsTheKeysWithAPrefix(t *testing.T) {
 		"nothing":    {},
 	} {
 		got, err := f.other().List(t.Context(), scope, prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("prefix %q (-want +got):\n%s", prefix, diff)
 		}
@@ -108,13 +101,9 @@ func TestValuesAreSealed(t *testing.T) {
 	f := setup(t)
 	put(t, f.mem, scope, "key", "canary-value")
 	kv, err := f.js.KeyValue(t.Context(), event.StageBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e, err := kv.Get(t.Context(), scope.OperationID+".create_runtime.1.key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if bytes.Contains(e.Value(), []byte("canary")) {
 		t.Errorf("the bucket holds %q in the clear", e.Value())
 	}
@@ -154,9 +143,7 @@ func TestPutAfterALossDoesNotHideIt(t *testing.T) {
 	f := setup(t)
 	put(t, f.mem, scope, "early", "value")
 	worker := f.other()
-	if err := worker.Check(t.Context(), scope); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, worker.Check(t.Context(), scope))
 	f.nats.Restart(t)
 	// A request that was on its way when the connection broke gets no answer; the step would run again.
 	testkit.Eventually(t, time.Minute, "the late value is put", func() bool {
@@ -172,9 +159,7 @@ func TestAQuestionThatGoesDownWithTheConnectionIsAskedAgain(t *testing.T) {
 	f := setup(t)
 	put(t, f.mem, scope, "key", "value")
 	address, err := url.Parse(f.nats.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, ask := range map[string]func(ctx context.Context, m *stagemem.Memory) error{
 		"get": func(ctx context.Context, m *stagemem.Memory) error { _, err := m.Get(ctx, scope, "key"); return err },
 		"list": func(ctx context.Context, m *stagemem.Memory) error {
@@ -223,21 +208,15 @@ func TestEverythingWorksAgainAfterTheBucketWasLost(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "key", "value")
-	if err := f.js.DeleteKeyValue(t.Context(), event.StageBucket); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.js.DeleteKeyValue(t.Context(), event.StageBucket))
 	if _, err := f.mem.Get(t.Context(), scope, "key"); !errors.Is(err, stagemem.ErrNotFound) {
 		t.Errorf("get: error is %v, want ErrNotFound", err)
 	}
-	if err := f.js.DeleteKeyValue(t.Context(), event.StageBucket); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.js.DeleteKeyValue(t.Context(), event.StageBucket))
 	if got, err := f.mem.List(t.Context(), scope, ""); err != nil || len(got) != 0 {
 		t.Errorf("list: %v, %v; want nothing", got, err)
 	}
-	if err := f.js.DeleteKeyValue(t.Context(), event.StageBucket); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.js.DeleteKeyValue(t.Context(), event.StageBucket))
 	if err := f.mem.Purge(t.Context(), scope.OperationID, ""); err != nil {
 		t.Errorf("purge: %v", err)
 	}
@@ -267,19 +246,13 @@ func TestPurgeRemovesAStageOrTheWholeOperation(t *testing.T) {
 			}
 		}
 	}
-	if err := f.mem.Purge(t.Context(), scope.OperationID, scope.Stage); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.mem.Purge(t.Context(), scope.OperationID, scope.Stage))
 	expect(true, true, false, false)
-	if err := f.mem.Purge(t.Context(), scope.OperationID, ""); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.mem.Purge(t.Context(), scope.OperationID, ""))
 	expect(true, true, true, false)
 
 	st, err := f.js.Stream(t.Context(), "KV_"+event.StageBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := st.CachedInfo().State.Msgs; got != 2 {
 		t.Errorf("the bucket holds %d entries, want the 2 of the other operation", got)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/stagemem"
@@ -24,16 +26,12 @@ func TestATamperedValueIsNotOpened(t *testing.T) {
 		put(t, f.mem, s, "token", canary)
 	}
 	kv, err := f.js.KeyValue(t.Context(), event.StageBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stored := func(s stagemem.Scope, key string) string {
 		t.Helper()
 		prefix := s.OperationID + "." + s.Stage + "." + map[int]string{1: "1.", 2: "2."}[s.StageAttempt]
 		e, err := kv.Get(t.Context(), prefix+key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(e.Value())
 	}
 	good := stored(next, "kubeconfig")
@@ -74,9 +72,7 @@ func TestAKeyThatIsGoneIsNamed(t *testing.T) {
 	f := setup(t)
 	put(t, f.mem, scope, "kubeconfig", "CANARY")
 	other, err := seal.ParseKeyring("next:" + seal.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = stagemem.New(f.js, other).Get(t.Context(), scope, "kubeconfig")
 	if !errors.Is(err, seal.ErrUnknownKey) || !strings.Contains(err.Error(), `key id "test"`) {
 		t.Errorf("error is %v, want one that names the key", err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
@@ -11,9 +13,7 @@ func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", Port(t))
 	for range 2 {
 		ln, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Error(err)
@@ -24,9 +24,7 @@ func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
 			_ = other.Close()
 			t.Error("two listen there")
 		}
-		if err := ln.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, ln.Close())
 		if conn, err := net.Dial("tcp", address); err == nil {
 			_ = conn.Close()
 			t.Error("somebody listens there who has gone")
@@ -41,9 +39,7 @@ func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
 	}()
 	for range 500 {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, ln)
 		if ln.Addr().String() == address {
 			t.Fatal("the port was given to somebody else")

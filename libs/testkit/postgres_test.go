@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 )
@@ -12,9 +13,7 @@ import (
 func openDB(t *testing.T, url string) *sqlx.DB {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -39,9 +38,7 @@ func TestPostgresGivesEachTestItsOwnCopyOfTheMigratedDatabase(t *testing.T) {
 	}
 	second := openDB(t, Postgres(t, migrate))
 	var rows int
-	if err := second.GetContext(t.Context(), &rows, `SELECT count(*) FROM numbers`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, second.GetContext(t.Context(), &rows, `SELECT count(*) FROM numbers`))
 	if rows != 1 {
 		t.Errorf("the second database has %d rows, want the migrated 1", rows)
 	}
@@ -55,9 +52,7 @@ func TestPostgresTellsClosuresOfOneFunctionApart(t *testing.T) {
 	for _, want := range []int{1, 2} {
 		db := openDB(t, Postgres(t, tableWith(want)))
 		var n int
-		if err := db.GetContext(t.Context(), &n, `SELECT n FROM numbers`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.GetContext(t.Context(), &n, `SELECT n FROM numbers`))
 		if n != want {
 			t.Errorf("got the database of %d, want %d", n, want)
 		}
@@ -69,15 +64,11 @@ func TestPostgresRemovesTheDatabaseWithTheTest(t *testing.T) {
 	var url, name string
 	t.Run("uses one", func(t *testing.T) {
 		url = Postgres(t, nil)
-		if err := openDB(t, url).GetContext(t.Context(), &name, `SELECT current_database()`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, openDB(t, url).GetContext(t.Context(), &name, `SELECT current_database()`))
 	})
 	var exists bool
 	err := openDB(t, Postgres(t, nil)).GetContext(t.Context(), &exists, `SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)`, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if exists {
 		t.Errorf("database %s is still there", name)
 	}

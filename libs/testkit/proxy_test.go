@@ -8,15 +8,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // echo is a server that answers every line with itself.
 func echo(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -37,13 +37,9 @@ func echo(t *testing.T) string {
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c
 }
 
@@ -96,16 +92,12 @@ func TestProxyStallsWithoutBreakingTheConnection(t *testing.T) {
 	p := Proxy(t, echo(t))
 	c := dial(t, p.Addr())
 	p.Stall()
-	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if got, err := say(c, "one"); err == nil {
 		t.Fatalf("the stalled proxy passed on %q", got)
 	}
 	p.Restore()
-	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	if got, err := bufio.NewReader(c).ReadString('\n'); got != "one\n" || err != nil {
 		t.Errorf("after Restore: got %q, %v, want what was held back", got, err)
 	}
@@ -122,9 +114,7 @@ func TestProxySilencesOnlyTheConnectionsThatAreThere(t *testing.T) {
 	if got, err := say(dial(t, p.Addr()), "a new one"); got != "a new one" || err != nil {
 		t.Errorf("a new connection: got %q, %v", got, err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if got, err := say(c, "still there?"); err == nil {
 		t.Errorf("the silenced connection passed on %q", got)
 	}

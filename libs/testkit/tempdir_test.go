@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/internal/flock"
 )
 
@@ -16,31 +18,21 @@ func TestFoldersOfKilledRunsAreRemovedAndNoOthers(t *testing.T) {
 	old := time.Now().Add(-time.Hour)
 	folder := func(name string, made time.Time) string {
 		dir := filepath.Join(parent, name)
-		if err := os.MkdirAll(filepath.Join(dir, tempData), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(dir, made, made); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, tempData), 0o700))
+		require.NoError(t, os.Chtimes(dir, made, made))
 		return dir
 	}
 	stale := folder(tempPrefix+"1", old)
 	running := folder(tempPrefix+"2", old)
 	lock, err := flock.Acquire(filepath.Join(running, tempData+".lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = lock.Release() }()
-	if err := os.Chtimes(running, old, old); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chtimes(running, old, old))
 	starting := folder(tempPrefix+"3", time.Now())
 	other := folder("somebody-else", old)
 
 	made, err := tempDir(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of the killed run is still there: %v", err)
 	}

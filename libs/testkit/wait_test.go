@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // fakeT is a test that must fail.
@@ -96,13 +98,9 @@ func TestAnAddressInTheEnvironmentIsUsedAndNothingElse(t *testing.T) {
 	address := Postgres(t, nil)
 	t.Setenv(DatabaseURLEnv, address)
 	s, err := startServer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	name, err := s.database(t.Context(), tableWith(3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db := openDB(t, withDatabase(address, name))
 	var n int
 	if err := db.GetContext(t.Context(), &n, `SELECT n FROM numbers`); err != nil || n != 3 {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
@@ -25,9 +26,7 @@ const (
 func gather(t *testing.T, r prometheus.Gatherer, name string) map[string]time.Time {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := map[string]time.Time{}
 	for _, f := range families {
 		if f.GetName() != name {
@@ -60,14 +59,10 @@ func join(t *testing.T, into string, paths ...string) {
 	var all []byte
 	for _, path := range paths {
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, content...)
 	}
-	if err := os.WriteFile(into, all, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(into, all, 0o600))
 }
 
 func in(d time.Duration) time.Time { return time.Now().Add(d) }
@@ -117,9 +112,7 @@ func TestMetricsFollowARenewalAndKeepWhatIsInUseWhenItGoesWrong(t *testing.T) {
 	want(second)
 	ca.Renew(t, pair, testkit.Leaf{Name: "client", NotAfter: in(9 * time.Hour)})
 	want(second)
-	if err := os.Remove(pair.KeyFile); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(pair.KeyFile))
 	want(second)
 }
 
@@ -144,9 +137,7 @@ func TestAChainEndsWithTheFirstAndABundleWithTheLastThatIsGood(t *testing.T) {
 func TestAFileThatWasNeverGoodHasNoMetric(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")}), 0o600))
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(tlsfiles.NewCollector(nil, map[string]tlsfiles.Client{"KEB_NATS_": {CAFile: path}}))
 	wantTimes(t, gather(t, r, ends), map[string]time.Time{})

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
@@ -23,9 +25,7 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	garbage := file("garbage", "CANARY is no certificate")
@@ -97,19 +97,13 @@ func TestABundleMayHoldAnExpiredAuthority(t *testing.T) {
 	var bundle []byte
 	for _, path := range []string{old.CertFile, ca.File} {
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		bundle = append(bundle, content...)
 	}
 	path := filepath.Join(t.TempDir(), "bundle.pem")
-	if err := os.WriteFile(path, bundle, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, bundle, 0o600))
 	cfg, err := tlsfiles.Client{CAFile: path}.Config("KEB_")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !cfg.RootCAs.Equal(ca.Pool()) {
 		t.Error("the bundle is not the authority that is still good")
 	}
@@ -122,9 +116,7 @@ func FuzzFiles(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, content []byte) {
 		path := filepath.Join(dir, "file")
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, content, 0o600))
 		if err := (tlsfiles.Server{CertFile: path, KeyFile: path}).Validate("KEB_TLS_"); err == nil {
 			block, _ := pem.Decode(content)
 			if block == nil {

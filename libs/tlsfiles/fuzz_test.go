@@ -13,24 +13,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Whatever is in the files, an error names the variable and repeats nothing of the key.
 func FuzzCertificateAndKey(f *testing.F) {
 	now := time.Now()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 	f.Add(certificate, private)
@@ -42,9 +38,7 @@ func FuzzCertificateAndKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, certPEM, keyPEM []byte) {
 		cert, own := named{"X_CERT_FILE", filepath.Join(folder, "cert")}, named{"X_KEY_FILE", filepath.Join(folder, "key")}
 		for file, content := range map[string][]byte{cert.path: certPEM, own.path: keyPEM} {
-			if err := os.WriteFile(file, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, content, 0o600))
 		}
 		made, err := pair(cert, own, x509.ExtKeyUsageServerAuth, now)
 		if err != nil {

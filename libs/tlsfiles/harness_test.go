@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
@@ -23,14 +25,10 @@ type site struct {
 func serve(t *testing.T, files tlsfiles.Server, demand tlsfiles.Demand, h http.Handler) *site {
 	t.Helper()
 	plain, err := service.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &site{addr: plain.Addr().String(), log: &testkit.Log{}}
 	ln, err := files.Listen(plain, "KEB_TLS_", demand, s.log.Logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- service.ServeHTTP(ctx, ln, h) }()
@@ -55,9 +53,7 @@ func hello(w http.ResponseWriter, r *http.Request) {
 func client(t *testing.T, files tlsfiles.Client) *http.Client {
 	t.Helper()
 	transport, err := files.Transport("KEB_")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
@@ -65,9 +61,7 @@ func client(t *testing.T, files tlsfiles.Client) *http.Client {
 func get(t *testing.T, c *http.Client, url string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	res, err := c.Do(req)
 	if err != nil {
 		return "", err

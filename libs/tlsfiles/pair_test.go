@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
@@ -115,14 +117,10 @@ func asked(t *testing.T, leaf testkit.Leaf, server *tls.Config) error {
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, leaf)
 	cert, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server.Certificates = []tls.Certificate{cert}
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -155,9 +153,7 @@ func TestWhoSpeaksAnotherProtocolIsHungUpOn(t *testing.T) {
 	ca := testkit.NewCA(t, "ours")
 	s := serve(t, serverFiles(ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})), tlsfiles.Always, http.HandlerFunc(hello))
 	conn, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.Write([]byte("CONNECT {}\r\n")); err != nil {
 		t.Fatal(err)
@@ -212,9 +208,7 @@ func TestACertificateMayBeLeftOutWhereTheHandlerDecides(t *testing.T) {
 func TestAddressesWithoutFilesAreLeftAsTheyAre(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = ln.Close() }()
 	if got, err := (tlsfiles.Server{}).Listen(ln, "KEB_TLS_", tlsfiles.Always, nil); err != nil || got != ln {
 		t.Errorf("%v, %v", got, err)

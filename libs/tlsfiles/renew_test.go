@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
@@ -25,9 +27,7 @@ func shownBy(t *testing.T, ca *testkit.CA, addr string) string {
 	t.Helper()
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool()}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName
 }
@@ -70,13 +70,9 @@ func TestACertificateIsRenewedUnderRequestsAndAStream(t *testing.T) {
 	stream := client(t, tlsfiles.Client{CAFile: ca.File})
 	ctx, stop := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.addr+"/ticks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	res, err := stream.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	var seen, answered, failed atomic.Int64
 	var background sync.WaitGroup
@@ -144,20 +140,14 @@ func TestACertificateIsRenewedByAnExchangeOfFolders(t *testing.T) {
 	dir := t.TempDir()
 	link := func(pair testkit.KeyPair) {
 		t.Helper()
-		if err := os.Symlink(filepath.Dir(pair.CertFile), filepath.Join(dir, "new")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(filepath.Dir(pair.CertFile), filepath.Join(dir, "new")))
+		require.NoError(t, os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "..data")))
 	}
 	first, second := ca.Issue(t, leaf("first")), ca.Issue(t, leaf("second"))
 	// Nothing but the folder tells one from the other.
 	when := time.Now().Add(-time.Hour)
 	for _, path := range []string{first.CertFile, first.KeyFile, second.CertFile, second.KeyFile} {
-		if err := os.Chtimes(path, when, when); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chtimes(path, when, when))
 	}
 	link(first)
 	files := tlsfiles.Server{CertFile: filepath.Join(dir, "..data", "tls.crt"), KeyFile: filepath.Join(dir, "..data", "tls.key")}
@@ -174,9 +164,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, leaf("first"))
 	s := serve(t, serverFiles(pair), tlsfiles.Always, http.HandlerFunc(hello))
-	if err := os.WriteFile(pair.KeyFile, []byte("half a key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(pair.KeyFile, []byte("half a key"), 0o600))
 	testkit.Eventually(t, time.Minute, "the log says what is wrong", func() bool {
 		if got := shownBy(t, ca, s.addr); got != "first" {
 			t.Fatalf("the server shows %q", got)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -52,9 +53,7 @@ func TestWithoutACollectorThereIsNothing(t *testing.T) {
 			}
 			before := runtime.NumGoroutine()
 			e, err := tracing.New(t.Context(), tracing.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer e.Close()
 			p := e.Provider("keb-broker", "1")
 			if p != nil || tracing.TracerOf(p, "x") != nil {
@@ -75,9 +74,7 @@ func TestSpansReachTheCollectorUnderTheNameOfTheirService(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
 	e, err := tracing.New(t.Context(), tracing.Config{Together: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, service := range []string{"keb-broker", "keb-worker-avs"} {
 		_, span := tracing.TracerOf(e.Provider(service, "1"), "x").Start(t.Context(), "of "+service)
 		span.End()
@@ -109,9 +106,7 @@ func TestTheEnvironmentNamesAServiceThatIsAloneInItsProcess(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
 	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0")
 	e, err := tracing.New(t.Context(), tracing.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
 	_, root := tracer.Start(t.Context(), "dropped by the sampler")
 	root.End()
@@ -129,9 +124,7 @@ func TestEachBadVariableIsNamedAndNoSecretIsRepeated(t *testing.T) {
 	const secret = "s3cr3t-value"
 	folder := t.TempDir()
 	empty := filepath.Join(folder, "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for _, tc := range []struct{ name, value, want string }{
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "absolute http or https URL"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:" + secret + "@localhost:4318", "OTEL_EXPORTER_OTLP_HEADERS"},
@@ -185,9 +178,7 @@ func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
 	var book testkit.Log
 	e, err := tracing.New(t.Context(), tracing.Config{Log: slog.New(slog.NewTextHandler(&book, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
 	end := func() {
 		_, span := tracer.Start(t.Context(), "span")
@@ -227,9 +218,7 @@ func TestTheEndOfTheProcessDoesNotWaitForACollectorThatIsSilent(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")
 	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "60000")
 	e, err := tracing.New(t.Context(), tracing.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, span := tracing.TracerOf(e.Provider("keb-broker", ""), "x").Start(t.Context(), "span")
 	span.End()
 	start := time.Now()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -38,9 +39,7 @@ func TestKeep_ValueOfAnInstance_GoesToTheBroker(t *testing.T) {
 			defer mu.Unlock()
 			return answer(data)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(stop)
 	}
 	o.start([]worker.Step{named("Keep", func(ctx context.Context, op operation) (operation, time.Duration, error) {
@@ -77,9 +76,7 @@ func TestCredentialsComeFromTheBroker(t *testing.T) {
 		}
 		return event.CredentialsAnswer{Credentials: json.RawMessage(`{"clientid":"id"}`)}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(stop)
 	o.start([]worker.Step{named("Claim", func(ctx context.Context, op operation) (operation, time.Duration, error) {
 		got := map[string]string{}
@@ -140,9 +137,7 @@ func TestTheWorkerIsFoundAsAMicroService(t *testing.T) {
 	if diff := cmp.Diff(wantPong, pong); diff != "" {
 		t.Errorf("pong (-want +got):\n%s", diff)
 	}
-	if err := w.stop(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.stop())
 	testkit.Eventually(t, soon, "the stopped worker falls silent", func() bool { return !ask(infoSubject, &info) })
 }
 

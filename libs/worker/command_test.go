@@ -11,6 +11,7 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -197,9 +198,7 @@ func TestAnUnreadableCommandGoesToTheDeadLetters(t *testing.T) {
 			if c.event != nil {
 				c.event(&m.Event)
 			}
-			if err := o.bus.Publish(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, o.bus.Publish(t.Context(), m))
 			var reason string
 			testkit.Eventually(t, soon, "a dead letter", func() bool {
 				s, err := o.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
@@ -237,9 +236,7 @@ func TestALongStepIsNotDeliveredAgain(t *testing.T) {
 	sub, err := o.bus.NATS().Subscribe("$JS.ACK."+string(event.StreamCommands)+".>", func(m *nats.Msg) {
 		progress <- string(m.Data)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := o.start([]worker.Step{g.step()}, ackWait(wait))
 	o.send(command("Long"))
 	receive(t, "the step starts", g.started)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -183,9 +184,7 @@ func TestAQuestionAboutCommandsIsNotTooLong(t *testing.T) {
 		return commands[1:], nil
 	})
 	w, err := worker.New(worker.Config{Name: workerName}, worker.Deps{Bus: o.bus, Log: testkit.Logger(t)}, noop("Step"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	answers := worker.AskCurrent(t.Context(), w, soon, refs)
 	current := 0
 	for _, is := range answers {

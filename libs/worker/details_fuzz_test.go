@@ -3,6 +3,8 @@ package worker
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // What a step saves is merged into what it has saved before, and never takes the worker down.
@@ -24,9 +26,7 @@ func FuzzMergeDetails(f *testing.F) {
 		}
 		var is map[string]json.RawMessage
 		if len(merged) > 0 {
-			if err := json.Unmarshal(merged, &is); err != nil {
-				t.Fatalf("%s is no JSON object: %v", merged, err)
-			}
+			require.NoErrorf(t, json.Unmarshal(merged, &is), "%s is no JSON object", merged)
 		}
 		for name, value := range changes {
 			if _, there := is[name]; there == (string(value) == "null") {

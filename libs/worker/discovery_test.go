@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Workers in other languages have only the document to go by.
 func TestTheContractDocumentSaysHowAWorkerAnnouncesItself(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "api", "asyncapi.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	document := strings.Join(strings.Fields(string(raw)), " ")
 	for _, want := range []string{
 		`"` + ServicePrefix + `{worker}"`, PingSubject("{worker}"), `"` + MetadataWorker + `"`, `"` + MetadataVersion + `"`, `"` + MetadataSteps + `"`,

@@ -13,6 +13,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -84,9 +85,7 @@ func newOrchestratorFor(t testing.TB, consume func(o *orchestrator, ctx context.
 	t.Helper()
 	o := &orchestrator{t: t, nats: testkit.NATS(t), results: make(chan result, 100), done: make(chan struct{}, 1)}
 	o.bus = o.connect()
-	if err := o.bus.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.bus.EnsureStreams(t.Context()))
 	o.answerCurrent()
 	o.background(func(ctx context.Context) { consume(o, ctx, o.done) })
 	return o

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -45,9 +46,7 @@ func TestCheckConfigPrintsWhatWouldRunWithoutSecrets(t *testing.T) {
 	t.Setenv("KEB_STAGE_KEYS", stageKey)
 	t.Setenv("KEB_WORKER_CONCURRENCY", "7")
 	var out bytes.Buffer
-	if err := runMain(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out, "hello", "1.0.0", hellos); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, runMain(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out, "hello", "1.0.0", hellos))
 	for _, want := range []string{`"worker": "hello"`, `"Hello"`, `nats://***@nats.example:4222,nats://two:4222`, `"concurrency": 7`, `"drainTimeout": "20s"`, `"stageKeys": "(set)"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output lacks %s:\n%s", want, out.String())
@@ -113,24 +112,16 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	go func() { ended <- runMain(ctx, testkit.Logger(t), nil, io.Discard, "hello", "1.0.0", hellos) }()
 
 	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer b.Close()
-	if err := b.EnsureAll(t.Context(), []event.ConsumerSpec{event.CommandsConsumer("hello")}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureAll(t.Context(), []event.ConsumerSpec{event.CommandsConsumer("hello")}))
 	e, err := bus.New(event.TypeStepExecute, "1/1", event.SourceOrchestrator, "1", time.Now(), event.StepExecute{
 		Operation: event.Operation{ID: "1", Type: event.Provision, InstanceID: "i"},
 		Stage:     "s", Step: "Hello", Cursor: 1, Dispatch: 1, StageAttempt: 1, StepAttempt: 1,
 		ExecuteBefore: time.Now().Add(time.Minute),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Publish(t.Context(), bus.Message{Subject: event.CommandSubject("hello", "Hello"), Event: e}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, b.Publish(t.Context(), bus.Message{Subject: event.CommandSubject("hello", "Hello"), Event: e}))
 	testkit.Eventually(t, time.Minute, "the result is there", func() bool {
 		s, err := b.JetStream().Stream(t.Context(), string(event.StreamResults))
 		return err == nil && s.CachedInfo().State.Msgs == 1
@@ -155,12 +146,8 @@ func fetch(t *testing.T, url string) string {
 	t.Helper()
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	body, err := io.ReadAll(response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, response.Body.Close()))
 	return string(body)
 }

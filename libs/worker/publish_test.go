@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -183,9 +184,7 @@ func TestTheTraceOfACommandReachesTheStepAndTheResult(t *testing.T) {
 	})})
 	m := o.message(command("Traced"))
 	m.Event.SetExtension(bus.TraceParent, parent)
-	if err := o.bus.Publish(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.bus.Publish(t.Context(), m))
 	for range 2 {
 		r := o.next()
 		if got := r.Event.Extensions()[bus.TraceParent]; got != parent {
@@ -198,9 +197,7 @@ func TestAResultThatTheBusRefusesIsMadeAgainAndCostsNoOther(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	stream, err := o.bus.JetStream().Stream(t.Context(), string(event.StreamResults))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// The server itself races when a consumer is made while its stream is changed.
 	testkit.Eventually(t, soon, "the consumer of results", func() bool {
 		_, err := stream.Consumer(t.Context(), event.ResultsConsumer().Name)

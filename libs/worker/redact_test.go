@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
@@ -62,9 +64,7 @@ func TestASecretThatAStepWasTrustedWithDoesNotGetOutWithItsResult(t *testing.T) 
 				return c.end(op)
 			}), trusted())
 			raw, err := json.Marshal(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for n := len(canary); n >= 10; n-- {
 				if strings.Contains(string(raw), canary[:n]) {
 					t.Fatalf("the result tells %q", canary[:n])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
@@ -28,9 +29,7 @@ func TestStageMemoryGoesFromProcessToProcess(t *testing.T) {
 	if r := o.next(); r.Type != event.TypeStepSucceeded || !r.StageMemory {
 		t.Fatalf("%s with stage memory %v", r.Type, r.StageMemory)
 	}
-	if err := w.stop(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.stop())
 
 	o.start([]worker.Step{named("Recall", func(ctx context.Context, op operation) (operation, time.Duration, error) {
 		value, err := op.Recall(ctx, "kubeconfig")

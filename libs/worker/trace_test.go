@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -46,9 +47,7 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 		}
 		return event.CredentialsAnswer{Credentials: []byte(fmt.Sprintf("%q", secret))}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer stop()
 	o.start([]worker.Step{
 		named("Traced", func(ctx context.Context, op operation) (operation, time.Duration, error) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/stagemem"
@@ -31,13 +33,9 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 	first := command("Recall")
 	scope := stagemem.Scope{OperationID: first.Operation.ID, Stage: first.Stage, StageAttempt: first.StageAttempt}
 	others, err := seal.ParseKeyring("k2:" + seal.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ours, err := seal.ParseKeyring(oneKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cursor := first.Cursor
 	send := func(step string) result {
 		t.Helper()
@@ -49,9 +47,7 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 	}
 	memory := stagemem.New(o.bus.JetStream(), others)
 	for _, key := range []string{"value.kubeconfig", "override.Remember.btp"} {
-		if err := memory.Put(t.Context(), scope, key, []byte("CANARY")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, memory.Put(t.Context(), scope, key, []byte("CANARY")))
 	}
 	for _, step := range []string{"Recall", "List"} {
 		r := send(step)
@@ -61,17 +57,11 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 	}
 	// With the right key, and in the place of another value.
 	good := stagemem.New(o.bus.JetStream(), ours)
-	if err := good.Put(t.Context(), scope, "value.other", []byte("CANARY")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, good.Put(t.Context(), scope, "value.other", []byte("CANARY")))
 	kv, err := o.bus.JetStream().KeyValue(t.Context(), event.StageBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keys, err := kv.Keys(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var from, to string
 	for _, key := range keys {
 		if strings.HasSuffix(key, "other") {
@@ -82,9 +72,7 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 		}
 	}
 	moved, err := kv.Get(t.Context(), from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := kv.Put(t.Context(), to, moved.Value()); err != nil {
 		t.Fatal(err)
 	}

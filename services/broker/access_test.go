@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
@@ -70,17 +71,13 @@ func operatorPatterns(t *testing.T) []string {
 		})
 	}
 	files, err := filepath.Glob("internal/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -121,14 +118,10 @@ func (b *bench) accessTokens(t *testing.T, file string) {
 	}{{"vera", veraToken, access.Viewer}, {"otto", ottoToken, access.Operator}} {
 		sum := sha256.Sum256([]byte(e.token))
 		line, err := access.TokenLine(e.name, e.role, hex.EncodeToString(sum[:]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text += line + "\n"
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
@@ -177,9 +170,7 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 		}
 		for _, spec := range event.Streams() {
 			stream, err := b.bus.JetStream().Stream(t.Context(), string(spec.Name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			text += " " + strconv.FormatUint(stream.CachedInfo().State.LastSeq, 10)
 		}
 		return text

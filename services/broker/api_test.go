@@ -15,6 +15,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
@@ -62,17 +63,11 @@ func TestRefusedOrdersSayWhyAndLeaveNothing(t *testing.T) {
 func TestBearerTokensAreAcceptedBesidesBasicCredentials(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "keys.json")
-	if err := os.WriteFile(file, set, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, set, 0o600))
 	b := newBench(t, func(c *broker.Config) {
 		c.JWTIssuer, c.JWTAudience, c.JWTKeySetFile = "https://issuer.example.org", "keb", file
 	})
@@ -81,9 +76,7 @@ func TestBearerTokensAreAcceptedBesidesBasicCredentials(t *testing.T) {
 			"iss": "https://issuer.example.org", "aud": audience, "sub": "platform", "scope": "broker:write",
 			"exp": time.Now().Add(time.Hour).Unix(),
 		}).SignedString(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return "Bearer " + signed
 	}
 	if a := b.send(http.MethodGet, "/oauth/v2/catalog", nil, "Authorization", token("keb")); a.status != 200 {
@@ -104,9 +97,7 @@ func TestRequestsAreCountedByRouteAndCode(t *testing.T) {
 	b.provisioned("i")
 	b.send(http.MethodGet, "/v2/service_instances/unknown", nil)
 	families, err := b.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := make(map[string]float64)
 	for _, f := range families {
 		if f.GetName() == "keb_osb_requests_total" {

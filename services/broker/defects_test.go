@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
@@ -107,9 +109,7 @@ func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
 			} `json:"services"`
 		}
 		raw := b.send(http.MethodGet, "/oauth/"+platform+"/v2/catalog", nil).raw
-		if err := json.Unmarshal([]byte(raw), &offers); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(raw), &offers))
 		tried := 0
 		for _, p := range offers.Services[0].Plans {
 			offered := p.Schemas.Instance.Create.Parameters.Properties.Region.Enum

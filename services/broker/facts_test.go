@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -113,9 +114,7 @@ func TestUnreadableFactGoesToTheDeadLettersAndHoldsUpNothing(t *testing.T) {
 	}
 	b.provisioned("i")
 	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	testkit.Eventually(t, patience, "dead letters", func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs == 4
@@ -197,9 +196,7 @@ func TestFact_DatabaseRefuses_GoesToDeadLetters(t *testing.T) {
 		b.fact(operation, event.TypeStepFinished, event.StepFinished{Fact: at, Outcome: event.OutcomeSucceeded, Next: &next})
 	}
 	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	testkit.Eventually(t, patience, "two dead letters", func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs == 2

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -75,9 +76,7 @@ func newBenchAt(t testing.TB, now func() time.Time, change func(*broker.Config))
 	t.Helper()
 	direct := testkit.Postgres(t, broker.Migrate)
 	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := &bench{t: t, now: now, nats: testkit.NATS(t), log: &testkit.Log{}, database: testkit.Proxy(t, u.Host)}
 	u.Host = b.database.Addr()
 	b.url = u.String()

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/seal"
@@ -46,9 +48,7 @@ func TestKept_RunningOperation_IsSealedAndReplaced(t *testing.T) {
 		t.Errorf("before anything is kept: %q, %v", got, err)
 	}
 	for _, value := range []string{`{"first":1}`, keptSecret} {
-		if err := b.keep(claimant, "i", operation, value); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.keep(claimant, "i", operation, value))
 		if got, err := b.kept(claimant, "i", operation); got != value || err != nil {
 			t.Errorf("kept is %q, %v, want %q", got, err, value)
 		}
@@ -66,9 +66,7 @@ func TestKept_WithoutTheCommand_IsRefused(t *testing.T) {
 	b := newBench(t, nil)
 	b.provisioned("other")
 	operation := b.running("i")
-	if err := b.keep(claimant, "i", operation, keptSecret); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.keep(claimant, "i", operation, keptSecret))
 	refused := func(what, worker, instanceID, operationID, value string) {
 		t.Helper()
 		if err := b.keep(worker, instanceID, operationID, value); err == nil || strings.Contains(err.Error(), "CANARY") {
@@ -99,9 +97,7 @@ func TestKept_KeyIsRotated_IsSealedAnew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.ResealEvery = 20 * time.Millisecond })
 	operation := b.running("i")
-	if err := b.keep(claimant, "i", operation, keptSecret); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.keep(claimant, "i", operation, keptSecret))
 	fresh := "k2:" + seal.NewKey()
 	b.cfg.SealKeys = fresh + "," + b.cfg.SealKeys
 	b.restart()
@@ -119,9 +115,7 @@ func TestKept_InstanceIsRemoved_IsGone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	operation := b.running("i")
-	if err := b.keep(claimant, "i", operation, keptSecret); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.keep(claimant, "i", operation, keptSecret))
 	b.orch.set(func() { b.orch.held = false })
 	b.ended("i", operation, "succeeded")
 	b.ended("i", b.accepted(b.delete("i")), "succeeded")
@@ -136,9 +130,7 @@ func TestKept_MovedToAnotherRow_DoesNotOpen(t *testing.T) {
 	b := newBench(t, nil)
 	first, second := b.running("i"), b.running("j")
 	for id, operation := range map[string]string{"i": first, "j": second} {
-		if err := b.keep(claimant, id, operation, keptSecret); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.keep(claimant, id, operation, keptSecret))
 	}
 	if _, err := b.db.Exec(`UPDATE broker.kept k SET sealed = o.sealed, revision = o.revision FROM broker.kept o
 		WHERE k.instance_id = 'j' AND o.instance_id = 'i'`); err != nil {

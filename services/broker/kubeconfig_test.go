@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -39,9 +40,7 @@ func TestKubeconfigLetsTheUserLogOn(t *testing.T) {
 		}
 	}
 	config, err := clientcmd.Load([]byte(a.raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	current := config.Contexts[config.CurrentContext]
 	if current == nil {
 		t.Fatalf("no current context in %s", a.raw)

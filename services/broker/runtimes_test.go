@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -261,9 +263,7 @@ func TestInfoListsEveryRuntime(t *testing.T) {
 		}
 	}
 	a := b.send(http.MethodGet, "/info/runtimes", nil)
-	if err := json.Unmarshal([]byte(a.raw), &items); err != nil {
-		t.Fatalf("status %d: %v", a.status, err)
-	}
+	require.NoErrorf(t, json.Unmarshal([]byte(a.raw), &items), "status %d", a.status)
 	seen := make(map[string]bool)
 	for _, i := range items {
 		seen[i.InstanceID] = true
@@ -310,9 +310,7 @@ func TestOrchestrationsReadAllInstancesInPages(t *testing.T) {
 	after := ""
 	for {
 		page, err := b.instances(event.InstancesRequest{After: after, Limit: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, i := range page.Instances {
 			got = append(got, i.InstanceID+" "+string(i.State))
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -83,9 +85,7 @@ func TestNoSecretIsFoundAtRestOrInLogs(t *testing.T) {
 			}
 			return err
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func TestWorkerClaimsCredentialsOfARunningOperationOnly(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -98,9 +100,7 @@ func TestFactsAreGivenBackTogetherWhileTheDatabaseIsSilent(t *testing.T) {
 		batches = 0
 		for _, m := range batch.FindAllStringSubmatch(b.log.String(), -1) {
 			n, err := strconv.Atoi(m[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			batches++
 			if given += n; given >= facts {
 				return true

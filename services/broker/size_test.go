@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // What a request may not hold is refused with its name and what is allowed, and leaves nothing behind.
@@ -82,9 +84,7 @@ func TestBody_GarbageBehindObject_IsRefused(t *testing.T) {
 			"bind":   {http.MethodPut, "/v2/service_instances/i/service_bindings/b", map[string]any{"service_id": serviceID, "plan_id": azure}},
 		} {
 			raw, err := json.Marshal(request.body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if a := b.send(request.method, request.path, append(raw, tail...)); a.status != http.StatusBadRequest {
 				t.Errorf("%s with %q behind it: status %d %s, want 400", what, tail, a.status, a.raw)
 			}

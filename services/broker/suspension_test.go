@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
@@ -262,13 +264,9 @@ func TestExpiryOfOldInstances(t *testing.T) {
 		}
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.server.URL+"/expire/service_instance/t", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	res, err := b.server.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = res.Body.Close()
 	if res.StatusCode != 401 || res.Header.Get("WWW-Authenticate") == "" {
 		t.Errorf("without credentials: status %d", res.StatusCode)
@@ -319,9 +317,7 @@ func TestExpiryIsKeptAlthoughTheSuspensionHasToWait(t *testing.T) {
 		t.Errorf("PUT: status %d %s", a.status, a.raw)
 	}
 	var at time.Time
-	if err := b.db.Get(&at, `SELECT expired_at FROM broker.instances`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.db.Get(&at, `SELECT expired_at FROM broker.instances`))
 	b.hold(false)
 	b.ended("i", update, "succeeded")
 	b.ended("i", b.accepted(b.patch("i", expired())), "succeeded")
@@ -362,9 +358,7 @@ func TestOneTrialForAGlobalAccount(t *testing.T) {
 		t.Errorf("%d trials were accepted", accepted)
 	}
 	var id string
-	if err := b.db.Get(&id, `SELECT id FROM broker.instances WHERE plan_name = 'trial'`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.db.Get(&id, `SELECT id FROM broker.instances WHERE plan_name = 'trial'`))
 	if a := b.put(id, order(trial)); a.status != 200 && a.status != 202 {
 		t.Errorf("the same trial: status %d %s", a.status, a.raw)
 	}

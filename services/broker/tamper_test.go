@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -199,15 +201,11 @@ func TestWhatWasSealedWithoutARevisionGetsOne(t *testing.T) {
 	b.expect("bind", made, http.StatusCreated)
 	b.stop()
 	keys, err := seal.ParseKeyring(b.cfg.SealKeys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	earlier := func(plain, owner string) string {
 		t.Helper()
 		sealed, err := keys.Seal([]byte(plain), []byte(owner))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return sealed
 	}
 	sm := earlier(`{"clientsecret":"`+canary+`-old"}`, "i\x00"+event.CredentialsServiceManager)

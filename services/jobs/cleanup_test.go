@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/services/jobs"
@@ -30,9 +31,7 @@ type inventory struct {
 func newInventory(t *testing.T) *inventory {
 	t.Helper()
 	l, err := landscape.New(landscape.Config{Bindings: 1, CISSecret: "CANARY-cis-77e0"}, landscape.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	v := &inventory{t: t}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v.mu.Lock()

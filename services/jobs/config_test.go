@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/services/jobs"
 )
 
@@ -43,9 +45,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 			cfg := jobs.Defaults()
 			cfg.User, cfg.Password, cfg.CISClientID, cfg.CISClientSecret = user, password, "keb", "CANARY-cis"
 			if job := tt.job; job != "tidy-up" {
-				if err := cfg.Validate(job); err != nil {
-					t.Fatalf("the defaults are refused: %v", err)
-				}
+				require.NoError(t, cfg.Validate(job), "the defaults are refused")
 			}
 			tt.change(&cfg)
 			_, err := jobs.Run(t.Context(), tt.job, cfg, jobs.Deps{})
@@ -63,9 +63,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 	t.Parallel()
 	cfg := jobs.Defaults()
 	flags := cfg.Flags(jobs.TrialExpiry)
-	if err := flags.Parse([]string{"--dry-run", "--parallel", "9", "--plans", "free, trial", "--free-age=24h", "--wait", "--wait-timeout", "3m"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, flags.Parse([]string{"--dry-run", "--parallel", "9", "--plans", "free, trial", "--free-age=24h", "--wait", "--wait-timeout", "3m"}))
 	if !cfg.DryRun || cfg.Parallel != 9 || strings.Join(cfg.ExpiryPlans, " ") != "free trial" || cfg.FreeAge != 24*time.Hour || !cfg.Wait ||
 		cfg.WaitTimeout != 3*time.Minute || cfg.TrialAge != 336*time.Hour {
 		t.Errorf("the configuration is %+v", cfg)

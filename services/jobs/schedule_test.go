@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/jobs"
 )
@@ -20,9 +22,7 @@ func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
 	cfg.Retries = 0
 	log := &testkit.Log{}
 	schedule := jobs.NewSchedule(jobs.Deps{Log: slog.New(slog.NewJSONHandler(log, nil))})
-	if err := schedule.Add(jobs.DeprovisionRetrigger, 20*time.Millisecond, cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, schedule.Add(jobs.DeprovisionRetrigger, 20*time.Millisecond, cfg))
 	if err := schedule.Add(jobs.TrialExpiry, 0, jobs.Config{}); err != nil {
 		t.Errorf("a job that is left out is checked: %v", err)
 	}

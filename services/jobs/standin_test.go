@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/services/jobs"
@@ -275,8 +276,6 @@ func (s *standin) config() jobs.Config {
 func run(t *testing.T, job jobs.Job, cfg jobs.Config) jobs.Report {
 	t.Helper()
 	report, err := jobs.Run(t.Context(), job, cfg, jobs.Deps{})
-	if err != nil {
-		t.Fatalf("%s: %v", job, err)
-	}
+	require.NoErrorf(t, err, "%s", job)
 	return report
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
@@ -139,14 +140,10 @@ func TestTokensOfTheAPIChangeWithoutARestart(t *testing.T) {
 		t.Fatal("otto is not let in")
 	}
 	listening, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.api.URL+"/stream", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	bearer(ottoToken)(listening)
 	stream, err := http.DefaultClient.Do(listening)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = stream.Body.Close() }()
 	g.writeTokens(tokenLine(t, "otto", access.Operator, "keb_CANARY-next"))
 	testkit.Eventually(t, patience, "the new token counts", func() bool { return status(bearer("keb_CANARY-next")) == 200 })
@@ -166,14 +163,10 @@ func TestNobodyTakesTheStreamsOfAllOthers(t *testing.T) {
 	defer hangUp()
 	listen := func(token string) int {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+"/stream", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		bearer(token)(r)
 		response, err := g.api.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = response.Body.Close() })
 		return response.StatusCode
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -71,14 +72,10 @@ func TestWhatOperatorsDoIsRecordedWithTheirNames(t *testing.T) {
 	testkit.Eventually(t, patience, "the operation waits in Poll", func() bool {
 		var shown struct{ Step string }
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.api.URL+id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		bearer(ottoToken)(r)
 		response, err := g.api.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer response.Body.Close()
 		return json.NewDecoder(response.Body).Decode(&shown) == nil && shown.Step == "Poll"
 	})
@@ -117,9 +114,7 @@ func TestWhatOperatorsDoIsRecordedWithTheirNames(t *testing.T) {
 		t.Errorf("a bad outcome: %d %s", got, text)
 	}
 	var lines []string
-	if err := g.db.Select(&lines, `SELECT message FROM orchestrator.history WHERE operation_id = $1 AND message LIKE '% by %'`, op.ID); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, g.db.Select(&lines, `SELECT message FROM orchestrator.history WHERE operation_id = $1 AND message LIKE '% by %'`, op.ID))
 	slices.Sort(lines)
 	if diff := cmp.Diff([]string{"retried by otto", "skipped by jane@example.com"}, lines); diff != "" {
 		t.Errorf("history of the operation (-want +got)\n%s", diff)
@@ -177,14 +172,10 @@ func TestWhereNobodyIsAskedTheBodyNamesWhoActs(t *testing.T) {
 	}
 	for _, site := range []string{"cross-site", "same-site"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.api.URL+"/operations/"+none+"/cancel", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("Sec-Fetch-Site", site)
 		response, err := s.api.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusForbidden {
 			t.Errorf("a %s page acts: %s", site, response.Status)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -52,21 +53,15 @@ func TestAnOperationThatEndedLongAgoIsArchivedAndLaterRemoved(t *testing.T) {
 		t.Errorf("%d operations are listed", list.TotalCount)
 	}
 	response, err := http.Post(s.api.URL+"/operations/"+old.ID+"/cancel", "application/json", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	response.Body.Close()
 	if response.StatusCode != http.StatusConflict {
 		t.Errorf("it can be cancelled: %s", response.Status)
 	}
 
 	// The bus may bring an old request again, when it was restored: nothing runs again. What comes after it does.
-	if err := s.bus.JetStream().DeleteStream(t.Context(), string(event.StreamRequests)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.bus.EnsureStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.bus.JetStream().DeleteStream(t.Context(), string(event.StreamRequests)))
+	require.NoError(t, s.bus.EnsureStreams(t.Context()))
 	next := operation(event.Update, "i-1", "trial")
 	s.request(old, next)
 	s.await(next, event.Succeeded)
@@ -77,9 +72,7 @@ func TestAnOperationThatEndedLongAgoIsArchivedAndLaterRemoved(t *testing.T) {
 	shift("2 years")
 	testkit.Eventually(t, patience, "the archived operation is removed", func() bool {
 		response, err := http.Get(s.api.URL + "/operations/" + old.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		response.Body.Close()
 		return response.StatusCode == http.StatusNotFound
 	})

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -45,9 +47,7 @@ func TestAClientThatAsksTooOftenIsToldToWaitAndHealthIsNot(t *testing.T) {
 	}
 	counted := 0
 	families, err := g.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != "keb_operator_requests_total" {
 			continue

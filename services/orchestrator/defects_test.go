@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -37,9 +38,7 @@ func TestASuccessIsStoredBeforeAnybodyIsTold(t *testing.T) {
 		defer mu.Unlock()
 		states[told.OperationID] = event.OperationState(state)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	const n = 20
 	var operations []event.Operation
@@ -81,9 +80,7 @@ func TestAnOperationThatWaitsItsTurnUsesUpNoTimeAndHoldsNobodyUp(t *testing.T) {
 		Started  time.Time `db:"started_at"`
 		Deadline time.Time `db:"deadline"`
 	}
-	if err := s.db.Get(&times, `SELECT created_at, started_at, deadline FROM orchestrator.operations WHERE id = $1`, second.ID); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.Get(&times, `SELECT created_at, started_at, deadline FROM orchestrator.operations WHERE id = $1`, second.ID))
 	if !times.Started.After(times.Created) || !times.Deadline.Equal(times.Started.Add(time.Hour)) {
 		t.Errorf("created %s, started %s, deadline %s: the time runs from the start", times.Created, times.Started, times.Deadline)
 	}
@@ -105,9 +102,7 @@ func TestOrchestratorsThatCollideDoNotMakeAnOperationWait(t *testing.T) {
 	}
 	// The original waited a minute after the second conflict. A wait is a transition more than an undisturbed operation has.
 	var cursors []int
-	if err := s.db.Select(&cursors, `SELECT DISTINCT cursor FROM orchestrator.operations`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.Select(&cursors, `SELECT DISTINCT cursor FROM orchestrator.operations`))
 	undisturbed := len(s.history(operations[0].ID))
 	if len(cursors) != 1 || cursors[0] != undisturbed {
 		t.Errorf("operations ended with the cursors %v, want %d for all", cursors, undisturbed)

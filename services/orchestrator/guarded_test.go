@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
@@ -44,9 +45,7 @@ func tokenLine(t *testing.T, name string, role access.Role, token string) string
 	t.Helper()
 	sum := sha256.Sum256([]byte(token))
 	line, err := access.TokenLine(name, role, hex.EncodeToString(sum[:]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return line + "\n"
 }
 

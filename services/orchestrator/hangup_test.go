@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -18,17 +20,13 @@ func TestAClientThatHangsUpIsNoFailure(t *testing.T) {
 		{"/operations", "o.arrived"}, {"/events?instance_ids=x", "JOIN orchestrator.history"},
 	} {
 		tx, err := g.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := tx.Exec(`LOCK TABLE orchestrator.operations IN ACCESS EXCLUSIVE MODE`); err != nil {
 			t.Fatal(err)
 		}
 		ctx, hangUp := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+c.target, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		bearer(veraToken)(r)
 		done := make(chan error, 1)
 		go func() {
@@ -51,9 +49,7 @@ AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock' AND 
 		testkit.Eventually(t, patience, "the end of the question", func() bool {
 			return strings.Count(g.logged.String(), "the client has hung up") > n
 		})
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tx.Rollback())
 	}
 	if log := g.logged.String(); strings.Contains(log, "question failed") {
 		t.Errorf("the log:\n%s", log)

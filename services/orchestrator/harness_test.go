@@ -20,6 +20,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -179,9 +180,7 @@ func newSystem(t *testing.T) *system {
 	}
 	s.bus = testkit.Bus(t, s.nats.URL())
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: s.database})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s.db = db
 	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
@@ -191,9 +190,7 @@ func newSystem(t *testing.T) *system {
 		DatabaseURL: s.database, Processes: testProcesses, SweepEvery: 100 * time.Millisecond, AskWorkersEvery: 200 * time.Millisecond,
 	}
 	sub, err := s.bus.NATS().Subscribe("keb.fact.>", s.seeFact)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -369,14 +370,10 @@ func TestTheStreamRefusesWhatItCannotDo(t *testing.T) {
 		{"?operation=x", "", 400}, {"?operation=00000000-0000-0000-0000-000000000000", "", 404}, {"", "yesterday", 400}, {"", "1.1:1:/x", 400},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.api.URL+"/stream"+c.query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		request.Header.Set("Last-Event-ID", c.last)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != c.code {
 			t.Errorf("%+v: %s", c, response.Status)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/access/accesstest"
 )
@@ -19,9 +20,7 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var places []string
 	browser := &http.Client{Jar: jar, Transport: g.api.Client().Transport, Timeout: patience, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
 		places = append(places, r.URL.Path)
@@ -31,14 +30,10 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 		t.Helper()
 		places = nil
 		response, err := browser.Get(g.api.URL + target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return response.StatusCode, string(text)
 	}
 	g.issuer.User(map[string]any{"groups": []string{"viewers"}, "email": "vicky@example.com"})
@@ -56,9 +51,7 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 		t.Errorf("me: %d %s", code, text)
 	}
 	response, err := browser.Post(g.api.URL+"/operations/"+uuid.NewString()+"/cancel", jsonBody, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("a viewer acts: %s", response.Status)

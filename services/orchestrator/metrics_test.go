@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -251,9 +252,7 @@ func TestAnOperationThatNeverStartedIsCountedButNotTimed(t *testing.T) {
 func TestAScrapeGoesOnWithoutTheDatabase(t *testing.T) {
 	s := measured(t)
 	direct, err := url.Parse(s.database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	proxy := testkit.Proxy(t, direct.Host)
 	direct.Host = proxy.Addr()
 	s.cfg.DatabaseURL = direct.String()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -200,9 +201,7 @@ func (c *contract) events(where string, body []byte) error {
 func checked(t *testing.T, next http.Handler) http.Handler {
 	t.Helper()
 	c, err := theContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen := &recorded{ResponseWriter: w, status: http.StatusOK}
 		asked := r.Clone(r.Context())
@@ -244,9 +243,7 @@ func (r *recorded) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func TestTheOperatorAPIHasTheRoutesOfItsDocument(t *testing.T) {
 	t.Parallel()
 	c, err := theContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	served := map[string]bool{}
 	for _, pattern := range registered(t) {
 		method, path, ok := strings.Cut(pattern, " ")
@@ -265,16 +262,12 @@ func TestTheOperatorAPIHasTheRoutesOfItsDocument(t *testing.T) {
 func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 	t.Parallel()
 	c, err := theContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	n := 0
 	var walk func(where string, value any)
 	check := func(where string, example any) {
 		data, err := json.Marshal(example)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n++
 		if text, ok := example.(string); ok && strings.Contains(where, "event-stream") {
 			if err := c.events(where+"/x-events", []byte(text)); err != nil {
@@ -319,9 +312,7 @@ func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 func TestEverySchemaOfTheDocumentCanBeRead(t *testing.T) {
 	t.Parallel()
 	c, err := theContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name := range c.document["components"].(map[string]any)["schemas"].(map[string]any) {
 		if err := c.validate(pointer("components", "schemas", name), []byte(`"CANARY"`)); err == nil && name != "Duration" {
 			t.Errorf("schema %s takes anything", name)
@@ -335,9 +326,7 @@ func TestEverySchemaOfTheDocumentCanBeRead(t *testing.T) {
 func TestAnAnswerThatIsNotInTheDocumentIsNoticed(t *testing.T) {
 	t.Parallel()
 	c, err := theContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	jsonHeader, events := http.Header{"Content-Type": {"application/json"}}, http.Header{"Content-Type": {"text/event-stream"}}
 	for _, a := range []struct {
 		path   string

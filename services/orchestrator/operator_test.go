@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -161,13 +162,9 @@ func TestTheOperatorAPIRefusesWhatItCannotDo(t *testing.T) {
 		{"POST", "/operations/00000000-0000-0000-0000-000000000000/cancel", "", 404, "no operation"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), c.method, s.api.URL+c.path, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var text bytes.Buffer
 		_, _ = text.ReadFrom(response.Body)
 		_ = response.Body.Close()
@@ -189,9 +186,7 @@ func TestTheOrchestratorAnswersWhereOperationsStand(t *testing.T) {
 	s.await(op, event.Succeeded)
 	var answer event.OperationsAnswer
 	request := event.OperationsRequest{IDs: []string{op.ID, "00000000-0000-0000-0000-000000000000", "nonsense"}}
-	if err := s.bus.Ask(t.Context(), event.AskOperations, request, &answer); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.bus.Ask(t.Context(), event.AskOperations, request, &answer))
 	if len(answer.Operations) != 1 || answer.Operations[0].OperationID != op.ID || answer.Operations[0].State != event.Succeeded {
 		t.Errorf("answer: %+v", answer)
 	}
@@ -205,9 +200,7 @@ func TestAMessageThatCannotBeReadGoesToDeadLettersAndBlocksNobody(t *testing.T) 
 	s.start()
 	dead := make(chan *nats.Msg, 10)
 	sub, err := s.bus.NATS().ChanSubscribe("keb.dead.*", dead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = sub.Unsubscribe() }()
 	for _, m := range []struct{ subject, body string }{
 		{"keb.result.alpha.First", `not a CloudEvent`},
@@ -248,9 +241,7 @@ func TestNothingButOneStatementASecondRunsWhenIdle(t *testing.T) {
 	s.request(op)
 	s.await(op, event.Succeeded)
 	count := func() (n int) {
-		if err := s.db.Get(&n, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.db.Get(&n, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`))
 		return n
 	}
 	// Statistics reach the view with a delay of up to ten seconds, so several seconds are looked at together, our own readings among
@@ -266,13 +257,9 @@ func TestNothingButOneStatementASecondRunsWhenIdle(t *testing.T) {
 
 func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 	overlays := t.TempDir()
-	if err := os.WriteFile(filepath.Join(overlays, "typo.yaml"), []byte("operation: provision\nchanges:\n  - add:\n      stepp: X\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(overlays, "typo.yaml"), []byte("operation: provision\nchanges:\n  - add:\n      stepp: X\n"), 0o600))
 	policy := filepath.Join(t.TempDir(), "policy.json")
-	if err := os.WriteFile(policy, []byte(`{"default": {"timeBegin": "220000+0000", "timeEnd": "late"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(policy, []byte(`{"default": {"timeBegin": "220000+0000", "timeEnd": "late"}}`), 0o600))
 	for _, c := range []struct {
 		name string
 		cfg  orchestrator.Config

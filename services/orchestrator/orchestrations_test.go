@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -697,14 +698,10 @@ func TestTheOrchestrationAPIRefusesWhatItCannotDo(t *testing.T) {
 		{"GET", "/events?instance_ids=" + strings.Repeat("x,", 101), "", "", 400, "101 ids"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), c.method, f.api.URL+c.path, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		request.Header.Set("Content-Type", c.contentType)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var text bytes.Buffer
 		_, _ = text.ReadFrom(response.Body)
 		_ = response.Body.Close()

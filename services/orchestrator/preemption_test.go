@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -176,15 +177,11 @@ func TestAskOperations_LongErrors_AreAnsweredInParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []string
-	if err := s.db.Select(&left, `SELECT id FROM orchestrator.operations`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.Select(&left, `SELECT id FROM orchestrator.operations`))
 	questions, known := 0, map[string]bool{}
 	for ; len(left) > 0; questions++ {
 		var answer event.OperationsAnswer
-		if err := s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: left}, &answer); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: left}, &answer))
 		if len(answer.Operations) == 0 {
 			t.Fatal("an answer has no operation")
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -139,9 +141,7 @@ func TestSeveralOrchestratorsShareTheWork(t *testing.T) {
 	s.finishedStagesOnce(operations)
 	for _, op := range operations {
 		var cursors []string
-		if err := s.db.Select(&cursors, `SELECT cursor::text FROM orchestrator.history WHERE operation_id = $1`, op.ID); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.db.Select(&cursors, `SELECT cursor::text FROM orchestrator.history WHERE operation_id = $1`, op.ID))
 		if twice := repeats(cursors); len(twice) > 0 {
 			t.Errorf("operation %s: cursors used twice: %v", op.ID, twice)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -88,9 +89,7 @@ func TestAFinishedStageDoesNotRunAgainAfterALostAcknowledgement(t *testing.T) {
 	second, err := worker.New(worker.Config{Name: "alpha", Version: "1.0.0"}, worker.Deps{
 		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: s.log, Registerer: registry,
 	}, scripted{name: "First", script: s.script}, scripted{name: "Optional", script: s.script})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	start(t, "the second replica", second.Run)
 	s.await(unanswered, event.Succeeded)
 	testkit.Eventually(t, patience, "no command is left", func() bool {
@@ -112,9 +111,7 @@ func TestAFinishedStageDoesNotRunAgainAfterALostAcknowledgement(t *testing.T) {
 func ignored(t *testing.T, registry *prometheus.Registry, reason string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {

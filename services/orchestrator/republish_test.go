@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -18,9 +20,7 @@ func TestAnOperationGoesOnWithTheNextStartWhenItsCommandWasNotPublished(t *testi
 	clock := testkit.NewClock(time.Now().Add(time.Minute)) // the bus is not just starting
 	s.now = clock.Now
 	address, err := url.Parse(s.nats.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	way := testkit.Proxy(t, address.Host)
 	address.Host = way.Addr()
 	s.orchestratorOn(address.String())
@@ -36,18 +36,14 @@ func TestAnOperationGoesOnWithTheNextStartWhenItsCommandWasNotPublished(t *testi
 	is := func(what, column string) {
 		t.Helper()
 		testkit.Eventually(t, patience, what, func() (set bool) {
-			if err := s.db.Get(&set, `SELECT COALESCE((SELECT `+column+` IS NOT NULL FROM orchestrator.operations WHERE id = $1), false)`, op.ID); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.db.Get(&set, `SELECT COALESCE((SELECT `+column+` IS NOT NULL FROM orchestrator.operations WHERE id = $1), false)`, op.ID))
 			return set
 		})
 	}
 	is("the operation waits for its second try", "due_at")
 	testkit.Eventually(t, patience, "nothing is left on the bus that would come again", func() bool {
 		results, err := s.bus.JetStream().Stream(t.Context(), string(event.StreamResults))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return results.CachedInfo().State.Msgs == 0
 	})
 	way.Cut() // for good: it does not come to publish any more, like one that is killed now

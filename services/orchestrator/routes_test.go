@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/access"
@@ -70,9 +71,7 @@ func registered(t *testing.T) []string {
 		program[path], err = parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	constants := constantsOf(program)
 	found := map[string]bool{}
 	for path, file := range program {
@@ -168,15 +167,11 @@ func text(e ast.Expr, in string, constants map[string]ast.Expr) (string, bool) {
 func described(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../api/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var document struct {
 		Paths map[string]map[string]yaml.Node `yaml:"paths"`
 	}
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &document))
 	var found []string
 	for path, methods := range document.Paths {
 		for method := range methods {

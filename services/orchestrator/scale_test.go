@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
@@ -288,9 +290,7 @@ func TestTheOperatorAPIAtScale(t *testing.T) {
 	s.worker("beta")
 	begin := time.Now().UTC().Truncate(time.Second)
 	var sample struct{ ID, InstanceID string }
-	if err := s.db.QueryRow(`SELECT id, instance_id FROM orchestrator.operations WHERE state = 'failed' ORDER BY created_at LIMIT 1`).Scan(&sample.ID, &sample.InstanceID); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.QueryRow(`SELECT id, instance_id FROM orchestrator.operations WHERE state = 'failed' ORDER BY created_at LIMIT 1`).Scan(&sample.ID, &sample.InstanceID))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -360,26 +360,18 @@ func TestTheOperatorAPIAtScale(t *testing.T) {
 	last := map[string]int64{}
 	testkit.Eventually(t, 2*time.Minute, "the load is done", func() bool {
 		var left int
-		if err := s.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE instance_id LIKE 'new-%' AND state <> 'succeeded'`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE instance_id LIKE 'new-%' AND state <> 'succeeded'`))
 		var all int64
-		if err := s.db.Get(&all, `SELECT count(*) FROM orchestrator.operations WHERE instance_id LIKE 'new-%'`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.db.Get(&all, `SELECT count(*) FROM orchestrator.operations WHERE instance_id LIKE 'new-%'`))
 		return left == 0 && all == requested.Load()
 	})
 	rows, err := s.db.Query(`SELECT id::text, cursor, version + 1 FROM orchestrator.operations WHERE instance_id LIKE 'new-%'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var id string
 		var cursor, changes int64
-		if err := rows.Scan(&id, &cursor, &changes); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&id, &cursor, &changes))
 		last[id] = cursor
 		made += changes
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -96,9 +97,7 @@ func TestADeprovisioningCancelsAProvisioningAtItsNextResult(t *testing.T) {
 	}
 	testkit.Eventually(t, patience, "the instance is forgotten", func() bool {
 		var left int
-		if err := s.db.Get(&left, `SELECT count(*) FROM orchestrator.instances`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.db.Get(&left, `SELECT count(*) FROM orchestrator.instances`))
 		return left == 0
 	})
 }
@@ -173,9 +172,7 @@ func TestAdmissionLimitsHowManyAreInProgressAndKeepsTheOrder(t *testing.T) {
 		s.await(op, event.Succeeded)
 	}
 	var order []string
-	if err := s.db.Select(&order, `SELECT instance_id FROM orchestrator.operations ORDER BY started_at, arrived`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.Select(&order, `SELECT instance_id FROM orchestrator.operations ORDER BY started_at, arrived`))
 	if diff := cmp.Diff([]string{"a", "b", "c", "d", "e", "f"}, order); diff != "" {
 		t.Errorf("order of starts (-want +got):\n%s", diff)
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -12,9 +14,7 @@ import (
 func TestOperationsGoOnWhenTheDatabaseConnectionsFallSilent(t *testing.T) {
 	s := newSystem(t)
 	direct, err := url.Parse(s.database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	database := testkit.Proxy(t, direct.Host)
 	direct.Host = database.Addr()
 	s.cfg.DatabaseURL = direct.String()

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
@@ -150,9 +152,7 @@ func TestShootsHaveMaintenanceWindows(t *testing.T) {
 	op := w.order()
 	w.all([]string{resolve, "Create_Runtime_Without_Kyma"}, op)
 	services, err := stepworkers.All(w.url, stepworkers.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range services {
 		if s.Name != hyperscaler.Name || len(s.Questions) != 1 || s.Questions[0].Subject != event.AskMaintenanceWindows {
 			continue

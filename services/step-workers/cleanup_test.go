@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -105,15 +106,11 @@ func TestServiceProvidersOfTheInstanceAreDeleted(t *testing.T) {
 	add := func(name string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/ias/service/sps",
 			strings.NewReader("company_id=global&sp_name="+strings.ReplaceAll(name, " ", "+")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.SetBasicAuth("keb", "keb")
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = resp.Body.Close()
 		if resp.StatusCode >= 300 {
 			t.Fatalf("add %s: %d", name, resp.StatusCode)

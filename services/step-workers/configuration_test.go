@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
@@ -227,9 +228,7 @@ func reconcilerSteps(t *testing.T, url string) map[string]worker.Step {
 		URL: url, RetryInterval: time.Second, PollInterval: 30 * time.Second,
 		ErrorInterval: time.Minute, ProblemInterval: 10 * time.Minute, CheckTimeout: time.Hour,
 	}, reconciler.Deps{Transport: http.DefaultTransport})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	steps := map[string]worker.Step{}
 	for _, s := range list {
 		steps[s.Name()] = s

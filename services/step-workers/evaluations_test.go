@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
@@ -108,9 +110,7 @@ func TestEvaluations_LookUpIsOn_AreFoundByName(t *testing.T) {
 
 func TestEvaluations_WithoutURL_StepsAreSkipped(t *testing.T) {
 	steps, err := avs.Steps(avs.Config{}, avs.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, step := range steps {
 		r := workertest.Run(t, step, workertest.Operation{Worker: avs.Name})
 		if r.Outcome != skipped || r.Message != "avs has no URL (KEB_AVS_URL): skipped" {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/landscape"
@@ -122,9 +123,7 @@ func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]str
 	maps.Copy(w.environment, environment)
 	cfg.ClusterTime, cfg.ReconcileTime, cfg.Bindings = takes, takes, 5
 	l, err := landscape.New(cfg, landscape.Deps{Now: w.clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.door = &door{next: l.Handler(), landscape: l.Handler()}
 	server := httptest.NewServer(w.door)
 	t.Cleanup(func() {

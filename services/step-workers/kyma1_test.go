@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
@@ -343,9 +344,7 @@ func TestRegistrationIsWholeAndPilesUpNoSecrets(t *testing.T) {
 		t.Errorf("%q has %d secrets after %d were told", got.Name, len(got.Secrets), len(values))
 	}
 	settings, err := json.Marshal(got.Settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{
 		`"openIdConnect"`, `"redirect_uris":["https://grafana.c-1a2b3c4.kyma.example.com/login/generic_oauth"]`, `"name_id_attribute":"mail"`,
 		`"group":"skr-monitoring-admin"`, `"group":"skr-monitoring-viewer"`, `"default_action":"Deny"`, `/ias/service/idp/sap-id"`,
@@ -664,9 +663,7 @@ func TestServiceManagerModes(t *testing.T) {
 			steps, err := servicemanager.Steps(servicemanager.Config{
 				Mode: test.mode, URL: "https://sm.example.com", Username: "configured", Password: canary, RetryInterval: time.Second,
 			}, extclient.Deps{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			op := workertest.Operation{}
 			if test.sent != nil {
 				op.Credentials = map[string]any{event.CredentialsPlatform: test.sent}

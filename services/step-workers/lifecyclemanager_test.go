@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -110,15 +111,11 @@ func TestKymaResource_Upgrade_KeepsModulesOfUser(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(kymaProvision, w.createdRuntime("azure"))
 	const spec = `{"channel":"fast","modules":[{"name":"btp-operator"},{"name":"serverless","channel":"regular"}]}`
-	if err := w.controlPlane().Patch(t.Context(), kube.Kymas, "kcp-system", kymaID, []byte(`{"spec":`+spec+`}`)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.controlPlane().Patch(t.Context(), kube.Kymas, "kcp-system", kymaID, []byte(`{"spec":`+spec+`}`)))
 	w.all(kymaUpgrade, w.upgradedRuntime(op))
 	got := w.held(kube.Kymas, kymaID)
 	var want any
-	if err := json.Unmarshal([]byte(spec), &want); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(spec), &want))
 	if diff := cmp.Diff(want, got.Object["spec"]); diff != "" {
 		t.Errorf("spec after the upgrade (-want +got):\n%s", diff)
 	}
@@ -198,12 +195,8 @@ func TestInitKymaTemplate_UnusableTemplate_Fails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			patch, err := json.Marshal(map[string]any{"data": map[string]any{"azure": test.value}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.controlPlane().Patch(t.Context(), kube.ConfigMaps, "kcp-system", "keb-runtime-configuration", patch); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, w.controlPlane().Patch(t.Context(), kube.ConfigMaps, "kcp-system", "keb-runtime-configuration", patch))
 			r := w.run("Init_Kyma_Template", w.order())
 			if r.Outcome != failed || r.Error.Component != "k8s client - keb" || r.Error.Reason != "err_k8s_unexpected_object_error" ||
 				!strings.Contains(r.Error.Message, test.message) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -116,9 +117,7 @@ func TestProvisioner_EveryKindOfUpdate_SendsItsGoldenRequest(t *testing.T) {
 		update.Parameters, update.Update = parameters, &event.Changes{Credentials: []string{event.CredentialsServiceManager}}
 		if kind.changes != nil {
 			raw, err := json.Marshal(kind.changes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			update.Update = &event.Changes{Parameters: raw}
 		}
 		op = w.upgraded("provisioner_azure_update_"+kind.name, "Upgrade_Shoot", update)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
@@ -443,23 +444,17 @@ func TestReconciler_UpdateAfterUpgradeWithUnknownEnd_Fails(t *testing.T) {
 func marked(t *testing.T, kept json.RawMessage, operationID string) json.RawMessage {
 	t.Helper()
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(kept, &members); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(kept, &members))
 	members["operationId"], _ = json.Marshal(operationID)
 	raw, err := json.Marshal(members)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raw
 }
 
 func operatorText(t *testing.T, sent map[string]any) string {
 	t.Helper()
 	text, err := json.Marshal(split(t, sent).operator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -524,9 +519,7 @@ func TestReconciler_RuntimeWithoutClusterID_GetsOne(t *testing.T) {
 	delete(next.Details, "btp")
 	next = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides"}, next)
 	info, err := w.runtime(op).Get(t.Context(), kube.ConfigMaps, "kyma-system", "cluster-info")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, _ := info.Object["data"].(map[string]any)
 	if again := saved[clusterIdentity](t, next, "btp").SMClusterID; again != id || data["id"] != id || id == "" {
 		t.Errorf("provisioned with %q, upgraded with %q, in the runtime %v", id, again, data["id"])

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
@@ -18,9 +20,7 @@ func saved[D any](t testing.TB, op workertest.Operation, worker string) D {
 	if err == nil {
 		err = json.Unmarshal(data, &d)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }
 

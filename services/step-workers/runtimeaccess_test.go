@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -98,13 +99,9 @@ func TestAccessOfABindingWorksUntilItExpiresOrIsRemoved(t *testing.T) {
 	at, _ := w.provisioned()
 	a := newAsker(w)
 	short, err := a.bind(at, "b-short", 600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	long, err := a.bind(at, "b-long", 7200)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := long.ExpiresAt.Sub(w.clock()); got < 7190*time.Second || got > 7200*time.Second {
 		t.Errorf("the token ends in %s, want 2 h", got)
 	}

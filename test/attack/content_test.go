@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // withParameter is an order with something in its parameters.
@@ -38,9 +40,7 @@ func zipped(t *testing.T, n int) string {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	_, _ = z.Write(bytes.Repeat([]byte(" "), n))
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, z.Close())
 	return out.String()
 }
 

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -216,15 +218,11 @@ func TestSomebodyHasOnlySoManyStreams(t *testing.T) {
 	open := func(from, token string) *http.Response {
 		s := newSomeone(t, from, 0)
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.operator+"/stream", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		s.http.Timeout = 0
 		response, err := s.http.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = response.Body.Close() })
 		return response
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/access"
@@ -138,9 +139,7 @@ func newWorld(t *testing.T, o options) *world {
 	oc, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: url, Access: cfg}, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = oc.Close() })
 	w.run("orchestrator", oc.Run)
 	w.operator = w.serve(o.http, oc.Handler())
@@ -148,9 +147,7 @@ func newWorld(t *testing.T, o options) *world {
 	bc := broker.Defaults()
 	bc.User, bc.Password, bc.SealKeys, bc.Access = "keb", platformPassword, "k1:"+seal.NewKey(), cfg
 	br, err := broker.New(t.Context(), bc, broker.Deps{DB: open(t, url), Bus: testkit.Bus(t, nats.URL()), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.run("broker", br.Run)
 	w.osb = w.serve(o.http, br.Handler())
 	w.order()
@@ -160,9 +157,7 @@ func newWorld(t *testing.T, o options) *world {
 func open(t *testing.T, url string) *sqlx.DB {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: url, MaxOpen: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -176,15 +171,11 @@ func tokensFile(t *testing.T) string {
 	}{{"vera", veraToken, access.Viewer}, {"otto", ottoToken, access.Operator}} {
 		sum := sha256.Sum256([]byte(who.token))
 		line, err := access.TokenLine(who.name, who.role, hex.EncodeToString(sum[:]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text += line + "\n"
 	}
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -335,13 +326,9 @@ func dial(t testing.TB, address, from string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn, err := d.DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	return conn
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -82,28 +83,20 @@ func TestSecretThatCannotBeChangedIsReplaced(t *testing.T) {
 		"of another type": {Type: "example.com/credentials"},
 	} {
 		var ours corev1.Secret
-		if err := c.Get(t.Context(), given, &ours); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), given, &ours))
 		theirs.ObjectMeta = metav1.ObjectMeta{
 			Namespace: given.Namespace, Name: given.Name, Labels: map[string]string{managedBy: "helm", "team": "a"},
 		}
 		theirs.Data = maps.Clone(ours.Data)
 		theirs.Data["tokenurlsuffix"] = []byte("/oauth/token")
-		if err := c.Delete(t.Context(), &ours); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Create(t.Context(), theirs); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Delete(t.Context(), &ours))
+		require.NoError(t, c.Create(t.Context(), theirs))
 		c.rotate(sys, o, "succeeded")
 		if again := c.checkOperand(o); again != id {
 			t.Errorf("%s: the cluster id was %s and is %s", name, id, again)
 		}
 		var after corev1.Secret
-		if err := c.Get(t.Context(), given, &after); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), given, &after))
 		want := map[string]string{managedBy: keb, "app.kubernetes.io/watched-by": keb}
 		if diff := cmp.Diff(want, after.Labels); diff != "" || after.Type != corev1.SecretTypeOpaque || after.Immutable != nil {
 			t.Errorf("%s: type %s, immutable %v, labels (-want +got):\n%s", name, after.Type, after.Immutable, diff)

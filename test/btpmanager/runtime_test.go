@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,20 +58,14 @@ func start(t *testing.T) *cluster {
 	t.Helper()
 	k := shared.Cluster(t)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	d, err := discovery.NewDiscoveryClientForConfig(k.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// The list of all kinds asks for deprecated ones, too.
 	quiet := rest.CopyConfig(k.Config)
 	quiet.WarningHandlerWithContext = rest.NoWarnings{}
 	cl, err := client.New(quiet, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := &cluster{Client: cl, t: t, discovery: d, kubeconfig: k.Environment.KubeConfig}
 	t.Cleanup(c.clear)
 	c.run(k)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -30,9 +31,7 @@ func (w *witness) listen(t *testing.T, a *attacker) {
 			defer w.mu.Unlock()
 			w.seen = append(w.seen, fmt.Sprintf("%s gets %s: %.60q", a.user, m.Subject, m.Data))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 }
 
@@ -116,9 +115,7 @@ func TestNoAnswerGoesWhereTheAskerMayNot(t *testing.T) { //nolint:paralleltest /
 					continue
 				}
 				tries++
-				if err := a.nc.PublishRequest(question, target, []byte(body)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, a.nc.PublishRequest(question, target, []byte(body)))
 			}
 		}
 		a.settled(t)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -39,9 +40,7 @@ func install(t *testing.T) *installation {
 	t.Helper()
 	in := &installation{url: committed.NATS(t, root).ClientURL()}
 	conf, err := os.ReadFile(root + "/deploy/nats/nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`user: "worker-([^"]+)"`).FindAllSubmatch(conf, -1) {
 		in.workers = append(in.workers, string(m[1]))
 	}
@@ -55,9 +54,7 @@ func install(t *testing.T) *installation {
 	for _, w := range in.workers {
 		consumers = append(consumers, event.CommandsConsumer(w))
 	}
-	if err := in.owner.EnsureAll(t.Context(), consumers); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, in.owner.EnsureAll(t.Context(), consumers))
 	return in
 }
 
@@ -66,9 +63,7 @@ func (in *installation) connect(t *testing.T, user string, guest bool) *bus.Bus 
 	b, err := bus.Connect(t.Context(), bus.Config{
 		URL: in.url, Name: user, User: user, Password: committed.Password(user), Guest: guest,
 	}, bus.Deps{Log: testkit.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -103,9 +98,7 @@ func (in *installation) attack(t *testing.T, user string) *attacker {
 			a.refused[strings.ToLower(m[1])+" "+m[2]] = true
 		}
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	a.nc = nc
 	return a
@@ -115,12 +108,8 @@ func (in *installation) attack(t *testing.T, user string) *attacker {
 func (a *attacker) settled(t *testing.T) {
 	t.Helper()
 	mark := fmt.Sprintf("nobody.may.%d", time.Now().UnixNano())
-	if err := a.nc.Publish(mark, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.nc.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.nc.Publish(mark, nil))
+	require.NoError(t, a.nc.FlushTimeout(patience))
 	testkit.Eventually(t, patience, "the last refusal is noted", func() bool { return a.isRefused("publish", mark) })
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -79,24 +80,18 @@ func start(t *testing.T) *system {
 	in := install(t)
 	s := &system{installation: in, held: make(chan struct{}), holds: map[string]int64{}}
 	keys, err := seal.ParseKeyring("k1:" + seal.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
 	group := service.NewGroup(log)
 	for name, steps := range map[string][]worker.Step{"avs": {s.step("First"), s.step("Third")}, "edp": {s.step("Second")}} {
 		b := in.connect(t, event.WorkerUserName(name), true)
 		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0"}, worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, steps...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		group.Add(name, w.Run)
 	}
 	o, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: testkit.Postgres(t, orchestrator.Migrate), Processes: processes},
 		orchestrator.Deps{Bus: in.owner, Memory: stagemem.New(in.owner.JetStream(), &seal.Keyring{}), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = o.Close() })
 	group.Add("orchestrator", o.Run)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,12 +114,8 @@ func (s *system) request(t *testing.T, n int) []string {
 	for range n {
 		op := event.Operation{ID: uuid.NewString(), Type: event.Update, InstanceID: uuid.NewString(), Plan: event.Plan{ID: "p", Name: "p"}}
 		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{Operation: op, RequestedAt: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.broker.Publish(t.Context(), bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, s.broker.Publish(t.Context(), bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}))
 		ids = append(ids, op.ID)
 	}
 	return ids
@@ -197,13 +188,9 @@ func forgery(t *testing.T, as, named, id string, cursor int64, make func(event.R
 	}
 	kind, payload := make(r)
 	e, err := bus.New(kind, event.DispatchID(id, cursor, 1), event.WorkerSource(named), id, time.Now(), payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h, data, err := bus.Encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &nats.Msg{Subject: event.ResultSubject(as, "Second"), Header: h, Data: data}
 }
 
@@ -244,9 +231,7 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 		}
 		// In the name of another it cannot publish at all.
 		m := forgery(t, "edp", "edp", id, before[id].Cursor, outcomes[0])
-		if err := forger.nc.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, forger.nc.PublishMsg(m))
 	}
 	forger.settled(t)
 	// The server takes the real result for a duplicate of a forged one until it has forgotten the id of that. It forgets them in their
@@ -285,9 +270,7 @@ func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // th
 func (a *attacker) isDuplicate(t *testing.T, m *nats.Msg) bool {
 	t.Helper()
 	answer, err := a.nc.RequestMsg(m, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var ack jetstream.PubAck
 	if err := json.Unmarshal(answer.Data, &ack); err != nil || ack.Sequence == 0 {
 		t.Fatalf("publish: %s, %v", answer.Data, err)
@@ -314,18 +297,12 @@ func TestAWorkerAsksAboutItsOwnCommandsOnly(t *testing.T) { //nolint:paralleltes
 		}
 	}
 	body, err := json.Marshal(question)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, user := range []string{"worker-avs", event.UserBroker, event.UserMonitor} {
 		a := s.attack(t, user)
 		answers, err := a.nc.SubscribeSync(event.InboxPrefix(user) + ".x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.nc.PublishRequest(event.AskCurrentAs("edp"), event.InboxPrefix(user)+".x", body); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, a.nc.PublishRequest(event.AskCurrentAs("edp"), event.InboxPrefix(user)+".x", body))
 		a.settled(t)
 		if n, _, err := answers.Pending(); n > 0 || err != nil || !a.isRefused("publish", event.AskCurrentAs("edp")) {
 			t.Errorf("%s asks in the name of edp, and gets %d answers (%v)", user, n, err)
@@ -380,9 +357,7 @@ func TestAFloodOfOneWorkerStopsNobodyElse(t *testing.T) { //nolint:paralleltest 
 	}()
 	s.succeed(t, s.request(t, operations))
 	flooded := time.Since(begin)
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, <-sent)
 	testkit.Eventually(t, 2*patience, "the flood is dealt with", func() bool {
 		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
@@ -391,9 +366,7 @@ func TestAFloodOfOneWorkerStopsNobodyElse(t *testing.T) { //nolint:paralleltest 
 	runtime.GC()
 	runtime.ReadMemStats(&memory)
 	dead, err := s.owner.JetStream().Stream(t.Context(), string(event.StreamDead))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got, limit := dead.CachedInfo().State.Msgs, uint64(2*10_000); got > limit {
 		t.Errorf("%d dead letters are kept, at most %d may be", got, limit)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -41,9 +42,7 @@ func TestNobodyDoesWhatHeNeedNotDo(t *testing.T) { //nolint:paralleltest // the 
 			if within(mayPublish, subject) {
 				continue
 			}
-			if err := a.nc.PublishRequest(subject, "_INBOX_"+user+".answer", []byte(`{"name":"OTHER","subjects":["other"]}`)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.nc.PublishRequest(subject, "_INBOX_"+user+".answer", []byte(`{"name":"OTHER","subjects":["other"]}`)))
 		}
 		for _, subject := range subscribe {
 			if _, err := a.nc.SubscribeSync(subject); err != nil {
@@ -87,9 +86,7 @@ func TestNobodyDoesWhatHeNeedNotDo(t *testing.T) { //nolint:paralleltest // the 
 				continue
 			}
 			tries++
-			if err := a.nc.Publish(subject, nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.nc.Publish(subject, nil))
 		}
 		a.settled(t)
 		for _, subject := range publish {

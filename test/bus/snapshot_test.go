@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -32,13 +33,9 @@ func snapshot(t *testing.T, b *bus.Bus) state {
 	}
 	for _, name := range names {
 		stream, err := b.JetStream().Stream(t.Context(), name)
-		if err != nil {
-			t.Fatalf("stream %s: %v", name, err)
-		}
+		require.NoErrorf(t, err, "stream %s", name)
 		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.Config[name] = info.Config
 		maps.Copy(s.Subjects, info.State.Subjects)
 		if name == names[0] {
@@ -48,9 +45,7 @@ func snapshot(t *testing.T, b *bus.Bus) state {
 		for c := range list.Info() {
 			s.Consumers[name+"/"+c.Name] = consumerState{Config: c.Config, Delivered: c.Delivered.Stream, Acked: c.AckFloor.Stream}
 		}
-		if err := list.Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, list.Err())
 	}
 	return s
 }

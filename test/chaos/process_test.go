@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // program is a process of the installation, which is started again and again.
@@ -147,9 +149,7 @@ func build(t testing.TB, dir string, packages map[string]string) map[string]stri
 func images(t testing.TB, root string) map[string]string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	packages := map[string]string{}
 	for line := range strings.Lines(string(raw)) {
 		if fields := strings.Fields(line); len(fields) == 2 && !strings.HasPrefix(line, "#") {

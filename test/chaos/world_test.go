@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/postgres"
@@ -92,9 +93,7 @@ type service struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "keb-chaos-") //nolint:usetesting // there are mounts in it, and it goes when the run is interrupted, too
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &world{
 		t: t, dir: dir, programs: map[string]*program{}, proxies: map[string]*toxiproxy.Proxy{}, addr: map[string]string{}, full: map[string]bool{}, down: map[string]bool{},
 		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
@@ -106,9 +105,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"nats", "pg", "log", "bin"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	for name, size := range map[string]string{"nats": "256m", "pg": "1g"} {
 		if err := mount(filepath.Join(dir, name), size); err != nil {

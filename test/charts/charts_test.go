@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -154,9 +155,7 @@ func renderedOf(t *testing.T, dir, values string) []client.Object {
 	defer r.mu.Unlock()
 	if r.objects == nil {
 		files, err := renderChart(t, dir, values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.objects = charttest.Objects(t, knownTypes(t), files)
 	}
 	objects := make([]client.Object, len(r.objects))
@@ -285,9 +284,7 @@ func deepCopy[T any](from *T) *T {
 func knownTypes(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme, err := types()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return scheme
 }
 

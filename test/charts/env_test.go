@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -30,9 +31,7 @@ func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
 		return maps.Clone(vars)
 	}
 	found, err := configdoc.Variables(repository, append(structs, "libs/service.LogConfig")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	read.Store(key, found)
 	return maps.Clone(found)
 }
@@ -44,9 +43,7 @@ var read sync.Map
 func workerFolders(t *testing.T) map[string]string {
 	t.Helper()
 	found, err := folders()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return found
 }
 
@@ -184,9 +181,7 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 	var systems struct {
 		Workers, Optional, Jobs map[string]map[string]string
 	}
-	if err := yaml.Unmarshal([]byte(readFile(t, kebDir+"files/systems.yaml")), &systems); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(readFile(t, kebDir+"files/systems.yaml")), &systems))
 	check := func(who string, vars map[string]configdoc.Variable, listed map[string]string) {
 		const local = "http://127.0.0.1:8090"
 		want := map[string]string{}
@@ -241,13 +236,9 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 func TestEveryWorkerOfTheProcessesHasADeployment(t *testing.T) {
 	t.Parallel()
 	overlays, err := fs.Sub(processes.FS, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set, err := process.Load(overlays)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	deployed := map[string]bool{}
 	for _, w := range workloads(rendered(t, production)) {
 		deployed[strings.TrimPrefix(w.component(), "worker-")] = true

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -24,9 +25,7 @@ func TestTheChartShipsTheAlerts(t *testing.T) {
 	var want ruleFile
 	for _, file := range files {
 		var f ruleFile
-		if err := yaml.UnmarshalStrict([]byte(readFile(t, file)), &f); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.UnmarshalStrict([]byte(readFile(t, file)), &f))
 		want.Groups = append(want.Groups, f.Groups...)
 	}
 	first := ""
@@ -47,9 +46,7 @@ func TestTheChartShipsTheAlerts(t *testing.T) {
 	}
 	fewer := charttest.One[*prometheusRule](t, rendered(t, merged(t, everything, "prometheusRule: {disabled: ["+first+"], runbookBase: 'https://wiki/'}")), "keb").Spec
 	text, err := yaml.Marshal(fewer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if strings.Contains(string(text), "alert: "+first+"\n") || !strings.Contains(string(text), "runbook_url: https://wiki/docs/runbooks/") {
 		t.Errorf("%s is disabled, the runbooks are in a wiki:\n%s", first, text)
 	}
@@ -62,13 +59,9 @@ func TestPrometheusReadsTheRules(t *testing.T) {
 		t.Skip("no promtool: install Prometheus, for example with `apt-get install prometheus`")
 	}
 	text, err := yaml.Marshal(charttest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, text, 0o600))
 	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

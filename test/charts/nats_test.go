@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,14 +81,10 @@ func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
 		users[strings.Replace(u.Name, event.WorkerUserName(placeholder), "worker", 1)] = entry
 	}
 	text, err := yaml.Marshal(users)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := "# What each user of the bus may do, and what its account imports; WORKER is the name of a worker. Generated from libs/event/permissions.go by `make generate`.\n" + string(text)
 	if testkit.Update() {
-		if err := os.WriteFile(usersFile, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(usersFile, []byte(want), 0o600))
 		return
 	}
 	if diff := cmp.Diff(want, readFile(t, usersFile)); diff != "" {
@@ -117,13 +114,9 @@ func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"keb-nats"}})
 	text := strings.NewReplacer("/etc/nats-tls/tls.crt", pair.CertFile, "/etc/nats-tls/tls.key", pair.KeyFile, "/etc/nats-tls/ca.crt", ca.File).
 		Replace(charttest.One[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"])
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	opts, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !opts.JetStream || opts.StoreDir != "/data" || opts.JetStreamMaxStore != 7<<30 || opts.JetStreamMaxMemory != 1<<30 || opts.HTTPPort != 8222 {
 		t.Errorf("JetStream %v in %s, %d and %d bytes, monitoring at %d", opts.JetStream, opts.StoreDir, opts.JetStreamMaxStore, opts.JetStreamMaxMemory, opts.HTTPPort)
 	}
@@ -183,13 +176,9 @@ func grantsOf(users []event.User) accounts {
 func accountsOf(t *testing.T, file string) accounts {
 	t.Helper()
 	parsed, err := conf.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := json.Marshal(parsed["accounts"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var read map[string]struct {
 		JetStream string
 		Users     []struct{ User string }
@@ -202,9 +191,7 @@ func accountsOf(t *testing.T, file string) accounts {
 			Service, Stream struct{ Account, Subject string }
 		}
 	}
-	if err := json.Unmarshal(raw, &read); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(raw, &read))
 	all := accounts{}
 	for name, a := range read {
 		if a.JetStream == "enabled" {

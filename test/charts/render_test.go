@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,9 +26,7 @@ import (
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -35,9 +34,7 @@ func TestTheChartsAreLintClean(t *testing.T) {
 	t.Parallel()
 	check := func(name, dir, values string) {
 		var given map[string]any
-		if err := yaml.Unmarshal([]byte(values), &given); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(values), &given))
 		for _, m := range lint.AllWithKubeVersion(dir, given, namespace, nil).Messages {
 			// An icon is for catalogs of charts.
 			if m.Severity > support.InfoSev {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 )
 
@@ -84,12 +85,8 @@ func TestBadValuesAreRefusedByName(t *testing.T) {
 func merged(t *testing.T, base, over string) string {
 	t.Helper()
 	var a, b map[string]any
-	if err := yaml.Unmarshal([]byte(base), &a); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal([]byte(over), &b); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(base), &a))
+	require.NoError(t, yaml.Unmarshal([]byte(over), &b))
 	var merge func(into, from map[string]any)
 	merge = func(into, from map[string]any) {
 		for k, v := range from {
@@ -103,9 +100,7 @@ func merged(t *testing.T, base, over string) string {
 	}
 	merge(a, b)
 	text, err := yaml.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -126,13 +121,9 @@ func TestTheSchemasAreClosedAndKnowEveryValue(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{kebDir, workerDir} {
 		var schema map[string]any
-		if err := json.Unmarshal([]byte(readFile(t, dir+"values.schema.json")), &schema); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(readFile(t, dir+"values.schema.json")), &schema))
 		var values map[string]any
-		if err := yaml.Unmarshal([]byte(readFile(t, dir+"values.yaml")), &values); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(readFile(t, dir+"values.yaml")), &values))
 		defs, _ := schema["$defs"].(map[string]any)
 		var walk func(path string, s map[string]any)
 		walk = func(path string, s map[string]any) {
@@ -164,9 +155,7 @@ func TestTheReadmesTellOfEveryValue(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{kebDir, workerDir} {
 		var values map[string]any
-		if err := yaml.Unmarshal([]byte(readFile(t, dir+"values.yaml")), &values); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(readFile(t, dir+"values.yaml")), &values))
 		readme := readFile(t, dir+"README.md")
 		for name := range values {
 			if !strings.Contains(readme, "`"+name+"`") && !strings.Contains(readme, "`"+name+".") {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -96,9 +97,7 @@ func TestWithTLSServicesAndNotesSaySo(t *testing.T) {
 			}
 		}
 		files, err := renderChart(t, kebDir, values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		notes := files["keb/templates/NOTES.txt"]
 		for _, address := range []string{want.scheme + "://localhost:8081/", want.scheme + "://keb-broker." + namespace + ":8080"} {
 			if !strings.Contains(notes, address) {

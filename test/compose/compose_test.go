@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -66,13 +67,9 @@ var variable = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
 func read(t *testing.T) file {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var f file
-	if err := yaml.Unmarshal(variable.ReplaceAll(text, []byte("$2")), &f); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(variable.ReplaceAll(text, []byte("$2")), &f))
 	if len(f.Services) < 10 {
 		t.Fatalf("%d services are read", len(f.Services))
 	}
@@ -89,21 +86,15 @@ func TestEveryWorkerOfTheProcessesHasAService(t *testing.T) {
 	t.Parallel()
 	f := read(t)
 	overlays, err := fs.Sub(processes.Overlays, "overlays")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set, err := process.Load(processes.FS, process.Named("overlays", overlays))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	named := set.Workers()
 	if len(named) < 10 {
 		t.Fatalf("the processes name only %v", named)
 	}
 	conf, err := os.ReadFile(filepath.Join(root, "deploy/nats/nats.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, worker := range append(named, "runtime") {
 		if worker == event.UserBroker {
 			continue
@@ -196,9 +187,7 @@ func TestOnlyWhoNeedsItReachesTheDatabase(t *testing.T) {
 func images(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if name, pkg, ok := strings.Cut(strings.TrimSpace(line), " "); ok && !strings.HasPrefix(line, "#") {
@@ -238,9 +227,7 @@ func TestEveryImageIsKnown(t *testing.T) {
 		}
 	}
 	commands, err := filepath.Glob(filepath.Join(root, "services/step-workers/*/cmd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, command := range commands {
 		pkg := "./" + strings.TrimPrefix(command, root+"/")
 		found := false
@@ -296,9 +283,7 @@ func mentioned(t *testing.T, commands []string) map[string]map[string]bool {
 	list := exec.Command("go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Name,Deps"}, commands...)...)
 	list.Dir = root
 	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
+	require.NoError(t, err, "go list")
 	type pkg struct {
 		ImportPath, Dir, Name string
 		Deps                  []string
@@ -335,17 +320,13 @@ var anyVariable = regexp.MustCompile(`\bKEB_[A-Z0-9_]+\b`)
 func variablesIn(t *testing.T, dir string, names map[string]bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, name := range anyVariable.FindAllString(string(text), -1) {
 			names[name] = true
 		}
@@ -389,9 +370,7 @@ func TestBrokerAndOrchestratorKnowTheAccessTokens(t *testing.T) {
 func TestPrometheusScrapesEveryService(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/prometheus/prometheus.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var cfg struct {
 		ScrapeConfigs []struct {
 			DNS []struct {
@@ -400,9 +379,7 @@ func TestPrometheusScrapesEveryService(t *testing.T) {
 			} `yaml:"dns_sd_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	if err := yaml.Unmarshal(text, &cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &cfg))
 	var scraped, serving []string
 	for _, c := range cfg.ScrapeConfigs {
 		for _, d := range c.DNS {
@@ -440,20 +417,14 @@ func TestGrafanaFindsItsDashboardsAndPrometheus(t *testing.T) {
 	}
 	for path, into := range map[string]any{"datasources/keb.yaml": &sources, "dashboards/keb.yaml": &providers} {
 		text, err := os.ReadFile(filepath.Join(provisioning, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(text, into); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
+		require.NoError(t, err)
+		require.NoErrorf(t, yaml.Unmarshal(text, into), "%s", path)
 	}
 	if len(sources.Datasources) != 1 || len(providers.Providers) != 1 {
 		t.Fatalf("data sources %v, providers %v: want one of each", sources, providers)
 	}
 	u, err := url.Parse(sources.Datasources[0].URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	prometheus := f.Services[u.Hostname()]
 	if !slices.ContainsFunc(prometheus.Networks, func(n string) bool { return slices.Contains(grafana.Networks, n) }) {
 		t.Errorf("Grafana does not reach %s: it is in %v, the other in %v", u, grafana.Networks, prometheus.Networks)
@@ -464,14 +435,10 @@ func TestGrafanaFindsItsDashboardsAndPrometheus(t *testing.T) {
 			continue
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var dashboard struct{ UID, Title string }
 			if err := json.Unmarshal(text, &dashboard); err != nil || dashboard.UID == "" || dashboard.Title == "" {
 				t.Errorf("%s is no dashboard: %+v, %v", file, dashboard, err)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -131,9 +132,7 @@ func (in *installation) down() { in.try("down", "-v", "--remove-orphans", "-t", 
 func freePort(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = ln.Close() }()
 	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
 }
@@ -221,13 +220,9 @@ func (in *installation) containers() []container {
 func inspect(t *testing.T, ids ...string) []container {
 	t.Helper()
 	out, err := exec.Command("docker", append([]string{"inspect"}, ids...)...).Output()
-	if err != nil {
-		t.Fatalf("inspect: %v", err)
-	}
+	require.NoError(t, err, "inspect")
 	var found []container
-	if err := json.Unmarshal(out, &found); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(out, &found))
 	return found
 }
 
@@ -282,9 +277,7 @@ func (in *installation) confined(t *testing.T) {
 		}
 	}
 	out, err := exec.Command("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}} {{.Size}}", "--filter", "reference=keb/*:dev").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("sizes:\n%s", out)
 }
 
@@ -294,14 +287,10 @@ func (in *installation) provisionWithTheCLI(t *testing.T) {
 		t.Errorf("provision says\n%s", out)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+in.sys.OperatorAddr+"/operations", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client := http.Client{Timeout: 30 * time.Second}
 	answer, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a token the operator API answers %s", answer.Status)
@@ -469,9 +458,7 @@ func (in *installation) restarts(t *testing.T, name string) {
 			t.Logf("not tried, the process is not ours to kill from here: %v", err)
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		testkit.Eventually(t, limit, "the engine has started it again", func() bool {
 			now := inspect(t, c.ID)[0]
 			return now.RestartCount > c.RestartCount && now.healthy()

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -93,9 +94,7 @@ func (in *installation) certificates(t *testing.T) *tls.Config {
 		t.Fatal("the edge has no authority")
 	}
 	pair, err := tls.X509KeyPair(in.copied(t, "edge", "/run/keb/tls.crt"), in.copied(t, "edge", "/run/keb/tls.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 }
 
@@ -103,17 +102,13 @@ func (in *installation) certificates(t *testing.T) *tls.Config {
 func (in *installation) copied(t *testing.T, service, path string) []byte {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "docker", "cp", "-L", in.one(t, service).ID+":"+path, "-").Output()
-	if err != nil {
-		t.Fatalf("%s of %s: %v", path, service, err)
-	}
+	require.NoErrorf(t, err, "%s of %s", path, service)
 	archive := tar.NewReader(bytes.NewReader(out))
 	if _, err := archive.Next(); err != nil {
 		t.Fatal(err)
 	}
 	content, err := io.ReadAll(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return content
 }
 
@@ -224,9 +219,7 @@ func (w *encrypted) connections(t *testing.T) map[int]bool {
 		}
 	}
 	out := w.run("exec", "-T", "nats", "wget", "-q", "-O", "-", "http://127.0.0.1:8222/connz?limit=10000")
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	found := map[int]bool{}
 	for _, c := range list.Connections {
 		if c.Version == "" {
@@ -358,24 +351,16 @@ func (w *encrypted) serials(t *testing.T) map[string]string {
 func (w *encrypted) serial(t *testing.T, name, addr string, greet func(net.Conn) error) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoErrorf(t, err, "%s", name)
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	if greet != nil {
-		if err := greet(conn); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		require.NoErrorf(t, greet(conn), "%s", name)
 	}
 	cfg := w.files.Clone()
 	cfg.ServerName = name
 	secured := tls.Client(conn, cfg)
-	if err := secured.HandshakeContext(t.Context()); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoErrorf(t, secured.HandshakeContext(t.Context()), "%s", name)
 	return secured.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 

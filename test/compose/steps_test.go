@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
@@ -12,9 +14,7 @@ import (
 func TestEveryStepHasAWorkerThatComesUp(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(processes.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	up := []string{process.WorkerOrchestrator, "broker"}
 	for name, s := range read(t).Services {
 		if len(s.Profiles) == 0 {

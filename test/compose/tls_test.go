@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -33,14 +34,10 @@ type changes struct {
 func override(t *testing.T) changes {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, overrideFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var f changes
 	text = bytes.ReplaceAll(text, []byte("${"+mutual+":-}"), []byte(mutualFile))
-	if err := yaml.Unmarshal(variable.ReplaceAll(text, []byte("$2")), &f); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(variable.ReplaceAll(text, []byte("$2")), &f))
 	return f
 }
 
@@ -49,9 +46,7 @@ func TestEveryComposeKnowsTheFormOfTheVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"docker-compose.yml", overrideFile} {
 		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for line := range strings.Lines(string(variable.ReplaceAll(text, nil))) {
 			if strings.Contains(line, "$") {
 				t.Errorf("%s: %q has a variable that is not of the form ${NAME:-default}", name, strings.TrimSpace(line))

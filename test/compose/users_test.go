@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/bus"
@@ -69,15 +70,11 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 	var refused []string
 	log := slog.New(refusals{testkit.Logger(t).Handler(), &mu, &refused})
 	keys, err := seal.ParseKeyring("k1:" + seal.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	connect := func(user string, guest bool) *bus.Bus {
 		t.Helper()
 		b, err := bus.Connect(t.Context(), bus.Config{URL: url, Name: user, User: user, Password: committed.Password(user), Guest: guest}, bus.Deps{Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(b.Close)
 		return b
 	}
@@ -85,9 +82,7 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 
 	simulated := httptest.NewUnstartedServer(nil)
 	external, err := landscape.New(landscape.Config{ExternalURL: "http://" + simulated.Listener.Addr().String()}, landscape.Deps{Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	simulated.Config.Handler = external.Handler()
 	simulated.Start()
 	t.Cleanup(func() { simulated.Close(); _ = external.Close() })
@@ -95,37 +90,27 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 
 	// The workers come first, and wait.
 	services, err := stepworkers.All(simulated.URL, stepworkers.Options{Fast: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, sv := range services {
 		b := connect(event.WorkerUserName(sv.Name), true)
 		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions},
 			worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, sv.Steps...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		group.Add(sv.Name, w.Run)
 	}
 	ob := connect(event.UserOrchestrator, false)
 	o, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: databaseURL},
 		orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), &seal.Keyring{}), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = o.Close() })
 	group.Add("orchestrator", o.Run)
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: databaseURL, MaxOpen: 8, ApplicationName: "broker"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	cfg := broker.Defaults()
 	cfg.User, cfg.Password, cfg.SealKeys, cfg.RetryAfter = "keb", "keb", "k1:"+seal.NewKey(), time.Second
 	br, err := broker.New(t.Context(), cfg, broker.Deps{DB: db, Bus: connect(event.UserBroker, true), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	group.Add("broker", br.Run)
 	platform := httptest.NewServer(br.Handler())
 	t.Cleanup(platform.Close)
@@ -167,9 +152,7 @@ func upgrade(t *testing.T, sys *harness.System, inWindow bool, reached func(stat
 	t.Helper()
 	body := fmt.Sprintf(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"type": "parallel", "schedule": "immediate", "maintenanceWindow": %t, "parallel": {"workers": 1}}}`, inWindow)
 	answer, err := sys.HTTP.Post("http://"+sys.OperatorAddr+"/upgrade/cluster", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	var started struct{ OrchestrationID, Error string }
 	if err := json.NewDecoder(answer.Body).Decode(&started); err != nil || answer.StatusCode != http.StatusAccepted {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
 )
 
 // checks.js finds what keeps people from using a page; `make e2e-console` runs axe-core beside it.
@@ -23,9 +24,7 @@ func axeFile(t *testing.T) string {
 		return ""
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("KEB_AXE: %v", err)
-	}
+	require.NoError(t, err, "KEB_AXE")
 	return string(text)
 }
 
@@ -64,9 +63,7 @@ func TestEveryViewIsAccessibleInBothThemesAndOnSmallScreens(t *testing.T) {
 			if axe != "" {
 				eval[any](p, axe+"; undefined")
 				violations, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]string](runAxe, chromedp.EvalAwaitPromise))
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				found = append(found, violations...)
 			}
 			if len(found) > 0 {

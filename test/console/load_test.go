@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
 )
 
 // flood stands in for the stream: every 20 ms ten changes, nine of operations that nobody looks at and one of a row. What the API
@@ -51,9 +52,7 @@ func TestThePageStaysSmallHoweverMuchChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		usage, err := chromedp.Call(p.ctx, runtime.GetHeapUsage, cdp.Empty{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return usage.UsedSize
 	}
 	eval[any](p, `window.flooding = true`)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -29,9 +30,7 @@ type rule struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	text, err := os.ReadFile(ruleFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var file struct {
 		Groups []struct {
 			Name, Interval string
@@ -40,9 +39,7 @@ func rules(t *testing.T) []rule {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, decoder.Decode(&file))
 	var all []rule
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
@@ -134,9 +131,7 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 func TestEveryAlertHasItsRunbookAndEveryRunbookItsAlert(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(runbook)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var names, sections []string
 	for _, a := range alerts(t) {
 		names = append(names, a.Alert)
@@ -165,9 +160,7 @@ func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, name := range testFiles(t) {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var file struct {
 			Tests []struct {
 				Checks []struct {
@@ -176,9 +169,7 @@ func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
 				} `yaml:"alert_rule_test"`
 			}
 		}
-		if err := yaml.Unmarshal(text, &file); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal(text, &file))
 		for _, test := range file.Tests {
 			for _, c := range test.Checks {
 				if len(c.Expected) > 0 {

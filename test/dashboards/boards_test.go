@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -97,13 +98,9 @@ func boards(t *testing.T) []board {
 func read(t *testing.T, file string) board {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := board{file: filepath.Base(file)}
-	if err := json.Unmarshal(text, &b); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(text, &b), "%s", file)
 	return b
 }
 
@@ -239,9 +236,7 @@ func TestDashboardsFindEachOther(t *testing.T) {
 	passed := regexp.MustCompile(`var-(\w+)=`)
 	for _, b := range boards(t) {
 		text, err := os.ReadFile(chart + "dashboards/" + b.file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, found := range used.FindAllSubmatch(text, -1) {
 			to, ok := uids[string(found[1])]
 			if !ok {
@@ -266,13 +261,9 @@ func TestDashboardsAreWrittenInOneWay(t *testing.T) {
 	t.Parallel()
 	for _, b := range boards(t) {
 		text, err := os.ReadFile(chart + "dashboards/" + b.file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var want bytes.Buffer
-		if err := json.Indent(&want, bytes.TrimSpace(text), "", "  "); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Indent(&want, bytes.TrimSpace(text), "", "  "))
 		want.WriteByte('\n')
 		if !bytes.Equal(want.Bytes(), text) {
 			t.Errorf("%s: indent it with two spaces, so that changes can be read", b.file)
@@ -306,12 +297,8 @@ func TestGrafanaAndPrometheusFitTogether(t *testing.T) {
 		prometheusFile: &config, provisioning + "datasources/keb.yaml": &sources, provisioning + "dashboards/keb.yaml": &providers,
 	} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(text, into); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		require.NoError(t, err)
+		require.NoErrorf(t, yaml.Unmarshal(text, into), "%s", name)
 	}
 	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || sources.Datasources[0].URL != "http://prometheus:9090" {
 		t.Errorf("data sources: %+v", sources.Datasources)
@@ -341,12 +328,8 @@ func TestPrometheusScrapesEveryServiceOfDockerCompose(t *testing.T) {
 	}
 	for name, into := range map[string]any{prometheusFile: &config, repository + "docker-compose.yml": &compose} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(text, into); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		require.NoError(t, err)
+		require.NoErrorf(t, yaml.Unmarshal(text, into), "%s", name)
 	}
 	var want []string
 	for name, service := range compose.Services {

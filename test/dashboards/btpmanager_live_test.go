@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,9 +37,7 @@ func TestEveryPanelOfBTPManagerWorksOnALiveCluster(t *testing.T) {
 	deployments := k.Deployments(t, namespace)
 	deployments.Hold()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, k.Environment.KubeConfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(kubeconfig, k.Environment.KubeConfig, 0o600))
 	metrics := harness.FreeAddr(t)
 	harness.Spawn(t, harness.BTPManager(t), nil, "--kubeconfig", kubeconfig, "--leader-elect=false", "--metrics-bind-address="+metrics,
 		"--health-probe-bind-address=0", "--ready-check-interval=100ms", "--hard-delete-check-interval=200ms")
@@ -69,9 +68,7 @@ func TestEveryPanelOfBTPManagerWorksOnALiveCluster(t *testing.T) {
 	o.await(v1alpha1.StateDeleting)
 	prometheus.awaitScrape()
 	instance.SetFinalizers(nil)
-	if err := o.Patch(t.Context(), instance, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Patch(t.Context(), instance, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
 
 	awaitPanels(t, prometheus, []board{read(t, btpChart+"dashboards/btp-manager.json")}, []map[string]string{nil}, map[string]string{})
 	if _, problems := prometheus.evaluated(); len(problems) > 0 {
@@ -89,13 +86,9 @@ type operand struct {
 func newClient(t *testing.T, k *kubetest.Cluster) client.Client {
 	t.Helper()
 	scheme := kube.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c, err := client.New(k.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 

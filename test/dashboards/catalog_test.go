@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/test/internal/metricsdoc"
 )
@@ -36,9 +37,7 @@ func documented(t *testing.T) catalog {
 	t.Helper()
 	c := catalog{}
 	page, err := metricsdoc.Read(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range page {
 		if !strings.HasPrefix(m.Name, "keb_") {
 			continue
@@ -86,14 +85,10 @@ func (c catalog) addLibrary(t *testing.T) {
 	for _, collector := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewDBStatsCollector(&sql.DB{}, "keb"),
 	} {
-		if err := r.Register(collector); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.Register(collector))
 	}
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		kind := strings.ToLower(f.GetType().String())
 		var labels []string

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -225,9 +226,7 @@ func work(t *testing.T, sys *harness.System, p *server) {
 func bind(t *testing.T, sys *harness.System, o *harness.Order) {
 	t.Helper()
 	_, err := sys.Platform().Bind(t.Context(), o.InstanceID, uuid.NewString(), osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
-	if err != nil {
-		t.Fatalf("bind: %v", err)
-	}
+	require.NoError(t, err, "bind")
 }
 
 // keb runs a command with JSON output.
@@ -244,12 +243,8 @@ func keb(t *testing.T, sys *harness.System, args ...string) string {
 func action(t *testing.T, sys *harness.System, id, name string, want ...int) {
 	t.Helper()
 	response, err := sys.HTTP.Post("http://"+sys.OperatorAddr+"/operations/"+id+"/"+name, "application/json", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
 	if !slices.Contains(want, response.StatusCode) {
 		t.Errorf("%s %s: status %d, want %v", name, id, response.StatusCode, want)
 	}
@@ -259,16 +254,10 @@ func action(t *testing.T, sys *harness.System, id, name string, want ...int) {
 func deadLetter(t *testing.T, sys *harness.System) {
 	t.Helper()
 	nc, err := nats.Connect(sys.NATS())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer nc.Close()
-	if err := nc.Publish("keb.request."+string(event.Provision), []byte("not an event")); err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, nc.Publish("keb.request."+string(event.Provision), []byte("not an event")))
+	require.NoError(t, nc.Flush())
 }
 
 // awaitPanels waits until every panel of the dashboards shows something, with one of the sets of variables, but for the exceptions.
@@ -324,9 +313,7 @@ func checkRules(t *testing.T, p *server) {
 	exceptions := neverSeen()
 	for _, r := range rules(t) {
 		parsed, err := parser.ParseExpr(r.Expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
 			selector, ok := n.(*parser.VectorSelector)
 			if !ok {
@@ -350,9 +337,7 @@ func checkRules(t *testing.T, p *server) {
 		on = nil
 		for _, a := range alerts(t) {
 			got, err := p.query(a.Expr)
-			if err != nil {
-				t.Fatalf("%s: %v", a.Alert, err)
-			}
+			require.NoErrorf(t, err, "%s", a.Alert)
 			if len(got) > 0 {
 				on = append(on, a.Alert)
 			}
@@ -377,9 +362,7 @@ func TestRunbooksNameCommandsThatExist(t *testing.T) {
 	t.Parallel()
 	live(t)
 	text, err := os.ReadFile(runbook)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines := map[string]bool{}
 	for _, found := range regexp.MustCompile("(?m)^(keb .*)$|`(keb [^`]+)`").FindAllStringSubmatch(string(text), -1) {
 		line, _, _ := strings.Cut(found[1]+found[2], "  #")

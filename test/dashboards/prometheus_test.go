@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/testkit"
@@ -38,25 +39,17 @@ func startPrometheus(t testing.TB, rules string, targets map[string]string) *ser
 		t.Fatal("no prometheus: install it, for example with `apt-get install prometheus`")
 	}
 	text, err := os.ReadFile(prometheusFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var config map[string]any
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &config))
 	var global struct {
 		Global struct {
 			ScrapeInterval time.Duration `yaml:"scrape_interval"`
 		}
 	}
-	if err := yaml.Unmarshal(text, &global); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &global))
 	ruleFile, err := filepath.Abs(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	config["rule_files"] = []string{ruleFile}
 	var jobs []any
 	for job, target := range targets {
@@ -68,9 +61,7 @@ func startPrometheus(t testing.TB, rules string, targets map[string]string) *ser
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, text, 0o600))
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	s := &server{

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/test/internal/configdoc"
 )
 
@@ -42,9 +44,7 @@ func files(t *testing.T, within []string, ends ...string) map[string]string {
 			found[filepath.ToSlash(name)] = string(text)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return found
 }
@@ -115,9 +115,7 @@ func known(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	names, err := configdoc.Names(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range names {
 		all[name], all[name+"_FILE"] = true, true
 	}
@@ -144,9 +142,7 @@ func known(t *testing.T) map[string]bool {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 

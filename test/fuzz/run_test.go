@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestFuzz runs every fuzz test for KEB_FUZZ_TIME, one after the other, and prints what came of each. KEB_FUZZ_ONLY is a part of
@@ -20,9 +22,7 @@ func TestFuzz(t *testing.T) {
 		t.Skip("make soak-fuzz runs this")
 	}
 	long, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("KEB_FUZZ_TIME: %v", err)
-	}
+	require.NoError(t, err, "KEB_FUZZ_TIME")
 	only := os.Getenv("KEB_FUZZ_ONLY")
 	fmt.Printf("%-78s %12s %12s %6s  %s\n", "fuzz test", "executions", "interesting", "seeds", "failure")
 	executions, failures, run := 0, 0, 0

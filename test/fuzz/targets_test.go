@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const root = "../.."
@@ -31,9 +33,7 @@ func targets(t *testing.T) (found []target) {
 	t.Helper()
 	walk(t, func(path string) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Fuzz") || f.Type.Params.NumFields() != 1 {
@@ -69,9 +69,7 @@ func walk(t *testing.T, visit func(path string)) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // What the compiler knows as a fuzz test is found by reading the files, and the other way round: none is left out by make soak-fuzz
@@ -90,9 +88,7 @@ func TestEveryFuzzTestIsRun(t *testing.T) {
 		format := `{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}`
 		for path := range strings.FieldsSeq(goCommand(t, module, "list", "-f", format, "./...")) {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for line := range strings.SplitSeq(string(text), "\n") {
 				name, ok := strings.CutPrefix(line, "func Fuzz")
 				if !ok {
@@ -100,13 +96,9 @@ func TestEveryFuzzTestIsRun(t *testing.T) {
 				}
 				name, _, _ = strings.Cut(name, "(")
 				absolute, err := filepath.Abs(root)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				folder, err := filepath.Rel(absolute, filepath.Dir(path))
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				id := filepath.ToSlash(folder) + " Fuzz" + name
 				if _, ok := found[id]; !ok {
 					t.Errorf("%s is not run", id)
@@ -128,8 +120,6 @@ func goCommand(t *testing.T, folder string, args ...string) string {
 	cmd.Dir = folder
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
-	}
+	require.NoErrorf(t, err, "go %s", strings.Join(args, " "))
 	return string(out)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,9 +44,7 @@ type reply struct {
 func (s server) send(t *testing.T, r request) reply {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), r.method, s.url+r.path, strings.NewReader(r.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if r.contentType != "" {
 		req.Header.Set("Content-Type", r.contentType)
 	}
@@ -53,14 +52,10 @@ func (s server) send(t *testing.T, r request) reply {
 		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := reply{status: resp.StatusCode}
 	// A path that is not served at all is answered with text.
 	_ = json.Unmarshal(raw, &got.body)
@@ -180,14 +175,10 @@ func requests() []request {
 func TestSimulatedControlPlane_SameRequests_GetAnswersOfRealServer(t *testing.T) {
 	cluster := shared.Cluster(t)
 	client, err := rest.HTTPClientFor(cluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	prepare(t, cluster.Config)
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	served := httptest.NewServer(l.Handler())
 	t.Cleanup(served.Close)
@@ -211,9 +202,7 @@ func TestSimulatedControlPlane_SameRequests_GetAnswersOfRealServer(t *testing.T)
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(raw)
 }
 
@@ -221,9 +210,7 @@ func mustJSON(t *testing.T, v any) string {
 func prepare(t *testing.T, config *rest.Config) {
 	t.Helper()
 	dyn, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	create := func(resource schema.GroupVersionResource, content map[string]any) {
 		t.Helper()
 		if _, err := dyn.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{}); err != nil {
@@ -234,13 +221,9 @@ func prepare(t *testing.T, config *rest.Config) {
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kcp-system"},
 	})
 	raw, err := os.ReadFile("../../landscape/kyma.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var definition map[string]any
-	if err := json.Unmarshal(raw, &definition); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(raw, &definition))
 	create(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "kymas.operator.kyma-project.io"},

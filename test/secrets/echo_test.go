@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
@@ -301,9 +303,7 @@ func (e *echo) noteMade(t *testing.T) int {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/landscape"
@@ -156,9 +157,7 @@ var variable = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
 func composed(t *testing.T, values map[string]string) map[string]map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text = variable.ReplaceAllFunc(text, func(match []byte) []byte {
 		found := variable.FindSubmatch(match)
 		if value, ok := values[string(found[1])]; ok {
@@ -169,9 +168,7 @@ func composed(t *testing.T, values map[string]string) map[string]map[string]stri
 	var file struct {
 		Services map[string]struct{ Environment map[string]string }
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
 	services := map[string]map[string]string{}
 	for name, s := range file.Services {
 		if name == "broker" || name == "orchestrator" || strings.HasPrefix(name, "worker-") {
@@ -193,9 +190,7 @@ func newWorld(t *testing.T, overlays string) *world {
 	}
 	w.brokers = []string{w.osb, harness.FreeAddr(t)}
 	for _, dir := range []string{"nats", "postgres"} {
-		if err := os.MkdirAll(filepath.Join(w.dir, dir), 0o711); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(w.dir, dir), 0o711))
 	}
 	init := harness.Spawn(t, harness.Keb(t), nil, "secrets", "init", "--dir", w.secrets, "--database-host", "HOST:PORT", "--database", "keb")
 	if code := init.ExitCode(startLimit); code != 0 {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
@@ -64,9 +66,7 @@ func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T)
 func TestDeprovisioning_OriginalConditions_TouchNoServiceBinding(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../examples/btp-cleanup-of-trials")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, runs := range map[string]bool{"deprovision a runtime in use": false, "suspend a trial in use": true, "clean up an account": true} {
 		s := scenario(t, name)
 		w := rehearsal.NewWorld(t)
@@ -140,9 +140,7 @@ func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 						RuntimeID string `json:"runtimeId"`
 					} `json:"reconciler"`
 				}
-				if err := json.Unmarshal(left.Details, &details); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, json.Unmarshal(left.Details, &details))
 				world, runtime = w, details.Reconciler.RuntimeID
 			}
 			_, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
@@ -177,9 +179,7 @@ func TestTheClusterIDStaysTheSameHoweverOftenAStepRuns(t *testing.T) {
 				ClusterID string `json:"smClusterId"`
 			} `json:"btp"`
 		}
-		if err := json.Unmarshal(run.Status().Details, &details); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(run.Status().Details, &details))
 		ids[details.BTP.ClusterID] = true
 	}
 	w := rehearsal.NewWorld(t)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
@@ -22,9 +23,7 @@ import (
 func TestThePageOfStepsIsUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := stepsdoc.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := os.ReadFile("../../docs/steps.md")
 	if err != nil {
 		t.Fatalf("%v: run go generate ./steps", err)

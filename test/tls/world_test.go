@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/bus"
@@ -289,9 +290,7 @@ func (w *world) cli(with bool, args ...string) (string, error) {
 func free(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = ln.Close() }()
 	return ln.Addr().String()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/landscape"
@@ -58,9 +59,7 @@ func TestEveryWorkerOfKEBPasses(t *testing.T) {
 		t.Skip("it takes minutes: make e2e-workers")
 	}
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := httptest.NewServer(l.Handler())
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -68,9 +67,7 @@ func TestEveryWorkerOfKEBPasses(t *testing.T) {
 		_ = l.Close()
 	})
 	services, err := stepworkers.All(server.URL, stepworkers.Options{Poll: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range services {
 		if len(s.Steps) == 0 {
 			continue // it answers questions
@@ -93,9 +90,7 @@ func node(t *testing.T) (script string) {
 		t.Skip("it fetches a package of npm, and takes minutes: make e2e-node")
 	}
 	script, err := filepath.Abs(nodeWorker + "/worker.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := os.Stat(nodeWorker + "/node_modules/nats"); err != nil {
 		t.Fatal("the package nats is not installed: make e2e-node does it")
 	}
@@ -116,17 +111,13 @@ func TestTheWorkerInJavaScriptPasses(t *testing.T) {
 	}
 	fmt.Print(told.String())
 	var report contract.Report
-	if err := json.Unmarshal(out, &report); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(out, &report))
 	fmt.Println(report.Summary())
 	if n := report.Count(contract.Passed); n != len(contract.Names()) {
 		t.Errorf("%d checks passed, want %d", n, len(contract.Names()))
 	}
 	raw, err := os.ReadFile(junit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var suite struct {
 		Tests int `xml:"tests,attr"`
 		Cases []struct {
@@ -147,9 +138,7 @@ func TestTheStepInJavaScriptRunsInARealProcess(t *testing.T) {
 		return strings.Contains(op.WaitingFor, "no live worker node-greeter for step Node_Greeting")
 	})
 	path, err := exec.LookPath("node")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	worker := harness.Spawn(t, path, []string{"KEB_NATS_URL=" + sys.NATS()}, script)
 	op := sys.AwaitEnd(id, "succeeded", limit)
 	if done := op.At(t, "Node_Greeting"); done.State != "succeeded" {

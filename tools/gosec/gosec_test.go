@@ -24,6 +24,7 @@ import (
 	"github.com/securego/gosec/v2/analyzers"
 	"github.com/securego/gosec/v2/issue"
 	"github.com/securego/gosec/v2/rules"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/tools/go/packages"
@@ -206,9 +207,7 @@ func (c *check) accepted(pkg *packages.Package) map[place]bool {
 func root(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return root
 }
 
@@ -216,16 +215,10 @@ func root(t *testing.T) string {
 func TestFlawsAreFound(t *testing.T) {
 	t.Parallel()
 	c, err := newCheck(root(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.run(dir, []string{"GOWORK=off", cgo}, "./..."); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.run(dir, []string{"GOWORK=off", cgo}, "./..."))
 	var want []string
 	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" {
@@ -245,9 +238,7 @@ func TestFlawsAreFound(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got []string
 	for _, f := range c.found {
 		got = append(got, fmt.Sprintf("%s:%d: %s", f.file, f.line, f.rule))
@@ -260,20 +251,14 @@ func TestFlawsAreFound(t *testing.T) {
 func TestNothingIsFoundInTheModules(t *testing.T) {
 	t.Parallel()
 	c, err := newCheck(root(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	modules, err := modules(c.root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	patterns := make([]string, len(modules))
 	for i, m := range modules {
 		patterns[i] = m + "/..."
 	}
-	if err := c.run(c.root, []string{workspace, cgo}, patterns...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.run(c.root, []string{workspace, cgo}, patterns...))
 	for _, f := range c.found {
 		t.Error(f)
 	}

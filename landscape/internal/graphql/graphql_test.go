@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 )
@@ -56,9 +57,7 @@ func server(t testing.TB) *graphql.Server {
 			return nil, &graphql.Error{Message: "no", Extensions: map[string]any{"error_code": 400}}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -67,9 +66,7 @@ func post(t testing.TB, body string) (int, any) {
 	w := httptest.NewRecorder()
 	server(t).ServeHTTP(w, request(t, body))
 	var got any
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
 	return w.Code, got
 }
 
@@ -96,9 +93,7 @@ func TestQueriesAreAnsweredInTheirOwnShape(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var want any
-			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal([]byte(c.want), &want))
 			status, got := post(t, c.body)
 			if diff := cmp.Diff(want, got); diff != "" || status != 200 {
 				t.Errorf("status %d (-want +got):\n%s", status, diff)

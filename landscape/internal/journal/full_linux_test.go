@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -16,9 +18,7 @@ func TestUpdate_DiskIsFull_LaterChangesAndTheNextOpenWork(t *testing.T) {
 		s, table := open(t, path)
 		put(t, s, table, "a", "before")
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		fill(info.Size() + 20) // half of the next line
 		for range 2 {
 			err := s.Update(func(tx *journal.Tx) error { return table.Put(tx, "b", row{strings.Repeat("x", 100)}) })
@@ -31,9 +31,7 @@ func TestUpdate_DiskIsFull_LaterChangesAndTheNextOpenWork(t *testing.T) {
 		}
 		empty()
 		put(t, s, table, "c", "after")
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Close())
 		s, table = open(t, path)
 		s.View(func() {
 			for id, want := range map[string]string{"a": "before", "b": "", "c": "after"} {

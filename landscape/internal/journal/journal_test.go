@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -19,18 +20,14 @@ func open(t *testing.T, path string) (*journal.Store, *journal.Table[row]) {
 	t.Helper()
 	table := journal.NewTable[row]("row")
 	s, err := journal.Open(path, table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, table
 }
 
 func put(t *testing.T, s *journal.Store, table *journal.Table[row], id, text string) {
 	t.Helper()
-	if err := s.Update(func(tx *journal.Tx) error { return table.Put(tx, id, row{text}) }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Update(func(tx *journal.Tx) error { return table.Put(tx, id, row{text}) }))
 }
 
 func TestReopenShowsTheLastVersions(t *testing.T) {
@@ -42,24 +39,16 @@ func TestReopenShowsTheLastVersions(t *testing.T) {
 	}
 	put(t, s, table, "b", "<&>")
 	put(t, s, table, "c", "gone")
-	if err := s.Update(func(tx *journal.Tx) error { return table.Delete(tx, "c") }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Update(func(tx *journal.Tx) error { return table.Delete(tx, "c") }))
 	before, err := s.Objects()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	// Twice: the second time reads what the first one compacted.
 	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Close())
 		s, _ = open(t, path)
 		after, err := s.Objects()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("objects (-before +after):\n%s", diff)
 		}
@@ -68,9 +57,7 @@ func TestReopenShowsTheLastVersions(t *testing.T) {
 		}
 	}
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if lines := strings.Count(string(raw), "\n"); lines != 3 {
 		t.Errorf("the compacted file has %d lines, want the counters and two rows:\n%s", lines, raw)
 	}
@@ -81,13 +68,9 @@ func TestAHalfWrittenLastLineIsDropped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	s, table := open(t, path)
 	put(t, s, table, "a", "whole")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Close())
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := f.WriteString(`{"t":"row","i":"b","v":{"Te`); err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +93,7 @@ func TestAnUnreadableLineIsAnErrorThatNamesIt(t *testing.T) {
 		"wrong type":    "{}\n{\"t\":\"row\",\"i\":\"a\",\"v\":7}\n",
 	} {
 		path := filepath.Join(t.TempDir(), "rows.jsonl")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		_, err := journal.Open(path, journal.NewTable[row]("row"))
 		if err == nil || !strings.Contains(err.Error(), "line 2") || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error is %v, want one that names file and line", name, err)
@@ -139,9 +120,7 @@ func TestAFailedUpdateChangesNothing(t *testing.T) {
 			t.Error("the row or the number is there")
 		}
 	})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Close())
 	err = s.Update(func(tx *journal.Tx) error { return table.Put(tx, "a", row{"x"}) })
 	if !errors.Is(err, journal.ErrClosed) {
 		t.Errorf("a change after Close: %v", err)
@@ -162,8 +141,6 @@ func TestNumbersNeverComeTwice(t *testing.T) {
 			last = n
 			return table.Put(tx, "a", row{})
 		})
-		if err := errors.Join(err, s.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err, s.Close()))
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestALockIsHeldOnceAndFreedByRelease(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := Acquire(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = Acquire(path)
 	held, ok := errors.AsType[*HeldError](err)
 	if !ok {
@@ -28,9 +28,7 @@ func TestALockIsHeldOnceAndFreedByRelease(t *testing.T) {
 		}
 	}
 	second, err := Acquire(path)
-	if err != nil {
-		t.Fatalf("lock after release: %v", err)
-	}
+	require.NoError(t, err, "lock after release")
 	if err := second.Release(); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -60,9 +61,7 @@ func setup(t *testing.T, cfg osbclient.Config, answers ...scripted) (*osbclient.
 	t.Cleanup(server.Close)
 	cfg.BaseURL = server.URL + "/oauth/cf-eu10/"
 	c, err := osbclient.New(cfg, server.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c, s
 }
 
@@ -74,9 +73,7 @@ func TestProvisionSendsTheRequestAndReadsTheAnswer(t *testing.T) {
 	got, err := c.Provision(t.Context(), "a/b c", osbclient.Provisioning{
 		ServiceID: "s", PlanID: "p", Parameters: map[string]any{"name": "n"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := &osbclient.Answer{Async: true, Operation: "op", DashboardURL: "http://d"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -130,9 +127,7 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	t.Cleanup(server.Close)
 	for _, client := range []*http.Client{nil, server.Client()} {
 		c, err := osbclient.New(osbclient.Config{BaseURL: server.URL, User: "u", Password: "CANARY"}, client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := c.Catalog(t.Context()); err == nil || !strings.Contains(err.Error(), other.URL) || strings.Contains(err.Error(), "CANARY") {
 			t.Errorf("a redirect: %v", err)
 		}
@@ -158,9 +153,7 @@ func TestPollWaitsUntilTheOperationHasEnded(t *testing.T) {
 			c, _ := setup(t, osbclient.Config{PollEvery: time.Millisecond, PollAtMost: 2 * time.Millisecond}, tt.answers...)
 			var seen []osb.State
 			last, err := c.Poll(t.Context(), "i", "op", func(l osb.LastOperation) { seen = append(seen, l.State) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if diff := cmp.Diff(tt.want, seen); diff != "" || last.State != tt.want[len(tt.want)-1] {
 				t.Errorf("ended %s, saw %s", last.State, diff)
 			}

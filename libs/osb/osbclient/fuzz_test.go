@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 )
@@ -34,9 +36,7 @@ func FuzzAnswers(f *testing.F) {
 			}),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		catalog, err := client.Catalog(t.Context())
 		hold(t, catalog, err, code)
 		made, err := client.Provision(t.Context(), "i-1", osbclient.Provisioning{})

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // repository is a Maven repository with one archive that answers every path, and counts the downloads.
@@ -41,28 +43,20 @@ func jar(t *testing.T, programs ...string) []byte {
 	tw := tar.NewWriter(&files)
 	const script = "#!/bin/sh\necho one line >&2\necho another >&2\nexit 1\n"
 	for _, p := range programs {
-		if err := tw.WriteHeader(&tar.Header{Name: "bin/" + p, Mode: 0o755, Size: int64(len(script)), Typeflag: tar.TypeReg}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tw.WriteHeader(&tar.Header{Name: "bin/" + p, Mode: 0o755, Size: int64(len(script)), Typeflag: tar.TypeReg}))
 		if _, err := tw.Write([]byte(script)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tw.Close())
 	var out bytes.Buffer
 	zw := zip.NewWriter(&out)
 	w, err := zw.Create("postgres.txz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := w.Write(xz(files.Bytes())); err != nil {
 		t.Fatal(err)
 	}
-	if err := zw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, zw.Close())
 	return out.Bytes()
 }
 
@@ -118,9 +112,7 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 	cfg := Config{Dir: filepath.Join(t.TempDir(), "pg"), Repository: url}
 	for range 2 {
 		bin, err := Binaries(within(t, time.Minute), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, program := range []string{"postgres", "initdb"} {
 			if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
 				t.Error(err)
@@ -131,9 +123,7 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 		t.Errorf("downloaded %d times, want once", n)
 	}
 	entries, err := os.ReadDir(cfg.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(entries) != 1 {
 		t.Errorf("the folder holds %v, want the server alone", entries)
 	}

@@ -8,22 +8,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func fakeBinaries(t *testing.T, dir string, programs ...string) string {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for _, program := range programs {
-		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
 	}
 	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return real
 }
 
@@ -35,16 +30,10 @@ func TestFindPrefersPathThenTheNewestVersion(t *testing.T) {
 	v16 := fakeBinaries(t, filepath.Join(root, "pg", "16", "bin"), "postgres", "initdb")
 	clientOnly := fakeBinaries(t, filepath.Join(root, "client"), "psql", "postgres")
 	links := filepath.Join(root, "links")
-	if err := os.MkdirAll(links, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(v16, "postgres"), filepath.Join(links, "postgres")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(links, 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(v16, "postgres"), filepath.Join(links, "postgres")))
 	got, err := find("", []string{"", clientOnly, links}, []string{filepath.Join(root, "pg", "*", "bin")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff([]string{v16, v17, v9}, got); diff != "" {
 		t.Errorf("want the folder that PATH links to first, then the newest; diff (-want +got)\n%s", diff)
 	}
@@ -81,12 +70,8 @@ func TestAFolderThatTheServersUserCannotEnterIsNamed(t *testing.T) {
 	}
 	closed := filepath.Join(t.TempDir(), "closed")
 	below := filepath.Join(closed, "below")
-	if err := os.MkdirAll(below, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(closed, 0); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(below, 0o755))
+	require.NoError(t, os.Chmod(closed, 0))
 	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
 	_, err := id.enter(testContext(t), "/bin/true", below, nil)
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 )
@@ -28,9 +29,7 @@ func testContext(t *testing.T) context.Context {
 func start(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	s, err := Start(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, s) })
 	return s
 }
@@ -47,9 +46,7 @@ func stop(t *testing.T, s *Server) {
 func open(t *testing.T, url string) *sqlx.DB {
 	t.Helper()
 	db, err := postgres.Open(testContext(t), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -97,16 +94,10 @@ func ownerProcess(t *testing.T, dir string) (owner *exec.Cmd, serverPID int, url
 	owner.Env = append(os.Environ(), helperEnv+"="+dir)
 	owner.Stderr = os.Stderr
 	out, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, owner.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := fmt.Sscanf(line, "ready %d %s", &serverPID, &url); err != nil {
 		t.Fatalf("owner says %q: %v", line, err)
 	}
@@ -115,9 +106,7 @@ func ownerProcess(t *testing.T, dir string) (owner *exec.Cmd, serverPID int, url
 
 func kill(t *testing.T, owner *exec.Cmd) {
 	t.Helper()
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait() // reports the kill
 }
 
@@ -133,9 +122,7 @@ func TestStartAfterTheParentWasKilledKeepsTheData(t *testing.T) {
 
 	s := start(t, Config{DataDir: dir, Durable: true})
 	var n int
-	if err := open(t, s.URL("postgres")).GetContext(t.Context(), &n, `SELECT n FROM kept`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, open(t, s.URL("postgres")).GetContext(t.Context(), &n, `SELECT n FROM kept`))
 	if n != 42 {
 		t.Errorf("got %d, want 42", n)
 	}
@@ -146,16 +133,12 @@ func TestStartStopsAServerThatOutlivedItsParent(t *testing.T) {
 	dir := readyDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)
 	// A stopped server does not hear the kernel's signal at its parent's death; it is still there at the next start.
-	if err := syscall.Kill(serverPID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(serverPID, syscall.SIGSTOP))
 	kill(t, owner)
 	if got := inspect(serverPID, dir); got != processOurServer {
 		t.Fatalf("the left over server is %v, want processOurServer", got)
 	}
-	if err := syscall.Kill(serverPID, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(serverPID, syscall.SIGCONT))
 	s := start(t, Config{DataDir: dir, Durable: true})
 	if s.PID() == serverPID {
 		t.Errorf("the server left over still runs")
@@ -166,9 +149,7 @@ func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
-	if err := syscall.Kill(s.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(s.PID(), syscall.SIGKILL))
 	<-s.Done()
 	stop(t, s)
 	again := start(t, Config{DataDir: dir})
@@ -201,9 +182,7 @@ func TestStartKnowsTheFolderUnderAnotherName(t *testing.T) {
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(filepath.Dir(dir), link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(filepath.Dir(dir), link))
 	_, err := Start(testContext(t), Config{DataDir: filepath.Join(link, filepath.Base(dir))})
 	if inUse, ok := errors.AsType[*InUseError](err); !ok || inUse.PID != os.Getpid() {
 		t.Errorf("got %v, want *InUseError of this process", err)
@@ -220,22 +199,14 @@ func TestStartIgnoresAPIDFileWhoseNumberBelongsToSomeoneElse(t *testing.T) {
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
 	content, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stop(t, s)
 	other := exec.CommandContext(testContext(t), "sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, other.Start())
 	defer kill(t, other)
 	stale := fmt.Appendf(nil, "%d\n%s", other.Process.Pid, content[len(fmt.Sprintf("%d\n", s.PID())):])
-	if err := os.WriteFile(filepath.Join(dir, "postmaster.pid"), stale, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.id.give(filepath.Join(dir, "postmaster.pid")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "postmaster.pid"), stale, 0o600))
+	require.NoError(t, s.id.give(filepath.Join(dir, "postmaster.pid")))
 	start(t, Config{DataDir: dir})
 	if err := syscall.Kill(other.Process.Pid, 0); err != nil {
 		t.Errorf("the other process was hurt: %v", err)

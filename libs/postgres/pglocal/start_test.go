@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
@@ -17,9 +19,7 @@ func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	first := start(t, Config{DataDir: dir})
-	if err := first.EnsureDatabase(testContext(t), "keb"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, first.EnsureDatabase(testContext(t), "keb"))
 	if _, err := open(t, first.URL("keb")).ExecContext(t.Context(), `CREATE TABLE kept ()`); err != nil {
 		t.Fatal(err)
 	}
@@ -27,19 +27,13 @@ func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
 	stop(t, first) // harmless
 
 	second := start(t, Config{DataDir: dir})
-	if err := second.EnsureDatabase(testContext(t), "keb"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, second.EnsureDatabase(testContext(t), "keb"))
 	db := open(t, second.URL("keb"))
 	if _, err := db.ExecContext(t.Context(), `SELECT FROM kept`); err != nil {
 		t.Error(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.CreateDatabase(testContext(t), "copy", "keb"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.Close())
+	require.NoError(t, second.CreateDatabase(testContext(t), "copy", "keb"))
 }
 
 func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
@@ -59,9 +53,7 @@ func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
 		_, _ = db.ExecContext(t.Context(), statement) // most of them fail, that is the point
 	}
 	log, err := os.ReadFile(filepath.Join(dir, logFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !strings.Contains(string(log), "duplicate key") || strings.Contains(string(log), "canary") {
 		t.Errorf("want the error and no value in the log:\n%s", log)
 	}
@@ -91,9 +83,7 @@ func TestDurableAndThrowawaySettings(t *testing.T) {
 			db := open(t, s.SocketURL("postgres"))
 			for setting, want := range tt.want {
 				var got string
-				if err := db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting))
 				if got != want {
 					t.Errorf("%s is %s, want %s", setting, got, want)
 				}
@@ -115,9 +105,7 @@ func TestAPathTooLongForASocketWorksOverTCP(t *testing.T) {
 func TestStartRefusesAPortInUse(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = ln.Close() }()
 	port := ln.Addr().(*net.TCPAddr).Port
 	dir := readyDir(t)
@@ -140,13 +128,9 @@ func TestStartReportsTheServersOwnWords(t *testing.T) {
 func TestStartLeavesAFolderAloneThatIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(dir, 0o700))
 	file := filepath.Join(dir, "thesis.txt")
-	if err := os.WriteFile(file, []byte("important"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("important"), 0o600))
 	_, err := Start(testContext(t), Config{DataDir: dir})
 	if err == nil || !strings.Contains(err.Error(), "choose another") {
 		t.Errorf("got %v", err)
@@ -159,12 +143,8 @@ func TestStartLeavesAFolderAloneThatIsNotItsOwn(t *testing.T) {
 func TestStartNamesTheVersionThatMadeTheFolder(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte("9\n"), 0o600))
 	_, err := Start(testContext(t), Config{DataDir: dir})
 	if err == nil || !strings.Contains(err.Error(), "was made by PostgreSQL 9") {
 		t.Errorf("got %v", err)
@@ -174,9 +154,7 @@ func TestStartNamesTheVersionThatMadeTheFolder(t *testing.T) {
 func TestStartClearsAHalfMadeCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	if err := os.MkdirAll(filepath.Join(dir+".init", "base"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir+".init", "base"), 0o700))
 	start(t, Config{DataDir: dir})
 	if _, err := os.Stat(dir + ".init"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the half made cluster is still there: %v", err)
@@ -189,13 +167,9 @@ func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
 	s := start(t, Config{DataDir: dir})
 	stop(t, s)
 	port, err := choosePort(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	foreign := s.id.command(testContext(t), s.program("postgres"), "-D", dir, "-p", fmt.Sprint(port), "-k", dir)
-	if err := foreign.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, foreign.Start())
 	defer func(cmd *exec.Cmd) {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
@@ -216,9 +190,7 @@ func TestDoneTellsOfAServerThatDied(t *testing.T) {
 		t.Fatal("done while it runs")
 	default:
 	}
-	if err := endProcess(testContext(t), s.PID(), s.Done()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, endProcess(testContext(t), s.PID(), s.Done()))
 	<-s.Done()
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/worker/contract"
 )
 
@@ -25,9 +27,7 @@ cases:
 func TestCasesAreRead(t *testing.T) {
 	t.Parallel()
 	cases, err := contract.ReadCases(strings.NewReader(someCases))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := cases[0]
 	if c.Name != "says hello" || time.Duration(c.Takes) != 12*time.Second || time.Duration(c.Expect.RetryAfter) != time.Second || c.Remembered["token"] != "abc" {
 		t.Errorf("%+v", c)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/worker/contract"
 )
@@ -156,9 +157,7 @@ func TestAWorkerWithoutTheSDKPassesEveryCheck(t *testing.T) {
 	cfg := rawConfig(flawless)
 	cfg.Cases = []contract.Case{slowCase}
 	report, err := contract.Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var ran []string
 	for _, f := range report.Findings {
 		ran = append(ran, f.Check)
@@ -194,9 +193,7 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 				cfg.Patience = 5 * time.Second
 			}
 			report, err := contract.Run(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			found := false
 			for _, f := range report.Findings {
 				if f.Status != contract.Failed {
@@ -228,9 +225,7 @@ func TestTheLastAcknowledgementEndsTheCountOfThroughput(t *testing.T) {
 	cfg := rawConfig(missesItsConsumer)
 	cfg.Checks, cfg.Commands, cfg.AckWait = []string{"redelivery", "throughput"}, 20, 4*time.Second
 	report, err := contract.Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f := report.Findings[len(report.Findings)-1]
 	if f.Check != "throughput" || f.Status != contract.Passed || f.Took > 25 {
 		t.Errorf("%s: %s after %.1f s (%s): want it to pass within 25 s\n%s", f.Check, f.Status, f.Took, f.Figure, strings.Join(f.Problems, "\n"))

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // The schemas are copies, because a Go package can embed no file from outside of its folder.
@@ -16,13 +18,9 @@ func TestTheSchemasAreThoseOfTheContract(t *testing.T) {
 	}
 	for _, name := range copies {
 		have, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		want, err := os.ReadFile(filepath.Join("../../../api/events", filepath.Base(name)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !bytes.Equal(have, want) {
 			t.Errorf("%s differs from api/events: copy it", name)
 		}

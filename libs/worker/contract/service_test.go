@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 )
 
 func TestAWorkerThatMissesAQuestionIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Worker: "late"}.withDefaults()
 	r, err := newRig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.close()
 	k := &kit{cfg: cfg, rig: r, pulse: r.pulse, wire: r.wire}
 	var asked atomic.Int32

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v3/pkg/releaseutil"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,17 +27,11 @@ type installation struct {
 func renderManager(t *testing.T, values string) installation {
 	t.Helper()
 	given := map[string]any{"prerequisites": map[string]any{"namespace": true, "priorityClass": true}}
-	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(values), &given))
 	all, err := yaml.Marshal(given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	files, err := charttest.Render(t, managerChart, string(all), charttest.Release{Name: "btp-manager", Namespace: kymaSystem})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name := range files {
 		if path.Base(name) == "NOTES.txt" {
 			delete(files, name)
@@ -49,9 +44,7 @@ func renderManager(t *testing.T, values string) installation {
 	var in installation
 	for _, m := range manifests {
 		o := new(unstructured.Unstructured)
-		if err := yaml.Unmarshal([]byte(m.Content), &o.Object); err != nil {
-			t.Fatalf("%s: %v", m.Name, err)
-		}
+		require.NoErrorf(t, yaml.Unmarshal([]byte(m.Content), &o.Object), "%s", m.Name)
 		in.objects = append(in.objects, o)
 	}
 	return in
@@ -63,9 +56,7 @@ func (in installation) manifest(t *testing.T) string {
 	var b strings.Builder
 	for _, o := range in.objects {
 		content, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		b.WriteString("---\n")
 		b.Write(content)
 	}
@@ -80,9 +71,7 @@ func (in installation) flags(t *testing.T) []string {
 			continue
 		}
 		var d appsv1.Deployment
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d))
 		args := d.Spec.Template.Spec.Containers[0].Args
 		own := slices.DeleteFunc(slices.Clone(args), func(a string) bool {
 			return strings.HasPrefix(a, "--metrics-bind-address=") || strings.HasPrefix(a, "--health-probe-bind-address=")

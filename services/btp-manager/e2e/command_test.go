@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -48,9 +49,7 @@ func TestHelpListsEverySettingWithItsMeaningAndDefault(t *testing.T) {
 func TestABadStartSaysWhatIsWrongAndEndsWithCode1(t *testing.T) {
 	t.Parallel()
 	garbage := filepath.Join(t.TempDir(), "garbage")
-	if err := os.WriteFile(garbage, []byte("a: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(garbage, []byte("a: ["), 0o600))
 	for _, tt := range []struct {
 		name  string
 		flags []string
@@ -106,9 +105,7 @@ func lastLine(s string) string {
 func TestItEndsWhenItCannotServe(t *testing.T) {
 	s := newSystem(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer taken.Close()
 	at := taken.Addr().String()
 	for _, flag := range []string{"--metrics-bind-address=", "--health-probe-bind-address="} {
@@ -162,9 +159,7 @@ func TestProbesAndMetricsAnswerAndSettingsThatAreRefusedChangeNothing(t *testing
 	s.nothingLeft()
 
 	settings.Data = map[string]string{"BlockDeletion": "true"}
-	if err := s.Update(t.Context(), settings); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Update(t.Context(), settings))
 	testkit.Eventually(t, patience, "the ConfigMap is taken", func() bool {
 		return p.metric("btpmanager_config_rejected") == 0 && p.metric("btpmanager_custom_config_applied") == 1
 	})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,13 +41,9 @@ func newInventory(t *testing.T, c *kubetest.Cluster) *inventory {
 	cfg := rest.CopyConfig(c.Config)
 	cfg.WarningHandler = rest.NoWarnings{} // of kinds that are deprecated
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m, err := metadata.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &inventory{t, d, m}
 }
 

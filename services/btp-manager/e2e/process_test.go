@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -37,9 +39,7 @@ func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	p.cmd = command(t, append(flags,
 		"--kubeconfig="+kubeconfig, "--metrics-bind-address="+p.metrics, "--health-probe-bind-address="+p.probes)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // how it ended is in its state
@@ -66,9 +66,7 @@ func command(t *testing.T, flags ...string) *exec.Cmd {
 func address(t *testing.T) string {
 	t.Helper()
 	a, err := kubetest.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return a
 }
 
@@ -191,9 +189,7 @@ func call(t *testing.T, flags ...string) (printed string, code int) {
 	var out syncBuffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := cmd.Wait(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -46,9 +47,7 @@ func newSystem(t *testing.T) *system {
 	cluster := shared.Cluster(t)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, add(scheme))
 	}
 	s := &system{t: t, cluster: cluster, Client: cluster.Client(t, client.Options{Scheme: scheme}), inventory: newInventory(t, cluster)}
 	for _, o := range renderManager(t, "").objects {
@@ -56,9 +55,7 @@ func newSystem(t *testing.T) *system {
 			continue
 		}
 		err := s.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("helm"), client.ForceOwnership)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	err := s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: users}})
 	if client.IgnoreAlreadyExists(err) != nil {

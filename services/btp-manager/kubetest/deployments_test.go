@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,9 +25,7 @@ func TestDeploymentsGetReadyUnlessTheyAreHeld(t *testing.T) {
 	waitReady(t, c, d)
 
 	d.Spec.Replicas = ptr.To[int32](3)
-	if err := c.Update(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Update(t.Context(), d))
 	waitReady(t, c, d)
 	if d.Status.ReadyReplicas != 3 {
 		t.Errorf("%d replicas are ready, want 3", d.Status.ReadyReplicas)
@@ -81,16 +80,12 @@ func deployment(ns, name string) *appsv1.Deployment {
 
 func create(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
-	if err := c.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), o))
 }
 
 func get(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 }
 
 // isReady says whether the status is of the newest specification and has both conditions.
@@ -114,7 +109,5 @@ func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 90*time.Second, true,
 		func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		t.Fatalf("wait until %s: %v", what, err)
-	}
+	require.NoErrorf(t, err, "wait until %s", what)
 }

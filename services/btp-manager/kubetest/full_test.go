@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,16 +42,12 @@ func TestAWholeClusterRunsWhatIsPutIntoIt(t *testing.T) {
 	cluster.Kubectl(t, "delete", "deployment", "web", "-n", ns, "--wait=false")
 	eventually(t, "its pods are gone", func() bool {
 		var pods corev1.PodList
-		if err := c.List(t.Context(), &pods, client.InNamespace(ns), client.MatchingLabels{"app": "web"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.List(t.Context(), &pods, client.InNamespace(ns), client.MatchingLabels{"app": "web"}))
 		return len(pods.Items) == 0
 	})
 
 	gone := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
-	if err := c.Delete(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Delete(t.Context(), gone))
 	eventually(t, "the namespace is gone", func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Name: ns}, gone))
 	})

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,17 +20,13 @@ func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 func TestAClusterHasItsNamespaces(t *testing.T) {
 	c := shared.Cluster(t).Client(t, client.Options{})
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace)))
 }
 
 // namespace makes one for this test alone.
 func namespace(t *testing.T, c client.Client) string {
 	t.Helper()
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kubetest-"}}
-	if err := c.Create(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), n))
 	return n.Name
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -31,9 +32,7 @@ func TestAUserMayDoWhatItIsAllowed(t *testing.T) {
 		},
 	}
 	for _, o := range []client.Object{account, role, binding} {
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, admin.Create(t.Context(), o))
 	}
 
 	for name, c := range map[string]struct {
@@ -47,13 +46,9 @@ func TestAUserMayDoWhatItIsAllowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl, err := client.New(c.cfg, client.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			self := &authenticationv1.SelfSubjectReview{}
-			if err := cl.Create(t.Context(), self); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, cl.Create(t.Context(), self))
 			if self.Status.UserInfo.Username != c.user {
 				t.Errorf("the kube-apiserver sees %s, want %s", self.Status.UserInfo.Username, c.user)
 			}
@@ -73,19 +68,13 @@ func TestTheAuditLogTellsWhatAWatchedUserDid(t *testing.T) {
 	cluster := shared.Cluster(t)
 	admin := cluster.Client(t, client.Options{})
 	cl, err := client.New(cluster.As(t, watched, "system:masters"), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ns := namespace(t, admin)
 	before := len(cluster.Audit(t))
 	for _, c := range []client.Client{cl, admin} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "made-"}}
-		if err := c.Create(t.Context(), cm); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Create(t.Context(), cm))
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm))
 	}
 
 	var did []string

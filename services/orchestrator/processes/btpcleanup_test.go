@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
@@ -13,9 +15,7 @@ import (
 func TestRuntimesAreCleanedByEveryDeprovisioningOrOnlyWhereTheOriginalDoes(t *testing.T) {
 	t.Parallel()
 	limited, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../../examples/btp-cleanup-of-trials")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sm := []string{event.CredentialsServiceManager}
 	for name, test := range map[string]struct {
 		op            event.Operation

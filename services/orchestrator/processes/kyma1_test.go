@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -18,9 +19,7 @@ import (
 func kyma1(t *testing.T) process.Set {
 	t.Helper()
 	set, err := process.Load(processes.FS, process.Named("overlays", os.DirFS("overlays")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return set
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -26,9 +27,7 @@ func stepsOf(p *process.Process) []string {
 func load(t *testing.T) process.Set {
 	t.Helper()
 	set, err := process.Load(processes.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return set
 }
 
@@ -170,9 +169,7 @@ func skipped(t *testing.T, p *process.Process, plan string, credentials ...strin
 	for _, stage := range p.Stages {
 		for _, s := range stage.Steps {
 			runs, err := s.Runs(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if !runs {
 				names = append(names, s.Name)
 			}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -45,9 +47,7 @@ func TestDetachKnowsWhatIsNotAChild(t *testing.T) {
 			}))
 			defer server.Close()
 			c, err := newClient(Config{URL: server.URL + "/e", TokenURL: server.URL + "/token"}, extclient.Deps{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if err := c.detach(t.Context(), 1, 2); (err == nil) != test.gone {
 				t.Errorf("got %v", err)
 			}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/landscape"
@@ -53,9 +54,7 @@ func newGarden(t testing.TB, accounts int) *garden {
 	t.Helper()
 	g := &garden{t: t, now: time.Now()}
 	l, err := landscape.New(landscape.Config{Bindings: accounts}, landscape.Deps{Now: g.clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	g.handler = l.Handler()
 	server := httptest.NewServer(http.HandlerFunc(g.serve))
 	t.Cleanup(func() {

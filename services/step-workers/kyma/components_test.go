@@ -7,6 +7,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
@@ -93,9 +94,7 @@ func TestComponents_OfRelease_AreFetchedOnce(t *testing.T) {
 		ControlPlane: kube.ControlPlane{KCPURL: server.URL}, Namespace: "kcp-system", VersionsConfigMap: "kyma-versions",
 		DefaultVersion: "2.20.0", ArtifactsURL: server.URL, RetryInterval: time.Second,
 	}, extclient.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, version := range []string{"2.20.0", "PR-17", "2.20.0", "PR-17"} {
 		op := order("ga", "sa", map[string]any{"kymaVersion": version})
 		op.Worker = kyma.Name

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
@@ -105,9 +106,7 @@ func run(t *testing.T, c *controlPlane, step string, op workertest.Operation) wo
 		ControlPlane: kube.ControlPlane{KCPURL: server.URL}, Namespace: "kcp-system", VersionsConfigMap: "kyma-versions",
 		DefaultVersion: "2.20.0", ArtifactsURL: server.URL, RetryInterval: time.Second,
 	}, extclient.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	op.Worker = kyma.Name
 	for _, s := range steps {
 		if s.Name() == step {

@@ -3,6 +3,8 @@ package lms
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestRegionsOfTenants(t *testing.T) {
@@ -22,13 +24,9 @@ func TestRegionsOfTenants(t *testing.T) {
 func TestCredentialsAreReadBackAndNeverShown(t *testing.T) {
 	t.Parallel()
 	c, err := newCredentials("ga-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := c.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got, err := decodeCredentials(data); err != nil || got != c {
 		t.Errorf("read back with error %v", err)
 	}
@@ -45,9 +43,7 @@ func TestCredentialsAreReadBackAndNeverShown(t *testing.T) {
 // What LMS sends as a certificate may be anything.
 func FuzzCertificate(f *testing.F) {
 	c, err := newCredentials("ga-1")
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	for _, seed := range []string{"", "garbage", c.CSR, "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"} {
 		f.Add(seed)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
@@ -112,14 +113,10 @@ func TestRuntimeInput_EveryPlan_HasItsRow(t *testing.T) {
 		t.Run(want.plan+" "+want.provider, func(t *testing.T) {
 			t.Parallel()
 			input, err := build(t, settings(), instance(want.plan, want.provider, "", nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			g := input.ClusterConfig.GardenerConfig
 			network, err := json.Marshal(g.ProviderSpecificConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			text := string(network)
 			zone := zoneIn(t, text, want.zones)
 			for _, form := range []string{`"name":` + zone, `"name":"` + zone + `"`, `["` + zone + `"]`} {
@@ -189,9 +186,7 @@ func TestRuntimeInput_MultiZone_SpreadsProductionPlans(t *testing.T) {
 	cfg.MultiZone, cfg.ControlPlaneFailureTolerance = true, "zone"
 	for _, r := range rows() {
 		input, err := build(t, cfg, instance(r.plan, r.provider, "", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		g := input.ClusterConfig.GardenerConfig
 		wide := slices.Contains([]string{"azure", "aws", "gcp", "preview"}, r.plan)
 		want := map[bool]int{true: 3, false: 1}[wide]
@@ -199,9 +194,7 @@ func TestRuntimeInput_MultiZone_SpreadsProductionPlans(t *testing.T) {
 			t.Errorf("%s %s: surge %d, tolerance %q", r.plan, r.provider, g.MaxSurge, g.ControlPlaneFailureTolerance)
 		}
 		specific, err := json.Marshal(g.ProviderSpecificConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := strings.Count(string(specific), `"name"`); r.provider != "gcp" && r.provider != "openstack" && got != want {
 			t.Errorf("%s %s: %d zones, want %d", r.plan, r.provider, got, want)
 		}
@@ -239,9 +232,7 @@ func TestRuntimeInput_Parameters_ReplaceThoseOfThePlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			input, err := build(t, settings(), test.op)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			g := input.ClusterConfig.GardenerConfig
 			got := fmt.Sprintf("%s %d-%d %d/%d %d %s %s", g.MachineType, g.AutoScalerMin, g.AutoScalerMax, g.MaxSurge, g.MaxUnavailable,
 				g.VolumeSizeGB, g.Purpose, g.LicenceType)
@@ -262,9 +253,7 @@ func TestRuntimeInput_LicenseType_DecidesTheNetworkingFilterOnly(t *testing.T) {
 		op := instance("trial", "azure", "", nil)
 		op.Context.LicenseType = license
 		input, err := build(t, settings(), op)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if g := input.ClusterConfig.GardenerConfig; g.NetworkingFilterDisabled != want || g.LicenceType != licenceTest {
 			t.Errorf("%q: filter disabled %t, licence type %q", license, g.NetworkingFilterDisabled, g.LicenceType)
 		}
@@ -287,15 +276,11 @@ func TestRuntimeInput_DNSProviders_ComeFromTheFile(t *testing.T) {
 	t.Parallel()
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "dns.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	providers, err := readDNSProviders(write("providers:\n- domainsInclude: [example.com]\n  primary: true\n  secretName: aws\n  type: aws-route53\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &inputStep{shared: shared{cfg: settings(), dns: providers}}
 	workertest.Run(t, s, instance("azure", "azure", "", nil))
 	got, err := json.Marshal(s.input.ClusterConfig.GardenerConfig.DNS)

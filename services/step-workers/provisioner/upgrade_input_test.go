@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
@@ -37,9 +38,7 @@ func upgradeOf(t *testing.T, cfg Config, op workertest.Operation) string {
 		t.Fatal(s.err)
 	}
 	got, err := json.Marshal(s.input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(got)
 }
 

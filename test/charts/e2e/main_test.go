@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	corev1 "k8s.io/api/core/v1"
@@ -47,16 +48,10 @@ func needed(t *testing.T) {
 func values(t *testing.T, over string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(kebChart + "/demo.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all, more map[string]any
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict([]byte(over), &more); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	require.NoError(t, yaml.UnmarshalStrict([]byte(over), &more))
 	merge(all, more)
 	return all
 }
@@ -84,9 +79,7 @@ func newHelm(t *testing.T, cluster *kubetest.Cluster) *helm {
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.KubeConfig, flags.Namespace = &kubeconfig, &ns
 	h := &helm{t: t, cfg: new(action.Configuration)}
-	if err := h.cfg.Init(flags, namespace, "secret", func(string, ...any) {}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.cfg.Init(flags, namespace, "secret", func(string, ...any) {}))
 	return h
 }
 
@@ -155,23 +148,17 @@ func server(t *testing.T, cluster *kubetest.Cluster, name string, args ...string
 		dir = repository + ".keb/kube"
 	}
 	binary, err := filepath.Abs(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("%v: run `make e2e-helm`", err)
 	}
 	log := filepath.Join(t.TempDir(), name+".log")
 	file, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, binary, append(args, "--kubeconfig="+cluster.Kubeconfig(t, cluster.Config), "--leader-elect=false", "--secure-port=0")...)
 	cmd.Stdout, cmd.Stderr = file, file
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		stop()
 		_ = cmd.Wait() // killed is how it ends
@@ -192,9 +179,7 @@ func tail(text string) string {
 func pods(t *testing.T, c client.Client) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
-	if err := c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": releaseName}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": releaseName}))
 	var left []corev1.Pod
 	for _, p := range list.Items {
 		if p.DeletionTimestamp == nil {
@@ -218,16 +203,12 @@ func leftovers(t *testing.T, c client.Client) []string {
 	t.Helper()
 	testkit.Eventually(t, patience, "the pods to vanish", func() bool {
 		var list corev1.PodList
-		if err := c.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
 		return len(list.Items) == 0
 	})
 	var found []string
 	resources, err := listAll(t, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, r := range resources {
 		found = append(found, r.GetObjectKind().GroupVersionKind().Kind+" "+r.GetName())
 	}
@@ -241,9 +222,7 @@ func get[T client.Object](t *testing.T, c client.Client, name string, into T) T 
 	if apierrors.IsNotFound(err) {
 		t.Fatalf("no %T %s", into, name)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return into
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -77,9 +78,7 @@ func startNode(t *testing.T, c client.Client) *node {
 		pods: map[types.UID]*container{}, endpoints: map[string][]string{}, proxies: map[string]net.Listener{},
 	}
 	// Containers write into their folders as users of their own.
-	if err := os.Chmod(n.dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(n.dir, 0o777))
 	if _, err := run(t.Context(), "docker", "network", "create", n.network); err != nil {
 		t.Fatalf("the test needs a Docker engine: %v", err)
 	}
@@ -88,19 +87,13 @@ func startNode(t *testing.T, c client.Client) *node {
 		t.Fatal(err)
 	}
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}}
-	if err := c.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), object))
 	object.Spec.Taints = nil
-	if err := c.Update(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Update(t.Context(), object))
 	room := corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("256Gi"), "pods": resource.MustParse("200")}
 	object.Status.Allocatable, object.Status.Capacity = room, room
 	object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-	if err := c.Status().Update(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Status().Update(t.Context(), object))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	n.wg.Go(func() { n.watch(ctx) })
 	t.Cleanup(func() {

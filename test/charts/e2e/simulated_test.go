@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -71,9 +72,7 @@ func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	}
 	keys := get(t, c, "keb-keys", &corev1.Secret{}).Data
 
-	if err := h.upgrade(t.Context(), values(t, "broker: {replicas: 2}\npodAnnotations: {again: 'yes'}\nworkers: {lms: {enabled: true}}")); err != nil {
-		t.Fatalf("helm upgrade: %v", err)
-	}
+	require.NoError(t, h.upgrade(t.Context(), values(t, "broker: {replicas: 2}\npodAnnotations: {again: 'yes'}\nworkers: {lms: {enabled: true}}")), "helm upgrade")
 	for _, p := range pods(t, c) {
 		if first[p.UID] {
 			t.Errorf("pod %s is that of before", p.Name)
@@ -111,9 +110,7 @@ func TestWithADatabaseOfOnesOwnTheMigrationRunsFirst(t *testing.T) {
 	h := newHelm(t, cluster)
 	h.install(values(t, "postgres: {existingSecret: database, bundled: {enabled: false}}"))
 	var events corev1.EventList
-	if err := c.List(t.Context(), &events, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.List(t.Context(), &events, client.InNamespace(namespace)))
 	var migrated, deployed []corev1.Event
 	for _, e := range events.Items {
 		switch {

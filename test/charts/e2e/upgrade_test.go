@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,9 +53,7 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 	needed(t)
 	requireImages(t)
 	cluster, err := kubetest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -94,9 +93,7 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 		}
 		stop := platform.watch()
 		begin := time.Now()
-		if err := h.upgrade(t.Context(), values(t, fmt.Sprintf(real, to.tag, to.generation))); err != nil {
-			t.Fatalf("helm upgrade %s: %v", to.what, err)
-		}
+		require.NoErrorf(t, h.upgrade(t.Context(), values(t, fmt.Sprintf(real, to.tag, to.generation))), "helm upgrade %s", to.what)
 		asked, failed := stop()
 		t.Logf("upgrade %s took %s; %d of %d orders were unfinished after it; of %d requests meanwhile %d failed", to.what,
 			time.Since(begin).Round(time.Second), platform.unfinished(), orders, asked, len(failed))
@@ -148,12 +145,8 @@ func requireImages(t *testing.T) {
 	t.Helper()
 	var all struct{ Workers map[string]any }
 	text, err := os.ReadFile(filepath.Join(kebChart, "files/systems.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &all))
 	names := []string{"broker", "orchestrator", "landscape", "jobs"}
 	for worker := range all.Workers {
 		names = append(names, "worker-"+worker)
@@ -174,9 +167,7 @@ func requireImages(t *testing.T) {
 	if text, err = os.ReadFile(filepath.Join(kebChart, "values.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(text, &defaults); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &defaults))
 	for _, other := range []string{defaults.Postgres.Bundled.Image, defaults.Nats.Bundled.Image} {
 		if _, err := run(t.Context(), "docker", "image", "inspect", other); err == nil {
 			continue
@@ -193,9 +184,7 @@ func awaitWorker(t *testing.T, c client.Client, n *node, name string) {
 	token := get(t, c, "keb-operator-token", &corev1.Secret{}).Data["token"]
 	testkit.Eventually(t, patience, "the worker "+name, func() bool {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(n.gateway, "8081")+"/workers", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+string(token))
 		answer, err := (&http.Client{Timeout: 20 * time.Second}).Do(request)
 		if err != nil {
@@ -211,9 +200,7 @@ func awaitWorker(t *testing.T, c client.Client, n *node, name string) {
 		if answer.StatusCode != http.StatusOK {
 			t.Fatalf("GET /workers with the token of the chart: %s", answer.Status)
 		}
-		if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&body))
 		for _, w := range body.Data {
 			if (w.Name == name || w.Worker == name) && w.Replicas > 0 {
 				return true
@@ -240,9 +227,7 @@ func checkPermissions(t *testing.T, c client.Client, n *node) {
 	t.Helper()
 	pod := get(t, c, "keb-nats-0", &corev1.Pod{})
 	out, err := run(t.Context(), "docker", "logs", "keb-e2e-"+string(pod.UID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "Violation") {
 			t.Errorf("NATS refused something: %s", line)
@@ -265,9 +250,7 @@ func newPlatform(t *testing.T, c client.Client, n *node) *platform {
 		BaseURL: "http://" + net.JoinHostPort(n.gateway, "8080"), User: string(secret.Data["username"]), Password: string(secret.Data["password"]),
 		Timeout: 20 * time.Second, PollAtMost: 2 * time.Second,
 	}, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &platform{t: t, client: cl, landscape: "http://" + net.JoinHostPort(n.gateway, "8090"), open: map[string]string{}}
 }
 

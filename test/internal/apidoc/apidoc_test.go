@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/test/internal/apidoc"
 )
@@ -23,13 +24,9 @@ func TestThePagesAreThoseOfTheContracts(t *testing.T) {
 	t.Parallel()
 	for name, render := range apidoc.Pages() {
 		want, err := render(contracts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := os.ReadFile(filepath.Join(docs, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(string(got), string(want)); diff != "" {
 			t.Errorf("docs/%s is out of date: run go generate ./internal/apidoc in test/ (-file +generated):\n%.2000s", name, diff)
 		}
@@ -46,9 +43,7 @@ func TestEveryLinkOfAPageLeadsToAHeading(t *testing.T) {
 	t.Parallel()
 	for name, render := range apidoc.Pages() {
 		text, err := render(contracts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		anchors := map[string]bool{}
 		for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
 			anchors["#"+strings.ReplaceAll(notWord.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
@@ -76,9 +71,7 @@ func TestAReferenceThatLeadsNowhereIsAnError(t *testing.T) {
 		"a: b:":                    "openapi.yaml: yaml:",
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "openapi.yaml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "openapi.yaml"), []byte(text), 0o600))
 		if _, err := apidoc.OpenAPI(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}

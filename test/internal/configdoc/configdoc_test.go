@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/test/internal/configdoc"
 )
@@ -17,13 +18,9 @@ const root = "../../.."
 func TestThePageOfVariablesIsThatOfTheCode(t *testing.T) {
 	t.Parallel()
 	want, err := configdoc.Page(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := os.ReadFile(root + "/docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(string(got), string(want)); diff != "" {
 		t.Errorf("docs/configuration.md is out of date: run go generate ./internal/configdoc in test/ (-file +generated):\n%.2000s", diff)
 	}
@@ -33,9 +30,7 @@ func TestThePageOfVariablesIsThatOfTheCode(t *testing.T) {
 func TestVariablesAreFoundWhereverTheyAre(t *testing.T) {
 	t.Parallel()
 	names, err := configdoc.Names(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{
 		"KEB_LOG_LEVEL", "KEB_METRICS_ADDR", "KEB_ADMISSION", "KEB_ACCESS_OIDC_ISSUER", "KEB_PROVISIONER_URL", "KEB_KCP_URL", "KEB_KYMA1_COMPONENTS",
 		"KEB_AVS_TRIAL_GROUP_ID", "KEB_WORKER_RATE_LIMIT", "KEB_LANDSCAPE_ADDR", "KEB_CIS_URL",

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/test/internal/flaky"
 )
@@ -26,9 +27,7 @@ func TestRead_RunsWithFailures_TellsFlakyFromHidden(t *testing.T) {
 		"exit": {Hidden: []string{"exit ended in the middle of TestExits, so tests after it have not run"}},
 	} {
 		file, err := os.Open(filepath.Join("testdata", name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := flaky.Read(file)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
@@ -66,9 +65,7 @@ func TestPrint_FlakyTest_ShowsItsFirstOutput(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	report := flaky.Report{Flaky: []flaky.Test{{Package: "p", Name: "TestX", Failures: 2, Output: "x_test.go:1: once\n"}}, Hidden: []string{"q failed"}}
-	if err := report.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, report.Print(&out))
 	want := "\n=== FLAKY: p TestX: failed 2 of 3 times; it first printed:\nx_test.go:1: once\n\n=== FAIL: q failed\n\n1 flaky: mend them before other work goes on\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -81,8 +83,6 @@ func BTPManager(t testing.TB) string { return program(t, buildBTPManager) }
 func program(t testing.TB, build func() (string, error)) string {
 	t.Helper()
 	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return path
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
 )
 
 // window is how many bytes of a canary are looked for in one piece. Postgres may compress a long value; its pglz then
@@ -217,8 +218,6 @@ func (c Canaries) Under(t testing.TB, dir string, except ...string) (found map[s
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatalf("read %s: %v", dir, err)
-	}
+	require.NoErrorf(t, err, "read %s", dir)
 	return found, read
 }

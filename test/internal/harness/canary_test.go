@@ -16,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
 )
 
 func TestACanaryIsFoundInEveryEncoding(t *testing.T) {
@@ -24,9 +25,7 @@ func TestACanaryIsFoundInEveryEncoding(t *testing.T) {
 	pieces := NewCanaries(map[string]Canary{"it": canary})
 	text := "token: " + canary.String() + "\n"
 	inJSON, err := json.Marshal(map[string]string{"token": canary.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	once := base64.StdEncoding.EncodeToString([]byte(text))
 	wide := func(order binary.AppendByteOrder) string {
 		var out []byte
@@ -72,9 +71,7 @@ func compressed(t *testing.T, text string, method func(io.Writer) io.WriteCloser
 	if _, err := io.WriteString(w, filler+text+filler); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	return out.String()
 }
 

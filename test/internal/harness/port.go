@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Ports are taken from below the range that the system gives to clients: between a kill and the next start a connection
@@ -35,9 +37,7 @@ func freeAddr(t testing.TB) string {
 			continue
 		}
 		t.Cleanup(func() { _ = taken.Close() })
-		if err := ln.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, ln.Close())
 		return addr
 	}
 	t.Fatal("no free port")

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // stopLimit is how long a process may take to end when it is asked to.
@@ -30,18 +32,14 @@ type Process struct {
 func Spawn(t testing.TB, path string, env []string, args ...string) *Process {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(path)+".out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &Process{t: t, file: file.Name(), ended: make(chan struct{})}
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Env = append(environment(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	err = p.cmd.Start()
 	// The process has its own copy.
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatalf("start %s: %v", filepath.Base(path), err)
-	}
+	require.NoErrorf(t, errors.Join(err, file.Close()), "start %s", filepath.Base(path))
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // ProcessState says how it ended

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -82,9 +84,7 @@ func newWorld(t testing.TB, reconcile time.Duration) *World {
 		questions: map[string]func(context.Context, []byte) (any, error){},
 	}
 	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: reconcile, Bindings: 3}, landscape.Deps{Now: w.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.door = &door{next: l.Handler()}
 	server := httptest.NewServer(w.door)
 	t.Cleanup(func() {
@@ -306,9 +306,7 @@ func saved(t testing.TB, details json.RawMessage) []string {
 		return nil
 	}
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(details, &members); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(details, &members))
 	return slices.Sorted(maps.Keys(members))
 }
 

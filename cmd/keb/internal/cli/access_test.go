@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/access"
 )
 
@@ -31,13 +33,9 @@ func TestATokenIsMadeForSomebody(t *testing.T) {
 	}
 	// What is printed is what services read.
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(file, []byte(r.out), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(r.out), 0o600))
 	a, err := access.New(access.Config{TokensFile: file}, access.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	if i, err := a.Check(request, token); err != nil || i.Name != "Jane Doe" || i.Role != access.Operator {
 		t.Errorf("%+v, %v", i, err)
@@ -68,9 +66,7 @@ func TestCommandsShowTheirToken(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("keb_CANARY-file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("keb_CANARY-file\n"), 0o600))
 	command := func(args ...string) result {
 		sent = nil
 		return run(t, "", append([]string{"--operator-addr", srv.URL, "--osb-addr", srv.URL}, args...)...)

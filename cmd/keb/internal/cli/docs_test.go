@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const repository = "../../../.."
@@ -88,9 +90,7 @@ func pages(t *testing.T) map[string]string {
 			found[strings.TrimPrefix(filepath.ToSlash(path), repository+"/")] = string(text)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return found
 }

@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestWrongCallsAreOneLineAndExitTwo(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "cases.yaml")
-	if err := os.WriteFile(bad, []byte("cases: [{name: a}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(bad, []byte("cases: [{name: a}]"), 0o600))
 	for line, want := range map[string]string{
 		"nats":                            "needs a command: config",
 		"nats foo":                        `no command "foo"; allowed: config`,

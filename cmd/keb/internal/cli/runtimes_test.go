@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/cli"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -126,9 +127,7 @@ func TestAccessTokensAreSent(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("t0ken\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("t0ken\n"), 0o600))
 	for _, command := range []string{"runtimes", "operations"} {
 		if got := run(t, "", command, "--token-file", file, "--osb-addr", srv.URL, "--operator-addr", srv.URL); got.code != 0 {
 			t.Errorf("%s: %+v", command, got)
@@ -296,9 +295,7 @@ func TestWhoWorks(t *testing.T) {
 func TestNewCommandsCalledWrongly(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		want string

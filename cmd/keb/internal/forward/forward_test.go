@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/forward"
@@ -29,18 +30,14 @@ func TestConnectionsArePassedOn(t *testing.T) {
 	}))
 	defer server.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- forward.Serve(ctx, testkit.Logger(t), ln, server.Listener.Addr().String()) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	for range 3 {
 		answer, err := client.Post("http://"+ln.Addr().String(), "text/plain", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		body, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if err != nil || string(body) != "got " {
@@ -49,9 +46,7 @@ func TestConnectionsArePassedOn(t *testing.T) {
 	}
 	// A connection that stays open, as that of the console's stream, does not hold up the end.
 	held, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer held.Close()
 	cancel()
 	select {
@@ -67,19 +62,13 @@ func TestConnectionsArePassedOn(t *testing.T) {
 func TestNobodyThereClosesTheConnection(t *testing.T) {
 	const target = "127.0.0.1:1" // a port that was free a moment ago may be that of another test
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- forward.Serve(ctx, testkit.Logger(t), ln, target) }()
 	conn, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection is not closed: %v", err)
 	}
@@ -123,17 +112,13 @@ func (b *busy) Accept() (net.Conn, error) {
 
 func TestConnectionsThatCannotBeAcceptedAreWaitedFor(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := &busy{Listener: ln, refused: 4}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- forward.Serve(ctx, testkit.Logger(t), b, "127.0.0.1:1") }()
 	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, _ = io.Copy(io.Discard, c) // it is accepted, and closed as nobody is behind it
 	_ = c.Close()
 	cancel()

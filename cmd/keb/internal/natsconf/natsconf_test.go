@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
 	"github.com/kyma-project/keb/libs/event"
@@ -31,22 +32,14 @@ func start(t *testing.T) (url string) {
 		Workers:  []string{"avs", "edp"},
 		Password: func(user string) (string, error) { return fmt.Sprintf("%q", "secret of "+user), nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, conf, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, conf, 0o600))
 	opts, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatalf("the server does not read its configuration: %v", err)
-	}
+	require.NoError(t, err, "the server does not read its configuration")
 	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, t.TempDir(), true, true
 	srv, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 	if !srv.ReadyForConnections(patience) {
@@ -81,9 +74,7 @@ func connect(t *testing.T, url, user string) (*nats.Conn, *refusals) {
 	t.Helper()
 	r := &refusals{seen: map[string]bool{}}
 	nc, err := nats.Connect(url, nats.UserInfo(user, "secret of "+user), nats.Timeout(patience), nats.ErrorHandler(r.note))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc, r
 }
@@ -178,9 +169,7 @@ func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
 			publish, subscribe := universe()
 			nc, r := connect(t, url, user)
 			for _, subject := range publish {
-				if err := nc.Publish(subject, nil); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, nc.Publish(subject, nil))
 			}
 			for _, subject := range subscribe {
 				if _, err := nc.SubscribeSync(subject); err != nil {
@@ -188,9 +177,7 @@ func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
 				}
 			}
 			// The refusals come in order, and before the answer to this.
-			if err := nc.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, nc.Flush())
 			testkit.Eventually(t, patience, "the last refusal is there", func() bool {
 				return r.has("subscription $JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
 			})
@@ -234,13 +221,9 @@ func TestTheMakerAndTheOnlookerAreBounded(t *testing.T) {
 	for user, subjects := range never {
 		nc, r := connect(t, url, user)
 		for _, s := range subjects {
-			if err := nc.Publish(s, nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, nc.Publish(s, nil))
 		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, nc.Flush())
 		for _, s := range subjects {
 			testkit.Eventually(t, patience, user+" is refused "+s, func() bool { return r.has("publish " + s) })
 		}
@@ -256,17 +239,13 @@ func TestTheMakerAndTheOnlookerAreBounded(t *testing.T) {
 func TestTheCommittedConfigurationIsThatOfTheWorkersOfKEB(t *testing.T) {
 	t.Parallel()
 	committed, err := os.ReadFile("../../../../deploy/nats/nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var workers []string
 	for _, m := range regexp.MustCompile(`user: "worker-([^"]+)"`).FindAllSubmatch(committed, -1) {
 		workers = append(workers, string(m[1]))
 	}
 	want, err := natsconf.Render(natsconf.Config{Workers: workers, Password: natsconf.FromEnvironment})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(committed, want) {
 		t.Errorf("deploy/nats/nats.conf is not what keb nats config prints: make it anew (-want +got):\n%s", cmp.Diff(string(want), string(committed)))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/progress"
 )
@@ -25,9 +26,7 @@ func TestABarOnATerminalIsRewrittenAndFitsIt(t *testing.T) {
 	columns := 60
 	b := progress.New(&out, func() (int, bool) { return columns, true }, clock())
 	for _, err := range []error{b.Set(0, 4, "runtimes"), b.Set(2, 4, "runtimes"), b.Set(4, 4, strings.Repeat("long ", 20)), b.Done(), b.Clear()} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	want := "\r[>                       ] 0/4 runtimes  1s\x1b[K" +
 		"\r[============>           ] 2/4 runtimes  2s\x1b[K" +
@@ -42,9 +41,7 @@ func TestElsewhereThereIsALinePerChange(t *testing.T) {
 	var out strings.Builder
 	b := progress.New(&out, func() (int, bool) { return 0, false }, clock())
 	for _, err := range []error{b.Set(0, 0, "waiting"), b.Set(1, 4, "failed 0"), b.Set(1, 4, "failed 0"), b.Set(2, 4, "failed 1"), b.Done()} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	want := "12:00:02 waiting\n12:00:03 1/4 failed 0\n12:00:04 2/4 failed 1\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -56,12 +53,8 @@ func TestABarThatIsTakenAway(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	b := progress.New(&out, func() (int, bool) { return 80, true }, clock())
-	if err := b.Set(1, 0, "pages"); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Clear(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Set(1, 0, "pages"))
+	require.NoError(t, b.Clear())
 	if !strings.HasSuffix(out.String(), "1 pages  1s\x1b[K\r\x1b[K") {
 		t.Errorf("got %q", out.String())
 	}

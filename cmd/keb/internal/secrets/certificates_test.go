@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -20,9 +21,7 @@ func TestCertificatesFitTogether(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	cfg.TLS = true
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	files := content(t, cfg.Dir)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(files["broker/ca.crt"])) {
@@ -57,25 +56,17 @@ func TestCertificatesFitTogether(t *testing.T) {
 	}
 	// The configuration of NATS names files where its container has them.
 	conf, err := os.ReadFile(filepath.Join(cfg.Dir, "nats", "nats.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	here := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(here, []byte(strings.ReplaceAll(string(conf), "/run/keb/", filepath.Join(cfg.Dir, "nats")+"/")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(here, []byte(strings.ReplaceAll(string(conf), "/run/keb/", filepath.Join(cfg.Dir, "nats")+"/")), 0o600))
 	opts, err := server.ProcessConfigFile(here)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if opts.TLSConfig == nil || opts.TLSConfig.ClientAuth != tls.RequireAndVerifyClientCert || opts.TLSConfig.MinVersion < tls.VersionTLS12 {
 		t.Errorf("NATS does not demand certificates: %+v", opts.TLSConfig)
 	}
 
 	// Nothing changes while nothing must.
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	if diff := cmp.Diff(files, content(t, cfg.Dir)); diff != "" {
 		t.Errorf("a second start changes (-before +after)\n%s", diff)
 	}
@@ -85,30 +76,20 @@ func TestACertificateThatEndsSoonIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	cfg.TLS = true
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	before := content(t, cfg.Dir)
 	// One of the same authority would do as well, but for the time; one of another is made anew for that, too.
 	old := testkit.NewCA(t, "old").Issue(t, testkit.Leaf{Hosts: []string{"broker"}, NotAfter: time.Now().Add(24 * time.Hour)})
 	var pem []byte
 	for _, path := range []string{old.CertFile, old.KeyFile} {
 		part, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		pem = append(pem, part...)
 	}
 	kept := filepath.Join(cfg.Dir, secrets.KeptIn, "tls-broker.pem")
-	if err := os.Remove(kept); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(kept, pem, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(kept))
+	require.NoError(t, os.WriteFile(kept, pem, 0o600))
+	require.NoError(t, secrets.Init(cfg))
 	after := content(t, cfg.Dir)
 	pair, err := tls.X509KeyPair([]byte(after["broker/tls.crt"]), []byte(after["broker/tls.key"]))
 	if err != nil || time.Until(pair.Leaf.NotAfter) < 300*24*time.Hour {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/crypto/bcrypt"
 
@@ -34,23 +35,17 @@ func content(t *testing.T, dir string) map[string]string {
 		files[name] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return files
 }
 
 func TestWhatIsMadeFitsTogether(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs", "broker")
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	files := content(t, cfg.Dir)
 	opts, err := server.ProcessConfigFile(filepath.Join(cfg.Dir, "nats", "nats.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(opts.Users) != 4 {
 		t.Errorf("the server has %d users, want broker, monitor, orchestrator and worker-avs", len(opts.Users))
 	}
@@ -85,14 +80,10 @@ func TestWhatIsMadeFitsTogether(t *testing.T) {
 func TestAStartChangesNothingThatWasHandedOut(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	before := content(t, cfg.Dir)
 	cfg.Workers = append(cfg.Workers, "hello-world")
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	after := content(t, cfg.Dir)
 	for _, added := range []string{"worker-hello-world/nats-password", "worker-hello-world/stage-keys", "init/nats-worker-hello-world"} {
 		if after[added] == "" {
@@ -108,16 +99,10 @@ func TestAStartChangesNothingThatWasHandedOut(t *testing.T) {
 func TestAnEmptySecretIsNotTakenForOne(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
-	if err := secrets.Init(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secrets.Init(cfg))
 	path := filepath.Join(cfg.Dir, secrets.KeptIn, "osb")
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(path, 0o600))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	if err := secrets.Init(cfg); err == nil || !strings.Contains(err.Error(), "osb is empty") {
 		t.Errorf("error is %v, want one that names the file", err)
 	}

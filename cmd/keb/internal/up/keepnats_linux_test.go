@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -17,24 +18,16 @@ import (
 func TestNATS_DiskHasRoomAgain_IsRestartedAndWrites(t *testing.T) {
 	testkit.FullDisk(t, func(t *testing.T, fill func(size int64), empty func()) {
 		n, err := newNATS(t.TempDir(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { n.stop() }()
 		url := n.ClientURL()
 		inside, err := bus.Connect(t.Context(), bus.Config{URL: url}, bus.Deps{InProcess: n})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer inside.Close()
 		outside, err := bus.Connect(t.Context(), bus.Config{URL: url}, bus.Deps{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer outside.Close()
-		if err := inside.EnsureStreams(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, inside.EnsureStreams(t.Context()))
 		store := func(b *bus.Bus) bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

@@ -9,15 +9,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func TestLog_LimitIsReached_FourFilesAreKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, err := openLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l.limit = 100
 	var writers sync.WaitGroup
 	for range 4 {
@@ -30,19 +29,13 @@ func TestLog_LimitIsReached_FourFilesAreKept(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Close())
 	files, err := filepath.Glob(filepath.Join(dir, "keb.log*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines := map[string]int{}
 	for _, path := range files {
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		lines[filepath.Base(path)] = strings.Count(string(content), "\n")
 	}
 	if diff := cmp.Diff(map[string]int{"keb.log": 5, "keb.log.1": 5, "keb.log.2": 5, "keb.log.3": 5}, lines); diff != "" {

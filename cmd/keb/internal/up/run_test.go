@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -79,12 +81,8 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 func writeTokens(t *testing.T, path, hash string) {
 	t.Helper()
 	line, err := access.TokenLine("vera", access.Viewer, hash)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(line+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, []byte(line+"\n"), 0o600))
 }
 
 // withTLS gives both APIs a certificate, and returns a transport that trusts it.
@@ -99,17 +97,13 @@ func withTLS(t *testing.T, cfg Config) http.RoundTripper {
 func status(t *testing.T, transport http.RoundTripper, url, authorization string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	response, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = response.Body.Close()
 	return response.StatusCode
 }

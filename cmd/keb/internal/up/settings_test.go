@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/seal"
@@ -35,9 +36,7 @@ type variable struct{ name, byDefault string }
 func variables(t *testing.T) []variable {
 	t.Helper()
 	page, err := os.ReadFile(variablesPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []variable
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z0-9_]+)` \\| (?:`([^`]*)`|[a-z]*) \\|").FindAllStringSubmatch(string(page), -1) {
 		all = append(all, variable{m[1], m[2]})
@@ -77,9 +76,7 @@ func TestUp_EveryVariableOfTheServices_CountsOrIsRefused(t *testing.T) {
 		own[v.name] = true
 	}
 	install, err := os.ReadFile(installPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	page := map[string]bool{}
 	for _, v := range variables(t) {
 		if page[v.name] {
@@ -148,16 +145,12 @@ func newValues(t *testing.T) values {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	_, hash := access.NewToken()
 	token, err := access.TokenLine("vera", access.Viewer, hash)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	oidc := map[string]string{
 		"KEB_ACCESS_OIDC_ISSUER": "https://issuer.example.org", "KEB_ACCESS_OIDC_AUDIENCE": "keb", "KEB_ACCESS_OIDC_VIEWERS": "viewers",
 	}
@@ -225,9 +218,7 @@ func (v values) files(t *testing.T, write func(name, text string) string) {
 		}
 		for name, path := range map[string]string{"CERT_FILE": pair.CertFile, "KEY_FILE": pair.KeyFile, "CA_FILE": ca.File, "CLIENT_CA_FILE": ca.File} {
 			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			v.fixed[prefix+name], v.beside[prefix+name] = write(prefix+name, string(content)), beside
 		}
 	}
@@ -252,13 +243,9 @@ func TestUp_WithoutFast_WaitsAsTheServicesDo(t *testing.T) {
 	t.Parallel()
 	cfg := Config{DataDir: t.TempDir(), Program: "keb"}
 	plain, err := look(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	own, err := stepworkers.All("http://127.0.0.1:8090", stepworkers.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, s := range own {
 		if diff := cmp.Diff(s.Config, plain.Services[i].Config); diff != "" {
 			t.Errorf("worker %s (-as a process of its own +in keb up):\n%s", s.Name, diff)
@@ -269,9 +256,7 @@ func TestUp_WithoutFast_WaitsAsTheServicesDo(t *testing.T) {
 	}
 	cfg.Fast, cfg.Environment = true, map[string]string{"KEB_PROVISIONER_POLL_INTERVAL": "7s"}
 	fast, err := look(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range fast.Services {
 		c, ok := s.Config.(provisioner.Config)
 		if ok && (c.PollInterval != 7*time.Second || c.RetryInterval != 100*time.Millisecond || c.UpgradePollInterval != 100*time.Millisecond) {

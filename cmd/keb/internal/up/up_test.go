@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/seal"
@@ -21,9 +22,7 @@ func TestSealKeysAreMadeOnceAndForTheOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := sealKeys(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := seal.ParseKeyring(first); err != nil {
 		t.Error(err)
 	}
@@ -45,9 +44,7 @@ func TestDamagedSealKeysAreNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "keys")
-	if err := os.WriteFile(path, []byte("k1:c2hvcnQ="), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("k1:c2hvcnQ="), 0o600))
 	_, err := sealKeys(dir)
 	if err == nil || !strings.Contains(err.Error(), path+" are damaged") || strings.Contains(err.Error(), "c2hvcnQ=") {
 		t.Errorf("error %v, want one that names the file and not its content", err)
@@ -58,24 +55,14 @@ func TestALargeLogIsPutAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "keb.log")
-	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, maxLog+1); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	require.NoError(t, os.Truncate(path, maxLog+1))
 	file, err := openLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	log, err := newLog(file, nil, false, service.LogConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	log.Info("new")
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, file.Close())
 	content, err := os.ReadFile(path)
 	if err != nil || !bytes.HasPrefix(content, []byte("{")) || bytes.Contains(content, []byte("old")) {
 		t.Errorf("log %q, %v", content, err)
@@ -88,9 +75,7 @@ func TestALargeLogIsPutAside(t *testing.T) {
 func TestNATS_TakenPort_NamesItsFlag(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
 	addr := taken.Addr().String()
 	_, err = startNATS(t.TempDir(), addr, slog.New(slog.DiscardHandler))
@@ -102,9 +87,7 @@ func TestNATS_TakenPort_NamesItsFlag(t *testing.T) {
 func TestNATS_PortZero_TakesAFreePort(t *testing.T) {
 	t.Parallel()
 	srv, err := startNATS(t.TempDir(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer stopNATS(srv)
 	if url := srv.ClientURL(); strings.HasSuffix(url, ":0") || !strings.HasPrefix(url, "nats://127.0.0.1:") {
 		t.Errorf("listens on %s", url)
@@ -117,9 +100,7 @@ func TestNATS_PortZero_TakesAFreePort(t *testing.T) {
 func TestNATSThatCannotStartSaysSoAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "nats"), []byte("not a folder"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "nats"), []byte("not a folder"), 0o600))
 	_, err := startNATS(dir, "127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err == nil || !strings.HasPrefix(err.Error(), "NATS cannot start: ") || strings.Contains(err.Error(), "\n") ||
 		!strings.Contains(err.Error(), filepath.Join(dir, "nats")) {
@@ -154,9 +135,7 @@ func TestAMaintenancePolicyThatCannotBeReadIsNamedBeforeAnythingStarts(t *testin
 	t.Parallel()
 	cfg := validConfig(t)
 	policy := filepath.Join(t.TempDir(), "policy.json")
-	if err := os.WriteFile(policy, []byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Monday"]}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(policy, []byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Monday"]}]}`), 0o600))
 	cfg.Environment["KEB_MAINTENANCE_POLICY"] = policy
 	err := cfg.Validate()
 	want := "KEB_MAINTENANCE_POLICY: " + policy + `: rules[0].days: "Monday" is no day`
@@ -169,9 +148,7 @@ func TestADataFolderBelongsToOneProcess(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
 	release, err := service.LockDir(cfg.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer release()
 	err = Run(t.Context(), cfg, &bytes.Buffer{}, &bytes.Buffer{})
 	want := "data folder " + cfg.DataDir + " is in use by process "

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
@@ -141,9 +142,7 @@ func TestJSONPrintsEachAnswerOnce(t *testing.T) {
 	var out bytes.Buffer
 	printer := &watch.JSON{Out: &out}
 	for _, raw := range []string{`{"state": "pending"}`, `{"state":"pending"}`, "{\n\"state\":\"succeeded\"}"} {
-		if err := printer.Show(nil, json.RawMessage(raw), noon); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, printer.Show(nil, json.RawMessage(raw), noon))
 	}
 	if want := "{\"state\":\"pending\"}\n{\"state\":\"succeeded\"}\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
@@ -157,9 +156,7 @@ func TestTerminalRewritesItsLines(t *testing.T) {
 	for _, state := range []string{"in progress", "in progress", "succeeded"} {
 		op := operation(state)
 		op.Stages = []operator.Stage{{Name: "start", State: operator.StageFinished}}
-		if err := printer.Show(op, nil, noon); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, printer.Show(op, nil, noon))
 	}
 	const first = "provision op-1  plan azure  i…\x1b[K\n"
 	const block = first + "in progress for 2h00m\x1b[K\n\x1b[J"
@@ -175,9 +172,7 @@ func TestTerminalOverwritesTheNoteOfALoss(t *testing.T) {
 	var out bytes.Buffer
 	printer := &watch.Terminal{Out: &out}
 	op := operation("succeeded")
-	if err := errors.Join(printer.Show(op, nil, noon), printer.Lost(errAway, noon), printer.Show(op, nil, noon)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(printer.Show(op, nil, noon), printer.Lost(errAway, noon), printer.Show(op, nil, noon)))
 	if !strings.Contains(out.String(), "nobody answers; still trying\n\x1b[3A\r") {
 		t.Errorf("printed %q, want the note and then three lines up", out.String())
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/postgres"
@@ -19,19 +20,13 @@ func TestMigrateMakesTheSchemaAndMayRunAgain(t *testing.T) {
 	url := testkit.Postgres(t, nil)
 	t.Setenv("KEB_DATABASE_URL", url)
 	for range 2 {
-		if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil))
 	}
 	var tables int
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	if err := db.GetContext(t.Context(), &tables, `SELECT count(*) FROM information_schema.tables WHERE table_schema = 'broker' AND table_name = 'instances'`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.GetContext(t.Context(), &tables, `SELECT count(*) FROM information_schema.tables WHERE table_schema = 'broker' AND table_name = 'instances'`))
 	if tables != 1 {
 		t.Errorf("%d tables broker.instances, want 1", tables)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/broker/internal/auth"
 )
@@ -19,9 +20,7 @@ func FuzzKeySetFile(f *testing.F) {
 	f.Add([]byte(`[`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		name := filepath.Join(t.TempDir(), "keys.json")
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(name, content, 0o600))
 		k := keys{}
 		_, err := auth.New(t.Context(), auth.Config{Issuer: issuer, Audience: audience, KeySetFile: name}, k.clock)
 		if err != nil && !strings.HasPrefix(err.Error(), "bearer tokens: read key set: ") {
@@ -33,9 +32,7 @@ func FuzzKeySetFile(f *testing.F) {
 func FuzzToken(f *testing.F) {
 	k := newKeys(f)
 	j, err := auth.New(f.Context(), auth.Config{Issuer: issuer, Audience: audience, KeySetFile: k.file(f), Scope: "broker:write"}, k.clock)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	good := k.sign(f, jwt.SigningMethodRS256, k.private, k.claims(nil))
 	f.Add(good)
 	f.Add(good[:len(good)-8])

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -33,13 +34,9 @@ type keys struct {
 func newKeys(t testing.TB) *keys {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private.Public(), KeyID: "k", Algorithm: "RS256", Use: "sig"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &keys{private: private, set: set, now: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)}
 }
 
@@ -60,18 +57,14 @@ func (k *keys) sign(t testing.TB, method jwt.SigningMethod, key any, claims jwt.
 	token := jwt.NewWithClaims(method, claims)
 	token.Header["kid"] = "k"
 	signed, err := token.SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return signed
 }
 
 func (k *keys) file(t testing.TB) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "keys.json")
-	if err := os.WriteFile(name, k.set, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(name, k.set, 0o600))
 	return name
 }
 
@@ -88,9 +81,7 @@ func TestTokensAreAcceptedOnlyWhenEverythingFits(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
 	j, err := auth.New(t.Context(), auth.Config{Issuer: issuer, Audience: audience, KeySetFile: k.file(t), Scope: "broker:write"}, k.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	rs := func(change func(jwt.MapClaims)) string {
 		return "Bearer " + k.sign(t, jwt.SigningMethodRS256, k.private, k.claims(change))
 	}
@@ -136,9 +127,7 @@ func TestKeysThatCannotBeFetchedAreNoRefusal(t *testing.T) {
 	}))
 	defer server.Close()
 	j, err := auth.New(t.Context(), auth.Config{Issuer: issuer, Audience: audience, KeySetURL: server.URL}, k.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	token := "Bearer " + k.sign(t, jwt.SigningMethodRS256, k.private, k.claims(func(c jwt.MapClaims) { delete(c, "scope") }))
 	_, err = authenticate(t, j, token)
 	if e, ok := errors.AsType[*osb.Error](err); !ok || e.Status != http.StatusServiceUnavailable {
@@ -157,9 +146,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	k := newKeys(t)
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	private, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.private, KeyID: "k"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tc := range []struct {
 		name, content, want string
 		cfg                 auth.Config
@@ -172,9 +159,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		{"empty", `{"keys":[]}`, "holds no key", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad}},
 		{"private key", string(private), "not a valid public key", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad}},
 	} {
-		if err := os.WriteFile(bad, []byte(tc.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(bad, []byte(tc.content), 0o600))
 		if _, err := auth.New(t.Context(), tc.cfg, time.Now); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}

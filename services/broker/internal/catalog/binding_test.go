@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func bindings(plans ...string) Bindings {
@@ -19,9 +21,7 @@ func TestCatalogOffersBindingsOfSomePlans(t *testing.T) {
 	cfg.Bindings = bindings("azure", "aws")
 	cfg.Bindings.Rotatable = []string{"azure", "gcp"}
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := c.Document("").Services[0]
 	if !s.Bindable || !s.BindingsRetrievable {
 		t.Errorf("the offering says bindable %t and bindings_retrievable %t", s.Bindable, s.BindingsRetrievable)
@@ -43,9 +43,7 @@ func TestExpirationOfABinding(t *testing.T) {
 	cfg := config()
 	cfg.Bindings = bindings("azure")
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for parameters, want := range map[string]struct {
 		seconds int
 		given   bool

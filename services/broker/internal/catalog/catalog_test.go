@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 )
@@ -28,9 +29,7 @@ func newCatalog(t *testing.T, change func(*Config)) *Catalog {
 		change(&cfg)
 	}
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -92,13 +91,9 @@ func specPlan(name string) (Plan, bool) {
 func TestCatalogHasTheSameBytesAfterARestart(t *testing.T) {
 	t.Parallel()
 	first, err := json.Marshal(newCatalog(t, nil).Document("cf-eu10"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	second, err := json.Marshal(newCatalog(t, nil).Document("cf-eu10"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(first, second) {
 		t.Error("two catalogs of one configuration differ")
 	}
@@ -120,9 +115,7 @@ func TestCatalogDependsOnThePlatformRegion(t *testing.T) {
 				} `json:"region"`
 			} `json:"properties"`
 		}
-		if err := json.Unmarshal(plans(c, region)[plan].Schemas.ServiceInstance.Create.Parameters, &s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(plans(c, region)[plan].Schemas.ServiceInstance.Create.Parameters, &s))
 		return s.Properties.Region.Enum
 	}
 	for _, tc := range []struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -43,9 +44,7 @@ func FuzzKubeconfigOfAnOwnCluster(f *testing.F) {
 			t.Fatalf("%q became %q", document, plain)
 		}
 		cfg, err := clientcmd.Load(plain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		current := cfg.Contexts[cfg.CurrentContext]
 		user, cluster := cfg.AuthInfos[current.AuthInfo], cfg.Clusters[current.Cluster]
 		if user.Exec != nil || user.AuthProvider != nil || user.TokenFile+user.ClientCertificate+user.ClientKey+cluster.CertificateAuthority != "" {

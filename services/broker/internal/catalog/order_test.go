@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -74,9 +75,7 @@ func TestOrderGetsTheDefaultsOfItsPlan(t *testing.T) {
 		t.Run(tc.plan+" "+tc.region+" "+tc.parameters, func(t *testing.T) {
 			t.Parallel()
 			r, err := resolve(t, c, tc.plan, tc.region, tc.parameters)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			tc.runtime.Name, tc.runtime.ShootName = "n", "c-1abc2de"
 			tc.runtime.ShootDomain = "c-1abc2de.kyma.example.org"
 			if diff := cmp.Diff(tc.runtime, r.Runtime); diff != "" {
@@ -88,9 +87,7 @@ func TestOrderGetsTheDefaultsOfItsPlan(t *testing.T) {
 				OIDC                                       OIDC
 				Administrators                             []string
 			}
-			if err := json.Unmarshal(r.Effective, &e); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal(r.Effective, &e))
 			if e.MachineType != tc.machine || e.AutoScalerMin != tc.low || e.AutoScalerMax != tc.high || e.VolumeSizeGb != tc.volume {
 				t.Errorf("effective parameters are %s", r.Effective)
 			}
@@ -171,9 +168,7 @@ func own(t *testing.T, c *Catalog, kubeconfig string) (*Resolved, error) {
 func TestKubeconfigOfAnOwnClusterIsKeptApart(t *testing.T) {
 	t.Parallel()
 	r, err := own(t, newCatalog(t, nil), kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if string(r.Kubeconfig) != kubeconfig {
 		t.Errorf("kubeconfig is %q", r.Kubeconfig)
 	}
@@ -220,13 +215,9 @@ func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
 	t.Parallel()
 	const order = `{"name":"n","targetSecret":"another account's","licence_type":"x","euAccess":true,"kymaVersion":"9.9.9","kubeconfig":"CANARY"}`
 	r, err := resolve(t, newCatalog(t, nil), AzureLite, "", order)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var e map[string]any
-	if err := json.Unmarshal(r.Effective, &e); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(r.Effective, &e))
 	if e["targetSecret"] != nil || e["licence_type"] != nil || e["kymaVersion"] != nil {
 		t.Errorf("effective parameters are %s", r.Effective)
 	}
@@ -251,13 +242,9 @@ func TestResolve_SurgeZonesAndPurpose_AreLeftToTheProvisioner(t *testing.T) {
 			continue
 		}
 		r, err := resolve(t, c, s.Name, "", `{"name":"n"}`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := members(r.Effective)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, name := range []string{"maxSurge", "maxUnavailable", "zones", "zonesCount", "purpose", "licence_type"} {
 			if value, ok := got[name]; ok {
 				t.Errorf("%s: %s is %v", s.Name, name, value)
@@ -265,9 +252,7 @@ func TestResolve_SurgeZonesAndPurpose_AreLeftToTheProvisioner(t *testing.T) {
 		}
 	}
 	r, err := resolve(t, c, Free, "", `{"name":"n","zones":["a"],"purpose":"testing","zonesCount":"not read"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := members(r.Effective)
 	if err != nil || got["purpose"] != "testing" || !reflect.DeepEqual(got["zones"], []any{"a"}) {
 		t.Errorf("effective parameters are %s, %v; want zones and purpose as ordered", r.Effective, err)
@@ -278,16 +263,12 @@ func TestPartialOIDCIsCompletedWithDefaults(t *testing.T) {
 	t.Parallel()
 	r, err := resolve(t, newCatalog(t, nil), Azure, "",
 		`{"name":"n","oidc":{"clientID":"c","issuerURL":"https://e.org","usernameClaim":"email"},"administrators":["a","b"]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var e struct {
 		OIDC           OIDC
 		Administrators []string
 	}
-	if err := json.Unmarshal(r.Effective, &e); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(r.Effective, &e))
 	want := DefaultOIDC()
 	want.ClientID, want.IssuerURL, want.UsernameClaim = "c", "https://e.org", "email"
 	if diff := cmp.Diff(want, e.OIDC); diff != "" {
@@ -301,9 +282,7 @@ func TestPartialOIDCIsCompletedWithDefaults(t *testing.T) {
 // Whatever an order holds, it is refused with a reason or becomes JSON objects, and nothing panics.
 func FuzzResolve(f *testing.F) {
 	c, err := New(config())
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	for _, seed := range []string{
 		`{"name":"n"}`, `{"name":"n","autoScalerMin":1e99999999}`, `{"name":"n","autoScalerMin":4,"autoScalerMax":3}`,
 		`{"name":"n","oidc":{"clientID":"c","issuerURL":"https://e.org","signingAlgs":["RS256"]}}`, `{"name":"0","":1e700}`, `[`, `null`, `{"a":{}}`,

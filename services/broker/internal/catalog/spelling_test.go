@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Readers of JSON in Go take a member also when its name is written in other letters, and of two the later one. So such a
@@ -13,9 +15,7 @@ func TestMembersInOtherLettersReachNoWorker(t *testing.T) {
 	const order = `{"name":"n","targetsecret":"another account's","machinetype":"huge","autoscalermax":5000,"EUACCESS":true,
 		"LICENCE_TYPE":"x","volumesizegb":"all","kymaverſion":"9.9.9","KubeConfig":"CANARY","future":{"machinetype":1}}`
 	r, err := resolve(t, newCatalog(t, nil), Azure, "", order)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var read struct {
 		TargetSecret  string `json:"targetSecret"`
 		MachineType   string `json:"machineType"`
@@ -25,9 +25,7 @@ func TestMembersInOtherLettersReachNoWorker(t *testing.T) {
 		LicenceType   string `json:"licence_type"`
 		EUAccess      bool   `json:"euAccess"`
 	}
-	if err := json.Unmarshal(r.Effective, &read); err != nil {
-		t.Fatalf("%s cannot be read: %v", r.Effective, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(r.Effective, &read), "%s cannot be read", r.Effective)
 	if read.TargetSecret != "" || read.MachineType != "Standard_D4_v3" || read.AutoScalerMax != 20 || read.VolumeSizeGB != 50 ||
 		read.KymaVersion != "" || read.LicenceType != "" || read.EUAccess {
 		t.Errorf("a worker reads %+v", read)

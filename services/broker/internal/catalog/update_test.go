@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 var ownClusterOrder = `{"name":"n","shootName":"s","shootDomain":"d.org","kubeconfig":"` +
@@ -21,18 +22,14 @@ func ordered(t testing.TB, c *Catalog, plan, parameters string) Update {
 		t.Fatalf("no plan %s", plan)
 	}
 	r, err := c.Resolve(Order{PlanID: p.ID, InstanceID: "i", UserID: "u", Parameters: json.RawMessage(parameters), ShootID: shootID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return Update{PlanID: p.ID, Runtime: r.Runtime, Sent: r.Sent, Effective: r.Effective}
 }
 
 func resolveUpdate(t testing.TB, plan, parameters, patch string) (*Changed, error) {
 	t.Helper()
 	c, err := New(config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u := ordered(t, c, plan, parameters)
 	u.Parameters = json.RawMessage(patch)
 	return c.ResolveUpdate(u)
@@ -155,9 +152,7 @@ func FuzzResolveUpdate(f *testing.F) {
 	cfg := config()
 	cfg.PlanChanges = map[string][]string{AzureLite: {Azure}}
 	c, err := New(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	lite := ordered(f, c, AzureLite, `{"name":"n","autoScalerMin":3}`)
 	lite.NewPlanID = specs[0].ID
 	before := []Update{

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
@@ -22,9 +23,7 @@ func TestIdentityIgnoresHowAnOrderIsWritten(t *testing.T) {
 		i := base
 		change(&i)
 		h, err := i.Hash()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return h
 	}
 	want := hash(func(*instance.Identity) {})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
@@ -59,9 +60,7 @@ func TestUpdatesAreTheSameByWhatTheyMakeOfAnInstance(t *testing.T) {
 		}
 		change(&u)
 		hash, err := u.Hash()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return hash
 	}
 	want := identity(func(*instance.UpdateIdentity) {})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -14,9 +15,7 @@ import (
 func fact(t testing.TB, kind event.Type, data any) cloudevents.Event {
 	t.Helper()
 	e, err := bus.New(kind, "e", event.SourceOrchestrator, "o", time.Now(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return e
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
@@ -87,9 +88,7 @@ func TestRepair_AnswerInParts_ReachesEveryOperation(t *testing.T) {
 	t.Parallel()
 	f := &fakeLedger{silent: []string{"a", "b", "lost", "c", "d", "e"}}
 	o := &fakeOrchestrator{known: []string{"a", "b", "c", "d", "e"}, fit: 2}
-	if err := repair(f, o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repair(f, o))
 	want := [][]string{f.silent, {"c", "d", "e"}, {"e"}}
 	if diff := cmp.Diff(want, o.asked); diff != "" {
 		t.Errorf("questions (-want +got):\n%s", diff)
@@ -116,9 +115,7 @@ func TestRepair_AnswerWithoutProgress_IsError(t *testing.T) {
 func TestRepair_RefusedState_DoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	f := &fakeLedger{silent: []string{"a", "b", "c"}, refuses: "b"}
-	if err := repair(f, &fakeOrchestrator{known: f.silent, fit: 10}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repair(f, &fakeOrchestrator{known: f.silent, fit: 10}))
 	if diff := cmp.Diff([]string{"a", "c"}, f.applied); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}

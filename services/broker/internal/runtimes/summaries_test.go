@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
@@ -23,9 +25,7 @@ func TestAPageOfInstancesFitsIntoOneMessage(t *testing.T) {
 	seen := 0
 	for len(found) > 0 {
 		page, err := summarize(found, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		raw, err := json.Marshal(page)
 		if err != nil || len(raw) > 1<<20 {
 			t.Fatalf("a page of %d bytes, %v", len(raw), err)

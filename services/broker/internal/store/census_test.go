@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -21,9 +22,7 @@ func TestACensusOfOperationsReadsOnlyWhatHasNotEnded(t *testing.T) {
 	exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at) VALUES ('gone', 'gone', 'deprovision', 'in progress', now(), now(), now())`)
 	exec(t, s, `ANALYZE broker.operations`)
 	c, err := s.Census(t.Context(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := map[Count]bool{}
 	for _, o := range c.Operations {
 		got[o] = true

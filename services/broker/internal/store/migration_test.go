@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -24,17 +25,13 @@ func until(t testing.TB, files embed.FS, last string) fs.FS {
 	t.Helper()
 	out := fstest.MapFS{}
 	entries, err := files.ReadDir("migrations")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
 		if e.Name()[:5] > last {
 			continue
 		}
 		raw, err := files.ReadFile("migrations/" + e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out[e.Name()] = &fstest.MapFile{Data: raw}
 	}
 	return out
@@ -45,13 +42,9 @@ func first(t testing.TB) *Store {
 	t.Helper()
 	empty := func(context.Context, *sqlx.DB) error { return nil }
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, empty), MaxOpen: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	if err := postgres.Migrate(t.Context(), db, Schema, until(t, migrations, "00001")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, postgres.Migrate(t.Context(), db, Schema, until(t, migrations, "00001")))
 	s := New(db, time.Minute)
 	for _, i := range []string{"ready", "coming", "failed", "going", "incomplete", "undead"} {
 		exec(t, s, `INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters,
@@ -84,9 +77,7 @@ func first(t testing.TB) *Store {
 func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
 	t.Parallel()
 	s := first(t)
-	if err := Migrate(t.Context(), s.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Migrate(t.Context(), s.db))
 	found, total, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 100})
 	if err != nil || total != 6 {
 		t.Fatalf("%d runtimes, %v", total, err)
@@ -144,9 +135,7 @@ func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
 func TestTheFirstReleaseWorksOnTheMigratedDatabase(t *testing.T) {
 	t.Parallel()
 	s := first(t)
-	if err := Migrate(t.Context(), s.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Migrate(t.Context(), s.db))
 	exec(t, s, `INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters,
 			dashboard_url, request_hash, operation_id, created_at)
 		SELECT 'late', service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters, dashboard_url, request_hash,

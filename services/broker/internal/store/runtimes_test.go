@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -20,9 +22,7 @@ import (
 func open(t testing.TB) *Store {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return New(db, time.Minute)
 }
@@ -37,9 +37,7 @@ func exec(t testing.TB, s *Store, statement string, args ...any) {
 // in runs f in a transaction that must succeed.
 func in(t testing.TB, s *Store, f func(ctx context.Context, tx *Tx) error) {
 	t.Helper()
-	if err := s.InTx(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.InTx(t.Context(), f))
 }
 
 // sample is an instance of plan aws; its first operation is called like it with "-1" behind.
@@ -90,17 +88,13 @@ func operation(t testing.TB, s *Store, i *instance.Instance, id string, d did) {
 
 func apply(t testing.TB, s *Store, changes ...instance.Change) {
 	t.Helper()
-	if err := s.Apply(t.Context(), changes, time.Unix(3000, 0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Apply(t.Context(), changes, time.Unix(3000, 0)))
 }
 
 func state(t testing.TB, s *Store, id string) RuntimeState {
 	t.Helper()
 	var out string
-	if err := s.db.GetContext(t.Context(), &out, `SELECT state FROM broker.runtimes WHERE instance_id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.GetContext(t.Context(), &out, `SELECT state FROM broker.runtimes WHERE instance_id = $1`, id))
 	return RuntimeState(out)
 }
 
@@ -180,9 +174,7 @@ func TestWhatIsRemovedStaysInTheListUntilItsOperationsArePurged(t *testing.T) {
 	if !r.DeletedAt.Equal(time.Unix(2600, 0)) || len(r.Operations) != 2 {
 		t.Errorf("deleted at %s, with %d operations", r.DeletedAt, len(r.Operations))
 	}
-	if err := s.Purge(t.Context(), time.Unix(9000, 0), time.Unix(0, 0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Purge(t.Context(), time.Unix(9000, 0), time.Unix(0, 0)))
 	if _, total, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 10}); err != nil || total != 0 {
 		t.Errorf("%d runtimes are left, %v", total, err)
 	}
@@ -241,9 +233,7 @@ func saved(t testing.TB, s *Store, id string) (runtimeID, details string) {
 	}
 	err := s.db.GetContext(t.Context(), &row, `SELECT i.runtime_id, r.runtime_id AS listed, i.details FROM broker.instances i
 		JOIN broker.runtimes r ON r.instance_id = i.id WHERE i.id = $1`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if row.Listed != row.RuntimeID {
 		t.Errorf("the list has runtime %q, the instance %q", row.Listed, row.RuntimeID)
 	}
@@ -341,9 +331,7 @@ func TestUpgradesAreNotTheNewestOperationOfAnInstance(t *testing.T) {
 	if err != nil || len(silent) != 0 {
 		t.Errorf("silent before it is published: %v, %v", silent, err)
 	}
-	if err := s.Published(t.Context(), []string{"i-2"}, time.Unix(3000, 0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Published(t.Context(), []string{"i-2"}, time.Unix(3000, 0)))
 	if silent, _, err = s.Silent(t.Context(), time.Unix(9000, 0), 0, 10); err != nil || !slices.Equal(silent, []string{"i-2"}) {
 		t.Errorf("the repair looks after %v, %v", silent, err)
 	}
@@ -394,9 +382,7 @@ func TestOfUpdatesAndUpgradesTheNewestTwoAreListed(t *testing.T) {
 		true: "unsuspension:1 i-13",
 	} {
 		found, _, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 10, LastOperation: last})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var kinds []string
 		for _, o := range found[0].Operations {
 			prefix := fmt.Sprintf("%s:%d", o.Kind, o.Total)
@@ -467,9 +453,7 @@ func plan(t testing.TB, s *Store, statement string, args ...any) string {
 	t.Helper()
 	var out strings.Builder
 	var lines []string
-	if err := s.db.SelectContext(t.Context(), &lines, `EXPLAIN `+statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.SelectContext(t.Context(), &lines, `EXPLAIN `+statement, args...))
 	for _, l := range lines {
 		fmt.Fprintln(&out, l)
 	}
@@ -498,9 +482,7 @@ func TestEveryFilterFindsItsRuntimesByAnIndex(t *testing.T) {
 	statement, args := every.page(n)
 	check("all", statement, args...)
 	var ids []string
-	if err := s.db.SelectContext(t.Context(), &ids, statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.SelectContext(t.Context(), &ids, statement, args...))
 	check("operations", allOperations, postgres.Array(ids))
 	check("last operations", lastOperations, postgres.Array(ids))
 	check("rows", runtimeRows, postgres.Array(ids))
@@ -535,9 +517,7 @@ func TestThePersonIsForgottenAlsoBeforeThePublicationIsMarked(t *testing.T) {
 	s := open(t)
 	record(t, s, sample("i"), did{kind: event.Provision, state: event.Succeeded}, did{kind: event.Deprovision, state: event.InProgress})
 	in(t, s, func(ctx context.Context, tx *Tx) error { return tx.Bury(ctx, "i", time.Unix(4000, 0)) })
-	if err := s.Published(t.Context(), []string{"i-1", "i-2"}, time.Unix(5000, 0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Published(t.Context(), []string{"i-1", "i-2"}, time.Unix(5000, 0)))
 	var left, waiting int
 	err := s.db.Get(&left, `SELECT count(*) FROM broker.operations o WHERE o::text LIKE '%user@example.org%'`)
 	if err != nil || left != 0 {
@@ -562,9 +542,7 @@ func TestNeighbours_RemovedOrSuspendedInstances_DoNotCount(t *testing.T) {
 	count := func(id string) int {
 		t.Helper()
 		n, err := s.Neighbours(t.Context(), id, id+"-2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return n
 	}
 	add("one", "aws", provisioned, removed)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -238,9 +239,7 @@ func TestNetworkPoliciesAreThereUnlessTheBtpOperatorSaysOtherwise(t *testing.T) 
 	o := s.provisioned()
 	policies := func() int {
 		list := new(networkingv1.NetworkPolicyList)
-		if err := s.List(t.Context(), list, client.InNamespace(kymaSystem)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.List(t.Context(), list, client.InNamespace(kymaSystem)))
 		return len(list.Items)
 	}
 	for _, tt := range []struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
@@ -43,9 +44,7 @@ func TestABtpOperatorThatIsReadyIsNotWrittenToHoweverOftenItIsLookedAt(t *testin
 		d := deployment()
 		s.exists(d)
 		d.Status.Conditions[0].Message = fmt.Sprintf("event %d", i)
-		if err := s.Status().Update(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Status().Update(t.Context(), d))
 		seen.more(t, n)
 	}
 	seen.settle(t)

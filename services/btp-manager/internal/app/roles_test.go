@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,9 +34,7 @@ type roles []client.Object
 func chartRoles(t *testing.T) roles {
 	t.Helper()
 	files, err := charttest.Render(t, managerDir, "", charttest.Release{Name: "release", Namespace: kymaSystem})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all roles
 	for file, content := range files {
 		if name := path.Base(file); name != "rbac.yaml" && name != "serviceaccount.yaml" {

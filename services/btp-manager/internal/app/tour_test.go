@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -179,9 +180,7 @@ func (r *tour) deleted() {
 
 func set(t *testing.T, o *unstructured.Unstructured, value string, path ...string) {
 	t.Helper()
-	if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unstructured.SetNestedField(o.Object, value, path...))
 }
 
 func (r *tour) inventory() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
@@ -192,9 +193,7 @@ func TestLabelsAreSetAndOthersStay(t *testing.T) {
 	for _, name := range []string{certs.CASecret, certs.ServingSecret} {
 		s := w.get(name)
 		s.Labels = map[string]string{"team": "a", "kyma-project.io/module": "other"}
-		if err := w.client.Update(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.client.Update(t.Context(), s))
 	}
 	after := w.ensure()
 	if !slices.Equal(before.CABundle, after.CABundle) || !before.ServingNotAfter.Equal(after.ServingNotAfter) {
@@ -213,16 +212,12 @@ func TestASecretThatCannotTakeTheDataIsMadeAnew(t *testing.T) {
 	immutable := true
 	s := w.get(certs.ServingSecret)
 	s.Immutable = &immutable
-	if err := w.client.Update(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.client.Update(t.Context(), s))
 	w.ensure()
 	w.remove(certs.CASecret)
 	other := &corev1.Secret{Type: "example.com/other", Data: map[string][]byte{"a": []byte("b")}}
 	other.Name, other.Namespace = certs.CASecret, namespace
-	if err := w.client.Create(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.client.Create(t.Context(), other))
 	w.ensure("ca", "serving")
 	if s := w.get(certs.ServingSecret); s.Immutable != nil || s.Type != corev1.SecretTypeTLS {
 		t.Errorf("the serving Secret is immutable (%v), or of type %s", s.Immutable, s.Type)

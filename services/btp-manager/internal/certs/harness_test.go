@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,22 +175,16 @@ type pair struct {
 func issue(t *testing.T, template x509.Certificate, issuer *pair) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template.BasicConstraintsValid = true
 	by := &pair{&template, key}
 	if issuer != nil {
 		by = issuer
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, by.cert, key.Public(), by.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &pair{cert, key}
 }
 
@@ -216,9 +211,7 @@ func (p *pair) crt() []byte {
 func (p *pair) pem(t *testing.T) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(p.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
@@ -245,9 +238,7 @@ func certificate(t *testing.T, raw []byte) *x509.Certificate {
 		t.Fatalf("not PEM: %q", raw)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return cert
 }
 
@@ -258,9 +249,7 @@ func private(t *testing.T, raw []byte) crypto.Signer {
 		t.Fatal(errors.New("the key is not PEM"))
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return key.(crypto.Signer)
 }
 

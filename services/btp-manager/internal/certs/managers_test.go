@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,9 +96,7 @@ func TestKilledBetweenTheWritesTheNextManagerEndsWithOnePair(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, err := w.certs().Ensure(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				w.consistent(got)
 				w.ensure()
 			}
@@ -140,9 +139,7 @@ func TestTwoManagersMakeOnePairWhicheverWritesFirst(t *testing.T) {
 					_, err := w.certs().Ensure(t.Context())
 					return err
 				}).Ensure(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				w.consistent(got)
 				w.ensure()
 			}

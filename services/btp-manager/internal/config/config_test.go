@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
 func TestTheDefaultsAreWhatUsersOfTheOriginalKnow(t *testing.T) {
 	t.Parallel()
-	if err := config.Default().Validate(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, config.Default().Validate())
 	// facts/btp-manager.md 2.6, column of December 2022, and the lifetimes of certificates of 2.8.
 	want := map[string]string{
 		"ProcessingStateRequeueInterval": "5m", "ReadyStateRequeueInterval": "1h", "ReadyTimeout": "1m", "ReadyCheckInterval": "2s",
@@ -69,9 +68,7 @@ func TestAFlagKeepsItsDefault(t *testing.T) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	c.Flags(fs)
-	if err := fs.Parse([]string{"--ready-timeout", "90s", "--leader-elect=false"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fs.Parse([]string{"--ready-timeout", "90s", "--leader-elect=false"}))
 	want := config.Default()
 	want.ReadyTimeout, want.LeaderElect = 90*time.Second, false
 	if diff := cmp.Diff(want, c); diff != "" {

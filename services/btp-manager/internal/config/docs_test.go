@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
@@ -23,18 +24,14 @@ func TestTheDocumentedSettingsAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join("..", "..", "..", "..", "docs", "btp-manager.md")
 	raw, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	before, rest, opened := strings.Cut(string(raw), begin)
 	documented, after, closed := strings.Cut(rest, end)
 	if !opened || !closed {
 		t.Fatalf("%s has no markers for the table", page)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+table()+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(page, []byte(before+begin+table()+end+after), 0o600))
 		return
 	}
 	if diff := cmp.Diff(table(), documented); diff != "" {

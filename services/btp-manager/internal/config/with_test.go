@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
@@ -15,9 +16,7 @@ func TestTheConfigMapIsLaidOverTheFlags(t *testing.T) {
 	flags := config.Default()
 	flags.ReadyTimeout = 3 * time.Minute
 	got, err := flags.With(map[string]string{"ProcessingStateRequeueInterval": "10s", "BlockDeletion": "true", "HardDeleteTimeout": " 1h30m\n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := flags
 	want.ProcessingStateRequeueInterval, want.BlockDeletion, want.HardDeleteTimeout = 10*time.Second, true, 90*time.Minute
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -33,9 +32,7 @@ func TestWithoutAConfigMapTheFlagsAreInForceAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := flags.With(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(flags, got); diff != "" {
 		t.Error(diff)
 	}
@@ -159,9 +156,7 @@ func FuzzWith(f *testing.F) {
 			}
 			return
 		}
-		if err := got.Validate(); err != nil {
-			t.Fatalf("accepted what cannot be: %v", err)
-		}
+		require.NoError(t, got.Validate(), "accepted what cannot be")
 		for _, changed := range config.Diff(base, got) {
 			if _, ok := data[changed]; !ok {
 				t.Errorf("changed %s without being told", changed)

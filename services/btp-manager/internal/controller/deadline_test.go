@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
@@ -31,9 +32,7 @@ func TestADeadlineThatPassesWhileObjectsAreDeletedEndsTheHardDelete(t *testing.T
 				return services.Left{Instances: 1}, nil
 			}
 			result, err := s.pass()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
 			if result.RequeueAfter <= 0 {
 				t.Fatalf("the next pass comes after %s, which means never", result.RequeueAfter)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,9 +58,7 @@ func newSystem(t *testing.T) *system {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, add(scheme))
 	}
 	none := func() (services.Left, error) { return services.Left{}, nil }
 	s := &system{
@@ -77,9 +76,7 @@ func newSystem(t *testing.T) *system {
 	}}
 	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.cr).WithObjects(s.cr, credentials).Build()
 	metrics, err := metric.New(metric.Config{}, s.registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reading := interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, secret := o.(*corev1.Secret); secret {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -116,9 +117,7 @@ func TestAStatusThatCannotBeIsFoundOutAndPutRight(t *testing.T) {
 			s.provisioned()
 			m, _ := reason.Meaning()
 			s.cr.Status.State, s.cr.Status.Conditions[0].Reason = m.State, string(reason)
-			if err := s.Status().Update(t.Context(), s.cr); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Status().Update(t.Context(), s.cr))
 			s.provisioned()
 		})
 	}
@@ -131,9 +130,7 @@ func TestAStatusThatCannotBeIsFoundOutAndPutRight(t *testing.T) {
 			s.pass()
 			m, _ := reason.Meaning()
 			s.cr.Status.State, s.cr.Status.Conditions[0].Reason = m.State, string(reason)
-			if err := s.Status().Update(t.Context(), s.cr); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Status().Update(t.Context(), s.cr))
 			s.now = s.now.Add(s.settings.HardDeleteTimeout)
 			if _, err := s.pass(); err != nil {
 				t.Fatal(err)

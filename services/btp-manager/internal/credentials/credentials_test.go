@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 )
@@ -74,9 +75,7 @@ func TestNoWayToPrintCredentialsShowsThem(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "value", full, "pointer", &full, "inside", holder)
 	printed["slog"] = out.String()
 	raw, err := json.Marshal(holder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	printed["JSON"] = string(raw)
 	for how, text := range printed {
 		for _, hidden := range []string{"hush", fmt.Sprintf("%x", "hush"), fmt.Sprintf("%X", "hush"), "104 117 115 104"} {

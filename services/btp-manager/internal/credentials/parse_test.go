@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -36,9 +37,7 @@ func secret(change map[string]string) *corev1.Secret {
 func TestACompleteSecretIsRead(t *testing.T) {
 	t.Parallel()
 	got, err := credentials.Parse(secret(map[string]string{"credentials_namespace": "team-a", "tokenurlsuffix": "/token", "note": "x"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := credentials.Credentials{
 		ClientID:     "sb-1!b2|service-manager",
 		ClientSecret: "s3cr3t==",
@@ -204,9 +203,7 @@ func TestTheCredentialsDoNotShareMemoryWithTheSecret(t *testing.T) {
 	t.Parallel()
 	s := secret(map[string]string{"note": "abc"})
 	c, err := credentials.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.Data["note"][0] = 'z'
 	if got := string(c.Extra["note"]); got != "abc" {
 		t.Errorf("note %q", got)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -148,19 +149,13 @@ serviceMonitor: {enabled: true}
 func TestThoseWhoMayReadTheOperandsMetricsMayReadTheManagersToo(t *testing.T) {
 	t.Parallel()
 	c, err := operand.Load(operandchart.FS())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objects, err := c.Render(operand.Release{Name: "x", Namespace: "kyma-system"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var want networkingv1.NetworkPolicy
 	for _, o := range objects {
 		if o.GetName() == "sap-btp-operator-allow-metrics" {
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &want); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &want))
 		}
 	}
 	got := charttest.One[*networkingv1.NetworkPolicy](t, rendered(t, ""), "btp-manager")

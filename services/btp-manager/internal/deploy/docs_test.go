@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/kyma-project/keb/libs/testkit"
@@ -62,9 +63,7 @@ func reasons() map[string]string {
 func TestTheDocumentedPermissionsAreThoseOfTheChart(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	before, rest, opened := strings.Cut(string(raw), begin)
 	documented, after, closed := strings.Cut(rest, end)
 	if !opened || !closed {
@@ -72,9 +71,7 @@ func TestTheDocumentedPermissionsAreThoseOfTheChart(t *testing.T) {
 	}
 	want := permissions(t)
 	if testkit.Update() {
-		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o600))
 		return
 	}
 	if diff := cmp.Diff(want, documented); diff != "" {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -45,9 +46,7 @@ func install(t *testing.T, values string) {
 		if _, ok := o.(*corev1.Namespace); ok && apierrors.IsAlreadyExists(err) {
 			continue
 		}
-		if err != nil {
-			t.Fatalf("create %s: %v", describe(o), err)
-		}
+		require.NoErrorf(t, err, "create %s", describe(o))
 		t.Cleanup(func() {
 			if err := admin.Delete(context.WithoutCancel(t.Context()), o); err != nil {
 				t.Errorf("delete %s: %v", describe(o), err)
@@ -68,20 +67,14 @@ func TestTheManagerMakesAndRemovesTheOperandWithItsRoles(t *testing.T) { //nolin
 	install(t, "")
 	const in = "kyma-system"
 	manager, err := client.New(shared.Cluster(t).ServiceAccountConfig(t, in, "btp-manager"), client.Options{Scheme: knownTypes(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	testkit.Eventually(t, time.Minute, "the roles in force", func() bool {
 		return manager.List(t.Context(), &v1alpha1.BtpOperatorList{}) == nil && manager.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(in)) == nil
 	})
 	c, err := operand.Load(operandchart.FS())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objects, err := c.Render(operand.Release{Name: "sap-btp-operator", Namespace: in}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 2 { // once to make them, once to change them
 		for _, o := range objects {
 			if err := manager.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.ForceOwnership, client.FieldOwner("btp-manager")); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/services/btp-manager/charttest"
@@ -38,9 +39,7 @@ func exported(t *testing.T) series {
 		t.Fatal(err)
 	}
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	known := series{}
 	for _, f := range families {
 		values := map[string][]string{"namespace": nil, "pod": nil} // these come from the scrape
@@ -113,13 +112,9 @@ func (s series) check(t *testing.T, where, expr string) {
 func alerts(t *testing.T) []alertRule {
 	t.Helper()
 	text, err := os.ReadFile(alertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var file ruleFile
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict(text, &file))
 	var rules []alertRule
 	for _, g := range file.Groups {
 		rules = append(rules, g.Rules...)
@@ -141,9 +136,7 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(runbook)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var names []string
 	for _, a := range alerts(t) {
 		names = append(names, a.Alert)
@@ -171,9 +164,7 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(alertTests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var file struct {
 		Tests []struct {
 			Checks []struct {
@@ -182,9 +173,7 @@ func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, test := range file.Tests {
 		for _, c := range test.Checks {
@@ -267,13 +256,9 @@ type panel struct {
 func TestTheDashboardShowsEveryMetricWithTitleAndUnit(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chartDir + "dashboards/btp-manager.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var board dashboard
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(text, &board))
 	known := exported(t)
 	ids, titles := map[int]bool{}, map[string]bool{}
 	shown := ""

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -78,13 +79,9 @@ func TestTheManagerMayMakeTheOperand(t *testing.T) {
 	t.Parallel()
 	allowed := managerAccess(t)
 	c, err := operand.Load(operandchart.FS())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objects, err := c.Render(operand.Release{Name: "sap-btp-operator", Namespace: "kyma-system"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	roles := 0
 	var outside []string
 	for _, o := range objects {
@@ -125,9 +122,7 @@ func TestTheManagerMayMakeTheOperand(t *testing.T) {
 			continue
 		}
 		roles++
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role))
 		for _, r := range role.Rules {
 			onward(t, granted, name, r)
 		}

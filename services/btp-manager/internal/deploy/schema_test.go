@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
@@ -59,9 +60,7 @@ func TestTheSchemaKnowsEverySetting(t *testing.T) {
 	// The chart sets these itself, by values of their own or because its other objects agree with them.
 	ours := []string{"ChartNamespace", "LeaderElect", "MetricsBindAddress", "HealthProbeBindAddress"}
 	text, err := os.ReadFile(chartDir + "values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	type settings struct {
 		Properties map[string]any `json:"properties"`
 	}
@@ -75,9 +74,7 @@ func TestTheSchemaKnowsEverySetting(t *testing.T) {
 			} `json:"configMap"`
 		} `json:"properties"`
 	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(text, &schema))
 	asFlag, live := map[string]any{}, map[string]any{}
 	for _, s := range config.Settings() {
 		var want any
@@ -107,13 +104,9 @@ func TestTheSchemaKnowsEverySetting(t *testing.T) {
 func TestTheSchemaIsClosed(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chartDir + "values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var schema map[string]any
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(text, &schema))
 	var walk func(path string, s map[string]any)
 	walk = func(path string, s map[string]any) {
 		properties, ok := s["properties"].(map[string]any)

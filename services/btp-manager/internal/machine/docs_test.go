@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
@@ -36,15 +37,11 @@ func TestThePageOfTheStatesIsThatOfTheCode(t *testing.T) {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.From, row.Event, to)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
 		return
 	}
 	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(b.String(), string(got)); diff != "" {
 		t.Errorf("docs/btp-manager-states.md is not that of the code, run `make generate` (-want +got):\n%s", diff)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,9 +25,7 @@ func setup(t *testing.T) (*metric.Metrics, *prometheus.Registry) {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	m, err := metric.New(metric.Config{Version: "1.2.3", ChartVersion: "0.1.0"}, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m, r
 }
 
@@ -34,9 +33,7 @@ func setup(t *testing.T) (*metric.Metrics, *prometheus.Registry) {
 func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -221,9 +218,7 @@ func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "btpmanager_") {
 			t.Errorf("the name %s does not begin with btpmanager_", f.GetName())
@@ -238,9 +233,7 @@ func TestTwoAtOneRegistererShareTheirMetrics(t *testing.T) {
 	t.Parallel()
 	first, r := setup(t)
 	second, err := metric.New(metric.Config{Version: "1.2.3", ChartVersion: "0.1.0"}, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first.Removed(1)
 	second.Removed(2)
 	if got := values(t, r)["objects_removed_total{}"]; got != 3 {

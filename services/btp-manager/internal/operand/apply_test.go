@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,9 +52,7 @@ func TestWhatOthersChangedIsAsTheChartSaysAgain(t *testing.T) {
 		return func(obj *unstructured.Unstructured) {
 			o := object(t, "1", fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: %s}", obj.GetName(), data))
 			o.SetLabels(nil)
-			if err := b.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner("argo")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, b.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner("argo")))
 		}
 	}
 	const podSpec = `{"spec":{"template":{"spec":%s}}}`

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -78,14 +79,10 @@ func TestAnInventoryThatSomebodyBrokeStillFindsObsoleteObjects(t *testing.T) {
 			b.apply([]*unstructured.Unstructured{stays, obsolete})
 			cm := b.inventory()
 			if c.breaks == nil {
-				if err := b.client.Delete(t.Context(), cm); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, b.client.Delete(t.Context(), cm))
 			} else {
 				c.breaks(cm)
-				if err := b.client.Update(t.Context(), cm); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, b.client.Update(t.Context(), cm))
 			}
 			done := b.apply([]*unstructured.Unstructured{stays})
 			equal(t, "removed", done.Removed, []operand.Ref{operand.RefOf(obsolete)})
@@ -101,14 +98,10 @@ func TestAnInventoryThatNamesWhatIsNotOursDeletesNothing(t *testing.T) {
 	stays := configMap(t, "1", "config", "one")
 	b.apply([]*unstructured.Unstructured{stays})
 	users := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "users"}}
-	if err := b.client.Create(t.Context(), users); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.client.Create(t.Context(), users))
 	cm := b.inventory()
 	cm.Data["objects"] += "v1 Secret elsewhere/users\nv1 ConfigMap kyma-system/none\nv1 NoSuchKind kyma-system/x\nno.group/v1 Thing x\nv1 Namespace kyma-system\nv1 ConfigMap kyma-system/..\nv1 ConfigMap config\n"
-	if err := b.client.Update(t.Context(), cm); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.client.Update(t.Context(), cm))
 	equal(t, "applied", b.apply([]*unstructured.Unstructured{stays}), operand.Applied{})
 	equal(t, "objects", b.names(), []string{"ConfigMap kyma-system/config", "Secret elsewhere/users"})
 	equal(t, "inventory", b.inventory().Data["objects"], "v1 ConfigMap kyma-system/config\n")

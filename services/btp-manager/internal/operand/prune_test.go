@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -131,9 +132,7 @@ func TestAnObjectWhoseAPIVersionIsNoLongerServedIsRemovedAllTheSame(t *testing.T
 			cm := b.inventory()
 			lines := strings.ReplaceAll(cm.Data["objects"], "autoscaling/v2 ", "autoscaling/v2beta2 ")
 			cm.Data = map[string]string{"objects": lines, "sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(lines)))}
-			if err := b.client.Update(t.Context(), cm); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, b.client.Update(t.Context(), cm))
 			remove(b)
 			if b.exists(scaler) {
 				t.Error("it is left")
@@ -169,9 +168,7 @@ func TestAnObsoleteDefinitionStaysWhileCustomResourcesOfItExist(t *testing.T) {
 	if !b.exists(thing(t, "Gadget", "mine")) {
 		t.Fatal("the custom resource is gone")
 	}
-	if err := b.client.Delete(t.Context(), thing(t, "Gadget", "mine")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.client.Delete(t.Context(), thing(t, "Gadget", "mine")))
 	equal(t, "removed", b.apply(objs).Removed, []operand.Ref{operand.RefOf(gadget)})
 	testkit.Eventually(t, within, "the end of the definition", func() bool { return !b.exists(gadget) })
 	b.apply(objs)

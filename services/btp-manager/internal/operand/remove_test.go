@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -89,9 +90,7 @@ func TestRemoveGoesByTheInventoryWhenThereIsNoChart(t *testing.T) {
 func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
 	b := setup(t)
 	b.apply(chart(t, "1"))
-	if err := b.client.Delete(t.Context(), b.inventory()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.client.Delete(t.Context(), b.inventory()))
 	b.remove(nil)
 	equal(t, "objects", b.names(), []string{})
 }
@@ -100,9 +99,7 @@ func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
 func TestRemoveFindsCredentialsInAnotherNamespaceWhenThereIsNoInventory(t *testing.T) {
 	b := setup(t)
 	third := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "third"}}
-	if err := client.IgnoreAlreadyExists(b.client.Create(t.Context(), third)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.IgnoreAlreadyExists(b.client.Create(t.Context(), third)))
 	in := func(namespace, name string) *unstructured.Unstructured {
 		s := secret(t, "1", name)
 		s.SetNamespace(namespace)
@@ -116,9 +113,7 @@ func TestRemoveFindsCredentialsInAnotherNamespaceWhenThereIsNoInventory(t *testi
 
 	b.apply(append(chart(t, "1"), in("elsewhere", "operand-credentials")))
 	b.make(in(third.Name, "users"))
-	if err := b.client.Delete(t.Context(), b.inventory()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.client.Delete(t.Context(), b.inventory()))
 	b.remove(chart(t, "1"))
 	equal(t, "objects without an inventory", b.names(), []string{"Secret third/users"})
 }
@@ -200,9 +195,7 @@ func TestRemoveWaitsForAPhaseBeforeItBeginsTheNext(t *testing.T) {
 	b.patch(held, `{"metadata":{"finalizers":["keb.test/hold"]}}`)
 	for range 2 {
 		left, err := b.operand.Remove(t.Context(), objs, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		want := operand.NotReady{Ref: operand.RefOf(held), Reason: "is being deleted and waits for keb.test/hold"}
 		equal(t, "first of what is left", left[0], want)
 		// Everything but the two webhook configurations, which are of the first phase too.
@@ -246,9 +239,7 @@ func TestRemoveLooksAgainJustBeforeADefinitionGoes(t *testing.T) {
 	objs := chart(t, "1")
 	b.apply(objs)
 	b.make(thing(t, "Gadget", "probe"))
-	if err := b.client.Delete(t.Context(), thing(t, "Gadget", "probe")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.client.Delete(t.Context(), thing(t, "Gadget", "probe")))
 	c := interceptor.NewClient(b.client, interceptor.Funcs{
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
@@ -322,9 +313,7 @@ func TestRemoveWorkloadTakesTheDeploymentAndTheWebhooksOnly(t *testing.T) {
 	b.apply(objs)
 	b.make(webhook(t, "1", "ValidatingWebhookConfiguration", "another"))
 	for range 2 {
-		if err := b.operand.RemoveWorkload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.operand.RemoveWorkload(t.Context()))
 		for i, obj := range objs {
 			if b.exists(obj) != (i < 10) {
 				t.Errorf("%s exists: %t", operand.RefOf(obj), b.exists(obj))
@@ -340,9 +329,7 @@ func TestRemoveWorkloadLeavesAnOperandThatIsNotOurs(t *testing.T) {
 	b := setup(t)
 	theirs := bare(chart(t, "1")[10])
 	b.make(theirs)
-	if err := b.operand.RemoveWorkload(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.operand.RemoveWorkload(t.Context()))
 	if !b.exists(theirs) {
 		t.Error("it is gone")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,9 +50,7 @@ func setup(t *testing.T) *bundle {
 	log.SetLogger(logr.Discard())
 	cluster := shared.Cluster(t)
 	c, err := client.NewWithWatch(cluster.Config, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := &bundle{t: t, cluster: cluster, client: c, operand: operand.New(operand.Config{}, operand.Deps{Client: c})}
 	for _, ns := range []string{namespace, "elsewhere"} {
 		err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
@@ -243,12 +242,8 @@ func object(t *testing.T, version, text string) *unstructured.Unstructured {
 	t.Helper()
 	obj := new(unstructured.Unstructured)
 	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, obj); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, obj))
 	labels := obj.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,9 +39,7 @@ func TestWhatIsNoStatementAboutTheChartStays(t *testing.T) {
 			b.apply(objs)
 			before := b.get(obj)
 			if c.status {
-				if err := b.client.Status().Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(c.patch))); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, b.client.Status().Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(c.patch))))
 			} else {
 				b.patch(obj, c.patch, client.FieldOwner(c.manager))
 			}
@@ -82,9 +81,7 @@ func TestAnObjectThatSomebodyElseMadeIsTakenOver(t *testing.T) {
 	for _, obj := range chart(t, "0") {
 		obj.SetLabels(map[string]string{"old": "label"})
 		obj.SetAnnotations(map[string]string{"old": "annotation"})
-		if err := b.client.Create(t.Context(), obj, client.FieldOwner("helm")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.client.Create(t.Context(), obj, client.FieldOwner("helm")))
 	}
 	for _, c := range b.apply(objs).Changed {
 		equal(t, "how", c.How, operand.Altered)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -58,9 +59,7 @@ func apply(ctx context.Context, c client.Client, o *unstructured.Unstructured, o
 func install(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objs {
-		if err := apply(t.Context(), c, o.DeepCopy()); err != nil {
-			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
-		}
+		require.NoErrorf(t, apply(t.Context(), c, o.DeepCopy()), "%s %s", o.GetKind(), o.GetName())
 		t.Cleanup(func() {
 			if err := client.IgnoreNotFound(c.Delete(context.Background(), o.DeepCopy())); err != nil {
 				t.Error(err)
@@ -93,13 +92,9 @@ func TestApplyingTheOperandAgainChangesNothing(t *testing.T) {
 	install(t, c, objs)
 	for _, o := range objs {
 		before := o.DeepCopy()
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), before); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), before))
 		after := o.DeepCopy()
-		if err := apply(t.Context(), c, after); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, apply(t.Context(), c, after))
 		if o.GetKind() != "CustomResourceDefinition" && before.GetResourceVersion() != after.GetResourceVersion() {
 			t.Errorf("%s %s was changed", o.GetKind(), o.GetName())
 		}
@@ -141,9 +136,7 @@ func TestTheOperandMayDoWhatItNeedsAndNoMore(t *testing.T) {
 				Verb: verb, Group: group, Resource: resource, Subresource: sub, Namespace: namespace, Name: "x",
 			},
 		}}
-		if err := c.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Create(t.Context(), review))
 		return review.Status.Allowed
 	}
 	const services, leases = "services.cloud.sap.com", "coordination.k8s.io"
@@ -275,23 +268,17 @@ func TestServiceInstancesAndBindingsAreWhatTheirDefinitionsSay(t *testing.T) {
 				"lastCredentialsRotationTime": "2026-11-21T20:00:00Z", "subaccountID": "s", "observedGeneration": int64(1), "asyncBindFailed": true,
 			}},
 		} {
-			if err := c.Create(t.Context(), test.o); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Create(t.Context(), test.o))
 			test.o.Object["status"] = test.status
 			if err := c.Status().Update(t.Context(), test.o); err != nil {
 				t.Errorf("%s: %v", test.o.GetKind(), err)
 			}
 			older := object("v1alpha1", test.o.GetKind(), nil)
-			if err := c.Get(t.Context(), client.ObjectKeyFromObject(test.o), older); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(test.o), older))
 			if id, _, _ := unstructured.NestedString(older.Object, "status", "instanceID"); id != "i" {
 				t.Errorf("the older version of the %s has the status %v", test.o.GetKind(), older.Object["status"])
 			}
-			if err := c.Delete(t.Context(), test.o); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Delete(t.Context(), test.o))
 		}
 	})
 
@@ -317,19 +304,13 @@ func TestServiceInstancesAndBindingsAreWhatTheirDefinitionsSay(t *testing.T) {
 // Where a kind lives is written down in this package, since rendering asks no cluster.
 func TestTheScopesOfKindsAreTheServers(t *testing.T) {
 	d, err := discovery.NewDiscoveryClientForConfig(shared.Cluster(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, lists, err := d.ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	checked := map[schema.GroupKind]bool{}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, r := range list.APIResources {
 			kind := schema.GroupKind{Group: gv.Group, Kind: r.Kind}
 			isNamespaced, known := render.BuiltIn(kind)

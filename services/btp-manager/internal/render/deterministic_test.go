@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/chart"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
@@ -18,9 +19,7 @@ func TestTheSameValuesGiveTheSameObjectsEachTime(t *testing.T) {
 			c := operand(t)
 			for range 20 {
 				again, err := c.Render(release(), v)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if diff := cmp.Diff(first, again); diff != "" {
 					t.Fatalf("the second time (-first +again):\n%s", diff)
 				}
@@ -50,9 +49,7 @@ func TestAChartRendersInSeveralGoroutines(t *testing.T) {
 	}
 	wg.Wait()
 	again, err := c.Render(release(), v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(want, again); diff != "" {
 		t.Errorf("callers changed the chart (-want +got):\n%s", diff)
 	}
@@ -64,14 +61,10 @@ func TestValuesStayAsTheyAre(t *testing.T) {
 		"values.yaml":      "a: {b: chart, c: chart}\nlist: []\n",
 		"templates/c.yaml": `{{- $_ := set .Values.a "b" "changed" }}` + "\n" + configMap(`{{ .Values.a.b }}{{ .Values.a.c }}`),
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 2 {
 		objs, err := c.Render(release(), v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := objs[0].Object["data"]; !reflect.DeepEqual(got, values{"x": "changedchart"}) {
 			t.Errorf("data is %v", got)
 		}
@@ -83,9 +76,7 @@ func TestValuesStayAsTheyAre(t *testing.T) {
 
 func TestTheVersionIsTheCharts(t *testing.T) {
 	c, err := render.Load(tiny(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c.Version() != "1.2.3" {
 		t.Errorf("the version is %q", c.Version())
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,7 @@ func FuzzCredentialsArriveAsTheyAre(f *testing.F) {
 	}
 	c := operand(f)
 	plain, err := c.Render(release(), nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, id, secret string) {
 		objs, err := c.Render(release(), values{"cluster": values{"id": id}, "manager": values{"secret": values{"clientsecret": secret}}})
 		if !utf8.ValidString(id) || !utf8.ValidString(secret) {
@@ -34,9 +33,7 @@ func FuzzCredentialsArriveAsTheyAre(f *testing.F) {
 		if _, ok := errors.AsType[*render.ValuesError](err); ok && utf8.RuneCountInString(id) > 1024 {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(objs) != len(plain) {
 			t.Fatalf("there are %d objects, must be %d", len(objs), len(plain))
 		}

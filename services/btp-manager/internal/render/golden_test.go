@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/libs/testkit"
@@ -21,9 +22,7 @@ func TestTheOperandIsWhatItWas(t *testing.T) {
 					continue // values do not reach them
 				}
 				text, err := yaml.Marshal(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				fmt.Fprintf(&got, "---\n%s", text)
 			}
 			testkit.Golden(t, filepath.Join("testdata", name+".yaml"), got.Bytes())

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/services/btp-manager/chart"
@@ -29,18 +30,14 @@ func release() render.Release { return render.Release{Name: "btpoperator", Names
 func operand(t testing.TB) *render.Chart {
 	t.Helper()
 	c, err := render.Load(chart.FS())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
 func renderOperand(t testing.TB, v values) []*unstructured.Unstructured {
 	t.Helper()
 	objs, err := operand(t).Render(release(), v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return objs
 }
 

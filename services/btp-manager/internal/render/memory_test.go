@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
@@ -15,14 +17,10 @@ func TestOtherValuesGiveOtherObjectsOfTheSameChart(t *testing.T) {
 		"templates/c.yaml":      configMap("{{ .Values.x }}"),
 		"templates/always.yaml": strings.Replace(configMap("same"), "name: c", "name: always", 1),
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, x := range []string{"one", "two", "two", "one", "chart"} {
 		objs, err := c.Render(release(), values{"x": x})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := find(t, objs, "ConfigMap", "c").Object["data"]; !reflect.DeepEqual(got, values{"x": x}) {
 			t.Errorf("with the value %s the data is %v", x, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,14 +31,10 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 func strict(t testing.TB, o *unstructured.Unstructured) runtime.Object {
 	t.Helper()
 	data, err := o.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme(), scheme(), json.SerializerOptions{Strict: true})
 	typed, _, err := decoder.Decode(data, nil, nil)
-	if err != nil {
-		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
-	}
+	require.NoErrorf(t, err, "%s %s", o.GetKind(), o.GetName())
 	return typed
 }
 
@@ -96,9 +93,7 @@ func TestOurLabelsTakeThePlaceOfTheChartsAndOthersStay(t *testing.T) {
 				path = []string{"spec", "jobTemplate", "spec", "template", "metadata", "labels"}
 			}
 			pod, _, err := unstructured.NestedStringMap(o.Object, path...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for what, labels := range map[string]map[string]string{"object": o.GetLabels(), "pod": pod} {
 				if labels[render.ManagedByLabel] != render.ManagedBy || labels[render.ChartVersionLabel] != "1.2.3" ||
 					labels[render.ModuleLabel] != render.Module || labels["mine"] != "yes-please" {
@@ -192,9 +187,7 @@ func TestAChartWhoseObjectsCannotBeAppliedIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			chart, err := render.Load(tiny(map[string]string{"templates/a.yaml": c.text}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			_, err = chart.Render(release(), nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, must have %q", err, c.want)
@@ -202,9 +195,7 @@ func TestAChartWhoseObjectsCannotBeAppliedIsRefused(t *testing.T) {
 		})
 	}
 	chart, err := render.Load(tiny(map[string]string{"templates/a.yaml": configMap("y")}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := chart.Render(render.Release{Name: "x"}, nil); err == nil || !strings.Contains(err.Error(), "names a namespace") {
 		t.Errorf("a release without a namespace gives %v", err)
 	}
@@ -234,12 +225,8 @@ func TestTemplatesSeeTheReleaseAndTheChart(t *testing.T) {
 func renderTiny(t testing.TB, files map[string]string) []*unstructured.Unstructured {
 	t.Helper()
 	c, err := render.Load(tiny(files))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objs, err := c.Render(release(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return objs
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,9 +111,7 @@ func TestNamesThatYAMLWouldReadOtherwiseStayNames(t *testing.T) {
 		})
 	}
 	objs, err := operand(t).Render(render.Release{Name: "operand", Namespace: "123"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, binding := range typed[*rbacv1.ClusterRoleBinding](t, objs) {
 		if got := binding.Subjects[0].Namespace; got != "123" {
 			t.Errorf("%s gives the rights to an account in %q", name, got)
@@ -413,12 +412,8 @@ func TestTheSchemaSaysWhatCanBeSet(t *testing.T) {
 	var schema, defaults map[string]any
 	for name, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &defaults} {
 		data, err := fs.ReadFile(chart.FS(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(data, into); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(data, into))
 		if name == "values.schema.json" && !json.Valid(data) {
 			t.Error("the schema is no JSON")
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
@@ -102,9 +103,7 @@ func TestNoErrorHoldsACredential(t *testing.T) {
 		})
 	}
 	c, err := render.Load(tiny(map[string]string{"templates/a.yaml": "apiVersion: v1\ndata: {a: {{ .Values.a }}}"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = c.Render(release(), values{"a": secret})
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a document that is no object gives %v", err)
@@ -113,13 +112,9 @@ func TestNoErrorHoldsACredential(t *testing.T) {
 
 func TestAChartWithoutASchemaTakesAllValues(t *testing.T) {
 	c, err := render.Load(tiny(map[string]string{"templates/a.yaml": configMap("{{ .Values.a.b }}-{{ .Values.n }}-{{ len .Values.m }}")}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objs, err := c.Render(release(), values{"a": values{"b": "y"}, "n": int32(3), "m": values{"i64": int64(1), "f": 1.5, "b": true, "s": []string{"x"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := objs[0].Object["data"].(map[string]any)["x"]; got != "y-3-4" {
 		t.Errorf("the values are %v", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -36,15 +37,11 @@ func TestCountNamesTheFirstWithWhatTheOperandSaysOfThem(t *testing.T) {
 	} {
 		obj := b.order(o.kind, ns, o.name)
 		obj.Object["status"] = map[string]any{"conditions": o.conditions}
-		if err := b.admin.Status().Update(t.Context(), obj); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.admin.Status().Update(t.Context(), obj))
 	}
 
 	left, err := b.services.Count(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	wanted := services.Left{Instances: 4, Bindings: 2, First: []string{
 		"ServiceBinding " + ns + "/a-failed: the broker answered: 502",

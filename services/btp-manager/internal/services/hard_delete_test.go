@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -107,9 +108,7 @@ func TestADeletionIsNotStoppedByANamespaceThatTerminates(t *testing.T) {
 			ns := b.namespace()
 			b.order(instance, ns, "db")
 			s := b.secret(ns, "access", b.order(binding, ns, "access"))
-			if err := b.admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: meta("", "", ns).ObjectMeta}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, b.admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: meta("", "", ns).ObjectMeta}))
 
 			left, err := del(b.services, t.Context())
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,9 +66,7 @@ func setup(t *testing.T, kinds ...string) *bundle {
 	cluster := shared.Cluster(t)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, add(scheme))
 	}
 	b := &bundle{t: t, requests: new(recorder), cfg: rest.CopyConfig(cluster.Config)}
 	b.cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -229,9 +228,7 @@ func (b *bundle) eventually(what string, ok func() bool) {
 // want checks the numbers of what is left.
 func want(t *testing.T, left services.Left, err error, instances, bindings int) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if left.Instances != instances || left.Bindings != bindings {
 		t.Fatalf("%d instances and %d bindings are left, want %d and %d (%v)", left.Instances, left.Bindings, instances, bindings, left.First)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,9 +71,7 @@ func TestADeletionTakesTheSecretOfABindingAndNoOther(t *testing.T) {
 				ns := b.namespace()
 				access := object(binding, ns, "access")
 				if c.secretName != "" {
-					if err := unstructured.SetNestedField(access.Object, c.secretName, "spec", "secretName"); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, unstructured.SetNestedField(access.Object, c.secretName, "spec", "secretName"))
 				}
 				b.create(access)
 				var owners []*unstructured.Unstructured
@@ -84,9 +83,7 @@ func TestADeletionTakesTheSecretOfABindingAndNoOther(t *testing.T) {
 				}
 				s := b.secret(ns, c.secret, owners...)
 				s.Labels = c.labels
-				if err := b.admin.Update(t.Context(), s); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, b.admin.Update(t.Context(), s))
 
 				left, err := del(b.services, t.Context())
 

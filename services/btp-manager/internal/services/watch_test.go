@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -81,9 +82,7 @@ func TestWatchTellsOfCreationsAndDeletions(t *testing.T) {
 	// What only changes, or waits for its finalizers, is still there.
 	before := w.calls.Load()
 	for _, kind := range []string{instance, binding} {
-		if err := b.admin.Delete(t.Context(), object(kind, ns, "one")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.admin.Delete(t.Context(), object(kind, ns, "one")))
 	}
 	b.release(t.Context(), instance, ns, "one")
 	w.eventually("a call after a deletion", func() bool { return w.calls.Load() > before })
@@ -103,9 +102,7 @@ func TestWatchBearsThatTheKindsComeAndGo(t *testing.T) {
 		ns := b.namespace()
 		w.calledBy("a creation", func() { b.order(instance, ns, "db") })
 		w.calledBy("a deletion", func() {
-			if err := b.admin.Delete(t.Context(), object(instance, ns, "db")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, b.admin.Delete(t.Context(), object(instance, ns, "db")))
 		})
 		for _, kind := range []string{instance, binding} {
 			w.calledBy("the removal of the "+kind, func() { b.uninstall(kind) })
@@ -133,9 +130,7 @@ func TestWatchTellsAfterAnInterruptionThatSomethingMayHaveChanged(t *testing.T) 
 	if calls, logs := w.calls.Load(), w.logs.Load(); calls != 0 || logs != 2 {
 		t.Errorf("%d calls and %d lines of log, want no call and one line for each kind", calls, logs)
 	}
-	if err := b.admin.Delete(t.Context(), object(instance, ns, "db"), client.PropagationPolicy("Background")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.admin.Delete(t.Context(), object(instance, ns, "db"), client.PropagationPolicy("Background")))
 
 	w.calledBy("the return of the API", func() { b.requests.reset(nil) })
 }

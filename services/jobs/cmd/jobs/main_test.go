@@ -14,6 +14,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // childEnv turns the test binary into the command, for tests of its exit code.
@@ -91,17 +93,11 @@ func TestTheExitCodeTellsHowItEnded(t *testing.T) {
 func TestTheJSONReportIsWhole(t *testing.T) {
 	t.Setenv("KEB_BROKER_URL", brokerWith(t, `{"data": [], "totalCount": 0}`))
 	c, err := parse([]string{"trial-expiry", "--output", "json", "--dry-run"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out bytes.Buffer
-	if err := c.run(t.Context(), slog.New(slog.DiscardHandler), &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.run(t.Context(), slog.New(slog.DiscardHandler), &out))
 	var report map[string]any
-	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &report))
 	for _, member := range []string{"job", "dryRun", "found", "started", "completed", "skipped", "failed"} {
 		if _, ok := report[member]; !ok {
 			t.Errorf("no member %s in %s", member, out.String())
@@ -112,9 +108,7 @@ func TestTheJSONReportIsWhole(t *testing.T) {
 func TestAJobThatWasStoppedIsNoSuccess(t *testing.T) {
 	t.Setenv("KEB_BROKER_URL", brokerWith(t, `{}`))
 	c, err := parse([]string{"trial-expiry"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	err = c.run(ctx, slog.New(slog.DiscardHandler), io.Discard)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/postgres"
@@ -17,14 +18,10 @@ func TestMigrateMakesTheSchemaAndMayRunAgain(t *testing.T) {
 	url := testkit.Postgres(t, nil)
 	t.Setenv("KEB_DATABASE_URL", url)
 	for range 2 {
-		if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, command(t.Context(), "migrate", slog.New(slog.DiscardHandler)))
 	}
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	var tables int
 	if err := db.GetContext(t.Context(), &tables,

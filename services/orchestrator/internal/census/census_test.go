@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -33,9 +34,7 @@ func (f *fakes) Serves(worker, _ string) bool { return worker != f.away }
 func TestWhatOperationsWaitForIsCountedOnceAndJudgedNow(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(processes.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := set[event.Provision]
 	step := p.Stages[1].Steps[0]
 	at := func(state event.OperationState, held bool, stage, step int) store.Group {
@@ -53,9 +52,7 @@ func TestWhatOperationsWaitForIsCountedOnceAndJudgedNow(t *testing.T) {
 	read := func() []seen {
 		t.Helper()
 		r, err := c.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var out []seen
 		for _, g := range r.Groups {
 			out = append(out, seen{g.Reason, g.Worker, g.Stage, g.Step})

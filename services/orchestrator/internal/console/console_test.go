@@ -13,14 +13,14 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
 )
 
 func setup(t *testing.T) (*Console, http.Handler) {
 	t.Helper()
 	c, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c, c.Handler()
 }
 
@@ -38,9 +38,7 @@ func ask(t *testing.T, h http.Handler, method, url string, header map[string]str
 func body(t *testing.T, r *http.Response) string {
 	t.Helper()
 	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -117,9 +115,7 @@ func TestTheAddressOfTheAssetsFollowsTheirContent(t *testing.T) {
 	t.Parallel()
 	of := func(script string) string {
 		c, err := load(fstest.MapFS{"index.html": {Data: []byte("{assets}/a.js")}, "a.js": {Data: []byte(script)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got, want := string(c.page.plain), c.base+"a.js"; got != want {
 			t.Errorf("the page has %q, not %q", got, want)
 		}
@@ -148,9 +144,7 @@ func TestAnswersAreCompressedForWhoTakesThem(t *testing.T) {
 		}
 		if r.Header.Get("Content-Encoding") == "gzip" {
 			unzipped, err := gzip.NewReader(r.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			reader = unzipped
 		}
 		text, err := io.ReadAll(reader)
@@ -203,17 +197,11 @@ func TestEveryImportIsThere(t *testing.T) {
 		}
 	}
 	root, err := fs.Sub(files, "static")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	scripts, err := fs.Glob(root, "*.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	views, err := fs.Glob(root, "views/*.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range append(scripts, views...) {
 		if !imported[name] {
 			t.Errorf("%s is imported by nobody", name)

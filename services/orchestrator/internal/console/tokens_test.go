@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // contrast of text and of what is not text, as WCAG 2.2 has it for level AA.
@@ -19,9 +21,7 @@ type colour struct{ light, dark string }
 func tokens(t *testing.T) map[string]colour {
 	t.Helper()
 	text, err := files.ReadFile("static/tokens.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := map[string]colour{}
 	for _, m := range regexp.MustCompile(`--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);`).FindAllStringSubmatch(string(text), -1) {
 		out[m[1]] = colour{light: m[2], dark: m[3]}
@@ -39,9 +39,7 @@ func luminance(t *testing.T, hex string) float64 {
 	sum := 0.0
 	for i, weight := range weights {
 		n, err := strconv.ParseUint(hex[1+2*i:3+2*i], 16, 8)
-		if err != nil {
-			t.Fatalf("%s: %v", hex, err)
-		}
+		require.NoErrorf(t, err, "%s", hex)
 		c := float64(n) / 255
 		if c <= 0.04045 {
 			c /= 12.92
@@ -113,9 +111,7 @@ func TestColoursCanBeToldApartInBothThemes(t *testing.T) {
 func TestColoursAreTokens(t *testing.T) {
 	t.Parallel()
 	text, err := files.ReadFile("static/console.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// Shadows, what dims the page behind a dialog, and the sign of the product are the same in both themes.
 	allowed := regexp.MustCompile(`box-shadow|text-shadow|backdrop|\.mark |light-dark\(`)
 	for i, line := range strings.Split(string(text), "\n") {
@@ -125,9 +121,7 @@ func TestColoursAreTokens(t *testing.T) {
 	}
 	used := regexp.MustCompile(`var\(--([a-z0-9-]+)\)`)
 	root, err := files.ReadFile("static/tokens.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range used.FindAllStringSubmatch(string(text), -1) {
 		if !strings.Contains(string(root), "--"+m[1]+":") {
 			t.Errorf("--%s is no token", m[1])

@@ -9,6 +9,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
@@ -47,9 +49,7 @@ stages:
   - name: change
     steps: [{name: ` + step + `, worker: alpha}]
 `)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return set
 }
 
@@ -58,9 +58,7 @@ func TestADefinitionIsFoundByItsHashAfterTheFilesHaveChanged(t *testing.T) {
 	before, after := load(t, "Before"), load(t, "After")
 	for _, set := range []process.Set{before, after} {
 		d, err := definition.New(t.Context(), f, set, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := d.Current(event.Update).Hash(); got != set[event.Update].Hash() || d.Current(event.Provision) != nil {
 			t.Errorf("the current definition is %s", got)
 		}
@@ -79,9 +77,7 @@ func TestADefinitionIsFoundByItsHashAfterTheFilesHaveChanged(t *testing.T) {
 func TestADefinitionThatIsMissingIsAskedForAgain(t *testing.T) {
 	f := &fakeStore{saved: map[string][]byte{}}
 	d, err := definition.New(t.Context(), f, load(t, "Before"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other := load(t, "Other")[event.Update]
 	if _, err := d.Pinned(t.Context(), other.Hash()); !errors.Is(err, errGone) {
 		t.Errorf("error is %v, want that of the store", err)

@@ -3,6 +3,8 @@ package dispatch
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -15,9 +17,7 @@ func TestWhatAnOperatorEndsMakesRoomAtOnce(t *testing.T) {
 	ids := b.request(o, "i-1", "i-2")
 	b.states(map[string]event.OperationState{ids[0]: event.InProgress, ids[1]: event.Pending})
 	for _, step := range []string{"One", "Two"} {
-		if err := o.Act(t.Context(), ids[0], engine.SkipStep{Step: step, By: "me"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, o.Act(t.Context(), ids[0], engine.SkipStep{Step: step, By: "me"}))
 	}
 	b.states(map[string]event.OperationState{ids[0]: event.Succeeded, ids[1]: event.InProgress})
 }

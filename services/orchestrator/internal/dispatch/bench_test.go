@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -14,26 +16,18 @@ import (
 // and the facts.
 func BenchmarkStep(b *testing.B) {
 	set, err := process.Load(processes)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	p := set[event.Update]
 	d := &Dispatcher{deps: Deps{Now: time.Now}}
 	state, _, err := engine.Apply(p, engine.New(event.Operation{ID: "6f7d1f7e-0000-4000-8000-000000000001", Type: event.Update, InstanceID: "i"}), engine.Start{}, epoch)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	row := &store.Row{State: state}
-	if err := encodeOnce(row); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, encodeOnce(row))
 	result := engine.Result{Outcome: event.OutcomeSucceeded, Cursor: state.Cursor, StartedAt: epoch, FinishedAt: epoch}
 	b.ReportAllocs()
 	for b.Loop() {
 		w := &work{row: row, process: p}
-		if err := w.apply(result, epoch); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, w.apply(result, epoch))
 		if _, err := d.command(w); err != nil {
 			b.Fatal(err)
 		}

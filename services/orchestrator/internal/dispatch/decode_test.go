@@ -10,6 +10,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -24,9 +25,7 @@ func cloudEvent(t testing.TB, kind event.Type, data string) cloudevents.Event {
 	e.SetID("1")
 	e.SetType(string(kind))
 	e.SetSource("/keb/worker/alpha")
-	if err := e.SetData("application/json", []byte(data)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.SetData("application/json", []byte(data)))
 	return e
 }
 

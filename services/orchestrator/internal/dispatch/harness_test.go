@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -81,9 +82,7 @@ func setup(t *testing.T) *bundle {
 	}
 	b.url = testkit.Postgres(t, store.Migrate)
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: b.url, MaxOpen: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	b.db = db
 	if b.store, err = store.New(t.Context(), db, db); err != nil {

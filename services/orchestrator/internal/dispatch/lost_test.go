@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -60,9 +61,7 @@ func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	tx, err := b.db.BeginTxx(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, ids[4]); err != nil {
 		t.Fatal(err)
 	}
@@ -78,9 +77,7 @@ func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
 		})
 	}
 	racing.Wait()
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tx.Rollback())
 	// What one has locked the other leaves out, so nothing is sent twice, and between them nothing is forgotten.
 	if got := sent[0] + sent[1]; got != len(ids)-2 {
 		t.Errorf("%v commands sent again, want %d in all", sent, len(ids)-2)
@@ -109,13 +106,9 @@ func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
 	cursor := b.row(ids[0]).Cursor
 	// The redelivery of its request publishes it, and then the loss is noticed.
 	w, err := o.newWork(t.Context(), b.row(ids[0]), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.republish = true
-	if err := o.publish(t.Context(), []*work{w}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.publish(t.Context(), []*work{w}))
 	if n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none); n != 1 || err != nil {
 		t.Fatalf("%d commands sent again, error %v", n, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -15,9 +16,7 @@ func TestARequestDoesNotOvertakeOneThatComesAgain(t *testing.T) {
 	running := b.request(o, "i-1")[0]
 	// Somebody else is at its row for a while.
 	tx, err := b.db.BeginTxx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, running); err != nil {
 		t.Fatal(err)
 	}
@@ -26,20 +25,14 @@ func TestARequestDoesNotOvertakeOneThatComesAgain(t *testing.T) {
 		event.Operation{Type: event.Update, InstanceID: "i-2"})
 	arrived := func() []string {
 		var order []string
-		if err := b.db.Select(&order, `SELECT id::text FROM orchestrator.operations ORDER BY arrived`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.db.Select(&order, `SELECT id::text FROM orchestrator.operations ORDER BY arrived`))
 		return order
 	}
 	if diff := cmp.Diff([]string{running, ids[2]}, arrived()); diff != "" {
 		t.Errorf("arrived while the row is locked (-want +got):\n%s", diff)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Requests(t.Context(), b.take(b.requests, 2)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, o.Requests(t.Context(), b.take(b.requests, 2)))
 	if diff := cmp.Diff([]string{running, ids[2], ids[0], ids[1]}, arrived()); diff != "" {
 		t.Errorf("arrived afterwards (-want +got):\n%s", diff)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -113,16 +114,12 @@ func TestAPoisonedRowDoesNotStopTheAdmission(t *testing.T) {
 	waiting := b.request(o, "i-1", "i-2")
 	b.breakDefinition(waiting[0])
 	for _, id := range first {
-		if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
 		if err := o.Act(t.Context(), id, engine.SkipStep{Step: "Two", By: "me"}); err != nil {
 			t.Logf("the poisoned one did not start: %v", err)
 		}
 	}
-	if err := b.orchestrator().Admit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.orchestrator().Admit(t.Context()))
 	var states []string
 	for _, id := range waiting {
 		states = append(states, string(b.row(id).Status))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -61,9 +62,7 @@ func TestARequestWhoseCommandWasNotPublishedIsRepairedByTheRedelivery(t *testing
 	id := b.request(o, "i-1")[0]
 	cursor := b.row(id).Cursor
 	o.bus.set(nil, false)
-	if err := o.Requests(t.Context(), b.take(b.requests, 1)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Requests(t.Context(), b.take(b.requests, 1)))
 	b.published(id, cursor, 1)
 	b.inStream(event.StreamRequests, 0)
 }
@@ -146,9 +145,7 @@ func TestOfTwoResultsForOneCommandOneCountsWhoeverFoldsThem(t *testing.T) {
 		testkit.Eventually(t, patience, "the result counts", func() bool {
 			select {
 			case again := <-b.results: // a deadlock between the two gives a batch back
-				if err := orchestrators[0].Results(t.Context(), []*bus.Delivery{again}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, orchestrators[0].Results(t.Context(), []*bus.Delivery{again}))
 			default:
 			}
 			return b.row(id).Step == 1

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -159,9 +161,7 @@ func TestStoredSize_IsThatOfPostgres(t *testing.T) {
 	for range 500 {
 		raw := fmt.Sprintf(`{"text": "a:1,\"<\u00e9\n 1e99","list":[%s , %s,true,null], "one":{"x":%s}}`, number(), number(), number())
 		var size int
-		if err := b.db.Get(&size, `SELECT octet_length($1::text::jsonb::text)`, raw); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.db.Get(&size, `SELECT octet_length($1::text::jsonb::text)`, raw))
 		if got := event.StoredSize([]byte(raw)); got < size || got > size+10 {
 			t.Errorf("size of %s is %d, Postgres writes %d", raw, got, size)
 		}

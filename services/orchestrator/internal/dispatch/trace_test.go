@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"pgregory.net/rapid"
@@ -85,9 +86,7 @@ func asStored(s engine.State) engine.State {
 func TestWhateverHappensEachSpanHasAParentAndEachCommandItsStep(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(walked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
 		w := &walk{t: t, p: set[event.Update], tracer: &tracer{}, now: epoch.Add(123456789), parents: map[trace.SpanID]string{}}
 		w.row = &store.Row{

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
@@ -33,9 +35,7 @@ func TestWhatTheClockHasCausedGoesOutWhenTheBusTakesItAgain(t *testing.T) {
 	o.bus.set(nil, false)
 	before := b.row(id)
 	for range 2 {
-		if err := o.Unsent(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, o.Unsent(t.Context()))
 	}
 	b.published(id, before.Cursor, 1)
 	if row := b.row(id); row.Version != before.Version {
@@ -47,12 +47,8 @@ func TestWhatWasNotTakenAndHasMovedOnStaysIn(t *testing.T) {
 	b, o, id := notTaken(t)
 	o.bus.set(nil, false)
 	cursor := b.row(id).Cursor
-	if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Unsent(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
+	require.NoError(t, o.Unsent(t.Context()))
 	last := b.request(o, "i-2")[0] // whatever was published before it has been seen when it is
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, cursor, 0)
@@ -63,9 +59,7 @@ func TestWhatWasNotTakenForTooLongIsLeftToItsLimit(t *testing.T) {
 	b, o, id := notTaken(t)
 	o.bus.set(nil, false)
 	b.clock.Advance(event.DuplicateWindow + time.Second)
-	if err := o.Unsent(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Unsent(t.Context()))
 	last := b.request(o, "i-2")[0]
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, b.row(id).Cursor, 0)
@@ -82,9 +76,7 @@ func TestWhatWasAdmittedWhileTheBusTookNothingGoesOut(t *testing.T) {
 		t.Fatalf("error %v; want one that has started and whose command is not out", err)
 	}
 	o.bus.set(nil, false)
-	if err := o.Unsent(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Unsent(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)
 }
 
@@ -118,8 +110,6 @@ func TestWhatWasTakenUpIsSentAlthoughTheAnswerToItsCommitIsLost(t *testing.T) {
 	if _, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
 		t.Fatalf("error %v; want one that was taken up all the same", err)
 	}
-	if err := o.Unsent(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Unsent(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)
 }

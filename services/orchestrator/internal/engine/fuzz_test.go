@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -47,9 +49,7 @@ func FuzzMergeDetails(f *testing.F) {
 		}
 		_ = json.Unmarshal(details, &was)
 		if len(merged) > 0 {
-			if err := json.Unmarshal(merged, &is); err != nil {
-				t.Fatalf("%s is no JSON object: %v", merged, err)
-			}
+			require.NoErrorf(t, json.Unmarshal(merged, &is), "%s is no JSON object", merged)
 		}
 		for name, value := range was {
 			if name != "avs" && !sameJSON(value, is[name]) {

@@ -8,6 +8,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -23,9 +25,7 @@ func load(t *testing.T, yaml string) *process.Process {
 	_, rest, _ := strings.Cut(yaml, "operation: ")
 	name, _, _ := strings.Cut(rest, "\n")
 	set, err := process.Load(fstest.MapFS{name + ".yaml": {Data: []byte(yaml)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, p := range set {
 		return p
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -51,14 +52,10 @@ func TestUnsendable_SavedDataTooLarge_KeepsWhatFits(t *testing.T) {
 	p := load(t, provision)
 	s := newRun(t, p).s
 	s, _, err := engine.Apply(p, s, engine.Start{}, epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.Details = tooMuch() // an earlier release has saved it
 	s, _, err = engine.Apply(p, s, engine.Unsendable{Cursor: s.Cursor, Reason: "too large"}, epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keptAllBut(t, s.Details)
 	if want := "too large; left out of the saved data: beta.larger"; s.Error.Message != want {
 		t.Errorf("message is %q, want %q", s.Error.Message, want)
@@ -75,9 +72,7 @@ func TestStart_SavedDataTooLarge_KeepsWhatFits(t *testing.T) {
 func keptAllBut(t *testing.T, details json.RawMessage) {
 	t.Helper()
 	var got map[string]map[string]string
-	if err := json.Unmarshal(details, &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(details, &got))
 	if got["alpha"]["id"] != "a-1" || got["beta"]["id"] != "b-1" || got["alpha"]["large"] == "" || got["beta"]["larger"] != "" {
 		t.Errorf("%d bytes are left, want all members but beta.larger", len(details))
 	}

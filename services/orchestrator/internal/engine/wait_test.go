@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
@@ -138,13 +140,9 @@ func TestWait_Restart_KeepsBothBudgets(t *testing.T) {
 	r.until(10*time.Minute, r.wait)
 	r.retry(0)
 	stored, err := json.Marshal(r.s.Tries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.s.Tries = nil
-	if err := json.Unmarshal(stored, &r.s.Tries); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(stored, &r.s.Tries))
 	r.wake()
 	r.until(time.Hour, r.wait)
 	if got := r.now.Sub(epoch); got != 30*time.Minute {

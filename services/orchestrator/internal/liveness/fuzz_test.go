@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/worker"
 )
@@ -25,9 +26,7 @@ func FuzzWhatWorkersSayOfThemselves(f *testing.F) {
 		"text",
 	} {
 		raw, err := json.Marshal(seed)
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/testkit"
@@ -36,9 +37,7 @@ type bundle struct {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	nc, err := nats.Connect(testkit.NATS(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	b := &bundle{t: t, nc: nc, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))}
 	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: time.Hour, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
@@ -170,13 +169,9 @@ func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
 func TestAnAnswerThatNobodyCanReadIsLeftOut(t *testing.T) {
 	b := setup(t)
 	subject, err := micro.ControlSubject(micro.InfoVerb, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sub, err := b.nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("{")) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = sub.Unsubscribe() }()
 	b.service(replica("alpha", "1.0.0", "First"))
 	b.serves("alpha", "First")
@@ -202,9 +197,7 @@ func TestAWorkerIsNotForgottenWhileTheBusIsAwayAndHasItsGraceAfterwards(t *testi
 	b := setup(t)
 	server := testkit.NATS(t)
 	mine, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(mine.Close)
 	b.nc = mine
 	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: silence, Grace: grace}, mine, b.clock.Now, slog.New(slog.DiscardHandler))
@@ -260,19 +253,13 @@ func TestABusyWorkerThatAnswersLateIsAlive(t *testing.T) {
 	b := setup(t)
 	asked := make(chan *nats.Msg, 10)
 	sub, err := b.nc.Subscribe("$SRV.INFO", func(m *nats.Msg) { asked <- m })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b.round()
 	if b.l.Serves("alpha", "First") {
 		t.Fatal("a worker that has not answered is alive")
 	}
-	if err := sub.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, sub.Unsubscribe())
 	late := []byte(`{"id":"x","name":"keb-worker-alpha","metadata":{"worker":"alpha","version":"1","steps":"First"}}`)
-	if err := (<-asked).Respond(late); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (<-asked).Respond(late))
 	b.serves("alpha", "First") // or the answer that came after the patience of its round is lost
 }

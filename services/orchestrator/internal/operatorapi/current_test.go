@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -60,9 +61,7 @@ func FuzzParseCurrent(f *testing.F) {
 			}
 		}
 		again, err := json.Marshal(event.CurrentRequest{Commands: commands})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if same, err := parseCurrent(again); err != nil || !cmp.Equal(commands, same) {
 			t.Error(fmt.Errorf("read again: %v, %w", same, err))
 		}

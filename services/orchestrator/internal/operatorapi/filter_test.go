@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -33,9 +34,7 @@ func TestWhatAListIsAskedFor(t *testing.T) {
 		"cursor=MS4xLjIuMy40LjU&page=2":      "cursor: cannot be given together with page",
 	} {
 		values, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, err = parseQuestion(values)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: error %v, want %q", query, err, want)
@@ -57,9 +56,7 @@ func TestACursorBringsBackWhereAPageEnded(t *testing.T) {
 	}
 	q := &question{total: 12, capped: true}
 	again, err := parseQuestion(url.Values{"cursor": {q.cursor(at)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(at, again.After); diff != "" || again.total != 12 || !again.capped {
 		t.Errorf("total %d, capped %t, position (-want +got):\n%s", again.total, again.capped, diff)
 	}

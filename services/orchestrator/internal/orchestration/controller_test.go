@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -57,9 +58,7 @@ func setup(t testing.TB, instances int) *bundle {
 		windows: map[string]event.MaintenanceWindow{},
 	}
 	db, err := postgres.Open(context.Background(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	b.db, b.store = db, store.NewOrchestrations(db, db)
 	for i := range instances {
@@ -71,9 +70,7 @@ func setup(t testing.TB, instances int) *bundle {
 		event.AskInstances: b.page, event.AskUpgrade: b.upgrade, event.AskMaintenanceWindows: b.window, event.AskNotify: b.notify,
 	} {
 		stop, err := b.bus.Answer(subject, "test", func(_ context.Context, data []byte) (any, error) { return handle(data) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(stop)
 	}
 	return b
@@ -319,9 +316,7 @@ func TestThePolicyComesBeforeTheWindowsOfShoots(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	policy, err := orchestration.ParsePolicy([]byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Tue"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, _ := b.controller(policy)
 	o := b.order(inWindows)
 	b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
@@ -443,9 +438,7 @@ func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {
 		return b.asked[id]
 	}
 	b.await(c, "the answer is written", func() (recorded bool) {
-		if err := b.db.Get(&recorded, `SELECT recorded FROM orchestrator.orchestration_members`); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.db.Get(&recorded, `SELECT recorded FROM orchestrator.orchestration_members`))
 		return recorded
 	})
 	b.clock.Advance(time.Minute + time.Second)
@@ -490,9 +483,7 @@ func TestThousandsOfMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
 	var distinct int
-	if err := b.db.Get(&distinct, `SELECT count(DISTINCT instance_id) FROM orchestrator.orchestration_members`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.db.Get(&distinct, `SELECT count(DISTINCT instance_id) FROM orchestrator.orchestration_members`))
 	if distinct != everything {
 		t.Errorf("%d instances are members", distinct)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -29,9 +30,7 @@ func TestNotification_ScheduledAndCancelled_CreatesThenCancels(t *testing.T) {
 		t.Errorf("notifications (-want +got):\n%s", diff)
 	}
 	stop()
-	if err := b.store.Cancel(t.Context(), o.ID, b.clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
 	c, _ = b.controller(nil)
 	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
 	cancelled := event.NotifyRequest{OrchestrationID: o.ID, Type: event.UpgradeKyma, Cancelled: true}
@@ -55,9 +54,7 @@ func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
 	b.clock.Advance(5*time.Minute + time.Second)
 	b.await(c, "it goes on without", func() bool { return len(b.started()) == 1 })
 	// The cancellation is waited for as long.
-	if err := b.store.Cancel(t.Context(), o.ID, b.clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
 	b.end("i-00000")
 	b.set(func() { b.noNotice = nil })
 	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
@@ -75,9 +72,7 @@ func TestNotification_NotOrderedOrDryRun_NothingIsSent(t *testing.T) {
 	} {
 		o := b.order(body)
 		b.await(c, "the orchestration begins", func() bool { return b.get(o.ID).State == orchestration.InProgress })
-		if err := b.store.Cancel(t.Context(), o.ID, b.clock.Now()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
 	}
 	if got := b.notices(); len(got) != 0 {
 		t.Errorf("notifications %+v", got)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -28,9 +29,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 			continue
 		}
 		got, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("parameters (-want +got):\n%s", diff)
 		}
@@ -109,13 +108,9 @@ func FuzzParseParameters(f *testing.F) {
 			return
 		}
 		text, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		again, err := ParseParameters(event.UpgradeKyma, text)
-		if err != nil {
-			t.Fatalf("%s is accepted, what is stored of it is not: %s: %v", body, text, err)
-		}
+		require.NoErrorf(t, err, "%s is accepted, what is stored of it is not: %s", body, text)
 		if twice, _ := json.Marshal(again); string(twice) != string(text) {
 			t.Errorf("%s becomes %s", text, twice)
 		}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -21,13 +23,9 @@ const policyFile = `{
 func TestThePolicySaysWhenARuntimeMayBeDisturbed(t *testing.T) {
 	t.Parallel()
 	policy, err := ParsePolicy([]byte(policyFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	withTimes, err := ParsePolicy([]byte(`{"default": {"timeBegin": "030000+0000", "timeEnd": "040000+0000"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const own = `"begin":"220000+0000","end":"230000+0000"`
 	for name, c := range map[string]struct {
 		policy                         *Policy
@@ -50,9 +48,7 @@ func TestThePolicySaysWhenARuntimeMayBeDisturbed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shoot, err := ShootWindow(event.MaintenanceWindow{Begin: "220000+0000", End: "230000+0000"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			instance := event.InstanceSummary{
 				GlobalAccountID: c.account, Plan: event.Plan{Name: c.plan}, Runtime: event.Runtime{Region: c.region, ShootName: c.shooted},
 			}

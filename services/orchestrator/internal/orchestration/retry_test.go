@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func TestWhatARetryDoes(t *testing.T) {
@@ -44,9 +45,7 @@ func TestWhatARetryDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := Retry(&Orchestration{State: c.from, Description: "1 failed"}, c.asked, c.found, false, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			description := "1 failed"
 			if c.from == Failed && c.state == Retrying {
 				description = "1 failed, retrying"
@@ -74,9 +73,7 @@ func TestARetryWaitsForTheNextWindowUnlessImmediate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	var w Window
-	if err := json.Unmarshal([]byte(`{"begin":"220000+0000","end":"230000+0000"}`), &w); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(`{"begin":"220000+0000","end":"230000+0000"}`), &w))
 	m := Member{OperationID: "f", State: Failed, Window: &w, DueAt: now.Add(-10 * time.Hour), WindowEnd: now.Add(-9 * time.Hour)}
 	if next := m.Again(false, now); !next.DueAt.Equal(now.Add(14*time.Hour)) || !next.WindowEnd.Equal(now.Add(15*time.Hour)) {
 		t.Errorf("due at %s, window until %s", next.DueAt, next.WindowEnd)

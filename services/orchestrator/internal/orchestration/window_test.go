@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
 func at(t *testing.T, text string) time.Time {
 	t.Helper()
 	moment, err := time.Parse("Mon 2006-01-02 15:04 -0700", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return moment
 }
 
@@ -45,9 +45,7 @@ func TestTheNextWindow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var w Window
-			if err := json.Unmarshal([]byte(c.window), &w); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal([]byte(c.window), &w))
 			begin, end := w.Next(at(t, c.now))
 			if !begin.Equal(at(t, c.begin)) || !end.Equal(at(t, c.end)) {
 				t.Errorf("window from %s to %s, want %s to %s", begin, end, c.begin, c.end)
@@ -62,9 +60,7 @@ func TestAWindowIsStoredAsItIsRead(t *testing.T) {
 		`{"begin":"220000+0000","end":"010203-0730"}`, `{"days":["Mon","Sun"],"begin":"000000+1400","end":"235959-1200"}`,
 	} {
 		var w Window
-		if err := json.Unmarshal([]byte(text), &w); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(text), &w))
 		if again, err := json.Marshal(w); err != nil || string(again) != text {
 			t.Errorf("%s becomes %s, %v", text, again, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -18,35 +19,23 @@ func TestAServerThatWasRestartedHasForgottenTheIDsOfWhatWasAnswered(t *testing.T
 	dropped := func(b *bus.Bus, id string) bool {
 		t.Helper()
 		ack, err := b.JetStream().Publish(t.Context(), event.CommandSubject("alpha", "One"), nil, jetstream.WithMsgID(id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return ack.Duplicate
 	}
 	made := func(b *bus.Bus, name event.Stream) time.Time {
 		t.Helper()
 		at, err := b.Created(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return at
 	}
 	spec := event.CommandsConsumer("alpha")
-	if err := b.EnsureConsumer(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.EnsureConsumer(t.Context(), spec))
 	consumer, err := b.JetStream().Consumer(t.Context(), string(spec.Stream), spec.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dropped(b, "answered")
 	answered, err := consumer.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := answered.DoubleAck(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, answered.DoubleAck(t.Context()))
 	dropped(b, "held")
 	for _, id := range []string{"answered", "held"} {
 		if !dropped(b, id) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 )
@@ -61,9 +62,7 @@ func TestARoundTakesATenthOfTheTime(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		p := &pile{live: 1000}
 		r, err := retention.New(retention.Config{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		start := time.Now()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -132,9 +133,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 		return otherwise
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoErrorf(t, err, "%s", name)
 	return n
 }
 
@@ -208,9 +207,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("make soak-simulation runs this")
 	}
 	long, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("%s: %v", envFor, err)
-	}
+	require.NoErrorf(t, err, "%s", envFor)
 	first := number(t, envSeed, uint64(time.Now().UnixNano()))
 	fmt.Printf("simulation: seeds from %d on, for %s\n", first, long)
 	start := time.Now()

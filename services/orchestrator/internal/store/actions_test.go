@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func (b *bundle) actions() *Actions { return NewActions(b.db, b.db) }
@@ -50,9 +51,7 @@ func TestAnActionIsWrittenDownBeforeAndAfterIt(t *testing.T) {
 		t.Errorf("begun (-want +got)\n%s", diff)
 	}
 	a.Outcome, a.Reason, a.Target, a.Name, a.Detail = OutcomeRefused, "why\x00\xff"+strings.Repeat("x", 5000), "t2", "jane", "d"
-	if err := s.End(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.End(t.Context(), a))
 	page, _, err = s.List(t.Context(), ActionFilter{Limit: 10})
 	if err != nil || len(page) != 1 {
 		t.Fatal(len(page), err)
@@ -75,9 +74,7 @@ func TestActionsAreListedNewestFirstAndByCondition(t *testing.T) {
 	}
 	done := b.begun(s, "otto", epoch)
 	done.Outcome = OutcomeDone
-	if err := s.End(t.Context(), done); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.End(t.Context(), done))
 	for want, f := range map[string]ActionFilter{
 		"otto n4 n3 n2 n1 n0": {}, "otto": {Outcome: OutcomeDone}, "n3": {Name: "n3"}, "": {Action: "skip"}, "n2 n1 n0": {Offset: 3, Target: "t"},
 	} {
@@ -117,9 +114,7 @@ func TestWhatWasRefusedDoesNotPushOutWhatWasDone(t *testing.T) {
 		refused := &Action{
 			At: epoch, Name: fmt.Sprint("vera", n), Role: "viewer", Authentication: "token", Action: "cancel", Outcome: OutcomeRefused,
 		}
-		if err := s.Begin(t.Context(), refused); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Begin(t.Context(), refused))
 	}
 	if n, err := s.Forget(t.Context(), epoch, 20); err != nil || n != 28 {
 		t.Errorf("removed: %d, %v", n, err)

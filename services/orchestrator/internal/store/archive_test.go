@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -140,9 +141,7 @@ func TestTheOldestAreArchivedAndRemovedFirstByOneAtATime(t *testing.T) {
 		b.archive(epoch.Add(time.Hour), 0)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b.archive(epoch.Add(time.Hour), 1)
 	if n, err := b.DropArchived(t.Context(), epoch.Add(time.Second), 10); n != 1 || err != nil {
 		t.Fatalf("%d removed, error %v", n, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -57,9 +58,7 @@ func FuzzArraysRoundTrip(f *testing.F) {
 	}
 	f.Add("\x00", "\xff")
 	db, err := postgres.Open(f.Context(), postgres.Config{URL: testkit.Postgres(f, nil), MaxOpen: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Cleanup(func() { _ = db.Close() })
 	f.Fuzz(func(t *testing.T, a, b string) {
 		a, b = clean(a), clean(b)
@@ -75,9 +74,7 @@ func FuzzArraysRoundTrip(f *testing.F) {
 		var second, third *string
 		row := db.QueryRowContext(t.Context(), `
 SELECT ARRAY[v[1]], v[2], v[3], l.t::text[] FROM (SELECT $1::text[] AS v) f, unnest($2::text[]) AS l(t)`, &flat, &nested)
-		if err := row.Scan(&got, &second, &third, &list); err != nil {
-			t.Fatalf("%s, %s: %v", &flat, &nested, err)
-		}
+		require.NoErrorf(t, row.Scan(&got, &second, &third, &list), "%s, %s", &flat, &nested)
 		if diff := cmp.Diff(textList{a}, got); diff != "" || third != nil || (second == nil) != (b == "") || second != nil && *second != b {
 			t.Errorf("%s: second %v, third %v (-want +got):\n%s", &flat, second, third, diff)
 		}

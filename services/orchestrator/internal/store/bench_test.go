@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -26,9 +28,7 @@ func BenchmarkWrite(b *testing.B) {
 				changes[i] = s.apply(r, result, epoch)
 			}
 			wal := func() (bytes float64) {
-				if err := s.db.Get(&bytes, `SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn`); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, s.db.Get(&bytes, `SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn`))
 				return bytes
 			}
 			before, busy := wal(), s.serverCPU()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -15,9 +16,7 @@ import (
 func TestACensusCountsWhatHasNotEnded(t *testing.T) {
 	b := filled(t)
 	c, err := b.Census(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	type place struct {
 		plan  string
 		state event.OperationState
@@ -80,9 +79,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 	} {
 		var lines []string
 		err := census(t.Context(), b.db, func(tx *sqlx.Tx) error { return tx.Select(&lines, "EXPLAIN "+c.query) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		plan := strings.Join(lines, "\n")
 		for _, index := range c.want {
 			if !slices.ContainsFunc(strings.Split(index, "|"), func(one string) bool { return strings.Contains(plan, one) }) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -15,9 +16,7 @@ import (
 // The server must read from the binary form what it reads from the literal that people know.
 func TestColumnsAreReadLikeLiterals(t *testing.T) {
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, nil), MaxOpen: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	texts, ints, bools := newColumn(typeText, 0), newColumn(typeInt4, 3), newColumn(typeBool, 2)
 	times, ids, empty := newColumn(typeTimestamptz, 1), newColumn(typeUUID, 1), newColumn(typeUUID, 5)
@@ -42,9 +41,7 @@ func TestColumnsAreReadLikeLiterals(t *testing.T) {
 		times.time(at)
 	}
 	id := uuid.Must(uuid.NewV7()).String()
-	if err := ids.uuid(id); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ids.uuid(id))
 	var wantTexts array
 	for _, s := range nasty {
 		wantTexts.text(s)
@@ -68,9 +65,7 @@ func TestColumnsAreReadLikeLiterals(t *testing.T) {
 		{"uuid", empty, "{}"},
 	} {
 		var same bool
-		if err := db.Get(&same, `SELECT $1::`+c.kind+`[] IS NOT DISTINCT FROM $2::`+c.kind+`[]`, c.got.value(), c.want); err != nil {
-			t.Fatalf("%s: %v", c.kind, err)
-		}
+		require.NoErrorf(t, db.Get(&same, `SELECT $1::`+c.kind+`[] IS NOT DISTINCT FROM $2::`+c.kind+`[]`, c.got.value(), c.want), "%s", c.kind)
 		if !same {
 			t.Errorf("%s[] is not %s", c.kind, c.want)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -105,9 +106,7 @@ func TestOperationsAreFound(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			c.f.Limit = 100
 			list, err := b.List(t.Context(), c.f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var got []string
 			for _, r := range list.Rows {
 				got = append(got, name(r.Operation.ID))
@@ -123,9 +122,7 @@ func TestOperationsAreFound(t *testing.T) {
 			var walked []string
 			for range 10 {
 				list, err := b.List(t.Context(), c.f)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if c.f.After == nil && list.Total != len(c.want) {
 					t.Errorf("the first page says %d in all", list.Total)
 				}
@@ -148,9 +145,7 @@ func TestOperationsAreCountedOnlySoFar(t *testing.T) {
 	for _, f := range []Filter{{}, {Types: []event.OperationType{event.Update}}, {Query: "old-"}, {States: []event.OperationState{event.Succeeded}}} {
 		f.Limit = 10
 		list, err := b.List(t.Context(), f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if list.Total != MaxCount || !list.Capped || len(list.Rows) != 10 || list.Next == nil {
 			t.Errorf("%+v: %d of %d, capped %t", f, len(list.Rows), list.Total, list.Capped)
 		}
@@ -203,14 +198,10 @@ func TestTheQuestionsOfOperatorsUseIndexes(t *testing.T) {
 		for _, after := range []*Position{nil, {CreatedAt: time.Now(), Arrived: 1000, Operation: id}} {
 			f.Limit, f.After = 100, after
 			query, args, err := b.listSQL(t.Context(), &f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			check(fmt.Sprintf("%+v", f), query, args)
 			query, args, err = b.countSQL(t.Context(), &f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			check(fmt.Sprintf("count %+v", f), atMost(query), args)
 		}
 	}
@@ -239,9 +230,7 @@ func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
 	var mark Marker
 	// A transaction that began before the marker and ends after it is not lost.
 	tx, err := b.db.Beginx()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }() // does nothing once it is committed
 	slow := b.apply(rows["started"], succeeded(rows["started"]), epoch)
 	if _, err := b.WriteTx(t.Context(), tx, []*Change{slow}); err != nil {
@@ -253,9 +242,7 @@ func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
 	find := func(want ...string) {
 		t.Helper()
 		changed, next, err := b.Changed(t.Context(), mark, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := []string{}
 		for _, v := range changed {
 			got = append(got, v.ID)
@@ -278,9 +265,7 @@ func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
 	}
 	find("retrying")
 	find()
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tx.Commit())
 	find("started")
 	find()
 	added := b.row(77)
@@ -292,18 +277,14 @@ func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
 func mustMark(t *testing.T, b *bundle) Marker {
 	t.Helper()
 	m, err := b.Mark(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
 func TestAMarkerOfAnotherDatabaseIsRefused(t *testing.T) {
 	b := setup(t)
 	m, err := ParseMarker("1795248000000.99999999:99999999:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, _, err := b.Changed(t.Context(), m, 10); !errors.Is(err, ErrMarker) {
 		t.Errorf("error %v, want %v", err, ErrMarker)
 	}
@@ -349,20 +330,14 @@ func TestCountsAddUp(t *testing.T) {
 	one := TallyKey{Minute: epoch, Type: event.Update, Worker: "alpha", Step: "One", Outcome: "succeeded"}
 	old := TallyKey{Minute: epoch.Add(-time.Hour), Type: event.Update, Outcome: "started"}
 	for range 2 {
-		if err := b.AddTally(t.Context(), map[TallyKey]int64{one: 3, old: 1}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.AddTally(t.Context(), map[TallyKey]int64{one: 3, old: 1}))
 	}
 	got, err := b.Tally(t.Context(), old.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(map[TallyKey]int64{one: 6, old: 2}, got); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
-	if err := b.ForgetTally(t.Context(), epoch); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.ForgetTally(t.Context(), epoch))
 	if got, err = b.Tally(t.Context(), old.Minute); err != nil || len(got) != 1 {
 		t.Errorf("left: %v, %v", got, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -33,14 +34,10 @@ type bundle struct {
 func setup(t testing.TB) *bundle {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s, err := New(t.Context(), db, db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set, err := process.Load(fstest.MapFS{"update.yaml": {Data: []byte(`
 operation: update
 timeout: 1h
@@ -50,13 +47,9 @@ stages:
       - {name: One, worker: alpha}
       - {name: Two, worker: alpha}
 `)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := &bundle{Store: s, t: t, db: db, p: set[event.Update]}
-	if err := s.SaveDefinition(t.Context(), b.p, epoch); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SaveDefinition(t.Context(), b.p, epoch))
 	return b
 }
 

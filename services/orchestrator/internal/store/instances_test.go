@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 )
 
 // Two who take in requests for an instance that is new to both must not both believe that it is free.
@@ -50,9 +51,7 @@ func TestOfTwoWhoCreateAnInstanceOneIsToldToReadAgain(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func TestWhenACommandWasSentIsWrittenOnlyWhereItIsNotTheFirstTry(t *testing.T) {
@@ -61,9 +60,7 @@ func TestWhenACommandWasSentIsWrittenOnlyWhereItIsNotTheFirstTry(t *testing.T) {
 	var set bool
 	sent := func() bool {
 		t.Helper()
-		if err := b.db.Get(&set, `SELECT sent_at IS NOT NULL FROM orchestrator.operations WHERE id = $1`, r.Operation.ID); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.db.Get(&set, `SELECT sent_at IS NOT NULL FROM orchestrator.operations WHERE id = $1`, r.Operation.ID))
 		return set
 	}
 	if r.SentAt.IsZero() || !r.SentAt.Equal(r.FirstTriedAt) || sent() {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -55,9 +57,7 @@ func TestARoundReadsOnlyTheMembersItIsAbout(t *testing.T) {
 			WHERE m.orchestration_id = '%s' AND m.state = 'in progress' AND o.state IN ('succeeded', 'failed', 'cancelled')`,
 	} {
 		var plan []string
-		if err := b.db.Select(&plan, "EXPLAIN "+fmt.Sprintf(query, o.ID)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.db.Select(&plan, "EXPLAIN "+fmt.Sprintf(query, o.ID)))
 		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan on orchestration_members") ||
 			!strings.Contains(text, "orchestration_members_waiting") && !strings.Contains(text, "orchestration_members_in_progress") {
 			t.Errorf("%s:\n%s", name, text)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -63,9 +64,7 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		if release {
 			change.Release = &Release{}
 		}
-		if err := c.add(change); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.add(change))
 		return c.args()
 	}
 	var types, instances array
@@ -168,9 +167,7 @@ func TestTheUpdatesOfAStepAreHeapOnly(t *testing.T) {
 	var updates, hot int
 	testkit.Eventually(t, 20*time.Second, "the statistics show the updates", func() bool {
 		row := b.db.QueryRow(`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'orchestrator' AND relname = 'operations'`)
-		if err := row.Scan(&updates, &hot); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, row.Scan(&updates, &hot))
 		return updates >= rounds*len(rows)
 	})
 	if hot < updates*9/10 {

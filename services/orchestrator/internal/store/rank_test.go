@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestEachOrchestratorHasARankOfItsOwn(t *testing.T) {
@@ -37,9 +39,7 @@ func TestARankOfWhomIsGoneIsFree(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, release, err := b.Rank(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer release()
 	if _, err := b.db.Exec(`
 SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -57,9 +58,7 @@ func TestEverythingOfARowSurvivesARoundTrip(t *testing.T) {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 	lines, err := b.History(t.Context(), r.Operation.ID, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []Line{{
 		Cursor: 7, Stage: 0, Step: 1, StageAttempt: 3, StepAttempt: 4, StartedAt: at(8), FinishedAt: at(9), Kind: "failed",
 		WorkerVersion: nasty[4], Message: nasty[11], Error: &event.Error{Message: nasty[10]},
@@ -78,9 +77,7 @@ func TestOnlyRowsWhoseVersionMatchesAreWritten(t *testing.T) {
 	}
 	changes := []*Change{b.apply(mine, succeeded(mine), epoch), b.apply(others, succeeded(others), epoch), b.apply(missing, engine.Start{}, epoch)}
 	written, err := b.Write(t.Context(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(map[string]int{mine.Operation.ID: 0}, written); diff != "" {
 		t.Errorf("written (-want +got):\n%s", diff)
 	}
@@ -95,9 +92,7 @@ func TestOnlyRowsWhoseVersionMatchesAreWritten(t *testing.T) {
 	}{{mine, 1, 1, 2}, {others, 0, 1, 1}} {
 		got := b.load(c.r.Operation.ID)
 		lines, err := b.History(t.Context(), c.r.Operation.ID, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got.Step != c.step || got.Version != c.version || len(lines) != c.history {
 			t.Errorf("%s: step %d, version %d, %d lines of history; want %d, %d, %d",
 				c.r.Operation.InstanceID, got.Step, got.Version, len(lines), c.step, c.version, c.history)
@@ -142,9 +137,7 @@ func TestAReleaseFreesTheInstanceOnlyWithItsOperation(t *testing.T) {
 				last.Row.Version--
 			}
 			written, err := b.Write(t.Context(), []*Change{last})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if n, ok := written[r.Operation.ID]; ok == c.stale || ok && n != 1 {
 				t.Errorf("written %t with %d waiting, want %t with 1", ok, n, !c.stale)
 			}
@@ -156,9 +149,7 @@ func TestAReleaseFreesTheInstanceOnlyWithItsOperation(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 		})
 	}
 }
@@ -192,9 +183,7 @@ func TestTextThatPostgresDoesNotTakeIsCleaned(t *testing.T) {
 
 func TestDefinitionsArePinned(t *testing.T) {
 	b := setup(t)
-	if err := b.SaveDefinition(t.Context(), b.p, epoch.Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.SaveDefinition(t.Context(), b.p, epoch.Add(time.Hour)))
 	got, err := b.Definition(t.Context(), b.p.Hash())
 	if err != nil || got.Hash() != b.p.Hash() || string(got.Canonical()) != string(b.p.Canonical()) {
 		t.Errorf("definition %v, error %v", got, err)
@@ -212,16 +201,10 @@ func TestAnInstanceIsForgottenOnlyWhenNobodyNeedsIt(t *testing.T) {
 	err := b.InTx(t.Context(), func(tx *sqlx.Tx) error {
 		return b.SaveInstancesTx(t.Context(), tx, []*Instance{{ID: free, New: true}})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.DropInstances(t.Context(), []string{free, running.Operation.InstanceID, waiting.Operation.InstanceID}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, b.DropInstances(t.Context(), []string{free, running.Operation.InstanceID, waiting.Operation.InstanceID}))
 	var left []string
-	if err := b.db.Select(&left, `SELECT instance_id FROM orchestrator.instances ORDER BY 1`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.db.Select(&left, `SELECT instance_id FROM orchestrator.instances ORDER BY 1`))
 	if diff := cmp.Diff([]string{"i-1", "i-2"}, left); diff != "" {
 		t.Errorf("instances left (-want +got):\n%s", diff)
 	}

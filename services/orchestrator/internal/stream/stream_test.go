@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/testkit"
@@ -332,9 +333,7 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 		{"another database", marker(1000), "the database is another one", nil},
 	} {
 		again := b.join(h, "")
-		if err := again.Resume(t.Context(), r.since, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, again.Resume(t.Context(), r.since, time.Now()))
 		batch := b.next(again)
 		var got []string
 		for _, data := range batch.Operations {
@@ -350,9 +349,7 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 		b.source.change(strconv.Itoa(i))
 	}
 	again := b.join(h, "")
-	if err := again.Resume(t.Context(), mustParse(t, last), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, again.Resume(t.Context(), mustParse(t, last), time.Now()))
 	if batch := b.next(again); batch.Resync == "" {
 		t.Error("a client that has missed too much does not read again")
 	}
@@ -367,9 +364,7 @@ func (f *fakeSource) nowIs() int {
 func mustParse(t *testing.T, text string) store.Marker {
 	t.Helper()
 	m, err := store.ParseMarker(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 

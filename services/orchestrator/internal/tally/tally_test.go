@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -71,9 +72,7 @@ func setup() (*tally.Tally, *fakeStore, *testkit.Clock) {
 func since(t *testing.T, tl *tally.Tally, at time.Time, want map[store.TallyKey]int64) {
 	t.Helper()
 	got, err := tl.Since(t.Context(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -27,9 +28,7 @@ func serve(t *testing.T, h http.HandlerFunc) *kube.Client {
 	t.Helper()
 	server := httptest.NewServer(h)
 	client, err := kube.Open("cluster", kube.Config{URL: server.URL, Token: canary}, extclient.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		client.Close()
 		server.Close()
@@ -86,9 +85,7 @@ func TestUnreachableClusterIsTemporary(t *testing.T) {
 	address := server.URL
 	server.Close()
 	c, err := kube.Open("cluster", kube.Config{URL: address}, extclient.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	if _, err := c.List(t.Context(), kube.Kymas, "", ""); !extclient.IsTemporary(err) {
 		t.Errorf("got %v", err)
@@ -120,9 +117,7 @@ func TestApplyWritesOnlyWhatDiffersAndKeepsWhatOthersAdded(t *testing.T) {
 		"metadata": map[string]any{"name": "c", "namespace": "ns", "labels": map[string]any{"ours": "new"}},
 		"data":     map[string]any{"k": "v"},
 	}}
-	if err := c.Apply(t.Context(), kube.ConfigMaps, want); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Apply(t.Context(), kube.ConfigMaps, want))
 	got := unstructured.Unstructured{Object: written}
 	if labels := got.GetLabels(); labels["theirs"] != "1" || labels["ours"] != "new" || got.GetResourceVersion() != "7" {
 		t.Errorf("wrote %v", written)
@@ -157,9 +152,7 @@ func TestKubeconfigIsUsedWithItsTokenAndAuthority(t *testing.T) {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
 	for _, text := range []string{kubeconfig(secure.URL, ", certificate-authority-data: "+ca), kubeconfig(plain.URL, "")} {
 		c, err := kube.FromKubeconfig("runtime", []byte(text), 0, extclient.Deps{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, err = c.Get(t.Context(), kube.Namespaces, "", "n")
 		c.Close()
 		if err != nil || authorization != "Bearer "+canary {
@@ -167,9 +160,7 @@ func TestKubeconfigIsUsedWithItsTokenAndAuthority(t *testing.T) {
 		}
 	}
 	c, err := kube.FromKubeconfig("runtime", []byte(kubeconfig(secure.URL, "")), 0, extclient.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	if _, err := c.Get(t.Context(), kube.Namespaces, "", "n"); err == nil {
 		t.Error("a server of an unknown authority was trusted")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -33,9 +34,7 @@ func TestWrongEnvironmentIsRefusedAllAtOnceByName(t *testing.T) {
 
 func TestSecretsComeFromFilesToo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("from-file\n"), 0o600))
 	t.Setenv("KEB_AVS_PASSWORD_FILE", file)
 	t.Setenv("KEB_AVS_TRIAL_PARENT_ID", "42")
 	var got avs.Config
