@@ -30,13 +30,11 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
-	"github.com/kyma-project/keb/services/orchestrator/internal/gauge"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -44,7 +42,6 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
-	"github.com/kyma-project/keb/services/orchestrator/internal/tally"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
@@ -280,7 +277,7 @@ type Orchestrator struct {
 	recovery *recovery.Recovery
 	workers  *liveness.Liveness
 	fleet    *orchestration.Controller
-	tally    *tally.Tally
+	tally    *census.Tally
 	changes  *stream.Hub
 	api      *operatorapi.API
 	console  *console.Console
@@ -335,7 +332,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Patience: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
-	o.tally = tally.New(tally.Config{Every: tallyEvery}, o.store, o.deps.Now, o.deps.Log)
+	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = stream.New(stream.Config{
 		Every: changesEvery, Reconcile: reconcileEvery, Buffer: clientBuffer, MaxClients: maxClients,
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
@@ -364,18 +361,21 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	standing := census.New(census.Deps{Operations: o.store, Definitions: definitions, Workers: o.workers})
+	standing := census.New(census.Deps{
+		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
+		JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
+	})
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
-		Counts: o.tally, Backlog: backlog.New(o.deps.Bus.JetStream(), o.deps.Now), Changes: o.changes,
+		Counts: o.tally, Changes: o.changes,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)
 	if o.console, err = console.New(); err != nil {
 		return err
 	}
-	if err := o.observe(standing, orchestrations, definitions); err != nil {
+	if err := o.observe(standing); err != nil {
 		return err
 	}
 	o.health.Add("postgres", o.store.Ping)
@@ -384,7 +384,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 }
 
 // observe registers the gauges, and the statistics of the pools.
-func (o *Orchestrator) observe(standing *census.Census, orchestrations *store.Orchestrations, definitions *definition.Definitions) error {
+func (o *Orchestrator) observe(standing *census.Census) error {
 	r := o.deps.Registerer
 	if r == nil {
 		return nil
@@ -394,11 +394,7 @@ func (o *Orchestrator) observe(standing *census.Census, orchestrations *store.Or
 			return fmt.Errorf("register the metrics of pool %s: %w", name, err)
 		}
 	}
-	err := gauge.Register(r, gauge.Deps{
-		Census: standing, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
-		JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
-	})
-	if err != nil {
+	if err := standing.Register(r); err != nil {
 		return fmt.Errorf("register the gauges: %w", err)
 	}
 	return nil

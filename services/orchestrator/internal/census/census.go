@@ -1,15 +1,19 @@
-// Package census tells where the operations stand that have not ended, and
-// what they wait for. It counts once for everybody who asks: the operator API
-// and the metrics.
+// Package census counts what an orchestrator can find out: where unfinished
+// operations and orchestrations stand, which commands wait on the bus, and what
+// ended lately. It counts once for all callers: the operator API and the
+// metrics. Every orchestrator shows the same.
 package census
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/cached"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -18,32 +22,46 @@ type Operations interface {
 	Census(ctx context.Context) (store.Census, error)
 }
 
+// Orchestrations counts orchestrations that have not ended, and their operations.
+type Orchestrations interface {
+	Census(ctx context.Context) (orchestrations, operations []store.Standing, err error)
+}
+
 // Definitions finds process definitions.
 type Definitions interface {
+	Set() process.Set
 	Pinned(ctx context.Context, hash string) (*process.Process, error)
 }
 
-// Workers knows who is alive.
+// Workers knows the live workers.
 type Workers interface {
 	Serves(worker, step string) bool
+	Workers() []liveness.Worker
 }
 
-// Deps is what a Census works with. All are required.
+// Deps is what a Census counts with. All are required.
 type Deps struct {
-	Operations  Operations
-	Definitions Definitions
-	Workers     Workers
+	Operations     Operations
+	Orchestrations Orchestrations
+	Definitions    Definitions
+	Workers        Workers
+	JetStream      jetstream.JetStream
+	Now            func() time.Time
+	Log            *slog.Logger
 }
 
 // Census is safe for concurrent use.
 type Census struct {
 	deps    Deps
-	counted *cached.Value[store.Census]
+	counted *Value[store.Census]
+	depths  *Value[depths]
 }
 
 // New returns a Census.
 func New(deps Deps) *Census {
-	return &Census{deps: deps, counted: cached.New(deps.Operations.Census)}
+	c := &Census{deps: deps, counted: NewValue(deps.Operations.Census)}
+	c.depths = NewValue(c.readDepths)
+	return c
 }
 
 // Group is a number of operations at the same place, with what they wait for. Worker, Stage and Step are empty before an operation
@@ -61,7 +79,7 @@ type Result struct {
 	FirstDue time.Time
 }
 
-// Read counts the operations, at most some seconds ago (package cached). Who is alive is looked up now.
+// Read counts the operations, at most some seconds ago (see Value). Which workers live is looked up now.
 func (c *Census) Read(ctx context.Context) (Result, error) {
 	counted, err := c.counted.Get(ctx)
 	if err != nil {

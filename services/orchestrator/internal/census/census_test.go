@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
@@ -28,6 +29,10 @@ func (f *fakes) Census(context.Context) (store.Census, error) {
 }
 
 func (f *fakes) Pinned(context.Context, string) (*process.Process, error) { return f.p, nil }
+
+func (f *fakes) Set() process.Set { return nil }
+
+func (f *fakes) Workers() []liveness.Worker { return nil }
 
 func (f *fakes) Serves(worker, _ string) bool { return worker != f.away }
 

@@ -21,8 +21,6 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/backlog"
-	"github.com/kyma-project/keb/services/orchestrator/internal/cached"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
@@ -58,15 +56,11 @@ type Counts interface {
 	Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
 }
 
-// Census tells where the operations stand that have not ended.
+// Census counts the operations that have not ended, and the commands that wait on the bus.
 type Census interface {
 	Read(ctx context.Context) (census.Result, error)
 	Group(ctx context.Context, g store.Group) (census.Group, error)
-}
-
-// Backlog knows what waits on the bus, by worker.
-type Backlog interface {
-	Depths(ctx context.Context) (map[string]backlog.Depth, error)
+	Depths(ctx context.Context) (map[string]census.Depth, error)
 }
 
 // Changes lets clients listen for changes of operations.
@@ -101,7 +95,6 @@ type Deps struct {
 	Workers     Workers
 	Actor       Actor
 	Counts      Counts
-	Backlog     Backlog
 	Changes     Changes
 	// Orchestrations keeps orchestrations; Wake is called when there is something to do for them.
 	Orchestrations Orchestrations
@@ -123,17 +116,17 @@ type API struct {
 	actions map[string]string
 	streams audience
 	// What is asked for again and again, and costs a look at every operation that has not ended.
-	samples *cached.Value[[]store.Sample]
-	ended   *cached.Value[[]store.Ended]
-	counts  *cached.Value[map[store.TallyKey]int64]
+	samples *census.Value[[]store.Sample]
+	ended   *census.Value[[]store.Ended]
+	counts  *census.Value[map[store.TallyKey]int64]
 }
 
 // New returns an API.
 func New(deps Deps) *API {
 	a := &API{
 		deps: deps, mux: http.NewServeMux(), actions: map[string]string{},
-		samples: cached.New(deps.Operations.Samples), ended: cached.New(deps.Operations.Ended),
-		counts: cached.New(func(ctx context.Context) (map[store.TallyKey]int64, error) {
+		samples: census.NewValue(deps.Operations.Samples), ended: census.NewValue(deps.Operations.Ended),
+		counts: census.NewValue(func(ctx context.Context) (map[store.TallyKey]int64, error) {
 			return deps.Counts.Since(ctx, minuteBefore(deps.Now().UTC()))
 		}),
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-	"github.com/kyma-project/keb/services/orchestrator/internal/tally"
 )
 
 const (
@@ -34,7 +34,7 @@ type operationCounts struct {
 
 func (c *operationCounts) add(outcome string, n int64) {
 	switch outcome {
-	case tally.Started:
+	case census.Started:
 		c.Started += n
 	case string(event.Succeeded):
 		c.Succeeded += n

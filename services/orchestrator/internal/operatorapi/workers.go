@@ -113,7 +113,7 @@ func (a *API) workerViews(ctx context.Context) ([]*workerView, error) {
 		}
 		byName[l.Name] = views[i]
 	}
-	depths, err := a.deps.Backlog.Depths(ctx)
+	depths, err := a.deps.Census.Depths(ctx)
 	if err != nil {
 		a.deps.Log.Debug("commands that wait are not known", "err", err)
 	}

@@ -1,8 +1,4 @@
-// Package tally counts what has ended, minute by minute, for everybody to see.
-// Each orchestrator counts what it has committed in memory, and adds it to a
-// table every few seconds, so that no step costs a write. One that is killed
-// leaves what it has counted since uncounted.
-package tally
+package census
 
 import (
 	"context"
@@ -16,8 +12,8 @@ import (
 )
 
 const (
-	// keep is how long minutes are kept, and forgetEvery how often older ones are removed.
-	keep        = 25 * time.Hour
+	// keepMinutes is how long minutes are kept, and forgetEvery how often older ones are removed.
+	keepMinutes = 25 * time.Hour
 	forgetEvery = 10 * time.Minute
 	// flushLimit bounds a write.
 	flushLimit = 10 * time.Second
@@ -25,27 +21,22 @@ const (
 	maxPending = 50_000
 )
 
-// Store keeps counts.
-type Store interface {
+// Counts keeps what a Tally has counted.
+type Counts interface {
 	AddTally(ctx context.Context, counts map[store.TallyKey]int64) error
 	ForgetTally(ctx context.Context, before time.Time) error
 	Tally(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
 }
 
-// Config is how a Tally behaves.
-type Config struct {
-	// Every is the time between two writes.
-	Every time.Duration
-}
-
-// Tally counts. It is safe for concurrent use.
+// Tally counts what has ended, minute by minute. It counts what its orchestrator has committed in memory, and adds it to a table every few
+// seconds, so that no step costs a write. An orchestrator that is killed loses what it has not written yet. It is safe for concurrent use.
 type Tally struct {
-	cfg   Config
-	store Store
+	every time.Duration
+	store Counts
 	now   func() time.Time
 	log   *slog.Logger
 
-	// table is held while what was counted moves to the table, so that nobody sees it twice or not at all.
+	// table is held while what was counted moves to the table, so that no reader sees it twice or not at all.
 	table sync.RWMutex
 
 	mu sync.Mutex
@@ -55,9 +46,9 @@ type Tally struct {
 	forgot time.Time
 }
 
-// New returns a Tally that has counted nothing.
-func New(cfg Config, s Store, now func() time.Time, log *slog.Logger) *Tally {
-	return &Tally{cfg: cfg, store: s, now: now, log: log, pending: map[store.TallyKey]int64{}}
+// NewTally returns a Tally that has counted nothing; every is the time between two writes.
+func NewTally(every time.Duration, s Counts, now func() time.Time, log *slog.Logger) *Tally {
+	return &Tally{every: every, store: s, now: now, log: log, pending: map[store.TallyKey]int64{}}
 }
 
 // Started is what is counted when an operation begins; it is followed by the states in which operations end, and the outcomes of steps.
@@ -92,7 +83,7 @@ func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, 
 
 // Run writes what was counted until ctx ends. Flush writes the rest, once nothing is committed any more.
 func (t *Tally) Run(ctx context.Context) error {
-	tick := time.NewTicker(t.cfg.Every)
+	tick := time.NewTicker(t.every)
 	defer tick.Stop()
 	for {
 		select {
@@ -135,7 +126,7 @@ func (t *Tally) Flush(ctx context.Context) {
 		return
 	}
 	if forget {
-		if err := t.store.ForgetTally(ctx, now.Add(-keep)); err != nil {
+		if err := t.store.ForgetTally(ctx, now.Add(-keepMinutes)); err != nil {
 			t.log.Warn("old counts not removed", "err", err)
 		}
 	}

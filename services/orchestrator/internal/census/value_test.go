@@ -1,4 +1,4 @@
-package cached_test
+package census_test
 
 import (
 	"context"
@@ -9,14 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kyma-project/keb/services/orchestrator/internal/cached"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 )
 
 func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var found atomic.Int32
-		v := cached.New(func(context.Context) (int32, error) {
+		v := census.NewValue(func(context.Context) (int32, error) {
 			<-time.After(time.Second) // of the bubble: no time passes
 			return found.Add(1), nil
 		})
@@ -44,7 +44,7 @@ func TestNoAnswerIsOlderThanHalfAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		v := cached.New(func(context.Context) (int, error) {
+		v := census.NewValue(func(context.Context) (int, error) {
 			<-time.After(8 * time.Second)
 			calls++
 			return calls, nil
@@ -62,7 +62,7 @@ func TestNoAnswerIsOlderThanHalfAMinute(t *testing.T) {
 func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		v := cached.New(func(context.Context) (int, error) {
+		v := census.NewValue(func(context.Context) (int, error) {
 			<-time.After(time.Minute)
 			return 1, nil
 		})
@@ -83,7 +83,7 @@ func TestWhoHangsUpFindsTheAnswerForTheOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		v := cached.New(func(ctx context.Context) (int, error) {
+		v := census.NewValue(func(ctx context.Context) (int, error) {
 			calls++
 			select {
 			case <-ctx.Done():
@@ -116,7 +116,7 @@ func TestWhoHangsUpFindsTheAnswerForTheOthers(t *testing.T) {
 func TestWhatFailsIsTriedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	away, calls := errors.New("away"), 0
-	v := cached.New(func(context.Context) (int, error) {
+	v := census.NewValue(func(context.Context) (int, error) {
 		if calls++; calls == 1 {
 			return 7, away
 		}

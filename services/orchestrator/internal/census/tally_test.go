@@ -1,4 +1,4 @@
-package tally_test
+package census_test
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-	"github.com/kyma-project/keb/services/orchestrator/internal/tally"
 )
 
 // fakeStore is the table.
@@ -63,13 +63,13 @@ var (
 	two     = store.TallyKey{Minute: minute, Type: event.Update, Worker: "alpha", Step: "Two", Outcome: "failed"}
 )
 
-func setup() (*tally.Tally, *fakeStore, *testkit.Clock) {
+func setup() (*census.Tally, *fakeStore, *testkit.Clock) {
 	f := &fakeStore{counts: map[store.TallyKey]int64{}}
 	clock := testkit.NewClock(epoch)
-	return tally.New(tally.Config{Every: time.Hour}, f, clock.Now, slog.New(slog.DiscardHandler)), f, clock
+	return census.NewTally(time.Hour, f, clock.Now, slog.New(slog.DiscardHandler)), f, clock
 }
 
-func since(t *testing.T, tl *tally.Tally, at time.Time, want map[store.TallyKey]int64) {
+func since(t *testing.T, tl *census.Tally, at time.Time, want map[store.TallyKey]int64) {
 	t.Helper()
 	got, err := tl.Since(t.Context(), at)
 	require.NoError(t, err)
