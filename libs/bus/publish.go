@@ -83,6 +83,25 @@ func (e *PublishError) Away() bool {
 	return true
 }
 
+// Unpublished returns why messages of a batch of n were not published, by their index; it is empty when err is nil. An error that is no
+// PublishError is about all of them.
+func Unpublished(err error, n int) map[int]error {
+	failed := map[int]error{}
+	if err == nil {
+		return failed
+	}
+	if partly, ok := errors.AsType[*PublishError](err); ok {
+		for _, f := range partly.Failures {
+			failed[f.Index] = f.Err
+		}
+		return failed
+	}
+	for i := range n {
+		failed[i] = err
+	}
+	return failed
+}
+
 // errUnanswered is why an attempt to publish ended: no stream has said anything.
 var errUnanswered = errors.New("no stream has answered")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -304,5 +305,19 @@ func TestPublishError_NoServer_IsAway(t *testing.T) {
 	err := b.Publish(t.Context(), command(t, "a"))
 	if perr, ok := errors.AsType[*bus.PublishError](err); !ok || !perr.Away() {
 		t.Errorf("error is %v, want one that says that the bus is away", err)
+	}
+}
+
+func TestUnpublished_PartlyOrNotAtAll_ReturnsErrorsByIndex(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no")
+	partly := fmt.Errorf("publish: %w", &bus.PublishError{Total: 3, Failures: []bus.Failure{{Index: 1, Err: cause}}})
+	for _, c := range []struct {
+		err  error
+		want map[int]error
+	}{{nil, map[int]error{}}, {partly, map[int]error{1: cause}}, {cause, map[int]error{0: cause, 1: cause, 2: cause}}} {
+		if got := bus.Unpublished(c.err, 3); !maps.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.err, got, c.want)
+		}
 	}
 }

@@ -192,3 +192,23 @@ func withDetails(f Fact, details json.RawMessage) error {
 	c.object("details", details)
 	return c.err
 }
+
+// HoldsNUL reports whether JSON has the escape of the NUL character in it, which no database stores. An escaped backslash before "u0000" is
+// none.
+func HoldsNUL(raw []byte) bool {
+	escape := []byte(`\u0000`)
+	for {
+		at := bytes.Index(raw, escape)
+		if at < 0 {
+			return false
+		}
+		before := 0
+		for before < at && raw[at-before-1] == '\\' {
+			before++
+		}
+		if before%2 == 0 {
+			return true
+		}
+		raw = raw[at+len(escape):]
+	}
+}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -81,21 +80,9 @@ func (p *pool) send(batch []finished) (failed []finished, err error) {
 	ctx, cancel := context.WithTimeout(p.publishCtx, publishTimeout)
 	defer cancel()
 	err = p.w.deps.Bus.Publish(ctx, messages...)
-	partly, isPartly := errors.AsType[*bus.PublishError](err)
-	if err != nil && !isPartly {
-		return batch, err
-	}
-	taken := make([]bool, len(batch))
-	for i := range taken {
-		taken[i] = true
-	}
-	if isPartly {
-		for _, f := range partly.Failures {
-			taken[f.Index] = false
-		}
-	}
+	unpublished := bus.Unpublished(err, len(batch))
 	for i, f := range batch {
-		if taken[i] {
+		if unpublished[i] == nil {
 			p.acknowledge(f)
 		} else {
 			failed = append(failed, f)

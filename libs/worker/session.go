@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,7 +122,7 @@ func detailsPatch(own any) (map[string]json.RawMessage, error) {
 	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
 		return nil, fmt.Errorf("save details: %T encodes to %s, a JSON object is needed", own, jsonKind(raw))
 	}
-	if holdsNUL(raw) {
+	if event.HoldsNUL(raw) {
 		return nil, errors.New("save details: a text holds a NUL character, which cannot be stored")
 	}
 	return members, nil
@@ -165,25 +164,6 @@ func jsonKind(raw []byte) string {
 		return "an object"
 	}
 	return "a number"
-}
-
-// holdsNUL looks for the escape of the NUL character, and not for an escaped backslash before "u0000".
-func holdsNUL(raw []byte) bool {
-	escape := []byte(`\u0000`)
-	for {
-		at := bytes.Index(raw, escape)
-		if at < 0 {
-			return false
-		}
-		before := 0
-		for before < at && raw[at-before-1] == '\\' {
-			before++
-		}
-		if before%2 == 0 {
-			return true
-		}
-		raw = raw[at+len(escape):]
-	}
 }
 
 func (s *session) claim(ctx context.Context, name string, into any) error {

@@ -335,29 +335,10 @@ func checkDetails(k *kit, r *result) (problems []string) {
 			bad("details.%s looks like the details of worker %s: a patch has the members of the worker's own part, and nothing of others", name, name)
 		}
 	}
-	if holdsNUL(r.data) {
+	if event.HoldsNUL(r.data) {
 		bad("a text holds a NUL character, which cannot be stored")
 	}
 	return problems
-}
-
-// holdsNUL looks for the escape of the NUL character, and not for an escaped backslash before "u0000".
-func holdsNUL(raw []byte) bool {
-	escape := []byte(`\u0000`)
-	for {
-		at := bytes.Index(raw, escape)
-		if at < 0 {
-			return false
-		}
-		before := 0
-		for before < at && raw[at-before-1] == '\\' {
-			before++
-		}
-		if before%2 == 0 {
-			return true
-		}
-		raw = raw[at+len(escape):]
-	}
 }
 
 func checkError(_ *kit, r *result) (problems []string) {

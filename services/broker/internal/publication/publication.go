@@ -193,24 +193,14 @@ func (r *Relay) publishRound(ctx context.Context, round []store.Publication, blo
 	if len(messages) == 0 {
 		return 0, errors.Join(errs...)
 	}
-	failed := make(map[int]bool)
 	start := time.Now()
-	if err := r.deps.Publisher.Publish(ctx, messages...); err != nil {
-		errs = append(errs, err)
-		partial, ok := errors.AsType[*bus.PublishError](err)
-		for i := range taken {
-			failed[i] = !ok
-		}
-		if ok {
-			for _, f := range partial.Failures {
-				failed[f.Index] = true
-			}
-		}
-	}
+	err := r.deps.Publisher.Publish(ctx, messages...)
+	errs = append(errs, err)
+	failed := bus.Unpublished(err, len(messages))
 	ids := make([]string, 0, len(taken))
 	for i, p := range taken {
-		r.trace(ctx, &p, start, failed[i])
-		if failed[i] {
+		r.trace(ctx, &p, start, failed[i] != nil)
+		if failed[i] != nil {
 			blocked[p.InstanceID] = true
 			continue
 		}
