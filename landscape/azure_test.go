@@ -112,17 +112,46 @@ func (w *world) removal(path string, o option) *http.Response {
 	return resp
 }
 
-func TestAzureRefusesBadRequests(t *testing.T) {
+func TestAzure_RequestBreaksTheContract_IsAViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.azureToken()
 	form := header("Content-Type", "application/x-www-form-urlencoded")
 	w.must(401, "POST", "/azure/t/oauth2/token?api-version=1.0", "grant_type=client_credentials&resource=https://management.azure.com/", basic("keb", "wrong"), form)
-	w.must(400, "POST", "/azure/t/oauth2/token?api-version=1.0", "grant_type=client_credentials", basic("keb", "keb"), form)
 	w.must(401, "GET", azureGroups+version, nil, w.avsToken())
-	w.must(400, "GET", azureGroups, nil, token)
-	w.must(400, "GET", azureGroups+version+"&$filter=name", nil, token)
-	w.must(400, "PUT", azureGroups+"/k1"+version, map[string]any{}, token)
+	if got := w.violations("azure"); len(got) > 0 {
+		t.Errorf("wrong credentials are violations: %q", got)
+	}
 	w.must(201, "PUT", azureGroups+"/k1"+version, map[string]any{"location": "westeurope", "tags": tags("1")}, token)
-	w.must(400, "PUT", azureGroups+"/k1/providers/Microsoft.EventHub/namespaces/1k"+hubVersion, map[string]any{"location": "westeurope", "tags": tags("1")}, token)
+	const (
+		login     = "/azure/t/oauth2/token?api-version=1.0"
+		namespace = azureGroups + "/k1/providers/Microsoft.EventHub/namespaces/"
+		resource  = "&resource=https://management.azure.com/"
+	)
+	put := map[string]any{"location": "westeurope", "tags": tags("1")}
+	n := 0
+	for problem, call := range map[string]func(){
+		"form member resource":             func() { w.must(400, "POST", login, "grant_type=client_credentials", basic("keb", "keb"), form) },
+		"form: grant_type":                 func() { w.must(400, "POST", login, "grant_type=password"+resource, basic("keb", "keb"), form) },
+		"query parameter api-version":      func() { w.must(400, "GET", azureGroups, nil, token) },
+		"query parameter $filter: must be": func() { w.must(400, "GET", azureGroups+version+"&$filter=name", nil, token) },
+		"query parameter $filter: unknown": func() { w.must(400, "GET", azureGroups+"/k1"+version+"&$filter=name", nil, token) },
+		"query parameter force: unknown":   func() { w.must(400, "DELETE", azureGroups+"/k1"+version+"&force=true", nil, token) },
+		"body: required: location, tags":   func() { w.must(400, "PUT", azureGroups+"/k1"+version, map[string]any{}, token) },
+		"header Content-Type": func() {
+			w.must(400, "PUT", azureGroups+"/k1"+version, put, token, header("Content-Type", "text/plain"))
+		},
+		"2 to 90 letters": func() { w.must(400, "PUT", azureGroups+"/k."+version, put, token) },
+		"6 to 50 letters": func() { w.must(400, "PUT", namespace+"1k"+hubVersion, put, token) },
+		"path: the authorization rule": func() {
+			w.must(201, "PUT", namespace+"kgroup1"+hubVersion, put, token)
+			w.must(404, "POST", namespace+"kgroup1/authorizationRules/Other/listKeys"+hubVersion, nil, token)
+		},
+	} {
+		call()
+		n++
+		if got := w.violations("azure"); len(got) != n || !strings.Contains(got[n-1], problem) {
+			t.Errorf("violations %q, want %q as number %d", got, problem, n)
+		}
+	}
 }

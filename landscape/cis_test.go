@@ -60,22 +60,33 @@ func TestCISTellsDeletedSubaccountsPageByPage(t *testing.T) {
 	}
 }
 
-func TestCISRefusesStrangersAndBadRequests(t *testing.T) {
+func TestCIS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	form := header("Content-Type", "application/x-www-form-urlencoded")
 	w.must(401, "POST", "/cis/oauth/token", "grant_type=client_credentials", basic("keb", "wrong"), form)
-	w.must(400, "POST", "/cis/oauth/token", "grant_type=password", basic("keb", "keb"), form)
 	w.must(401, "GET", centralEvents, nil)
 	w.must(401, "GET", centralEvents, nil, w.clientToken("/director/oauth2/token", "keb"))
 	token := w.clientToken("/cis/oauth/token", "keb")
-	for query, want := range map[string]string{
-		"pageSize=0": "1 to 150", "pageSize=151": "1 to 150", "pageNum=-1": "pageNum", "pageNum=x": "pageNum",
-		"sortField=entityId": "creationTime", "sortOrder=up": "ASC or DESC",
+	if got := w.violations("cis"); len(got) > 0 {
+		t.Errorf("wrong credentials are violations: %q", got)
+	}
+	w.must(400, "POST", "/cis/oauth/token", "grant_type=password", basic("keb", "keb"), form)
+	n := 1
+	const eventsV1, deletions = "/cis/public/rest/v2/events", "?ts=1&type=MASTER_SUBACCOUNT_DELETION"
+	for request, want := range map[string]string{
+		centralEvents + "?pageSize=0": "pageSize: must be 1 to 150", centralEvents + "?pageSize=151": "pageSize: must be 1 to 150",
+		centralEvents + "?pageNum=-1": "pageNum: must be 0", centralEvents + "?pageNum=x": "pageNum: must be 0",
+		centralEvents + "?pageNum=": "pageNum: must be 0", centralEvents + "?sortField=entityId": "sortField: must be creationTime",
+		centralEvents + "?sortOrder=up": "sortOrder: must be ASC or DESC", centralEvents + "?page=1": "page: unknown",
+		eventsV1 + "?ts=1&type=ANY": "type MASTER_SUBACCOUNT_DELETION", eventsV1 + "?type=MASTER_SUBACCOUNT_DELETION": "ts must be 1",
+		eventsV1 + deletions + "&page=0": "page: must be 1", eventsV1 + deletions + "&resultsPerPage=1001": "resultsPerPage: must be 1 to 1000",
+		eventsV1 + deletions + "&pageNum=1": "pageNum: unknown",
 	} {
-		got := w.must(400, "GET", centralEvents+"?"+query, nil, token)
-		if !strings.Contains(text(t, got, "error"), want) {
-			t.Errorf("%s is answered with %v, want it to say %q", query, got, want)
+		w.must(400, "GET", request, nil, token)
+		n++
+		if got := w.violations("cis"); len(got) != n || !strings.Contains(got[n-1], want) {
+			t.Errorf("%s: violations %q, want %q as number %d", request, got, want, n)
 		}
 	}
 	for body, want := range map[string]string{

@@ -5,7 +5,6 @@ package azure
 import (
 	"crypto/rand"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -168,6 +167,12 @@ func badRequest(format string, args ...any) error {
 	return &problem{http.StatusBadRequest, "InvalidRequest", fmt.Sprintf(format, args...)}
 }
 
+// broken is a refusal of a request that breaks the contract, which it records.
+func broken(r *http.Request, problem string) error {
+	contract.Violation(r, "%s", problem)
+	return badRequest("%s", problem)
+}
+
 func fail(w http.ResponseWriter, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
@@ -180,6 +185,7 @@ func (s *System) token(w http.ResponseWriter, r *http.Request) {
 	client, secret, _ := token.Client(r)
 	switch {
 	case r.PostFormValue("grant_type") != "client_credentials":
+		contract.Violation(r, "form: grant_type must be client_credentials")
 		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
 	case r.URL.Query().Get("api-version") != "1.0":
 		contract.Violation(r, "query parameter api-version: must be 1.0")
@@ -209,6 +215,14 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 			fail(w, &problem{http.StatusBadRequest, "InvalidApiVersionParameter", "the query parameter api-version must be " + want})
 			return
 		}
+		allowed := []string{"api-version"}
+		if strings.HasSuffix(r.URL.Path, "/resourcegroups") {
+			allowed = append(allowed, "$filter")
+		}
+		if err := contract.Query(r, allowed...); err != nil {
+			fail(w, badRequest("%v", err))
+			return
+		}
 		if err := s.settle(); err != nil {
 			fail(w, err)
 			return
@@ -224,11 +238,7 @@ var resourceDocument []byte
 var resourceSchema = contract.MustSchema(resourceDocument)
 
 func read(r *http.Request, into any) error {
-	body, err := resourceSchema.Body(r, answer.MaxBody)
-	if err == nil {
-		err = json.Unmarshal(body, into)
-	}
-	if err != nil {
+	if err := resourceSchema.Decode(r, into); err != nil {
 		return badRequest("%v", err)
 	}
 	return nil
@@ -256,7 +266,7 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 	if filter := r.URL.Query().Get("$filter"); filter != "" {
 		match := tagFilter.FindStringSubmatch(filter)
 		if match == nil {
-			fail(w, badRequest("$filter must be: tagName eq '...' and tagValue eq '...'"))
+			fail(w, broken(r, "query parameter $filter: must be tagName eq '...' and tagValue eq '...'"))
 			return
 		}
 		tag, value = strings.ReplaceAll(match[1], "''", "'"), strings.ReplaceAll(match[2], "''", "'")
@@ -293,8 +303,8 @@ func (s *System) putGroup(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.Subscription, g.Name, g.GoneAt = r.PathValue("subscription"), r.PathValue("group"), nil
-	if !groupNames.MatchString(g.Name) || g.Location == "" {
-		fail(w, badRequest("the name must have 2 to 90 letters, digits, _, -, (, ) and ., and location must not be empty"))
+	if !groupNames.MatchString(g.Name) {
+		fail(w, broken(r, "the name must have 2 to 90 letters, digits, _, -, (, ) and ."))
 		return
 	}
 	status := http.StatusCreated
@@ -406,8 +416,8 @@ func (s *System) putNamespace(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.Name, n.Group = r.PathValue("namespace"), groupID(r)
-	if !namespaceNames.MatchString(n.Name) || n.Location == "" {
-		fail(w, badRequest("the name must have 6 to 50 letters, digits and -, begin with a letter, and location must not be empty"))
+	if !namespaceNames.MatchString(n.Name) {
+		fail(w, broken(r, "the name must have 6 to 50 letters, digits and -, and begin with a letter"))
 		return
 	}
 	status := http.StatusCreated
@@ -439,6 +449,7 @@ func (s *System) keys(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		fail(w, err)
 	case rule != "RootManageSharedAccessKey":
+		contract.Violation(r, "path: the authorization rule must be RootManageSharedAccessKey")
 		fail(w, notFound("Resource", rule))
 	case s.now().Before(n.ReadyAt):
 		fail(w, &problem{http.StatusConflict, "NamespaceNotReady", "the namespace is being created"})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ const Deletion = "Subaccount_Deletion"
 const (
 	defaultPageSize = 150
 	maxPageSize     = 150
+	maxPageSizeV1   = 1000
+	maxPages        = 1_000_000
 )
 
 // Config is who may ask.
@@ -75,9 +78,8 @@ func (s *System) Handler() http.Handler {
 }
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, _ := token.Client(r)
-	if grant := r.PostFormValue("grant_type"); grant != "client_credentials" {
-		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+	client, secret, ok := token.Request(w, r, "client_credentials")
+	if !ok {
 		return
 	}
 	if client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret) {
@@ -106,28 +108,16 @@ type page struct {
 
 // list answers one page, counted from 0. A page beyond the last is empty: the job of the original asks for it.
 func (s *System) list(w http.ResponseWriter, r *http.Request) {
-	if err := contract.Query(r, "eventType", "pageSize", "pageNum", "sortField", "sortOrder"); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
-		return
-	}
 	q := r.URL.Query()
-	size, err := number(q.Get("pageSize"), defaultPageSize, 1, maxPageSize)
-	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "pageSize: %v", err)
-		return
-	}
-	num, err := number(q.Get("pageNum"), 0, 0, 1_000_000)
-	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "pageNum: %v", err)
-		return
-	}
+	size, errSize := number(q, "pageSize", defaultPageSize, 1, maxPageSize)
+	num, errNum := number(q, "pageNum", 0, 0, maxPages)
 	order := cmp.Or(q.Get("sortOrder"), "ASC")
-	switch {
-	case q.Has("sortField") && q.Get("sortField") != "creationTime":
-		answer.Error(w, http.StatusBadRequest, "sortField: %q is not allowed, use creationTime", q.Get("sortField"))
-		return
-	case order != "ASC" && order != "DESC":
-		answer.Error(w, http.StatusBadRequest, "sortOrder: %q is not allowed, use ASC or DESC", order)
+	err := contract.Query(r, "eventType", "pageSize", "pageNum", "sortField", "sortOrder")
+	if err == nil {
+		err = broken(r, errSize, errNum, oneOf(q, "sortField", "creationTime"), oneOf(q, "sortOrder", "ASC", "DESC"))
+	}
+	if err != nil {
+		answer.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	found := s.sorted(q.Get("eventType"))
@@ -146,15 +136,17 @@ const deletionV1 = "MASTER_SUBACCOUNT_DELETION"
 // listV1 answers one page of the deletions as version 1 does, counted from 1. The data of an event is a string with an object in it,
 // or the object itself; both are answered by turns.
 func (s *System) listV1(w http.ResponseWriter, r *http.Request) {
-	err := contract.Query(r, "ts", "type", "resultsPerPage", "page")
 	q := r.URL.Query()
+	size, errSize := number(q, "resultsPerPage", defaultPageSize, 1, maxPageSizeV1)
+	num, errNum := number(q, "page", 1, 1, maxPages)
+	err := contract.Query(r, "ts", "type", "resultsPerPage", "page")
 	if err == nil && (q.Get("ts") != "1" || q.Get("type") != deletionV1) {
-		err = fmt.Errorf("query: ts must be 1 and type %s", deletionV1)
-		contract.Violation(r, "%v", err)
+		err = broken(r, fmt.Errorf("query: ts must be 1 and type %s", deletionV1))
 	}
-	size, errSize := number(q.Get("resultsPerPage"), defaultPageSize, 1, 1000)
-	num, errNum := number(q.Get("page"), 1, 1, 1_000_000)
-	if err := errors.Join(err, errSize, errNum); err != nil {
+	if err == nil {
+		err = broken(r, errSize, errNum)
+	}
+	if err != nil {
 		answer.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
@@ -187,15 +179,33 @@ func (s *System) sorted(eventType string) []Event {
 	return found
 }
 
-func number(text string, fallback, lowest, highest int) (int, error) {
-	if text == "" {
+// broken records the problems of a request, unless all are nil, as one violation.
+func broken(r *http.Request, problems ...error) error {
+	err := errors.Join(problems...)
+	if err != nil {
+		contract.Violation(r, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return err
+}
+
+// number reads a query parameter that must be in a range if it is there.
+func number(q url.Values, name string, fallback, lowest, highest int) (int, error) {
+	if !q.Has(name) {
 		return fallback, nil
 	}
-	n, err := strconv.Atoi(text)
+	n, err := strconv.Atoi(q.Get(name))
 	if err != nil || n < lowest || n > highest {
-		return 0, fmt.Errorf("%q is not allowed, use %d to %d", text, lowest, highest)
+		return 0, fmt.Errorf("query parameter %s: must be %d to %d", name, lowest, highest)
 	}
 	return n, nil
+}
+
+// oneOf checks a query parameter that must have one of a few values if it is there.
+func oneOf(q url.Values, name string, allowed ...string) error {
+	if !q.Has(name) || slices.Contains(allowed, q.Get(name)) {
+		return nil
+	}
+	return fmt.Errorf("query parameter %s: must be %s", name, strings.Join(allowed, " or "))
 }
 
 // newEvent is what the admin API takes.
