@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/jobs"
+	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
 // inventory is the simulated cloud inventory; it keeps what was asked of it.
@@ -24,6 +27,7 @@ type inventory struct {
 
 	mu    sync.Mutex
 	asked []string
+	seen  []testkit.Request
 	// before is told of each request and may answer it.
 	before func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -34,7 +38,11 @@ func newInventory(t *testing.T) *inventory {
 	require.NoError(t, err)
 	v := &inventory{t: t}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen := record(t, r)
 		v.mu.Lock()
+		if strings.HasPrefix(r.URL.Path, "/cis") {
+			v.seen = append(v.seen, seen)
+		}
 		if strings.HasPrefix(r.URL.Path, "/cis/events") {
 			v.asked = append(v.asked, r.URL.Query().Get("pageNum"))
 		}
@@ -46,6 +54,9 @@ func newInventory(t *testing.T) *inventory {
 	}))
 	t.Cleanup(func() {
 		server.Close()
+		if broken := l.Violations(); len(broken) > 0 {
+			t.Errorf("requests broke the contract of their system:\n%s", strings.Join(broken, "\n"))
+		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -130,25 +141,35 @@ func TestSubaccountCleanup_InventoryOfVersion1_IsRead(t *testing.T) {
 	v := newInventory(t)
 	v.deleted("gone-1", "gone-2")
 	v.event(`{"subaccountId": "alive", "eventType": "Subaccount_Creation"}`)
-	var queries []string
-	v.before = func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/cis/public/rest/v2/events" {
-			queries = append(queries, r.URL.RawQuery)
-		}
-		return false
-	}
 	cfg := v.into(s.config())
 	cfg.CISVersion = "v1.0"
 	if got := run(t, jobs.SubaccountCleanup, cfg); got.Started != 2 {
 		t.Errorf("report %+v, want 2 started", got)
 	}
-	want := []string{"page=1&resultsPerPage=1000&ts=1&type=MASTER_SUBACCOUNT_DELETION"}
-	if diff := cmp.Diff(want, queries); diff != "" {
-		t.Errorf("queries (-want +got):\n%s", diff)
-	}
 	cfg.CISVersion = "v3"
 	if _, err := jobs.Run(t.Context(), jobs.SubaccountCleanup, cfg, jobs.Deps{}); err == nil || !strings.Contains(err.Error(), "KEB_CIS_VERSION") {
 		t.Errorf("version v3 gives %v", err)
+	}
+}
+
+// The requests to the inventory, which has two pages, and those to the broker.
+func TestSubaccountCleanup_EachVersion_RequestsAreGolden(t *testing.T) {
+	t.Parallel()
+	for version, full := range map[cis.Version]int{cis.V1: 1000, cis.V2: 150} {
+		t.Run(string(version), func(t *testing.T) {
+			t.Parallel()
+			s := newStandin(
+				t, &instance{ID: "a", Subaccount: "gone", State: "succeeded"}, &instance{ID: "b", Subaccount: "gone", State: "suspended"},
+			)
+			v := newInventory(t)
+			for range full + 1 {
+				v.deleted("gone")
+			}
+			cfg := v.into(s.config())
+			cfg.CISVersion, cfg.Parallel = version, 1
+			run(t, jobs.SubaccountCleanup, cfg)
+			testkit.GoldenRequests(t, filepath.Join("testdata", "golden", "cis_"+string(version)+".json"), slices.Concat(v.seen, s.seen), nil)
+		})
 	}
 }
 

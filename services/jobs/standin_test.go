@@ -1,7 +1,9 @@
 package jobs_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/jobs"
 )
 
@@ -56,6 +59,7 @@ type standin struct {
 	instances []*instance
 	asked     []string
 	agents    []string
+	seen      []testkit.Request
 	polls     map[string]int
 	busy, top int
 	// listed is told after each page of the list, with the lock held.
@@ -89,8 +93,10 @@ func newStandin(t *testing.T, instances ...*instance) *standin {
 }
 
 func (s *standin) refuses(w http.ResponseWriter, r *http.Request) bool {
+	seen := record(s.t, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.seen = append(s.seen, seen)
 	name, secret, _ := r.BasicAuth()
 	allowed := name == user && secret == password
 	if s.token != "" {
@@ -105,6 +111,16 @@ func (s *standin) refuses(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	return true
+}
+
+// record describes r, whose body can be read again.
+func record(t *testing.T, r *http.Request) testkit.Request {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return testkit.NewRequest(r, body)
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
@@ -98,6 +99,8 @@ type world struct {
 	named map[string]string
 	// hidden are texts that differ each time; golden files show TIME for them.
 	hidden *regexp.Regexp
+	// rewritten, unless nil, replaces what else differs each time.
+	rewritten func(string) string
 	// questions are what the workers answer, by subject.
 	questions map[string]func(context.Context, []byte) (any, error)
 
@@ -416,7 +419,7 @@ type door struct {
 	fault     atomic.Pointer[fault]
 
 	mu       sync.Mutex
-	requests []request
+	requests []testkit.Request
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -729,17 +729,22 @@ func TestKyma1IsNotInstalledInOwnClusters(t *testing.T) {
 	}
 }
 
+// Every plan sends the same requests.
 func TestServiceProviders_RequestsAreGolden(t *testing.T) {
-	w := newWorld(t)
-	op := w.all([]string{"IAS_Registration"}, w.kyma1Order())
-	w.goldenIAS("ias_azure_provision")
-	// Once more: what is there is configured anew, attributes stay, and the secret is replaced.
-	w.all([]string{"IAS_Registration"}, w.kyma1Order())
-	w.goldenIAS("ias_azure_provision_again")
-	w.all([]string{"IAS_Deregistration"}, deprovision(op))
-	w.goldenIAS("ias_azure_deprovision")
-	w.all([]string{"IAS_Deregistration"}, deprovision(op))
-	w.goldenIAS("ias_azure_deprovision_absent")
+	for _, plan := range plans {
+		w := newWorld(t)
+		order := w.kyma1Order()
+		order.Plan.Name = plan
+		op := w.all([]string{"IAS_Registration"}, order)
+		w.goldenIAS("ias_provision")
+		// Once more: what is there is configured anew, attributes stay, and the secret is replaced.
+		w.all([]string{"IAS_Registration"}, order)
+		w.goldenIAS("ias_provision_again")
+		w.all([]string{"IAS_Deregistration"}, deprovision(op))
+		w.goldenIAS("ias_deprovision")
+		w.all([]string{"IAS_Deregistration"}, deprovision(op))
+		w.goldenIAS("ias_deprovision_absent")
+	}
 }
 
 // goldenIAS is golden with the ids that IAS gives out replaced by what they are of.

@@ -73,16 +73,21 @@ func TestOperationsOfAnOrchestrationShareOneMaintenanceEvent(t *testing.T) {
 // moments are the local times that the steps send.
 var moments = regexp.MustCompile(`"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"`)
 
+// Every plan sends the same requests.
 func TestNotification_EachType_RequestsAreGolden(t *testing.T) {
 	for _, kind := range []event.OperationType{event.UpgradeKyma, event.UpgradeCluster} {
-		w := newWorld(t)
-		op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, kind, "k-1")
-		op = w.all([]string{"Send_Notification", "Send_Finished_Notification"}, op)
-		w.notify(event.NotifyRequest{OrchestrationID: "o-2", Type: kind, Instances: []event.NotifiedInstance{{InstanceID: "i-1", Begin: w.clock()}}})
-		w.notify(event.NotifyRequest{OrchestrationID: "o-2", Type: kind, Cancelled: true})
-		w.notify(event.NotifyRequest{OrchestrationID: "o-3", Type: kind, Cancelled: true})
-		w.hidden = moments
-		w.golden("spc_azure_"+string(op.Type), "/spc")
+		for _, plan := range plans {
+			w := newWorld(t)
+			op := workertest.Operation{InstanceID: "i-1", Plan: event.Plan{Name: plan}, Details: map[string]any{}}
+			op = w.all([]string{"Send_Notification", "Send_Finished_Notification"}, w.upgrade(op, kind, "k-1"))
+			w.notify(event.NotifyRequest{OrchestrationID: "o-2", Type: kind, Instances: []event.NotifiedInstance{
+				{InstanceID: "i-1", Begin: w.clock()}, {InstanceID: "i-2", Begin: w.clock()},
+			}})
+			w.notify(event.NotifyRequest{OrchestrationID: "o-2", Type: kind, Cancelled: true})
+			w.notify(event.NotifyRequest{OrchestrationID: "o-3", Type: kind, Cancelled: true})
+			w.hidden = moments
+			w.golden("spc_"+string(op.Type), "/spc")
+		}
 	}
 }
 

@@ -213,8 +213,8 @@ func TestDirectorOutage_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w.door.fault.Store(&fault{prefix: "/director", status: http.StatusServiceUnavailable})
 	w.all(deprovisioning, deprovision(w.all(provisioning, w.order())))
 	for _, r := range w.door.requests {
-		if strings.HasPrefix(r.path, "/director") {
-			t.Errorf("%s %s was called", r.Request, r.path)
+		if strings.HasPrefix(r.Path, "/director") {
+			t.Errorf("%s %s was called", r.Request, r.Path)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func (w *world) goldenReconciler(op workertest.Operation, name string) {
 	for i := range w.door.requests {
 		r := &w.door.requests[i]
 		r.Request = strings.ReplaceAll(r.Request, id, "RUNTIME-ID")
-		if body, ok := r.Body.(map[string]any); ok && strings.HasPrefix(r.path, "/reconciler") {
+		if body, ok := r.Body.(map[string]any); ok && strings.HasPrefix(r.Path, "/reconciler") {
 			body["runtimeID"] = strings.ReplaceAll(body["runtimeID"].(string), id, "RUNTIME-ID")
 			if body["kubeconfig"] != kubeconfig {
 				w.t.Errorf("%s: the kubeconfig is not that of the runtime", name)

@@ -297,7 +297,7 @@ func TestMovedSubaccount_CallsOfItsRuntime_NameTheNewAccount(t *testing.T) {
 	w.all([]string{"BTPOperator_Cleanup", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription"}, moved(deprovision(op)))
 	seen := 0
 	for _, r := range w.door.requests {
-		if r.path == "/provisioner/graphql" {
+		if r.Path == "/provisioner/graphql" {
 			seen++
 			if r.Header["Tenant"] != "ga-2" {
 				t.Errorf("a call names the account %s: %v", r.Header["Tenant"], r.Body)

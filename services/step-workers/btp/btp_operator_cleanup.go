@@ -134,13 +134,12 @@ func (s cleanup) runOnce(ctx context.Context, op worker.Operation, log *slog.Log
 // count saves what is left, so that the next try takes the finalizers away.
 func (s cleanup) count(ctx context.Context, op worker.Operation, runtime *kube.Client) (worker.Operation, time.Duration, error) {
 	l := left{OperationID: op.ID}
-	for kind, n := range map[schema.GroupVersionResource]*int{kube.ServiceInstances: &l.Instances, kube.ServiceBindings: &l.Bindings} {
-		objects, err := list(ctx, runtime, kind)
-		if err != nil {
-			return outcome.Again(op, component, s.cfg.RetryInterval, err)
-		}
-		*n = len(objects)
+	bindings, errBindings := list(ctx, runtime, kube.ServiceBindings)
+	instances, errInstances := list(ctx, runtime, kube.ServiceInstances)
+	if err := errors.Join(errBindings, errInstances); err != nil {
+		return outcome.Again(op, component, s.cfg.RetryInterval, err)
 	}
+	l.Bindings, l.Instances = len(bindings), len(instances)
 	if err := op.SaveDetails(Details{CleanupLeft: &l}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}

@@ -1,0 +1,67 @@
+package stepworkers_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+const releaseSubscription = "Release_Subscription"
+
+var (
+	// bindingNames are names of secret bindings in paths. Which one is taken is up to chance.
+	bindingNames = regexp.MustCompile(`sb-[a-z]+-(pool|eu|shared)-[0-9]+`)
+	// claimTimes are when an account was claimed.
+	claimTimes = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"`)
+	// assigned are members of Kubernetes objects whose values the API server assigns.
+	assigned = regexp.MustCompile(`"(creationTimestamp|resourceVersion|uid)": "[^"]*"`)
+)
+
+// goldenAccounts compares the requests to Gardener that are sent while f runs.
+func (w *world) goldenAccounts(name string, f func()) {
+	w.t.Helper()
+	w.hidden = claimTimes
+	w.rewritten = func(text string) string {
+		return assigned.ReplaceAllString(bindingNames.ReplaceAllString(text, "BINDING-$1"), `"$1": "ASSIGNED"`)
+	}
+	w.goldenOf("gardener_"+name, "/k8s/gardener", f)
+}
+
+func TestAccounts_EachPlan_RequestsAreGolden(t *testing.T) {
+	for _, p := range planRows {
+		t.Run(p.String(), func(t *testing.T) {
+			w := newWorld(t)
+			op := w.orderOf(p)
+			w.goldenAccounts(p.String()+"_provision", func() { op = w.all([]string{resolve}, op) })
+			if p.plan == "trial" { // shared accounts are never released
+				if calls := w.calls(func() { w.all([]string{releaseSubscription}, deprovision(op)) }); len(calls) > 0 {
+					t.Errorf("the deprovisioning of a trial sends %d requests", len(calls))
+				}
+				return
+			}
+			// The subaccount has moved: what is released is still the account of the tenant that ordered.
+			moved := deprovision(op)
+			moved.Context.GlobalAccountID, moved.Context.SubscriptionGlobalAccountID = "ga-2", op.Context.GlobalAccountID
+			w.goldenAccounts(p.String()+"_deprovision", func() { w.all([]string{releaseSubscription}, moved) })
+		})
+	}
+}
+
+func TestAccounts_OtherOrders_RequestsAreGolden(t *testing.T) {
+	w := newWorld(t)
+	eu := w.order()
+	eu.Context.PlatformRegion = "cf-eu11"
+	w.goldenAccounts("azure_provision_eu", func() { w.account(eu) })
+	w.account(w.order())
+	second := w.order()
+	second.InstanceID, second.Runtime.ShootName = "22222222-2222-4222-8222-222222222222", "c-second"
+	w.goldenAccounts("azure_provision_again", func() { w.account(second) })
+	_, used := w.finish("Create_Runtime_Without_Kyma", w.all([]string{resolve}, second))
+	w.goldenAccounts("azure_deprovision_used", func() { w.all([]string{releaseSubscription}, deprovision(w.order())) })
+	w.goldenAccounts("azure_maintenance", func() {
+		if _, err := w.questions[event.AskMaintenanceWindows](t.Context(), []byte(`{"shootNames":["`+used.Runtime.ShootName+`"]}`)); err != nil {
+			t.Error(err)
+		}
+	})
+}
