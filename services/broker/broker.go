@@ -1,11 +1,11 @@
-// Package broker is the service that platforms talk to: the Open Service Broker
-// API, the instances and their sealed credentials, and a read model of the
-// operations that the orchestrator runs.
+// Package broker implements the Open Service Broker API that platforms call. It stores
+// the instances, their sealed credentials, and a read model of the operations that the
+// orchestrator runs.
 //
-// A request is accepted (202) once its transaction is committed: the instance,
-// the operation, the credentials and the publication in one. The bus need not be
-// there at that moment; what could not be published goes out later. Without the
-// database nothing is accepted, and the answer is 503.
+// The broker accepts a request (202) once its transaction is committed. The transaction
+// holds the instance, the operation, the credentials and the publication. The bus may be
+// down at that moment: the broker publishes the request later. If the database is down,
+// the broker rejects every request with 503.
 package broker
 
 import (
@@ -46,18 +46,18 @@ import (
 
 // Deps are what a Broker needs besides its configuration.
 type Deps struct {
-	// DB is migrated with Migrate.
+	// DB must be migrated with Migrate.
 	DB  *sqlx.DB
 	Bus *bus.Bus
-	// Log, Registerer and Now are optional; Now is the clock, and time.Now if nil.
+	// Log, Registerer and Now are optional. Now is the clock; nil means time.Now.
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
-	// TracerProvider makes a span of each request, publication and step; nil makes none.
+	// TracerProvider creates a span for each request, publication and step. Nil creates none.
 	TracerProvider trace.TracerProvider
 }
 
-// Broker is the service. Any number of them may run on one database.
+// Broker is the service. Several brokers can share one database.
 type Broker struct {
 	cfg     Config
 	deps    Deps
@@ -67,7 +67,7 @@ type Broker struct {
 	repair  *projection.Repair
 	facts   *projection.Projection
 	remover *worker.Worker
-	// runtimes answers operators, and the orchestrations' question for instances; upgrades records what these ask for.
+	// runtimes answers operators, and queries of orchestrations for instances. upgrades records the requested upgrades.
 	runtimes *runtimes.API
 	upgrades *upgrade.Recorder
 	bindings *binding.Service
@@ -75,10 +75,10 @@ type Broker struct {
 	handler  http.Handler
 }
 
-// Migrate brings the broker's database schema up to date; several processes may call it at once.
+// Migrate updates the broker's database schema. Several processes can call it concurrently.
 func Migrate(ctx context.Context, db *sqlx.DB) error { return store.Migrate(ctx, db) }
 
-// New makes a broker. A configuration that cannot work, such as a catalog with two equal ids, is an error that names it.
+// New creates a broker. It rejects an invalid configuration, for example a catalog with a duplicated id.
 func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if deps.DB == nil || deps.Bus == nil {
 		return nil, errors.New("new broker: Deps.DB and Deps.Bus are required")
@@ -181,12 +181,12 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	return b, nil
 }
 
-// first serves what a mux has a route for, and leaves every other path as it is to rest: a mux would redirect some. Browsers
-// remember basic credentials, so pages of other sites must not act with them; rest has a header that they cannot set.
+// first serves the routes of a mux, and passes every other path to rest unchanged: a mux would redirect some paths. Browsers
+// resend basic credentials, so first rejects cross-origin requests. Requests to rest need a header that a page cannot set.
 func first(mux *http.ServeMux, rest http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		access.Refuse(w, &access.Error{Status: http.StatusForbidden, Message: "a page of another site must not act here"})
+		access.Refuse(w, &access.Error{Status: http.StatusForbidden, Message: "cross-origin requests are not allowed"})
 	}))
 	own := origins.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -216,15 +216,15 @@ func (c Config) authenticator(ctx context.Context, now func() time.Time) (osb.Au
 	return osb.AnyOf(accepted...), nil
 }
 
-// Handler serves the Open Service Broker API under "/", "/oauth" and "/oauth/{region}", and for operators "/runtimes" and
-// "/info/runtimes", and for customers "/kubeconfig/{instance_id}".
+// Handler serves the Open Service Broker API under "/", "/oauth" and "/oauth/{region}". It serves operators under "/runtimes"
+// and "/info/runtimes", and customers under "/kubeconfig/{instance_id}".
 func (b *Broker) Handler() http.Handler { return b.handler }
 
-// Ready reports whether requests can be accepted: whether the database answers.
+// Ready returns an error if the database does not answer: the broker accepts no requests then.
 func (b *Broker) Ready(ctx context.Context) error { return b.store.Ping(ctx) }
 
-// Run does everything besides answering requests, until ctx ends: it publishes what was accepted, applies facts, repairs,
-// hands out credentials to workers, executes Remove_Instance and cleans up.
+// Run does the broker's background work until ctx ends: it publishes accepted requests, applies facts, repairs the read model,
+// answers workers' claims for credentials, executes Remove_Instance, and cleans up.
 func (b *Broker) Run(ctx context.Context) error {
 	g := service.NewGroup(b.deps.Log)
 	g.Add("publication", b.relay.Run)
@@ -254,7 +254,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-// answer answers a question of other services until its context ends.
+// answer answers queries of other services until its context ends.
 func (b *Broker) answer(subject string, handle func(context.Context, []byte) (any, error)) func(context.Context) error {
 	return b.answerAll(subject, func(ctx context.Context, _ string, data []byte) (any, error) { return handle(ctx, data) })
 }

@@ -24,72 +24,72 @@ type Config struct {
 	User     string `env:"KEB_OSB_USER"`
 	Password string `env:"KEB_OSB_PASSWORD"`
 
-	// JWTIssuer turns on bearer tokens: it must have issued them, for JWTAudience, with JWTScope. The keys are at JWTKeySetURL or in
-	// JWTKeySetFile (JWKS); one of the two.
+	// JWTIssuer enables bearer tokens. A token must have this issuer, JWTAudience and JWTScope. Set either JWTKeySetURL or
+	// JWTKeySetFile (JWKS) as the source of the keys.
 	JWTIssuer     string `env:"KEB_OSB_JWT_ISSUER"`
 	JWTAudience   string `env:"KEB_OSB_JWT_AUDIENCE"`
 	JWTKeySetURL  string `env:"KEB_OSB_JWT_KEY_SET_URL"`
 	JWTKeySetFile string `env:"KEB_OSB_JWT_KEY_SET_FILE"`
 	JWTScope      string `env:"KEB_OSB_JWT_SCOPE" envDefault:"broker:write"`
 
-	// Access says who may use the routes for operators besides the platform. Zero is nobody.
+	// Access grants access to the operator routes, in addition to the platform's credentials. The zero value grants none.
 	Access access.Config
 
-	// Plans are the names of the plans on offer.
+	// Plans are the names of the offered plans.
 	Plans []string `env:"KEB_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,trial,free,own_cluster,preview"`
-	// DefaultRegion is the platform region of requests without one in their path.
+	// DefaultRegion is the platform region of requests whose path names no region.
 	DefaultRegion string `env:"KEB_DEFAULT_PLATFORM_REGION" envDefault:"cf-eu10"`
-	// TrialProvider is the provider of trials that name none.
+	// TrialProvider is the provider of trials that name no provider.
 	TrialProvider string `env:"KEB_TRIAL_PROVIDER" envDefault:"azure"`
-	// LandscapeURL is the address of the dashboard.
+	// LandscapeURL is the URL of the dashboard.
 	LandscapeURL string `env:"KEB_LANDSCAPE_DASHBOARD_URL" envDefault:"https://dashboard.kyma.local"`
-	// ShootDomainSuffix follows the shoot's name in the domain of a runtime.
+	// ShootDomainSuffix is the end of each runtime's domain, after the name of the shoot.
 	ShootDomainSuffix string `env:"KEB_SHOOT_DOMAIN_SUFFIX" envDefault:"kyma.local"`
-	// OnDemandVersions lets orders choose their Kyma version.
+	// OnDemandVersions allows orders to choose their Kyma version.
 	OnDemandVersions bool `env:"KEB_ON_DEMAND_VERSIONS"`
-	// AdditionalParameters publishes oidc and administrators in the plans' schemas.
+	// AdditionalParameters includes oidc and administrators in the schemas of the plans.
 	AdditionalParameters bool `env:"KEB_ADDITIONAL_PARAMETERS" envDefault:"true"`
-	// MaintenanceVersion is the version in the plans' maintenance_info; empty publishes none.
+	// MaintenanceVersion is the version in the plans' maintenance_info. Empty publishes no maintenance_info.
 	MaintenanceVersion string `env:"KEB_MAINTENANCE_VERSION"`
-	// CatalogModified is the catalog's Last-Modified: move it on together with any setting that the catalog shows.
+	// CatalogModified is the catalog's Last-Modified. Change it together with any setting that the catalog contains.
 	CatalogModified time.Time `env:"KEB_CATALOG_MODIFIED" envDefault:"2026-11-21T00:00:00Z"`
-	// RequireOrgSpace refuses orders without organization_guid and space_guid.
+	// RequireOrgSpace rejects orders without organization_guid and space_guid.
 	RequireOrgSpace bool `env:"KEB_REQUIRE_ORG_SPACE"`
-	// EUAccounts are the global accounts that may order in platform regions with EU access; others get EURejection.
+	// EUAccounts may order in platform regions with EU access. EURejection is the answer to all other global accounts.
 	EUAccounts  []string `env:"KEB_EU_ACCESS_ACCOUNTS"`
 	EURejection string   `env:"KEB_EU_ACCESS_REJECTION" envDefault:"this global account is not allowed to order in a region with EU access: contact support"`
 
-	// PlanChanges are the plans that the instances of a plan may change to: "azure_lite:azure,free:aws|azure".
+	// PlanChanges lists the allowed plan changes of an update: "azure_lite:azure,free:aws|azure".
 	PlanChanges map[string]string `env:"KEB_PLAN_CHANGES"`
-	// SubaccountMovement lets an update move an instance to another global account.
+	// SubaccountMovement allows an update to move an instance to another global account.
 	SubaccountMovement bool `env:"KEB_SUBACCOUNT_MOVEMENT"`
-	// SingleTrial allows a global account one instance of plan trial.
+	// SingleTrial limits a global account to one instance of plan trial.
 	SingleTrial bool `env:"KEB_SINGLE_TRIAL"`
-	// TrialLifetime and FreeLifetime are how old instances of these plans must be to expire.
+	// TrialLifetime and FreeLifetime are the ages from which instances of these plans can expire.
 	TrialLifetime time.Duration `env:"KEB_TRIAL_LIFETIME" envDefault:"336h"`
 	FreeLifetime  time.Duration `env:"KEB_FREE_LIFETIME" envDefault:"720h"`
-	// TrialDocumentation is the address that trials are shown with; empty shows none.
+	// TrialDocumentation is a URL that the metadata of trials contains. Empty omits it.
 	TrialDocumentation string `env:"KEB_TRIAL_DOCUMENTATION_URL"`
-	// PublicURL is the address of this service as customers reach it. With it, instances are shown with the address of their
+	// PublicURL is the URL of this service for customers. If it is set, the metadata of an instance contains the URL of its
 	// kubeconfig.
 	PublicURL string `env:"KEB_BROKER_PUBLIC_URL"`
 
-	// BindablePlans are the names of the plans whose instances can be bound. A trial or a free runtime is for trying out, and
-	// of an own cluster the customer has the kubeconfig.
+	// BindablePlans are the names of the bindable plans. Trial and free runtimes are for evaluation only, and the customer
+	// already has the kubeconfig of an own cluster.
 	BindablePlans []string `env:"KEB_BINDABLE_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,preview"`
-	// RotatablePlans are those of them whose bindings can be rotated.
+	// RotatablePlans are the bindable plans whose bindings can be rotated.
 	RotatablePlans []string `env:"KEB_BINDING_ROTATABLE_PLANS" envDefault:"azure,azure_lite,aws,gcp,openstack,preview"`
-	// BindingExpiration is how long a binding lasts, unless its parameters say; MinBindingExpiration and MaxBindingExpiration
-	// are what they may say. Whole seconds.
+	// BindingExpiration is the lifetime of a binding whose parameters set none. MinBindingExpiration and MaxBindingExpiration
+	// limit the lifetime that the parameters can set. Whole seconds.
 	BindingExpiration    time.Duration `env:"KEB_BINDING_EXPIRATION" envDefault:"10m"`
 	MinBindingExpiration time.Duration `env:"KEB_BINDING_MIN_EXPIRATION" envDefault:"10m"`
 	MaxBindingExpiration time.Duration `env:"KEB_BINDING_MAX_EXPIRATION" envDefault:"2h"`
-	// BindingLimit is how many bindings of an instance there may be that have not expired.
+	// BindingLimit is the maximum number of unexpired bindings of an instance.
 	BindingLimit int `env:"KEB_BINDING_LIMIT" envDefault:"10"`
-	// BindingTimeout is how long the worker runtime may take to make or remove the access of a binding, at most 25 s.
+	// BindingTimeout is the time in which the worker runtime must create or remove the access of a binding, at most 25 s.
 	BindingTimeout time.Duration `env:"KEB_BINDING_TIMEOUT" envDefault:"15s"`
-	// BindingCleanup is how often the access of bindings that are over is removed. One that was not finished is left for the
-	// same request to come again for BindingGrace.
+	// BindingCleanup is the interval at which the access of ended bindings is removed. An unfinished binding is kept for
+	// BindingGrace, so that the platform can repeat its request.
 	BindingCleanup time.Duration `env:"KEB_BINDING_CLEANUP_EVERY" envDefault:"10s"`
 	BindingGrace   time.Duration `env:"KEB_BINDING_GRACE" envDefault:"1m"`
 	// KubeconfigOrigins are the origins whose pages may read kubeconfigs: "*", or a list.
@@ -98,37 +98,37 @@ type Config struct {
 	// SealKeys is the keyring for credentials: "id1:base64key,id2:base64key", see package seal. Required.
 	SealKeys string `env:"KEB_SEAL_KEYS"`
 
-	// ResealEvery is how often secrets that were sealed with an older key are looked for, besides once at the start.
+	// ResealEvery is the interval of the search for secrets that an older key sealed. The broker also searches at its start.
 	ResealEvery time.Duration `env:"KEB_BROKER_RESEAL_EVERY" envDefault:"10m"`
 
-	// RetryAfter is when a platform is told to poll again.
+	// RetryAfter is the polling interval that the broker suggests to platforms.
 	RetryAfter time.Duration `env:"KEB_OSB_RETRY_AFTER" envDefault:"10s"`
-	// MaximumPolling is how long a platform polls at most: longer than any operation takes.
+	// MaximumPolling is the time after which platforms stop polling. It must exceed the duration of every operation.
 	MaximumPolling time.Duration `env:"KEB_OSB_MAXIMUM_POLLING" envDefault:"25h"`
-	// StoreTimeout bounds each use of the database.
+	// StoreTimeout is the deadline of each database call.
 	StoreTimeout time.Duration `env:"KEB_BROKER_STORE_TIMEOUT" envDefault:"10s"`
-	// SweepEvery is how often requests that were not published are looked for, once they are SweepAge old.
+	// SweepEvery is the interval of the search for unpublished requests that are at least SweepAge old.
 	SweepEvery time.Duration `env:"KEB_BROKER_SWEEP_EVERY" envDefault:"2s"`
 	SweepAge   time.Duration `env:"KEB_BROKER_SWEEP_AGE" envDefault:"2s"`
-	// RepairEvery is how often the orchestrator is asked about operations that were silent for RepairSilence.
+	// RepairEvery is the interval at which the broker queries operations that sent no fact for RepairSilence.
 	RepairEvery   time.Duration `env:"KEB_BROKER_REPAIR_EVERY" envDefault:"5s"`
 	RepairSilence time.Duration `env:"KEB_BROKER_REPAIR_SILENCE" envDefault:"15s"`
-	// KeepOperations and KeepTombstones are how long is remembered what was deleted.
+	// KeepOperations and KeepTombstones are the retention times of deleted data.
 	KeepOperations time.Duration `env:"KEB_BROKER_KEEP_OPERATIONS" envDefault:"168h"`
 	KeepTombstones time.Duration `env:"KEB_BROKER_KEEP_TOMBSTONES" envDefault:"2160h"`
-	// StepRetry is when Remove_Instance is taken up again after something that it needs was away.
+	// StepRetry is the delay before Remove_Instance runs again when a dependency is unavailable.
 	StepRetry time.Duration `env:"KEB_BROKER_STEP_RETRY" envDefault:"2s"`
 }
 
-// Defaults is a configuration with everything set that has a default.
+// Defaults returns a configuration with the default of every setting that has one.
 func Defaults() Config {
 	var c Config
-	// The defaults are constants of the struct's tags; a test reads them.
+	// The defaults are constants in the struct's tags. A test parses them.
 	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
 	return c
 }
 
-// LogValue leaves the secrets out.
+// LogValue omits the secrets.
 func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("user", c.User), slog.String("jwt_issuer", c.JWTIssuer), slog.String("jwt_audience", c.JWTAudience),
@@ -140,20 +140,20 @@ func (c Config) LogValue() slog.Value {
 	)
 }
 
-// Validate names every setting that is missing or cannot be; it needs no network.
+// Validate reports every missing or invalid setting. It needs no network.
 func (c Config) Validate() error {
 	_, err := c.offers()
 	return err
 }
 
-// offers is the catalog of a configuration that is valid; the error is that of Validate.
+// offers returns the catalog of a valid configuration. The error is that of Validate.
 func (c Config) offers() (*catalog.Catalog, error) {
 	var errs []error
 	if (c.User == "") != (c.Password == "") {
 		errs = append(errs, errors.New("KEB_OSB_USER and KEB_OSB_PASSWORD: set both or neither"))
 	}
 	if c.User == "" && c.JWTIssuer == "" {
-		errs = append(errs, errors.New("nobody could log on: set KEB_OSB_USER and KEB_OSB_PASSWORD, or KEB_OSB_JWT_ISSUER"))
+		errs = append(errs, errors.New("no credentials are configured: set KEB_OSB_USER and KEB_OSB_PASSWORD, or KEB_OSB_JWT_ISSUER"))
 	}
 	if c.JWTIssuer != "" {
 		if err := c.jwt().Validate(); err != nil {
@@ -197,7 +197,7 @@ func (c Config) offers() (*catalog.Catalog, error) {
 		}
 	}
 	if c.BindingTimeout > maxBindingTimeout {
-		errs = append(errs, fmt.Errorf("KEB_BINDING_TIMEOUT: %s is longer than %s, within which a request is answered", c.BindingTimeout, maxBindingTimeout))
+		errs = append(errs, fmt.Errorf("KEB_BINDING_TIMEOUT: %s must be at most %s, to answer requests in time", c.BindingTimeout, maxBindingTimeout))
 	}
 	if c.BindingLimit < 1 {
 		errs = append(errs, fmt.Errorf("KEB_BINDING_LIMIT: %d must be at least 1", c.BindingLimit))
@@ -208,7 +208,7 @@ func (c Config) offers() (*catalog.Catalog, error) {
 	return offers, errors.Join(errs...)
 }
 
-// maxBindingTimeout leaves a request time to write down what came of it.
+// maxBindingTimeout leaves time to store the result before the request times out.
 const maxBindingTimeout = osb.DefaultTimeout - 5*time.Second
 
 func (c Config) jwt() auth.Config {

@@ -40,7 +40,7 @@ func TestEverythingWrongWithAConfigurationIsNamedAtOnce(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"KEB_OSB_USER and KEB_OSB_PASSWORD", "nobody could log on", "KEB_SEAL_KEYS", `plan "azur" is not known`, "KEB_OSB_RETRY_AFTER",
+		"KEB_OSB_USER and KEB_OSB_PASSWORD", "no credentials are configured", "KEB_SEAL_KEYS", `plan "azur" is not known`, "KEB_OSB_RETRY_AFTER",
 		"KEB_TRIAL_LIFETIME", "KEB_BROKER_PUBLIC_URL", `plan changes: plan "aws" is not enabled`,
 	} {
 		if !strings.Contains(err.Error(), want) {

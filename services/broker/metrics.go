@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// metrics are what the broker counts; no label holds an id.
+// metrics are the broker's counters. No label contains an id.
 type metrics struct {
 	requests    *prometheus.CounterVec
 	durations   *prometheus.HistogramVec
@@ -54,13 +54,13 @@ func (m *metrics) observe(_ context.Context, o osb.Observation) {
 	m.durations.WithLabelValues(route).Observe(o.Duration.Seconds())
 }
 
-// refuse answers a client that asks too much, for all routes alike, and counts it.
+// refuse answers a client that exceeds its limit, and counts the answer.
 func (m *metrics) refuse(w http.ResponseWriter, r *http.Request, e *access.Error) {
 	m.requests.WithLabelValues(tracing.KnownMethod(r.Method)+" other", strconv.Itoa(e.Status)).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	w.WriteHeader(e.Status)
-	// As the OSB API has it. Who hangs up misses the answer.
+	// The format is that of the OSB API. A disconnected client is not an error.
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": "TooManyRequests", "description": e.Message})
 }
 
@@ -68,18 +68,18 @@ func (m *metrics) refuse(w http.ResponseWriter, r *http.Request, e *access.Error
 type counts struct {
 	store *store.Store
 	now   func() time.Time
-	// plans and licenses are words of others.
+	// plans and licenses come from configuration and requests, so their number is limited.
 	plans, licenses *scrape.Bound
 
 	instances, accounts, largest, runtimes, operations, bindings, licensed *scrape.Gauge
 }
 
 const (
-	// maxPlans and maxLicenses bound labels.
+	// maxPlans and maxLicenses limit the number of label values.
 	maxPlans, maxLicenses = 64, 16
-	// licensesAge is how old the numbers by license type may be, for which every instance is read.
+	// licensesAge is the maximum age of the numbers by license type. Reading them reads every instance.
 	licensesAge = time.Minute
-	// noLicense stands for contexts without a license type.
+	// noLicense is the label of contexts without a license type.
 	noLicense = "none"
 )
 
@@ -145,7 +145,7 @@ func (c *counts) readLicenses(ctx context.Context, s *scrape.Sample) error {
 	return nil
 }
 
-// accountLabel bounds what a platform may send as the id of a global account.
+// accountLabel limits the length of a platform's global account id.
 func accountLabel(id string) string {
 	const most = 64
 	if len(id) > most {

@@ -93,7 +93,7 @@ func TestFactsAreGivenBackTogetherWhileTheDatabaseIsSilent(t *testing.T) {
 	}
 	b.database.Stall()
 	b.impatient()
-	batch := regexp.MustCompile(`facts not applied, they come again" count=(\d+)`)
+	batch := regexp.MustCompile(`facts not applied, they will be redelivered" count=(\d+)`)
 	batches := 0
 	testkit.Eventually(t, patience, "all facts to be given back", func() bool {
 		given := 0

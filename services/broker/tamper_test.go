@@ -39,7 +39,7 @@ const (
 	putPending  = `UPDATE broker.updates SET credentials = json_build_object('` + event.CredentialsServiceManager + `', $2::text) WHERE instance_id = $1`
 	bindingOf   = `SELECT sealed FROM broker.bindings WHERE instance_id = $1 AND id = $2`
 	putBinding  = `UPDATE broker.bindings SET sealed = $3 WHERE instance_id = $1 AND id = $2`
-	notRevealed = "credentials cannot be opened; an operator has to look into the broker's log"
+	notRevealed = "credentials cannot be decrypted: see the broker's log"
 )
 
 // flipped is a sealed value with one bit of its last part turned.

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// traceRoute names the span of a request, and tells what it was about. Who asked and what with is not told.
+// traceRoute sets the name and the attributes of a request's span. It omits the caller and the parameters.
 func traceRoute(ctx context.Context, o osb.Observation) {
 	more := make([]attribute.KeyValue, 0, 4)
 	if o.InstanceID != "" {

@@ -158,7 +158,7 @@ func TestRefusedUpdatesSayWhyAndChangeNothing(t *testing.T) {
 		{"disk", "i", parameters(map[string]any{"volumeSizeGb": 100}), 400, "parameters/volumeSizeGb is settled"},
 		{"machine", "i", parameters(map[string]any{"machineType": "huge"}), 400, "parameters/machineType must be one of"},
 		{"type of a member that is not published", "i", parameters(map[string]any{"maxSurge": "x"}), 400, "parameters/maxSurge must be of type integer"},
-		{"autoscaler with what is stored", "i", parameters(map[string]any{"autoScalerMin": 21}), 400, "/autoScalerMin (21) must not be greater than /autoScalerMax (20, as it is)"},
+		{"autoscaler with what is stored", "i", parameters(map[string]any{"autoScalerMin": 21}), 400, "/autoScalerMin (21) must not be greater than /autoScalerMax (20, the current value)"},
 		{"administrators", "i", parameters(map[string]any{"administrators": []string{}}), 400, "parameters/administrators must have at least 1 items"},
 		{"OIDC", "i", parameters(map[string]any{"oidc": map[string]any{"issuerURL": "http://x"}}), 400, "parameters/oidc/issuerURL must be an absolute https URL"},
 		{"context", "i", map[string]any{"context": map[string]any{"license_type": 7}}, 400, "context/license_type must be a string"},

@@ -16,9 +16,9 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// command runs one of the commands beside the broker itself, each with a part of its environment:
+// command runs a command other than the broker itself. Each command reads a part of the environment:
 //
-//	migrate  brings the schema up to date (KEB_DATABASE_URL) and ends
+//	migrate  updates the schema (KEB_DATABASE_URL)
 //	catalog  reads the catalog of a broker (KEB_BROKER_URL, KEB_OSB_USER, KEB_OSB_PASSWORD) and prints its plans
 func command(ctx context.Context, name string, log *slog.Logger, out io.Writer) error {
 	switch name {
@@ -27,10 +27,9 @@ func command(ctx context.Context, name string, log *slog.Logger, out io.Writer) 
 	case "catalog":
 		return catalog(ctx, out)
 	}
-	return fmt.Errorf("unknown command %q: there are migrate and catalog; without one the broker runs", name)
+	return fmt.Errorf("unknown command %q: valid commands are migrate and catalog; without a command the broker runs", name)
 }
 
-// migrateConfig is what migrate reads.
 type migrateConfig struct {
 	DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
 	TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
@@ -48,12 +47,11 @@ func migrate(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// catalogConfig is what catalog reads.
 type catalogConfig struct {
 	URL      string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
 	User     string `env:"KEB_OSB_USER"`
 	Password string `env:"KEB_OSB_PASSWORD"`
-	// TLS are the files for an https URL.
+	// TLS holds the files for an https URL.
 	TLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
 }
 

@@ -1,6 +1,6 @@
-// Command broker runs the broker: the Open Service Broker API on one address, health and metrics on another.
-// Its configuration comes from the environment; -check-config only checks it.
-// The argument migrate brings the database up to date and ends, catalog reads the catalog of a broker.
+// Command broker runs the broker: it serves the Open Service Broker API on one address, and health and metrics on another.
+// It reads its configuration from the environment; -check-config only validates it.
+// The command migrate updates the database schema; catalog prints the plans of a broker.
 package main
 
 import (
@@ -20,40 +20,40 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// config is the process around the broker.
+// config is the configuration of the process.
 type config struct {
 	Broker broker.Config
 
-	// Addr serves the OSB API.
+	// Addr is the address of the OSB API.
 	Addr string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
-	// HTTP bounds what clients may take of Addr.
+	// HTTP holds the limits for clients of Addr.
 	HTTP service.HTTP
-	// TLS is that of Addr, MetricsTLS that of StatusAddr and MetricsAddr.
+	// TLS applies to Addr, MetricsTLS to StatusAddr and MetricsAddr.
 	TLS        tlsfiles.Server `envPrefix:"KEB_TLS_"`
 	MetricsTLS tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
-	// StatusAddr serves /healthz, /readyz and /metrics.
+	// StatusAddr is the address of /healthz, /readyz and /metrics.
 	StatusAddr string `env:"KEB_BROKER_STATUS_ADDR" envDefault:"127.0.0.1:8071"`
-	// MetricsAddr serves /metrics, /healthz and /readyz, too, as with every other service; off if empty.
+	// MetricsAddr also serves /metrics, /healthz and /readyz, as in every other service. Empty disables it.
 	MetricsAddr string `env:"KEB_METRICS_ADDR"`
 
 	// DatabaseURL is the address of Postgres, StatementTimeout the deadline of a statement, and MaxConnections the size of the pool.
 	DatabaseURL      string        `env:"KEB_DATABASE_URL,required,notEmpty"`
 	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
 	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
-	// DatabaseTLS are files in place of sslrootcert, sslcert and sslkey in the address.
+	// DatabaseTLS holds files that replace sslrootcert, sslcert and sslkey in the address.
 	DatabaseTLS tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
 
-	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
+	// NATSURL is the address of NATS; NATSUser and NATSPassword are its credentials.
 	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATSUser     string `env:"KEB_NATS_USER"`
 	NATSPassword string `env:"KEB_NATS_PASSWORD"`
-	// NATSTLS are the files for TLS to NATS.
+	// NATSTLS holds the files for TLS to NATS.
 	NATSTLS tlsfiles.Client `envPrefix:"KEB_NATS_"`
-	// NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
+	// NATSTLSFirst starts the connection with TLS, for a server with handshake_first.
 	NATSTLSFirst bool `env:"KEB_NATS_TLS_FIRST"`
 }
 
-// Validate names every setting that cannot be.
+// Validate reports every invalid setting.
 func (c config) Validate() error {
 	return errors.Join(c.Broker.Validate(), c.HTTP.Validate(), tracing.Check(), c.TLS.Validate("KEB_TLS_"), c.MetricsTLS.Validate("KEB_METRICS_TLS_"),
 		c.DatabaseTLS.Validate("KEB_DATABASE_"), c.NATSTLS.Validate("KEB_NATS_"))

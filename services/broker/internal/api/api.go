@@ -1,6 +1,6 @@
-// Package api decides what the platform's requests do: it is the osb.Broker of
-// this service. Every decision that depends on what exists is made in the
-// transaction that also records it.
+// Package api implements osb.Broker: it decides what each request of a platform does.
+// A decision that depends on stored data is made in the transaction that also records
+// it.
 package api
 
 import (
@@ -23,48 +23,48 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Config is what an installation decides about requests.
+// Config holds the settings of an installation that affect requests.
 type Config struct {
 	// EUAccounts are the global accounts that may order in platform regions with EU access.
 	EUAccounts []string
-	// EURejection is what others are told.
+	// EURejection is the message for all other global accounts.
 	EURejection string
-	// RetryAfter is when a platform is told to poll again.
+	// RetryAfter is the polling interval that the broker suggests to platforms.
 	RetryAfter time.Duration
-	// MaximumPolling is after what time an unfinished operation is reported as failed.
+	// MaximumPolling is the time after which an unfinished operation is reported as failed.
 	MaximumPolling time.Duration
-	// TrialLifetime and FreeLifetime are how old instances of these plans must be to expire.
+	// TrialLifetime and FreeLifetime are the ages from which instances of these plans can expire.
 	TrialLifetime, FreeLifetime time.Duration
-	// SingleTrial allows a global account one instance of plan trial.
+	// SingleTrial limits a global account to one instance of plan trial.
 	SingleTrial bool
-	// TrialDocumentation is the address that trials are shown with; empty shows none.
+	// TrialDocumentation is a URL that the metadata of trials contains. Empty omits it.
 	TrialDocumentation string
-	// SubaccountMovement lets an update move an instance to another global account.
+	// SubaccountMovement allows an update to move an instance to another global account.
 	SubaccountMovement bool
-	// PublicURL is the address of this service as customers reach it, without a slash at its end; with it, instances are shown
-	// with the address of their kubeconfig.
+	// PublicURL is the URL of this service for customers, without a trailing slash. If it is set, the metadata of an instance
+	// contains the URL of its kubeconfig.
 	PublicURL string
 }
 
-// Sealer encrypts the credentials of an instance, by name, and opens them to compare them. What cannot be opened is missing.
+// Sealer encrypts the credentials of an instance, by name. Open omits credentials that cannot be decrypted.
 type Sealer interface {
 	Seal(instanceID string, plain map[string]json.RawMessage) (store.Credentials, error)
 	Open(sealed ...store.Secret) map[string]json.RawMessage
 }
 
-// Deps are what a Broker needs.
+// Deps are the dependencies of a Broker.
 type Deps struct {
 	Catalog  *catalog.Catalog
 	Store    *store.Store
 	Sealer   Sealer
 	Bindings *binding.Service
-	// Notify is told the instance of each committed request; it must not wait.
+	// Notify receives the instance of each committed request. It must not block.
 	Notify func(instanceID string)
 	Log    *slog.Logger
 	Now    func() time.Time
 }
 
-// Broker answers the Open Service Broker API.
+// Broker implements the Open Service Broker API.
 type Broker struct {
 	cfg  Config
 	deps Deps
@@ -72,15 +72,15 @@ type Broker struct {
 
 var _ osb.Broker = (*Broker)(nil)
 
-// New makes a broker.
+// New creates a broker.
 func New(cfg Config, deps Deps) *Broker { return &Broker{cfg: cfg, deps: deps} }
 
-// Catalog returns the offers for a platform region.
+// Catalog returns the catalog of a platform region.
 func (b *Broker) Catalog(_ context.Context, region string) (*osb.Catalog, error) {
 	return b.deps.Catalog.Document(region), nil
 }
 
-// answer turns an error of the store into one for the platform: a database that is away is 503.
+// answer converts an error of the store for the platform: an unavailable database is 503.
 func answer(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return osb.Unavailable(err)
@@ -88,7 +88,7 @@ func answer(err error) error {
 	return err
 }
 
-// extensions are what travels with a request besides its payload.
+// extensions returns the CloudEvents extensions of a request: the trace and the originating identity.
 func extensions(ctx context.Context, call osb.Call, operationID string) map[string]string {
 	e := tracing.Extension(ctx)
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("keb.operation.id", operationID))
@@ -98,7 +98,7 @@ func extensions(ctx context.Context, call osb.Call, operationID string) map[stri
 	return e
 }
 
-// audit records who asked for a change.
+// audit logs the principal that requested a change.
 func (b *Broker) audit(call osb.Call, action, instanceID, operationID string, more ...any) {
 	attrs := []any{
 		"action", action, "instance_id", instanceID, "operation_id", operationID, "request_id", call.ID,
@@ -122,9 +122,9 @@ func (b *Broker) checkEUAccess(region, globalAccount string) error {
 	return nil
 }
 
-// newOperationID is the id of an operation. Ids grow with time, so that the primary keys of whoever stores operations grow at
-// one end.
+// newOperationID returns an id that grows with time, so that new rows are appended at the end of the primary key's index.
 func newOperationID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// newShootID is what the name of a cluster is made of: its beginning must differ, so it does not say the time.
+// newShootID returns the id from which the cluster's name is derived. The name uses the beginning of the id, so it must be
+// random and not a time.
 func newShootID() string { return uuid.NewString() }

@@ -9,10 +9,11 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/binding"
 )
 
-// The bindings are synchronous, as the original's are (facts/keb.md 1.13): an access takes about a second, so platforms need no
-// operation to poll for, and the cases of asynchronous bindings (facts/osb.md B07 to B10, B13, B18 and B20) do not arise.
+// The bindings are synchronous, like those of the original (facts/keb.md 1.13). Creating an access takes about a second, so
+// platforms need no operation to poll. The cases of asynchronous bindings (facts/osb.md B07 to B10, B13, B18 and B20) do not
+// apply.
 
-// Bind makes a short-lived kubeconfig of the runtime.
+// Bind creates a short-lived kubeconfig of the runtime.
 func (b *Broker) Bind(ctx context.Context, req *osb.BindRequest) (osb.BindResult, error) {
 	expiration, given, err := b.deps.Catalog.BindingExpiration(req.Parameters)
 	if err != nil {
@@ -35,7 +36,7 @@ func (b *Broker) Bind(ctx context.Context, req *osb.BindRequest) (osb.BindResult
 	return osb.Bound{Binding: *bound, Existed: existed}, nil
 }
 
-// GetBinding reads a binding with its kubeconfig.
+// GetBinding returns a binding with its kubeconfig.
 func (b *Broker) GetBinding(ctx context.Context, req *osb.GetBindingRequest) (*osb.Binding, error) {
 	made, err := b.deps.Bindings.Get(ctx, req.InstanceID, req.BindingID)
 	if err != nil {
@@ -44,7 +45,7 @@ func (b *Broker) GetBinding(ctx context.Context, req *osb.GetBindingRequest) (*o
 	return platformBinding(made)
 }
 
-// Unbind takes the access away.
+// Unbind removes the access of a binding.
 func (b *Broker) Unbind(ctx context.Context, req *osb.UnbindRequest) (osb.UnbindResult, error) {
 	if err := b.deps.Bindings.Unbind(ctx, req.InstanceID, req.BindingID); err != nil {
 		return nil, answer(err)
@@ -53,7 +54,7 @@ func (b *Broker) Unbind(ctx context.Context, req *osb.UnbindRequest) (osb.Unbind
 	return osb.Unbound{}, nil
 }
 
-// LastBindingOperation tells what became of a binding.
+// LastBindingOperation returns the state of a binding.
 func (b *Broker) LastBindingOperation(ctx context.Context, req *osb.LastBindingOperationRequest) (*osb.LastOperation, error) {
 	last, err := b.deps.Bindings.LastOperation(ctx, req.InstanceID, req.BindingID)
 	if err != nil {

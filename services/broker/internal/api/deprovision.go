@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Deprovision accepts a deletion, also while another operation runs or waits: the orchestrator cancels that one, whether it is a
-// provisioning, an update or an upgrade. It is accepted once it is committed, like an order.
+// Deprovision accepts a deletion once it is committed, even while another operation runs or waits. The orchestrator cancels
+// that provisioning, update or upgrade.
 func (b *Broker) Deprovision(ctx context.Context, req *osb.DeprovisionRequest) (osb.DeprovisionResult, error) {
 	var (
 		operationID = newOperationID()
@@ -51,7 +51,7 @@ func (b *Broker) remove(
 	if removing && newest.State == event.Succeeded {
 		return osb.Accepted{}, osb.Gone()
 	}
-	// What a deprovisioning has left behind is the operators' business, see Retrigger.
+	// Operators handle the objects that a deprovisioning left behind, see Retrigger.
 	if !i.DeletedAt.IsZero() && newest.CreatedAt.After(i.DeletedAt) {
 		return osb.Accepted{}, osb.Gone()
 	}
@@ -62,13 +62,13 @@ func (b *Broker) remove(
 		return osb.Accepted{Operation: newest.ID}, nil
 	}
 	if i.ServiceID != req.ServiceID || i.Plan.ID != req.PlanID {
-		b.deps.Log.Warn("deprovisioning names another plan than the instance has", "instance_id", i.ID,
+		b.deps.Log.Warn("plan of the deprovisioning request differs from the plan of the instance", "instance_id", i.ID,
 			"plan_id", req.PlanID, "instance_plan_id", i.Plan.ID)
 	}
 	return b.recordRemoval(ctx, tx, req, i, newest, operationID)
 }
 
-// removed answers for an instance without a row: its deprovisioning may still have a moment to go.
+// removed answers for an instance without a row. Its deprovisioning may not have ended yet.
 func removed(ctx context.Context, tx *store.Tx, req *osb.DeprovisionRequest) (osb.Accepted, error) {
 	newest, err := tx.NewestOperation(ctx, req.InstanceID)
 	switch {
@@ -108,10 +108,11 @@ func (b *Broker) recordRemoval(
 	return osb.Accepted{Operation: operationID}, nil
 }
 
-// maxUserAgent bounds what is kept of a User-Agent, in bytes.
+// maxUserAgent is the stored length of a User-Agent, in bytes.
 const maxUserAgent = 256
 
-// userAgent is who deletes, for the steps that treat the clean-up of an account in another way (facts/keb.md 1.3).
+// userAgent returns the client that requests the deletion. Some steps handle the clean-up of an account differently
+// (facts/keb.md 1.3).
 func userAgent(call osb.Call) string {
 	return strings.ToValidUTF8(call.UserAgent[:min(len(call.UserAgent), maxUserAgent)], "")
 }

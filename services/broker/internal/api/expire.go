@@ -18,9 +18,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Expire declares an instance that is old enough to be over, and suspends it (facts/keb.md 1.8). It returns the operation that
-// does so, or has done so. What cannot be suspended now, because another operation runs, has expired nevertheless. The
-// error is an *osb.Error.
+// Expire marks an instance that is old enough as expired, and suspends it (facts/keb.md 1.8). It returns the id of the suspending
+// operation. If another operation prevents the suspension, the instance is marked as expired nevertheless. The error is an
+// *osb.Error.
 func (b *Broker) Expire(ctx context.Context, call osb.Call, instanceID string) (string, error) {
 	var (
 		operationID = newOperationID()
@@ -61,7 +61,7 @@ func (b *Broker) Expire(ctx context.Context, call osb.Call, instanceID string) (
 	return operation, nil
 }
 
-// lifetime is how old an instance must be to expire; zero for one that never does.
+// lifetime returns the age from which an instance can expire. Zero means never.
 func (b *Broker) lifetime(plan string) time.Duration {
 	switch plan {
 	case catalog.Trial:
@@ -84,12 +84,12 @@ func (b *Broker) checkAge(i *instance.Instance) error {
 	return nil
 }
 
-// expiration says how long an instance of plan trial has to live, for people.
+// expiration describes, for people, when an instance of plan trial expires.
 func (b *Broker) expiration(i *instance.Instance) string {
 	if !i.ExpiredAt.IsZero() {
 		return "Your cluster has expired. Delete it, and create another one if you need it."
 	}
-	// By the calendar, as people count.
+	// People count calendar days.
 	const day = 24 * time.Hour
 	days := int(i.CreatedAt.Add(b.cfg.TrialLifetime).Truncate(day).Sub(b.deps.Now().Truncate(day)) / day)
 	switch {
@@ -101,10 +101,10 @@ func (b *Broker) expiration(i *instance.Instance) string {
 	return fmt.Sprintf("Your cluster expires in %d days.", days)
 }
 
-// ExpirePattern is where ExpireHandler is served.
+// ExpirePattern is the route of ExpireHandler.
 const ExpirePattern = "PUT /expire/service_instance/{instance_id}"
 
-// ExpireHandler serves Expire to whoever may log on to the Open Service Broker API. Errors are as there.
+// ExpireHandler serves Expire to clients that auth accepts. Errors have the format of the Open Service Broker API.
 func (b *Broker) ExpireHandler(auth osb.Authenticator) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		operation, err := b.expireFor(r, auth)
@@ -114,7 +114,7 @@ func (b *Broker) ExpireHandler(auth osb.Authenticator) http.Handler {
 		}
 		e, ok := errors.AsType[*osb.Error](err)
 		if !ok {
-			e = &osb.Error{Status: http.StatusInternalServerError, Description: "the service broker has failed: see its log", Err: err}
+			e = &osb.Error{Status: http.StatusInternalServerError, Description: "the service broker failed: see its log", Err: err}
 		}
 		if e.Err != nil {
 			b.deps.Log.Warn("instance not expired", "instance_id", r.PathValue("instance_id"), "err", e.Err)
@@ -142,7 +142,7 @@ func (b *Broker) expireFor(r *http.Request, auth osb.Authenticator) (string, err
 	if id == "" || len(id) > osb.MaxIDLength || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
 		return "", osb.NotFound("there is no such service instance")
 	}
-	// Not torn in the middle when the client hangs up.
+	// A disconnected client must not interrupt the transaction.
 	return b.Expire(context.WithoutCancel(r.Context()),
 		osb.Call{ID: rand.Text(), Principal: principal, UserAgent: r.UserAgent()}, id)
 }
@@ -150,6 +150,6 @@ func (b *Broker) expireFor(r *http.Request, auth osb.Authenticator) (string, err
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A client that is gone is no error.
+	// A disconnected client is not an error.
 	_ = json.NewEncoder(w).Encode(body)
 }

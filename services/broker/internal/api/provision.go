@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Provision accepts an order once it is committed together with its operation, its sealed credentials and its
-// publication; whether the bus is there at that moment does not matter. Without the database the answer is 503.
+// Provision accepts an order once the instance, its operation, its sealed credentials and its publication are committed. It does
+// not depend on the bus. Without the database it returns 503.
 func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.ProvisionResult, error) {
 	if err := instance.CheckLabel("instance_id", req.InstanceID); err != nil {
 		return nil, osb.BadRequest("%s", err)
@@ -67,7 +67,7 @@ func orderError(err error) error {
 	return err
 }
 
-// warnPlatform notes a contradiction that is accepted (facts/osb.md G19).
+// warnPlatform logs a contradiction that the broker accepts (facts/osb.md G19).
 func (b *Broker) warnPlatform(req *osb.ProvisionRequest, origin instance.Origin) {
 	o := req.OriginatingIdentity
 	if o != nil && origin.Platform != "" && o.Platform != origin.Platform {
@@ -98,17 +98,17 @@ func plainCredentials(serviceManager json.RawMessage, kubeconfig []byte) map[str
 		plain[event.CredentialsServiceManager] = serviceManager
 	}
 	if kubeconfig != nil {
-		// A string always encodes.
+		// Marshal cannot fail for strings.
 		text, _ := json.Marshal(map[string]string{"kubeconfig": string(kubeconfig)})
 		plain[event.CredentialsKubeconfig] = text
 	}
 	return plain
 }
 
-// errVanished says that an instance was removed between two looks at it.
+// errVanished means that an instance was removed between two reads.
 var errVanished = errors.New("instance vanished")
 
-// order records an order, or finds what an earlier one with the same id has become.
+// order records an order, or returns the state of an earlier order with the same id.
 func (b *Broker) order(
 	ctx context.Context, req *osb.ProvisionRequest, ordered *instance.Instance, sealed store.Credentials,
 ) (osb.ProvisionResult, error) {
@@ -146,7 +146,7 @@ func (b *Broker) order(
 func (b *Broker) record(
 	ctx context.Context, tx *store.Tx, req *osb.ProvisionRequest, i *instance.Instance, sealed store.Credentials,
 ) (osb.ProvisionResult, error) {
-	// The row of the instance is removed a moment before its deprovisioning ends.
+	// The row of the instance is removed shortly before its deprovisioning ends.
 	newest, err := tx.NewestOperation(ctx, i.ID)
 	switch {
 	case err == nil && !newest.State.Final():
@@ -178,7 +178,7 @@ func (b *Broker) record(
 	return osb.Accepted{Operation: i.OperationID, DashboardURL: i.DashboardURL, Metadata: b.metadata(i)}, nil
 }
 
-// checkTrial refuses a second trial of a global account, where an installation allows only one. Other plans do not count
+// checkTrial rejects a second trial of a global account if the installation allows only one. Other plans do not count
 // (facts/keb.md section 11, 13).
 func (b *Broker) checkTrial(ctx context.Context, tx *store.Tx, i *instance.Instance) error {
 	if !b.cfg.SingleTrial || i.Plan.Name != catalog.Trial {
@@ -191,7 +191,7 @@ func (b *Broker) checkTrial(ctx context.Context, tx *store.Tx, i *instance.Insta
 	return err
 }
 
-// repeated answers an order for an instance that is there (facts/osb.md P04 to P10, P25, P26).
+// repeated answers an order for an existing instance (facts/osb.md P04 to P10, P25, P26).
 func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.Instance) (osb.ProvisionResult, error) {
 	there, err := tx.Lock(ctx, ordered.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -212,7 +212,7 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 	}
 	ordering := newest.Type == event.Provision && !newest.Suspension
 	if ordering && newest.State.Final() && newest.State != event.Succeeded {
-		return nil, osb.Conflict("the provisioning of this instance has failed: deprovision it first")
+		return nil, osb.Conflict("the provisioning of this instance failed: deprovision it first")
 	}
 	if there.RequestHash != ordered.RequestHash {
 		return nil, osb.Conflict("an instance with this id exists, with another plan, other parameters or for another account")
@@ -223,7 +223,7 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 	return osb.Exists{DashboardURL: there.DashboardURL, Metadata: b.metadata(there)}, nil
 }
 
-// metadata is what the platform shows of an instance (facts/keb.md 1.5).
+// metadata returns the instance metadata that the platform displays (facts/keb.md 1.5).
 func (b *Broker) metadata(i *instance.Instance) *osb.Metadata {
 	labels := map[string]string{"Name": i.Runtime.Name}
 	if b.cfg.PublicURL != "" && i.Plan.Name != catalog.OwnCluster {

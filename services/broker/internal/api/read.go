@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// GetInstance reads an instance that is provisioned. It decides by the same row as LastOperation, so the two never
-// contradict each other (F02).
+// GetInstance returns a provisioned instance. It reads the same row as LastOperation, so their answers never contradict each
+// other (F02).
 func (b *Broker) GetInstance(ctx context.Context, req *osb.GetInstanceRequest) (*osb.Instance, error) {
 	i, err := b.deps.Store.Instance(ctx, req.InstanceID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -27,7 +27,7 @@ func (b *Broker) GetInstance(ctx context.Context, req *osb.GetInstanceRequest) (
 	}
 	switch {
 	case newest.Suspension:
-		// The instance is there, with its runtime or without.
+		// The instance exists, with or without a runtime.
 	case newest.Type == event.Deprovision:
 		return nil, osb.NotFound("the service instance is deleted")
 	case newest.Type == event.Provision && newest.State != event.Succeeded:
@@ -42,8 +42,8 @@ func (b *Broker) GetInstance(ctx context.Context, req *osb.GetInstanceRequest) (
 	return out, nil
 }
 
-// maintenance is what the instance has of its plan's maintenance_info: the plan's own for as long as it is the same, or was
-// not kept.
+// maintenance returns the maintenance_info of an instance. It is that of the plan if the versions are equal, or if no version
+// of the instance is stored.
 func (b *Broker) maintenance(region string, i *instance.Instance) *osb.MaintenanceInfo {
 	var plan *osb.Plan
 	if service := b.deps.Catalog.Document(region).Service(i.ServiceID); service != nil {
@@ -59,7 +59,7 @@ func (b *Broker) maintenance(region string, i *instance.Instance) *osb.Maintenan
 	return &osb.MaintenanceInfo{Version: i.MaintenanceVersion}
 }
 
-// state is the metadata of an instance, with what may change about it without a request (facts/keb.md 1.8c).
+// state returns the metadata of an instance, including the labels that change without a request (facts/keb.md 1.8c).
 func (b *Broker) state(i *instance.Instance, newest *instance.Operation) *osb.Metadata {
 	m := b.metadata(i)
 	if s := status(newest); s != "" {
@@ -74,8 +74,8 @@ func (b *Broker) state(i *instance.Instance, newest *instance.Operation) *osb.Me
 	return m
 }
 
-// LastOperation tells where an operation stands. Operations of an instance that is gone are known for a while; after
-// that the answer is 410.
+// LastOperation returns the state of an operation. The broker keeps the operations of a deleted instance for a while; after
+// that it returns 410.
 func (b *Broker) LastOperation(ctx context.Context, req *osb.LastOperationRequest) (*osb.LastOperation, error) {
 	o, err := b.operation(ctx, req)
 	if errors.Is(err, store.ErrNotFound) {

@@ -9,19 +9,19 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Retriggered is what became of the request to deprovision once more.
+// Retriggered is the result of Retrigger.
 type Retriggered struct {
-	// Operation is the deprovisioning that does it; empty when it was only asked what would be done.
+	// Operation is the id of the deprovisioning. It is empty in a dry run that would start one.
 	Operation string
-	// Running tells that the operation was running before.
+	// Running reports whether the operation was already running.
 	Running bool
-	// NotCompleted are the steps that the last deprovisioning went on without.
+	// NotCompleted are the steps that the last deprovisioning did not complete.
 	NotCompleted []string
 }
 
-// Retrigger starts another deprovisioning of an instance that was deleted with steps not completed (facts/keb.md 7), or
-// finds the one that runs. With dryRun it changes nothing. The error is an *osb.Error: 404 when there never was such an
-// instance, 409 when nothing is left to do. The platform sees none of it: the instance stays deleted for it.
+// Retrigger starts another deprovisioning of a deleted instance whose last deprovisioning did not complete all steps
+// (facts/keb.md 7), or returns the running one. A dry run changes nothing. The error is an *osb.Error: 404 if the instance never
+// existed, 409 if no step is left. For the platform the instance stays deleted.
 func (b *Broker) Retrigger(ctx context.Context, call osb.Call, instanceID string, dryRun bool) (Retriggered, error) {
 	var (
 		operationID = newOperationID()
@@ -68,7 +68,7 @@ func (b *Broker) retrigger(
 	case dryRun:
 		return result, nil
 	}
-	// Who deleted the instance decides how its objects are removed, not who has it done again.
+	// The steps depend on the client that deleted the instance, not on the one that retriggers.
 	if call.UserAgent, err = tx.UserAgent(ctx, newest.ID); err != nil {
 		return Retriggered{}, err
 	}
@@ -77,7 +77,7 @@ func (b *Broker) retrigger(
 	return result, err
 }
 
-// nothingLeft tells an instance that is removed from one that never was.
+// nothingLeft distinguishes a removed instance from one that never existed.
 func (b *Broker) nothingLeft(ctx context.Context, instanceID string) error {
 	_, buried, err := b.deps.Store.Known(ctx, instanceID)
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// suspend takes the runtime of an instance away and leaves the instance (facts/keb.md 1.8). It returns the operation that does
-// so, which is the running one if the instance is being suspended already, and none if it is suspended. One that failed is
-// followed by another.
+// suspend removes the runtime of an instance and keeps the instance (facts/keb.md 1.8). It returns the id of the suspending
+// operation, or of the one that already runs. It returns no id if the instance is already suspended. After a failed
+// suspension it starts another one.
 func (b *Broker) suspend(
 	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, newest *instance.Operation, operationID string,
 ) (string, error) {
@@ -22,7 +22,7 @@ func (b *Broker) suspend(
 		return "", nil
 	case newest.State.Final():
 	case newest.Suspension:
-		// Like any deprovisioning, it ends the provisioning that it comes upon.
+		// Like any deprovisioning, it cancels a running provisioning.
 		if err := tx.Supersede(ctx, newest.ID, operationID); err != nil {
 			return "", err
 		}
@@ -32,9 +32,9 @@ func (b *Broker) suspend(
 	return operationID, b.recordSuspension(ctx, tx, call, i, event.Deprovision, operationID)
 }
 
-// resume brings the runtime of a suspended instance back under its old name. It returns the operation that does so, which is
-// the running one if there is one already, and none if there is nothing to bring back or the instance has expired. It also
-// follows on a suspension that runs, when it waits for its end, or that failed.
+// resume recreates the runtime of a suspended instance under its old name. It returns the id of the operation, or of the one
+// that already runs. It returns no id if the instance has a runtime or has expired. If a suspension runs, the new operation
+// waits for its end; resume also works after a failed suspension.
 func (b *Broker) resume(
 	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, newest *instance.Operation, operationID string,
 ) (string, error) {
@@ -61,7 +61,7 @@ func (b *Broker) recordSuspension(
 	})
 }
 
-// status is how it stands with an instance that is or was suspended, for people; empty for any other.
+// status describes, for people, the suspension of an instance. It is empty if the instance was never suspended.
 func status(newest *instance.Operation) string {
 	if !newest.Suspension {
 		return ""

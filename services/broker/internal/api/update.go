@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Update changes an instance (facts/keb.md 1.7, facts/osb.md 2.6). A change that reaches the runtime becomes an operation, and
-// the instance is as before until that succeeds. The others are made at once: those of a suspended instance, which has no
-// runtime, the global account, and parameters that change only what is shown. The context may also suspend or resume a trial;
-// the rest of such a request is passed over.
+// Update changes an instance (facts/keb.md 1.7, facts/osb.md 2.6). A change of the runtime becomes an operation, and the instance
+// keeps its values until the operation succeeds. Update applies other changes immediately: changes of a suspended instance, of
+// the global account, and of parameters that are only displayed. The context can suspend or resume a trial; the rest of
+// such a request is ignored.
 func (b *Broker) Update(ctx context.Context, req *osb.UpdateRequest) (osb.UpdateResult, error) {
 	wanted, err := instance.ParseContextChange(req.Context)
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *Broker) Update(ctx context.Context, req *osb.UpdateRequest) (osb.Update
 	var done outcome
 	err = b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
 		done, err = u.run(ctx, tx)
-		// What has expired has expired, whether or not it can be suspended now.
+		// The instance has expired even if it cannot be suspended now.
 		if refused, ok := errors.AsType[*osb.Error](err); ok && done.expired {
 			done.refused, err = refused, nil
 		}
@@ -58,22 +58,22 @@ func (b *Broker) Update(ctx context.Context, req *osb.UpdateRequest) (osb.Update
 	return done.result, nil
 }
 
-// outcome is what became of a request.
+// outcome is the result of a request.
 type outcome struct {
 	result osb.UpdateResult
-	// refused is the answer when something was recorded nevertheless.
+	// refused is the answer if the request is rejected although it recorded something.
 	refused *osb.Error
-	// expired tells that the instance was declared expired.
+	// expired reports whether the request marked the instance as expired.
 	expired bool
-	// action is what was recorded, for the audit; operation is the new operation. Each may be empty.
+	// action is the recorded change, for the audit log; operation is the id of the new operation. Both can be empty.
 	action, operation string
 }
 
-// expires tells whether the parameters of an update declare the instance expired.
+// expires reports whether the parameters of an update mark the instance as expired.
 func expires(parameters json.RawMessage) (bool, error) {
 	var members map[string]json.RawMessage
 	if len(parameters) == 0 || json.Unmarshal(parameters, &members) != nil {
-		return false, nil // the schema will say what is wrong
+		return false, nil // the schema check reports the error
 	}
 	raw, ok := members["expired"]
 	if !ok || string(raw) == "null" {
@@ -86,15 +86,15 @@ func expires(parameters json.RawMessage) (bool, error) {
 	return expired, nil
 }
 
-// updating is one PATCH.
+// updating handles one PATCH request.
 type updating struct {
 	b           *Broker
 	req         *osb.UpdateRequest
 	wanted      instance.ContextChange
 	expired     bool
 	operationID string
-	// unsettled is set by run. It is what an update that did not succeed may have changed in the runtime; nil when the newest operation
-	// is no such update.
+	// unsettled holds the changes that an unsuccessful update may have made in the runtime. It is nil if the newest operation is not
+	// such an update. run sets it.
 	unsettled *event.Changes
 }
 
@@ -103,7 +103,7 @@ func (u *updating) run(ctx context.Context, tx *store.Tx) (outcome, error) {
 	if err != nil {
 		e, refused := errors.AsType[*osb.Error](err)
 		if refused && e.Status == http.StatusUnprocessableEntity && !u.req.AcceptsIncomplete {
-			return outcome{}, osb.AsyncRequired() // before what only a later request can change
+			return outcome{}, osb.AsyncRequired() // this check comes before those that depend on the state
 		}
 		return outcome{}, err
 	}
@@ -124,8 +124,8 @@ func (u *updating) run(ctx context.Context, tx *store.Tx) (outcome, error) {
 	return done, err
 }
 
-// unsettled reads what an update that did not succeed may have changed in the runtime. It includes what earlier updates without
-// success have left to it. It returns nil when the newest operation is no such update.
+// unsettled returns the changes that an unsuccessful update may have made in the runtime, including those of earlier unsuccessful
+// updates. It returns nil if the newest operation is not such an update.
 func unsettled(ctx context.Context, tx *store.Tx, newest *instance.Operation) (*event.Changes, error) {
 	if newest.Type != event.Update || !newest.State.Final() || newest.State == event.Succeeded {
 		return nil, nil
@@ -134,7 +134,7 @@ func unsettled(ctx context.Context, tx *store.Tx, newest *instance.Operation) (*
 	return &changes, err
 }
 
-// lockLive locks an instance that is there and not on its way out, and reads the operation that it stands by.
+// lockLive locks an instance that is not being deleted, and returns it with its newest operation.
 func lockLive(ctx context.Context, tx *store.Tx, id string) (*instance.Instance, *instance.Operation, error) {
 	i, err := tx.Lock(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -163,10 +163,10 @@ func lockLive(ctx context.Context, tx *store.Tx, id string) (*instance.Instance,
 	case newest.State == event.Succeeded || !i.DeletedAt.IsZero():
 		return nil, nil, osb.NotFound("the service instance is deleted")
 	}
-	return nil, nil, osb.Unprocessable("the deprovisioning of this instance has failed: it can only be deprovisioned again")
+	return nil, nil, osb.Unprocessable("the deprovisioning of this instance failed: it can only be deprovisioned again")
 }
 
-// check refuses what is wrong with the request in itself, given the instance.
+// check validates the request against the instance.
 func (u *updating) check(i *instance.Instance) (*catalog.Changed, error) {
 	if i.ServiceID != u.req.ServiceID {
 		return nil, osb.BadRequest("service_id is not that of this service instance")
@@ -218,7 +218,7 @@ func (u *updating) decide(
 	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation, changed *catalog.Changed,
 ) (outcome, error) {
 	if newest.Type == event.Provision && !newest.Suspension && newest.State.Final() && newest.State != event.Succeeded {
-		return outcome{}, osb.Unprocessable("the provisioning of this instance has failed: it cannot be updated, only deprovisioned")
+		return outcome{}, osb.Unprocessable("the provisioning of this instance failed: it cannot be updated, only deprovisioned")
 	}
 	if done, ok, err := u.activate(ctx, tx, i, newest); ok || err != nil {
 		return done, err
@@ -228,7 +228,7 @@ func (u *updating) decide(
 	}
 	if newest.Suspension && newest.State.Final() && newest.State != event.Succeeded {
 		return outcome{}, osb.Unprocessable(
-			"the instance was not suspended or brought back as it should: send context/active true or false again, or deprovision it")
+			"the suspension or unsuspension of the instance failed: send context/active true or false again, or deprovision it")
 	}
 	t, err := u.target(ctx, tx, i, changed)
 	if err != nil {
@@ -243,7 +243,7 @@ func (u *updating) decide(
 	return u.record(ctx, tx, i, t)
 }
 
-// activate suspends or resumes a trial. It reports false when the request changes nothing about that.
+// activate suspends or resumes a trial. It returns false if the request does neither.
 func (u *updating) activate(
 	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation,
 ) (outcome, bool, error) {
@@ -265,17 +265,17 @@ func (u *updating) activate(
 	return done, true, nil
 }
 
-// moveExpired answers for an instance that has expired: of all changes only its global account counts.
+// moveExpired handles an update of an expired instance: it changes only the global account.
 func (u *updating) moveExpired(
 	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation,
 ) (outcome, error) {
 	t := &target{Instance: *i}
 	t.Context = u.b.moved(i.Context, u.wanted.GlobalAccountID)
-	// An update that runs has a context of its own, which counts once it succeeds.
+	// A running update has its own context, which applies once the update succeeds.
 	if newest.Type == event.Update && !newest.State.Final() && t.Context != i.Context {
 		return outcome{}, osb.ConcurrencyError()
 	}
-	// Only an operation keeps an operator from retrying the update that failed, which has the old account.
+	// A failed update has the old account. Only a new operation prevents an operator from retrying it.
 	if u.unsettled != nil && t.Context != i.Context {
 		t.changes = &event.Changes{}
 		return u.record(ctx, tx, i, t)
@@ -283,12 +283,12 @@ func (u *updating) moveExpired(
 	return u.atOnce(ctx, tx, i, t)
 }
 
-// target is an instance as the request makes it.
+// target is the instance after the update.
 type target struct {
 	instance.Instance
-	// changes is what reaches the runtime; nil when nothing does.
+	// changes are the changes of the runtime; nil if there are none.
 	changes *event.Changes
-	// plain are the credentials that are replaced, in the clear.
+	// plain are the replaced credentials, unencrypted.
 	plain map[string]json.RawMessage
 }
 
@@ -321,8 +321,8 @@ func (u *updating) target(
 	return t, nil
 }
 
-// settle makes the update reach the runtime in any case, with what an update that did not succeed may have changed there: the runtime
-// gets these values again, whether or not the instance ever had others.
+// settle makes the update overwrite the values that an unsuccessful update may have set in the runtime, even if the instance
+// never had other values.
 func (u *updating) settle(ctx context.Context, tx *store.Tx, t *target, changes event.Changes) error {
 	changes.Plan = changes.Plan || u.unsettled.Plan
 	changes.LicenseType = changes.LicenseType || u.unsettled.LicenseType
@@ -331,7 +331,7 @@ func (u *updating) settle(ctx context.Context, tx *store.Tx, t *target, changes 
 		return err
 	}
 	for _, name := range u.unsettled.Credentials {
-		// Credentials that only the failed update had are not the instance's: no step could claim them.
+		// The instance does not have credentials that only the failed update had, so no step could claim them.
 		if slices.Contains(have, name) && !slices.Contains(changes.Credentials, name) {
 			changes.Credentials = append(changes.Credentials, name)
 		}
@@ -341,7 +341,7 @@ func (u *updating) settle(ctx context.Context, tx *store.Tx, t *target, changes 
 	return nil
 }
 
-// replaced are the credentials of the request that differ from the stored ones.
+// replaced returns the credentials of the request that differ from the stored ones.
 func (u *updating) replaced(
 	ctx context.Context, tx *store.Tx, instanceID string, changed *catalog.Changed,
 ) (map[string]json.RawMessage, error) {
@@ -363,8 +363,8 @@ func (u *updating) replaced(
 	return wanted, nil
 }
 
-// moved is the context after the subaccount was moved to another global account, where an installation allows that: the
-// hyperscaler account stays with the one that the instance was ordered in.
+// moved returns the context of an instance whose subaccount moved to another global account, if the installation allows it. The
+// hyperscaler account remains that of the original global account.
 func (b *Broker) moved(c event.Context, globalAccountID string) event.Context {
 	if !b.cfg.SubaccountMovement || globalAccountID == "" || globalAccountID == c.GlobalAccountID {
 		return c
@@ -376,7 +376,7 @@ func (b *Broker) moved(c event.Context, globalAccountID string) event.Context {
 	return c
 }
 
-// meanwhile answers while an operation runs: the same update is accepted as what it is already, any other has to wait.
+// meanwhile answers while an operation runs: it accepts a repetition of the same update, and rejects any other.
 func (u *updating) meanwhile(
 	ctx context.Context, tx *store.Tx, t *target, newest *instance.Operation,
 ) (outcome, error) {
@@ -397,8 +397,8 @@ func (u *updating) meanwhile(
 	return outcome{result: u.accepted(&t.Instance, newest.ID)}, nil
 }
 
-// hash is equal for two targets of one instance exactly when they are the same. The credentials in it are random enough for
-// the hash not to give them away.
+// hash returns equal values exactly for equal targets of one instance. The credentials are random enough for the hash not to
+// reveal them.
 func (t *target) hash() (string, error) {
 	return instance.UpdateIdentity{
 		Plan: t.Plan, Context: t.Context, Sent: t.Sent, Effective: t.Effective, MaintenanceVersion: t.MaintenanceVersion,
@@ -410,7 +410,7 @@ func (u *updating) accepted(i *instance.Instance, operationID string) osb.Accept
 	return osb.Accepted{Operation: operationID, DashboardURL: i.DashboardURL, Metadata: u.b.metadata(i)}
 }
 
-// atOnce makes a change that no runtime has to learn of.
+// atOnce applies a change that does not affect the runtime.
 func (u *updating) atOnce(ctx context.Context, tx *store.Tx, i *instance.Instance, t *target) (outcome, error) {
 	done := outcome{result: osb.Updated{DashboardURL: i.DashboardURL, Metadata: u.b.metadata(i)}}
 	if t.changes == nil && t.Context == i.Context && osb.SameJSON(t.Sent, i.Sent) {
@@ -424,7 +424,7 @@ func (u *updating) atOnce(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	return done, tx.Change(ctx, &t.Instance, sealed)
 }
 
-// record makes a change an operation.
+// record stores a change as an operation.
 func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instance, t *target) (outcome, error) {
 	hash, err := t.hash()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package auth accepts bearer tokens, besides the basic credentials of package
+// Package auth accepts bearer tokens in addition to the basic credentials of package
 // osb: JSON Web Tokens of one issuer for one audience (facts/keb.md 1.2).
 package auth
 
@@ -21,17 +21,17 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Config says which tokens are accepted.
+// Config describes the accepted tokens.
 type Config struct {
 	// Issuer and Audience are the "iss" and "aud" claims of accepted tokens. Both are required.
 	Issuer, Audience string
-	// KeySetURL is where the issuer publishes its keys; KeySetFile is a file with them (JWKS). One of the two is required.
+	// KeySetURL is the URL of the issuer's keys; KeySetFile is a file with the keys (JWKS). Set exactly one.
 	KeySetURL, KeySetFile string
-	// Scope must be among the token's scopes; empty accepts any.
+	// Scope is a scope that a token must have. Empty accepts any.
 	Scope string
 }
 
-// Validate names each setting that is missing or contradictory.
+// Validate reports every missing or contradictory setting.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Issuer == "" {
@@ -41,7 +41,7 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("the audience is missing"))
 	}
 	if (c.KeySetURL == "") == (c.KeySetFile == "") {
-		errs = append(errs, errors.New("either the key set's URL or its file is needed"))
+		errs = append(errs, errors.New("set either the URL or the file of the key set"))
 	}
 	return errors.Join(errs...)
 }
@@ -52,8 +52,8 @@ type JWT struct {
 	scope    string
 }
 
-// New makes the authenticator; now is the clock that expiry is checked with. A key set file is read at once, a URL when the
-// first token comes.
+// New creates the authenticator; now is the clock for expiry. New reads a key set file immediately. It fetches a key set URL when
+// the first token arrives.
 func New(ctx context.Context, cfg Config, now func() time.Time) (*JWT, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bearer tokens: %w", err)
@@ -93,8 +93,8 @@ func (c Config) keySet(ctx context.Context, now func() time.Time) (oidc.KeySet, 
 // Challenge asks for a bearer token.
 func (*JWT) Challenge() string { return `Bearer realm="keb"` }
 
-// Authenticate accepts a token that is signed by the issuer, for the audience, not expired, and of the scope. Keys that cannot be
-// fetched are 503, so that a platform with a good token tries again.
+// Authenticate accepts a valid, unexpired token of the issuer with the audience and the scope. It returns 503 if the keys cannot
+// be fetched, so that a platform with a valid token retries.
 func (j *JWT) Authenticate(r *http.Request) (osb.Principal, error) {
 	token, ok := access.BearerToken(r)
 	if !ok {
@@ -126,7 +126,7 @@ func (j *JWT) Authenticate(r *http.Request) (osb.Principal, error) {
 	return osb.Principal{Name: "unknown", Scheme: "bearer"}, nil
 }
 
-// scopes reads both forms in use: words in one string, and an array.
+// scopes decodes both formats in use: one string of words, and an array.
 type scopes []string
 
 func (s *scopes) UnmarshalJSON(raw []byte) error {

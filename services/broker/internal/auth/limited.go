@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Limited is an authenticator with which nobody can try many passwords.
+// Limited wraps an authenticator and limits the failed attempts of a client.
 func Limited(next osb.Authenticator, attempts *access.Attempts) osb.Authenticator {
 	return limited{Authenticator: next, attempts: attempts}
 }
@@ -20,7 +20,7 @@ type limited struct {
 	attempts *access.Attempts
 }
 
-// Authenticate looks at no credentials of somebody who has shown too many wrong ones.
+// Authenticate rejects a client with too many failed attempts without checking its credentials.
 func (l limited) Authenticate(r *http.Request) (osb.Principal, error) {
 	presented := r.Header.Values("Authorization")
 	if strings.Join(presented, "") == "" {
@@ -30,7 +30,7 @@ func (l limited) Authenticate(r *http.Request) (osb.Principal, error) {
 		return osb.Principal{}, tooMany(wait)
 	}
 	principal, err := osb.Principal{}, osb.ErrUnauthenticated
-	if len(presented) == 1 { // else what is in front of this service may have looked at another one
+	if len(presented) == 1 { // with several, a proxy may have checked another one
 		principal, err = l.Authenticator.Authenticate(r)
 	}
 	switch {

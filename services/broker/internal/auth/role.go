@@ -8,8 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// ForRole accepts what an authenticator of the Open Service Broker API accepts, whose owner may do everything here, and access
-// tokens with a role.
+// ForRole accepts the credentials of a platform, which may do everything, and access tokens that have the role.
 func ForRole(platform osb.Authenticator, tokens *access.Authenticator, role access.Role) osb.Authenticator {
 	if !tokens.Enabled() {
 		return platform
@@ -26,7 +25,7 @@ type forRole struct {
 // Challenge asks for the credentials of a platform, or for an access token.
 func (f forRole) Challenge() string { return f.platform.Challenge() + ", " + access.Challenge(false) }
 
-// Authenticate takes who has an access token without the role for known: that is 403.
+// Authenticate returns 403 for an access token without the role: its owner is known.
 func (f forRole) Authenticate(r *http.Request) (osb.Principal, error) {
 	principal, err := f.platform.Authenticate(r)
 	if err == nil {

@@ -13,20 +13,20 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Order asks for a binding.
+// Order is a request for a binding.
 type Order struct {
 	InstanceID, BindingID string
-	// ServiceID and PlanID are empty for a rotation that does not say.
+	// ServiceID and PlanID are empty for a rotation that omits them.
 	ServiceID, PlanID string
-	// Expiration is how long it is to last; Given tells that the order says so.
+	// Expiration is the requested lifetime; Given reports whether the order contains it.
 	Expiration time.Duration
 	Given      bool
-	// Predecessor is the binding that this one is to replace; empty when it is no rotation.
+	// Predecessor is the binding that the new one replaces. It is empty unless the order is a rotation.
 	Predecessor string
 }
 
-// Bind makes a binding, or returns the one that is there already; existed tells which. Errors for the platform are
-// *osb.Error, others are those of the store. After any error the same order may come again.
+// Bind creates a binding, or returns an existing one; existed reports which. Errors for the platform are *osb.Error, others are
+// those of the store. After any error the same order can be repeated.
 func (s *Service) Bind(ctx context.Context, o Order) (made *Made, existed bool, err error) {
 	var b *store.Binding
 	err = s.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
@@ -46,7 +46,7 @@ func (s *Service) Bind(ctx context.Context, o Order) (made *Made, existed bool, 
 	return made, existed, err
 }
 
-// reserve claims the row of a new binding, or finds the binding.
+// reserve inserts and claims the row of a new binding, or returns the existing binding.
 func (s *Service) reserve(ctx context.Context, tx *store.Tx, o Order) (b *store.Binding, existed bool, err error) {
 	now := s.deps.Now()
 	i, err := tx.Lock(ctx, o.InstanceID)
@@ -91,7 +91,7 @@ func (s *Service) reserve(ctx context.Context, tx *store.Tx, o Order) (b *store.
 	return b, false, tx.ReserveBinding(ctx, b)
 }
 
-// bindable refuses an order for an instance that has no runtime at present, or not of such a plan.
+// bindable rejects an order for an instance without a runtime or with a plan that is not bindable.
 func (s *Service) bindable(ctx context.Context, tx *store.Tx, i *instance.Instance, o Order) error {
 	newest, err := tx.Operation(ctx, i.OperationID)
 	if err != nil {
@@ -120,7 +120,8 @@ func (s *Service) bindable(ctx context.Context, tx *store.Tx, i *instance.Instan
 	return nil
 }
 
-// busy refuses while the runtime of an instance comes, goes or changes (facts/osb.md B21). An upgrade leaves it usable.
+// busy rejects an order while an operation creates, removes or changes the runtime (facts/osb.md B21). A runtime stays usable
+// during an upgrade.
 func busy(newest *instance.Operation) error {
 	switch newest.Type {
 	case event.Provision, event.Update, event.Deprovision:
@@ -131,7 +132,7 @@ func busy(newest *instance.Operation) error {
 	return nil
 }
 
-// existing decides about an order for a binding that has a row; false means that the order may take the row over.
+// existing checks an order for a binding that has a row. It returns false if the order may take over the row.
 func existing(b *store.Binding, o Order, now time.Time) (bool, error) {
 	same := b.Predecessor == o.Predecessor && (b.Expiration == o.Expiration || o.Predecessor != "" && !o.Given)
 	switch {
@@ -158,7 +159,7 @@ func errBusy(description string) *osb.Error {
 	return e
 }
 
-// predecessor gives a rotation the parameters of the binding that it replaces.
+// predecessor sets the parameters of a rotation to those of the binding that it replaces.
 func (s *Service) predecessor(ctx context.Context, tx *store.Tx, o *Order, now time.Time) error {
 	if o.Predecessor == "" {
 		return nil
@@ -177,7 +178,7 @@ func (s *Service) predecessor(ctx context.Context, tx *store.Tx, o *Order, now t
 	return nil
 }
 
-// make lets the worker runtime make the access of a reserved binding, and keeps it.
+// make asks the worker runtime to create the access of a reserved binding, and stores it.
 func (s *Service) make(ctx context.Context, b *store.Binding) error {
 	a, err := s.ask(ctx, b)
 	if err == nil {
@@ -191,7 +192,7 @@ func (s *Service) make(ctx context.Context, b *store.Binding) error {
 		}
 		return osb.Unavailable(err)
 	}
-	// Even if the platform has hung up: what is made is worth keeping.
+	// The access exists now, so store it even if the platform has disconnected.
 	wanted, err := s.deps.Store.FinishBinding(context.WithoutCancel(ctx), b)
 	if err != nil {
 		return err
@@ -214,7 +215,7 @@ func (s *Service) ask(ctx context.Context, b *store.Binding) (event.BindAnswer, 
 		Runtime: at, BindingID: b.ID, ExpirationSeconds: int64(b.Expiration / time.Second),
 	}, &a)
 	if err == nil && (a.Kubeconfig == "" || !a.ExpiresAt.After(s.deps.Now())) {
-		err = errors.New("the worker runtime has answered without a kubeconfig that works")
+		err = errors.New("the answer of the worker runtime contains no valid kubeconfig")
 	}
 	return a, err
 }

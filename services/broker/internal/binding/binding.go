@@ -1,8 +1,8 @@
-// Package binding makes and removes service bindings: short-lived kubeconfigs of runtimes (facts/keb.md 1.13).
+// Package binding creates and removes service bindings: short-lived kubeconfigs of runtimes (facts/keb.md 1.13).
 //
-// A binding is reserved in the database before the worker runtime makes its access, and its row goes after the access is
-// removed. So a crash at any point leaves a row that tells of the access: the same request takes it over, or the clean-up
-// removes both. Whoever works on the access holds a claim on the row, which ends by itself.
+// The service inserts the row of a binding before the worker runtime creates the access, and deletes the row after the access
+// is removed. A crash therefore leaves a row for every access: the same request takes the row over, or the clean-up removes
+// both. A process claims the row while it works on the access. A claim expires.
 package binding
 
 import (
@@ -18,43 +18,43 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Config is what an installation decides about bindings.
+// Config holds the settings of an installation for bindings.
 type Config struct {
-	// Timeout is how long the worker runtime may take to make or remove an access.
+	// Timeout is the time in which the worker runtime must create or remove an access.
 	Timeout time.Duration
-	// Limit is how many bindings of an instance there may be that have not expired.
+	// Limit is the maximum number of unexpired bindings of an instance.
 	Limit int
-	// Every is how often bindings that are due are removed, and when that is tried again.
+	// Every is the interval of the clean-up, and of its retries.
 	Every time.Duration
-	// Grace is how long a binding that was not finished is left for the same request to come again.
+	// Grace is how long an unfinished binding is kept, so that the platform can repeat its request.
 	Grace time.Duration
-	// Keep is how long is remembered that there was a binding.
+	// Keep is how long a removed binding is remembered.
 	Keep time.Duration
 }
 
-// Asker asks the worker runtime.
+// Asker sends requests to the worker runtime.
 type Asker interface {
 	AskWithin(ctx context.Context, wait time.Duration, subject string, request, answer any) error
 }
 
-// Sealer encrypts with authentication; see package seal.
+// Sealer encrypts with authentication, see package seal.
 type Sealer interface {
 	Seal(plain, associated []byte) (string, error)
 	Open(sealed string, associated []byte) ([]byte, error)
 }
 
-// Vault opens the credentials of instances, by name; those that cannot be opened are missing.
+// Vault decrypts the credentials of instances, by name. It omits credentials that it cannot decrypt.
 type Vault interface {
 	Open(sealed ...store.Secret) map[string]json.RawMessage
 }
 
-// Offers tells what the catalog says about the bindings of a plan.
+// Offers returns what the catalog specifies for the bindings of a plan.
 type Offers interface {
 	IsBindable(planID string) bool
 	IsBindingRotatable(planID string) bool
 }
 
-// Deps are what a Service needs.
+// Deps are the dependencies of a Service.
 type Deps struct {
 	Store  *store.Store
 	Asker  Asker
@@ -65,37 +65,37 @@ type Deps struct {
 	Now    func() time.Time
 }
 
-// Service is safe for concurrent use, also by several processes on one database.
+// Service is safe for concurrent use, also by several processes with one database.
 type Service struct {
 	cfg  Config
 	deps Deps
 }
 
-// New makes a service; Run makes it clean up.
+// New creates a service. Run starts its clean-up.
 func New(cfg Config, deps Deps) *Service { return &Service{cfg: cfg, deps: deps} }
 
-// margin is how much longer a claim lasts than the work under it may take.
+// margin is the time that a claim outlasts the deadline of the claimed work.
 const margin = 5 * time.Second
 
-// claim makes b's claim that of the caller, from now on.
+// claim sets the claim of b to the caller's.
 func (s *Service) claim(b *store.Binding, id string, now time.Time) {
 	b.Claim, b.ClaimedUntil = id, now.Add(s.cfg.Timeout+margin)
 	b.DueAt = b.ClaimedUntil.Add(s.cfg.Grace)
 }
 
-// release gives a claim back, also when ctx has ended. A claim that cannot be given back ends by itself.
+// release releases a claim, even if ctx has ended. A claim that cannot be released expires.
 func (s *Service) release(ctx context.Context, b *store.Binding, due time.Time) {
 	if err := s.deps.Store.ReleaseBinding(context.WithoutCancel(ctx), b, s.deps.Now(), due); err != nil {
 		s.deps.Log.Warn("claim of a binding not released", "instance_id", b.InstanceID, "binding_id", b.ID, "err", err)
 	}
 }
 
-var errNoRuntime = errors.New("no runtime of the instance is known")
+var errNoRuntime = errors.New("the runtime of the instance is not known")
 
-// access says where a binding's access is. For an own cluster that takes the customer's kubeconfig.
+// access returns the address of a binding's runtime. For an own cluster it includes the customer's kubeconfig.
 func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAccess, error) {
 	at := event.RuntimeAccess{InstanceID: b.InstanceID, Account: b.Account, RuntimeID: b.RuntimeID}
-	// The subaccount may have been moved since.
+	// The subaccount may have moved in the meantime.
 	switch i, err := s.deps.Store.Instance(ctx, b.InstanceID); {
 	case err == nil:
 		at.Account = i.Context.GlobalAccountID
@@ -122,8 +122,8 @@ func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAc
 	return at, nil
 }
 
-// Owner binds a sealed kubeconfig to its binding, whose id is the name, and to its revision: that of an earlier binding with the same id
-// does not open. Ids hold no NUL, and no credentials of an instance have such an owner.
+// Owner binds a sealed kubeconfig to the id and the revision of its binding: the kubeconfig of an earlier binding with the same id
+// cannot be decrypted. Ids contain no NUL, so no credentials of an instance have the same owner.
 func Owner(s store.Secret) []byte {
 	owner := "binding\x00" + s.InstanceID + "\x00" + s.Name
 	if s.Revision != "" {
@@ -146,13 +146,13 @@ func (s *Service) seal(b *store.Binding, kubeconfig string) error {
 	return nil
 }
 
-// Made is a binding whose access is made.
+// Made is a binding with an existing access.
 type Made struct {
 	// Kubeconfig is a secret.
 	Kubeconfig string
 	Expiration time.Duration
 	ExpiresAt  time.Time
-	// RenewBefore is when the next one should be there.
+	// RenewBefore is the time by which the next binding should exist.
 	RenewBefore time.Time
 }
 
@@ -162,7 +162,7 @@ func (s *Service) open(b *store.Binding) (*Made, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open kubeconfig of binding %q of instance %q: %w", b.ID, b.InstanceID, err)
 	}
-	// The last fifth of its life is for the change to the next one.
+	// The last fifth of the lifetime is for the rotation.
 	return &Made{
 		Kubeconfig: string(plain), Expiration: b.Expiration, ExpiresAt: b.ExpiresAt, RenewBefore: b.ExpiresAt.Add(-b.Expiration / 5),
 	}, nil

@@ -10,10 +10,10 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// batch is how many bindings are removed at the same time.
+// batch is the number of bindings that are removed concurrently.
 const batch = 8
 
-// Run removes the bindings that have expired, were revoked, or were never finished, until ctx ends. What fails is tried again.
+// Run removes expired, revoked and unfinished bindings until ctx ends. It retries failed removals.
 func (s *Service) Run(ctx context.Context) error {
 	return service.Every(ctx, s.cfg.Every, s.deps.Log, "clean-up of bindings", s.sweep)
 }

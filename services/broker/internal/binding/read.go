@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Get reads a binding. One that has expired, or is not made, does not exist.
+// Get returns a binding. An expired or unfinished binding does not exist.
 func (s *Service) Get(ctx context.Context, instanceID, id string) (*Made, error) {
 	b, err := s.deps.Store.Binding(ctx, instanceID, id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && !b.Usable(s.deps.Now()) {
@@ -20,8 +20,8 @@ func (s *Service) Get(ctx context.Context, instanceID, id string) (*Made, error)
 	return s.open(b)
 }
 
-// LastOperation tells what became of a binding. There are no asynchronous operations on bindings, so it is asked only by a
-// platform that does not know that: it succeeded, or is gone (410), or there was none (404).
+// LastOperation returns the state of a binding. All operations on bindings are synchronous, but a platform may poll nevertheless:
+// the answer is success, 410 for a removed binding, or 404 for an unknown one.
 func (s *Service) LastOperation(ctx context.Context, instanceID, id string) (*osb.LastOperation, error) {
 	b, err := s.deps.Store.Binding(ctx, instanceID, id)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Unbind removes a binding: first its access, then its row. The error for one that does not exist, or was never finished, is
-// osb.Gone; for one whose access cannot be removed at present osb.Unavailable, and the clean-up goes on with it.
+// Unbind removes the access of a binding, then its row. It returns osb.Gone for a binding that does not exist or was never
+// finished. It returns osb.Unavailable if the access cannot be removed now; the clean-up then removes it later.
 func (s *Service) Unbind(ctx context.Context, instanceID, id string) error {
 	var b *store.Binding
 	err := s.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
@@ -37,7 +37,7 @@ func (s *Service) Unbind(ctx context.Context, instanceID, id string) error {
 	return nil
 }
 
-// revoke claims a binding for its removal.
+// revoke claims a binding in order to remove it.
 func (s *Service) revoke(ctx context.Context, tx *store.Tx, instanceID, id string) (*store.Binding, error) {
 	now := s.deps.Now()
 	i, err := tx.Lock(ctx, instanceID)
@@ -53,7 +53,7 @@ func (s *Service) revoke(ctx context.Context, tx *store.Tx, instanceID, id strin
 	}
 	b, err := tx.Binding(ctx, instanceID, id)
 	switch {
-	// What a deprovisioning has revoked is the clean-up's.
+	// The clean-up removes bindings that a deprovisioning revoked.
 	case errors.Is(err, store.ErrNotFound), err == nil && newest.Type == event.Deprovision:
 		return nil, osb.Gone()
 	case err != nil:
@@ -69,11 +69,11 @@ func (s *Service) revoke(ctx context.Context, tx *store.Tx, instanceID, id strin
 	return b, tx.RevokeBinding(ctx, b, now)
 }
 
-// remove lets the worker runtime remove the access of a claimed binding.
+// remove asks the worker runtime to remove the access of a claimed binding.
 func (s *Service) remove(ctx context.Context, b *store.Binding) error {
 	at, err := s.access(ctx, b)
 	if errors.Is(err, errNoRuntime) {
-		// There never was a runtime for it.
+		// The binding never had a runtime.
 		return nil
 	}
 	if err != nil {

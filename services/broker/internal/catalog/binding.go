@@ -14,19 +14,18 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Bindings is what an installation decides about service bindings.
+// Bindings holds the settings of an installation for service bindings.
 type Bindings struct {
-	// Plans are the names of the plans whose instances can be bound, enabled or not; none by default.
+	// Plans are the names of the bindable plans, enabled or not. Empty means none.
 	Plans []string
-	// Rotatable are the names of the plans whose bindings, if they are bindable, can be replaced by a new one with the same
-	// parameters.
+	// Rotatable are the names of the plans whose bindings can be rotated. It has no effect on plans that are not bindable.
 	Rotatable []string
-	// Expiration is how long a binding lasts whose request does not say, and MinExpiration and MaxExpiration what a request
-	// may say; whole seconds.
+	// Expiration is the lifetime of a binding whose request sets none. MinExpiration and MaxExpiration limit the lifetime that a
+	// request can set. Whole seconds.
 	Expiration, MinExpiration, MaxExpiration time.Duration
 }
 
-// shortestToken is the shortest lifetime that Kubernetes gives to a token.
+// shortestToken is the minimum lifetime of a Kubernetes token.
 const shortestToken = 10 * time.Minute
 
 func (b Bindings) check(known []spec) error {
@@ -36,7 +35,7 @@ func (b Bindings) check(known []spec) error {
 	} {
 		for _, name := range names {
 			if !slices.ContainsFunc(known, func(s spec) bool { return s.Name == name }) {
-				errs = append(errs, fmt.Errorf("%s: %q is not known; known are %s", what, name, strings.Join(PlanNames(), ", ")))
+				errs = append(errs, fmt.Errorf("%s: %q is not known; known plans are %s", what, name, strings.Join(PlanNames(), ", ")))
 			}
 		}
 	}
@@ -49,7 +48,7 @@ func (b Bindings) check(known []spec) error {
 		}
 	}
 	if b.MinExpiration < shortestToken {
-		errs = append(errs, fmt.Errorf("KEB_BINDING_MIN_EXPIRATION: expiration of bindings: the minimum %s must be at least %s, the shortest of Kubernetes", b.MinExpiration, shortestToken))
+		errs = append(errs, fmt.Errorf("KEB_BINDING_MIN_EXPIRATION: expiration of bindings: the minimum %s must be at least %s, the minimum of Kubernetes", b.MinExpiration, shortestToken))
 	}
 	if b.Expiration < b.MinExpiration || b.Expiration > b.MaxExpiration {
 		errs = append(errs, fmt.Errorf("KEB_BINDING_EXPIRATION: expiration of bindings: the default %s must be from the minimum %s to the maximum %s",
@@ -60,7 +59,7 @@ func (b Bindings) check(known []spec) error {
 
 const expirationSeconds = "expiration_seconds"
 
-// bindingSchema is closed: what a request misspells would silently get the default.
+// The schema allows no other member: a misspelled one would silently get the default.
 func (b Bindings) schema() object {
 	return object{
 		"$schema": draft04, "type": "object", "additionalProperties": false,
@@ -72,7 +71,7 @@ func (b Bindings) schema() object {
 	}
 }
 
-// offerBindings puts into a plan what the catalog says about its bindings.
+// offerBindings sets the binding attributes of a plan in the catalog.
 func (c *Catalog) offerBindings(compiled schemas, s spec, p *osb.Plan) error {
 	bindable := slices.Contains(c.cfg.Bindings.Plans, s.Name)
 	p.Bindable = &bindable
@@ -91,20 +90,20 @@ func (c *Catalog) offerBindings(compiled schemas, s spec, p *osb.Plan) error {
 	return nil
 }
 
-// IsBindable tells whether instances of the plan with an id can be bound.
+// IsBindable reports whether instances of the plan can be bound.
 func (c *Catalog) IsBindable(planID string) bool {
 	p, ok := KnownPlan(planID)
 	return ok && slices.Contains(c.cfg.Bindings.Plans, p.Name)
 }
 
-// IsBindingRotatable tells whether the bindings of instances of the plan with an id can be rotated.
+// IsBindingRotatable reports whether bindings of the plan's instances can be rotated.
 func (c *Catalog) IsBindingRotatable(planID string) bool {
 	p, ok := KnownPlan(planID)
 	return ok && slices.Contains(c.cfg.Bindings.Plans, p.Name) && slices.Contains(c.cfg.Bindings.Rotatable, p.Name)
 }
 
-// BindingExpiration reads the parameters of a binding: how long it is to last, and whether they say so; if not, it is the
-// default. The error is Problems that name each bad member.
+// BindingExpiration reads the lifetime from the parameters of a binding. given is false if they set none; the default applies
+// then. The error is Problems with each invalid member.
 func (c *Catalog) BindingExpiration(parameters json.RawMessage) (expiration time.Duration, given bool, err error) {
 	if len(parameters) == 0 {
 		return c.cfg.Bindings.Expiration, false, nil

@@ -79,7 +79,7 @@ func TestBindingsThatCannotBe(t *testing.T) {
 	for want, change := range map[string]func(*Bindings){
 		`bindable plan: "azur" is not known`:      func(b *Bindings) { b.Plans = []string{"azur"} },
 		`rotatable bindings: "gc" is not known`:   func(b *Bindings) { b.Rotatable = []string{"gc"} },
-		"the shortest of Kubernetes":              func(b *Bindings) { b.MinExpiration = 5 * time.Minute },
+		"the minimum of Kubernetes":               func(b *Bindings) { b.MinExpiration = 5 * time.Minute },
 		"not a whole number of seconds":           func(b *Bindings) { b.MaxExpiration += time.Millisecond },
 		"the default 3h0m0s must be from the min": func(b *Bindings) { b.Expiration = 3 * time.Hour },
 	} {

@@ -17,49 +17,49 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Config is what an installation decides about the catalog.
+// Config holds the settings of an installation for the catalog.
 type Config struct {
-	// Plans are the names of the plans on offer, in any order.
+	// Plans are the names of the offered plans, in any order.
 	Plans []string
-	// DefaultRegion is the platform region of requests without one in their path.
+	// DefaultRegion is the platform region of requests whose path names no region.
 	DefaultRegion string
-	// TrialProvider is the provider of plan trial for orders that name none: azure, aws or gcp.
+	// TrialProvider is the provider of plan trial for orders that name no provider: azure, aws or gcp.
 	TrialProvider string
-	// LandscapeURL is the address of the dashboard, without a query.
+	// LandscapeURL is the URL of the dashboard, without a query.
 	LandscapeURL string
-	// ShootDomainSuffix follows the shoot's name in the domain of a runtime.
+	// ShootDomainSuffix is the end of each runtime's domain, after the name of the shoot.
 	ShootDomainSuffix string
-	// OnDemandVersions lets an order choose kymaVersion and overridesVersion.
+	// OnDemandVersions allows an order to choose kymaVersion and overridesVersion.
 	OnDemandVersions bool
-	// AdditionalParameters publishes oidc and administrators in the schemas; they are accepted in any case.
+	// AdditionalParameters includes oidc and administrators in the schemas. The broker accepts them in any case.
 	AdditionalParameters bool
-	// MaintenanceVersion is the semantic version in maintenance_info; empty publishes none.
+	// MaintenanceVersion is the semantic version in maintenance_info. Empty publishes no maintenance_info.
 	MaintenanceVersion string
-	// Modified is when the configuration of the catalog last changed; zero does not say.
+	// Modified is the time of the last change of the catalog's configuration. Zero omits it.
 	Modified time.Time
-	// MaximumPolling is how long a platform polls at most.
+	// MaximumPolling is the time after which platforms stop polling.
 	MaximumPolling time.Duration
-	// OIDC is what orders without oidc get.
+	// OIDC is the default of orders without oidc.
 	OIDC     OIDC
 	Bindings Bindings
-	// PlanChanges are the names of the plans that the instances of a plan may change to, by its name. They have the same
-	// provider; a free instance may change to a plan of the provider that it has.
+	// PlanChanges lists the plans that the instances of a plan may change to, by plan name. Both plans must have the same provider. A
+	// free instance can change to a plan with the provider of its runtime.
 	PlanChanges map[string][]string
 }
 
-// Catalog is what can be ordered. It is read-only and safe for concurrent use.
+// Catalog is the set of offered plans. It is read-only and safe for concurrent use.
 type Catalog struct {
 	cfg      Config
 	known    []spec
 	variants map[variantKey]*variant
-	// updates are the schemas of updates by the id of the plan, also of plans that are not enabled: an instance outlives the
-	// enabling of its plan.
+	// updates are the schemas of updates by plan id. They include disabled plans: an instance can exist longer than its plan is
+	// enabled.
 	updates map[string]*jsonschema.Schema
 	// binding is the schema of the parameters of bindings, the same for all plans.
 	binding *jsonschema.Schema
 }
 
-// variantKey is what the offers of a platform region depend on.
+// variantKey holds the properties of a platform region that determine its offers.
 type variantKey struct {
 	provider string
 	eu       bool
@@ -70,7 +70,7 @@ type variant struct {
 	plans    map[string]*offer
 }
 
-// offer is one plan as it is offered to the platform regions of a variant.
+// offer is one plan as offered in the platform regions of a variant.
 type offer struct {
 	spec     spec
 	provider string
@@ -82,7 +82,7 @@ var (
 	domain          = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 )
 
-// New builds the catalog and checks it; the error names everything that is wrong with the configuration.
+// New builds and validates the catalog. The error reports every invalid setting.
 func New(cfg Config) (*Catalog, error) {
 	return build(cfg, specs)
 }
@@ -123,11 +123,11 @@ func (cfg Config) check(known []spec) error {
 		names[i] = s.Name
 	}
 	if len(cfg.Plans) == 0 {
-		errs = append(errs, errors.New("KEB_PLANS: no plan is enabled; known are "+strings.Join(names, ", ")))
+		errs = append(errs, errors.New("KEB_PLANS: no plan is enabled; known plans are "+strings.Join(names, ", ")))
 	}
 	for _, name := range cfg.Plans {
 		if !slices.Contains(names, name) {
-			errs = append(errs, fmt.Errorf("KEB_PLANS: enabled plan %q is not known; known are %s", name, strings.Join(names, ", ")))
+			errs = append(errs, fmt.Errorf("KEB_PLANS: enabled plan %q is not known; known plans are %s", name, strings.Join(names, ", ")))
 		}
 	}
 	if !slices.Contains(trialProviders, cfg.TrialProvider) {
@@ -156,7 +156,7 @@ func (cfg Config) check(known []spec) error {
 	return errors.Join(errs...)
 }
 
-// checkPlanChanges refuses changes that no runtime could follow: its provider stays, and so does the size of a small plan.
+// checkPlanChanges rejects changes that a runtime cannot follow: a runtime keeps its provider, and a small plan its size.
 func (cfg Config) checkPlanChanges(known []spec) (errs []error) {
 	byName := make(map[string]spec, len(known))
 	for _, s := range known {
@@ -187,7 +187,7 @@ func (cfg Config) checkPlanChanges(known []spec) (errs []error) {
 	return errs
 }
 
-// unique refuses plans that share an id or a name.
+// unique rejects plans that share an id or a name.
 func unique(known []spec) error {
 	var errs []error
 	ids, names := map[string]bool{ServiceID: true}, map[string]bool{}
@@ -235,7 +235,7 @@ func (c *Catalog) buildVariant(compiled schemas, known []spec, platform string, 
 	return v, nil
 }
 
-// provider is who runs the clusters of a plan; an order for a trial may still name another.
+// provider returns the provider of a plan's clusters. An order for a trial can name another provider.
 func (c *Catalog) provider(s spec, platform string) string {
 	switch s.Name {
 	case Free:
@@ -276,17 +276,17 @@ func (c *Catalog) plan(compiled schemas, s spec, provider string, eu bool) (osb.
 	return p, nil
 }
 
-// nothing refuses to load a schema from elsewhere.
+// nothing rejects references to external schemas.
 type nothing struct{}
 
 func (nothing) Load(address string) (any, error) {
 	return nil, fmt.Errorf("reference %s leaves the schema", address)
 }
 
-// schemas are compiled schemas by their text: plans and variants have most of them in common, and compiling is what a start takes.
+// schemas are compiled schemas by their text. Plans and variants share most schemas, and compiling dominates the start-up time.
 type schemas map[string]*jsonschema.Schema
 
-// add encodes a schema for the catalog and compiles it, unless one with the same text has been.
+// add encodes a schema and compiles it, unless an equal schema is already compiled.
 func (known schemas) add(s spec, schema object) (json.RawMessage, *jsonschema.Schema, error) {
 	raw, err := json.Marshal(schema)
 	if err != nil {
@@ -318,7 +318,7 @@ func compile(raw []byte) (*jsonschema.Schema, error) {
 	return compiler.Compile(address)
 }
 
-// PlatformRegion is the platform region of a request: the one in its path, or the configured default.
+// PlatformRegion returns the platform region of a request: the one in its path, or the default.
 func (c *Catalog) PlatformRegion(inPath string) string {
 	if inPath == "" {
 		return c.cfg.DefaultRegion
@@ -326,7 +326,7 @@ func (c *Catalog) PlatformRegion(inPath string) string {
 	return inPath
 }
 
-// Document is the catalog as a platform region sees it; the same pointer every time, and not to be changed.
+// Document returns the catalog of a platform region. The result is shared and must not be changed.
 func (c *Catalog) Document(platformRegion string) *osb.Catalog {
 	return c.variant(c.PlatformRegion(platformRegion)).document
 }
@@ -335,7 +335,7 @@ func (c *Catalog) variant(platformRegion string) *variant {
 	return c.variants[variantKey{platformProvider(platformRegion), EUAccess(platformRegion)}]
 }
 
-// dashboard is where the user of an instance finds it; an own cluster has no kubeconfig here to offer.
+// dashboard returns the dashboard URL of an instance. The broker has no kubeconfig of an own cluster to link.
 func (cfg Config) dashboard(instanceID, plan string) string {
 	if plan == OwnCluster {
 		return cfg.LandscapeURL

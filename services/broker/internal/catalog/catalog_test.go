@@ -164,7 +164,7 @@ func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		name, want string
 		change     func(*Config)
 	}{
-		{"unknown plan", `enabled plan "azur" is not known; known are azure`, func(c *Config) { c.Plans = []string{"azur"} }},
+		{"unknown plan", `enabled plan "azur" is not known; known plans are azure`, func(c *Config) { c.Plans = []string{"azur"} }},
 		{"no plan", "no plan is enabled", func(c *Config) { c.Plans = nil }},
 		{"trial provider", `trial provider "ibm" must be one of azure, aws, gcp`, func(c *Config) { c.TrialProvider = "ibm" }},
 		{"landscape URL", "landscape URL", func(c *Config) { c.LandscapeURL = "dashboard" }},

@@ -1,7 +1,6 @@
-// Package catalog holds what can be ordered: the service "kymaruntime" and its
-// plans with their identifiers, JSON schemas, defaults, providers and regions
-// (facts/keb.md section 2), and turns the parameters of an order into those a
-// runtime is built from.
+// Package catalog defines the service "kymaruntime" and its plans: identifiers, JSON
+// schemas, defaults, providers and regions (facts/keb.md section 2). It resolves the
+// parameters of an order to the parameters of a runtime.
 //
-// A Catalog is built and checked once, at start, and is read-only after that.
+// A Catalog is built and validated at start, and is read-only after that.
 package catalog

@@ -8,11 +8,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// maxKubeconfig bounds a decoded kubeconfig, in bytes: the Reconciler takes 100,000 bytes with everything else.
+// maxKubeconfig is the maximum size of a decoded kubeconfig, in bytes. The Reconciler limits a whole request to 100,000 bytes.
 const maxKubeconfig = 64 << 10
 
-// decodeKubeconfig decodes the kubeconfig of an own cluster (facts/keb.md 1.5). What it refuses beyond syntax is what
-// would make a worker that uses the kubeconfig run a program or read its own files on the customer's behalf.
+// decodeKubeconfig decodes the kubeconfig of an own cluster (facts/keb.md 1.5). It also rejects a kubeconfig that would make a
+// worker run a program or read a local file on the customer's behalf.
 func decodeKubeconfig(encoded string) ([]byte, *Problem) {
 	const at = "/kubeconfig"
 	plain, err := base64.StdEncoding.DecodeString(encoded)

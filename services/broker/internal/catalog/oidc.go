@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// OIDC is how users log on to a runtime (facts/keb.md 2.5).
+// OIDC holds the OpenID Connect settings for users of a runtime (facts/keb.md 2.5).
 type OIDC struct {
 	ClientID       string   `json:"clientID"`
 	IssuerURL      string   `json:"issuerURL"`
@@ -17,7 +17,7 @@ type OIDC struct {
 	UsernamePrefix string   `json:"usernamePrefix"`
 }
 
-// DefaultOIDC is what an order without oidc gets.
+// DefaultOIDC returns the default of orders without oidc.
 func DefaultOIDC() OIDC {
 	return OIDC{
 		ClientID: "9bd05ed7-a930-44e6-8c79-e6defeb7dec9", IssuerURL: "https://kymatest.accounts400.ondemand.com",
@@ -29,7 +29,7 @@ var signingAlgs = []string{
 	"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512",
 }
 
-// check reports what is wrong after the defaults were filled in.
+// check reports invalid values. It expects the defaults to be set.
 func (o OIDC) check() Problems {
 	var found Problems
 	if strings.TrimSpace(o.ClientID) == "" {
@@ -48,7 +48,7 @@ func (o OIDC) check() Problems {
 	return found
 }
 
-// withDefaults fills what an order left out.
+// withDefaults sets the omitted members to their defaults.
 func (o OIDC) withDefaults(d OIDC) OIDC {
 	fill := func(have *string, preset string) {
 		if *have == "" {

@@ -15,46 +15,46 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Order is what a platform ordered.
+// Order is an order of a platform.
 type Order struct {
 	PlanID string
-	// PlatformRegion is the region in the path of the request; empty means the configured default.
+	// PlatformRegion is the region in the path of the request. Empty means the default.
 	PlatformRegion string
 	InstanceID     string
 	UserID         string
 	// Parameters is a JSON object, or empty.
 	Parameters json.RawMessage
-	// ShootID is eight or more random hexadecimal digits, from which the shoot's name is made.
+	// ShootID consists of eight or more random hexadecimal digits. The shoot's name is derived from it.
 	ShootID string
 }
 
-// Resolved is an order with everything that a runtime needs decided.
+// Resolved is an order with all parameters that a runtime needs.
 type Resolved struct {
 	Plan Plan
 	// PlatformRegion is never empty.
 	PlatformRegion string
 	Runtime        event.Runtime
-	// Sent is the parameters as they were sent, and Effective those with all defaults; neither holds a secret.
+	// Sent are the parameters as sent; Effective also contains all defaults. Neither contains a secret.
 	Sent, Effective json.RawMessage
 	// Kubeconfig is the decoded kubeconfig of an own cluster, a secret; nil for other plans.
 	Kubeconfig   []byte
 	DashboardURL string
 }
 
-// ErrUnknownPlan says that a plan is not offered.
+// ErrUnknownPlan means that the plan is not offered.
 var ErrUnknownPlan = errors.New("the plan is not offered")
 
-// members that the service itself decides, whatever an order says: an order could reach into another account with them.
+// serverSide are the members that only the service sets. With them an order could access another account.
 var serverSide = []string{"targetSecret", "licence_type", "expired", "euAccess"}
 
-// members whose values have to be whole numbers for the workers, whichever way JSON wrote them.
+// wholeNumbers are the members that the workers read as integers, however the JSON represents them.
 var wholeNumbers = []string{"autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable"}
 
-// understood are the members of parameters that somebody reads.
+// understood are the members of parameters that the service reads.
 var understood = slices.Concat(serverSide, changeable, settled, []string{"components"})
 
-// dropMisspelt removes the members that differ from a known one only in upper and lower case. Readers of JSON in Go would take
-// them for that one, and no check has seen them.
+// dropMisspelt removes members that differ from a known member only in case. JSON decoders in Go would accept them as that
+// member, although the schema has not validated them.
 func dropMisspelt(m map[string]any) {
 	maps.DeleteFunc(m, func(name string, _ any) bool {
 		return !slices.Contains(understood, name) &&
@@ -62,8 +62,7 @@ func dropMisspelt(m map[string]any) {
 	})
 }
 
-// Resolve checks an order and fills in the defaults of its plan. It returns ErrUnknownPlan, or Problems that name each
-// bad member.
+// Resolve validates an order and sets the defaults of its plan. It returns ErrUnknownPlan, or Problems with each invalid member.
 func (c *Catalog) Resolve(o Order) (*Resolved, error) {
 	region := c.PlatformRegion(o.PlatformRegion)
 	offer, ok := c.variant(region).plans[o.PlanID]
@@ -98,7 +97,7 @@ func (c *Catalog) Resolve(o Order) (*Resolved, error) {
 	return &r.Resolved, nil
 }
 
-// resolution is one run of Resolve.
+// resolution is the state of one Resolve call.
 type resolution struct {
 	Resolved
 	c        *Catalog
@@ -118,7 +117,7 @@ func (r *resolution) resolve() error {
 		}
 		r.Kubeconfig = plain
 	}
-	// Where the plan does not know a kubeconfig it is dropped too, however it is written: it is a secret in any case.
+	// A kubeconfig is always a secret, so drop it in any spelling, even if the plan has no such parameter.
 	maps.DeleteFunc(r.sent, func(name string, _ any) bool { return strings.EqualFold(name, "kubeconfig") })
 
 	r.eff = make(map[string]any, len(r.sent)+12)
@@ -145,7 +144,7 @@ func (r *resolution) resolve() error {
 	return r.encode()
 }
 
-// runtime decides provider, region, names and the address of the dashboard.
+// runtime sets the provider, the region, the names and the dashboard URL.
 func (r *resolution) runtime() {
 	r.Runtime.Name = text(r.sent, "name")
 	r.DashboardURL = r.c.cfg.dashboard(r.order.InstanceID, r.spec.Name)
@@ -170,7 +169,7 @@ func (r *resolution) runtime() {
 	r.eff["euAccess"] = r.eu
 }
 
-// size decides machines and their number. Zones, surge and purpose that the order leaves out are the provisioner's to choose.
+// size sets the machine type and the number of nodes. The provisioner chooses omitted zones, surge and purpose.
 func (r *resolution) size() Problems {
 	sized := []string{"machineType", "autoScalerMin", "autoScalerMax", "volumeSizeGb", "maxSurge", "maxUnavailable"}
 	if r.spec.Name == OwnCluster {
@@ -179,7 +178,7 @@ func (r *resolution) size() Problems {
 	}
 	n := r.spec.nodes
 	if n.fixed {
-		// A plan of fixed size takes no part of an order about its size.
+		// A plan with a fixed size ignores the size in an order.
 		drop(r.eff, sized...)
 	}
 	preset := func(name string, value any) {
@@ -211,7 +210,7 @@ func defaulted(sent bool) string {
 	return ", the plan's default"
 }
 
-// volume is the size of a worker's disk in GB; a GCP trial has a smaller one (facts/keb.md 2.4).
+// volume returns the size of a worker's disk in GB. It is smaller for a GCP trial (facts/keb.md 2.4).
 func (r *resolution) volume() int {
 	if r.spec.Name == Trial && r.provider == ProviderGCP {
 		return 30
@@ -219,7 +218,7 @@ func (r *resolution) volume() int {
 	return r.spec.volumeGB
 }
 
-// logon decides who may log on to the runtime.
+// logon sets the users of the runtime.
 func (r *resolution) logon() Problems {
 	oidc := r.c.cfg.OIDC
 	if sent, ok := r.sent["oidc"]; ok {
@@ -243,7 +242,7 @@ func (r *resolution) logon() Problems {
 	return nil
 }
 
-// version lets only an order with on-demand versions choose the Kyma version. Without a choice the workers decide.
+// version keeps the Kyma version of an order only if on-demand versions are enabled. Without a version the workers choose.
 func (r *resolution) version() {
 	if !r.c.cfg.OnDemandVersions {
 		drop(r.eff, "kymaVersion", "overridesVersion")
@@ -260,10 +259,10 @@ func (r *resolution) encode() (err error) {
 	return checkSize(r.Sent, r.Effective)
 }
 
-// maxParameters bounds the parameters in bytes: they travel with every command of the operation.
+// maxParameters is the maximum size of the parameters in bytes. Each command of the operation contains them.
 const maxParameters = 64 << 10
 
-// checkSize bounds parameters as they are stored, where a number such as 1e308 has 309 digits.
+// checkSize limits the stored form of parameters, in which a number such as 1e308 has 309 digits.
 func checkSize(sent, effective json.RawMessage) error {
 	if max(event.StoredSize(sent), event.StoredSize(effective)) > maxParameters {
 		return Problems{problem("", "must be at most %d bytes, with defaults and with all digits of each number", maxParameters)}
@@ -271,7 +270,7 @@ func checkSize(sent, effective json.RawMessage) error {
 	return nil
 }
 
-// shootName is seven digits of the id, with a letter in front where there is none (facts/keb.md 1.5).
+// shootName returns seven digits of the id. If none of them is a letter, it starts with one (facts/keb.md 1.5).
 func shootName(id string) string {
 	id = strings.ReplaceAll(strings.ToLower(id), "-", "")
 	id = id[:min(7, len(id))]
@@ -281,11 +280,11 @@ func shootName(id string) string {
 	return id
 }
 
-// maxNumber is the longest number in bytes as it is stored. A double has 309 digits at most before its point, and 324 behind it are not
-// yet 0; Postgres refuses numbers with more than 16,383 digits behind the point.
+// maxNumber is the maximum length of a stored number, in bytes. A double has at most 309 digits before the decimal point, and up to 324
+// after it are significant. Postgres rejects numbers with more than 16,383 digits after the point.
 const maxNumber = 400
 
-// checkNumbers refuses numbers that other readers of the parameters could not take: those beyond a double.
+// checkNumbers rejects numbers that do not fit into a double: other readers of the parameters could not decode them.
 func checkNumbers(value any, pointer string) *Problem {
 	switch v := value.(type) {
 	case json.Number:
@@ -308,7 +307,7 @@ func checkNumbers(value any, pointer string) *Problem {
 	return nil
 }
 
-// wholeNumber reads 3, 3.0 and 3e0 alike. The schema has bounded the value before.
+// wholeNumber decodes 3, 3.0 and 3e0 alike. The schema has already limited the value.
 func wholeNumber(n json.Number) (int64, error) {
 	if i, err := n.Int64(); err == nil {
 		return i, nil

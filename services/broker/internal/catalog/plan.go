@@ -25,12 +25,12 @@ const (
 	ProviderAWS       = "aws"
 	ProviderGCP       = "gcp"
 	ProviderOpenStack = "openstack"
-	// ProviderCustom stands for a cluster that the customer brings along.
+	// ProviderCustom stands for the customer's own cluster.
 	ProviderCustom = "custom"
 )
 
-// LicenceType is the licence type of the clusters of a plan; empty for most. It has nothing to do with the license type in the context
-// of an order (facts/contracts.md 1.2).
+// LicenceType is the licence type of the clusters of a plan. Most plans have none. It is unrelated to the license type in the
+// context of an order (facts/contracts.md 1.2).
 func LicenceType(plan string) string {
 	if plan == AzureLite || plan == Trial {
 		return "TestDevelopmentAndDemo"
@@ -38,20 +38,20 @@ func LicenceType(plan string) string {
 	return ""
 }
 
-// Plan is what identifies a plan.
+// Plan identifies a plan.
 type Plan struct {
 	ID, Name string
 }
 
-// spec is everything that is fixed about a plan. Zero fields mean that the plan has no such parameter.
+// spec holds the fixed properties of a plan. Zero fields mean that the plan has no such parameter.
 type spec struct {
 	Plan
 	display, description string
-	// provider is empty where it depends on the platform region or the configuration.
+	// provider is empty if it depends on the platform region or the configuration.
 	provider string
-	// createMachines is what the create form offers; updateMachines is what an update accepts.
+	// createMachines are the machine types of the create form; updateMachines are those that an update accepts.
 	createMachines, updateMachines []string
-	// nodes bounds and fills autoScalerMin and autoScalerMax; fixed sizes are not parameters at all.
+	// nodes holds the limits and defaults of autoScalerMin and autoScalerMax. A plan with a fixed size has no such parameters.
 	nodes nodes
 	// volumeGB is the size of a worker's disk; 0 means that the plan has none.
 	volumeGB int
@@ -81,7 +81,7 @@ var (
 	singleNode = nodes{defaultMin: 1, defaultMax: 1, fixed: true}
 )
 
-// specs lists the plans of 2023 in the order in which the catalog shows them (facts/keb.md 2.2 to 2.4).
+// specs lists the plans of 2023 in the order of the catalog (facts/keb.md 2.2 to 2.4).
 var specs = []spec{
 	{
 		Plan: Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: Azure}, display: "Azure",
@@ -131,7 +131,7 @@ var specs = []spec{
 	},
 }
 
-// PlanNames lists the names of all known plans in the catalog's order.
+// PlanNames returns the names of all known plans in the order of the catalog.
 func PlanNames() []string {
 	names := make([]string, len(specs))
 	for i, s := range specs {
@@ -140,7 +140,7 @@ func PlanNames() []string {
 	return names
 }
 
-// KnownPlan finds a plan by its id, also one that is not enabled: an instance outlives the enabling of its plan.
+// KnownPlan returns a plan by its id, even if it is disabled: an instance can exist longer than its plan is enabled.
 func KnownPlan(id string) (Plan, bool) {
 	for _, s := range specs {
 		if s.ID == id {

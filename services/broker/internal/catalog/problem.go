@@ -10,15 +10,15 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Problem says what is wrong with a member of an order. It never repeats the member's value, which may be a secret.
+// Problem describes an invalid member of an order. It never contains the member's value, which may be a secret.
 type Problem struct {
 	// Pointer is the JSON pointer of the member within the order's parameters; "" is the whole object.
 	Pointer string
-	// Text says what is allowed.
+	// Text describes what is allowed.
 	Text string
 }
 
-// Error is fit for the platform's user.
+// Error returns a message for the platform's user.
 func (p *Problem) Error() string {
 	if p.Pointer == "" {
 		return "parameters " + p.Text
@@ -30,7 +30,7 @@ func problem(pointer, format string, args ...any) *Problem {
 	return &Problem{Pointer: pointer, Text: fmt.Sprintf(format, args...)}
 }
 
-// schemaProblems turns the findings of a schema into problems, ordered by pointer.
+// schemaProblems converts schema validation errors to problems, sorted by pointer.
 func schemaProblems(err error) error {
 	v, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
@@ -44,7 +44,7 @@ func schemaProblems(err error) error {
 	return errs
 }
 
-// Problems are all that is wrong with an order.
+// Problems are all problems of an order.
 type Problems []*Problem
 
 // Error joins the problems with semicolons.
@@ -73,7 +73,7 @@ func collect(v *jsonschema.ValidationError, into *[]*Problem) {
 	*into = append(*into, problem(pointer, "%s", allowed(v.ErrorKind)))
 }
 
-// allowed says what a keyword allows. Got values are left out on purpose.
+// allowed describes the values that a keyword allows. It omits the actual value, which may be a secret.
 func allowed(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Enum:

@@ -8,8 +8,8 @@ var euAccessRegions = map[string]bool{"cf-eu11": true, "cf-ch20": true}
 // EUAccess reports whether orders from a platform region are restricted to EU access.
 func EUAccess(platformRegion string) bool { return euAccessRegions[platformRegion] }
 
-// platformProvider derives the provider behind a platform region from the first digit in its name: 1 is AWS, 2 is
-// Azure (facts/keb.md 1.1). Where there is neither, it is AWS, so that plan free stays available.
+// platformProvider derives the provider of a platform region from the first digit in its name: 1 is AWS, 2 is
+// Azure (facts/keb.md 1.1). For any other name it returns AWS, so that plan free stays available.
 func platformProvider(platformRegion string) string {
 	if i := strings.IndexAny(platformRegion, "0123456789"); i >= 0 && platformRegion[i] == '2' {
 		return ProviderAzure
@@ -34,7 +34,7 @@ var euRegions = map[string][]string{
 	ProviderAWS:   {"eu-central-1"},
 }
 
-// regionsOf lists where a provider's runtimes may be; the first is not always the default.
+// regionsOf lists the regions of a provider. The first is not always the default.
 func regionsOf(provider string, eu bool) []string {
 	if eu {
 		if r, ok := euRegions[provider]; ok {
@@ -44,12 +44,12 @@ func regionsOf(provider string, eu bool) []string {
 	return regions[provider]
 }
 
-// defaultRegions is where a runtime goes when the order names no region (facts/contracts.md 1.3).
+// defaultRegions are the regions of orders that name no region (facts/contracts.md 1.3).
 var defaultRegions = map[string]string{
 	ProviderAzure: "eastus", ProviderAWS: "eu-central-1", ProviderGCP: "europe-west3", ProviderOpenStack: "eu-de-2",
 }
 
-// defaultRegion knows that the plan free does not follow EU access.
+// defaultRegion returns the default region of a plan. EU access does not apply to plan free.
 func defaultRegion(plan, provider string, eu bool) string {
 	if r, ok := euRegions[provider]; ok && eu && plan != Free {
 		return r[0]
@@ -68,12 +68,12 @@ var trialRegions = map[string]map[string]string{
 
 var trialRegionOfPlatform = map[string]string{"cf-eu10": "europe", "cf-us10": "us", "cf-apj21": "asia"}
 
-// trialDefaultRegions are for platform regions that stand for no abstract region.
+// trialDefaultRegions apply to platform regions without an abstract region.
 var trialDefaultRegions = map[string]string{
 	ProviderAzure: "eastus", ProviderAWS: "eu-west-1", ProviderGCP: "europe-west3",
 }
 
-// trialRegion maps an abstract region, or the platform region when there is none, to the provider's region.
+// trialRegion returns the provider's region for an abstract region. Without one it uses the platform region.
 func trialRegion(abstract, platformRegion, provider string, eu bool) string {
 	if eu {
 		if r, ok := euRegions[provider]; ok {
@@ -91,7 +91,7 @@ func trialRegion(abstract, platformRegion, provider string, eu bool) string {
 
 var trialProviders = []string{ProviderAzure, ProviderAWS, ProviderGCP}
 
-// defaultMachine is the machine of a runtime whose order names none; it also serves the plans that offer no choice.
+// defaultMachine is the machine type of orders that name none, and of plans without a choice.
 var defaultMachine = map[string]string{
 	ProviderAzure: "Standard_D4_v3", ProviderAWS: "m5.xlarge", ProviderGCP: "n2-standard-4", ProviderOpenStack: "g_c4_m16",
 }

@@ -8,16 +8,16 @@ const draft04 = "http://json-schema.org/draft-04/schema#"
 
 const namePattern = "^[a-zA-Z0-9-]*$"
 
-// object is a JSON object under construction; it marshals with sorted keys, so equal schemas have equal bytes.
+// object is a JSON object under construction. It marshals with sorted keys, so equal schemas have equal bytes.
 type object = map[string]any
 
-// controls is the order in which a form shows the parameters (facts/keb.md 2.3).
+// controls is the order of the parameters in a form (facts/keb.md 2.3).
 var controls = []string{
 	"name", "kubeconfig", "shootName", "shootDomain", "region", "machineType", "autoScalerMin", "autoScalerMax", "oidc",
 	"administrators",
 }
 
-// createSchema is the schema that the catalog publishes for an order of a plan.
+// createSchema is the published schema of an order.
 func createSchema(s spec, provider string, eu, additional bool) object {
 	p := object{
 		"name": object{
@@ -28,7 +28,7 @@ func createSchema(s spec, provider string, eu, additional bool) object {
 	required := []string{"name"}
 	switch s.Name {
 	case Trial:
-	case Free: // it does not follow EU access, see defaultRegion
+	case Free: // EU access does not apply, see defaultRegion
 		p["region"] = regionSchema(provider, false)
 	case OwnCluster:
 		ownClusterProperties(p)
@@ -45,7 +45,7 @@ func createSchema(s spec, provider string, eu, additional bool) object {
 	return schema(p, required)
 }
 
-// updateSchema is the schema that the catalog publishes for an update: nothing required, no defaults.
+// updateSchema is the published schema of an update. It has no required members and no defaults.
 func updateSchema(s spec, additional bool) object {
 	p := object{}
 	switch s.Name {
@@ -60,7 +60,7 @@ func updateSchema(s spec, additional bool) object {
 	}
 	if additional {
 		additionalProperties(p)
-		// What an update leaves out stays.
+		// An update keeps the members that it omits.
 		oidc, _ := p["oidc"].(object)
 		delete(oidc, "required")
 		administrators, _ := p["administrators"].(object)
@@ -69,7 +69,7 @@ func updateSchema(s spec, additional bool) object {
 	return schema(p, nil)
 }
 
-// changeSchema is what an update is checked against: the published schema and the members that are accepted besides.
+// changeSchema validates an update: it is the published schema with the additionally accepted members.
 func changeSchema(s spec) object {
 	o := updateSchema(s, true)
 	p, _ := o["properties"].(object)
@@ -141,8 +141,8 @@ func additionalProperties(p object) {
 	p["administrators"] = object{"type": "array", "title": "Administrators", "items": object{"type": "string", "minLength": 1}}
 }
 
-// orderSchema is what an order is checked against: the published schema and, besides it, the members that are
-// accepted without being published (facts/keb.md 2.3), so that no worker meets one of a wrong type.
+// orderSchema validates an order: it is the published schema with the additionally accepted members (facts/keb.md 2.3).
+// Validating their types protects the workers.
 func orderSchema(s spec, provider string, eu bool) object {
 	o := createSchema(s, provider, eu, true)
 	p, _ := o["properties"].(object)
@@ -171,7 +171,7 @@ func orderSchema(s spec, provider string, eu bool) object {
 	return o
 }
 
-// machineSizes is what the form shows behind the name of a machine.
+// machineSizes are the texts that follow the machine types in a form.
 var machineSizes = map[string]string{
 	"m5.xlarge": " (4 vCPU, 16 GB)", "m5.2xlarge": " (8 vCPU, 32 GB)", "m5.4xlarge": " (16 vCPU, 64 GB)",
 	"m5.8xlarge": " (32 vCPU, 128 GB)", "m5.12xlarge": " (48 vCPU, 192 GB)",

@@ -16,52 +16,51 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Update is what a platform wants changed about an instance, and the instance as it is.
+// Update holds an instance and the changes that a platform requests.
 type Update struct {
-	// PlanID is the instance's plan, and NewPlanID the one that it is to have; empty means the same.
+	// PlanID is the instance's current plan, and NewPlanID the requested one; empty means unchanged.
 	PlanID, NewPlanID string
 	Runtime           event.Runtime
-	// Sent and Effective are those of Resolved, as the instance has them.
+	// Sent and Effective are the instance's values of Resolved.
 	Sent, Effective json.RawMessage
-	// Parameters is a JSON object with what is to change, or empty.
+	// Parameters is a JSON object with the requested changes, or empty.
 	Parameters json.RawMessage
-	// Unsettled is a JSON object with the effective parameters that the runtime may have other values of than the instance, or empty.
-	// Its values do not count.
+	// Unsettled is a JSON object, or empty. Its keys are the effective parameters whose values in the runtime may differ from those
+	// of the instance. Its values are ignored.
 	Unsettled json.RawMessage
 }
 
-// Changed is an instance as an update makes it.
+// Changed is an instance after an update.
 type Changed struct {
 	Plan Plan
 	// Sent and Effective are as in Resolved.
 	Sent, Effective json.RawMessage
-	// Parameters is a JSON object with the effective parameters that change or are unsettled, and their values; nil when there are
-	// none.
+	// Parameters is a JSON object with the values of the changed or unsettled effective parameters. It is nil if there are none.
 	Parameters json.RawMessage
-	// Kubeconfig is the decoded kubeconfig that replaces that of an own cluster, a secret; nil when none was sent.
+	// Kubeconfig is the decoded new kubeconfig of an own cluster, a secret. It is nil if the update contains none.
 	Kubeconfig []byte
 }
 
-// ErrPlanChange says that the plan of an instance cannot change to the one that is wanted.
+// ErrPlanChange means that the instance cannot change to the requested plan.
 var ErrPlanChange = errors.New("the plan of this service instance cannot be changed to that one")
 
-// members of an order that an update can change; for an own cluster only the last three and its kubeconfig.
+// changeable are the members that an update can change. For an own cluster only the last three apply.
 var changeable = []string{
 	"machineType", "autoScalerMin", "autoScalerMax", "maxSurge", "maxUnavailable", "oidc", "administrators", "kubeconfig",
 }
 
-// members that are settled by the order.
+// settled are the members that only the order can set.
 var settled = []string{
 	"name", "region", "provider", "shootName", "shootDomain", "volumeSizeGb", "purpose", "zones", "kymaVersion",
 	"overridesVersion",
 }
 
-// members that decide the size of a runtime.
+// scaled are the members that determine the size of a runtime.
 var scaled = []string{"machineType", "autoScalerMin", "autoScalerMax", "maxSurge", "maxUnavailable"}
 
-// ResolveUpdate checks an update and works out what it makes of the instance: what it does not name stays
-// (facts/keb.md 2.5). A member that is settled by the order may be repeated but not changed; one that the service decides, or
-// does not know, is passed over. It returns ErrUnknownPlan, ErrPlanChange, or Problems that name each bad member.
+// ResolveUpdate validates an update and returns the instance after it (facts/keb.md 2.5). Omitted members keep their values. A
+// member that only the order can set may be repeated but not changed. Unknown members, and those that the service decides, are
+// ignored. It returns ErrUnknownPlan, ErrPlanChange, or Problems with each invalid member.
 func (c *Catalog) ResolveUpdate(u Update) (*Changed, error) {
 	from, known := findSpec(c.known, u.PlanID)
 	if !known {
@@ -109,7 +108,7 @@ func findSpec(known []spec, id string) (spec, bool) {
 	return known[i], true
 }
 
-// target finds the plan that an instance is to have.
+// target returns the plan of the instance after the update.
 func (c *Catalog) target(from spec, u Update) (spec, error) {
 	if u.NewPlanID == "" || u.NewPlanID == u.PlanID {
 		return from, nil
@@ -118,14 +117,14 @@ func (c *Catalog) target(from spec, u Update) (spec, error) {
 	if !known {
 		return spec{}, ErrUnknownPlan
 	}
-	// The provider of a free runtime is known by the runtime only.
+	// Only the runtime of a free instance records its provider.
 	if !slices.Contains(c.cfg.PlanChanges[from.Name], to.Name) || to.provider != u.Runtime.Provider {
 		return spec{}, ErrPlanChange
 	}
 	return to, nil
 }
 
-// patch checks the parameters of an update by the schema of its plan.
+// patch validates the parameters of an update with the schema of its plan.
 func (c *Catalog) patch(to spec, raw json.RawMessage) (map[string]any, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -148,7 +147,7 @@ func (c *Catalog) patch(to spec, raw json.RawMessage) (map[string]any, error) {
 	return patch, nil
 }
 
-// members reads an object with its numbers as they are written.
+// members decodes an object and keeps its numbers as they are written.
 func members(raw json.RawMessage) (map[string]any, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -161,7 +160,7 @@ func members(raw json.RawMessage) (map[string]any, error) {
 	return m, nil
 }
 
-// revision is one run of ResolveUpdate.
+// revision is the state of one ResolveUpdate call.
 type revision struct {
 	Changed
 	c       *Catalog
@@ -169,7 +168,7 @@ type revision struct {
 	moved   bool
 	runtime event.Runtime
 	patch   map[string]any
-	// sent and eff become the new parameters; before is the effective ones as they were.
+	// sent and eff become the new parameters; before holds the current effective parameters.
 	sent, eff, before map[string]any
 	unsettled         map[string]any
 }
@@ -185,7 +184,7 @@ func (r *revision) revise() error {
 	}
 	delete(r.patch, "kubeconfig")
 	if r.to.Name == OwnCluster || r.to.nodes.fixed {
-		// As in an order: such a plan takes no part of it about its size.
+		// As in an order, such a plan has no parameters for its size.
 		drop(r.patch, scaled...)
 	}
 	for name, value := range r.patch {
@@ -210,7 +209,7 @@ func (r *revision) revise() error {
 	return r.encode()
 }
 
-// untouched refuses other values for what is settled by the order.
+// untouched rejects changes of members that only the order can set.
 func (r *revision) untouched() (found Problems) {
 	for _, name := range settled {
 		value, ok := r.patch[name]
@@ -222,7 +221,7 @@ func (r *revision) untouched() (found Problems) {
 	return found
 }
 
-// sameValue compares as JSON does: 1 and 1.0 are the same.
+// sameValue compares JSON values: 1 and 1.0 are equal.
 func sameValue(a, b any) bool {
 	x, err := json.Marshal(a)
 	if err != nil {
@@ -232,7 +231,7 @@ func sameValue(a, b any) bool {
 	return err == nil && osb.SameJSON(x, y)
 }
 
-// logon merges oidc: an empty or missing member keeps what is there.
+// logon merges oidc. An empty or missing member keeps its value.
 func (r *revision) logon() Problems {
 	patch, ok := r.patch["oidc"].(map[string]any)
 	if !ok {
@@ -268,7 +267,7 @@ func (r *revision) logon() Problems {
 	return nil
 }
 
-// size checks machines and their number, with what the instance has.
+// size validates the machine type and the number of nodes, including values of the instance.
 func (r *revision) size() Problems {
 	if r.to.Name == OwnCluster || r.to.nodes.fixed {
 		return nil
@@ -285,14 +284,14 @@ func (r *revision) size() Problems {
 		if _, ok := r.patch[name]; ok {
 			return ""
 		}
-		return ", as it is"
+		return ", the current value"
 	}
 	return Problems{problem("/autoScalerMin", "(%d%s) must not be greater than /autoScalerMax (%d%s)",
 		lowest, stored("autoScalerMin"), highest, stored("autoScalerMax"))}
 }
 
-// movedSize fits the size of an instance to its new plan: what nobody has ever chosen becomes the plan's default, what was
-// chosen must be allowed there.
+// movedSize adapts the size of an instance to its new plan. Values that the customer never set become the plan's defaults. Values
+// that the customer set must be allowed in the new plan.
 func (r *revision) movedSize() Problems {
 	if !r.moved {
 		return nil
@@ -301,7 +300,7 @@ func (r *revision) movedSize() Problems {
 	kept := make(map[string]any)
 	for _, name := range []string{"machineType", "autoScalerMin", "autoScalerMax"} {
 		if value, chosen := r.sent[name]; chosen {
-			// A plan of fixed size had passed it over.
+			// A plan with a fixed size ignored this value.
 			kept[name], r.eff[name] = value, value
 			if whole, ok := number(value); ok {
 				r.eff[name] = json.Number(fmt.Sprint(whole))
@@ -312,7 +311,7 @@ func (r *revision) movedSize() Problems {
 			kept[name] = r.eff[name]
 		}
 	}
-	// Numbers of the instance are json.Number too, as the schema wants them.
+	// The schema expects json.Number, which the instance's numbers also are.
 	if err := r.c.updates[r.to.ID].Validate(kept); err != nil {
 		if found, ok := errors.AsType[Problems](schemaProblems(err)); ok {
 			return found
@@ -341,7 +340,7 @@ func (r *revision) encode() (err error) {
 	if err := checkSize(r.Sent, r.Effective); err != nil {
 		return err
 	}
-	// Compared as they are stored: oidc is a struct here, and an object there.
+	// Compare the stored forms: here oidc is a struct, stored it is an object.
 	after, err := members(r.Effective)
 	if err != nil {
 		return fmt.Errorf("encode parameters: %w", err)

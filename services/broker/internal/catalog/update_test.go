@@ -97,7 +97,7 @@ func TestUpdateRefusesWhatCannotBe(t *testing.T) {
 		{Azure, `{"name":"n"}`, `{"autoScalerMin":2}`, "parameters/autoScalerMin must be at least 3"},
 		{Azure, `{"name":"n"}`, `{"autoScalerMax":81}`, "parameters/autoScalerMax must be at most 80"},
 		{Azure, `{"name":"n"}`, `{"autoScalerMax":null}`, "parameters/autoScalerMax must be of type integer, not null"},
-		{Azure, `{"name":"n","autoScalerMin":9}`, `{"autoScalerMax":8}`, "parameters/autoScalerMin (9, as it is) must not be greater than /autoScalerMax (8)"},
+		{Azure, `{"name":"n","autoScalerMin":9}`, `{"autoScalerMax":8}`, "parameters/autoScalerMin (9, the current value) must not be greater than /autoScalerMax (8)"},
 		{Azure, `{"name":"n"}`, `{"zones":["1"],"provider":"gcp"}`, "parameters/provider is settled when the instance is ordered, and cannot be changed by an update; parameters/zones is settled"},
 		{Trial, `{"name":"n"}`, `{"region":"us"}`, "parameters/region is settled"},
 		{Trial, `{"name":"n"}`, `{"administrators":null}`, "parameters/administrators must be of type array"},

@@ -15,36 +15,36 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Asker asks questions over the bus.
+// Asker sends requests over the bus.
 type Asker interface {
 	Ask(ctx context.Context, subject string, request, answer any) error
 }
 
-// Claims answers workers that claim credentials. A worker gets those of an operation only while it has the command of one of its
-// steps, which the orchestrator knows.
+// Claims answers the claims of workers for credentials. A worker gets the credentials of an operation only while it has a command
+// of one of its steps. The broker asks the orchestrator for that.
 type Claims struct {
 	vault *Vault
 	asker Asker
 	log   *slog.Logger
-	// seldom bounds the log of what any worker can cause.
+	// seldom limits the number of log lines that workers can cause.
 	seldom rate.Sometimes
 }
 
-// logAtFirst and logInterval bound what is logged of claims that are refused: the first few, and then one in a while.
+// Of the refused claims, the first logAtFirst are logged, and then one per logInterval.
 const (
 	logAtFirst  = 20
 	logInterval = 10 * time.Second
 )
 
-// NewClaims makes what answers claims.
+// NewClaims creates a Claims.
 func NewClaims(vault *Vault, asker Asker, log *slog.Logger) *Claims {
 	return &Claims{vault: vault, asker: asker, log: log, seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
 }
 
-// Answer answers a claim on event.AskCredentialsAs. The bus lets a worker ask on the subject with its own name only.
+// Answer answers a claim on event.AskCredentialsAs. The bus allows a worker only the subject with its own name.
 func (c *Claims) Answer(ctx context.Context, subject string, question []byte) (any, error) {
 	var q event.CredentialsRequest
-	// The vault says what is wrong with a question that cannot be read.
+	// For a question that cannot be decoded, the vault returns the error.
 	if err := json.Unmarshal(question, &q); err != nil || q.OperationID == "" {
 		return c.vault.Answer(ctx, question)
 	}
@@ -57,7 +57,7 @@ func (c *Claims) Answer(ctx context.Context, subject string, question []byte) (a
 	return c.vault.Answer(ctx, question)
 }
 
-// AnswerKeep answers event.AskKeepAs: it keeps a value in place of the one that was kept for the worker.
+// AnswerKeep answers event.AskKeepAs: it replaces the value that is kept for the worker.
 func (c *Claims) AnswerKeep(ctx context.Context, subject string, question []byte) (any, error) {
 	var q event.KeepRequest
 	if json.Unmarshal(question, &q) != nil || len(q.Value) == 0 {
@@ -76,7 +76,7 @@ func (c *Claims) AnswerKeep(ctx context.Context, subject string, question []byte
 	return event.KeepAnswer{}, nil
 }
 
-// AnswerKept answers event.AskKeptAs: the value that is kept for the worker, in the clear.
+// AnswerKept answers event.AskKeptAs with the value that is kept for the worker, unencrypted.
 func (c *Claims) AnswerKept(ctx context.Context, subject string, question []byte) (any, error) {
 	var q event.KeptRequest
 	if json.Unmarshal(question, &q) != nil {
@@ -89,7 +89,7 @@ func (c *Claims) AnswerKept(ctx context.Context, subject string, question []byte
 	return c.vault.kept(ctx, worker, q)
 }
 
-// admit refuses a worker that has no command of the operation.
+// admit rejects a worker that has no command of the operation.
 func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID string) error {
 	for field, value := range map[string]string{"instanceId": instanceID, "operationId": operationID} {
 		switch {

@@ -1,5 +1,5 @@
-// Package credential seals the credentials of instances, and hands them to the
-// workers that claim them.
+// Package credential seals the credentials of instances, and answers the claims of
+// workers for them.
 package credential
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Sealer encrypts with authentication; see package seal.
+// Sealer encrypts with authentication, see package seal.
 type Sealer interface {
 	Seal(plain, associated []byte) (string, error)
 	Open(sealed string, associated []byte) ([]byte, error)
 }
 
-// Source is where sealed credentials and kept values are.
+// Source returns sealed credentials and kept values.
 type Source interface {
 	Keep(ctx context.Context, operationID string, k store.Secret) error
 	Kept(ctx context.Context, instanceID, operationID, worker string) (store.Secret, error)
@@ -30,22 +30,22 @@ type Source interface {
 	Neighbours(ctx context.Context, instanceID, operationID string) (int, error)
 }
 
-// Vault seals and opens credentials, each bound to its instance, its name and its revision.
+// Vault seals and opens credentials. Each is bound to its instance, its name and its revision.
 type Vault struct {
 	sealer Sealer
 	source Source
 	log    *slog.Logger
-	// seldom bounds the log of claims that are refused.
+	// seldom limits the logging of refused claims.
 	seldom rate.Sometimes
 }
 
-// New makes a vault.
+// New creates a vault.
 func New(sealer Sealer, source Source, log *slog.Logger) *Vault {
 	return &Vault{sealer: sealer, source: source, log: log, seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
 }
 
-// Owner binds a sealed value to its place, and to its revision: an older value of the same place does not open. No id, name or revision
-// holds a NUL (osb.ProvisionRequest). What was sealed before there were revisions is bound to its place only.
+// Owner binds a sealed value to its place and its revision: an older value of the same place does not open. Ids, names and revisions
+// contain no NUL (osb.ProvisionRequest). A value that was sealed before revisions existed is bound to its place only.
 func Owner(s store.Secret) []byte {
 	if s.Revision == "" {
 		return []byte(s.InstanceID + "\x00" + s.Name)
@@ -53,7 +53,7 @@ func Owner(s store.Secret) []byte {
 	return []byte("credentials\x00" + s.InstanceID + "\x00" + s.Name + "\x00" + s.Revision)
 }
 
-// Seal encrypts the credentials of an instance, by name, under a new revision.
+// Seal encrypts the credentials of an instance, by name, with a new revision.
 func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (store.Credentials, error) {
 	c := store.Credentials{Revision: rand.Text(), Sealed: make(map[string]string, len(plain))}
 	for name, value := range plain {
@@ -66,7 +66,7 @@ func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (store
 	return c, nil
 }
 
-// Open decrypts credentials, by name. What cannot be opened is missing, and an operator learns of it.
+// Open decrypts credentials, by name. It omits credentials that it cannot decrypt, and logs an error for the operator.
 func (v *Vault) Open(sealed ...store.Secret) map[string]json.RawMessage {
 	plain := make(map[string]json.RawMessage, len(sealed))
 	for _, s := range sealed {
@@ -80,14 +80,14 @@ func (v *Vault) Open(sealed ...store.Secret) map[string]json.RawMessage {
 	return plain
 }
 
-// The refusals of Answer; they say nothing about what exists.
+// The refusals of Answer. They do not reveal what exists.
 var (
 	errRefused = errors.New("nothing for this worker: it has no command of an unfinished operation of this instance, or there are no such credentials")
 	errLater   = errors.New("credentials cannot be read at present, ask again")
-	errBroken  = errors.New("credentials cannot be opened; an operator has to look into the broker's log")
+	errBroken  = errors.New("credentials cannot be decrypted: see the broker's log")
 )
 
-// Answer answers event.AskCredentials: the credentials in the clear, for an unfinished operation of the instance only.
+// Answer answers event.AskCredentials with the unencrypted credentials, for an unfinished operation of the instance only.
 func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 	var q event.CredentialsRequest
 	if err := json.Unmarshal(question, &q); err != nil {

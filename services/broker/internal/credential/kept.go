@@ -14,7 +14,7 @@ func KeptOwner(s store.Secret) []byte {
 	return []byte("kept\x00" + s.InstanceID + "\x00" + s.Name + "\x00" + s.Revision)
 }
 
-// keep seals a value of a worker under a new revision and stores it.
+// keep seals a value of a worker with a new revision and stores it.
 func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) error {
 	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "worker", worker)
 	k := store.Secret{InstanceID: q.InstanceID, Name: worker, Revision: rand.Text()}
@@ -35,7 +35,7 @@ func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) er
 	return nil
 }
 
-// kept opens the value that is kept for a worker; without one the answer is empty.
+// kept returns the decrypted value that is kept for a worker. Without one the answer is empty.
 func (v *Vault) kept(ctx context.Context, worker string, q event.KeptRequest) (event.KeptAnswer, error) {
 	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "worker", worker)
 	sealed, err := v.source.Kept(ctx, q.InstanceID, q.OperationID, worker)

@@ -1,4 +1,4 @@
-// Package housekeeping removes what the broker kept only for a while.
+// Package housekeeping deletes data of the broker after its retention time.
 package housekeeping
 
 import (
@@ -9,17 +9,17 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// Purger removes old rows.
+// Purger deletes old rows.
 type Purger interface {
 	Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error
 }
 
-// Config says how long things are kept.
+// Config holds the retention times.
 type Config struct {
-	// Every is how often is cleaned up.
+	// Every is the interval of the clean-up.
 	Every time.Duration
-	// Operations and Tombstones are how long the finished operations of instances that are gone, and the memory
-	// of those instances, are kept.
+	// Operations is the retention time of finished operations of removed instances; Tombstones is that of the records of removed
+	// instances.
 	Operations, Tombstones time.Duration
 }
 

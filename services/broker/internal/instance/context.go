@@ -12,10 +12,10 @@ import (
 // Origin is the context of an order (facts/keb.md 2.6).
 type Origin struct {
 	event.Context
-	// ServiceManager is the JSON object sm_operator_credentials, a secret; nil when it was not sent.
+	// ServiceManager is the JSON object sm_operator_credentials, a secret. It is nil if the order omits it.
 	ServiceManager json.RawMessage
-	// PlatformCredentials is the JSON object sm_platform_credentials, a secret; nil when it was not sent. Only Kyma 1 uses it, and only an
-	// order can bring it.
+	// PlatformCredentials is the JSON object sm_platform_credentials, a secret. It is nil if the order omits it. Only Kyma 1 uses it, and
+	// an update cannot change it.
 	PlatformCredentials json.RawMessage
 }
 
@@ -29,15 +29,15 @@ type ServiceManagerCredentials struct {
 }
 
 const (
-	// maxContext bounds a context, and maxMember each of its strings, in bytes.
+	// maxContext limits a context, and maxMember each of its strings, in bytes.
 	maxContext = 64 << 10
 	maxMember  = 512
-	// maxServiceManager bounds the credentials of the Service Manager, in bytes: the Reconciler takes 100,000 bytes with everything else.
+	// maxServiceManager limits the credentials of the Service Manager, in bytes. The Reconciler limits a whole request to 100,000 bytes.
 	maxServiceManager = 8 << 10
 )
 
-// ParseContext reads the context of an order. The error is for the platform: it names every member that is missing or
-// of a wrong type, and no values.
+// ParseContext parses the context of an order. The error is for the platform: it lists every missing member and every member of a
+// wrong type, without values.
 func ParseContext(raw json.RawMessage, platformRegion string) (Origin, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return Origin{}, errors.New("context is required: an object with globalaccount_id, subaccount_id and user_id")
@@ -58,18 +58,18 @@ func ParseContext(raw json.RawMessage, platformRegion string) (Origin, error) {
 	return o, joined(m.errs)
 }
 
-// ContextChange is the context of an update (facts/keb.md 1.7). What is not in it stays as it is, and so does whatever
-// else a platform sends: who has ordered the instance, in which subaccount and on which platform is settled by the order.
+// ContextChange is the context of an update (facts/keb.md 1.7). Omitted members keep their values. Other members are ignored: only
+// the order sets the user, the subaccount and the platform.
 type ContextChange struct {
-	// GlobalAccountID and LicenseType are empty when they were not sent.
+	// GlobalAccountID and LicenseType are empty if omitted.
 	GlobalAccountID, LicenseType string
-	// Active is whether a trial is to have its runtime; nil when it was not sent.
+	// Active requests (true) or removes (false) the runtime of a trial. It is nil if omitted.
 	Active *bool
-	// ServiceManager is as in Origin.
+	// ServiceManager has the meaning of Origin.ServiceManager.
 	ServiceManager json.RawMessage
 }
 
-// ParseContextChange reads the context of an update, which may be absent. The error is as that of ParseContext.
+// ParseContextChange parses the context of an update, which may be absent. The error is like that of ParseContext.
 func ParseContextChange(raw json.RawMessage) (ContextChange, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ContextChange{}, nil
@@ -78,7 +78,7 @@ func ParseContextChange(raw json.RawMessage) (ContextChange, error) {
 	if err != nil {
 		return ContextChange{}, err
 	}
-	// What is settled by the order may be repeated, but not be wrong.
+	// Members that the order sets may be repeated, but must be valid.
 	m.id("subaccount_id", false)
 	c := ContextChange{
 		GlobalAccountID: m.id("globalaccount_id", false), LicenseType: m.text("license_type", false),
@@ -87,7 +87,7 @@ func ParseContextChange(raw json.RawMessage) (ContextChange, error) {
 	return c, joined(m.errs)
 }
 
-// contextMembers reads the members of a context, and collects what is wrong with them.
+// contextMembers decodes the members of a context and collects the errors.
 type contextMembers struct {
 	raw  map[string]json.RawMessage
 	errs []error
@@ -108,7 +108,7 @@ func (m *contextMembers) wrong(name, format string, args ...any) {
 	m.errs = append(m.errs, fmt.Errorf("context/%s "+format, append([]any{name}, args...)...))
 }
 
-// member is a member that was sent; null was not.
+// member returns a member. A null member counts as missing.
 func (m *contextMembers) member(name string) (json.RawMessage, bool) {
 	value, ok := m.raw[name]
 	return value, ok && string(value) != "null"
@@ -136,7 +136,7 @@ func (m *contextMembers) text(name string, required bool) string {
 	return s
 }
 
-// id is a text that becomes a Kubernetes label.
+// id returns a text that is used as a Kubernetes label.
 func (m *contextMembers) id(name string, required bool) string {
 	errs := len(m.errs)
 	s := strings.TrimSpace(m.text(name, required))
@@ -182,7 +182,7 @@ func (m *contextMembers) credentials(name string, check func(json.RawMessage) er
 	return value
 }
 
-// checkPlatform checks the shape of sm_platform_credentials (facts/contracts.md 4).
+// checkPlatform validates the structure of sm_platform_credentials (facts/contracts.md 4).
 func checkPlatform(raw json.RawMessage) error {
 	var c struct {
 		URL         string `json:"url"`
@@ -194,7 +194,7 @@ func checkPlatform(raw json.RawMessage) error {
 		} `json:"credentials"`
 	}
 	if json.Unmarshal(raw, &c) != nil {
-		// The decoder's error may quote a value.
+		// The decoder's error can contain a value.
 		return errors.New("context/sm_platform_credentials must be an object with url and credentials")
 	}
 	basic := c.Credentials.Basic
@@ -203,7 +203,7 @@ func checkPlatform(raw json.RawMessage) error {
 	})
 }
 
-// lacks returns an error that names the members without a value.
+// lacks returns an error with the names of the members without a value.
 func lacks(object string, members [][2]string) error {
 	var missing []string
 	for _, m := range members {
@@ -217,7 +217,7 @@ func lacks(object string, members [][2]string) error {
 	return fmt.Errorf("context/%s lacks %s", object, strings.Join(missing, ", "))
 }
 
-// SameServiceManager tells whether two sm_operator_credentials objects hold the same credentials.
+// SameServiceManager reports whether two sm_operator_credentials objects contain the same credentials.
 func SameServiceManager(a, b json.RawMessage) bool {
 	var x, y ServiceManagerCredentials
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && x == y
@@ -226,7 +226,7 @@ func SameServiceManager(a, b json.RawMessage) bool {
 func checkServiceManager(raw json.RawMessage) error {
 	var c ServiceManagerCredentials
 	if err := json.Unmarshal(raw, &c); err != nil {
-		// The decoder's error may quote a value.
+		// The decoder's error can contain a value.
 		return errors.New("context/sm_operator_credentials must be an object of strings")
 	}
 	return lacks(event.CredentialsServiceManager, [][2]string{
@@ -234,7 +234,7 @@ func checkServiceManager(raw json.RawMessage) error {
 	})
 }
 
-// joined is like errors.Join on one line.
+// joined is like errors.Join, but on one line.
 func joined(errs []error) error {
 	if len(errs) == 0 {
 		return nil

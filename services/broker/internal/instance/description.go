@@ -9,11 +9,11 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// maxDescription bounds what of a message goes to a platform, in bytes.
+// maxDescription limits the length of a message to a platform, in bytes.
 const maxDescription = 500
 
-// LastOperation is what the platform is told about an operation (facts/osb.md 2.4). timedOut tells that the platform's
-// time for it is over.
+// LastOperation returns the state of an operation for the platform (facts/osb.md 2.4). timedOut reports whether the platform's
+// maximum polling time has passed.
 func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 	yes, no := true, false
 	switch {
@@ -31,8 +31,8 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 		return osb.LastOperation{State: osb.StateSucceeded, Description: o.title() + " succeeded"}
 	case o.State.Final() || timedOut:
 		l := osb.LastOperation{State: osb.StateFailed, Description: o.failure(timedOut)}
-		// An instance that is half removed is not to be used (L16). One that could not be changed is as before for its users, and
-		// the change may be asked for again (L15).
+		// A partially removed instance is not usable (L16). After a failed update, the instance is as usable as before, and the update
+		// can be repeated (L15).
 		switch o.Type {
 		case event.Deprovision:
 			l.InstanceUsable = &no
@@ -73,7 +73,7 @@ func (o *Operation) failure(timedOut bool) string {
 	return text + prefixed(": ", o.said())
 }
 
-// said is what the last step had to say. It was made fit for the platform before it was stored.
+// said returns the message of the last step. It was made public before it was stored.
 func (o *Operation) said() string {
 	if o.Error == nil {
 		return o.Message
@@ -113,7 +113,7 @@ func (o *Operation) title() string {
 	return "upgrade"
 }
 
-// Patterns of what a platform must not see: addresses of our own systems, and anything that looks like a credential.
+// private matches text that a platform must not see: addresses of internal systems, and possible credentials.
 var private = []*regexp.Regexp{
 	regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"']+`),
 	regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+`),
@@ -126,7 +126,7 @@ var private = []*regexp.Regexp{
 	regexp.MustCompile(`\b[A-Za-z0-9+/_]{40,}={0,2}`),
 }
 
-// Public is a message without what is internal: hosts, addresses and whatever looks like a credential are replaced.
+// Public removes internal data from a message: it replaces hosts, addresses and possible credentials.
 func Public(message string) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(message, "")), " ")
 	for _, p := range private {

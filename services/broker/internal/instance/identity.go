@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Identity is what decides whether two orders are the same (facts/osb.md section 3): display fields are not in it.
+// Identity holds the data that makes two orders equal (facts/osb.md section 3). It has no display fields.
 type Identity struct {
 	ServiceID       string          `json:"service"`
 	PlanID          string          `json:"plan"`
@@ -22,8 +22,8 @@ type Identity struct {
 	PlatformRegion  string          `json:"platformRegion"`
 }
 
-// Hash is equal for two identities exactly when they mean the same: order of members, white space and the way numbers
-// are written do not count. It fails when Parameters is not JSON.
+// Hash returns equal values exactly for equivalent identities. The order of members, white space and the notation of numbers do
+// not matter. It fails if Parameters is not JSON.
 func (i Identity) Hash() (string, error) {
 	var err error
 	if i.Parameters, err = osb.Canonical(i.Parameters); err != nil {
@@ -32,7 +32,7 @@ func (i Identity) Hash() (string, error) {
 	return hash(i)
 }
 
-// UpdateIdentity is what decides whether two updates of an instance are the same: what they make of it.
+// UpdateIdentity holds the data that makes two updates of an instance equal: the instance after the update.
 type UpdateIdentity struct {
 	Plan               event.Plan                 `json:"plan"`
 	Context            event.Context              `json:"context"`
@@ -42,7 +42,7 @@ type UpdateIdentity struct {
 	Credentials        map[string]json.RawMessage `json:"credentials"`
 }
 
-// Hash is equal for two updates of one instance exactly when they mean the same. It fails when something is not JSON.
+// Hash returns equal values exactly for equivalent updates of one instance. It fails if a member is not JSON.
 func (u UpdateIdentity) Hash() (string, error) {
 	raw, err := json.Marshal(u)
 	if err != nil {

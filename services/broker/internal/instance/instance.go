@@ -1,6 +1,6 @@
-// Package instance holds what the broker knows about a service instance and its
-// operations, and the rules that need nothing else: what makes two orders the
-// same, what the context of an order must hold, and what the platform is told.
+// Package instance defines service instances and their operations, with the rules that
+// depend on nothing else: the equality of orders, the validation of contexts, and the
+// descriptions for platforms.
 package instance
 
 import (
@@ -10,48 +10,48 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Instance is what a platform ordered. It holds no secret; credentials are kept apart, sealed.
+// Instance is a service instance. It contains no secret: credentials are sealed and stored separately.
 type Instance struct {
 	ID        string
 	ServiceID string
 	Plan      event.Plan
 	Context   event.Context
 	Runtime   event.Runtime
-	// Sent is the parameters as they were sent, Effective those with all defaults.
+	// Sent are the parameters as sent; Effective also contains all defaults.
 	Sent, Effective json.RawMessage
 	DashboardURL    string
-	// RequestHash is the Identity of the order.
+	// RequestHash is the hash of the order's Identity.
 	RequestHash string
-	// OperationID is the newest operation that is no upgrade; it decides what the platform sees of the instance.
+	// OperationID is the newest operation other than an upgrade. It determines the state that the platform sees.
 	OperationID string
-	// MaintenanceVersion is the version of maintenance_info that the instance has; empty when it has none.
+	// MaintenanceVersion is the version of the instance's maintenance_info; empty means none.
 	MaintenanceVersion string
 	CreatedAt          time.Time
-	// DeletedAt is when the instance was deleted with work left to do; zero as long as it is there.
+	// DeletedAt is when the instance was deleted with steps not completed; zero if it exists.
 	DeletedAt time.Time
-	// ExpiredAt is when a trial or a free instance was declared to be over, which nothing undoes; zero before.
+	// ExpiredAt is when a trial or a free instance expired, which is final; zero if it has not expired.
 	ExpiredAt time.Time
 }
 
-// Operation is where an operation on an instance stands, as far as the broker has heard.
+// Operation is the broker's view of an operation.
 type Operation struct {
 	ID         string
 	InstanceID string
 	Type       event.OperationType
 	Progress
-	// SupersededBy is the deprovisioning that ended this operation early; empty for most.
+	// SupersededBy is the deprovisioning that cancelled this operation; empty for most.
 	SupersededBy string
-	// Suspension tells of a deprovisioning that it leaves the instance in place, and of a provisioning that it brings the
-	// runtime of a suspended instance back.
+	// Suspension marks a deprovisioning that keeps the instance, and a provisioning that recreates the runtime of a suspended
+	// instance.
 	Suspension bool
 	CreatedAt  time.Time
 	Published  bool
 }
 
-// Progress is the part of an operation that facts change.
+// Progress is the part of an operation that facts update.
 type Progress struct {
 	State event.OperationState
-	// Cursor is that of the last transition heard of; 0 before the first.
+	// Cursor is the cursor of the last known transition; 0 before the first.
 	Cursor int64
 	// Position is empty before the start and after the end.
 	Position     event.Position
@@ -60,7 +60,7 @@ type Progress struct {
 	NotCompleted []string
 }
 
-// Event is the operation as it goes to the orchestrator.
+// Event returns the operation for its request event.
 func (i *Instance) Event(operationID string, t event.OperationType, credentials []string) event.Operation {
 	return event.Operation{
 		ID: operationID, Type: t, InstanceID: i.ID, Plan: i.Plan, Context: i.Context, Runtime: i.Runtime,

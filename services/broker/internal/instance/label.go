@@ -5,11 +5,11 @@ import (
 	"regexp"
 )
 
-// label is what Kubernetes takes as the value of a label.
+// label matches the valid values of a Kubernetes label.
 var label = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
-// CheckLabel refuses an id that cannot be the value of a Kubernetes label: the Kyma resource and the cluster have the ids of an instance
-// as labels, and would fail after the cluster was built. The error is for the platform.
+// CheckLabel rejects an id that is not a valid Kubernetes label value. The ids of an instance become labels of the Kyma resource and
+// of the cluster, so an invalid one would fail only after the cluster exists. The error is for the platform.
 func CheckLabel(name, id string) error {
 	if label.MatchString(id) {
 		return nil

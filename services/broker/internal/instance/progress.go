@@ -8,16 +8,16 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Change is what one fact, or one answer of the orchestrator, says about an operation.
+// Change is the effect of a fact, or of an orchestrator's answer, on an operation.
 type Change struct {
 	OperationID string
 	Progress
-	// Details is the saved data of an operation that has ended: a JSON object, or nil when it has none.
+	// Details is the saved data of an ended operation: a JSON object, or nil if there is none.
 	Details json.RawMessage
 }
 
-// Merge folds a later Change of the same operation into c. Of two cursors the higher counts; within one, a final state
-// does, and then what came last. What is not completed is never forgotten, whatever the order.
+// Merge applies a later Change of the same operation to c. The higher cursor takes precedence. With equal cursors, a final state
+// does, else the later change. The result contains the steps of both that were not completed.
 func (c *Change) Merge(later Change) {
 	names := union(c.NotCompleted, later.NotCompleted)
 	if later.Cursor > c.Cursor || (later.Cursor == c.Cursor && !c.State.Final()) {
@@ -36,12 +36,12 @@ func union(a, b []string) []string {
 	return out
 }
 
-// Started is the change by an OperationStarted.
+// Started returns the change of an OperationStarted fact.
 func Started(f event.OperationStarted) Change {
 	return Change{OperationID: f.OperationID, Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
 }
 
-// StepFinished is the change by an event.StepFinished. What a step said is kept only while the operation is held up by it.
+// StepFinished returns the change of a StepFinished fact. It contains the step's message only if the step delays the operation.
 func StepFinished(f event.StepFinished) Change {
 	c := Change{OperationID: f.OperationID, Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
 	switch f.Outcome {
@@ -54,7 +54,7 @@ func StepFinished(f event.StepFinished) Change {
 	return c
 }
 
-// Succeeded is the change by an OperationSucceeded.
+// Succeeded returns the change of an OperationSucceeded fact.
 func Succeeded(f event.OperationSucceeded) Change {
 	return Change{
 		OperationID: f.OperationID, Details: object(f.Details),
@@ -62,14 +62,14 @@ func Succeeded(f event.OperationSucceeded) Change {
 	}
 }
 
-// Failed is the change by an OperationFailed.
+// Failed returns the change of an OperationFailed fact.
 func Failed(f event.OperationFailed) Change {
 	return Change{OperationID: f.OperationID, Details: object(f.Details), Progress: Progress{
 		State: event.Failed, Cursor: f.Cursor, Position: event.Position{Stage: f.Stage, Step: f.Step}, Error: public(&f.Error),
 	}}
 }
 
-// Cancelled is the change by an OperationCancelled.
+// Cancelled returns the change of an OperationCancelled fact.
 func Cancelled(f event.OperationCancelled) Change {
 	return Change{
 		OperationID: f.OperationID, Details: object(f.Details),
@@ -77,7 +77,7 @@ func Cancelled(f event.OperationCancelled) Change {
 	}
 }
 
-// Status is the change by an answer of the orchestrator.
+// Status returns the change of an answer of the orchestrator.
 func Status(s event.OperationStatus) Change {
 	return Change{OperationID: s.OperationID, Details: object(s.Details), Progress: Progress{
 		State: s.State, Cursor: s.Cursor, Position: position(s.Position), Message: Public(s.Message), Error: public(s.Error),
@@ -85,8 +85,8 @@ func Status(s event.OperationStatus) Change {
 	}}
 }
 
-// public is an error without what is internal. The broker keeps texts only to show them to platforms, so it does not store
-// what they must not see.
+// public removes internal data from an error. The broker stores messages only to show them to platforms, so it does not store
+// what platforms must not see.
 func public(e *event.Error) *event.Error {
 	if e == nil {
 		return nil
@@ -94,7 +94,7 @@ func public(e *event.Error) *event.Error {
 	return &event.Error{Component: e.Component, Reason: e.Reason, Message: Public(e.Message)}
 }
 
-// object is details, or nil when they are no JSON object: an operation that has ended has ended whatever it saved.
+// object returns details, or nil if they are not a JSON object: invalid details must not keep an operation from ending.
 func object(details json.RawMessage) json.RawMessage {
 	if trimmed := bytes.TrimSpace(details); len(trimmed) == 0 || trimmed[0] != '{' {
 		return nil

@@ -1,5 +1,5 @@
-// Package kubeconfig lets customers download the kubeconfig of their runtime: GET /kubeconfig/{instance_id} (facts/keb.md 1.12).
-// It holds no secret, only how the user logs on at the OpenID Connect provider, and so nobody is asked who he is.
+// Package kubeconfig serves the kubeconfigs of runtimes to customers: GET /kubeconfig/{instance_id} (facts/keb.md 1.12).
+// The route needs no credentials: the kubeconfig contains no secret, only the user's login at the OpenID Connect provider.
 package kubeconfig
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Instances is where instances are found.
+// Instances returns instances.
 type Instances interface {
 	Instance(ctx context.Context, id string) (*instance.Instance, error)
 	Operation(ctx context.Context, id string) (*instance.Operation, error)
 	RuntimeID(ctx context.Context, instanceID string) (string, error)
 }
 
-// Asker asks the worker runtime.
+// Asker sends requests to the worker runtime.
 type Asker interface {
 	Ask(ctx context.Context, subject string, request, answer any) error
 }
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Instances Instances
 	Asker     Asker
@@ -46,10 +46,10 @@ type Deps struct {
 	Origins []string
 }
 
-// Handler answers downloads.
+// Handler serves kubeconfigs.
 type Handler struct{ deps Deps }
 
-// New makes a handler.
+// New creates a handler.
 func New(deps Deps) *Handler { return &Handler{deps: deps} }
 
 // Register adds the routes.
@@ -61,13 +61,13 @@ func (h *Handler) Register(mux *http.ServeMux) {
 	})
 }
 
-// anyOrigin is the origin that stands for all.
+// anyOrigin allows all origins.
 const anyOrigin = "*"
 
-// CheckOrigins names an entry that is neither "*" alone nor an origin such as https://dashboard.example.org.
+// CheckOrigins rejects an entry that is neither a single "*" nor an origin such as https://dashboard.example.org.
 func CheckOrigins(origins []string) error {
 	if slices.Contains(origins, anyOrigin) && len(origins) > 1 {
-		return errors.New(`"*" must stand alone`)
+		return errors.New(`"*" must be the only entry`)
 	}
 	for _, o := range origins {
 		u, err := url.Parse(o)
@@ -78,18 +78,17 @@ func CheckOrigins(origins []string) error {
 	return nil
 }
 
-// problem is an answer other than success.
+// problem is an error response.
 type problem struct {
 	status int
 	text   string
 }
 
-// Error is the text.
 func (p *problem) Error() string { return p.text }
 
 func missing(text string) error { return &problem{http.StatusNotFound, text} }
 
-// ServeHTTP answers one download.
+// ServeHTTP serves one kubeconfig.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.allow(w, r)
 	id := r.PathValue("instance_id")
@@ -99,7 +98,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Disposition", "attachment; filename=kubeconfig.yaml")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		// The status is out; a client that went away cannot be told more.
+		// The status is sent, so a write error cannot be reported to the client.
 		_, _ = w.Write(body) //nolint:gosec // YAML that no browser shows as a page
 		return
 	}
@@ -114,7 +113,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse(w, p)
 }
 
-// allow lets the pages of allowed origins read the answer. Only one origin may be named, so it is the asker's own.
+// allow allows pages of the configured origins to read the answer. The header takes one origin, so it is the client's.
 func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
 	const header = "Access-Control-Allow-Origin"
 	if slices.Contains(h.deps.Origins, anyOrigin) {
@@ -137,7 +136,7 @@ var unavailable = &problem{http.StatusServiceUnavailable, "a system that is need
 
 func (h *Handler) kubeconfig(ctx context.Context, id string) ([]byte, error) {
 	if len(id) > osb.MaxIDLength || !utf8.ValidString(id) || slices.ContainsFunc([]rune(id), unicode.IsControl) {
-		return nil, &problem{http.StatusBadRequest, "the path holds no instance id"}
+		return nil, &problem{http.StatusBadRequest, "the path contains no valid instance id"}
 	}
 	i, err := h.deps.Instances.Instance(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -168,13 +167,13 @@ func (h *Handler) kubeconfig(ctx context.Context, id string) ([]byte, error) {
 		InstanceID: id, Account: i.Context.GlobalAccountID, RuntimeID: runtimeID,
 	}, &cluster)
 	if err != nil {
-		h.deps.Log.Warn("the worker runtime has not told how a runtime is reached", "instance_id", id, "err", err)
+		h.deps.Log.Warn("the worker runtime did not return the address of a runtime", "instance_id", id, "err", err)
 		return nil, unavailable
 	}
 	return build(i, cluster)
 }
 
-// reachable refuses an instance without a runtime of its own that a user could log on to.
+// reachable rejects an instance without a runtime that a user could log on to.
 func reachable(i *instance.Instance, newest *instance.Operation) error {
 	switch {
 	case i.Plan.Name == catalog.OwnCluster:
@@ -184,14 +183,14 @@ func reachable(i *instance.Instance, newest *instance.Operation) error {
 	case newest.Type == event.Deprovision:
 		return missing("the service instance is suspended")
 	case newest.Type == event.Provision && newest.State.Final() && newest.State != event.Succeeded:
-		return missing("the provisioning of the service instance has failed")
+		return missing("the provisioning of the service instance failed")
 	case newest.Type == event.Provision && newest.State != event.Succeeded:
 		return missing("the service instance is being provisioned")
 	}
 	return nil
 }
 
-// build writes the kubeconfig: the cluster, and a user who logs on with the kubectl plugin oidc-login.
+// build returns the kubeconfig: the cluster, and a user with the kubectl plugin oidc-login.
 func build(i *instance.Instance, cluster event.ClusterAnswer) ([]byte, error) {
 	var parameters struct {
 		OIDC catalog.OIDC `json:"oidc"`
@@ -204,7 +203,7 @@ func build(i *instance.Instance, cluster event.ClusterAnswer) ([]byte, error) {
 	}
 	ca, err := base64.StdEncoding.DecodeString(cluster.CAData)
 	if err != nil || cluster.Server == "" {
-		return nil, errors.New("the worker runtime has told no usable cluster")
+		return nil, errors.New("the answer of the worker runtime contains no usable cluster")
 	}
 	name := i.Runtime.ShootName
 	if name == "" {

@@ -1,6 +1,6 @@
-// Package projection keeps the broker's read model of operations up to date
-// from the facts that the orchestrator publishes, and repairs it by asking when
-// facts were missed.
+// Package projection updates the broker's read model of operations from the facts that
+// the orchestrator publishes. It queries the orchestrator to repair the read model when
+// facts are missing.
 package projection
 
 import (
@@ -21,12 +21,12 @@ import (
 // Reader is the name of the broker's consumer of facts.
 const Reader = "broker"
 
-// Consumption is how facts are consumed: in batches, by one handler, since batches grow when the database is slow.
+// Consumption returns the consumer's configuration: one handler with batches, which grow while the database is slow.
 func Consumption() bus.ConsumeConfig {
 	return bus.ConsumeConfig{Consumer: event.FactsConsumer(Reader), MaxBatch: 1000, Handlers: 1}
 }
 
-// Applier folds changes into the read model, one per operation.
+// Applier applies changes to the read model, at most one per operation.
 type Applier interface {
 	Apply(ctx context.Context, changes []instance.Change, at time.Time) error
 }
@@ -38,16 +38,16 @@ type Projection struct {
 	now   func() time.Time
 }
 
-// New makes a projection.
+// New creates a projection.
 func New(store Applier, log *slog.Logger, now func() time.Time) *Projection {
 	return &Projection{store: store, log: log, now: now}
 }
 
-// retryAfter is when facts come again after the database did not take them.
+// retryAfter is the delay of a redelivery after the database did not accept facts.
 const retryAfter = time.Second
 
-// Handle applies a batch of facts, and acknowledges those that are applied. A fact that cannot be read, or that the database refuses, goes
-// to the dead letters. A batch that fails is tried fact by fact, so that one bad fact holds up nothing.
+// Handle applies a batch of facts and acknowledges them. It moves a fact that it cannot decode, or that the database rejects, to
+// the dead letters. If a batch is rejected, it applies each fact separately, so that one invalid fact does not block the others.
 func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
 	var (
 		changes []instance.Change
@@ -79,8 +79,8 @@ func (p *Projection) Handle(ctx context.Context, batch []*bus.Delivery) {
 	err := p.store.Apply(ctx, changes, p.now())
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
-		// Each alone would wait as long as all together.
-		p.log.Warn("facts not applied, they come again", "count", len(read), "err", err)
+		// With an unavailable database, separate attempts would each time out.
+		p.log.Warn("facts not applied, they will be redelivered", "count", len(read), "err", err)
 		for _, d := range read {
 			p.giveBack(d)
 		}
@@ -102,10 +102,10 @@ func (p *Projection) oneByOne(ctx context.Context, read []*bus.Delivery, single 
 		case err == nil:
 			p.ack(d)
 		case errors.Is(err, store.ErrRefused):
-			p.log.Error("fact refused, it goes to the dead letters", "event_id", d.Event.ID(), "operation_id", single[i].OperationID, "err", err)
+			p.log.Error("fact rejected, it is moved to the dead letters", "event_id", d.Event.ID(), "operation_id", single[i].OperationID, "err", err)
 			p.dead(ctx, d, err)
 		default:
-			p.log.Warn("fact not applied, it comes again", "event_id", d.Event.ID(), "err", err)
+			p.log.Warn("fact not applied, it will be redelivered", "event_id", d.Event.ID(), "err", err)
 			p.giveBack(d)
 		}
 	}
@@ -113,7 +113,7 @@ func (p *Projection) oneByOne(ctx context.Context, read []*bus.Delivery, single 
 
 func (p *Projection) dead(ctx context.Context, d *bus.Delivery, cause error) {
 	if err := d.Dead(ctx, cause.Error()); err != nil {
-		p.log.Warn("fact could not be moved to dead letters", "event_id", d.Event.ID(), "err", err)
+		p.log.Warn("fact not moved to the dead letters", "event_id", d.Event.ID(), "err", err)
 	}
 }
 
@@ -125,13 +125,13 @@ func (p *Projection) giveBack(d *bus.Delivery) {
 
 func (p *Projection) ack(d *bus.Delivery) {
 	if err := d.Ack(); err != nil {
-		// It comes again and changes nothing.
+		// The redelivered fact changes nothing.
 		p.log.Warn("fact not acknowledged", "event_id", d.Event.ID(), "err", err)
 	}
 }
 
-// Read turns a fact into the change it makes; it reports false for a fact that changes nothing, which includes facts of
-// types that are not known yet. An error says that the fact is not as its type demands.
+// Read returns the change of a fact. It returns false for a fact without a change, including facts of unknown types. The error
+// means that the fact is invalid for its type.
 func Read(e cloudevents.Event) (instance.Change, bool, error) {
 	switch event.Type(e.Type()) {
 	case event.TypeOperationStarted:

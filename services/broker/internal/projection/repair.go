@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Ledger is the read model as the repair sees it.
+// Ledger is the repair's view of the read model.
 type Ledger interface {
 	Applier
 	Silent(ctx context.Context, since time.Time, after int64, limit int) (ids []string, next int64, err error)
@@ -24,18 +24,18 @@ type Ledger interface {
 	WithoutDetails(ctx context.Context, after string, limit int) (operationIDs []string, last string, err error)
 }
 
-// Asker asks the orchestrator.
+// Asker sends requests to the orchestrator.
 type Asker interface {
 	Ask(ctx context.Context, subject string, request, answer any) error
 }
 
-// RepairConfig are the times of the repair.
+// RepairConfig holds the times of the repair.
 type RepairConfig struct {
-	// Every is how often silent operations are looked for, and Silence how long an operation is silent before.
+	// Every is the interval of the search for silent operations. An operation is silent if it sent no fact for Silence.
 	Every, Silence time.Duration
 }
 
-// Repair asks the orchestrator about operations of which nothing was heard for a while.
+// Repair queries the orchestrator about silent operations.
 type Repair struct {
 	cfg    RepairConfig
 	ledger Ledger
@@ -43,17 +43,17 @@ type Repair struct {
 	log    *slog.Logger
 	now    func() time.Time
 	after  int64
-	// caughtUp tells that catchUp has come to its end, and reached the instance up to which it has come.
+	// caughtUp reports whether catchUp is finished; reached is the instance that it has reached.
 	caughtUp bool
 	reached  string
 }
 
-// NewRepair makes a repair; Run makes it work.
+// NewRepair creates a repair. Run starts it.
 func NewRepair(cfg RepairConfig, ledger Ledger, asker Asker, log *slog.Logger, now func() time.Time) *Repair {
 	return &Repair{cfg: cfg, ledger: ledger, asker: asker, log: log, now: now}
 }
 
-// batch is how many operations the orchestrator is asked about at once (event.OperationsRequest).
+// batch is the number of operations in one query to the orchestrator (event.OperationsRequest).
 const batch = 500
 
 // Run repairs until ctx ends.
@@ -63,8 +63,8 @@ func (r *Repair) Run(ctx context.Context) error {
 	})
 }
 
-// catchUp asks for the saved data of one batch of instances that have none, once after each start: those that an earlier release
-// has made, which did not keep it, would have no runtime until their next operation.
+// catchUp queries the saved data for one batch of instances without any, once after each start. Instances of an earlier release,
+// which did not keep that data, would otherwise have no runtime until their next operation.
 func (r *Repair) catchUp(ctx context.Context) error {
 	if r.caughtUp {
 		return nil
@@ -84,8 +84,8 @@ func (r *Repair) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// Once asks about one batch of silent operations; the next call goes on behind it. A request that the orchestrator does
-// not know was lost on the way, and is published again.
+// Once queries one batch of silent operations; the next call continues after it. If the orchestrator does not know an operation,
+// its request was lost, and Once marks it for publication.
 func (r *Repair) Once(ctx context.Context) error {
 	ids, next, err := r.ledger.Silent(ctx, r.now().Add(-r.cfg.Silence), r.after, batch)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *Repair) Once(ctx context.Context) error {
 		return err
 	}
 	if len(lost) > 0 {
-		r.log.Warn("requests unknown to the orchestrator are published again", "count", len(lost))
+		r.log.Warn("publishing requests again that the orchestrator does not know", "count", len(lost))
 		if err := r.ledger.Unpublish(ctx, lost, r.now()); err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (r *Repair) Once(ctx context.Context) error {
 	return r.ledger.Heard(ctx, ids, r.now())
 }
 
-// ask asks about operations and applies the answers; what does not fit into one answer is asked for again. It returns the ids of the
-// operations that the orchestrator does not know.
+// ask queries operations and applies the answers. It queries again for operations that did not fit into one answer. It returns the
+// ids of unknown operations.
 func (r *Repair) ask(ctx context.Context, ids []string) (unknown []string, err error) {
 	open := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -123,7 +123,7 @@ func (r *Repair) ask(ctx context.Context, ids []string) (unknown []string, err e
 		changes := make([]instance.Change, 0, len(answer.Operations))
 		for _, s := range answer.Operations {
 			if !open[s.OperationID] {
-				continue // not asked for, or answered twice
+				continue // unexpected or repeated answer
 			}
 			delete(open, s.OperationID)
 			changes = append(changes, instance.Status(s))
@@ -132,14 +132,14 @@ func (r *Repair) ask(ctx context.Context, ids []string) (unknown []string, err e
 			return nil, err
 		}
 		if len(changes) == 0 && len(answer.Left) > 0 {
-			return nil, fmt.Errorf("ask about %d operations: the answer has none of them, and says that %d are left", len(left), len(answer.Left))
+			return nil, fmt.Errorf("ask about %d operations: the answer contains none of them; %d are left", len(left), len(answer.Left))
 		}
 		left = slices.DeleteFunc(answer.Left, func(id string) bool { return !open[id] })
 	}
 	return slices.Sorted(maps.Keys(open)), nil
 }
 
-// apply applies changes, those that the database refuses excepted: they must not hold up the others.
+// apply applies changes and skips those that the database rejects, so that they do not block the others.
 func (r *Repair) apply(ctx context.Context, changes []instance.Change) error {
 	err := r.ledger.Apply(ctx, changes, r.now())
 	if !errors.Is(err, store.ErrRefused) {
@@ -149,7 +149,7 @@ func (r *Repair) apply(ctx context.Context, changes []instance.Change) error {
 		err := r.ledger.Apply(ctx, changes[i:i+1], r.now())
 		switch {
 		case errors.Is(err, store.ErrRefused):
-			r.log.Error("state of an operation refused", "operation_id", changes[i].OperationID, "err", err)
+			r.log.Error("state of an operation rejected by the database", "operation_id", changes[i].OperationID, "err", err)
 		case err != nil:
 			return err
 		}

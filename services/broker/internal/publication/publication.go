@@ -1,7 +1,7 @@
-// Package publication brings accepted requests onto the bus: at once after
-// their transaction, and later whatever was left behind by a crash or a bus
-// that was away. Publishing twice does no harm, since the event id and the
-// message id are the operation id.
+// Package publication publishes accepted requests on the bus. It publishes a request
+// directly after its transaction. A sweep publishes requests that a crash or an
+// unavailable bus left behind. A repeated publication is harmless, since the event id
+// and the message id are the operation id.
 package publication
 
 import (
@@ -23,27 +23,27 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Outbox is where accepted requests wait.
+// Outbox stores the accepted requests that are not published yet.
 type Outbox interface {
 	UnpublishedOf(ctx context.Context, instanceIDs []string) ([]store.Publication, error)
 	Unpublished(ctx context.Context, before time.Time, limit int) ([]store.Publication, error)
 	Published(ctx context.Context, operationIDs []string, at time.Time) error
 }
 
-// Publisher takes messages; it reports in a *bus.PublishError which ones it did not take.
+// Publisher publishes messages. It reports rejected messages in a *bus.PublishError.
 type Publisher interface {
 	Publish(ctx context.Context, msgs ...bus.Message) error
 }
 
-// Config are the times of the sweep.
+// Config holds the times of the sweep.
 type Config struct {
-	// SweepEvery is how often what was left behind is looked for, and Age how old it must be.
+	// SweepEvery is the interval of the sweep, and Age the minimum age of the requests that it publishes.
 	SweepEvery, Age time.Duration
-	// Timeout bounds one round of publishing.
+	// Timeout limits one round of publishing.
 	Timeout time.Duration
 }
 
-// Deps are what a Relay needs.
+// Deps are the dependencies of a Relay.
 type Deps struct {
 	Outbox    Outbox
 	Publisher Publisher
@@ -51,11 +51,11 @@ type Deps struct {
 	Now       func() time.Time
 	// Waiting is set to the number of requests that the last sweep could not publish.
 	Waiting prometheus.Gauge
-	// Tracer makes a span of each publication, below the request; nil makes none.
+	// Tracer creates a span for each publication, as a child of the request. Nil creates none.
 	Tracer trace.Tracer
 }
 
-// sweepLimit bounds one sweep; the next one goes on.
+// sweepLimit is the maximum number of requests in one sweep; the next sweep continues.
 const sweepLimit = 500
 
 // Relay moves requests from the outbox to the bus.
@@ -68,13 +68,13 @@ type Relay struct {
 	pending map[string]bool
 }
 
-// New makes a relay; Run makes it work.
+// New creates a relay. Run starts it.
 func New(cfg Config, deps Deps) *Relay {
 	return &Relay{cfg: cfg, deps: deps, wake: make(chan struct{}, 1), pending: make(map[string]bool)}
 }
 
-// Notify tells that a request for an instance was committed. It does not wait, and forgets what it is told when a
-// sweep has to clear up anyway.
+// Notify reports that a request for an instance was committed. It does not block. If too many instances are waiting, it drops the
+// instance, and a sweep publishes the request.
 func (r *Relay) Notify(instanceID string) {
 	r.mu.Lock()
 	if len(r.pending) < sweepLimit {
@@ -130,7 +130,7 @@ func (r *Relay) relay(ctx context.Context, instanceIDs []string) error {
 	return err
 }
 
-// Sweep publishes what was left behind.
+// Sweep publishes the requests that were left behind.
 func (r *Relay) Sweep(ctx context.Context) error {
 	waiting, err := r.deps.Outbox.Unpublished(ctx, r.deps.Now().Add(-r.cfg.Age), sweepLimit)
 	if err != nil {
@@ -141,8 +141,8 @@ func (r *Relay) Sweep(ctx context.Context) error {
 	return err
 }
 
-// publish sends requests, those of one instance in their order: a deletion that overtakes the order it ends would
-// leave a runtime behind. So each round holds one request per instance, and what failed holds back what follows it.
+// publish publishes the requests of each instance in their order: a deprovisioning that overtakes its provisioning would leave a
+// runtime behind. Each round contains one request per instance, and a failed request blocks the instance's later ones.
 func (r *Relay) publish(ctx context.Context, waiting []store.Publication) (int, error) {
 	var (
 		published int
@@ -183,7 +183,7 @@ func (r *Relay) publishRound(ctx context.Context, round []store.Publication, blo
 	for _, p := range round {
 		m, err := message(p)
 		if err != nil {
-			// One request that cannot be encoded must not hold up the others.
+			// One request that cannot be encoded must not block the others.
 			blocked[p.InstanceID] = true
 			errs = append(errs, err)
 			continue
@@ -209,7 +209,7 @@ func (r *Relay) publishRound(ctx context.Context, round []store.Publication, blo
 	}
 	if len(ids) > 0 {
 		if err := r.deps.Outbox.Published(ctx, ids, r.deps.Now()); err != nil {
-			// They go out once more, which does no harm.
+			// The sweep publishes them again, which is harmless.
 			return 0, errors.Join(append(errs, err)...)
 		}
 	}
@@ -236,7 +236,7 @@ func extend(e *cloudevents.Event, extensions map[string]string) error {
 	return nil
 }
 
-// trace makes the span of a publication. It belongs to the request, however long ago that was.
+// trace creates the span of a publication as a child of the request's span, whatever the age of the request.
 func (r *Relay) trace(ctx context.Context, p *store.Publication, start time.Time, failed bool) {
 	if r.deps.Tracer == nil {
 		return
@@ -256,7 +256,7 @@ func (r *Relay) trace(ctx context.Context, p *store.Publication, start time.Time
 		},
 	}
 	if failed {
-		span.Failure = "the bus has not taken it, it goes out later"
+		span.Failure = "the bus did not accept the request; the sweep publishes it later"
 	}
 	tracing.Record(ctx, r.deps.Tracer, span)
 }

@@ -1,4 +1,4 @@
-// Package removal is the broker's step Remove_Instance, the last one of a
+// Package removal implements the broker's step Remove_Instance, the last one of a
 // deprovisioning (facts/keb.md 4.2).
 package removal
 
@@ -16,34 +16,34 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Worker is the worker name under which the broker executes steps, and StepName the step.
+// Worker is the name of the broker as a worker, and StepName that of the step.
 const (
 	Worker   = "broker"
 	StepName = "Remove_Instance"
 )
 
-// Asker asks the orchestrator.
+// Asker sends requests to the orchestrator.
 type Asker interface {
 	Ask(ctx context.Context, subject string, request, answer any) error
 }
 
-// Step removes an instance from the broker's database. Running it again changes nothing.
+// Step removes an instance from the broker's database. It is idempotent.
 type Step struct {
 	store *store.Store
 	asker Asker
 	now   func() time.Time
-	// again is when the step is taken up after something that it needs was away.
-	again time.Duration
-	// patience is how long the access of bindings in a customer's own cluster is waited for.
-	patience time.Duration
+	// retry is the delay after a dependency was unavailable.
+	retry time.Duration
+	// bindingGrace is the maximum wait for the removal of bindings' access in a customer's own cluster.
+	bindingGrace time.Duration
 }
 
-// New makes the step.
-func New(s *store.Store, asker Asker, now func() time.Time, again, patience time.Duration) *Step {
-	return &Step{store: s, asker: asker, now: now, again: again, patience: patience}
+// New creates the step. retry is the delay after a dependency was unavailable. bindingGrace is the maximum wait for the removal of
+// bindings' access in a customer's own cluster.
+func New(s *store.Store, asker Asker, now func() time.Time, retry, bindingGrace time.Duration) *Step {
+	return &Step{store: s, asker: asker, now: now, retry: retry, bindingGrace: bindingGrace}
 }
 
-// Name is the name of the step in the process files.
 func (*Step) Name() string { return StepName }
 
 var (
@@ -51,18 +51,18 @@ var (
 	errBound    = errors.New("the access of bindings in the customer's cluster is still being removed")
 )
 
-// Run removes the instance and its credentials when every step of the deprovisioning was completed. Otherwise it only
-// marks the instance deleted: the platform sees it gone, and a later operation still finds what it needs. An instance
-// that has a newer operation is not touched, nor is one that is only suspended.
+// Run removes the instance and its credentials if all steps of the deprovisioning were completed. Otherwise it only marks the
+// instance as deleted: the platform no longer sees it, and a later operation still has its data. Run ignores an instance with a
+// newer operation, and one that is only suspended.
 func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Temporary {
-		log.Info("instance stays: it is suspended")
+		log.Info("instance kept: it is suspended")
 		return op, 0, nil
 	}
-	// The facts that say so may still be on their way, so the orchestrator itself is asked.
+	// The facts about these steps may not have arrived yet, so ask the orchestrator.
 	open, err := s.notCompleted(ctx, op.ID)
 	if err != nil {
-		return worker.Retry(op, s.again, err)
+		return worker.Retry(op, s.retry, err)
 	}
 	err = s.store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
 		i, err := tx.Lock(ctx, op.InstanceID)
@@ -75,9 +75,9 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 		if len(open) > 0 {
 			return tx.MarkDeleted(ctx, op.InstanceID, s.now())
 		}
-		// With any other instance its cluster is gone, and everything in it.
+		// For any other plan, the bindings' access was removed with the cluster.
 		if i.Plan.Name == catalog.OwnCluster {
-			bound, err := tx.Bound(ctx, op.InstanceID, s.now().Add(-s.patience))
+			bound, err := tx.Bound(ctx, op.InstanceID, s.now().Add(-s.bindingGrace))
 			if err != nil {
 				return err
 			}
@@ -93,14 +93,14 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 	case errors.Is(err, errOutdated):
 		return worker.Skip(op, errOutdated.Error())
 	case errors.Is(err, errBound):
-		return worker.Retry(op, s.again, errBound)
+		return worker.Retry(op, s.retry, errBound)
 	case errors.Is(err, store.ErrUnavailable):
-		return worker.Retry(op, s.again, &worker.Error{Component: "db - keb", Reason: "err_db_unknown", Message: "the broker's database is not available"})
+		return worker.Retry(op, s.retry, &worker.Error{Component: "db - keb", Reason: "err_db_unknown", Message: "the broker's database is not available"})
 	case err != nil:
-		return worker.Retry(op, s.again, fmt.Errorf("remove instance: %w", err))
+		return worker.Retry(op, s.retry, fmt.Errorf("remove instance: %w", err))
 	}
 	if len(open) > 0 {
-		// Not completed itself, so that the deprovisioning that does the rest runs it again.
+		// This step is not completed either, so the deprovisioning that completes the others runs it again.
 		return worker.NotCompleted(op, fmt.Errorf("the instance is kept until these steps are completed: %s", strings.Join(open, ", ")))
 	}
 	log.Info("instance removed")
@@ -121,10 +121,10 @@ func (s *Step) notCompleted(ctx context.Context, operationID string) ([]string, 
 	return nil, errors.New("ask which steps are not completed: the orchestrator does not know the operation")
 }
 
-// Describe says what the step does.
+// Describe describes the step.
 func Describe() worker.Description {
 	return worker.Description{
-		Summary: "Removes the instance and its credentials from the broker's database. It keeps an instance that is only suspended, " +
-			"and marks one deleted whose deprovisioning has left steps not completed.",
+		Summary: "Removes the instance and its credentials from the broker's database. It keeps a suspended instance, " +
+			"and only marks it as deleted if the deprovisioning did not complete all steps.",
 	}
 }

@@ -1,5 +1,5 @@
-// Package reseal seals what the broker keeps anew with the key that seals now,
-// so that an older key can be dropped.
+// Package reseal seals the broker's secrets anew with the current key, so that an older
+// key can be removed.
 package reseal
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// batch is how many sealed values are looked at in one question.
+// batch is the number of sealed values in one query.
 const batch = 500
 
 // Keys opens with all keys, and seals with the first; see package seal.
@@ -24,17 +24,17 @@ type Keys interface {
 	Stale(sealed string) bool
 }
 
-// Secrets is where the sealed values are.
+// Secrets stores the sealed values.
 type Secrets interface {
 	Secrets(ctx context.Context, kind store.SecretKind, after store.Secret, limit int) ([]store.Secret, error)
 	Secret(ctx context.Context, kind store.SecretKind, listed store.Secret) (store.Secret, error)
 	ReplaceSecret(ctx context.Context, kind store.SecretKind, old store.Secret, sealed, revision string) error
 }
 
-// Owner is what a sealed value is bound to.
+// Owner returns the data that a sealed value is bound to.
 type Owner func(s store.Secret) []byte
 
-// Deps is what a Resealer works with. All but Registerer are required; Owners has one for each kind.
+// Deps are the dependencies of a Resealer. All but Registerer are required. Owners must have an entry for each kind.
 type Deps struct {
 	Keys       Keys
 	Secrets    Secrets
@@ -43,13 +43,13 @@ type Deps struct {
 	Registerer prometheus.Registerer
 }
 
-// Resealer seals anew. Several may work at the same time.
+// Resealer seals values anew. Several resealers can run concurrently.
 type Resealer struct {
 	deps Deps
 	left prometheus.Gauge
 }
 
-// New makes a Resealer.
+// New creates a Resealer.
 func New(deps Deps) (*Resealer, error) {
 	r := &Resealer{deps: deps, left: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "keb_broker_secrets_stale", Help: "Sealed values that the last round found sealed with an older key, or bound to no revision, and could not seal anew.",
@@ -62,8 +62,8 @@ func New(deps Deps) (*Resealer, error) {
 	return r, nil
 }
 
-// Round looks at every sealed value once. What cannot be opened stays as it is and does not stop the round; a key that sealed it
-// must be kept. The log names the first of each kind, and how many there are: a key that was dropped too early closes all of them.
+// Round checks every sealed value once. It skips values that it cannot open; the key that sealed them must be kept. It logs the first
+// such value of each kind, and their number: a key that was removed too early affects many values.
 func (r *Resealer) Round(ctx context.Context) error {
 	sealed, stuck := 0, 0
 	for _, kind := range store.SecretKinds() {
@@ -79,11 +79,11 @@ func (r *Resealer) Round(ctx context.Context) error {
 	case sealed > 0:
 		r.deps.Log.Info("secrets sealed anew", "sealed", sealed)
 	}
-	r.left.Set(float64(stuck)) // whoever sees it change finds the reason in the log
+	r.left.Set(float64(stuck)) // set after the log, which explains a change
 	return nil
 }
 
-// kind looks at every sealed value of a kind.
+// kind checks every sealed value of a kind.
 func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stuck int, err error) {
 	after := store.Secret{}
 	for {
@@ -114,18 +114,18 @@ func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stu
 	}
 }
 
-// stale tells what has to be sealed anew: what an older key has sealed, and what is bound to no revision.
+// stale reports whether a value must be sealed anew: an older key sealed it, or it is bound to no revision.
 func (r *Resealer) stale(kind store.SecretKind, s store.Secret) bool {
 	return r.deps.Keys.Stale(s.Sealed) || s.Revision == "" && revised(kind)
 }
 
-// revised tells of which kind the values get a revision of their own. Those of an update share one, and are gone with it.
+// revised reports whether values of a kind have their own revision. Those of an update share one, and are deleted with it.
 func revised(kind store.SecretKind) bool { return kind != store.SecretUpdates }
 
 func (r *Resealer) one(ctx context.Context, kind store.SecretKind, s store.Secret) error {
 	s, err := r.deps.Secrets.Secret(ctx, kind, s)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil // it was removed since it was listed
+		return nil // removed since it was listed
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
-// Package runtimes answers operators and other services what runtimes there are:
-// GET /runtimes and GET /info/runtimes (facts/keb.md 1.9, 1.10), and the question
-// event.AskInstances. It also takes the request to deprovision once more what a
-// deprovisioning has left behind.
+// Package runtimes serves the runtimes to operators, with GET /runtimes and
+// GET /info/runtimes (facts/keb.md 1.9, 1.10), and to other services, with
+// event.AskInstances. It also accepts requests to repeat an incomplete
+// deprovisioning.
 package runtimes
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Reader reads runtimes.
+// Reader returns runtimes.
 type Reader interface {
 	Runtimes(ctx context.Context, f store.RuntimeFilter) ([]store.Runtime, int, error)
 	RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]store.Runtime, error)
 	Summaries(ctx context.Context, ids []string, after string, limit int) ([]store.Summary, error)
 }
 
-// Remover deprovisions once more.
+// Remover repeats an incomplete deprovisioning.
 type Remover interface {
 	Retrigger(ctx context.Context, call osb.Call, instanceID string, dryRun bool) (api.Retriggered, error)
 }
 
-// Deps is what the API works with. All are required.
+// Deps are the dependencies of the API. All are required.
 type Deps struct {
 	Reader  Reader
 	Remover Remover
-	// Viewers finds out who calls and may read, Operators who may act; nobody else is answered.
+	// Viewers authenticates clients that may read, Operators those that may act.
 	Viewers, Operators osb.Authenticator
 	Log                *slog.Logger
 }
 
-// API serves operators.
+// API serves the routes for operators.
 type API struct{ deps Deps }
 
-// New makes an API.
+// New creates an API.
 func New(deps Deps) *API { return &API{deps: deps} }
 
 // Register adds the routes to a mux.
@@ -72,7 +72,7 @@ func (a *API) Register(mux *http.ServeMux) {
 
 type principalKey struct{}
 
-// guarded lets through only who is authenticated, and turns a panic into an answer.
+// guarded authenticates the client, and converts a panic to an error response.
 func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -87,7 +87,7 @@ func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handle
 		}()
 		principal, err := auth.Authenticate(r)
 		if refusal, ok := errors.AsType[*osb.Error](err); ok {
-			if refusal.Status != http.StatusTooManyRequests { // of which there may be any number
+			if refusal.Status != http.StatusTooManyRequests { // a client can cause any number of them
 				a.deps.Log.Warn("request refused", "status", refusal.Status, "err", err)
 			}
 			refusal.SetHeader(w.Header())
@@ -107,7 +107,7 @@ func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handle
 
 var errInternal = errors.New("internal error")
 
-// page is a list as every list of this system looks.
+// page is the format of all lists of this system.
 type page struct {
 	Data       []runtimeView `json:"data"`
 	Count      int           `json:"count"`
@@ -137,10 +137,10 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 
 // retriggered is the answer to a deprovision-retrigger.
 type retriggered struct {
-	// Operation is the deprovisioning that runs now; with dry_run only one that runs already.
+	// Operation is the running deprovisioning. With dry_run it is set only if one was already running.
 	Operation string `json:"operation,omitempty"`
 	DryRun    bool   `json:"dryRun,omitempty"`
-	// Action and Steps are answered with dry_run: what would be done, and the steps that were not completed.
+	// Action and Steps are set with dry_run: the action without it, and the steps that were not completed.
 	Action string   `json:"action,omitempty"`
 	Steps  []string `json:"executedButNotCompletedSteps,omitempty"`
 }
@@ -157,7 +157,7 @@ func (a *API) retrigger(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	principal, _ := r.Context().Value(principalKey{}).(osb.Principal)
-	// Who hangs up has still asked for it.
+	// The request remains valid if the client disconnects.
 	ctx := context.WithoutCancel(r.Context())
 	got, err := a.deps.Remover.Retrigger(ctx, osb.Call{ID: uuid.NewString(), Principal: principal, UserAgent: r.UserAgent()}, id, dryRun)
 	if err != nil {
@@ -183,7 +183,7 @@ func (a *API) fail(w http.ResponseWriter, status int, err error) {
 	a.write(w, status, failure{err.Error()})
 }
 
-// broken answers an error that is not the caller's. What it is about is in the log.
+// broken answers an error of the broker. The details are only in the log.
 func (a *API) broken(w http.ResponseWriter, err error) {
 	status, text := outcome(err)
 	if status >= http.StatusInternalServerError {
@@ -213,5 +213,5 @@ func (a *API) write(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // who hangs up misses the answer
+	_, _ = w.Write(raw) // a disconnected client is not an error
 }

@@ -40,18 +40,18 @@ type infoOperation struct {
 	Description string `json:"description"`
 }
 
-// infoFailure is the error of this route; details belong to development only, so there are none.
+// infoFailure is the error format of this route. It has no details, which are for development only.
 type infoFailure struct {
 	Status    int    `json:"status"`
 	RequestID string `json:"requestId"`
 	Message   string `json:"message"`
 }
 
-// infoPage is how many runtimes are held in memory at once.
+// infoPage is the number of runtimes in memory at a time.
 const infoPage = 500
 
-// info writes all runtimes as one array, page by page. A failure after the first page cuts the connection, so that nobody
-// takes a part for the whole.
+// info writes all runtimes as one array, page by page. A failure after the first page aborts the connection, so that no client
+// accepts a partial list.
 func (a *API) info(w http.ResponseWriter, r *http.Request) {
 	var (
 		out     = bufio.NewWriter(w)
@@ -83,10 +83,10 @@ func (a *API) info(w http.ResponseWriter, r *http.Request) {
 		started = started || len(found) > 0
 		if len(found) < infoPage {
 			_ = out.WriteByte(']')
-			_ = out.Flush() // who hangs up misses the answer
+			_ = out.Flush() // a disconnected client is not an error
 			return
 		}
-		// Writing errors stick to the writer.
+		// The writer keeps its first error.
 		if out.Flush() != nil {
 			return
 		}

@@ -20,7 +20,7 @@ const (
 	maxPage     = 1_000_000
 )
 
-// query is what GET /runtimes is asked for.
+// query holds the parameters of GET /runtimes.
 type query struct {
 	filter                    store.RuntimeFilter
 	kymaConfig, clusterConfig bool
@@ -32,14 +32,14 @@ var states = []store.RuntimeState{
 	store.RuntimeUpgrading, store.RuntimeUpdating, store.RuntimeSuspended, store.RuntimeDeprovisioned, store.RuntimeIncomplete,
 }
 
-// allStates is the value of state that hides nothing.
+// allStates is the value of state that includes hidden states.
 const allStates = "all"
 
-// hidden are the states that are listed only when they are asked for: those whose last deprovisioning succeeded.
+// hidden are the states that are listed only on request: those after a successful deprovisioning.
 var hidden = []store.RuntimeState{store.RuntimeSuspended, store.RuntimeDeprovisioned, store.RuntimeIncomplete}
 
-// parse reads the parameters. A list may be given as the parameter several times; one value is one value, whatever it holds.
-// The error names the parameter.
+// parse parses the parameters. A list is a repeated parameter; each value is taken literally. The error contains the name of the
+// parameter.
 func parse(raw string) (query, error) {
 	q := query{filter: store.RuntimeFilter{Limit: maxPageSize}}
 	values, err := url.ParseQuery(raw)
@@ -81,7 +81,7 @@ func parse(raw string) (query, error) {
 	return q, nil
 }
 
-// parseDryRun reads the one parameter of a deprovision-retrigger.
+// parseDryRun parses the only parameter of a deprovision-retrigger.
 func parseDryRun(raw string) (bool, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -99,7 +99,7 @@ func parseDryRun(raw string) (bool, error) {
 	return dryRun, nil
 }
 
-// quoted is a name or a value of the caller's, short enough to be said again.
+// quoted returns a name or a value of the client, shortened for an error message.
 func quoted(s string) string {
 	const most = 100
 	if len(s) > most {
@@ -200,7 +200,7 @@ func joined(states []store.RuntimeState) string {
 	return strings.Join(out, ", ")
 }
 
-// checkText refuses what no id and no name can be, and what the database could not look for.
+// checkText rejects values that no id or name can have, and that the database cannot search for.
 func checkText(name, v string) error {
 	switch {
 	case v == "":

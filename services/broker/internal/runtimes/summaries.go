@@ -11,12 +11,12 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// maxSummaries is the size of a page of event.AskInstances.
+// maxSummaries is the maximum page size of event.AskInstances.
 const maxSummaries = 1000
 
 var errLater = errors.New("instances cannot be read at present, ask again")
 
-// Answer answers event.AskInstances. A page may hold fewer instances than asked for, see InstancesAnswer.Next.
+// Answer answers event.AskInstances. A page can contain fewer instances than requested, see InstancesAnswer.Next.
 func (a *API) Answer(ctx context.Context, question []byte) (any, error) {
 	var q event.InstancesRequest
 	if err := json.Unmarshal(question, &q); err != nil {
@@ -51,7 +51,7 @@ func (a *API) Answer(ctx context.Context, question []byte) (any, error) {
 	return answer, nil
 }
 
-// summarize is a page of at most limit instances that fits into an answer; one instance is always on it.
+// summarize returns a page of at most limit instances that fits into an answer, and at least one instance.
 func summarize(found []store.Summary, limit int) (event.InstancesAnswer, error) {
 	instances := make([]event.InstanceSummary, min(limit, len(found)))
 	for i := range instances {
@@ -76,8 +76,8 @@ func summary(s *store.Summary) event.InstanceSummary {
 	}
 }
 
-// instanceState is a state without what only operators care about: a runtime that is updated, or whose update or upgrade
-// failed, is provisioned.
+// instanceState returns a state without the details for operators: a runtime with a running or failed update or upgrade is
+// provisioned.
 func instanceState(s store.RuntimeState) event.InstanceState {
 	switch s {
 	case store.RuntimeProvisioning:

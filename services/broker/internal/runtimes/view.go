@@ -35,7 +35,7 @@ type runtimeView struct {
 	ClusterConfig  *clusterConfig `json:"clusterConfig,omitempty"`
 }
 
-// statusView is where a runtime stands, with its operations.
+// statusView is the state of a runtime, with its operations.
 type statusView struct {
 	CreatedAt        time.Time          `json:"createdAt"`
 	ModifiedAt       time.Time          `json:"modifiedAt"`
@@ -51,7 +51,7 @@ type statusView struct {
 	Unsuspension     *operationsView    `json:"unsuspension,omitempty"`
 }
 
-// operationsView is some of the operations of one kind, the newest first.
+// operationsView holds the shown operations of one kind, the newest first.
 type operationsView struct {
 	Data       []operationView `json:"data"`
 	TotalCount int             `json:"totalCount"`
@@ -70,7 +70,7 @@ type operationView struct {
 	RuntimeVersion  string              `json:"runtimeVersion,omitempty"`
 }
 
-// stateOf is the state of an operation in the words of this contract (facts/keb.md 3.1).
+// stateOf converts the state of an operation to this contract (facts/keb.md 3.1).
 func stateOf(s event.OperationState) string {
 	if s == event.Cancelled {
 		return "canceled"
@@ -150,7 +150,7 @@ func status(r *store.Runtime) statusView {
 	return s
 }
 
-// utc keeps the zero time zero.
+// utc converts a time to UTC and keeps the zero time.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -158,7 +158,7 @@ func utc(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// known is what is known of how a runtime is configured: what was ordered, with all defaults, and what the workers saved.
+// known is the known configuration of a runtime: the order with all defaults, and the data that the workers saved.
 type known struct {
 	runtime    *store.Runtime
 	parameters parameters
@@ -182,7 +182,7 @@ type parameters struct {
 	Components     []string        `json:"components"`
 }
 
-// details are the members of the saved data that are shown. What a worker has made of its own key must not hide the list.
+// details are the shown members of the saved data. An invalid member must not break the list.
 type details struct {
 	AVS struct {
 		InternalID int64 `json:"internalId"`
@@ -202,7 +202,7 @@ func readKnown(r *store.Runtime) (known, error) {
 	k := known{runtime: r}
 	if len(r.Effective) > 0 {
 		err := json.Unmarshal(r.Effective, &k.parameters)
-		// A member of another type than it should have is left empty, and the others are there.
+		// A member of a wrong type stays empty; the others are set.
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
 			return k, fmt.Errorf("parameters of instance %s: %w", r.InstanceID, err)
 		}
@@ -215,14 +215,14 @@ func readKnown(r *store.Runtime) (known, error) {
 		"avs": &k.details.AVS, "kyma": &k.details.Kyma, "reconciler": &k.details.Reconciler, "hyperscaler": &k.details.Hyperscaler,
 	} {
 		if raw := members[name]; raw != nil {
-			_ = json.Unmarshal(raw, target) // not what it was: left empty
+			_ = json.Unmarshal(raw, target) // an invalid member stays empty
 		}
 	}
 	return k, nil
 }
 
-// kymaVersion is what was applied last, else what the workers have decided on, which an upgrade that failed or was a dry run
-// has not brought, else what the newest upgrade brought, else what was ordered.
+// kymaVersion returns the first known of: the version applied last, the version chosen by the workers (failed upgrades and dry runs do
+// not change it), the version of the newest upgrade, the ordered version.
 func (k *known) kymaVersion() string {
 	if v := cmp.Or(k.details.Reconciler.KymaVersion, k.details.Kyma.Version); v != "" {
 		return v
@@ -236,7 +236,7 @@ func (k *known) kymaVersion() string {
 	return k.parameters.KymaVersion
 }
 
-// kymaConfig is what is known of the Kyma configuration of a runtime. The rest of it is made when it is applied, and holds
+// kymaConfig is the known Kyma configuration of a runtime. The rest is generated when it is applied, and contains
 // secrets.
 type kymaConfig struct {
 	Version    string      `json:"version"`
@@ -259,7 +259,7 @@ func (k *known) kyma() *kymaConfig {
 	return c
 }
 
-// clusterConfig is what is known of the cluster, by the names of the Runtime Provisioner (facts/keb.md 5.4).
+// clusterConfig is the known configuration of the cluster, with the names of the Runtime Provisioner (facts/keb.md 5.4).
 type clusterConfig struct {
 	Name           string          `json:"name"`
 	Provider       string          `json:"provider"`
@@ -279,7 +279,7 @@ type clusterConfig struct {
 	Administrators []string        `json:"administrators,omitempty"`
 }
 
-// cluster is nil for a cluster of the customer's own, and for an instance that is gone.
+// cluster returns nil for a customer's own cluster, and for a removed instance.
 func (k *known) cluster() *clusterConfig {
 	r, p := k.runtime, &k.parameters
 	if len(r.Effective) == 0 || r.Provider == catalog.ProviderCustom {

@@ -9,35 +9,35 @@ import (
 // Binding is a service binding. It holds no secret in the clear.
 type Binding struct {
 	InstanceID, ID string
-	// Account and RuntimeID say where its access is; they are those of the instance at the time.
+	// Account and RuntimeID are the address of its access. They are those of the instance when the binding was reserved.
 	Account, RuntimeID string
-	// Expiration is how long it was to last, in whole seconds.
+	// Expiration is the requested lifetime, in whole seconds.
 	Expiration time.Duration
-	// Predecessor is the binding that this one was to replace; empty for most.
+	// Predecessor is the binding that a rotation replaces. It is empty for all other bindings.
 	Predecessor string
 	CreatedAt   time.Time
-	// ExpiresAt is when its access ends; before the access is made it is when it would.
+	// ExpiresAt is the end of the access. Before the access is created, it is the expected end.
 	ExpiresAt time.Time
-	// MadeAt is when the access was made; zero until then.
+	// MadeAt is when the access was created; zero until then.
 	MadeAt time.Time
-	// Sealed is the kubeconfig; empty until the access is made, and once it is revoked.
+	// Sealed is the kubeconfig. It is empty until the access is created, and after the revocation.
 	Sealed string
-	// Revision is what Sealed is bound to besides its place.
+	// Revision is the revision that Sealed is bound to.
 	Revision string
-	// RevokedAt is when it was revoked; zero for most. Its access may still be there.
+	// RevokedAt is the time of the revocation; zero means not revoked. The access may still exist.
 	RevokedAt time.Time
-	// Claim is who works on the access until ClaimedUntil, DueAt when the clean-up looks at it.
+	// Claim identifies the process that works on the access until ClaimedUntil. DueAt is when the clean-up checks the binding.
 	Claim        string
 	ClaimedUntil time.Time
 	DueAt        time.Time
 }
 
-// Usable tells whether the binding's access is made and has not ended.
+// Usable reports whether the binding's access is created and has not ended.
 func (b *Binding) Usable(now time.Time) bool {
 	return !b.MadeAt.IsZero() && b.RevokedAt.IsZero() && now.Before(b.ExpiresAt)
 }
 
-// Claimed tells whether somebody is working on the binding's access.
+// Claimed reports whether a process is working on the binding's access.
 func (b *Binding) Claimed(now time.Time) bool { return b.Claim != "" && now.Before(b.ClaimedUntil) }
 
 type bindingRow struct {
@@ -73,7 +73,7 @@ const bindingColumns = `instance_id, id, subscription, runtime_id, expiration_se
 // Primary key.
 const bindingByID = `SELECT ` + bindingColumns + ` FROM broker.bindings WHERE instance_id = $1 AND id = $2`
 
-// Binding reads a binding. It returns ErrNotFound.
+// Binding returns a binding. It returns ErrNotFound.
 func (s *Store) Binding(ctx context.Context, instanceID, id string) (*Binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func (s *Store) Binding(ctx context.Context, instanceID, id string) (*Binding, e
 	return row.binding(), nil
 }
 
-// BindingRemoved tells whether there was such a binding before.
+// BindingRemoved reports whether such a binding was removed before.
 func (s *Store) BindingRemoved(ctx context.Context, instanceID, id string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (s *Store) BindingRemoved(ctx context.Context, instanceID, id string) (bool
 	return removed, wrap(ctx, "look up removed binding", err)
 }
 
-// SealedCredential reads one kind of sealed credentials of an instance, for the broker itself. It returns ErrNotFound.
+// SealedCredential returns one of the sealed credentials of an instance, for use by the broker. It returns ErrNotFound.
 func (s *Store) SealedCredential(ctx context.Context, instanceID, name string) (Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func (s *Store) SealedCredential(ctx context.Context, instanceID, name string) (
 	return sealed, wrap(ctx, "read credentials", err)
 }
 
-// RuntimeID is the id of the runtime behind an instance; empty when there is none. It returns ErrNotFound.
+// RuntimeID returns the id of an instance's runtime; empty if there is none. It returns ErrNotFound.
 func (s *Store) RuntimeID(ctx context.Context, instanceID string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -114,14 +114,14 @@ func (s *Store) RuntimeID(ctx context.Context, instanceID string) (string, error
 
 const runtimeIDOf = `SELECT runtime_id FROM broker.instances WHERE id = $1`
 
-// RuntimeID is as that of Store.
+// RuntimeID is like Store.RuntimeID.
 func (t *Tx) RuntimeID(ctx context.Context, instanceID string) (string, error) {
 	var id string
 	err := t.tx.GetContext(ctx, &id, runtimeIDOf, instanceID)
 	return id, wrap(ctx, "read runtime id", err)
 }
 
-// Binding reads a binding and keeps others from changing it until the transaction ends. It returns ErrNotFound.
+// Binding locks and returns a binding until the transaction ends. It returns ErrNotFound.
 func (t *Tx) Binding(ctx context.Context, instanceID, id string) (*Binding, error) {
 	var row bindingRow
 	if err := t.tx.GetContext(ctx, &row, bindingByID+` FOR UPDATE`, instanceID, id); err != nil {
@@ -130,8 +130,8 @@ func (t *Tx) Binding(ctx context.Context, instanceID, id string) (*Binding, erro
 	return row.binding(), nil
 }
 
-// OtherBindings counts the bindings of an instance, besides one, that have not expired: those that are made, and those that
-// somebody is making. The caller holds the lock of the instance.
+// OtherBindings counts the other unexpired bindings of an instance, including those that a process is creating. The caller must
+// hold the lock of the instance.
 func (t *Tx) OtherBindings(ctx context.Context, instanceID, id string, now time.Time) (int, error) {
 	var n int
 	err := t.tx.GetContext(ctx, &n, `SELECT count(*) FROM broker.bindings WHERE instance_id = $1 AND id <> $2
@@ -139,8 +139,8 @@ func (t *Tx) OtherBindings(ctx context.Context, instanceID, id string, now time.
 	return n, wrap(ctx, "count bindings", err)
 }
 
-// ReserveBinding puts in a binding whose access is yet to be made, in the place of one that was never finished. The caller
-// holds the lock of the instance, and of the binding if it is there.
+// ReserveBinding inserts a binding whose access does not exist yet, or replaces one that was never finished. The caller must
+// hold the locks of the instance and of an existing binding.
 func (t *Tx) ReserveBinding(ctx context.Context, b *Binding) error {
 	_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.bindings (instance_id, id, subscription, runtime_id, expiration_seconds,
 			predecessor, created_at, expires_at, claim, claimed_until, due_at)
@@ -158,7 +158,7 @@ func (t *Tx) ReserveBinding(ctx context.Context, b *Binding) error {
 	return wrap(ctx, "reserve binding", err)
 }
 
-// RevokeBinding revokes a binding for somebody who is going to remove its access, and forgets its kubeconfig.
+// RevokeBinding revokes a binding and deletes its kubeconfig. The caller then removes the access.
 func (t *Tx) RevokeBinding(ctx context.Context, b *Binding, now time.Time) error {
 	_, err := t.tx.ExecContext(ctx, `UPDATE broker.bindings SET revoked_at = coalesce(revoked_at, $3), sealed = '',
 			claim = $4, claimed_until = $5, due_at = $6 WHERE instance_id = $1 AND id = $2`,
@@ -166,8 +166,8 @@ func (t *Tx) RevokeBinding(ctx context.Context, b *Binding, now time.Time) error
 	return wrap(ctx, "revoke binding", err)
 }
 
-// RevokeBindings revokes all bindings of an instance and forgets their kubeconfigs; the clean-up removes their access. The
-// caller holds the lock of the instance. A binding that is being made is revoked too: it is not finished then.
+// RevokeBindings revokes all bindings of an instance and deletes their kubeconfigs; the clean-up removes their access. The caller
+// must hold the lock of the instance. It also revokes a binding that is being created, which is then not finished.
 func (t *Tx) RevokeBindings(ctx context.Context, instanceID string, now time.Time) error {
 	_, err := t.tx.ExecContext(ctx, `UPDATE broker.bindings SET revoked_at = $2, sealed = '',
 			due_at = CASE WHEN claim <> '' AND claimed_until > $2 THEN due_at ELSE $2 END
@@ -184,8 +184,8 @@ func (t *Tx) Bound(ctx context.Context, instanceID string, since time.Time) (boo
 	return bound, wrap(ctx, "look up bindings", err)
 }
 
-// FinishBinding keeps the access that was made for a reserved binding, and reports whether it was still wanted: somebody else
-// may have got the claim, and the binding may have been revoked.
+// FinishBinding stores the created access of a reserved binding. It returns false if another process has claimed the binding, or
+// if the binding was revoked.
 func (s *Store) FinishBinding(ctx context.Context, b *Binding) (bool, error) {
 	return s.changed(ctx, "finish binding", `UPDATE broker.bindings SET made_at = $4, sealed = $5, expires_at = $6, due_at = $6,
 			claim = '', claimed_until = $4, revision = $7
@@ -193,22 +193,22 @@ func (s *Store) FinishBinding(ctx context.Context, b *Binding) (bool, error) {
 		b.InstanceID, b.ID, b.Claim, b.MadeAt, b.Sealed, b.ExpiresAt, b.Revision)
 }
 
-// ReleaseBinding gives a claim back, for the clean-up to look at the binding at a time.
+// ReleaseBinding releases a claim; the clean-up checks the binding at due.
 func (s *Store) ReleaseBinding(ctx context.Context, b *Binding, now, due time.Time) error {
 	return s.exec(ctx, "release binding", `UPDATE broker.bindings SET claim = '', claimed_until = $4, due_at = $5
 		WHERE instance_id = $1 AND id = $2 AND claim = $3`, b.InstanceID, b.ID, b.Claim, now, due)
 }
 
-// RemoveBinding removes a binding whose access was removed under a claim, and reports whether it did.
+// RemoveBinding deletes a binding whose access was removed under a claim, and reports whether it did.
 func (s *Store) RemoveBinding(ctx context.Context, b *Binding, now time.Time) (bool, error) {
 	var removed int64
 	err := s.InTx(ctx, func(ctx context.Context, tx *Tx) error {
-		// What is remembered refers to the instance, whose lock comes before that of the binding for whoever has both.
+		// removed_bindings refers to the instance, and every transaction locks an instance before its bindings.
 		_, err := tx.tx.ExecContext(ctx, `SELECT FROM broker.instances WHERE id = $1 FOR KEY SHARE`, b.InstanceID)
 		if err != nil {
 			return wrap(ctx, "remove binding", err)
 		}
-		// The binding is gone with its instance, if that is.
+		// If the instance is gone, so is the binding.
 		res, err := tx.tx.ExecContext(ctx, `WITH gone AS (
 				DELETE FROM broker.bindings WHERE instance_id = $1 AND id = $2 AND claim = $3 RETURNING instance_id, id)
 			INSERT INTO broker.removed_bindings (instance_id, id, removed_at) SELECT instance_id, id, $4 FROM gone
@@ -223,8 +223,8 @@ func (s *Store) RemoveBinding(ctx context.Context, b *Binding, now time.Time) (b
 	return removed > 0, err
 }
 
-// ClaimDueBindings revokes and claims the bindings that are due to be removed, at most limit, and returns them. Several
-// processes get different ones.
+// ClaimDueBindings revokes and claims at most limit bindings that are due for removal, and returns them. Concurrent processes
+// get different bindings.
 func (s *Store) ClaimDueBindings(ctx context.Context, claim string, now, until, due time.Time, limit int) ([]*Binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -247,7 +247,7 @@ func (s *Store) ClaimDueBindings(ctx context.Context, claim string, now, until, 
 	return out, nil
 }
 
-// PurgeRemovedBindings forgets which bindings were removed before a time.
+// PurgeRemovedBindings deletes the records of bindings that were removed before a time.
 func (s *Store) PurgeRemovedBindings(ctx context.Context, before time.Time) error {
 	// Index removed_bindings_removed.
 	return s.exec(ctx, "purge removed bindings", `DELETE FROM broker.removed_bindings WHERE removed_at < $1`, before)

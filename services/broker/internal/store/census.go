@@ -10,27 +10,27 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
-// LargestAccounts is how many global accounts a census names.
+// LargestAccounts is the number of global accounts in a census.
 const LargestAccounts = 16
 
 const (
-	// there is the condition on rows of the list of runtimes whose instances are not deleted.
+	// there selects the rows of existing instances in the list of runtimes.
 	there = `state NOT IN ('', 'deprovisioned', 'deprovisionincomplete')`
-	// runtimesSQL relies on runtimes_plan, which has all that it needs.
+	// runtimesSQL relies on the index runtimes_plan, which covers it.
 	runtimesSQL = `SELECT plan_name AS plan, state, count(*) AS count FROM broker.runtimes WHERE ` + there + ` GROUP BY plan_name, state`
-	// accountsSQL relies on runtimes_account for the order; the rows are narrow.
+	// accountsSQL relies on the index runtimes_account for the order; the rows are narrow.
 	accountsSQL = `
 WITH accounts AS (
     SELECT global_account_id, count(*) AS count FROM broker.runtimes WHERE ` + there + ` AND global_account_id <> '' GROUP BY global_account_id
 )
 SELECT global_account_id AS id, count, (SELECT count(*) FROM accounts) AS accounts FROM accounts ORDER BY count DESC, global_account_id LIMIT $1`
-	// onlyIndexes is for a table that may hold ten times as many operations that have ended.
+	// onlyIndexes forces index scans: the table can contain ten times as many ended operations.
 	onlyIndexes = `SET LOCAL enable_seqscan = off`
-	// unfinishedSQL relies on operations_unfinished, and on the primary key of the list of runtimes.
+	// unfinishedSQL relies on the index operations_unfinished and on the primary key of the list of runtimes.
 	unfinishedSQL = `
 SELECT o.type, o.state, coalesce((SELECT r.plan_name FROM broker.runtimes r WHERE r.instance_id = o.instance_id), '') AS plan, count(*) AS count
 FROM broker.operations o WHERE o.state IN ('pending', 'in progress') GROUP BY o.type, o.state, plan`
-	// boundSQL reads the bindings, of which an instance has a few at most.
+	// boundSQL reads all bindings: an instance has only a few.
 	boundSQL = `
 SELECT coalesce(r.plan_name, '') AS plan, count(*) AS count
 FROM broker.bindings b LEFT JOIN broker.runtimes r ON r.instance_id = b.instance_id
@@ -40,7 +40,7 @@ SELECT coalesce(context ->> 'licenseType', '') AS license, count(*) AS count FRO
 GROUP BY context ->> 'licenseType'`
 )
 
-// Count is how many there are of something; which fields are set depends on of what.
+// Count is the number of objects in a group. The group determines which fields are set.
 type Count struct {
 	Plan    string `db:"plan"`
 	Type    string `db:"type"`
@@ -57,19 +57,19 @@ type Account struct {
 	Accounts int `db:"accounts"`
 }
 
-// Census counts what there is.
+// Census holds the numbers of existing objects.
 type Census struct {
-	// Runtimes are those that are not deleted, by plan and state.
+	// Runtimes are the runtimes that are not deleted, by plan and state.
 	Runtimes []Count
-	// Accounts are the largest global accounts, the largest first.
+	// Accounts are the largest global accounts in descending order.
 	Accounts []Account
-	// Operations are those that have not ended, by type, state and plan.
+	// Operations are the unfinished operations, by type, state and plan.
 	Operations []Count
-	// Bindings are those that can be used, by plan.
+	// Bindings are the usable bindings, by plan.
 	Bindings []Count
 }
 
-// Census counts what there is at a time. What has ended costs nothing.
+// Census counts the existing objects. Ended operations do not slow it down.
 func (s *Store) Census(ctx context.Context, now time.Time) (Census, error) {
 	var c Census
 	err := s.count(ctx, func(tx *sqlx.Tx) error {
@@ -91,14 +91,14 @@ func (s *Store) Census(ctx context.Context, now time.Time) (Census, error) {
 	return c, wrap(ctx, "count instances", err)
 }
 
-// Licenses counts the instances that are not deleted by the license type of their context. It reads all of them.
+// Licenses counts the existing instances by the license type of their context. It reads all instances.
 func (s *Store) Licenses(ctx context.Context) ([]Count, error) {
 	var found []Count
 	err := s.count(ctx, func(tx *sqlx.Tx) error { return tx.SelectContext(ctx, &found, licensesSQL) })
 	return found, wrap(ctx, "count license types", err)
 }
 
-// count runs f in a transaction whose statements the server ends when ctx does.
+// count runs f in a transaction. The server cancels its statements when ctx ends.
 func (s *Store) count(ctx context.Context, f func(tx *sqlx.Tx) error) error {
 	limit := s.timeout
 	if end, ok := ctx.Deadline(); ok {

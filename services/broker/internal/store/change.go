@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// Reserve inserts an instance unless there is one with its id, and reports whether it did. Of two transactions that
-// reserve one id at once, the second waits for the end of the first.
+// Reserve inserts an instance unless its id exists, and reports whether it did. If two transactions reserve one id
+// concurrently, the second waits for the end of the first.
 func (t *Tx) Reserve(ctx context.Context, i *instance.Instance) (bool, error) {
 	origin, err := json.Marshal(i.Context)
 	if err != nil {
@@ -37,33 +37,33 @@ func (t *Tx) Reserve(ctx context.Context, i *instance.Instance) (bool, error) {
 	return n == 1, wrap(ctx, "reserve instance", err)
 }
 
-// Lock reads an instance and keeps others from changing it until the transaction ends. It returns ErrNotFound.
+// Lock locks and returns an instance until the transaction ends. It returns ErrNotFound.
 func (t *Tx) Lock(ctx context.Context, id string) (*instance.Instance, error) {
 	return getInstance(ctx, t.tx, id, "FOR UPDATE")
 }
 
-// Operation reads an operation. It returns ErrNotFound.
+// Operation returns an operation. It returns ErrNotFound.
 func (t *Tx) Operation(ctx context.Context, id string) (*instance.Operation, error) {
 	return getOperation(ctx, t.tx, operationByID, id)
 }
 
-// NewestOperation reads the newest operation on an instance, also on one that is gone. It returns ErrNotFound.
+// NewestOperation returns the newest operation of an instance, even of a removed one. It returns ErrNotFound.
 func (t *Tx) NewestOperation(ctx context.Context, instanceID string) (*instance.Operation, error) {
 	return getOperation(ctx, t.tx, newestOperation, instanceID)
 }
 
-// Request is a new operation with the event that asks for it.
+// Request is a new operation with its request event.
 type Request struct {
 	Operation event.Operation
 	At        time.Time
 	// Extensions are the CloudEvents extensions of the event.
 	Extensions map[string]string
-	// Suspension is that of instance.Operation.
+	// Suspension has the meaning of instance.Operation.Suspension.
 	Suspension bool
 }
 
-// InsertOperation records a new, pending operation and that its request is to be published, and makes it the newest of its
-// instance. A deprovisioning, also one that suspends, revokes the bindings of the instance.
+// InsertOperation inserts a pending operation with an unpublished request, and makes it the newest of its instance. Every
+// deprovisioning, including a suspension, revokes the bindings of the instance.
 func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 	payload, err := json.Marshal(event.OperationRequested{Operation: r.Operation, RequestedAt: r.At})
 	if err != nil {
@@ -91,13 +91,13 @@ func (t *Tx) InsertOperation(ctx context.Context, r Request) error {
 	return t.RevokeBindings(ctx, r.Operation.InstanceID, r.At)
 }
 
-// UserAgent reads as whom an operation was asked for; empty when that is not known. It returns ErrNotFound.
+// UserAgent returns the client that requested an operation; empty if it is unknown. It returns ErrNotFound.
 func (t *Tx) UserAgent(ctx context.Context, operationID string) (string, error) {
 	requested, err := t.requested(ctx, operationID)
 	return requested.UserAgent, err
 }
 
-// Changes reads what an update was to change in the runtime. It returns ErrNotFound.
+// Changes returns the requested runtime changes of an update. It returns ErrNotFound.
 func (t *Tx) Changes(ctx context.Context, operationID string) (event.Changes, error) {
 	requested, err := t.requested(ctx, operationID)
 	if err != nil || requested.Update == nil {
@@ -106,7 +106,7 @@ func (t *Tx) Changes(ctx context.Context, operationID string) (event.Changes, er
 	return *requested.Update, nil
 }
 
-// requested reads an operation as it was requested; it is empty when the request is not kept any more.
+// requested returns an operation as requested; it is empty if the request is no longer stored.
 func (t *Tx) requested(ctx context.Context, operationID string) (event.Operation, error) {
 	var request string
 	// Primary key.
@@ -122,14 +122,14 @@ func (t *Tx) requested(ctx context.Context, operationID string) (event.Operation
 	return requested.Operation, nil
 }
 
-// Supersede marks an unfinished operation as ended by a deprovisioning.
+// Supersede marks an unfinished operation as cancelled by a deprovisioning.
 func (t *Tx) Supersede(ctx context.Context, operationID, by string) error {
 	_, err := t.tx.ExecContext(ctx, `UPDATE broker.operations SET superseded_by = $2
 		WHERE id = $1 AND superseded_by = '' AND state IN ('pending', 'in progress')`, operationID, by)
 	return wrap(ctx, "supersede operation", err)
 }
 
-// InsertCredentials keeps sealed credentials of an instance, by name.
+// InsertCredentials stores sealed credentials of an instance, by name.
 func (t *Tx) InsertCredentials(ctx context.Context, instanceID string, c Credentials) error {
 	for name, value := range c.Sealed {
 		_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.credentials (instance_id, name, sealed, revision) VALUES ($1, $2, $3, $4)`,
@@ -149,13 +149,13 @@ func (t *Tx) CredentialNames(ctx context.Context, instanceID string) ([]string, 
 	return names, wrap(ctx, "list credentials", err)
 }
 
-// Revive forgets that an instance with this id was there before.
+// Revive deletes the tombstone of an instance.
 func (t *Tx) Revive(ctx context.Context, instanceID string) error {
 	_, err := t.tx.ExecContext(ctx, `DELETE FROM broker.tombstones WHERE instance_id = $1`, instanceID)
 	return wrap(ctx, "revive instance", err)
 }
 
-// MarkDeleted keeps an instance that the platform no longer sees, for the work that is left to do.
+// MarkDeleted hides an instance from the platform and keeps it for the remaining work.
 func (t *Tx) MarkDeleted(ctx context.Context, instanceID string, at time.Time) error {
 	_, err := t.tx.ExecContext(ctx,
 		`UPDATE broker.instances SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL`, instanceID, at)
@@ -163,16 +163,16 @@ func (t *Tx) MarkDeleted(ctx context.Context, instanceID string, at time.Time) e
 	return wrap(ctx, "mark instance deleted", err)
 }
 
-// Bury removes an instance with its credentials, leaves a tombstone, and blanks what its operations still hold of the
-// order and the person who placed it. The operations themselves stay for last_operation.
+// Bury deletes an instance with its credentials, inserts a tombstone, and erases the order and its author from the operations.
+// The operations stay for last_operation.
 func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
 	for _, statement := range []string{
-		// The credentials go with the instance (on delete cascade).
+		// The delete cascades to the credentials.
 		`DELETE FROM broker.instances WHERE id = $1 AND $2::timestamptz IS NOT NULL`,
 		`INSERT INTO broker.tombstones (instance_id, deleted_at) VALUES ($1, $2)
 			ON CONFLICT (instance_id) DO UPDATE SET deleted_at = excluded.deleted_at`,
-		// Index operations_instance. Whoever buries does so for the newest operation, which the orchestrator has got, so all were
-		// published; the mark of one may still be on its way.
+		// Index operations_instance. The orchestrator has received the newest operation, so all requests were published. The
+		// publication of one may not be recorded yet.
 		`UPDATE broker.operations SET request = NULL, extensions = '{}', published_at = coalesce(published_at, $2)
 			WHERE instance_id = $1 AND request IS NOT NULL`,
 	} {
@@ -184,9 +184,9 @@ func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
 	return nil
 }
 
-// Apply folds changes into the operations, guarded by the cursor: what is older than what is known, or repeats it,
-// changes nothing but the list of steps not completed. There is at most one change per operation; those of unknown
-// operations are passed over.
+// Apply applies changes to the operations, guarded by the cursor. A change that is not newer than the stored state affects only
+// the list of steps that were not completed. There must be at most one change per operation. Changes of unknown operations are
+// ignored.
 func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Time) error {
 	if len(changes) == 0 {
 		return nil
@@ -219,8 +219,8 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 			return err
 		}
 		var touched []string
-		// Primary key. The rows are found by their ids; only what is newer is written. The list of runtimes is brought up
-		// to date when an operation has moved to another state or has ended, so not for every step.
+		// Primary key. Only newer changes are written. The list of runtimes is refreshed only for operations that changed their
+		// state, not for every step.
 		err := t.tx.SelectContext(ctx, &touched, `WITH applied AS (UPDATE broker.operations o SET
 				cursor = v.cursor, state = v.state, stage = v.stage, step = v.step, stage_attempt = v.stage_attempt,
 				step_attempt = v.step_attempt, message = v.message, error = nullif(v.error, '')::json,

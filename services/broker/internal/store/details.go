@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// applyDetails keeps the saved data of operations that have ended for their instances, that of the newest operation only. An
-// operation that ended before it had any, such as one that was cancelled while it waited, leaves the instance what it has.
-// After a deprovisioning that left nothing behind there is nothing to keep; after any suspension there is no runtime.
+// applyDetails stores the saved data of ended operations for their instances, from the newest operation only. An operation that
+// ended without data, for example one cancelled before its start, keeps the stored data. A complete deprovisioning removes
+// the data. Every suspension removes the id of the runtime.
 func (t *Tx) applyDetails(ctx context.Context, changes []instance.Change) error {
 	var (
 		ids, states, details, runtimes []string
@@ -31,7 +31,7 @@ func (t *Tx) applyDetails(ctx context.Context, changes []instance.Change) error 
 	if len(ids) == 0 {
 		return nil
 	}
-	// Primary keys. An old fact finds its operation elsewhere, and is passed over.
+	// Primary keys. The condition ignores an old fact: the operation's state no longer matches.
 	var touched []string
 	err := t.tx.SelectContext(ctx, &touched, `UPDATE broker.instances i SET
 			details_seq = v.seq, details = nullif(v.details, '')::json, runtime_id = v.runtime_id
@@ -51,8 +51,8 @@ func (t *Tx) applyDetails(ctx context.Context, changes []instance.Change) error 
 	return wrap(ctx, "apply details", err)
 }
 
-// lockEnding locks the instances of operations that end by these changes, in the order of their ids: whoever decides about
-// an instance locks it before its operations, so those who change both in the other order would wait for each other.
+// lockEnding locks the instances whose operations these changes end, in the order of their ids. Other transactions lock an
+// instance before its operations, so the opposite order could cause a deadlock.
 func (t *Tx) lockEnding(ctx context.Context, changes []instance.Change) error {
 	var ids []string
 	for _, c := range changes {
@@ -69,8 +69,8 @@ func (t *Tx) lockEnding(ctx context.Context, changes []instance.Change) error {
 	return wrap(ctx, "lock instances", err)
 }
 
-// runtimeID finds the id of the runtime in the saved data: the Runtime Provisioner's, or for an own cluster that of the
-// Reconciler. Empty when there is none.
+// runtimeID returns the id of the runtime from the saved data: that of the Runtime Provisioner, or for an own cluster that of
+// the Reconciler. It is empty if there is none.
 func runtimeID(details json.RawMessage) string {
 	var d struct {
 		Provisioner struct {
@@ -89,7 +89,7 @@ func runtimeID(details json.RawMessage) string {
 	return d.Reconciler.RuntimeID
 }
 
-// runtimeVersion is the Kyma version that an operation brings or keeps; empty when nothing says, and for a dry run.
+// runtimeVersion returns the Kyma version that an operation installs or keeps. It is empty if unknown, and for a dry run.
 func runtimeVersion(o event.Operation) string {
 	if o.Upgrade != nil && o.Upgrade.DryRun {
 		return ""

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Keep puts a sealed value of a worker, which is the name of the secret, in place of the one that is kept. Unless the operation is an
-// unfinished one of the instance it keeps nothing and returns ErrNotFound.
+// Keep replaces the kept value of a worker; the name of the secret is the worker. It returns ErrNotFound unless the operation is
+// an unfinished one of the instance.
 func (s *Store) Keep(ctx context.Context, operationID string, k Secret) error {
 	if !isStorable(k.InstanceID, operationID) {
 		return ErrNotFound
@@ -29,8 +29,8 @@ func (s *Store) Keep(ctx context.Context, operationID string, k Secret) error {
 	return wrap(ctx, "keep value", err)
 }
 
-// Kept reads the sealed value that is kept of an instance for a worker, for an unfinished operation of the instance; any other is
-// ErrNotFound. The value is empty if nothing is kept.
+// Kept returns the sealed value that is kept for a worker, or an empty one if nothing is kept. It returns ErrNotFound unless the
+// operation is an unfinished one of the instance.
 func (s *Store) Kept(ctx context.Context, instanceID, operationID, worker string) (Secret, error) {
 	if !isStorable(instanceID, operationID) {
 		return Secret{}, ErrNotFound
@@ -46,7 +46,7 @@ func (s *Store) Kept(ctx context.Context, instanceID, operationID, worker string
 	return found, wrap(ctx, "read kept value", err)
 }
 
-// isStorable reports whether Postgres can have ids: a value is bound to the id that was asked for, and not to what can be stored of it.
+// isStorable reports whether Postgres can store the ids unchanged. A value is bound to the exact id of the request.
 func isStorable(ids ...string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return storable(id) != id })
 }

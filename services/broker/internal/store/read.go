@@ -12,33 +12,33 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// storable is s without what Postgres cannot keep in a text.
+// storable returns s without the characters that a Postgres text cannot contain.
 func storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", "")
 }
 
-// Instance reads an instance. It returns ErrNotFound.
+// Instance returns an instance. It returns ErrNotFound.
 func (s *Store) Instance(ctx context.Context, id string) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return getInstance(ctx, s.db, id, "")
 }
 
-// Operation reads an operation. It returns ErrNotFound.
+// Operation returns an operation. It returns ErrNotFound.
 func (s *Store) Operation(ctx context.Context, id string) (*instance.Operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return getOperation(ctx, s.db, operationByID, storable(id))
 }
 
-// NewestOperation reads the newest operation on an instance, also on one that is gone. It returns ErrNotFound.
+// NewestOperation returns the newest operation of an instance, even of a removed one. It returns ErrNotFound.
 func (s *Store) NewestOperation(ctx context.Context, instanceID string) (*instance.Operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return getOperation(ctx, s.db, newestOperation, instanceID)
 }
 
-// Known tells whether an instance is there, and whether one was there before.
+// Known reports whether an instance exists, and whether a tombstone of it exists.
 func (s *Store) Known(ctx context.Context, instanceID string) (there, buried bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -51,13 +51,13 @@ func (s *Store) Known(ctx context.Context, instanceID string) (there, buried boo
 	return row.There, row.Buried, wrap(ctx, "look up instance", err)
 }
 
-// Credentials reads the sealed credentials of an instance for one of its unfinished operations. Anything else, such as
-// an operation that has ended or belongs to another instance, is ErrNotFound.
+// Credentials returns the sealed credentials of an instance for an unfinished operation of that instance. For any other
+// operation it returns ErrNotFound.
 func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name string) (Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	sealed := Secret{InstanceID: instanceID, Name: name}
-	// An update brings its own, which are the instance's only once it has succeeded.
+	// An update has its own credentials, which replace those of the instance once the update succeeds.
 	err := s.db.GetContext(ctx, &sealed, `SELECT coalesce(u.credentials ->> $3, c.sealed) AS sealed,
 			CASE WHEN u.credentials ->> $3 IS NULL THEN c.revision ELSE u.credentials_revision END AS revision
 		FROM broker.operations o
@@ -69,8 +69,8 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 	return sealed, wrap(ctx, "read credentials", err)
 }
 
-// Neighbours counts the other instances of an instance's subaccount that neither are suspended nor being removed, for an unfinished
-// operation of the instance. Own clusters do not count. It uses the index of runtimes by subaccount.
+// Neighbours counts the other instances in an instance's subaccount, for an unfinished operation of the instance. It ignores own
+// clusters, and instances that are suspended or being removed. Index of runtimes by subaccount.
 func (s *Store) Neighbours(ctx context.Context, instanceID, operationID string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *Store) Neighbours(ctx context.Context, instanceID, operationID string) 
 	return n, wrap(ctx, "count the instances of a subaccount", err)
 }
 
-// Publication is a request that is to be published.
+// Publication is a request to publish.
 type Publication struct {
 	OperationID string
 	InstanceID  string
@@ -107,14 +107,14 @@ type publicationRow struct {
 
 const publicationColumns = `id, instance_id, type, request, extensions, created_at`
 
-// UnpublishedOf lists the unpublished requests of instances in the order in which they were accepted.
+// UnpublishedOf lists the unpublished requests of instances in the order of acceptance.
 func (s *Store) UnpublishedOf(ctx context.Context, instanceIDs []string) ([]Publication, error) {
 	// Index operations_instance.
 	return s.publications(ctx, `SELECT `+publicationColumns+` FROM broker.operations
 		WHERE published_at IS NULL AND request IS NOT NULL AND instance_id = ANY ($1) ORDER BY seq`, postgres.Array(instanceIDs))
 }
 
-// Unpublished lists the oldest requests that were accepted before a time and are not published, at most limit.
+// Unpublished lists at most limit of the oldest unpublished requests that were accepted before a time.
 func (s *Store) Unpublished(ctx context.Context, before time.Time, limit int) ([]Publication, error) {
 	// Index operations_unpublished.
 	return s.publications(ctx, `SELECT `+publicationColumns+` FROM broker.operations
@@ -141,21 +141,21 @@ func (s *Store) publications(ctx context.Context, query string, args ...any) ([]
 	return out, nil
 }
 
-// Published records that requests were taken by the bus.
+// Published records that the bus accepted requests.
 func (s *Store) Published(ctx context.Context, operationIDs []string, at time.Time) error {
 	return s.exec(ctx, "mark published",
 		`UPDATE broker.operations SET published_at = $2, heard_at = $2 WHERE id = ANY ($1) AND published_at IS NULL`,
 		postgres.Array(operationIDs), at)
 }
 
-// Unpublish makes requests go out again. Those of operations that are finished, or whose request is gone, stay.
+// Unpublish marks requests for another publication. It ignores finished operations, and those whose request is erased.
 func (s *Store) Unpublish(ctx context.Context, operationIDs []string, at time.Time) error {
 	return s.exec(ctx, "publish again", `UPDATE broker.operations SET published_at = NULL, heard_at = $2
 		WHERE id = ANY ($1) AND request IS NOT NULL AND state IN ('pending', 'in progress')`, postgres.Array(operationIDs), at)
 }
 
-// Silent lists unfinished, published operations of which nothing was heard since a time, at most limit, in the order of
-// acceptance and beginning after a place in it. It returns the place to go on from: 0 when the end was reached.
+// Silent lists at most limit unfinished, published operations that sent no fact since a time, in the order of acceptance and
+// starting after a position. next is the position for the next call; 0 means that the end was reached.
 func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit int) (ids []string, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -179,8 +179,8 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 	return ids, next, nil
 }
 
-// WithoutDetails lists the newest ended operations of instances that have no saved data, at most limit, in the order of the
-// instances and behind one of them. It returns the last of these instances.
+// WithoutDetails lists at most limit newest ended operations of instances without saved data, ordered by instance and starting
+// after one. It also returns the last of these instances.
 func (s *Store) WithoutDetails(ctx context.Context, after string, limit int) (operationIDs []string, last string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -202,13 +202,13 @@ func (s *Store) WithoutDetails(ctx context.Context, after string, limit int) (op
 	return operationIDs, last, nil
 }
 
-// Heard records that the orchestrator was asked about operations, whatever it said.
+// Heard records the time of a query to the orchestrator about operations, whatever its answer.
 func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) error {
 	return s.exec(ctx, "mark heard",
 		`UPDATE broker.operations SET heard_at = $2 WHERE id = ANY ($1)`, postgres.Array(operationIDs), at)
 }
 
-// Purge removes finished operations of instances that are gone, and tombstones, both when they are old enough.
+// Purge deletes old finished operations of removed instances, and old tombstones.
 func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error {
 	err := s.exec(ctx, "purge operations", `DELETE FROM broker.operations o
 		WHERE o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// RuntimeState is where a runtime stands for operators (facts/keb.md 1.9), see broker.runtime_state.
+// RuntimeState is the state of a runtime for operators (facts/keb.md 1.9), see broker.runtime_state.
 type RuntimeState string
 
 // The states of a runtime.
@@ -30,28 +30,28 @@ const (
 	RuntimeError          RuntimeState = "error"
 	RuntimeDeprovisioning RuntimeState = "deprovisioning"
 	RuntimeSuspended      RuntimeState = "suspended"
-	// RuntimeIncomplete is deprovisioned with steps that were not completed.
+	// RuntimeIncomplete is a deprovisioned runtime with steps that were not completed.
 	RuntimeIncomplete    RuntimeState = "deprovisionincomplete"
 	RuntimeDeprovisioned RuntimeState = "deprovisioned"
 )
 
-// RuntimeFilter selects runtimes: of each list that is not empty, the runtime must have one of the values.
+// RuntimeFilter selects runtimes. A runtime must match one value of each list that is not empty.
 type RuntimeFilter struct {
 	Accounts, Subaccounts, InstanceIDs, RuntimeIDs, Regions, Shoots, Plans []string
-	// States are those wanted, and Without those that are not.
+	// States are the included states, Without the excluded ones.
 	States, Without []RuntimeState
-	// Expired selects those that have expired.
+	// Expired selects expired instances.
 	Expired bool
-	// Limit is the size of a page, at least 1, and Offset how many runtimes are before it.
+	// Limit is the page size, at least 1, and Offset the number of runtimes before the page.
 	Limit, Offset int
 	// LastOperation limits Operations to the newest one that is neither pending nor cancelled.
 	LastOperation bool
 }
 
-// Runtime is a runtime as operators see it.
+// Runtime is the operators' view of a runtime.
 type Runtime struct {
 	InstanceID string
-	// RuntimeID is empty when there is no runtime, or its provisioning has not ended yet.
+	// RuntimeID is empty if there is no runtime, or its provisioning has not ended.
 	RuntimeID string
 	State     RuntimeState
 	ServiceID string
@@ -60,38 +60,38 @@ type Runtime struct {
 	GlobalAccountID, SubscriptionAccountID, SubaccountID string
 	PlatformRegion, Region, Provider, ShootName          string
 	CreatedAt                                            time.Time
-	// ExpiredAt and DeletedAt are zero for most.
+	// ExpiredAt and DeletedAt are zero if the instance is neither expired nor deleted.
 	ExpiredAt, DeletedAt time.Time
-	// UserID, Runtime, Effective and Details are empty of an instance that is gone.
+	// UserID, Runtime, Effective and Details are empty for a removed instance.
 	UserID             string
 	Runtime            event.Runtime
 	Effective, Details json.RawMessage
-	// Operations are by kind, and within a kind the newest first.
+	// Operations are sorted by kind; within a kind the newest is first.
 	Operations []RuntimeOperation
 }
 
-// OperationKind tells operations apart that have one type.
+// OperationKind distinguishes operations of the same type.
 type OperationKind string
 
-// The kinds of operations; the others are called like their type.
+// The kinds of operations. Other kinds have the name of their type.
 const (
 	KindSuspension   OperationKind = "suspension"
 	KindUnsuspension OperationKind = "unsuspension"
 )
 
-// RuntimeOperation is an operation as operators see it.
+// RuntimeOperation is the operators' view of an operation.
 type RuntimeOperation struct {
 	instance.Operation
 	Kind OperationKind
-	// Total is how many operations of this kind there are.
+	// Total is the number of operations of this kind.
 	Total           int
 	UpdatedAt       time.Time
 	OrchestrationID string
-	// RuntimeVersion is the Kyma version that the operation brings or keeps; empty when nothing says.
+	// RuntimeVersion is the Kyma version that the operation installs or keeps; empty if unknown.
 	RuntimeVersion string
 }
 
-// where is the condition of a filter with its arguments.
+// where returns the condition of a filter and its arguments.
 func (f *RuntimeFilter) where() (string, []any) {
 	var (
 		conditions []string
@@ -102,7 +102,7 @@ func (f *RuntimeFilter) where() (string, []any) {
 		case 0:
 			return
 		case 1:
-			// An index that ends with the order of the list gives it without sorting.
+			// With an equality condition, an index with the list's order avoids sorting.
 			args = append(args, values[0])
 			conditions = append(conditions, column+" = $"+strconv.Itoa(len(args)))
 		default:
@@ -142,13 +142,13 @@ func texts(states []RuntimeState) []string {
 	return out
 }
 
-// count and page are the statements of a filter. Indexes runtimes_*; without a filter the index runtimes_created alone.
+// count returns the statement that counts the runtimes of a filter. Indexes runtimes_*; without a filter only runtimes_created.
 func (f *RuntimeFilter) count() (string, []any) {
 	where, args := f.where()
 	return `SELECT count(*) FROM broker.runtimes r` + where, args
 }
 
-// page is given how many there are on all pages: what is behind the middle is found from the end.
+// page returns the statement of a page. total is the number of all matches: a page in the second half is read from the end.
 func (f *RuntimeFilter) page(total int) (string, []any) {
 	where, args := f.where()
 	order, limit, offset := `r.created_at, r.instance_id`, min(f.Limit, total-f.Offset), f.Offset
@@ -160,7 +160,7 @@ func (f *RuntimeFilter) page(total int) (string, []any) {
 		strconv.Itoa(len(args)-1) + ` OFFSET $` + strconv.Itoa(len(args)), args
 }
 
-// Runtimes lists the runtimes of a filter, the oldest first, and how many there are on all pages.
+// Runtimes returns a page of the matching runtimes, the oldest first, and the number of all matches.
 func (s *Store) Runtimes(ctx context.Context, f RuntimeFilter) ([]Runtime, int, error) {
 	var (
 		out   []Runtime
@@ -186,8 +186,8 @@ func (s *Store) Runtimes(ctx context.Context, f RuntimeFilter) ([]Runtime, int, 
 	return out, total, err
 }
 
-// RuntimesAfter lists at most limit runtimes that are not gone, the oldest first, behind one of which the creation and the
-// instance id are given. It is how all of them are read in pages without counting them.
+// RuntimesAfter lists at most limit existing runtimes, the oldest first, after the one with the given creation time and instance
+// id. It reads all runtimes in pages without counting them.
 func (s *Store) RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]Runtime, error) {
 	var out []Runtime
 	err := s.snapshot(ctx, "list runtimes", func(ctx context.Context, tx *sqlx.Tx) error {
@@ -205,7 +205,7 @@ func (s *Store) RuntimesAfter(ctx context.Context, createdAt time.Time, instance
 	return out, err
 }
 
-// snapshot runs f in a transaction in which every statement sees the same.
+// snapshot runs f in a transaction in which every statement sees the same data.
 func (s *Store) snapshot(ctx context.Context, operation string, f func(ctx context.Context, tx *sqlx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -213,7 +213,7 @@ func (s *Store) snapshot(ctx context.Context, operation string, f func(ctx conte
 	if err != nil {
 		return wrap(ctx, operation, err)
 	}
-	// Nothing was written, so there is nothing to commit.
+	// The transaction only reads, so there is nothing to commit.
 	defer func() { _ = tx.Rollback() }()
 	return wrap(ctx, operation, f(ctx, tx))
 }
@@ -275,7 +275,7 @@ const runtimeRows = `SELECT r.instance_id, r.runtime_id, r.state, r.service_id, 
 	LEFT JOIN broker.tombstones t ON t.instance_id = r.instance_id
 	WHERE r.instance_id = ANY ($1) ORDER BY r.created_at, r.instance_id`
 
-// runtimes reads runtimes with their operations, in the order of the list.
+// runtimes returns runtimes with their operations, in the order of ids.
 func runtimes(ctx context.Context, tx *sqlx.Tx, ids []string, last bool) ([]Runtime, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -314,10 +314,10 @@ type runtimeOperationRow struct {
 }
 
 const (
-	// runtimeOperationKind splits what has one type.
+	// runtimeOperationKind maps an operation to its kind.
 	runtimeOperationKind = `CASE WHEN NOT suspension THEN type WHEN type = 'provision' THEN 'unsuspension' ELSE 'suspension' END`
-	// Updates and upgrades are cut to the newest two (facts/keb.md 1.9), and of the provisioning and the deprovisioning of
-	// an instance that was there before only the newest is shown. Index operations_instance.
+	// Only the newest two updates and upgrades are shown (facts/keb.md 1.9). If an id was used before, only the newest
+	// provisioning and deprovisioning are shown. Index operations_instance.
 	allOperations = `SELECT ` + operationColumns + `, kind, total, updated_at, orchestration_id, runtime_version FROM (
 			SELECT *, row_number() OVER newest AS rank, count(*) OVER (PARTITION BY instance_id, kind) AS total
 			FROM (SELECT *, ` + runtimeOperationKind + ` AS kind FROM broker.operations WHERE instance_id = ANY ($1)) AS o
@@ -355,14 +355,14 @@ func runtimeOperations(ctx context.Context, tx *sqlx.Tx, ids []string, last bool
 	return out, nil
 }
 
-// Summary is an instance that is not gone, with the id and the state of its runtime.
+// Summary is an existing instance with the id and the state of its runtime.
 type Summary struct {
 	Instance  instance.Instance
 	RuntimeID string
 	State     RuntimeState
 }
 
-// Summaries lists at most limit instances in the order of their ids, behind one of them; of ids when they are given.
+// Summaries lists at most limit instances in the order of their ids, starting after one. ids limits it to those instances.
 func (s *Store) Summaries(ctx context.Context, ids []string, after string, limit int) ([]Summary, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -393,7 +393,7 @@ func (s *Store) Summaries(ctx context.Context, ids []string, after string, limit
 	return out, nil
 }
 
-// qualified puts the alias of an instance before each of some columns.
+// qualified prefixes columns with the alias of an instance.
 func qualified(columns string) string {
 	names := strings.Split(columns, ",")
 	for i, name := range names {

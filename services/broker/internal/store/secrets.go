@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// SecretKind says what a sealed value is for.
+// SecretKind is the purpose of a sealed value.
 type SecretKind string
 
-// The kinds of sealed values: the credentials of instances, those that an update will bring, the kubeconfigs of bindings, and what
-// workers have the broker keep.
+// The kinds of sealed values: the credentials of instances, the new credentials of updates, the kubeconfigs of bindings, and the
+// values that the broker keeps for workers.
 const (
 	SecretCredentials SecretKind = "credentials"
 	SecretUpdates     SecretKind = "updates"
@@ -22,26 +22,25 @@ func SecretKinds() []SecretKind {
 	return []SecretKind{SecretCredentials, SecretUpdates, SecretBindings, SecretKept}
 }
 
-// Secret is a sealed value, where it is, and what it is bound to. Name is the name of the credentials, the id
-// of the binding, or the worker.
+// Secret is a sealed value with its place. Name is the name of the credentials, the id of the binding, or the worker.
 type Secret struct {
 	InstanceID string `db:"instance_id"`
 	Name       string `db:"name"`
 	Sealed     string `db:"sealed"`
-	// Revision is another one with each change; empty for what was sealed before there were revisions.
+	// Revision changes with each new value. It is empty for values that were sealed before revisions existed.
 	Revision string `db:"revision"`
 }
 
 // Credentials are credentials of an instance that were sealed together.
 type Credentials struct {
-	// Revision is what they are bound to besides their place.
+	// Revision is the revision that they are bound to.
 	Revision string
-	// Sealed is the values, by name.
+	// Sealed holds the values, by name.
 	Sealed map[string]string
 }
 
-// The statements of a kind go by the primary key of its table. Where whole is there, list reads only the beginning of each value, which
-// names its key: kept values are large.
+// secretStatements rely on the primary key of each table. If whole is set, list reads only the beginning of each value, which
+// contains the id of its key: kept values are large.
 var secretStatements = map[SecretKind]struct{ list, whole, replace string }{
 	SecretCredentials: {
 		list: `SELECT instance_id, name, sealed, revision FROM broker.credentials
@@ -68,8 +67,8 @@ var secretStatements = map[SecretKind]struct{ list, whole, replace string }{
 	},
 }
 
-// Secrets lists up to limit sealed values of a kind that come after one, in the order of their instances and names. The zero
-// Secret comes before all. Of large values it is only the beginning, see Secret.
+// Secrets lists up to limit sealed values of a kind after a given one, ordered by instance and name. The zero Secret precedes
+// all. It reads only the beginning of large values, see Secret.
 func (s *Store) Secrets(ctx context.Context, kind SecretKind, after Secret, limit int) ([]Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -78,7 +77,7 @@ func (s *Store) Secrets(ctx context.Context, kind SecretKind, after Secret, limi
 	return found, wrap(ctx, fmt.Sprintf("list sealed %s", kind), err)
 }
 
-// Secret reads the whole of a value that Secrets has listed. It returns ErrNotFound.
+// Secret returns the whole of a value that Secrets listed. It returns ErrNotFound.
 func (s *Store) Secret(ctx context.Context, kind SecretKind, listed Secret) (Secret, error) {
 	query := secretStatements[kind].whole
 	if query == "" {
@@ -91,8 +90,8 @@ func (s *Store) Secret(ctx context.Context, kind SecretKind, listed Secret) (Sec
 	return found, wrap(ctx, fmt.Sprintf("read sealed %s", kind), err)
 }
 
-// ReplaceSecret puts another sealed value in place of one, with its revision. It does nothing if somebody has changed it meanwhile.
-// The values of an update share a revision, which stays.
+// ReplaceSecret replaces a sealed value and its revision. It does nothing if the value has changed since it was read. The values of
+// an update share a revision, which stays.
 func (s *Store) ReplaceSecret(ctx context.Context, kind SecretKind, old Secret, sealed, revision string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -1,9 +1,9 @@
 // Package store keeps the broker's instances, operations and sealed credentials
 // in the schema "broker" of a Postgres database.
 //
-// The row of an instance is the one authority for what may happen to it next:
-// whoever decides holds its lock, or has just won its unique key, in the same
-// transaction that records the operation, its credentials and its publication.
+// The row of an instance serializes all decisions about it: a transaction locks
+// the row or inserts it, and then records the operation, its credentials and its
+// publication.
 package store
 
 import (
@@ -31,7 +31,7 @@ const Schema = "broker"
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrate brings the schema up to date. Several processes may call it at once.
+// Migrate updates the schema. Several processes can call it concurrently.
 func Migrate(ctx context.Context, db *sqlx.DB) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -41,11 +41,11 @@ func Migrate(ctx context.Context, db *sqlx.DB) error {
 }
 
 var (
-	// ErrNotFound says that there is no such row.
+	// ErrNotFound means that the row does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrUnavailable says that the database cannot be reached, or did not answer in time.
+	// ErrUnavailable means that the database cannot be reached, or did not answer in time.
 	ErrUnavailable = errors.New("database unavailable")
-	// ErrRefused says that the database does not take a value, whenever it is tried.
+	// ErrRefused means that the database rejects a value; a retry cannot succeed.
 	ErrRefused = errors.New("value refused by the database")
 )
 
@@ -55,7 +55,7 @@ type Store struct {
 	timeout time.Duration
 }
 
-// New makes a store whose calls take at most timeout each.
+// New creates a store. Each call takes at most timeout.
 func New(db *sqlx.DB, timeout time.Duration) *Store { return &Store{db: db, timeout: timeout} }
 
 // Ping reports whether the database answers.
@@ -65,22 +65,22 @@ func (s *Store) Ping(ctx context.Context) error {
 	return wrap(ctx, "ping database", s.db.PingContext(ctx))
 }
 
-// Tx is what can be done within one transaction.
+// Tx is a transaction.
 type Tx struct {
 	tx *sqlx.Tx
 	// touched are the instances whose row in the list of runtimes may have changed.
 	touched map[string]struct{}
 }
 
-// touch makes the transaction bring the list of runtimes up to date before it commits. Whoever changes an instance, or adds
-// an operation that it shows, calls it.
+// touch refreshes the list of runtimes before the transaction commits. Every method that changes an instance, or adds an
+// operation that the list shows, calls it.
 func (t *Tx) touch(instanceIDs ...string) {
 	for _, id := range instanceIDs {
 		t.touched[id] = struct{}{}
 	}
 }
 
-// refresh is the last statement of a transaction, see broker.refresh_runtimes.
+// refresh runs the last statement of a transaction, see broker.refresh_runtimes.
 func (t *Tx) refresh(ctx context.Context) error {
 	if len(t.touched) == 0 {
 		return nil
@@ -93,11 +93,11 @@ func (t *Tx) refresh(ctx context.Context) error {
 	return nil
 }
 
-// retries is how often a transaction that lost a race with another is run again.
+// retries is the number of retries of a transaction that failed due to a conflict.
 const retries = 5
 
-// InTx runs f in a transaction and commits it when f returns nil; f may run several times. An error of f comes back
-// as it is. A database that is away is ErrUnavailable; the transaction may then have been committed or not.
+// InTx runs f in a transaction and commits it if f returns nil. f may run several times. InTx returns an error of f unchanged. It
+// returns ErrUnavailable for an unavailable database; the transaction may have been committed nevertheless.
 func (s *Store) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -117,7 +117,7 @@ func (s *Store) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) er
 	return wrap(ctx, "transaction", err)
 }
 
-// wrap tells a database that is away from everything else.
+// wrap distinguishes an unavailable database from other errors.
 func wrap(ctx context.Context, operation string, err error) error {
 	switch {
 	case err == nil:
@@ -126,7 +126,7 @@ func wrap(ctx context.Context, operation string, err error) error {
 		return ErrNotFound
 	case postgres.IsRefused(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrRefused, err)
-	// A statement that ctx cut short may come back as an error of the server's own.
+	// A statement that was cancelled by ctx may return an error of the server.
 	case postgres.IsConnection(err), errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
 		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
 	}
@@ -234,6 +234,6 @@ func getOperation(ctx context.Context, q sqlx.QueryerContext, where string, args
 const (
 	// Primary key.
 	operationByID = `WHERE id = $1`
-	// Index operations_instance. The platform has asked for no upgrade, and is told of none.
+	// Index operations_instance. Platforms neither request nor see upgrades.
 	newestOperation = `WHERE instance_id = $1 AND type NOT IN ('upgradeKyma', 'upgradeCluster') ORDER BY seq DESC LIMIT 1`
 )

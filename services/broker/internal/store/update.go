@@ -11,19 +11,19 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// Update is what an accepted update makes of its instance.
+// Update is an instance after an accepted update.
 type Update struct {
 	OperationID string
-	// RequestHash is equal for two requests that mean the same.
+	// RequestHash is equal for two equivalent requests.
 	RequestHash string
-	// Instance is as it is to be afterwards.
+	// Instance is the instance after the update.
 	Instance *instance.Instance
-	// Credentials are those that the update replaces.
+	// Credentials are the credentials that the update replaces.
 	Credentials Credentials
 }
 
-// InsertUpdate keeps what an update makes of its instance until its operation succeeds. An earlier update of the instance
-// that did not succeed is forgotten.
+// InsertUpdate stores the result of an update until its operation succeeds. It deletes an earlier unsuccessful update of the
+// instance.
 func (t *Tx) InsertUpdate(ctx context.Context, u Update) error {
 	origin, err := json.Marshal(u.Instance.Context)
 	if err != nil {
@@ -50,15 +50,15 @@ func (t *Tx) InsertUpdate(ctx context.Context, u Update) error {
 	return wrap(ctx, "insert update", err)
 }
 
-// UpdateHash reads the hash of the request of an update that has not succeeded yet. It returns ErrNotFound.
+// UpdateHash returns the request hash of an update that has not succeeded yet. It returns ErrNotFound.
 func (t *Tx) UpdateHash(ctx context.Context, operationID string) (string, error) {
 	var hash string
 	err := t.tx.GetContext(ctx, &hash, `SELECT request_hash FROM broker.updates WHERE operation_id = $1`, operationID)
 	return hash, wrap(ctx, "read update", err)
 }
 
-// Change makes an instance as it is given, with these sealed credentials besides those that it has. An earlier update of the
-// instance that did not succeed is forgotten: what was asked for later counts.
+// Change updates an instance and adds or replaces the given credentials. It deletes an earlier unsuccessful update of the
+// instance: the later request takes precedence.
 func (t *Tx) Change(ctx context.Context, i *instance.Instance, c Credentials) error {
 	origin, err := json.Marshal(i.Context)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *Tx) Change(ctx context.Context, i *instance.Instance, c Credentials) er
 	return nil
 }
 
-// SealedCredentials reads the sealed credentials of an instance.
+// SealedCredentials returns the sealed credentials of an instance.
 func (t *Tx) SealedCredentials(ctx context.Context, instanceID string) ([]Secret, error) {
 	var found []Secret
 	err := t.tx.SelectContext(ctx, &found,
@@ -92,7 +92,7 @@ func (t *Tx) SealedCredentials(ctx context.Context, instanceID string) ([]Secret
 	return found, wrap(ctx, "read credentials", err)
 }
 
-// Expire records when an instance expired; the first time counts.
+// Expire records the expiry of an instance. Only the first call has an effect.
 func (t *Tx) Expire(ctx context.Context, instanceID string, at time.Time) error {
 	t.touch(instanceID)
 	_, err := t.tx.ExecContext(ctx,
@@ -100,8 +100,8 @@ func (t *Tx) Expire(ctx context.Context, instanceID string, at time.Time) error 
 	return wrap(ctx, "expire instance", err)
 }
 
-// OtherTrial reports whether a global account has another instance of plan trial than this one that the platform sees. Of
-// two transactions that ask for one account, the second waits for the end of the first.
+// OtherTrial reports whether a global account has another visible instance of plan trial. If two transactions ask for one
+// account, the second waits for the end of the first.
 func (t *Tx) OtherTrial(ctx context.Context, globalAccountID, instanceID string) (bool, error) {
 	_, err := t.tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "keb trial "+globalAccountID)
 	if err != nil {
@@ -115,8 +115,8 @@ func (t *Tx) OtherTrial(ctx context.Context, globalAccountID, instanceID string)
 	return found, wrap(ctx, "count trials", err)
 }
 
-// finishUpdates puts the new values of those updates into their instances that have succeeded by these changes. It is part
-// of the transaction in which the success is learnt, so whoever sees the one sees the other.
+// finishUpdates applies the new values of the updates that succeed with these changes to their instances. It runs in the
+// transaction that records the success, so both become visible together.
 func (t *Tx) finishUpdates(ctx context.Context, changes []instance.Change) error {
 	var ids []string
 	for _, c := range changes {

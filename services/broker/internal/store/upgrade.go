@@ -10,17 +10,17 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// Upgradable is a locked instance with what decides whether it can be upgraded.
+// Upgradable is a locked instance with the data that decides whether it can be upgraded.
 type Upgradable struct {
 	Summary
 	Credentials []string
-	// Then is the instance as it is when an upgrade begins that is requested now: with the values of the update that runs, if one does,
-	// because an upgrade waits for it.
+	// Then is the instance as an upgrade requested now will find it. It includes the values of a running update, because the
+	// upgrade waits for it.
 	Then instance.Instance
 }
 
-// LockAll locks instances in the order of their ids, so that two who lock several do not wait for each other, and reads
-// them with the state of their runtimes. Instances that are not there are missing.
+// LockAll locks instances in the order of their ids, which prevents deadlocks, and returns them with the state of their
+// runtimes. It omits missing instances.
 func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable, error) {
 	var rows []instanceRow
 	// Primary key.
@@ -40,7 +40,7 @@ func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable,
 	if err := t.runningUpdates(ctx, ids, out); err != nil {
 		return nil, err
 	}
-	// A statement of its own: it sees what those have changed who had the locks before.
+	// A separate statement sees the changes that were committed before the locks were granted.
 	var states []struct {
 		ID    string `db:"instance_id"`
 		State string `db:"state"`
@@ -73,7 +73,7 @@ func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable,
 	return out, nil
 }
 
-// runningUpdates puts the values of updates that have not ended into the instances.
+// runningUpdates applies the values of unfinished updates to the instances.
 func (t *Tx) runningUpdates(ctx context.Context, ids []string, into map[string]*Upgradable) error {
 	var rows []struct {
 		ID        string `db:"instance_id"`
@@ -103,14 +103,14 @@ func (t *Tx) runningUpdates(ctx context.Context, ids []string, into map[string]*
 	return nil
 }
 
-// Recorded is an operation that is there, as far as it tells one order from another.
+// Recorded holds the data that distinguishes one order from another.
 type Recorded struct {
 	OperationID string `db:"id"`
 	InstanceID  string `db:"instance_id"`
 	Type        string `db:"type"`
 }
 
-// Recorded finds those operations that are there, by their ids.
+// Recorded returns the existing operations among ids, by id.
 func (t *Tx) Recorded(ctx context.Context, operationIDs []string) (map[string]Recorded, error) {
 	var rows []Recorded
 	// Primary key.
@@ -126,8 +126,8 @@ func (t *Tx) Recorded(ctx context.Context, operationIDs []string) (map[string]Re
 	return out, nil
 }
 
-// InsertUpgrades records new, pending upgrades and that their requests are to be published. Unlike InsertOperation it does
-// not make them the newest operations of their instances: the platform did not ask for them, and sees none of them.
+// InsertUpgrades inserts pending upgrades with unpublished requests. Unlike InsertOperation, it does not make them the newest
+// operations of their instances: platforms neither request nor see upgrades.
 func (t *Tx) InsertUpgrades(ctx context.Context, requests []Request) error {
 	if len(requests) == 0 {
 		return nil

@@ -1,7 +1,7 @@
-// Package upgrade records upgrades of instances, which orchestrations ask for
-// over the bus (event.AskUpgrade). Upgrades go through the broker because the
-// row of the instance is the one authority for what may happen to it, and
-// because the read model and the credentials go by the broker's operations.
+// Package upgrade records the upgrades of instances that orchestrations request over
+// the bus (event.AskUpgrade). Upgrades go through the broker, because it serializes all
+// operations of an instance, and because the read model and the credentials refer to the
+// broker's operations.
 package upgrade
 
 import (
@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	// maxOrders bounds the orders of one question (event.UpgradeRequest).
+	// maxOrders limits the orders in one request (event.UpgradeRequest).
 	maxOrders = 100
-	// maxText bounds versions and the like in bytes.
+	// maxText limits versions and similar texts, in bytes.
 	maxText = 256
 )
 
-// Deps are what a Recorder needs.
+// Deps are the dependencies of a Recorder.
 type Deps struct {
 	Store *store.Store
-	// Notify is told the instance of each committed request; it must not wait.
+	// Notify receives the instance of each committed request. It must not block.
 	Notify func(instanceID string)
 	Log    *slog.Logger
 	Now    func() time.Time
@@ -42,16 +42,16 @@ type Deps struct {
 // Recorder records upgrades.
 type Recorder struct{ deps Deps }
 
-// New makes a recorder.
+// New creates a recorder.
 func New(deps Deps) *Recorder { return &Recorder{deps: deps} }
 
 var (
 	errLater  = errors.New("upgrades cannot be recorded at present, ask again")
-	errBroken = errors.New("upgrades could not be recorded; an operator has to look into the broker's log")
+	errBroken = errors.New("upgrades could not be recorded: see the broker's log")
 )
 
-// Answer answers event.AskUpgrade: it records the upgrades that are possible, all in one transaction, and tells of the others
-// why there will be none. Asking again for the same operation records nothing, and has the same answer.
+// Answer answers event.AskUpgrade: it records the possible upgrades in one transaction, and returns the reasons against the others.
+// A repeated request for the same operations records nothing, and gets the same answer.
 func (r *Recorder) Answer(ctx context.Context, question []byte) (any, error) {
 	var q event.UpgradeRequest
 	if err := json.Unmarshal(question, &q); err != nil {
@@ -96,7 +96,7 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 	if err != nil {
 		return answer, nil, err
 	}
-	// Looked for under the locks, so the same question at the same time waits and finds what this one has recorded.
+	// The locks are held, so a concurrent identical request waits and then finds these records.
 	there, err := tx.Recorded(ctx, ids)
 	if err != nil {
 		return answer, nil, err
@@ -106,7 +106,7 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 		answer.Upgrades[i].OperationID = o.OperationID
 		if old, ok := there[o.OperationID]; ok {
 			if old.InstanceID != o.InstanceID || old.Type != string(o.Type) {
-				answer.Upgrades[i].Refused = "there is another operation with this id"
+				answer.Upgrades[i].Refused = "another operation has this id"
 			}
 			continue
 		}
@@ -124,7 +124,7 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 	return answer, requests, tx.InsertUpgrades(ctx, requests)
 }
 
-// refusal is why an instance cannot be upgraded; empty when it can.
+// refusal returns why an instance cannot be upgraded, or "" if it can.
 func refusal(u *store.Upgradable) string {
 	switch {
 	case u == nil:
@@ -144,10 +144,10 @@ func refusal(u *store.Upgradable) string {
 	case store.RuntimeDeprovisioned, store.RuntimeIncomplete:
 		return "the instance is deleted"
 	}
-	return "the last provisioning or deprovisioning of the instance has failed"
+	return "the last provisioning or deprovisioning of the instance failed"
 }
 
-// check refuses a question that nobody should have asked. The error names the member.
+// check validates a request. The error contains the name of the member.
 func check(orders []event.UpgradeOrder) error {
 	if len(orders) == 0 {
 		return errors.New("upgrades: there are none")
@@ -162,7 +162,7 @@ func check(orders []event.UpgradeOrder) error {
 		if err != nil {
 			return fmt.Errorf("upgrades[%d].operationId: %w", i, err)
 		}
-		// Two ways to write one id are one operation.
+		// Different spellings of one id are the same operation.
 		o.OperationID = id
 		if seen[id] {
 			return fmt.Errorf("upgrades[%d].operationId: %s is given twice", i, id)
@@ -212,7 +212,7 @@ func checkOrder(o *event.UpgradeOrder) error {
 	return nil
 }
 
-// canonical is a UUID as it is stored.
+// canonical returns a UUID in its stored form.
 func canonical(id string) (string, error) {
 	parsed, err := uuid.Parse(id)
 	if err != nil || len(id) != len(parsed.String()) {

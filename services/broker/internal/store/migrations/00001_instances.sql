@@ -15,8 +15,8 @@ CREATE TABLE broker.instances (
     deleted_at           timestamptz
 );
 
--- The read model of operations and, by published_at, their outbox. Facts change a row often: no index covers what
--- changes with every step, and pages keep room for the new versions.
+-- The read model of operations and, by published_at, their outbox. Facts update a row often: no index covers the columns
+-- that change with every step, and pages keep room for the new versions.
 CREATE TABLE broker.operations (
     id            text PRIMARY KEY,
     seq           bigint GENERATED ALWAYS AS IDENTITY,
@@ -51,7 +51,7 @@ CREATE TABLE broker.credentials (
     PRIMARY KEY (instance_id, name)
 );
 
--- What was there once: a platform that asks again learns that it is gone.
+-- Instances that were removed: a platform that asks for one gets 410.
 CREATE TABLE broker.tombstones (
     instance_id text PRIMARY KEY,
     deleted_at  timestamptz NOT NULL

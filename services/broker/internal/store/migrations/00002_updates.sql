@@ -1,17 +1,15 @@
 -- +goose Up
--- Tells of a deprovisioning that it leaves the instance in place, and of a provisioning that it brings the runtime of a
--- suspended instance back.
+-- Marks a deprovisioning that keeps the instance, and a provisioning that recreates the runtime of a suspended instance.
 ALTER TABLE broker.operations ADD COLUMN suspension boolean NOT NULL DEFAULT false;
 
--- maintenance_version is what the instance has of the plan's maintenance_info; empty is what was there before it was kept.
+-- maintenance_version is the version of the instance's maintenance_info; it is empty in older rows.
 ALTER TABLE broker.instances
     ADD COLUMN expired_at timestamptz,
     ADD COLUMN maintenance_version text NOT NULL DEFAULT '';
 
 CREATE INDEX instances_trials ON broker.instances ((context ->> 'globalAccountId')) WHERE plan_name = 'trial';
 
--- What the newest update makes of its instance once it succeeds; until then the instance is as before. Credentials are
--- sealed, by name.
+-- The new values of the newest update, which apply to its instance once it succeeds. Credentials are sealed, by name.
 CREATE TABLE broker.updates (
     instance_id          text PRIMARY KEY REFERENCES broker.instances (id) ON DELETE CASCADE,
     operation_id         text NOT NULL UNIQUE,

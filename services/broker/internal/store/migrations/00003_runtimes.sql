@@ -1,19 +1,19 @@
 -- +goose Up
 
--- The saved data of an instance (details), and its runtime's id out of it, as the newest operation that ended left them.
--- details_seq is the place of that operation in the order of acceptance.
+-- details is the saved data of the instance's newest ended operation, and runtime_id the id in it. details_seq is the position
+-- of that operation in the order of acceptance.
 ALTER TABLE broker.instances
     ADD COLUMN details     json,
     ADD COLUMN details_seq bigint NOT NULL DEFAULT 0,
     ADD COLUMN runtime_id  text   NOT NULL DEFAULT '';
 
--- What of a request is still shown when the request itself is gone.
+-- The parts of a request that are shown after the request is erased.
 ALTER TABLE broker.operations
     ADD COLUMN orchestration_id text NOT NULL DEFAULT '',
     ADD COLUMN runtime_version  text NOT NULL DEFAULT '';
 
--- The list of runtimes: a row per instance, also for one that is gone as long as its operations are kept, with everything
--- that the list is filtered by. It holds nothing personal. broker.refresh_runtimes is the only writer.
+-- The list of runtimes has a row per instance, also for a removed one while its operations are kept. It contains all columns
+-- that filter the list, and no personal data. broker.refresh_runtimes is the only writer.
 CREATE TABLE broker.runtimes (
     instance_id             text PRIMARY KEY,
     runtime_id              text NOT NULL DEFAULT '',
@@ -43,8 +43,8 @@ CREATE INDEX runtimes_shoot ON broker.runtimes (shoot_name);
 CREATE INDEX runtimes_expired ON broker.runtimes (created_at, instance_id) WHERE expired_at IS NOT NULL;
 
 -- +goose StatementBegin
--- The state of a runtime by facts/keb.md 1.9, empty when no operation is known. What was provisioned or removed last decides;
--- when that is a provisioning that succeeded, the newest update or upgrade since, unless it waits or was cancelled.
+-- Returns the state of a runtime (facts/keb.md 1.9), or '' if no operation is known. The newest provisioning or deprovisioning
+-- decides. After a successful provisioning, a newer update or upgrade decides, unless it is pending or was cancelled.
 CREATE FUNCTION broker.runtime_state(instance text, deleted boolean) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     life  record;
@@ -79,9 +79,9 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Brings the rows of instances up to date with broker.instances and broker.operations. Whoever changes one of those calls it
--- last in the same transaction: its locks come after all others, in the order of ids, and it sees what was committed
--- before it got them.
+-- Updates the rows of instances from broker.instances and broker.operations. A transaction that changes one of those calls it
+-- as its last statement. Its locks follow all others, in the order of ids, and it sees everything that was committed before
+-- it got them.
 CREATE FUNCTION broker.refresh_runtimes(ids text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM broker.runtimes r WHERE r.instance_id = ANY (ids) ORDER BY r.instance_id FOR UPDATE;
@@ -101,7 +101,7 @@ BEGIN
             platform_region = excluded.platform_region, region = excluded.region, provider = excluded.provider,
             shoot_name = excluded.shoot_name, expired_at = excluded.expired_at, created_at = excluded.created_at
         WHERE r.* IS DISTINCT FROM excluded.*;
-    -- An instance that is gone keeps what is known of it, also the id that its runtime had.
+    -- A removed instance keeps its known values, including the id of its last runtime.
     UPDATE broker.runtimes r SET state = v.state
         FROM (SELECT u.id, broker.runtime_state(u.id, false) AS state FROM unnest(ids) AS u (id)
             WHERE NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = u.id)) v

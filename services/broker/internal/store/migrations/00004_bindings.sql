@@ -1,7 +1,7 @@
 -- +goose Up
--- Service bindings. A row is reserved before the access in the runtime is made, and removed after that is: whatever there
--- is in a runtime has a row here. Whoever works on the access holds the claim until claimed_until. due_at is when the
--- clean-up looks at the row: when the binding expires, is revoked, or was never finished.
+-- Service bindings. A row is inserted before the access in the runtime is created, and deleted after the access is removed, so
+-- every access has a row. The process that works on the access holds the claim until claimed_until. due_at is when the
+-- clean-up checks the row: when the binding expires, is revoked, or was never finished.
 CREATE TABLE broker.bindings (
     instance_id        text NOT NULL REFERENCES broker.instances (id) ON DELETE CASCADE,
     id                 text NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE broker.bindings (
     predecessor        text NOT NULL DEFAULT '',
     created_at         timestamptz NOT NULL,
     expires_at         timestamptz NOT NULL,
-    -- made_at is null until the access was made; sealed is its kubeconfig, empty before and once it is revoked.
+    -- made_at is null until the access is created. sealed is its kubeconfig, empty before that and after a revocation.
     made_at            timestamptz,
     sealed             text NOT NULL DEFAULT '',
     revoked_at         timestamptz,
@@ -22,7 +22,7 @@ CREATE TABLE broker.bindings (
 );
 CREATE INDEX bindings_due ON broker.bindings (due_at);
 
--- What was bound once: a platform that asks again learns that it is gone.
+-- Bindings that were removed: a platform that asks for one gets 410.
 CREATE TABLE broker.removed_bindings (
     instance_id text NOT NULL REFERENCES broker.instances (id) ON DELETE CASCADE,
     id          text NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
--- What workers have the broker keep of an instance, sealed: one value for each worker. The beginning of a value names its key, so it is
--- stored in a way that lets Postgres read that part alone.
+-- Sealed values that the broker keeps for workers: one per instance and worker. A value begins with the id of its key; the column is
+-- stored so that Postgres can read that part alone.
 CREATE TABLE broker.kept (
     instance_id text NOT NULL REFERENCES broker.instances (id) ON DELETE CASCADE,
     worker      text NOT NULL,
