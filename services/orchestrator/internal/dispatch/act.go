@@ -17,17 +17,51 @@ import (
 // Act carries out what an operator asks for: engine.Cancel, engine.Retry or engine.SkipStep. The error wraps
 // store.ErrNotFound when there is no such operation, and engine.ErrNotPossible when its state does not allow it.
 func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
-	var err error
-	for range maxRounds {
-		err = d.whole(ctx, func(ctx context.Context) error { return d.act(ctx, operationID, e) })
-		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
-			break
-		}
+	w, before, err := d.decide(ctx, operationID, e)
+	if err == nil {
+		err = d.whole(context.WithoutCancel(ctx), func(ctx context.Context) error {
+			free, err := d.carryOut(ctx, []*work{w}, nil)
+			if err != nil {
+				return err
+			}
+			if w.row.Status == event.Pending || w.row.Status.Final() {
+				free.instances = append(free.instances, w.row.Operation.InstanceID)
+			}
+			free.room = free.room || before == event.InProgress && d.madeRoom(w)
+			d.admitFreed(ctx, free)
+			d.forgetUsers(ctx, []*work{w})
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("operation %s: %w", operationID, err)
 	}
 	return nil
+}
+
+// decide lets the engine decide on an event that no message has caused, and commits it. It returns the state that the operation had before.
+func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Event) (w *work, before event.OperationState, err error) {
+	for range maxRounds {
+		err = d.whole(ctx, func(ctx context.Context) (err error) {
+			w, before, err = d.decideOnce(ctx, operationID, e)
+			return err
+		})
+		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
+			break
+		}
+	}
+	return w, before, err
+}
+
+// failUnsendable commits that an operation whose command can never be sent has failed, unless it has moved on.
+func (d *Dispatcher) failUnsendable(ctx context.Context, u unsendable) (*work, error) {
+	row := u.work.row
+	d.log.Error("command cannot be sent and fails its operation", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", u.reason)
+	w, _, err := d.decide(ctx, row.Operation.ID, engine.Unsendable{Cursor: row.Cursor, Reason: u.reason})
+	if errors.Is(err, engine.ErrNotPossible) {
+		return nil, nil
+	}
+	return w, err
 }
 
 // newest refuses the retry of an operation that others have followed: it would undo what they did, or bring back what they have
@@ -43,20 +77,20 @@ func (d *Dispatcher) newest(ctx context.Context, tx *sqlx.Tx, row *store.Row) er
 	return nil
 }
 
-func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event) error {
+func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engine.Event) (w *work, before event.OperationState, err error) {
 	if _, err := uuid.Parse(operationID); err != nil {
-		return store.ErrNotFound
+		return nil, "", store.ErrNotFound
 	}
 	found, err := d.deps.Store.Load(ctx, []string{operationID})
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	row, ok := found[operationID]
 	if !ok {
-		return store.ErrNotFound
+		return nil, "", store.ErrNotFound
 	}
-	var w *work
-	var before event.OperationState
+	var written []*work
+	begun := d.deps.Now()
 	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		instances, err := d.deps.Store.LockInstancesTx(ctx, tx, []string{row.Operation.InstanceID})
 		if err != nil {
@@ -91,6 +125,7 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 		if _, err := d.deps.Store.WriteTx(ctx, tx, changesOf([]*work{w})); err != nil {
 			return err
 		}
+		written = []*work{w}
 		if retry {
 			if err := d.deps.Store.ReopenMemberTx(ctx, tx, operationID, d.deps.Now()); err != nil {
 				return err
@@ -100,24 +135,11 @@ func (d *Dispatcher) act(ctx context.Context, operationID string, e engine.Event
 	})
 	if err != nil {
 		d.cache.drop(operationID)
-		return err
+		d.outbox.keep(written, begun) // the answer to the commit may be lost
+		return nil, "", err
 	}
 	d.remember([]*work{w})
-	if err := d.afterAlone(ctx, []*work{w}, nil); err != nil {
-		return err
-	}
-	if w.row.Status == event.Pending || w.row.Status.Final() {
-		if err := d.AdmitInstances(ctx, []string{w.row.Operation.InstanceID}); err != nil {
-			// The action is done; the sweep finds those who wait.
-			d.log.Warn("pending operations not started", "err", err)
-		}
-	}
-	if before == event.InProgress && d.madeRoom(w) {
-		if err := d.Admit(ctx); err != nil {
-			d.log.Warn("pending operations not admitted", "err", err)
-		}
-	}
-	return nil
+	return w, before, nil
 }
 
 // madeRoom tells whether the end of an operation lets another one of its type begin.

@@ -100,6 +100,7 @@ func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err e
 
 func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, err error) {
 	var works []*work
+	begun := d.deps.Now()
 	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
 		works = nil
 		candidates, err := pick(ctx, tx)
@@ -134,7 +135,7 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 				if passing(ctx, err) {
 					return err
 				}
-				d.leaveOut(row, err)
+				leaveOut(d.log, row, err)
 				continue
 			}
 			instance.Waiting--
@@ -159,11 +160,13 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 	}
 	if err != nil {
 		d.forget(works)
-		d.keepUnsent(works)
+		d.outbox.keep(works, begun)
 		return 0, err
 	}
 	d.remember(works)
-	return len(works), d.afterAlone(ctx, works, nil)
+	_, err = d.carryOut(ctx, works, nil) // what ends at its start leaves those that wait to the sweep
+	d.forgetUsers(ctx, works)
+	return len(works), err
 }
 
 // firstOfInstance keeps the first candidate of each instance.

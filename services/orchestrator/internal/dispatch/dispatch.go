@@ -5,7 +5,8 @@
 //
 // A crash between the commit and the publication is repaired by the redelivery
 // of the message: it no longer matches the cursor, and the command that is out
-// is published once more under the same message id.
+// is published again under the same message id. What no message has caused, and
+// what the bus has not confirmed or has lost, is found by the outbox.
 package dispatch
 
 import (
@@ -16,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,7 +92,7 @@ type Dispatcher struct {
 	metrics *metrics
 	cache   *cache
 	tracer  *tracer // nil: none
-	unsent  unsent
+	outbox  *outbox
 	// seldom bounds the log of what anybody on the bus can cause.
 	seldom rate.Sometimes
 	// dueBatch is the constant of that name but in tests.
@@ -110,6 +112,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize), seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}, dueBatch: dueBatch}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions, cfg.Admission)
+	d.outbox = &outbox{deps: &d.deps, metrics: d.metrics, message: d.command, fact: d.fact, open: func(ctx context.Context, row *store.Row) (*work, error) {
+		return d.newWork(ctx, row, true)
+	}, fail: d.failUnsendable}
 	return d, nil
 }
 
@@ -125,10 +130,10 @@ func (d *Dispatcher) limited(ctx context.Context, f func(ctx context.Context) er
 	if d.cfg.BatchTimeout == 0 {
 		return f(ctx)
 	}
-	return within(ctx, d.cfg.BatchTimeout, f)
+	return withTimeout(ctx, d.cfg.BatchTimeout, f)
 }
 
-func within(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+func withTimeout(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := f(ctx)
@@ -290,15 +295,63 @@ func (w *work) release() {
 	w.change.Release = store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
 }
 
-// after carries out what follows from committed works: it publishes, purges, wakes, and starts those who waited for the
-// instances that became free.
+// freed is what ended operations have left to those that wait.
+type freed struct {
+	// instances have operations that wait for them.
+	instances []string
+	// room tells that the type of one of the ended operations has a limit.
+	room bool
+}
+
+// add notes an operation that has ended, if it has; waiting tells that others wait for its instance.
+func (f *freed) add(d *Dispatcher, w *work, waiting bool) {
+	if !w.row.Status.Final() {
+		return
+	}
+	if _, limited := d.cfg.Admission[w.row.Operation.Type]; limited {
+		f.room = true
+	}
+	if waiting {
+		f.instances = append(f.instances, w.row.Operation.InstanceID)
+	}
+}
+
+// after carries out what follows from committed works, and then starts those that waited for the instances that became free.
 func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[string]int) error {
-	if err := d.publish(ctx, works); err != nil {
+	free, err := d.carryOut(ctx, works, waiting)
+	if err != nil {
 		return err
 	}
-	var free, gone []string
-	admit := false
-	for _, w := range works {
+	d.admitFreed(ctx, free)
+	d.forgetUsers(ctx, works) // last: nothing waits for it
+	return nil
+}
+
+// admitFreed starts operations that waited for what has become free. What fails is left to the sweep.
+func (d *Dispatcher) admitFreed(ctx context.Context, free freed) {
+	if len(free.instances) > 0 {
+		if err := d.AdmitInstances(ctx, free.instances); err != nil {
+			d.log.Warn("pending operations not started", "err", err)
+		}
+	}
+	if free.room {
+		if err := d.Admit(ctx); err != nil {
+			d.log.Warn("pending operations not admitted", "err", err)
+		}
+	}
+}
+
+// carryOut does what follows from committed works: it publishes, purges and wakes, and returns what became free. It starts nothing.
+func (d *Dispatcher) carryOut(ctx context.Context, works []*work, waiting map[string]int) (free freed, err error) {
+	failed, err := d.outbox.send(ctx, works)
+	for _, w := range failed {
+		free.add(d, w, true)
+	}
+	if err != nil {
+		return freed{}, err // the sweep finds what waits
+	}
+	var gone []string
+	for _, w := range slices.Concat(works, failed) {
 		if w.change == nil {
 			continue
 		}
@@ -311,13 +364,9 @@ func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[strin
 		if w.change.Release == nil {
 			continue
 		}
-		if _, limited := d.cfg.Admission[w.row.Operation.Type]; limited {
-			admit = true
-		}
-		switch {
-		case waiting[w.row.Operation.ID] > 0:
-			free = append(free, w.row.Operation.InstanceID)
-		case w.change.Release.Gone:
+		others := waiting[w.row.Operation.ID] > 0
+		free.add(d, w, others)
+		if !others && w.change.Release.Gone {
 			gone = append(gone, w.row.Operation.InstanceID)
 		}
 	}
@@ -326,19 +375,7 @@ func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[strin
 			d.log.Warn("instances not forgotten", "err", err)
 		}
 	}
-	if len(free) > 0 {
-		if err := d.AdmitInstances(ctx, free); err != nil {
-			// The sweep finds them.
-			d.log.Warn("pending operations not started", "err", err)
-		}
-	}
-	if admit {
-		if err := d.Admit(ctx); err != nil {
-			d.log.Warn("pending operations not admitted", "err", err)
-		}
-	}
-	d.forgetUsers(ctx, works) // last: nobody waits for it
-	return nil
+	return free, nil
 }
 
 // forgetUsers removes personal data once an instance is gone for good. It is also done when the result of the last step comes

@@ -69,7 +69,7 @@ func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
 	var racing sync.WaitGroup
 	for i, one := range []*orchestrator{o, other} {
 		racing.Go(func() {
-			n, unserved, err := one.Lost(t.Context(), b.clock.Now(), false, left)
+			n, unserved, err := one.AfterLoss(t.Context(), b.clock.Now(), false, left)
 			if err != nil || unserved != 0 {
 				t.Errorf("%d commands without a worker, error %v", unserved, err)
 			}
@@ -84,7 +84,7 @@ func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
 	}
 	b.inStream(event.StreamCommands, uint64(len(ids)-2))
 
-	n, _, err := other.Lost(t.Context(), b.clock.Now(), false, left)
+	n, _, err := other.AfterLoss(t.Context(), b.clock.Now(), false, left)
 	if n != 1 || err != nil {
 		t.Errorf("%d commands sent when the row is free again, error %v; want the one that was left out", n, err)
 	}
@@ -108,8 +108,9 @@ func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
 	w, err := o.newWork(t.Context(), b.row(ids[0]), true)
 	require.NoError(t, err)
 	w.republish = true
-	require.NoError(t, o.publish(t.Context(), []*work{w}))
-	if n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none); n != 1 || err != nil {
+	_, err = o.outbox.send(t.Context(), []*work{w})
+	require.NoError(t, err)
+	if n, _, err := o.AfterLoss(t.Context(), b.clock.Now(), false, none); n != 1 || err != nil {
 		t.Fatalf("%d commands sent again, error %v", n, err)
 	}
 	b.published(ids[0], cursor, 3)
@@ -117,7 +118,7 @@ func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
 
 	// The results alone are lost: the stream must not drop the command.
 	b.clock.Advance(time.Second)
-	if n, _, err := o.Lost(t.Context(), b.clock.Now(), true, none); n != 1 || err != nil {
+	if n, _, err := o.AfterLoss(t.Context(), b.clock.Now(), true, none); n != 1 || err != nil {
 		t.Fatalf("%d commands sent again, error %v", n, err)
 	}
 	b.inStream(event.StreamCommands, 2)
@@ -126,7 +127,7 @@ func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
 func TestLostCommandsThatNobodyServesAreCountedAndLeft(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	o.deps.Workers = workers(false)
-	sent, unserved, err := o.Lost(t.Context(), b.clock.Now(), false, none)
+	sent, unserved, err := o.AfterLoss(t.Context(), b.clock.Now(), false, none)
 	if sent != 0 || unserved != len(ids) || err != nil {
 		t.Errorf("%d sent, %d without a worker, error %v; want none and %d", sent, unserved, err, len(ids))
 	}
@@ -145,10 +146,7 @@ func TestLostCommandsThatTheBusDoesNotTakeAreNotForgotten(t *testing.T) {
 		}
 		return false
 	}, false)
-	if n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none); n != len(ids) || err != nil {
-		t.Errorf("%d commands sent again, error %v; want all %d", n, err, len(ids))
-	}
-	b.inStream(event.StreamCommands, uint64(len(ids)))
+	b.lostInTwoLooks(o, ids)
 	if refused != 3 {
 		t.Errorf("%d were refused, want the first batch of three", refused)
 	}
@@ -217,9 +215,22 @@ func (b *bundle) loseAnswer(o *orchestrator) *unsure {
 func TestLostCommandsGoOutAlthoughTheAnswerToTheirCommitIsLost(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	database := b.loseAnswer(o)
-	n, _, err := o.Lost(t.Context(), b.clock.Now(), false, none)
-	if n != len(ids) || err != nil || database.lose.Load() {
-		t.Errorf("%d commands sent again, error %v; want all %d", n, err, len(ids))
+	b.lostInTwoLooks(o, ids)
+	if database.lose.Load() {
+		t.Error("the answer to the commit was not lost")
+	}
+}
+
+// lostInTwoLooks looks twice for lost commands: the first look fails with its first batch of three, which goes out with the second.
+func (b *bundle) lostInTwoLooks(o *orchestrator, ids []string) {
+	b.t.Helper()
+	if n, _, err := o.AfterLoss(b.t.Context(), b.clock.Now(), false, none); n != 0 || err == nil {
+		b.t.Errorf("%d commands sent again, error %v; want an error", n, err)
+	}
+	n, _, err := o.AfterLoss(b.t.Context(), b.clock.Now(), false, none)
+	require.NoError(b.t, err)
+	if want := len(ids) - 3; n != want {
+		b.t.Errorf("%d commands sent again with the second look, want the other %d", n, want)
 	}
 	b.inStream(event.StreamCommands, uint64(len(ids)))
 }

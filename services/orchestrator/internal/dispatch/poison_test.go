@@ -85,7 +85,7 @@ func TestAPoisonedRowDoesNotStopTheSweep(t *testing.T) {
 	}
 	o := b.orchestrator()
 	b.clock.Advance(time.Minute)
-	if _, err := o.Unanswered(t.Context()); err != nil {
+	if _, err := o.Due(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int{1, 1, 2, 2} {

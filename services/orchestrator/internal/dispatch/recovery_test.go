@@ -92,7 +92,7 @@ func TestARowThatAnotherHasWrittenIsReadAgain(t *testing.T) {
 		// The cursor stays, so that only the version tells.
 		{"when it was sent again", func(b *bundle, other *orchestrator, _ string) {
 			b.clock.Advance(time.Minute)
-			if n, err := other.Unanswered(t.Context()); n != 1 || err != nil {
+			if n, err := other.Due(t.Context()); n != 1 || err != nil {
 				t.Errorf("%d commands sent again, error %v", n, err)
 			}
 		}, 1, 1},

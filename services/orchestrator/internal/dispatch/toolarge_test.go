@@ -57,14 +57,11 @@ func TestCommand_TooLargeSinceBefore_FailsItsOperationAndHoldsUpNoOther(t *testi
 			b.clock.Advance(time.Minute)
 			o = b.orchestrator() // without a cache
 			for range 3 {
-				if err := o.Unsent(t.Context()); err != nil {
-					t.Errorf("unsent commands: %v", err)
+				if err := o.Drain(t.Context()); err != nil {
+					t.Errorf("drain: %v", err)
 				}
 				if _, err := o.Due(t.Context()); err != nil {
 					t.Errorf("due operations: %v", err)
-				}
-				if _, err := o.Unanswered(t.Context()); err != nil {
-					t.Errorf("unanswered commands: %v", err)
 				}
 			}
 			b.failedForSize(bad)
@@ -88,7 +85,7 @@ func TestCommand_TooLargeSinceBefore_FailsItsOperationAndHoldsUpNoOther(t *testi
 func (b *bundle) orchestrated(id string) {
 	b.t.Helper()
 	o := b.orchestrator()
-	if _, err := o.Republish(b.t.Context(), time.Time{}); err != nil {
+	if _, err := o.AfterStart(b.t.Context(), time.Time{}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.published(id, b.row(id).Cursor, 2)

@@ -27,12 +27,12 @@ type Workers interface {
 
 // Dispatcher sends commands again.
 type Dispatcher interface {
-	// Lost sends the commands again that were sent before a time at which the bus has lost them and their results, or the results only;
-	// but not those that are left to a worker, and not those whose steps nobody serves, which it counts.
-	Lost(ctx context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (sent, unserved int, err error)
-	// Republish publishes the commands once more, under the same ids, that were sent a moment ago and after a time since which the bus has
+	// AfterLoss sends the commands again that were sent before a time at which the bus has lost them and their results, or the results
+	// only; but not those that a worker still holds, and not those whose steps no worker serves, which it counts. It may be repeated.
+	AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (sent, unserved int, err error)
+	// AfterStart publishes the commands again, under the same ids, that were sent a moment ago and after a time since which the bus has
 	// kept what it was given. It may be repeated.
-	Republish(ctx context.Context, after time.Time) (published int, err error)
+	AfterStart(ctx context.Context, keptSince time.Time) (published int, err error)
 }
 
 // memory is the stream behind the stage memory. It goes with the server that holds it.
@@ -123,7 +123,7 @@ func (r *Recovery) republish(ctx context.Context) error {
 	if since < r.cfg.Redelivery && r.deps.Now().Sub(up) < r.cfg.Redelivery {
 		return nil
 	}
-	n, err := r.deps.Dispatcher.Republish(ctx, made)
+	n, err := r.deps.Dispatcher.AfterStart(ctx, made)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (r *Recovery) look(ctx context.Context) error {
 	if r.noticed.Before(made) {
 		before = r.noticed // the clock of the bus is ahead of the one that tells when commands were sent
 	}
-	n, unserved, err := r.deps.Dispatcher.Lost(ctx, before, r.resultsOnly, func(worker, commandID string) bool {
+	n, unserved, err := r.deps.Dispatcher.AfterLoss(ctx, before, r.resultsOnly, func(worker, commandID string) bool {
 		return taken.Silent[worker] || taken.Commands[commandID]
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func (f *fake) Taken(context.Context) (liveness.Taken, error) {
 	return f.taken, nil
 }
 
-func (f *fake) Lost(_ context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (int, int, error) {
+func (f *fake) AfterLoss(_ context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (int, int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start), ResultsOnly: resultsOnly}
@@ -79,7 +79,7 @@ func (f *fake) Lost(_ context.Context, before time.Time, resultsOnly bool, left 
 	return 3 - len(l.Left), f.unserved, nil
 }
 
-func (f *fake) Republish(_ context.Context, after time.Time) (int, error) {
+func (f *fake) AfterStart(_ context.Context, after time.Time) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.republished = append(f.republished, [2]time.Duration{time.Since(f.start), after.Sub(f.start)})

@@ -1,7 +1,7 @@
-// Package timer sweeps: it publishes what the bus did not take, takes up
-// operations whose time has come, sends unanswered commands again, and starts
-// pending operations that a lost wake-up would leave behind. It remembers one
-// time, not one per operation.
+// Package timer sweeps: it drains the outbox, takes up operations whose time
+// has come, because they waited for it or because no worker has answered, and
+// starts pending operations that a lost wake-up would leave behind. It remembers
+// one time, not one per operation.
 package timer
 
 import (
@@ -23,9 +23,8 @@ type Looker interface {
 
 // Dispatcher does what is due.
 type Dispatcher interface {
-	Unsent(ctx context.Context) error
+	Drain(ctx context.Context) error
 	Due(ctx context.Context) (int, error)
-	Unanswered(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
 }
 
@@ -128,12 +127,12 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		publish, ok := errors.AsType[*bus.PublishError](err)
 		return ok && publish.Away()
 	}
-	if fails(d.Unsent(ctx)) {
+	if fails(d.Drain(ctx)) {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	now := t.now()
 	held := false
-	if due(look.NextDue, now) {
+	if due(look.NextDue, now) || due(look.NextUnanswered, now) {
 		n, err := d.Due(ctx)
 		if fails(err) {
 			return fmt.Errorf("sweep: %w", errors.Join(failed...))
@@ -149,15 +148,6 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	// What is due and was not taken up is held by another orchestrator.
 	if !held && !look.NextDue.IsZero() && look.NextDue.Before(now.Add(t.cfg.Every)) {
 		t.Wake(look.NextDue)
-	}
-	if due(look.NextUnanswered, now) {
-		n, err := d.Unanswered(ctx)
-		if fails(err) {
-			return fmt.Errorf("sweep: %w", errors.Join(failed...))
-		}
-		if err == nil {
-			t.log.Info("unanswered commands taken up", "commands", n)
-		}
 	}
 	if look.Pending {
 		fails(d.Admit(ctx))

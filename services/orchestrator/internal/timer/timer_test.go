@@ -30,7 +30,7 @@ type fakeStore struct {
 	unanswered []time.Time
 	pending    bool
 	failing    map[string]bool
-	away       bool // why unsent fails
+	away       bool // why drain fails
 	calls      []string
 	taken      []time.Duration // when each due operation was taken up
 	looks      int
@@ -62,10 +62,10 @@ func (f *fakeStore) Look(context.Context) (store.Look, error) {
 	return store.Look{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending}, nil
 }
 
-func (f *fakeStore) Unsent(context.Context) error {
+func (f *fakeStore) Drain(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failing["unsent"] {
+	if f.failing["drain"] {
 		cause := errors.New("refused")
 		if f.away {
 			cause = nats.ErrDisconnected
@@ -89,15 +89,10 @@ func (f *fakeStore) Due(context.Context) (n int, err error) {
 		n++
 		return true
 	})
-	return n, nil
-}
-
-func (f *fakeStore) Unanswered(context.Context) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := len(f.unanswered)
-	f.unanswered = slices.DeleteFunc(f.unanswered, func(at time.Time) bool { return !at.After(time.Now()) })
-	return n - len(f.unanswered), f.call("unanswered")
+	answered := func(at time.Time) bool { return !at.After(time.Now()) }
+	n += len(f.unanswered)
+	f.unanswered = slices.DeleteFunc(f.unanswered, answered)
+	return n - len(f.unanswered), nil
 }
 
 func (f *fakeStore) Admit(context.Context) error {
@@ -186,7 +181,7 @@ func TestASweepIsNeverLaterThanConfigured(t *testing.T) {
 		f.change(func() { f.unanswered, f.pending = []time.Time{time.Now()}, true })
 		tm.Wake(time.Now().Add(time.Hour)) // must not put it off
 		pass(600 * time.Millisecond)
-		if diff := cmp.Diff([]string{"unanswered at 1s", "admit at 1s"}, f.calls); diff != "" {
+		if diff := cmp.Diff([]string{"due at 1s", "admit at 1s"}, f.calls); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}
 	})
@@ -216,7 +211,7 @@ func TestManyTimesThatAreDueAtOnceDoNotMakeASweepEach(t *testing.T) {
 }
 
 func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
-	for _, broken := range []string{"look", "unsent", "due", "unanswered", "admit"} {
+	for _, broken := range []string{"look", "drain", "due", "admit"} {
 		t.Run(broken, func(t *testing.T) {
 			in(t, func(f *fakeStore, tm *timer.Timer) {
 				f.change(func() {
@@ -252,8 +247,8 @@ func TestAnOperationThatAnotherHoldsDoesNotMakeAHotLoop(t *testing.T) {
 }
 
 // What one publication is about must not hold up the operations of others.
-func TestSweep_UnsentCommandFails_TheRestIsDone(t *testing.T) {
-	for _, broken := range []string{"unsent", "due", "unanswered"} {
+func TestSweep_PartFails_TheRestIsDone(t *testing.T) {
+	for _, broken := range []string{"drain", "due"} {
 		t.Run(broken, func(t *testing.T) {
 			in(t, func(f *fakeStore, tm *timer.Timer) {
 				f.change(func() {
@@ -262,7 +257,7 @@ func TestSweep_UnsentCommandFails_TheRestIsDone(t *testing.T) {
 				})
 				f.wait(tm, 0)
 				pass(every / 2)
-				want := []string{"due", "unanswered", "admit"}
+				want := []string{"due", "admit"}
 				var got []string
 				for _, call := range f.calls[:min(len(f.calls), len(want))] {
 					got = append(got, strings.Fields(call)[0])
@@ -278,7 +273,7 @@ func TestSweep_UnsentCommandFails_TheRestIsDone(t *testing.T) {
 func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		f.change(func() {
-			f.failing["unsent"], f.away, f.pending = true, true, true
+			f.failing["drain"], f.away, f.pending = true, true, true
 		})
 		f.wait(tm, 0)
 		pass(3 * every)

@@ -29,13 +29,13 @@ func notTaken(t *testing.T) (*bundle, *orchestrator, string) {
 
 func TestWhatTheClockHasCausedGoesOutWhenTheBusTakesItAgain(t *testing.T) {
 	b, o, id := notTaken(t)
-	if err := o.Unsent(t.Context()); err == nil {
+	if err := o.Drain(t.Context()); err == nil {
 		t.Error("no error while the bus does not take it")
 	}
 	o.bus.set(nil, false)
 	before := b.row(id)
 	for range 2 {
-		require.NoError(t, o.Unsent(t.Context()))
+		require.NoError(t, o.Drain(t.Context()))
 	}
 	b.published(id, before.Cursor, 1)
 	if row := b.row(id); row.Version != before.Version {
@@ -48,7 +48,7 @@ func TestWhatWasNotTakenAndHasMovedOnStaysIn(t *testing.T) {
 	o.bus.set(nil, false)
 	cursor := b.row(id).Cursor
 	require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
-	require.NoError(t, o.Unsent(t.Context()))
+	require.NoError(t, o.Drain(t.Context()))
 	last := b.request(o, "i-2")[0] // whatever was published before it has been seen when it is
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, cursor, 0)
@@ -59,7 +59,7 @@ func TestWhatWasNotTakenForTooLongIsLeftToItsLimit(t *testing.T) {
 	b, o, id := notTaken(t)
 	o.bus.set(nil, false)
 	b.clock.Advance(event.DuplicateWindow + time.Second)
-	require.NoError(t, o.Unsent(t.Context()))
+	require.NoError(t, o.Drain(t.Context()))
 	last := b.request(o, "i-2")[0]
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, b.row(id).Cursor, 0)
@@ -76,7 +76,7 @@ func TestWhatWasAdmittedWhileTheBusTookNothingGoesOut(t *testing.T) {
 		t.Fatalf("error %v; want one that has started and whose command is not out", err)
 	}
 	o.bus.set(nil, false)
-	require.NoError(t, o.Unsent(t.Context()))
+	require.NoError(t, o.Drain(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)
 }
 
@@ -110,6 +110,6 @@ func TestWhatWasTakenUpIsSentAlthoughTheAnswerToItsCommitIsLost(t *testing.T) {
 	if _, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
 		t.Fatalf("error %v; want one that was taken up all the same", err)
 	}
-	require.NoError(t, o.Unsent(t.Context()))
+	require.NoError(t, o.Drain(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)
 }

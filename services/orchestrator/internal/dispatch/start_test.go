@@ -19,7 +19,7 @@ func (b *bundle) longUp() time.Time { return b.clock.Now().Add(-time.Hour) }
 // republished lets an orchestrator that has just started publish once more, and wants a number of commands.
 func (b *bundle) republished(after time.Time, want int) {
 	b.t.Helper()
-	if n, err := b.orchestrator().Republish(b.t.Context(), after); n != want || err != nil {
+	if n, err := b.orchestrator().AfterStart(b.t.Context(), after); n != want || err != nil {
 		b.t.Errorf("%d commands published once more, error %v; want %d", n, err, want)
 	}
 }
@@ -62,7 +62,7 @@ func TestWhatWasNotPublishedBeforeAKillIsPublishedAtTheNextStart(t *testing.T) {
 			b.clock.Advance(time.Minute)
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error {
-			_, err := o.Unanswered(t.Context())
+			_, err := o.Due(t.Context())
 			return err
 		}, 2, 2},
 		{"that the bus had lost", func(b *bundle, o *orchestrator) string {
@@ -73,7 +73,7 @@ func TestWhatWasNotPublishedBeforeAKillIsPublishedAtTheNextStart(t *testing.T) {
 		}, func(b *bundle, o *orchestrator, _ string) error {
 			ctx, kill := context.WithCancel(t.Context())
 			o.bus.set(func(subject string) bool { kill(); return commandsOnly(subject) }, false)
-			_, _, err := o.Lost(ctx, b.clock.Now(), false, none)
+			_, _, err := o.AfterLoss(ctx, b.clock.Now(), false, none)
 			return err
 		}, 1, 1},
 	} {
@@ -145,7 +145,7 @@ func TestOnlyWhatTheStreamSurelyKnowsIsPublishedOnceMore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			sent := now.Add(-c.age)
 			b.exec(`UPDATE orchestrator.operations SET sent_at = $1, execute_before = $2 WHERE id = $3`, sent, now.Add(c.left), id)
-			if n, err := o.Republish(t.Context(), sent.Add(-c.up)); n != c.want || err != nil {
+			if n, err := o.AfterStart(t.Context(), sent.Add(-c.up)); n != c.want || err != nil {
 				t.Errorf("%d commands published once more, error %v; want %d", n, err, c.want)
 			}
 		})
@@ -180,7 +180,7 @@ func TestWhatMovesOnMeanwhileIsNotPublishedOnceMore(t *testing.T) {
 			}
 		}
 	}}
-	if n, err := started.Republish(t.Context(), b.longUp()); n != 0 || err != nil || !moved {
+	if n, err := started.AfterStart(t.Context(), b.longUp()); n != 0 || err != nil || !moved {
 		t.Errorf("%d commands published once more, error %v; want none", n, err)
 	}
 	b.published(id, b.row(id).Cursor, 1) // Two
@@ -203,12 +203,12 @@ func TestManyCommandsArePublishedOnceMorePageByPage(t *testing.T) {
 	started.dueBatch = 3
 	taken := 0
 	started.bus.set(func(string) bool { taken++; return taken > 3 }, false)
-	if n, err := started.Republish(t.Context(), b.longUp()); n != 3 || err == nil {
+	if n, err := started.AfterStart(t.Context(), b.longUp()); n != 3 || err == nil {
 		t.Errorf("%d commands published once more, error %v; want the first page, and an error", n, err)
 	}
 	b.inStream(event.StreamCommands, 3)
 	started.bus.set(nil, false)
-	if n, err := started.Republish(t.Context(), b.longUp()); n != 7 || err != nil {
+	if n, err := started.AfterStart(t.Context(), b.longUp()); n != 7 || err != nil {
 		t.Errorf("%d commands published once more, error %v; want all that can be read", n, err)
 	}
 	b.inStream(event.StreamCommands, 7)
