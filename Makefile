@@ -88,86 +88,57 @@ envtest: ## build the kube-apiserver and etcd that tests run against, unless the
 	$(call server,etcd)
 	$(call server,kube-apiserver)
 
-.PHONY: secrets
-secrets: ## look for every secret in everything that is written, told or left behind, and rotate keys under load
-	@cd test && KEB_SECRETS=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) ./secrets
+# make e2e runs a folder of test/, and the packages that belong to it. servers_FOLDER are the Kubernetes servers that it needs, prepare_FOLDER
+# is a shell command that runs before it. Lines of test loggers are left out, as they hide the figures.
+SUITE ?=
+suites = $(notdir $(patsubst %/,%,$(sort $(dir $(wildcard test/*/*_test.go)))))
+cluster = etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
+servers_btpmanager = $(cluster)
+servers_charts = $(cluster)
+servers_dashboards = etcd kube-apiserver
+packages_btpmanager = ./services/btp-manager/kubetest ./services/btp-manager/e2e
+packages_workers = ./libs/worker/contract/...
 
-.PHONY: soak
-soak: soak-simulation soak-fuzz soak-kill ## run what finds more the longer it runs: soak-simulation, soak-fuzz and soak-kill
-
-.PHONY: soak-simulation
-soak-simulation: ## simulate the engine and its shell with new seeds for an hour, until a schedule breaks an invariant (KEB_SIMULATION_FOR=8h)
-	@cd services/orchestrator && KEB_SIMULATION_FOR=$${KEB_SIMULATION_FOR:-1h} \
-	go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./internal/simulation
-
-.PHONY: soak-fuzz
-soak-fuzz: ## run every fuzz test for a minute (KEB_FUZZ_TIME=10m, KEB_FUZZ_ONLY=libs/osb)
-	@cd test && KEB_FUZZ_TIME=$${KEB_FUZZ_TIME:-1m} go test -count=1 -timeout 0 -v $(TESTFLAGS) ./fuzz
-
-.PHONY: soak-kill
-soak-kill: ## run the end to end tests with 200 operations in flight while keb is killed (KEB_E2E_OPERATIONS)
-	@cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./...
-
+# What axe-core finds in the console is looked for too, if npm can bring it.
+AXE_VERSION = 4.14.1
+axe = $(CURDIR)/.keb/axe-$(AXE_VERSION)
+prepare_console = [ -f "$(axe)/node_modules/axe-core/axe.min.js" ] || \
+	npm install --silent --no-audit --no-fund --prefix "$(axe)" axe-core@$(AXE_VERSION) >/dev/null 2>&1; \
+	if [ -f "$(axe)/node_modules/axe-core/axe.min.js" ]; then export KEB_AXE="$(axe)/node_modules/axe-core/axe.min.js"; \
+	else echo "npm cannot install axe-core: checking without it"; fi
+prepare_workers = if command -v npm >/dev/null; then npm ci --no-audit --no-fund --prefix examples/node-worker && npm test --silent --prefix examples/node-worker || exit 1; fi
 # Root gets a mount namespace of its own, so that disks can be filled and nothing stays mounted.
+prepare_chaos = if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi; \
+	KEB_CHAOS_OUTSIDE=$$(readlink /proc/self/ns/mnt); export KEB_CHAOS_OUTSIDE
+
+define newline
+
+
+endef
+
+.PHONY: e2e
+e2e: ## run one suite in full: SUITE=FOLDER, a folder of test/, as docs/contributor.md lists them
+	@[ -n "$(filter $(suites),$(SUITE))" ] || { echo "make e2e SUITE=FOLDER: one of $(suites)"; exit 1; }
+	$(foreach name,$(servers_$(SUITE)),$(call server,$(name))$(newline))
+	@set -o pipefail; own=; $(or $(prepare_$(SUITE)),:); KEB_SUITE=$(SUITE) KUBEBUILDER_ASSETS="$(KUBE)" \
+	$$own go test -count=1 -parallel 4 -timeout 90m -v $(TESTFLAGS) ./test/$(SUITE)/... $(packages_$(SUITE)) | { grep -Ev '^ +logger.go:[0-9]+: ' || true; }
+
 .PHONY: chaos
 chaos: ## kill, freeze, cut off and fill up everything under load, and count what is lost (KEB_CHAOS_SEED; TESTFLAGS='-run TestChaos/NATS'); Linux
-	@cd test && if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi; \
-	KEB_CHAOS=1 KEB_CHAOS_OUTSIDE=$$(readlink /proc/self/ns/mnt) $$own go test -count=1 -timeout 60m -v $(TESTFLAGS) ./chaos
+	@$(MAKE) --no-print-directory e2e SUITE=chaos
 
-.PHONY: e2e-btp
-e2e-btp: envtest ## run btp-manager in a whole cluster: controllers, scheduler, simulated nodes, kubectl
-	$(call server,kube-controller-manager)
-	$(call server,kube-scheduler)
-	$(call server,kubectl)
-	$(call server,kwok)
-	@cd services/btp-manager && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 \
-	go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./kubetest $(patsubst services/btp-manager/%,./%/...,$(wildcard services/btp-manager/e2e))
+.PHONY: secrets
+secrets: ## look for every secret in everything that is written, told or left behind, and rotate keys under load
+	@$(MAKE) --no-print-directory e2e SUITE=secrets
 
-.PHONY: e2e-tls
-e2e-tls: ## provision a runtime with TLS on every hop and a certificate of everybody, renew certificates meanwhile, and try every door without one
-	cd test && KEB_E2E_TLS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./tls
+# What finds more the longer it runs.
+soak_simulation = cd services/orchestrator && KEB_SIMULATION_FOR=$${KEB_SIMULATION_FOR:-1h} go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./internal/simulation
+soak_fuzz = cd test && KEB_FUZZ_TIME=$${KEB_FUZZ_TIME:-1m} go test -count=1 -timeout 0 -v $(TESTFLAGS) ./fuzz
+soak_kill = cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout 60m -v $(TESTFLAGS) -run Kill .
 
-# What axe-core finds is looked for too, if npm can bring it.
-AXE_VERSION = 4.14.1
-
-.PHONY: e2e-console
-e2e-console: ## drive the console in Chromium: actions, keyboard, small screens, contrast, a server that restarts; needs Chromium
-	@axe="$(CURDIR)/.keb/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js"; \
-	[ -f "$$axe" ] || npm install --silent --no-audit --no-fund --prefix "$(CURDIR)/.keb/axe-$(AXE_VERSION)" axe-core@$(AXE_VERSION) >/dev/null 2>&1; \
-	if [ -f "$$axe" ]; then export KEB_AXE="$$axe"; else echo "axe-core cannot be had with npm: checking without it"; fi; \
-	cd test && KEB_E2E_CONSOLE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./console
-
-.PHONY: e2e-helm
-e2e-helm: envtest ## install, upgrade and remove the Helm chart: in a simulated cluster, and with pods that run as Docker containers (make images)
-	$(call server,kube-controller-manager)
-	$(call server,kube-scheduler)
-	$(call server,kubectl)
-	$(call server,kwok)
-	@cd test && KUBEBUILDER_ASSETS="$(KUBE)" KEB_KUBE_FULL=1 KEB_E2E_HELM=1 \
-	go test -count=1 -timeout 30m -v $(TESTFLAGS) ./charts/e2e
-
-.PHONY: e2e-compose
-e2e-compose: ## run docker-compose.yml, kill every container under load, and scale; needs a Docker engine, and root for all of it (make images)
-	@cd test && KEB_E2E_COMPOSE=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) -run TestWithTheEngine ./compose
-
-.PHONY: e2e-bus
-e2e-bus: ## try everything on the bus with everybody's user, forge results, flood it; prints its figures
-	@cd test && KEB_E2E_BUS=1 go test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -v ./bus | grep -v logger.go | grep -E '^(ok|FAIL|--- FAIL)|_test.go:'; exit $${PIPESTATUS[0]}
-
-.PHONY: e2e-workers
-e2e-workers: ## check every worker of KEB, and workers with planted flaws, against the contract of the bus
-	@cd libs && KEB_E2E_WORKERS=1 go test -count=1 -parallel 8 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./worker/contract/...
-	@cd test && KEB_E2E_WORKERS=1 go test -count=1 -parallel 4 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -run TestEveryWorkerOfKEB -v ./workers | grep -E '^(worker|ok|FAIL|--- FAIL)|^ +--- FAIL'; exit $${PIPESTATUS[0]}
-
-.PHONY: e2e-node
-e2e-node: ## check the worker in JavaScript against the contract of the bus, and run its step in a real process; needs Node and npm
-	@command -v node >/dev/null && command -v npm >/dev/null || { echo "e2e-node needs Node 20 or newer and npm: install them first"; exit 1; }; \
-	npm ci --no-audit --no-fund --prefix examples/node-worker && npm test --silent --prefix examples/node-worker && \
-	cd test && KEB_E2E_NODE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run JavaScript ./workers
-
-.PHONY: attack
-attack: ## attack the OSB and operator APIs over HTTP: credentials, odd input, smuggling, floods, slow clients
-	@cd test && KEB_ATTACK=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./attack
+.PHONY: soak
+soak: ## simulate schedules for an hour, fuzz every decoder for a minute, kill keb with 200 operations in flight (SUITE=simulation, fuzz or kill)
+	@$(foreach suite,$(or $(SUITE),simulation fuzz kill),($(or $(soak_$(suite)),$(error make soak has no SUITE=$(suite)))) &&) :
 
 .PHONY: images
 images: ## build the images of all services with Docker (IMAGES=registry/keb VERSION=v1.2.3 GO_IMAGE=golang:1.26 DOCKER_BUILD_FLAGS=)
@@ -176,21 +147,13 @@ images: ## build the images of all services with Docker (IMAGES=registry/keb VER
 			--build-arg "GO_IMAGE=$(GO_IMAGE)" $(DOCKER_BUILD_FLAGS) -t "$(IMAGES)/$$name:$(VERSION)" . </dev/null || exit 1; \
 	done
 
-.PHONY: e2e-dashboards
-e2e-dashboards: envtest ## run every panel and every alert against a system that works, fails and waits; needs prometheus
-	@cd test && KUBEBUILDER_ASSETS="$(KUBE)" KEB_E2E_DASHBOARDS=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) ./dashboards
+bench_ = go run ./cmd/keb bench
+bench_scale = go run ./cmd/keb bench scale
+bench_api = cd services/orchestrator && KEB_SCALE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run TestTheOperatorAPIAtScale .
 
 .PHONY: bench
-bench: ## measure steps per second, latency and cost per step; one JSON line per scenario
-	@go run ./cmd/keb bench
-
-.PHONY: bench-scale
-bench-scale: ## measure throughput with 1,000,000 ended and 100,000 waiting operations, while archiving, and with 2 and 4 orchestrators
-	@go run ./cmd/keb bench scale
-
-.PHONY: bench-api
-bench-api: ## measure the operator API with 100,000 operations of which hundreds change in a second
-	@cd services/orchestrator && KEB_SCALE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run TestTheOperatorAPIAtScale .
+bench: ## measure steps per second, latency and cost per step (SCENARIO=scale: with a full database; SCENARIO=api: the operator API)
+	@$(or $(bench_$(SCENARIO)),$(error make bench has no SCENARIO=$(SCENARIO)))
 
 .PHONY: build
 build: ## build every command into bin/

@@ -146,7 +146,7 @@ func TestARunningSystemShowsItsMetricsAsDocumented(t *testing.T) {
 	documented := documentedMetrics(t)
 	delete(documented, "keb_admission_limit") // there is none; the orchestrator's own tests have one
 	delete(documented, "go_sql_*")
-	// keb up has no certificates; libs/tlsfiles and make e2e-tls have some.
+	// keb up has no certificates; libs/tlsfiles and make e2e SUITE=tls have some.
 	delete(documented, "keb_tls_certificate_not_after_timestamp_seconds")
 	delete(documented, "keb_tls_certificate_not_before_timestamp_seconds")
 	wanted := []string{

@@ -276,10 +276,10 @@ func heap() float64 {
 }
 
 // TestTheOperatorAPIAtScale measures what the console needs with very many operations while hundreds of them change in a second, and
-// that no client misses a change. make bench-api runs it.
+// that no client misses a change. make bench SCENARIO=api runs it.
 func TestTheOperatorAPIAtScale(t *testing.T) {
 	if os.Getenv("KEB_SCALE") == "" {
-		t.Skip("run make bench-api for this: it takes minutes and measures time")
+		t.Skip("run make bench SCENARIO=api for this: it takes minutes and measures time")
 	}
 	s := newSystem(t)
 	s.log = slog.New(slog.DiscardHandler)

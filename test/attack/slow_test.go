@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,9 +26,7 @@ import (
 // thorough skips what make test has no time for.
 func thorough(t *testing.T) {
 	t.Helper()
-	if os.Getenv("KEB_ATTACK") == "" {
-		t.Skip("this is a part of make attack (KEB_ATTACK=1)")
-	}
+	testkit.Suite(t, "attack")
 }
 
 // someone is a client at an address of its own.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -313,9 +312,7 @@ func TestAWorkerAsksAboutItsOwnCommandsOnly(t *testing.T) { //nolint:paralleltes
 }
 
 func TestAFloodOfOneWorkerStopsNobodyElse(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
-	if os.Getenv("KEB_E2E_BUS") == "" {
-		t.Skip("make e2e-bus runs it")
-	}
+	testkit.Suite(t, "bus")
 	const messages, operations = 20_000, 50
 	s := start(t)
 	close(s.held)

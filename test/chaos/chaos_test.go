@@ -28,9 +28,7 @@ const (
 )
 
 func TestChaos(t *testing.T) {
-	if os.Getenv(switchVariable) == "" {
-		t.Skipf("this takes a quarter of an hour: `make chaos` sets %s", switchVariable)
-	}
+	testkit.Suite(t, "chaos")
 	seed := uint64(time.Now().UnixNano() % 1_000_000)
 	if text := os.Getenv(seedVariable); text != "" {
 		var err error

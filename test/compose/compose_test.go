@@ -1,4 +1,4 @@
-// Package compose holds docker-compose.yml to what it promises, and, with "make e2e-compose", runs it.
+// Package compose holds docker-compose.yml to what it promises, and, with "make e2e SUITE=compose", runs it.
 package compose
 
 import (

@@ -26,7 +26,6 @@ import (
 )
 
 const (
-	switchVariable = "KEB_E2E_COMPOSE"
 	// project keeps this installation apart from others on the machine.
 	project = "keb-e2e"
 	// upLimit covers building images that are not there; limit is for one condition while operations run.
@@ -55,9 +54,7 @@ type installation struct {
 }
 
 func TestWithTheEngine(t *testing.T) {
-	if os.Getenv(switchVariable) == "" {
-		t.Skipf("needs a Docker engine and the images: make e2e-compose sets %s", switchVariable)
-	}
+	testkit.Suite(t, "compose")
 	in := up(t, nil)
 	in.confined(t)
 	in.provisionWithTheCLI(t)

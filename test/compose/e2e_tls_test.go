@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -31,9 +30,7 @@ import (
 const held = 5
 
 func TestWithTheEngineAndTLS(t *testing.T) {
-	if os.Getenv(switchVariable) == "" {
-		t.Skipf("needs a Docker engine and the images: make e2e-compose sets %s", switchVariable)
-	}
+	testkit.Suite(t, "compose")
 	begin := time.Now()
 	in := up(t, []string{overrideFile}, mutual+"="+mutualFile)
 	started := time.Since(begin)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checks.js finds what keeps people from using a page; `make e2e-console` runs axe-core beside it.
+// checks.js finds what keeps people from using a page; `make e2e SUITE=console` runs axe-core beside it.
 //
 //go:embed testdata/checks.js
 var checks string

@@ -16,9 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
 // thorough skips a test that has no place in make test: together they keep two processors busy for a minute.
 func thorough(t *testing.T) {
 	t.Helper()
-	if os.Getenv("KEB_E2E_CONSOLE") == "" {
-		t.Skip("make e2e-console runs this test")
-	}
+	testkit.Suite(t, "console")
 }
 
 // browser finds Chromium, or skips the test: it is the one thing that neither Go nor its module proxy can bring.

@@ -46,16 +46,14 @@ const shownWithin = 15 * time.Second
 // live skips a test that takes more than a minute, unless it was asked for.
 func live(t *testing.T) {
 	t.Helper()
-	if os.Getenv("KEB_E2E_DASHBOARDS") == "" {
-		t.Skip("it runs keb and prometheus for a minute or two: `make e2e-dashboards`")
-	}
+	testkit.Suite(t, "dashboards")
 }
 
 // withoutData are the panels that this test cannot fill, by title, with the reason.
 func withoutData() map[string]string {
 	return map[string]string{
 		"Admission":                     "keb up sets no limits; keb_admission_limit is tested with the orchestrator",
-		"Certificates":                  "keb up has no certificates; make e2e-tls looks at their metrics",
+		"Certificates":                  "keb up has no certificates; make e2e SUITE=tls looks at their metrics",
 		"Lifetime left of certificates": "as Certificates",
 	}
 }

@@ -226,6 +226,14 @@ func TestTargetsOfMakeThatPagesNameExist(t *testing.T) {
 			}
 		}
 	}
+	suite := regexp.MustCompile(`make e2e SUITE=([a-z]+)`)
+	for name, text := range files(t, []string{"."}, ".md", ".go", "Makefile") {
+		for _, m := range suite.FindAllStringSubmatch(text, -1) {
+			if info, err := os.Stat(filepath.Join(root, "test", m[1])); err != nil || !info.IsDir() {
+				t.Errorf("%s: there is no test/%s, so make e2e has no SUITE=%s", name, m[1], m[1])
+			}
+		}
+	}
 	contributor := read(t, "docs/contributor.md")
 	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9-]+):.*## `).FindAllStringSubmatch(read(t, "Makefile"), -1) {
 		if !strings.Contains(contributor, "`make "+m[1]) && m[1] != "help" {

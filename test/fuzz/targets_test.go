@@ -1,4 +1,4 @@
-// Package fuzz_test finds and runs the fuzz tests of all modules: make soak-fuzz.
+// Package fuzz_test finds and runs the fuzz tests of all modules: make soak SUITE=fuzz.
 package fuzz_test
 
 import (
@@ -72,7 +72,7 @@ func walk(t *testing.T, visit func(path string)) {
 	require.NoError(t, err)
 }
 
-// What the compiler knows as a fuzz test is found by reading the files, and the other way round: none is left out by make soak-fuzz
+// What the compiler knows as a fuzz test is found by reading the files, and the other way round: none is left out by make soak SUITE=fuzz
 // because it stands in a module of its own, or behind a build constraint.
 func TestEveryFuzzTestIsRun(t *testing.T) {
 	t.Parallel()

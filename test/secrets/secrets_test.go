@@ -39,7 +39,7 @@ type tests struct{ harness.Tests }
 // Run runs the tests.
 func (t tests) Run() int {
 	code := t.Tests.Run()
-	if os.Getenv("KEB_SECRETS") == "" {
+	if !testkit.InSuite("secrets") {
 		return code
 	}
 	if built, err := programs(); err == nil {

@@ -48,9 +48,7 @@ const (
 // only skips a test that takes minutes, and says how it is run.
 func only(t *testing.T) {
 	t.Helper()
-	if os.Getenv("KEB_SECRETS") == "" {
-		t.Skip("takes minutes: make secrets")
-	}
+	testkit.Suite(t, "secrets")
 }
 
 // world is an installation as docker-compose.yml describes it, in processes of this machine.

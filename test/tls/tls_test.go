@@ -24,9 +24,7 @@ import (
 )
 
 func TestEverythingWithTLSAndACertificateOfEverybody(t *testing.T) {
-	if os.Getenv("KEB_E2E_TLS") == "" {
-		t.Skip("make e2e-tls runs it")
-	}
+	testkit.Suite(t, "tls")
 	w := start(t)
 	begin := time.Now()
 	out, err := w.cli(true, "provision", "-f", "../../examples/requests/azure.json", "--wait", "--timeout", "3m")

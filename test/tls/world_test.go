@@ -1,4 +1,4 @@
-// Package tls runs the whole system with TLS on every hop, and a certificate of everybody: with "make e2e-tls".
+// Package tls runs the whole system with TLS on every hop, and a certificate of everybody: with "make e2e SUITE=tls".
 package tls
 
 import (

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker/contract"
 	"github.com/kyma-project/keb/libs/worker/contract/contracttest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
@@ -55,9 +56,7 @@ func TestTheExampleOfATeamsWorkerPasses(t *testing.T) {
 }
 
 func TestEveryWorkerOfKEBPasses(t *testing.T) {
-	if os.Getenv("KEB_E2E_WORKERS") == "" {
-		t.Skip("it takes minutes: make e2e-workers")
-	}
+	testkit.Suite(t, "workers")
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
 	require.NoError(t, err)
 	server := httptest.NewServer(l.Handler())
@@ -86,13 +85,14 @@ const nodeWorker = "../../examples/node-worker"
 // node is the installed example in JavaScript.
 func node(t *testing.T) (script string) {
 	t.Helper()
-	if os.Getenv("KEB_E2E_NODE") == "" {
-		t.Skip("it fetches a package of npm, and takes minutes: make e2e-node")
+	testkit.Suite(t, "workers")
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("needs Node 20 or newer and npm")
 	}
 	script, err := filepath.Abs(nodeWorker + "/worker.mjs")
 	require.NoError(t, err)
 	if _, err := os.Stat(nodeWorker + "/node_modules/nats"); err != nil {
-		t.Fatal("the package nats is not installed: make e2e-node does it")
+		t.Fatal("the package nats is not installed: make e2e SUITE=workers installs it")
 	}
 	return script
 }

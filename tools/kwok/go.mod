@@ -1,4 +1,4 @@
-// kwok plays the nodes and pods of `make e2e-btp`, which builds it.
+// kwok plays the nodes and pods of `make e2e SUITE=btpmanager`, which builds it.
 module github.com/kyma-project/keb/tools/kwok
 
 go 1.26.0

@@ -1,7 +1,6 @@
 package contract_test
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker/contract"
 )
 
@@ -135,12 +135,12 @@ var quick = []string{
 }
 
 // all runs every check against every flaw.
-func all() bool { return os.Getenv("KEB_E2E_WORKERS") != "" }
+func all() bool { return testkit.InSuite("workers") }
 
 func onlyInAll(t *testing.T) {
 	t.Helper()
 	if !all() {
-		t.Skip("it takes a minute: make e2e-workers")
+		t.Skip("it takes a minute: make e2e SUITE=workers")
 	}
 }
 

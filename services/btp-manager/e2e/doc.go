@@ -13,5 +13,5 @@
 //     failurePolicy Fail: without a certificate that the kube-apiserver trusts nobody could make a service instance here.
 //   - What the operand does to service instances and bindings, the tests do: its finalizer is set and cleared by them.
 //
-// `make test` runs what needs no controllers, with a kube-apiserver and etcd. `make e2e-btp` adds the whole cluster.
+// `make test` runs what needs no controllers, with a kube-apiserver and etcd. `make e2e SUITE=btpmanager` adds the whole cluster.
 package e2e

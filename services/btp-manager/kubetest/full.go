@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// demand makes a test fail, and not skip, where the servers of a whole cluster are missing.
-	demand = "KEB_KUBE_FULL"
+	// demand names the suite that make e2e runs: with it a test fails, and does not skip, where the servers of a whole cluster are missing.
+	demand = "KEB_SUITE"
 	// nodeName is the one node of a whole cluster.
 	nodeName = "simulated"
-	noServer = "no whole cluster: run `make e2e-btp`"
+	noServer = "no whole cluster: run `make e2e SUITE=btpmanager`"
 )
 
 // controllers are those that the tests need. Without node-lifecycle-controller a new node keeps its not-ready taint.
@@ -37,7 +37,7 @@ var stages []byte
 
 // Full starts a whole cluster for this test: a kube-apiserver with controllers, a scheduler and one simulated node, so that
 // Deployments get ready, namespaces vanish and owners take along what they own. When the test fails, the ends of the servers'
-// logs are in its output. The test is skipped where the servers are missing, and fails when `make e2e-btp` promises them.
+// logs are in its output. The test is skipped where the servers are missing, and fails when `make e2e SUITE=btpmanager` promises them.
 func Full(t testing.TB, opts ...Option) *Cluster {
 	t.Helper()
 	needFull(t)

@@ -1,4 +1,4 @@
-// Package e2e installs, upgrades and removes the chart deploy/helm/keb in clusters, as `make e2e-helm` does.
+// Package e2e installs, upgrades and removes the chart deploy/helm/keb in clusters, as `make e2e SUITE=charts` does.
 //
 // In one test the cluster has kube-apiserver, controllers and scheduler, and a node that is simulated by kwok: pods are ready because it says so.
 // That shows that Kubernetes takes all that the chart makes, in the order in which Helm gives it.

@@ -30,8 +30,6 @@ const (
 	workerChart = repository + "deploy/helm/step-worker"
 	namespace   = "keb"
 	releaseName = "keb"
-	// demand is set by the make target, and lets tests fail where something is missing.
-	demand = "KEB_E2E_HELM"
 	// patience is for what takes minutes on a machine with much to do.
 	patience = 8 * time.Minute
 )
@@ -39,9 +37,7 @@ const (
 // needed skips a test that nobody asked for.
 func needed(t *testing.T) {
 	t.Helper()
-	if os.Getenv(demand) == "" {
-		t.Skip("this takes minutes and a whole cluster: run `make e2e-helm`")
-	}
+	testkit.Suite(t, "charts")
 }
 
 // values are those of the file demo.yaml with others over them.
@@ -150,7 +146,7 @@ func server(t *testing.T, cluster *kubetest.Cluster, name string, args ...string
 	binary, err := filepath.Abs(filepath.Join(dir, name))
 	require.NoError(t, err)
 	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("%v: run `make e2e-helm`", err)
+		t.Fatalf("%v: run `make e2e SUITE=charts`", err)
 	}
 	log := filepath.Join(t.TempDir(), name+".log")
 	file, err := os.Create(log)

@@ -24,5 +24,5 @@
 // batches of more than three messages; orchestrations of many instances; more than
 // one definition of an operation type; dead letters; the acknowledgement timers of
 // the bus, whose messages come again at any time instead; what a step does to
-// external systems. The real thing is killed by make chaos and make soak-kill.
+// external systems. The real thing is killed by make chaos and make soak SUITE=kill.
 package simulation

@@ -204,7 +204,7 @@ func command(t *testing.T, name string, args ...string) string {
 func TestSoak(t *testing.T) {
 	text := os.Getenv(envFor)
 	if text == "" {
-		t.Skip("make soak-simulation runs this")
+		t.Skip("make soak SUITE=simulation runs this")
 	}
 	long, err := time.ParseDuration(text)
 	require.NoErrorf(t, err, "%s", envFor)
