@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 )
 
-// Codes, reasons and components of errors (facts/contracts.md 1.5).
+// Codes, reasons and components of errors (docs/contracts/runtime-provisioner.md#errors).
 const (
 	codeNotFound = 2
 
