@@ -24,7 +24,7 @@ type KymaDefaults struct {
 
 const kymaNamespace = "kyma-system"
 
-// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (facts/contracts.md 1.6).
+// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (docs/contracts/runtime-provisioner.md#kyma-1).
 type KymaConfig struct {
 	Version       string            `json:"version"`
 	Components    []KymaComponent   `json:"components"`
@@ -50,7 +50,7 @@ var appended = []KymaComponent{
 // optional are the components that a runtime gets only if the order names them.
 var optional = []string{"kiali", "tracing"}
 
-// disabled are the components that a plan does not get (facts/contracts.md 1.6).
+// disabled are the components that a plan does not get (docs/contracts/runtime-provisioner.md#kyma-1).
 func disabled(plan string) []string {
 	names := []string{"backup", "backup-init"}
 	if plan == "trial" {

@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// RuntimeInput is the argument of provisionRuntime (facts/contracts.md 1.2). Without KymaConfig it is a cluster without Kyma.
+// RuntimeInput is the argument of provisionRuntime (docs/contracts/runtime-provisioner.md#provisionruntime). Without KymaConfig
+// it is a cluster without Kyma.
 type RuntimeInput struct {
 	RuntimeInput  RuntimeMetadata `json:"runtimeInput"`
 	ClusterConfig ClusterConfig   `json:"clusterConfig"`
@@ -72,7 +73,8 @@ type OIDC struct {
 	UsernamePrefix string   `json:"usernamePrefix"`
 }
 
-// parameters are the OSB parameters that describe a cluster (facts/keb.md 2.3), with the defaults that the broker fills in.
+// parameters are the OSB parameters that describe a cluster (docs/contracts/plans.md#parameters), with the defaults that the
+// broker fills in.
 type parameters struct {
 	Name           string   `json:"name"`
 	Region         string   `json:"region"`

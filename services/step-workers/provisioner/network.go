@@ -86,7 +86,7 @@ func newNetwork(cfg Config, p plan, planName, provider, region, instanceID strin
 	return n, nil
 }
 
-// config has exactly one member, with the address plan of facts/contracts.md 1.3.
+// config has exactly one member, with the address plan of docs/contracts/runtime-provisioner.md#values-of-a-plan.
 func (n network) config() (map[string]any, error) {
 	switch n.provider {
 	case "aws":

@@ -2,7 +2,7 @@ package provisioner
 
 import "fmt"
 
-// plan is what a plan fixes about its runtimes on one provider (facts/contracts.md 1.3).
+// plan is what a plan fixes about its runtimes on one provider (docs/contracts/runtime-provisioner.md#values-of-a-plan).
 type plan struct {
 	region, machineType, diskType string
 	// volumeSizeGB is 0 for a plan whose machines have no volume.
