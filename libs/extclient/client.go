@@ -129,6 +129,9 @@ func New(cfg Config, tokens TokenSource, deps Deps) (*Client, error) {
 
 // CheckURL returns an error that names what, unless text is an absolute http or https URL.
 func CheckURL(what, text string) error {
+	if text == "" {
+		return fmt.Errorf("%s is not set: want an absolute http or https URL", what)
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return fmt.Errorf("%s: want an absolute http or https URL, got %q", what, redactURL(u, text))

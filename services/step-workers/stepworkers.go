@@ -96,9 +96,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 }
 
 const (
-	// defaultLandscape is where the workers look for all systems by default.
-	defaultLandscape = "http://127.0.0.1:8090"
-	fastPoll         = 100 * time.Millisecond
+	fastPoll = 100 * time.Millisecond
 	// callTimeout is the deadline of one call where the waits are taken out: a system that answers nothing shows early then.
 	callTimeout = 10 * time.Second
 	// longestCall is the longest deadline of one call by default; what has a longer one waits for something.
@@ -115,14 +113,16 @@ type builder struct {
 	errs     []error
 }
 
-// inLandscape is what the landscape has for variables without a default: the paths of systems that a worker can do without, and ids that
-// a real system gives out.
+// inLandscape is what the landscape has for variables without a default: the paths of systems, and ids that a real system gives out.
 var inLandscape = map[string]string{ //nolint:gosec // paths and ids
 	"KEB_AVS_URL": "/avs/api/v2/evaluationmetadata", "KEB_AVS_TOKEN_URL": "/avs/oauth2/token",
 	"KEB_AVS_GROUP_ID": "1", "KEB_AVS_PARENT_ID": "2",
 	"KEB_AVS_INTERNAL_TESTER_ACCESS_ID": "3", "KEB_AVS_EXTERNAL_TESTER_ACCESS_ID": "4",
 	"KEB_EDP_URL": "/edp", "KEB_EDP_TOKEN_URL": "/edp/oauth2/token",
 	"KEB_IAS_URL": "/ias", "KEB_SPC_URL": "/spc",
+	"KEB_LMS_URL": "/lms", "KEB_AZURE_URL": "/azure", "KEB_AZURE_LOGIN_URL": "/azure",
+	"KEB_PROVISIONER_URL": "/provisioner/graphql", "KEB_RECONCILER_URL": "/reconciler/v1", "KEB_KYMA_ARTIFACTS_URL": "/artifacts",
+	"KEB_KCP_URL": "/k8s/control-plane", "KEB_GARDENER_URL": "/k8s/gardener",
 }
 
 // InLandscape returns what the landscape has for variables that have no default: paths, which begin with a slash, and ids.
@@ -130,9 +130,6 @@ func InLandscape() map[string]string { return maps.Clone(inLandscape) }
 
 // defaultOf is the default of a variable beside the landscape, in place of the one that the workers have by themselves.
 func (b *builder) defaultOf(name, byTag string) string {
-	if path, ok := strings.CutPrefix(byTag, defaultLandscape); ok {
-		return b.base + path
-	}
 	if value, ok := inLandscape[name]; ok {
 		if strings.HasPrefix(value, "/") {
 			return b.base + value

@@ -175,31 +175,36 @@ func TestBrokerAndOrchestratorKnowTheSameProxies(t *testing.T) {
 	}
 }
 
-// A default that leads to this machine is right for `make run`, and wrong in a pod.
+// What no process can have a default for is in the list of the chart: the addresses of systems, and ids that they give out.
 func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 	t.Parallel()
 	var systems struct {
 		Workers, Optional, Jobs map[string]map[string]string
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(readFile(t, kebDir+"files/systems.yaml")), &systems))
-	check := func(who string, vars map[string]configdoc.Variable, listed map[string]string) {
-		const local = "http://127.0.0.1:8090"
+	// check compares what is listed for a worker or job with what its variables need.
+	check := func(who string, needs map[string]string, vars map[string]configdoc.Variable, listed ...map[string]string) {
 		want := map[string]string{}
-		for name, v := range vars {
-			if path, ok := strings.CutPrefix(v.Default, local); ok {
-				want[name] = path
+		for name, value := range needs {
+			if v, ok := vars[name]; ok {
+				want[name] = value
+				if strings.HasPrefix(v.Default, "http://127.0.0.1") && who != "subaccount-cleanup" {
+					t.Errorf("%s: %s leads to this machine by default", who, name)
+				}
 			}
 		}
-		for names, path := range listed {
-			alternatives := strings.Split(names, "|")
-			if want[alternatives[0]] != path {
-				t.Errorf("%s: %s is at %q, and %q in the chart", who, names, want[alternatives[0]], path)
-			}
-			for _, n := range alternatives {
-				if _, ok := vars[n]; !ok {
-					t.Errorf("%s: nobody reads %s", who, n)
+		for _, list := range listed {
+			for names, value := range list {
+				alternatives := strings.Split(names, "|")
+				if want[alternatives[0]] != value {
+					t.Errorf("%s: %s is %q in the landscape, and %q in the chart", who, names, want[alternatives[0]], value)
 				}
-				delete(want, n)
+				for _, n := range alternatives {
+					if _, ok := vars[n]; !ok {
+						t.Errorf("%s: nobody reads %s", who, n)
+					}
+					delete(want, n)
+				}
 			}
 		}
 		for name := range want {
@@ -207,30 +212,18 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 		}
 	}
 	workers := workerFolders(t)
-	optional := stepworkers.InLandscape()
-	for worker, listed := range systems.Optional {
-		vars := variables(t, "libs/worker.environment", workers[worker]+".Config")
-		for name, value := range listed {
-			if _, ok := vars[name]; !ok || optional[name] != value {
-				t.Errorf("%s: %s is %q in the chart, and %q in the landscape", worker, name, value, optional[name])
-			}
-			delete(optional, name)
-		}
-	}
-	for name := range optional {
-		t.Errorf("%s is not in files/systems.yaml", name)
-	}
 	for worker, folder := range workers {
 		if _, ok := systems.Workers[worker]; !ok {
 			t.Errorf("worker %s is not in files/systems.yaml", worker)
 		}
-		check(worker, variables(t, "libs/worker.environment", folder+".Config"), systems.Workers[worker])
+		vars := variables(t, "libs/worker.environment", folder+".Config")
+		check(worker, stepworkers.InLandscape(), vars, systems.Workers[worker], systems.Optional[worker])
 	}
 	if len(systems.Workers) != len(workers) {
 		t.Errorf("files/systems.yaml has %d workers, there are %d", len(systems.Workers), len(workers))
 	}
-	all := variables(t, "services/jobs.Config")
-	check("subaccount-cleanup", all, systems.Jobs["subaccount-cleanup"])
+	cis := map[string]string{"KEB_CIS_URL": "/cis", "KEB_CIS_TOKEN_URL": "/cis/oauth/token"}
+	check("subaccount-cleanup", cis, variables(t, "services/jobs.Config"), systems.Jobs["subaccount-cleanup"])
 }
 
 func TestEveryWorkerOfTheProcessesHasADeployment(t *testing.T) {

@@ -11,9 +11,10 @@ import (
 // Config is the configuration of the worker. The original takes the credentials of Azure from the account of the hyperscaler
 // account pool; here one account is for all instances.
 type Config struct {
-	// URL is the address of the Azure Resource Manager, LoginURL that of the login.
-	URL            string        `env:"KEB_AZURE_URL" envDefault:"http://127.0.0.1:8090/azure"`
-	LoginURL       string        `env:"KEB_AZURE_LOGIN_URL" envDefault:"http://127.0.0.1:8090/azure"`
+	// URL is the address of the Azure Resource Manager, LoginURL that of the login. Without URL Azure is not asked, and the steps of this
+	// worker are skipped.
+	URL            string        `env:"KEB_AZURE_URL"`
+	LoginURL       string        `env:"KEB_AZURE_LOGIN_URL"`
 	TenantID       string        `env:"KEB_AZURE_TENANT_ID" envDefault:"keb"`
 	SubscriptionID string        `env:"KEB_AZURE_SUBSCRIPTION_ID" envDefault:"keb"`
 	ClientID       string        `env:"KEB_AZURE_CLIENT_ID" envDefault:"keb"`
@@ -29,8 +30,11 @@ type Config struct {
 	PollInterval  time.Duration `env:"KEB_AZURE_POLL_INTERVAL" envDefault:"1m"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every setting that cannot work. Without a URL there is nothing to check.
 func (c Config) Validate() error {
+	if c.URL == "" {
+		return nil
+	}
 	errs := []error{extclient.CheckURL("KEB_AZURE_URL", c.URL), extclient.CheckURL("KEB_AZURE_LOGIN_URL", c.LoginURL)}
 	for name, value := range map[string]string{
 		"KEB_AZURE_TENANT_ID": c.TenantID, "KEB_AZURE_SUBSCRIPTION_ID": c.SubscriptionID, "KEB_AZURE_CLIENT_ID": c.ClientID,

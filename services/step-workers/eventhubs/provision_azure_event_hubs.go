@@ -54,9 +54,8 @@ var names = regexp.MustCompile(`^[a-z][a-z0-9-]{4,48}[a-z0-9]$`)
 
 // Run implements worker.Step. A trial gets no Event Hubs, but NATS Streaming that keeps nothing.
 func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	if op.Plan.Name == "trial" {
-		op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
-		return op, 0, nil
+	if op.Plan.Name == planTrial {
+		return trial(op)
 	}
 	ordered, err := provisioner.Ordered(op)
 	if err != nil {
@@ -120,8 +119,33 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	return op, 0, nil
 }
 
+const planTrial = "trial"
+
+// trial lets NATS Streaming keep nothing.
+func trial(op worker.Operation) (worker.Operation, time.Duration, error) {
+	op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
+	return op, 0, nil
+}
+
+// natsStreaming is the step without Azure, which a trial does not need.
+type natsStreaming struct{ worker.Step }
+
+// Describe implements worker.Described.
+func (s natsStreaming) Describe() worker.Description {
+	d, _ := worker.Describe(s.Step)
+	return d
+}
+
+// Run implements worker.Step.
+func (s natsStreaming) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+	if op.Plan.Name == planTrial {
+		return trial(op)
+	}
+	return s.Step.Run(ctx, op, log)
+}
+
 // location returns the Azure region of the Event Hubs of a runtime: its own on Azure, the nearest of the two in the table of
-// docs/contracts/event-hubs.md on GCP, otherwise the configured one.
+// facts/contracts.md 14 on GCP, otherwise the configured one.
 func location(r event.Runtime, otherwise string) string {
 	region := strings.ToLower(r.Region)
 	switch strings.ToLower(r.Provider) {

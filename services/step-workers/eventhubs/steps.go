@@ -9,6 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its part of the details.
@@ -34,6 +35,10 @@ type shared struct {
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.URL == "" {
+		without := setup.Without(component, "KEB_AZURE_URL", []worker.Step{provision{}, deprovision{}}, deps)
+		return []worker.Step{natsStreaming{without[0]}, without[1]}, nil
 	}
 	c, err := newClient(cfg, deps)
 	if err != nil {

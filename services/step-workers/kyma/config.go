@@ -19,8 +19,8 @@ type Config struct {
 	VersionsConfigMap string `env:"KEB_KYMA_VERSIONS_CONFIGMAP" envDefault:"kyma-versions"`
 	// DefaultVersion is the Kyma version of orders that name none, of accounts without one.
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	// ArtifactsURL is where the components of each version of Kyma are published; the real store is https://storage.googleapis.com.
-	ArtifactsURL  string        `env:"KEB_KYMA_ARTIFACTS_URL" envDefault:"http://127.0.0.1:8090/artifacts"`
+	// ArtifactsURL is where the components of each version of Kyma are published; the real store is https://storage.googleapis.com. It is required.
+	ArtifactsURL  string        `env:"KEB_KYMA_ARTIFACTS_URL"`
 	RetryInterval time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
 }
 

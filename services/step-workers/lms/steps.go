@@ -8,6 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
+	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its part of the details.
@@ -28,6 +29,8 @@ type Details struct {
 	CallbackURL string    `json:"callbackUrl,omitempty"`
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
+	// DNS is the domain of the tenant.
+	DNS string `json:"dns,omitempty"`
 }
 
 // Deps is what the steps need besides the configuration.
@@ -43,6 +46,9 @@ type shared struct {
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.URL == "" {
+		return setup.Without(component, "KEB_LMS_URL", []worker.Step{createTenant{}, requestCertificates{}}, deps), nil
 	}
 	c, err := newClient(cfg, deps)
 	if err != nil {
@@ -85,7 +91,7 @@ func tenantName(account string) string {
 	return name[:min(len(name), maxName)]
 }
 
-// regions are the LMS regions of hyperscaler regions (docs/contracts/lms.md). That westus2 is in Europe is the original's word.
+// regions are the LMS regions of hyperscaler regions (facts/contracts.md 13). That westus2 is in Europe is the original's word.
 var regions = map[string]string{
 	"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "francecentral": "eu", "uaenorth": "eu",
 	"eastus": "us", "eastus2": "us", "centralus": "us", "eastus2euap": "us",

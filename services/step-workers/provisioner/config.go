@@ -10,8 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// Config is the configuration of the worker. Its defaults reach a landscape on this machine and poll as the original
-// does.
+// Config is the configuration of the worker. By default it polls as the original does.
 type Config struct {
 	ClientConfig
 	KymaDefaults
@@ -62,7 +61,8 @@ type Config struct {
 
 // ClientConfig says where the Runtime Provisioner is; other workers that look at runtimes embed it too.
 type ClientConfig struct {
-	ProvisionerURL string `env:"KEB_PROVISIONER_URL" envDefault:"http://127.0.0.1:8090/provisioner/graphql"`
+	// ProvisionerURL is required.
+	ProvisionerURL string `env:"KEB_PROVISIONER_URL"`
 	// ProvisionerTimeout is the deadline of one call. It is less than the original's 120 s, as it must leave the step
 	// time to report within its execution limit in the process file.
 	ProvisionerTimeout time.Duration `env:"KEB_PROVISIONER_TIMEOUT" envDefault:"45s"`

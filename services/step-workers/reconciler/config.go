@@ -10,8 +10,8 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// URL is the address of the API with its version.
-	URL     string        `env:"KEB_RECONCILER_URL" envDefault:"http://127.0.0.1:8090/reconciler/v1"`
+	// URL is the address of the API with its version. It is required.
+	URL     string        `env:"KEB_RECONCILER_URL"`
 	Timeout time.Duration `env:"KEB_RECONCILER_TIMEOUT" envDefault:"30s"`
 
 	RetryInterval time.Duration `env:"KEB_RECONCILER_RETRY_INTERVAL" envDefault:"5s"`

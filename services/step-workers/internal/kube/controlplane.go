@@ -8,9 +8,9 @@ import (
 
 // ControlPlane says where the Kyma control plane is; the workers that use it embed this in their configuration.
 type ControlPlane struct {
-	// KCPKubeconfig is the path of a kubeconfig; when it is set, KCPURL and KCPToken are not used.
+	// KCPKubeconfig is the path of a kubeconfig; when it is set, KCPURL and KCPToken are not used. One of kubeconfig and URL is required.
 	KCPKubeconfig string        `env:"KEB_KCP_KUBECONFIG"`
-	KCPURL        string        `env:"KEB_KCP_URL" envDefault:"http://127.0.0.1:8090/k8s/control-plane"`
+	KCPURL        string        `env:"KEB_KCP_URL"`
 	KCPToken      string        `env:"KEB_KCP_TOKEN" envDefault:"keb"`
 	KCPTimeout    time.Duration `env:"KEB_KCP_TIMEOUT" envDefault:"30s"`
 }
@@ -20,7 +20,7 @@ func (c ControlPlane) Validate() error {
 	if c.KCPKubeconfig != "" {
 		return nil
 	}
-	return extclient.CheckURL("KEB_KCP_URL", c.KCPURL)
+	return extclient.CheckURL("KEB_KCP_URL (or KEB_KCP_KUBECONFIG)", c.KCPURL)
 }
 
 // Open builds a client of the control plane.

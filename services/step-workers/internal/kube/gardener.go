@@ -12,9 +12,10 @@ const SystemGardener = "gardener"
 
 // Gardener says where the Gardener project is; the workers that use it embed this in their configuration.
 type Gardener struct {
-	// GardenerKubeconfig is the path of a kubeconfig; when it is set, GardenerURL and GardenerToken are not used.
+	// GardenerKubeconfig is the path of a kubeconfig; when it is set, GardenerURL and GardenerToken are not used. One of kubeconfig and
+	// URL is required.
 	GardenerKubeconfig string        `env:"KEB_GARDENER_KUBECONFIG"`
-	GardenerURL        string        `env:"KEB_GARDENER_URL" envDefault:"http://127.0.0.1:8090/k8s/gardener"`
+	GardenerURL        string        `env:"KEB_GARDENER_URL"`
 	GardenerToken      string        `env:"KEB_GARDENER_TOKEN" envDefault:"keb"`
 	GardenerTimeout    time.Duration `env:"KEB_GARDENER_TIMEOUT" envDefault:"30s"`
 	// Project is the Gardener project; its namespace is "garden-<project>".
@@ -25,7 +26,7 @@ type Gardener struct {
 func (c Gardener) Validate() error {
 	var errs []error
 	if c.GardenerKubeconfig == "" {
-		errs = append(errs, extclient.CheckURL("KEB_GARDENER_URL", c.GardenerURL))
+		errs = append(errs, extclient.CheckURL("KEB_GARDENER_URL (or KEB_GARDENER_KUBECONFIG)", c.GardenerURL))
 	}
 	if c.Project == "" {
 		errs = append(errs, errors.New("KEB_GARDENER_PROJECT is empty: want the name of a Gardener project"))

@@ -1,6 +1,7 @@
 package setup_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -16,8 +17,12 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/avs"
+	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+	"github.com/kyma-project/keb/services/step-workers/kyma"
+	"github.com/kyma-project/keb/services/step-workers/lifecyclemanager"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
+	"github.com/kyma-project/keb/services/step-workers/reconciler"
 )
 
 func TestWrongEnvironmentIsRefusedAllAtOnceByName(t *testing.T) {
@@ -29,6 +34,28 @@ func TestWrongEnvironmentIsRefusedAllAtOnceByName(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want a word about %s", err, name)
 		}
+	}
+}
+
+// A deployed worker must not look for a required system on its own machine.
+func TestSteps_RequiredSystemWithoutURL_NamesTheVariable(t *testing.T) {
+	for variable, build := range map[string]func(context.Context) error{
+		"KEB_PROVISIONER_URL":                           with(provisioner.Steps),
+		"KEB_GARDENER_URL (or KEB_GARDENER_KUBECONFIG)": with(hyperscaler.Steps),
+		"KEB_KCP_URL (or KEB_KCP_KUBECONFIG)":           with(lifecyclemanager.Steps),
+		"KEB_KYMA_ARTIFACTS_URL":                        with(kyma.Steps),
+		"KEB_RECONCILER_URL":                            with(reconciler.Steps),
+	} {
+		if err := build(t.Context()); err == nil || !strings.Contains(err.Error(), variable+" is not set") {
+			t.Errorf("%s: %v", variable, err)
+		}
+	}
+}
+
+func with[C any](steps func(C, extclient.Deps) ([]worker.Step, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := setup.Steps(steps)(ctx, worker.Env{})
+		return err
 	}
 }
 
