@@ -423,6 +423,116 @@ func TestProvisioner_WrongOrders_AreViolations(t *testing.T) {
 	}
 }
 
+// kymaInput is an order of 2020, with Kyma.
+func kymaInput(instance string) map[string]any {
+	return map[string]any{
+		"runtimeInput": map[string]any{"name": "runtime-12345", "labels": map[string]any{
+			"broker_instance_id": instance, "global_subaccount_id": "sub-1", "operator_lmsUrl": "https://kibana.t1.lms.example.com",
+		}},
+		"clusterConfig": map[string]any{"gardenerConfig": map[string]any{
+			"kubernetesVersion": "1.16.9", "provider": "azure", "targetSecret": "sb-azure-pool-001", "region": "westeurope",
+			"machineType": "Standard_D8_v3", "diskType": "Standard_LRS", "volumeSizeGB": 50, "workerCidr": "10.250.0.0/19", "purpose": "development",
+			"autoScalerMin": 3, "autoScalerMax": 10, "maxSurge": 4, "maxUnavailable": 1,
+			"enableKubernetesVersionAutoUpdate": false, "enableMachineImageVersionAutoUpdate": false,
+			"providerSpecificConfig": map[string]any{"azureConfig": map[string]any{"vnetCidr": "10.250.0.0/19", "zones": []string{"1"}}},
+		}},
+		"kymaConfig": map[string]any{"version": "1.24.7", "configuration": []any{}, "components": []any{
+			map[string]any{"component": "core", "namespace": "kyma-system"},
+			map[string]any{"component": "compass-runtime-agent", "namespace": "compass-system"},
+		}},
+	}
+}
+
+const (
+	provisionQuery2020 = `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) { id state runtimeID } }`
+	statusQuery        = `query($id: String!) { result: runtimeOperationStatus(id: $id) { state %s } }`
+)
+
+// An order of 2020 lacks most of what one of 2023 needs, and must have nothing that is new since.
+func TestProvisioner_OrdersWithKyma_HaveTheMembersOf2020(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	gardener := func(c map[string]any) map[string]any {
+		return at(t, c, "clusterConfig", "gardenerConfig").(map[string]any)
+	}
+	azure := func(c map[string]any) map[string]any {
+		return at(t, gardener(c), "providerSpecificConfig", "azureConfig").(map[string]any)
+	}
+	for want, test := range map[string]struct {
+		refused bool
+		spoil   func(c map[string]any)
+	}{
+		"name: unknown to the API of 2020":              {true, func(c map[string]any) { gardener(c)["name"] = "c-1" }},
+		"dnsConfig: unknown to the API of 2020":         {true, func(c map[string]any) { gardener(c)["dnsConfig"] = map[string]any{"domain": "d"} }},
+		"oidcConfig: unknown to the API of 2020":        {true, func(c map[string]any) { gardener(c)["oidcConfig"] = oidcInput() }},
+		"euAccess: unknown to the API of 2020":          {true, func(c map[string]any) { gardener(c)["euAccess"] = false }},
+		"exposureClassName: unknown to the API of 2020": {true, func(c map[string]any) { gardener(c)["exposureClassName"] = "e" }},
+		"shootNetworkingFilterDisabled: unknown to the API of 2020": {true, func(c map[string]any) {
+			gardener(c)["shootNetworkingFilterDisabled"] = false
+		}},
+		"administrators: unknown to the API of 2020": {true, func(c map[string]any) {
+			c["clusterConfig"].(map[string]any)["administrators"] = []string{"a"}
+		}},
+		"diskType: required":     {true, func(c map[string]any) { delete(gardener(c), "diskType") }},
+		"volumeSizeGB: required": {true, func(c map[string]any) { delete(gardener(c), "volumeSizeGB") }},
+		"azureConfig.azureZones: unknown to the API of 2020": {true, func(c map[string]any) {
+			azure(c)["azureZones"] = []any{map[string]any{"name": 1, "cidr": "10.250.0.0/19"}}
+		}},
+		"azureConfig.enableNatGateway: unknown to the API of 2020": {true, func(c map[string]any) { azure(c)["enableNatGateway"] = true }},
+		"kymaConfig: profile: unknown to the API of 2020": {true, func(c map[string]any) {
+			c["kymaConfig"].(map[string]any)["profile"] = "Production"
+		}},
+		"kymaConfig: conflictStrategy: unknown to the API of 2020": {true, func(c map[string]any) {
+			at(t, c, "kymaConfig", "components", 0).(map[string]any)["conflictStrategy"] = "Replace"
+		}},
+		"providerSpecificConfig.azureConfig.zones: required": {false, func(c map[string]any) { delete(azure(c), "zones") }},
+		"workerCidr: must be 10.250.0.0/19":                  {false, func(c map[string]any) { gardener(c)["workerCidr"] = "10.250.0.0/16" }},
+		"runtimeInput.labels.operator_grafanaUrl: unknown": {false, func(c map[string]any) {
+			at(t, c, "runtimeInput", "labels").(map[string]any)["operator_grafanaUrl"] = "https://grafana.d"
+		}},
+		"runtimeInput.labels.operator_lmsUrl: must be a host kibana": {false, func(c map[string]any) {
+			at(t, c, "runtimeInput", "labels").(map[string]any)["operator_lmsUrl"] = "https://logs.d"
+		}},
+	} {
+		order := kymaInput("i")
+		test.spoil(order)
+		_, failure := w.ask(provisionQuery2020, map[string]any{"config": order})
+		if (failure != nil) != test.refused {
+			t.Errorf("%s: %v", want, failure)
+		}
+		if found := w.problems(); !slices.Contains(found, want) {
+			t.Errorf("%s: recorded %v", want, found)
+		}
+	}
+}
+
+func TestProvisioner_OperationsOfARuntimeWithKyma_HaveNoLastError(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	if _, failure := w.order(kymaInput("i-1")); failure == nil {
+		t.Error("an order that asks for the last error is accepted")
+	}
+	w.problems()
+	op, failure := w.ask(provisionQuery2020, map[string]any{"config": kymaInput("i-1")})
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	id := map[string]any{"id": text(t, op, "id")}
+	if got, failure := w.askAs("ga-1", fmt.Sprintf(statusQuery, ""), id); failure != nil || text(t, got, "state") != "InProgress" {
+		t.Errorf("%v, %v", got, failure)
+	}
+	if found := w.problems(); len(found) > 0 {
+		t.Errorf("violations: %v", found)
+	}
+	if _, failure := w.askAs("ga-1", fmt.Sprintf(statusQuery, "lastError { reason }"), id); failure == nil {
+		t.Error("a query of the last error is answered")
+	}
+	// The Runtime Provisioner has named the Shoot.
+	if name := text(t, w.shoots(), 0, "metadata", "name"); name != "c-"+text(t, op, "runtimeID")[:7] {
+		t.Errorf("the Shoot is %s", name)
+	}
+}
+
 func TestProvisioner_WrongUpgrades_AreViolations(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

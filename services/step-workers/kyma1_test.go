@@ -188,7 +188,7 @@ func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
 
 // Each step is killed at every point between its calls and its result, then runs to its end, then runs once more.
 func TestKyma1ObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldWithDirector(t)
 	op := w.kyma1Order()
 	once := func(names []string) {
 		for _, name := range names {

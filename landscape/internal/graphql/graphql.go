@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 
@@ -201,7 +202,8 @@ func (s *Server) run(r *http.Request, doc *ast.QueryDocument, op *ast.OperationD
 			continue
 		}
 		r.Pattern = s.route + " " + field.Name
-		value, err := resolve(r.Context(), r, s.arguments(field, vars))
+		ctx := context.WithValue(r.Context(), selection{}, names(doc, field.SelectionSet))
+		value, err := resolve(ctx, r.WithContext(ctx), s.arguments(field, vars))
 		if err == nil {
 			value, err = shape(doc, field, value)
 		}
@@ -212,6 +214,24 @@ func (s *Server) run(r *http.Request, doc *ast.QueryDocument, op *ast.OperationD
 		}
 	}
 	return data, errs
+}
+
+type selection struct{}
+
+// Selects reports whether the query of a resolver's request names a field, at any depth.
+func Selects(r *http.Request, name string) bool {
+	selected, _ := r.Context().Value(selection{}).(map[string]bool)
+	return selected[name]
+}
+
+// names are the fields of a selection with all below them.
+func names(doc *ast.QueryDocument, set ast.SelectionSet) map[string]bool {
+	found := map[string]bool{}
+	for _, field := range fields(doc, set) {
+		found[field.Name] = true
+		maps.Copy(found, names(doc, field.SelectionSet))
+	}
+	return found
 }
 
 func describe(err error, alias string) responseError {

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 )
 
-// Codes, reasons and components of errors (docs/contracts/runtime-provisioner.md#errors).
+// Codes, reasons and components of errors (facts/contracts.md 1.5).
 const (
 	codeNotFound = 2
 
@@ -110,12 +110,20 @@ func (c config) object(name string) config {
 	return v
 }
 
-// check refuses what the real server refuses. What a correct client of 2023 never sends, or always sends, is recorded as well; an order
-// with Kyma is one of 2020 and has other members.
+// check refuses what the real server refuses, and records what a correct client never sends, or always sends. An order with Kyma is one
+// of 2020, any other one of 2023.
 func (o order) check(r *http.Request) error {
 	g := o.ClusterConfig.GardenerConfig
 	if err := checkKyma(r, o.KymaConfig); err != nil {
 		return err
+	}
+	if o.KymaConfig == nil && !g.has("name") {
+		return refuse(r, "name: required")
+	}
+	if o.KymaConfig != nil {
+		if err := o.checkMembers(r); err != nil {
+			return err
+		}
 	}
 	if g.has("machineImageVersion") && g.text("machineImage") == "" {
 		return refuse(r, "machineImageVersion: needs machineImage")
@@ -128,6 +136,50 @@ func (o order) check(r *http.Request) error {
 	}
 	for _, problem := range o.problems() {
 		contract.Violation(r, "%s", problem)
+	}
+	return nil
+}
+
+// checkMembers refuses members that the schema of 2020 does not have, and the lack of those that it requires (facts/contracts.md 1.6).
+func (o order) checkMembers(r *http.Request) error {
+	g := o.ClusterConfig.GardenerConfig
+	for _, name := range []string{
+		"name", "dnsConfig", "oidcConfig", "euAccess", "exposureClassName", "shootNetworkingFilterDisabled", "controlPlaneFailureTolerance",
+	} {
+		if g.has(name) {
+			return refuse(r, "%s: unknown to the API of 2020", name)
+		}
+	}
+	if o.ClusterConfig.Administrators != nil {
+		return refuse(r, "administrators: unknown to the API of 2020")
+	}
+	for _, name := range []string{"diskType", "volumeSizeGB"} {
+		if !g.has(name) {
+			return refuse(r, "%s: required", name)
+		}
+	}
+	azure := g.object("providerSpecificConfig").object("azureConfig")
+	for _, name := range []string{"azureZones", "enableNatGateway", "idleConnectionTimeoutMinutes"} {
+		if azure.has(name) {
+			return refuse(r, "azureConfig.%s: unknown to the API of 2020", name)
+		}
+	}
+	parts, _ := o.KymaConfig["components"].([]any)
+	for _, part := range append(parts, o.KymaConfig) {
+		c, _ := part.(map[string]any)
+		for _, name := range []string{"profile", "conflictStrategy"} {
+			if config(c).has(name) {
+				return refuse(r, "kymaConfig: %s: unknown to the API of 2020", name)
+			}
+		}
+	}
+	return checkSelection(r)
+}
+
+// checkSelection refuses a query of a field that the operations of 2020 do not have.
+func checkSelection(r *http.Request) error {
+	if graphql.Selects(r, "lastError") {
+		return refuse(r, "Cannot query field \"lastError\" on type \"OperationStatus\"")
 	}
 	return nil
 }
@@ -182,31 +234,27 @@ func (o order) problems() (found []string) {
 	g, labels := o.ClusterConfig.GardenerConfig, o.RuntimeInput.Labels
 	add(o.RuntimeInput.Description != nil, "runtimeInput.description: never sent")
 	add(g.has("seed"), "seed: never sent")
-	if o.KymaConfig != nil {
-		return found
-	}
 	add(len(o.RuntimeInput.Name) > longestName || !runtimeName.MatchString(o.RuntimeInput.Name), "runtimeInput.name: not name and five characters")
-	want := map[string]bool{instanceLabel: true, labelSubaccount: true, labelGrafana: true}
-	for name := range want {
+	want := map[string]bool{instanceLabel: true, labelSubaccount: true, labelGrafana: o.KymaConfig == nil}
+	for name, required := range want {
 		v, _ := labels[name].(string)
-		add(v == "", "runtimeInput.labels.%s: required", name)
+		add(required && v == "", "runtimeInput.labels.%s: required", name)
+	}
+	// A runtime with Kyma has the address of its logs, unless it has no tenant in LMS.
+	if logs, ok := labels[labelLogs].(string); ok && o.KymaConfig != nil {
+		want[labelLogs] = true
+		add(!strings.HasPrefix(logs, "https://kibana."), "runtimeInput.labels.%s: must be a host kibana", labelLogs)
 	}
 	for name := range labels {
 		add(!want[name], "runtimeInput.labels.%s: unknown", name)
 	}
-	add(o.ClusterConfig.Administrators == nil, "administrators: required")
-	for _, name := range []string{
-		"dnsConfig", "oidcConfig", "shootNetworkingFilterDisabled", "euAccess", "enableKubernetesVersionAutoUpdate",
-		"enableMachineImageVersionAutoUpdate",
-	} {
+	if o.KymaConfig == nil {
+		found = append(found, o.problemsOf2023()...)
+	}
+	for _, name := range []string{"enableKubernetesVersionAutoUpdate", "enableMachineImageVersionAutoUpdate"} {
 		add(!g.has(name), "%s: required", name)
 	}
-	domain := g.object("dnsConfig").text("domain")
-	add(labels[labelGrafana] != "https://grafana."+domain, "runtimeInput.labels.%s: must be the host grafana of dnsConfig.domain", labelGrafana)
-	if providers, ok := g.object("dnsConfig")["providers"].([]any); ok {
-		add(len(providers) == 0, "dnsConfig.providers: omitted when there are none")
-	}
-	for _, name := range []string{"name", "kubernetesVersion", "targetSecret", "region", "machineType"} {
+	for _, name := range []string{"kubernetesVersion", "targetSecret", "region", "machineType"} {
 		add(g.text(name) == "", "%s: must not be empty", name)
 	}
 	for _, name := range []string{"diskType", "purpose", "licenceType", "machineImage", "machineImageVersion", "exposureClassName", "controlPlaneFailureTolerance"} {
@@ -216,15 +264,41 @@ func (o order) problems() (found []string) {
 	add(!g.has("purpose"), "purpose: required")
 	add(g.has("licenceType") && g.text("licenceType") != licenceTest, "licenceType: must be %s or absent", licenceTest)
 	add(provider != providerOpenSt && (!g.has("diskType") || !g.has("volumeSizeGB")), "diskType, volumeSizeGB: required for %s", provider)
-	add((provider == providerOpenSt) != g.has("exposureClassName"), "exposureClassName: for openstack only")
 	add(!cidrs.MatchString(g.text("workerCidr")), "workerCidr: must be 10.250.0.0/16 or /19")
+	if o.KymaConfig != nil {
+		add(g.text("workerCidr") != "10.250.0.0/19", "workerCidr: must be 10.250.0.0/19")
+		return append(found, problemsOfNetwork(g, "zones")...)
+	}
+	return append(found, problemsOfNetwork(g, "azureZones")...)
+}
+
+// problemsOf2023 are those of members that an order with Kyma does not have.
+func (o order) problemsOf2023() (found []string) {
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			found = append(found, fmt.Sprintf(format, args...))
+		}
+	}
+	g := o.ClusterConfig.GardenerConfig
+	add(o.ClusterConfig.Administrators == nil, "administrators: required")
+	for _, name := range []string{"dnsConfig", "oidcConfig", "shootNetworkingFilterDisabled", "euAccess"} {
+		add(!g.has(name), "%s: required", name)
+	}
+	add(g.has("name") && g.text("name") == "", "name: must not be empty")
+	domain := g.object("dnsConfig").text("domain")
+	add(o.RuntimeInput.Labels[labelGrafana] != "https://grafana."+domain,
+		"runtimeInput.labels.%s: must be the host grafana of dnsConfig.domain", labelGrafana)
+	if providers, ok := g.object("dnsConfig")["providers"].([]any); ok {
+		add(len(providers) == 0, "dnsConfig.providers: omitted when there are none")
+	}
+	add((g.text("provider") == providerOpenSt) != g.has("exposureClassName"), "exposureClassName: for openstack only")
 	add(g.has("controlPlaneFailureTolerance") && !slices.Contains([]string{"node", "zone"}, g.text("controlPlaneFailureTolerance")),
 		"controlPlaneFailureTolerance: must be node or zone")
-	return append(found, problemsOfNetwork(g)...)
+	return found
 }
 
 // problemsOfNetwork are those of providerSpecificConfig, which has one member.
-func problemsOfNetwork(g config) (found []string) {
+func problemsOfNetwork(g config, azureZones string) (found []string) {
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
 			found = append(found, specificOfPrefix+fmt.Sprintf(format, args...))
@@ -234,9 +308,9 @@ func problemsOfNetwork(g config) (found []string) {
 	specific := g.object("providerSpecificConfig").object(specificOf[provider])
 	switch provider {
 	case providerAzure:
-		zones, _ := specific["azureZones"].([]any)
-		add(len(zones) == 0, "azureConfig.azureZones: required")
-		add(!specific.has("enableNatGateway"), "azureConfig.enableNatGateway: required")
+		zones, _ := specific[azureZones].([]any)
+		add(len(zones) == 0, "azureConfig.%s: required", azureZones)
+		add(azureZones == "azureZones" && !specific.has("enableNatGateway"), "azureConfig.enableNatGateway: required")
 		add(specific.text("vnetCidr") != g.text("workerCidr"), "azureConfig.vnetCidr: must be workerCidr")
 	case providerAWS:
 		zones, _ := specific["awsZones"].([]any)

@@ -44,8 +44,13 @@ func (s *System) status(o Operation) statusOf {
 }
 
 // known is the runtime for a request of a tenant. A runtime of another tenant moves to this one; one with Kyma, of 2020, is refused.
-func (s *System) known(tx *journal.Tx, tenant, id string) (Runtime, bool, error) {
+func (s *System) known(r *http.Request, tx *journal.Tx, tenant, id string) (Runtime, bool, error) {
 	runtime, ok := s.runtimes.Get(id)
+	if runtime.Kyma != nil {
+		if err := checkSelection(r); err != nil {
+			return runtime, ok, err
+		}
+	}
 	if !ok || runtime.Tenant == tenant {
 		return runtime, ok, nil
 	}
@@ -83,12 +88,16 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	if err := in.Config.check(r); err != nil {
 		return nil, err
 	}
-	gardener := in.Config.ClusterConfig.GardenerConfig
+	id, gardener := uuid.NewString(), in.Config.ClusterConfig.GardenerConfig
+	if in.Config.KymaConfig != nil {
+		// The Runtime Provisioner of 2020 names the Shoot itself.
+		gardener["name"] = "c-" + id[:7]
+	}
 	if !gardener.has("shootNetworkingFilterDisabled") {
 		gardener["shootNetworkingFilterDisabled"] = true
 	}
 	runtime := Runtime{
-		ID: uuid.NewString(), Tenant: tenant, SubAccount: r.Header.Get("Sub-Account"), Name: in.Config.RuntimeInput.Name,
+		ID: id, Tenant: tenant, SubAccount: r.Header.Get("Sub-Account"), Name: in.Config.RuntimeInput.Name,
 		Labels: in.Config.RuntimeInput.Labels, Config: gardener,
 		Admins: in.Config.ClusterConfig.Administrators, Kyma: in.Config.KymaConfig, Token: rand.Text(),
 	}
@@ -131,7 +140,7 @@ func (s *System) start(r *http.Request, id, kind string, takes time.Duration, ch
 	}
 	var op Operation
 	err = s.Update(func(tx *journal.Tx) error {
-		runtime, ok, err := s.known(tx, tenant, id)
+		runtime, ok, err := s.known(r, tx, tenant, id)
 		if err != nil {
 			return err
 		}
@@ -262,7 +271,7 @@ func (s *System) operationStatus(_ context.Context, r *http.Request, args graphq
 		if op, ok = s.operations.Get(id); !ok {
 			return notFound("operation", id)
 		}
-		_, _, err := s.known(tx, tenant, op.RuntimeID)
+		_, _, err := s.known(r, tx, tenant, op.RuntimeID)
 		return err
 	})
 	if err != nil {
@@ -282,7 +291,7 @@ func (s *System) runtimeStatus(_ context.Context, r *http.Request, args graphql.
 	var ok bool
 	err = s.Update(func(tx *journal.Tx) error {
 		var err error
-		if runtime, ok, err = s.known(tx, tenant, id); err != nil {
+		if runtime, ok, err = s.known(r, tx, tenant, id); err != nil {
 			return err
 		}
 		if ok {

@@ -22,7 +22,7 @@ func resourceName(runtimeID string) string { return strings.ToLower(runtimeID) }
 func secretName(runtimeID string) string { return "kubeconfig-" + resourceName(runtimeID) }
 
 // marks are the labels and the annotation of the Kyma resource of op's runtime, and of the Secret with its kubeconfig
-// (docs/contracts/lifecycle-manager.md#kyma-resource).
+// (facts/contracts.md 6).
 func marks(op worker.Operation, runtimeID string) (labels, annotations map[string]any) {
 	labels = map[string]any{}
 	for key, value := range map[string]string{

@@ -29,7 +29,7 @@ func (requestCertificates) Describe() worker.Description {
 			{System: component, Operation: "GET /tenants/{id}/certs/ca"},
 			{System: component, Operation: "GET /tenants/{id}"},
 		},
-		Details:     []string{"callbackUrl", "fingerprint", "requestedAt"},
+		Details:     []string{"callbackUrl", "fingerprint", "requestedAt", "dns"},
 		StageMemory: []string{"overrides:" + Component},
 	}
 }
@@ -99,10 +99,10 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 		return outcome.Again(op, component, s.errorInterval(), err)
 	}
 	op.SetOverrides(Component, fluentBit(dns, authority, certificate, c.Key, op.Context.SubaccountID))
-	return op, 0, nil
+	return op, 0, op.SaveDetails(Details{DNS: dns})
 }
 
-// fluentBit returns the overrides of docs/contracts/lms.md, none of which is marked as a secret. They let
+// fluentBit returns the overrides of facts/contracts.md 13, none of which is marked as a secret. They let
 // Fluent Bit send the logs of the runtime to a tenant, each with its subaccount.
 func fluentBit(dns, authority, certificate, key, subaccount string) []worker.Override {
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }

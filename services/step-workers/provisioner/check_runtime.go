@@ -41,7 +41,7 @@ func (s checkRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	if d.OperationID == "" {
 		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was ordered: Create_Runtime_Without_Kyma has saved no operation id"})
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID, d.Kyma)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
 	}

@@ -26,7 +26,7 @@ func (s checkRuntimeRemoval) Describe() worker.Description {
 			worker.Call{System: component, Operation: "runtimeStatus"},
 			worker.Call{System: component, Operation: "deprovisionRuntime"},
 		),
-		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
+		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade", "kyma"},
 	}
 }
 
@@ -42,7 +42,7 @@ func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *
 	if d.RemovalOperationID == "" {
 		return s.start(ctx, op, d, log)
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.RemovalOperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.RemovalOperationID, d.Kyma)
 	if extclient.IsNotFound(err) {
 		return s.start(ctx, op, d, log)
 	}
@@ -75,7 +75,7 @@ func (s checkRuntimeRemoval) start(ctx context.Context, op worker.Operation, d D
 		return worker.Wait(op, s.cfg.RemovalPollInterval, otherFirst)
 	}
 	log.Info("runtime removal started again", "runtime_id", d.RuntimeID)
-	if err := op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID}); err != nil {
+	if err := op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID, Kyma: d.Kyma}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
 	return worker.Wait(op, s.cfg.RemovalPollInterval, "the runtime is being removed")

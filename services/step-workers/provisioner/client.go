@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// States of an operation of the Runtime Provisioner (docs/contracts/runtime-provisioner.md#transport).
+// States of an operation of the Runtime Provisioner (facts/keb.md 5.4).
 const (
 	StatePending    = "Pending"
 	StateInProgress = "InProgress"
@@ -37,6 +37,12 @@ type LastError struct {
 
 // Running reports whether the operation has not ended.
 func (s OperationStatus) Running() bool { return s.State == StatePending || s.State == StateInProgress }
+
+// WithKyma reports whether the operation is one of 2020: those of a runtime without Kyma have other names. An upgrade of the cluster
+// does not show it.
+func (s OperationStatus) WithKyma() bool {
+	return s.Operation == "Provision" || s.Operation == "Deprovision" || s.Operation == "Upgrade"
+}
 
 // Removal reports whether the operation removes the runtime.
 func (s OperationStatus) Removal() bool {
@@ -78,7 +84,11 @@ func NewClient(cfg ClientConfig, deps extclient.Deps) (*Client, error) {
 	return &Client{gql: gql}, nil
 }
 
-const operationFields = `{ id operation state message runtimeID lastError { errMessage reason component } }`
+// operationFields are those that the operations of 2020 have, too; errorField is new since.
+const (
+	operationFields = `id operation state message runtimeID`
+	errorField      = `lastError { errMessage reason component }`
+)
 
 func tenant(account string) http.Header { return http.Header{"Tenant": {account}} }
 
@@ -89,7 +99,7 @@ func (c *Client) ProvisionRuntime(ctx context.Context, account, subaccount strin
 	var got OperationStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
 		Name: "provisionRuntime", Header: header, Variables: map[string]any{"config": input},
-		Query: `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) ` + operationFields + ` }`,
+		Query: `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) { ` + operationFields + ` } }`,
 	}, &got)
 	if err == nil && (got.ID == "" || got.RuntimeID == "") {
 		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "provisionRuntime", Err: errors.New("id or runtimeID is missing")}
@@ -115,7 +125,7 @@ func (c *Client) UpgradeShoot(ctx context.Context, account, runtimeID string, in
 	var got OperationStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
 		Name: "upgradeShoot", Header: tenant(account), Variables: map[string]any{"id": runtimeID, "config": input},
-		Query: `mutation($id: String!, $config: UpgradeShootInput!) { result: upgradeShoot(id: $id, config: $config) ` + operationFields + ` }`,
+		Query: `mutation($id: String!, $config: UpgradeShootInput!) { result: upgradeShoot(id: $id, config: $config) { ` + operationFields + ` } }`,
 	}, &got)
 	if err == nil && got.ID == "" {
 		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "upgradeShoot", Err: errors.New("id is missing")}
@@ -129,7 +139,7 @@ func (c *Client) LastOperation(ctx context.Context, account, runtimeID string) (
 	var got RuntimeStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
 		Name: "runtimeStatus", Header: tenant(account), Variables: map[string]any{"id": runtimeID},
-		Query: `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus ` + operationFields + ` } }`,
+		Query: `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus { ` + operationFields + ` } } }`,
 	}, &got)
 	if err == nil && got.LastOperation.ID == "" {
 		err = &extclient.AnswerError{System: component, Method: http.MethodPost, Route: "runtimeStatus", Err: errors.New("lastOperationStatus is missing")}
@@ -137,12 +147,17 @@ func (c *Client) LastOperation(ctx context.Context, account, runtimeID string) (
 	return got.LastOperation, err
 }
 
-// OperationStatus looks an operation up.
-func (c *Client) OperationStatus(ctx context.Context, account, operationID string) (OperationStatus, error) {
+// OperationStatus looks an operation up, with the last error of a failed one unless the runtime was ordered with Kyma: the Runtime
+// Provisioner of 2020 refuses a query that names it.
+func (c *Client) OperationStatus(ctx context.Context, account, operationID string, withKyma bool) (OperationStatus, error) {
+	fields := operationFields + " " + errorField
+	if withKyma {
+		fields = operationFields
+	}
 	var got OperationStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
 		Name: "runtimeOperationStatus", Header: tenant(account), Variables: map[string]any{"id": operationID},
-		Query: `query($id: String!) { result: runtimeOperationStatus(id: $id) ` + operationFields + ` }`,
+		Query: `query($id: String!) { result: runtimeOperationStatus(id: $id) { ` + fields + ` } }`,
 	}, &got)
 	return got, err
 }
@@ -152,13 +167,13 @@ func (c *Client) RuntimeStatus(ctx context.Context, account, runtimeID string) (
 	var got RuntimeStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
 		Name: "runtimeStatus", Header: tenant(account), Variables: map[string]any{"id": runtimeID}, Sensitive: true,
-		Query: `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus ` + operationFields +
-			` runtimeConfiguration { kubeconfig clusterConfig { name region seed provider } } } }`,
+		Query: `query($id: String!) { result: runtimeStatus(id: $id) { lastOperationStatus { ` + operationFields +
+			` } runtimeConfiguration { kubeconfig clusterConfig { name region seed provider } } } }`,
 	}, &got)
 	return got, err
 }
 
-// director finds the runtimes that belong to an instance (docs/contracts/director.md).
+// director finds the runtimes that belong to an instance (facts/keb.md 5.5).
 type director struct{ gql *extclient.Client }
 
 func newDirector(cfg Config, deps extclient.Deps) (*director, error) {

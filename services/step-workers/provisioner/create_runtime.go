@@ -3,12 +3,14 @@ package provisioner
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
@@ -24,7 +26,7 @@ type KymaDefaults struct {
 
 const kymaNamespace = "kyma-system"
 
-// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (docs/contracts/runtime-provisioner.md#kyma-1).
+// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (facts/contracts.md 1.6).
 type KymaConfig struct {
 	Version       string            `json:"version"`
 	Components    []KymaComponent   `json:"components"`
@@ -50,7 +52,7 @@ var appended = []KymaComponent{
 // optional are the components that a runtime gets only if the order names them.
 var optional = []string{"kiali", "tracing"}
 
-// disabled are the components that a plan does not get (docs/contracts/runtime-provisioner.md#kyma-1).
+// disabled are the components that a plan does not get (facts/contracts.md 1.6).
 func disabled(plan string) []string {
 	names := []string{"backup", "backup-init"}
 	if plan == "trial" {
@@ -69,6 +71,7 @@ func (createRuntime) Name() string { return "Create_Runtime" }
 // Describe implements worker.Described.
 func (s createRuntime) Describe() worker.Description {
 	d := createRuntimeWithoutKyma(s).Describe()
+	d.Details = append(d.Details, "kyma")
 	d.Summary = "Orders the runtime, with Kyma and the overrides of all steps before, from the Runtime Provisioner."
 	return d
 }
@@ -78,11 +81,46 @@ func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if op.Plan.Name == PlanOwnCluster {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "plan own_cluster: the Runtime Provisioner installs Kyma only in runtimes that it makes"})
 	}
-	return s.order(ctx, op, log, func(input *RuntimeInput) error {
-		var err error
-		input.KymaConfig, err = newKymaConfig(ctx, s.cfg.KymaDefaults, op)
-		return err
+	if err := op.SaveDetails(Details{Kyma: true}); err != nil {
+		return worker.Fail(op, outcome.Error(component, err))
+	}
+	return s.order(ctx, op, log, func(op worker.Operation, targetSecret string) (RuntimeInput, error) {
+		return s.newInputWithKyma(ctx, op, targetSecret)
 	})
+}
+
+// nameLMS is the worker that saves the domain of the instance's tenant in LMS.
+const nameLMS = "lms"
+
+// newInputWithKyma describes the runtime that op ordered, with Kyma, for the Runtime Provisioner of 2020 (facts/contracts.md 1.6). The
+// error names the parameter that cannot be used.
+func (s *shared) newInputWithKyma(ctx context.Context, op worker.Operation, targetSecret string) (RuntimeInput, error) {
+	of, err := planOf(plansWithKyma, op)
+	if err != nil {
+		return RuntimeInput{}, fmt.Errorf("order with Kyma 1: %w", err)
+	}
+	var p parameters
+	if err := op.Parameters(&p); err != nil {
+		return RuntimeInput{}, err
+	}
+	var lms struct {
+		DNS string `json:"dns"`
+	}
+	if err := op.Details(nameLMS, &lms); err != nil {
+		return RuntimeInput{}, err
+	}
+	input, n, err := s.ordered(op, p, of, targetSecret)
+	if err != nil {
+		return RuntimeInput{}, err
+	}
+	if lms.DNS != "" {
+		input.RuntimeInput.Labels["operator_lmsUrl"] = "https://kibana." + lms.DNS
+	}
+	if input.ClusterConfig.GardenerConfig.ProviderSpecificConfig, err = n.configWithKyma(); err != nil {
+		return RuntimeInput{}, err
+	}
+	input.KymaConfig, err = newKymaConfig(ctx, s.cfg.KymaDefaults, op)
+	return input, err
 }
 
 // newKymaConfig returns the Kyma of op: the components of the installer in its order, those that KEB appends, without those that the

@@ -33,11 +33,13 @@ func (s createRuntimeWithoutKyma) Describe() worker.Description {
 
 // Run implements worker.Step.
 func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	return s.order(ctx, op, log, func(*RuntimeInput) error { return nil })
+	return s.order(ctx, op, log, s.newRuntimeInput)
 }
 
-// order orders the runtime, unless it is there already. complete adds to the order what newRuntimeInput does not know.
-func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logger, complete func(*RuntimeInput) error) (worker.Operation, time.Duration, error) {
+// order orders the runtime that describe describes, unless it is there already.
+func (s *shared) order(
+	ctx context.Context, op worker.Operation, log *slog.Logger, describe func(op worker.Operation, targetSecret string) (RuntimeInput, error),
+) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
@@ -60,11 +62,8 @@ func (s *shared) order(ctx context.Context, op worker.Operation, log *slog.Logge
 	if err := op.Details(hyperscaler.Name, &saved); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	input, err := s.newRuntimeInput(op, saved.TargetSecret)
+	input, err := describe(op, saved.TargetSecret)
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
-	}
-	if err := complete(&input); err != nil {
 		return outcome.Of(op, "keb", s.cfg.RetryInterval, err)
 	}
 	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.GlobalAccountID, op.Context.SubaccountID, input)

@@ -6,15 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// RuntimeInput is the argument of provisionRuntime (docs/contracts/runtime-provisioner.md#provisionruntime). Without KymaConfig
-// it is a cluster without Kyma.
+// RuntimeInput is the argument of provisionRuntime: without KymaConfig that of 2023 (facts/contracts.md 1.2), which orders a cluster
+// without Kyma, with KymaConfig that of 2020 (1.6).
 type RuntimeInput struct {
 	RuntimeInput  RuntimeMetadata `json:"runtimeInput"`
 	ClusterConfig ClusterConfig   `json:"clusterConfig"`
@@ -27,40 +26,47 @@ type RuntimeMetadata struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// ClusterConfig describes the cluster and who administers it.
+// ClusterConfig describes the cluster and its administrators.
 type ClusterConfig struct {
 	GardenerConfig GardenerConfig `json:"gardenerConfig"`
-	Administrators []string       `json:"administrators"`
+	// Administrators are never nil in an order of 2023, and always in one of 2020.
+	Administrators []string `json:"administrators,omitzero"`
 }
 
 // GardenerConfig describes the cluster as Gardener sees it.
 type GardenerConfig struct {
-	Name                         string         `json:"name"`
-	KubernetesVersion            string         `json:"kubernetesVersion"`
-	Provider                     string         `json:"provider"`
-	TargetSecret                 string         `json:"targetSecret"`
-	Region                       string         `json:"region"`
-	MachineType                  string         `json:"machineType"`
-	MachineImage                 string         `json:"machineImage,omitempty"`
-	MachineImageVersion          string         `json:"machineImageVersion,omitempty"`
-	DiskType                     string         `json:"diskType,omitempty"`
-	VolumeSizeGB                 int            `json:"volumeSizeGB,omitempty"`
-	WorkerCidr                   string         `json:"workerCidr"`
-	AutoScalerMin                int            `json:"autoScalerMin"`
-	AutoScalerMax                int            `json:"autoScalerMax"`
-	MaxSurge                     int            `json:"maxSurge"`
-	MaxUnavailable               int            `json:"maxUnavailable"`
-	Purpose                      string         `json:"purpose,omitempty"`
-	LicenceType                  string         `json:"licenceType,omitempty"`
-	ExposureClassName            string         `json:"exposureClassName,omitempty"`
-	EuAccess                     bool           `json:"euAccess"`
-	AutoUpdateKubernetes         bool           `json:"enableKubernetesVersionAutoUpdate"`
-	AutoUpdateMachineImage       bool           `json:"enableMachineImageVersionAutoUpdate"`
-	NetworkingFilterDisabled     bool           `json:"shootNetworkingFilterDisabled"`
-	ControlPlaneFailureTolerance string         `json:"controlPlaneFailureTolerance,omitempty"`
-	ProviderSpecificConfig       map[string]any `json:"providerSpecificConfig"`
-	DNS                          DNSConfig      `json:"dnsConfig"`
-	OIDC                         *OIDC          `json:"oidcConfig"`
+	KubernetesVersion      string         `json:"kubernetesVersion"`
+	Provider               string         `json:"provider"`
+	TargetSecret           string         `json:"targetSecret"`
+	Region                 string         `json:"region"`
+	MachineType            string         `json:"machineType"`
+	MachineImage           string         `json:"machineImage,omitempty"`
+	MachineImageVersion    string         `json:"machineImageVersion,omitempty"`
+	DiskType               string         `json:"diskType,omitempty"`
+	VolumeSizeGB           int            `json:"volumeSizeGB,omitempty"`
+	WorkerCidr             string         `json:"workerCidr"`
+	AutoScalerMin          int            `json:"autoScalerMin"`
+	AutoScalerMax          int            `json:"autoScalerMax"`
+	MaxSurge               int            `json:"maxSurge"`
+	MaxUnavailable         int            `json:"maxUnavailable"`
+	Purpose                string         `json:"purpose,omitempty"`
+	LicenceType            string         `json:"licenceType,omitempty"`
+	AutoUpdateKubernetes   bool           `json:"enableKubernetesVersionAutoUpdate"`
+	AutoUpdateMachineImage bool           `json:"enableMachineImageVersionAutoUpdate"`
+	ProviderSpecificConfig map[string]any `json:"providerSpecificConfig"`
+	// Gardener2023 is nil in an order of 2020.
+	*Gardener2023
+}
+
+// Gardener2023 holds the members of a GardenerConfig that the Runtime Provisioner of 2020 does not know.
+type Gardener2023 struct {
+	Name                         string    `json:"name"`
+	ExposureClassName            string    `json:"exposureClassName,omitempty"`
+	EuAccess                     bool      `json:"euAccess"`
+	NetworkingFilterDisabled     bool      `json:"shootNetworkingFilterDisabled"`
+	ControlPlaneFailureTolerance string    `json:"controlPlaneFailureTolerance,omitempty"`
+	DNS                          DNSConfig `json:"dnsConfig"`
+	OIDC                         *OIDC     `json:"oidcConfig"`
 }
 
 // OIDC says who may log in to the cluster.
@@ -73,8 +79,7 @@ type OIDC struct {
 	UsernamePrefix string   `json:"usernamePrefix"`
 }
 
-// parameters are the OSB parameters that describe a cluster (docs/contracts/plans.md#parameters), with the defaults that the
-// broker fills in.
+// parameters are the OSB parameters that describe a cluster (facts/keb.md 2.3), with the defaults that the broker fills in.
 type parameters struct {
 	Name           string   `json:"name"`
 	Region         string   `json:"region"`
@@ -83,7 +88,7 @@ type parameters struct {
 	AutoScalerMin  int      `json:"autoScalerMin"`
 	AutoScalerMax  int      `json:"autoScalerMax"`
 	MaxSurge       *int     `json:"maxSurge"`
-	MaxUnavailable int      `json:"maxUnavailable"`
+	MaxUnavailable *int     `json:"maxUnavailable"`
 	Zones          []string `json:"zones"`
 	Purpose        string   `json:"purpose"`
 	Administrators []string `json:"administrators"`
@@ -103,7 +108,14 @@ func (p parameters) maxSurge(cfg Config, of plan) int {
 	if p.MaxSurge != nil {
 		return *p.MaxSurge
 	}
-	return of.zoneCount(cfg)
+	return cmp.Or(of.maxSurge, of.zoneCount(cfg))
+}
+
+func (p parameters) maxUnavailable(of plan) int {
+	if p.MaxUnavailable != nil {
+		return *p.MaxUnavailable
+	}
+	return of.maxUnavailable
 }
 
 // readParameters reads the parameters of op. The broker has stored an OIDC configuration with each order.
@@ -118,37 +130,31 @@ func readParameters(op worker.Operation) (parameters, error) {
 	return p, nil
 }
 
-// newRuntimeInput describes the runtime that op ordered. The error names the parameter that cannot be used.
+// newRuntimeInput describes the runtime that op ordered, without Kyma. The error names the parameter that cannot be used.
 func (s *shared) newRuntimeInput(op worker.Operation, targetSecret string) (RuntimeInput, error) {
-	p, err := readParameters(op)
+	of, err := planOf(plans, op)
 	if err != nil {
 		return RuntimeInput{}, err
 	}
 	if op.Runtime.ShootName == "" || op.Runtime.ShootDomain == "" {
 		return RuntimeInput{}, errors.New("runtime.shootName or runtime.shootDomain is empty")
 	}
-	if targetSecret == "" {
-		return RuntimeInput{}, errors.New("no target secret: Resolve_Target_Secret has saved none")
-	}
-	provider := strings.ToLower(op.Runtime.Provider)
-	of, err := planOf(op.Plan.Name, provider)
+	p, err := readParameters(op)
 	if err != nil {
 		return RuntimeInput{}, err
 	}
-	g := GardenerConfig{
-		Name: op.Runtime.ShootName, KubernetesVersion: s.cfg.KubernetesVersion, Provider: provider, TargetSecret: targetSecret,
-		Region: cmp.Or(op.Runtime.Region, p.Region, of.region), MachineType: cmp.Or(p.MachineType, of.machineType),
-		MachineImage: s.cfg.MachineImage, MachineImageVersion: s.cfg.MachineImageVersion, DiskType: of.diskType,
-		WorkerCidr: of.workerCIDR, AutoScalerMin: cmp.Or(p.AutoScalerMin, of.scaleMin), AutoScalerMax: cmp.Or(p.AutoScalerMax, of.scaleMax),
-		MaxSurge: p.maxSurge(s.cfg, of), MaxUnavailable: p.MaxUnavailable,
-		Purpose: cmp.Or(p.Purpose, of.purpose, s.cfg.Purpose), LicenceType: of.licenceType,
-		EuAccess: hyperscaler.EUAccess(op.Context.PlatformRegion), AutoUpdateKubernetes: s.cfg.KubernetesAutoUpdate,
-		AutoUpdateMachineImage:   s.cfg.MachineImageAutoUpdate,
+	input, n, err := s.ordered(op, p, of, targetSecret)
+	if err != nil {
+		return RuntimeInput{}, err
+	}
+	input.RuntimeInput.Labels["operator_grafanaUrl"] = "https://grafana." + op.Runtime.ShootDomain
+	// An empty list, not null, when there is no administrator.
+	input.ClusterConfig.Administrators = append([]string{}, p.administrators(op)...)
+	g := &input.ClusterConfig.GardenerConfig
+	g.Gardener2023 = &Gardener2023{
+		Name: op.Runtime.ShootName, EuAccess: hyperscaler.EUAccess(op.Context.PlatformRegion),
 		NetworkingFilterDisabled: networkingFilterDisabled(op.Context.LicenseType),
 		DNS:                      DNSConfig{Domain: op.Runtime.ShootDomain, Providers: s.dns}, OIDC: p.OIDC,
-	}
-	if of.volumeSizeGB > 0 {
-		g.VolumeSizeGB = cmp.Or(p.VolumeSizeGB, of.volumeSizeGB)
 	}
 	if op.Plan.Name == planTrial && s.cfg.TrialNodes > 0 {
 		g.AutoScalerMin, g.AutoScalerMax = s.cfg.TrialNodes, s.cfg.TrialNodes
@@ -156,28 +162,38 @@ func (s *shared) newRuntimeInput(op worker.Operation, targetSecret string) (Runt
 	if of.production {
 		g.ControlPlaneFailureTolerance = s.cfg.ControlPlaneFailureTolerance
 	}
-	if provider == "openstack" {
+	if g.Provider == "openstack" {
 		g.ExposureClassName = "converged-cloud-internet"
 	}
-	n, err := newNetwork(s.cfg, of, op.Plan.Name, provider, g.Region, op.InstanceID, p.Zones)
-	if err != nil {
-		return RuntimeInput{}, err
+	g.ProviderSpecificConfig, err = n.config()
+	return input, err
+}
+
+// ordered holds what orders with and without Kyma have in common, and the network of the runtime.
+func (s *shared) ordered(op worker.Operation, p parameters, of plan, targetSecret string) (RuntimeInput, network, error) {
+	if targetSecret == "" {
+		return RuntimeInput{}, network{}, errors.New("no target secret: Resolve_Target_Secret has saved none")
 	}
-	if g.ProviderSpecificConfig, err = n.config(); err != nil {
-		return RuntimeInput{}, err
+	g := GardenerConfig{
+		KubernetesVersion: s.cfg.KubernetesVersion, Provider: strings.ToLower(op.Runtime.Provider), TargetSecret: targetSecret,
+		Region: cmp.Or(op.Runtime.Region, p.Region, of.region), MachineType: cmp.Or(p.MachineType, of.machineType),
+		MachineImage: s.cfg.MachineImage, MachineImageVersion: s.cfg.MachineImageVersion, DiskType: of.diskType,
+		WorkerCidr: of.workerCIDR, AutoScalerMin: cmp.Or(p.AutoScalerMin, of.scaleMin), AutoScalerMax: cmp.Or(p.AutoScalerMax, of.scaleMax),
+		MaxSurge: p.maxSurge(s.cfg, of), MaxUnavailable: p.maxUnavailable(of),
+		Purpose: cmp.Or(p.Purpose, of.purpose, s.cfg.Purpose), LicenceType: of.licenceType,
+		AutoUpdateKubernetes: s.cfg.KubernetesAutoUpdate, AutoUpdateMachineImage: s.cfg.MachineImageAutoUpdate,
 	}
+	if of.volumeSizeGB > 0 {
+		g.VolumeSizeGB = cmp.Or(p.VolumeSizeGB, of.volumeSizeGB)
+	}
+	n, err := newNetwork(s.cfg, of, op.Plan.Name, g.Provider, g.Region, op.InstanceID, p.Zones)
 	return RuntimeInput{
 		RuntimeInput: RuntimeMetadata{
-			Name: RuntimeName(cmp.Or(p.Name, op.Runtime.Name), op.InstanceID),
-			Labels: map[string]string{
-				labelInstance:          op.InstanceID,
-				"global_subaccount_id": op.Context.SubaccountID,
-				"operator_grafanaUrl":  "https://grafana." + op.Runtime.ShootDomain,
-			},
+			Name:   RuntimeName(cmp.Or(p.Name, op.Runtime.Name), op.InstanceID),
+			Labels: map[string]string{labelInstance: op.InstanceID, "global_subaccount_id": op.Context.SubaccountID},
 		},
-		// An empty list, not null, when there is no administrator.
-		ClusterConfig: ClusterConfig{GardenerConfig: g, Administrators: slices.Concat([]string{}, p.administrators(op))},
-	}, nil
+		ClusterConfig: ClusterConfig{GardenerConfig: g},
+	}, n, err
 }
 
 var forbidden = regexp.MustCompile(`[^a-zA-Z0-9\-.]+`)

@@ -73,20 +73,32 @@ func newNetwork(cfg Config, p plan, planName, provider, region, instanceID strin
 		n.deprecated, ordered = ordered, nil
 	}
 	limit := maxZones[provider]
-	if p.workerCIDR == cidrSmall && provider != "gcp" {
+	if p.workerCIDR == cidrSmall && provider != "gcp" && p.zone == "" {
 		limit = 1
 	}
 	if len(ordered) > limit {
 		return n, fmt.Errorf("parameters.zones: %d zones are not allowed, plan %s has at most %d", len(ordered), planName, limit)
 	}
 	n.zones = ordered
-	if len(n.zones) == 0 {
+	switch {
+	case len(n.zones) > 0:
+	case p.zone != "":
+		n.zones = []string{p.zone}
+	default:
 		n.zones = pickZones(instanceID, provider, region, p.zoneCount(cfg))
 	}
 	return n, nil
 }
 
-// config has exactly one member, with the address plan of docs/contracts/runtime-provisioner.md#values-of-a-plan.
+// configWithKyma is config of 2020: Azure has zones by name, without addresses of their own, and no NAT gateway.
+func (n network) configWithKyma() (map[string]any, error) {
+	if n.provider == "azure" {
+		return map[string]any{"azureConfig": map[string]any{"vnetCidr": n.plan.workerCIDR, "zones": n.zones}}, nil
+	}
+	return n.config()
+}
+
+// config has exactly one member, with the address plan of facts/contracts.md 1.3.
 func (n network) config() (map[string]any, error) {
 	switch n.provider {
 	case "aws":

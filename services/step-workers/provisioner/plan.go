@@ -1,8 +1,13 @@
 package provisioner
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
 
-// plan is what a plan fixes about its runtimes on one provider (docs/contracts/runtime-provisioner.md#values-of-a-plan).
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// plan is what a plan fixes about its runtimes on one provider (facts/contracts.md 1.3).
 type plan struct {
 	region, machineType, diskType string
 	// volumeSizeGB is 0 for a plan whose machines have no volume.
@@ -15,6 +20,11 @@ type plan struct {
 	// purpose is empty for the configured one.
 	purpose     string
 	licenceType string
+	// maxSurge is 0 for the number of zones.
+	maxSurge       int
+	maxUnavailable int
+	// zone is that of orders that name none; empty means a random one.
+	zone string
 	// production plans may have several zones and a failure tolerance of their control plane.
 	production bool
 }
@@ -75,11 +85,36 @@ var awsPlan = plan{
 	workerCIDR: cidrLarge, production: true,
 }
 
-// planOf returns what a plan fixes about its runtimes on a provider.
-func planOf(name, provider string) (plan, error) {
-	p, ok := plans[[2]string{name, provider}]
+// plansWithKyma are those of orders with Kyma (facts/contracts.md 1.6); no other plan has them. Where the sheet is silent the values
+// are those without Kyma.
+var plansWithKyma = map[[2]string]plan{
+	{"azure", "azure"}: {
+		region: "westeurope", machineType: "Standard_D8_v3", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 3, scaleMax: 10,
+		workerCIDR: cidrSmall, zone: "1", maxSurge: 4, maxUnavailable: 1,
+	},
+	{"azure_lite", "azure"}: {
+		region: "westeurope", machineType: "Standard_D4_v3", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 3, scaleMax: 4,
+		workerCIDR: cidrSmall, zone: "1", maxSurge: 4, maxUnavailable: 1, licenceType: licenceTest,
+	},
+	{planTrial, "azure"}: {
+		region: "westeurope", machineType: "Standard_D4_v3", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 2, scaleMax: 2,
+		workerCIDR: cidrSmall, zone: "1", maxSurge: 1, maxUnavailable: 1, purpose: purposeEvaluation, licenceType: licenceTest,
+	},
+	{"gcp", "gcp"}: {
+		region: "europe-west4", machineType: "n1-standard-4", diskType: "pd-standard", volumeSizeGB: 30, scaleMin: 3, scaleMax: 4,
+		workerCIDR: cidrSmall, maxSurge: 4, maxUnavailable: 1,
+	},
+	{planTrial, "gcp"}: {
+		region: "europe-west4", machineType: "n1-standard-4", diskType: "pd-standard", volumeSizeGB: 30, scaleMin: 2, scaleMax: 2,
+		workerCIDR: cidrSmall, maxSurge: 1, maxUnavailable: 1, licenceType: licenceTest,
+	},
+}
+
+// planOf returns what the plan of op fixes about its runtimes on the provider of op.
+func planOf(of map[[2]string]plan, op worker.Operation) (plan, error) {
+	p, ok := of[[2]string{op.Plan.Name, strings.ToLower(op.Runtime.Provider)}]
 	if !ok {
-		return plan{}, fmt.Errorf("runtime.provider: plan %s has no runtimes of provider %q", name, provider)
+		return plan{}, fmt.Errorf("runtime.provider: plan %s has no runtimes of provider %q", op.Plan.Name, op.Runtime.Provider)
 	}
 	return p, nil
 }

@@ -33,6 +33,8 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 	if err != nil {
 		return removal{}, err
 	}
+	// An execution that was killed after its order has not saved it.
+	d.Kyma = d.Kyma || status.LastOperation.WithKyma()
 	switch last := status.LastOperation; {
 	case last.Removal() && last.State != StateFailed:
 		return removal{operationID: last.ID}, nil
@@ -49,7 +51,7 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 
 // forget clears everything that was saved about the runtime.
 func forget(op worker.Operation) error {
-	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil})
+	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil, "kyma": nil})
 }
 
 func unexpected(status OperationStatus) *worker.Error {

@@ -23,7 +23,7 @@ func (s removeRuntime) Describe() worker.Description {
 			worker.Call{System: component, Operation: "runtimeStatus"},
 			worker.Call{System: component, Operation: "deprovisionRuntime"},
 		),
-		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
+		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade", "kyma"},
 	}
 }
 
@@ -56,5 +56,5 @@ func (s removeRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 		return worker.Wait(op, s.cfg.RemovalPollInterval, otherFirst)
 	}
 	log.Info("runtime removal started", "runtime_id", d.RuntimeID)
-	return op, 0, op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID})
+	return op, 0, op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID, Kyma: d.Kyma})
 }

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -31,6 +32,8 @@ type Details struct {
 	OperationID string `json:"operationId,omitempty"`
 	// RemovalOperationID is the one that removes it.
 	RemovalOperationID string `json:"removalOperationId,omitempty"`
+	// Kyma tells that the runtime was ordered with Kyma, from the Runtime Provisioner of 2020.
+	Kyma bool `json:"kyma,omitempty"`
 	// Upgrade is the last upgrade of the cluster; the zero value means that there was none.
 	Upgrade Upgrade `json:"upgrade,omitzero"`
 }
@@ -44,7 +47,7 @@ type runtimes interface {
 	DeprovisionRuntime(ctx context.Context, account, runtimeID string) (string, error)
 	UpgradeShoot(ctx context.Context, account, runtimeID string, input UpgradeInput) (OperationStatus, error)
 	LastOperation(ctx context.Context, account, runtimeID string) (OperationStatus, error)
-	OperationStatus(ctx context.Context, account, operationID string) (OperationStatus, error)
+	OperationStatus(ctx context.Context, account, operationID string, withKyma bool) (OperationStatus, error)
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (RuntimeStatus, error)
 }
 
@@ -134,7 +137,7 @@ func lookUps(director *director, more ...worker.Call) []worker.Call {
 
 // failed is the error of an operation of the Runtime Provisioner that failed.
 func failed(status OperationStatus) *worker.Error {
-	e := &worker.Error{Component: component, Reason: "err_provisioner_nil_last_error", Message: "the runtime provisioner gave no reason"}
+	e := &worker.Error{Component: component, Reason: "err_provisioner_nil_last_error", Message: cmp.Or(extclient.Sanitize(status.Message), "the runtime provisioner gave no reason")}
 	if l := status.LastError; l != nil && (l.Message != "" || l.Reason != "") {
 		e.Message = extclient.Sanitize(l.Message)
 		if l.Reason != "" {

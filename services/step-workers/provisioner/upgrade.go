@@ -104,7 +104,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 	case u.OperationID == "":
 		return s.upgradeAgain(ctx, op, d, log)
 	}
-	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, u.OperationID)
+	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, u.OperationID, d.Kyma)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
 	}

@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// UpgradeInput is the argument of upgradeShoot (docs/contracts/runtime-provisioner.md#upgradeshoot). What is absent stays as it
-// is, except Administrators: the list replaces all that the cluster has, so an absent one takes them all away.
+// UpgradeInput is the argument of upgradeShoot (facts/contracts.md 1.4). What is absent stays as it is, except Administrators: the list
+// replaces all that the cluster has, so an absent one takes them all away.
 type UpgradeInput struct {
 	GardenerConfig GardenerUpgrade `json:"gardenerConfig"`
 	Administrators []string        `json:"administrators,omitempty"`
@@ -65,8 +64,7 @@ func updateInput(op worker.Operation, p parameters) (UpgradeInput, error) {
 	return input, nil
 }
 
-// networkingFilterDisabled says what a license type means for the network of the cluster
-// (docs/contracts/runtime-provisioner.md#licence-type-and-network-filter).
+// networkingFilterDisabled says what a license type means for the network of the cluster (facts/keb.md 1.7).
 func networkingFilterDisabled(license string) bool {
 	return slices.Contains([]string{"CUSTOMER", "PARTNER", "TRIAL"}, license)
 }
@@ -75,14 +73,14 @@ func networkingFilterDisabled(license string) bool {
 // image and its version come from one place, as they belong together.
 func clusterInput(cfg Config, op worker.Operation, p parameters) (UpgradeInput, error) {
 	input := newUpgradeInput(op, p)
-	of, err := planOf(op.Plan.Name, strings.ToLower(op.Runtime.Provider))
+	of, err := planOf(plans, op)
 	if err != nil {
 		return input, err
 	}
 	g := &input.GardenerConfig
 	g.KubernetesVersion, g.MachineImage, g.MachineImageVersion = cfg.KubernetesVersion, cfg.MachineImage, cfg.MachineImageVersion
 	g.AutoUpdateKubernetes, g.AutoUpdateMachineImage = new(cfg.KubernetesAutoUpdate), new(cfg.MachineImageAutoUpdate)
-	g.MaxSurge, g.MaxUnavailable = new(p.maxSurge(cfg, of)), new(p.MaxUnavailable)
+	g.MaxSurge, g.MaxUnavailable = new(p.maxSurge(cfg, of)), new(p.maxUnavailable(of))
 	if op.Plan.Name == planTrial && cfg.TrialNodes > 0 {
 		g.AutoScalerMin, g.AutoScalerMax = new(cfg.TrialNodes), new(cfg.TrialNodes)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// States of an instance in an event (docs/contracts/spc.md).
+// States of an instance in an event (facts/contracts.md 11).
 const (
 	stateUnderMaintenance = "1"
 	stateFinished         = "2"

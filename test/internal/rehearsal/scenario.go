@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -136,6 +137,11 @@ func Plans() []Plan {
 	}
 }
 
+// Kyma1 reports whether the plan has runtimes with Kyma 1.
+func (p Plan) Kyma1() bool {
+	return slices.Contains([]string{"azure", "azure_lite", "trial", "gcp"}, p.Name)
+}
+
 // On is Operation for an instance of a plan.
 func On(kind event.OperationType, p Plan) event.Operation {
 	op := Operation(kind)
@@ -165,6 +171,9 @@ func Scenarios() []Scenario {
 func Play(t testing.TB, s Scenario, hook Hook) (*World, *Run) {
 	t.Helper()
 	w := newWorld(t, cmp.Or(s.ReconcileTime, takes))
+	if s.Kyma1 {
+		w.UseDirector()
+	}
 	set := Processes(t, s.Kyma1)
 	left := map[string]Left{} // by instance
 	for i, op := range s.Before {

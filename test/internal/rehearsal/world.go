@@ -63,6 +63,8 @@ type World struct {
 	door  *door
 	steps map[string]map[string]worker.Step
 	clock *testkit.Clock
+	// environment holds the variables of the workers.
+	environment map[string]string
 	// questions are what the workers answer, by subject.
 	questions map[string]func(context.Context, []byte) (any, error)
 	// kept is what the broker keeps, by instance and worker.
@@ -81,9 +83,10 @@ func newWorld(t testing.TB, reconcile time.Duration) *World {
 	w := &World{
 		t: t, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)),
 		steps: map[string]map[string]worker.Step{}, kept: map[string]json.RawMessage{},
-		questions: map[string]func(context.Context, []byte) (any, error){},
+		questions:   map[string]func(context.Context, []byte) (any, error){},
+		environment: map[string]string{"KEB_AVS_TAGS_ENABLED": "true"},
 	}
-	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: reconcile, Bindings: 3}, landscape.Deps{Now: w.Now})
+	l, err := landscape.New(landscape.Config{ClusterTime: takes, ReconcileTime: reconcile, Bindings: 3, DirectorLookUp: true}, landscape.Deps{Now: w.Now})
 	require.NoError(t, err)
 	w.door = &door{next: l.Handler()}
 	server := httptest.NewServer(w.door)
@@ -100,11 +103,19 @@ func newWorld(t testing.TB, reconcile time.Duration) *World {
 	return w
 }
 
+// UseDirector lets the workers find runtimes in the Director. Kyma 1 needs it: the Runtime Provisioner of 2020 names Shoots itself, so
+// nothing else finds the runtime of an order whose answer was lost.
+func (w *World) UseDirector() {
+	w.t.Helper()
+	w.environment["KEB_DIRECTOR_URL"], w.environment["KEB_DIRECTOR_TOKEN_URL"] = w.url+"/director/graphql", w.url+"/director/oauth2/token"
+	w.Restart()
+}
+
 // Restart replaces all workers by new ones. Those before may have paused their calls to a system, by a clock that does not jump.
 func (w *World) Restart() {
 	w.t.Helper()
 	services, err := stepworkers.All(w.url, stepworkers.Options{
-		Environment: map[string]string{"KEB_AVS_TAGS_ENABLED": "true"}, Poll: poll, Now: w.Now,
+		Environment: w.environment, Poll: poll, Now: w.Now,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -3,13 +3,13 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 const (
-	// Finalizer keeps the leading BtpOperator until its operand is deprovisioned (docs/contracts/btp-manager.md#btpoperator).
+	// Finalizer keeps the leading BtpOperator until its operand is deprovisioned (facts/btp-manager.md 1).
 	Finalizer = "operator.kyma-project.io/btp-manager"
 	// ForceDeleteLabel on a BtpOperator, with the value "true", deletes its service instances and bindings though deletion is
-	// blocked while some exist (docs/contracts/btp-manager.md#btpoperator).
+	// blocked while some exist (facts/btp-manager.md 3.5).
 	ForceDeleteLabel = "force-delete"
 	// DisableNetworkPoliciesAnnotation on a BtpOperator, with the value "true" in any case, leaves the operand without network
-	// policies (docs/contracts/btp-manager.md#btpoperator).
+	// policies (facts/btp-manager.md 1).
 	DisableNetworkPoliciesAnnotation = "operator.kyma-project.io/btp-operator-disable-network-policies"
 )
 
