@@ -1,6 +1,6 @@
 // Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, SPC, LMS, Azure, the Runtime Provisioner, the
 // Director, the Reconciler, the store of Kyma's artifacts, CIS, and the Kubernetes APIs of the control plane, of Gardener and of each
-// runtime. They speak the real contracts (facts/contracts.md) over HTTP, accept nothing else, and keep what they hold through a kill.
+// runtime. They speak the real contracts (docs/contracts/README.md) over HTTP, accept nothing else, and keep what they hold through a kill.
 // An admin API shows what they hold and which requests broke a contract, and lets them fail.
 package landscape
 

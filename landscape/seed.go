@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 )
 
-// plans for which overrides are there (facts/keb.md 2.2).
+// plans for which overrides are there (docs/contracts/plans.md#plans).
 var plans = []string{"azure", "azure_lite", "aws", "gcp", "openstack", "trial", "free", "own_cluster", "preview"}
 
 const (
@@ -27,8 +27,9 @@ func seed(cfg Config, control, garden *kubernetes.System) error {
 	return nil
 }
 
-// seedBindings fills the account pool (facts/keb.md 5.8): for each hyperscaler unclaimed bindings, a tenth as many for EU
-// access, and three shared ones for trials. The secrets that they name hold accounts of hyperscalers; nothing here needs them.
+// seedBindings fills the account pool (docs/contracts/gardener.md#account-pool): for each hyperscaler unclaimed bindings, a tenth
+// as many for EU access, and three shared ones for trials. The secrets that they name hold accounts of hyperscalers; nothing here
+// needs them.
 func seedBindings(cfg Config, garden *kubernetes.System) error {
 	add := func(name string, labels map[string]any) error {
 		return garden.Ensure("", bindingResource, map[string]any{
@@ -60,7 +61,7 @@ func seedBindings(cfg Config, garden *kubernetes.System) error {
 }
 
 // runtimeVersion is what runtimes of a plan get: their Kyma resource, and the components that come after those of Kyma
-// (facts/contracts.md 5.1).
+// (docs/contracts/kyma-configuration.md#runtime-versions).
 func runtimeVersion(channel string) string {
 	return `kyma-template: |-
   apiVersion: operator.kyma-project.io/v1beta2
@@ -81,7 +82,7 @@ additional-components:
 `
 }
 
-// seedControlPlane puts in the overrides (facts/keb.md 4.1 step 7), the Kyma template (step 3) and the version mapping (step 2).
+// seedControlPlane puts in the overrides (docs/contracts/kyma-configuration.md#overrides), the Kyma template and the version mapping.
 func seedControlPlane(cfg Config, control *kubernetes.System) error {
 	versioned := func(component string) map[string]any {
 		labels := map[string]any{"overrides-version-" + strings.ToLower(cfg.KymaVersion): "true", "overrides-version-" + strings.ToLower(cfg.NextKymaVersion): "true"}

@@ -31,12 +31,12 @@ const (
 	shootResource   = "core.gardener.cloud/v1beta1/shoots"
 )
 
-// kymaSchema is the definition of Kyma v1beta2 (facts/contracts.md 6).
+// kymaSchema is the definition of Kyma v1beta2 (docs/contracts/lifecycle-manager.md).
 //
 //go:embed kyma.schema.json
 var kymaSchema []byte
 
-// kubernetesConfigs is the three Kubernetes systems: their paths, namespaces and resources (facts/keb.md 5.8 to 5.10).
+// kubernetesConfigs is the three Kubernetes systems: their paths, namespaces and resources.
 func kubernetesConfigs(cfg Config) []kubernetes.Config {
 	core := []kubernetes.Resource{
 		{Version: "v1", Plural: "namespaces", Kind: "Namespace"},
@@ -64,7 +64,7 @@ func kubernetesConfigs(cfg Config) []kubernetes.Config {
 			Resources: with(
 				kubernetes.Resource{
 					Group: "core.gardener.cloud", Version: "v1beta1", Plural: "secretbindings", Kind: "SecretBinding", Namespaced: true,
-					// The subscription cleanup job (facts/keb.md 5.8).
+					// The subscription cleanup job (docs/contracts/gardener.md#release).
 					Cleanup: &kubernetes.Cleanup{
 						Mark: "dirty", Also: []string{"tenantName"}, After: cfg.CleanTime,
 						Referrer: shootResource, Field: "secretBindingName",
@@ -125,7 +125,7 @@ func (s shoots) AddShoot(shoot provisioner.Shoot) error {
 	})
 }
 
-// extensions are what the Runtime Provisioner adds to every Shoot (facts/contracts.md 1.5).
+// extensions are what the Runtime Provisioner adds to every Shoot (docs/contracts/runtime-provisioner.md#what-the-server-does).
 func extensions(shoot provisioner.Shoot) []any {
 	return []any{
 		map[string]any{"type": "shoot-dns-service"},
@@ -145,7 +145,8 @@ type clusters struct{ *kubernetes.System }
 
 const bindingOfRoles = "rbac.authorization.k8s.io/v1/clusterrolebindings"
 
-// SetAdministrators writes the ClusterRoleBindings of operators and administrators (facts/contracts.md 1.5).
+// SetAdministrators writes the ClusterRoleBindings of operators and administrators
+// (docs/contracts/runtime-provisioner.md#what-the-server-does).
 func (s clusters) SetAdministrators(id string, had, have []string) error {
 	group := func(name string) map[string]any {
 		return map[string]any{"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
@@ -186,7 +187,7 @@ func (s clusters) SetAdministrators(id string, had, have []string) error {
 }
 
 // timeWindow is a maintenance window of four hours that begins at a full hour of the night, from 20:00 to 03:00, another one
-// for another name (facts/keb.md 5.8).
+// for another name (docs/contracts/gardener.md#shoots).
 func timeWindow(shootName string) map[string]any {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(shootName))

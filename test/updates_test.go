@@ -80,7 +80,7 @@ func TestAnUpdateReachesTheClusterAndIsShown(t *testing.T) {
 		}
 	}
 
-	// The machine type alone, which is to stay (facts/keb.md 11, number 10).
+	// The machine type alone, which is to stay (docs/contracts/defects.md, number 10).
 	want.GardenerConfig.MachineType, wantShown["machineType"] = "Standard_D8_v3", "Standard_D8_v3"
 	update(map[string]any{"machineType": "Standard_D8_v3"})
 	want.GardenerConfig.AutoScalerMin, want.GardenerConfig.AutoScalerMax = 4, 12

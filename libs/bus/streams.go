@@ -239,7 +239,7 @@ func stageStream(replicas int) jetstream.StreamConfig {
 
 // EnsureConsumer creates a durable consumer, or brings it in line with spec. A missing stream is created first. A
 // consumer that stands ahead of its stream, as after a power loss of the server, is made anew: it would never
-// deliver anything (facts/engines.md 3, nats-server#5412). A consumer whose file the server cannot read is kept in its memory until it
+// deliver anything (docs/contracts/nats.md#nats-jetstream). A consumer whose file the server cannot read is kept in its memory until it
 // restarts: the stream still has every message that was not acknowledged.
 func (b *Bus) EnsureConsumer(ctx context.Context, spec event.ConsumerSpec) error {
 	_, err := b.ensureConsumer(ctx, spec)

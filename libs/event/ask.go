@@ -259,7 +259,7 @@ type MaintenanceWindowsAnswer struct {
 }
 
 // MaintenanceWindow is the daily time in which a shoot may be disturbed. Begin and End are times of day with their zone in
-// the form "150405-0700" (facts/keb.md 5.8); a window that ends before it begins goes over midnight.
+// the form "150405-0700" (docs/contracts/gardener.md#shoots); a window that ends before it begins goes over midnight.
 type MaintenanceWindow struct {
 	ShootName string `json:"shootName"`
 	Begin     string `json:"begin"`

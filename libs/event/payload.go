@@ -12,7 +12,7 @@ type Plan struct {
 	Name string `json:"name"`
 }
 
-// Context is who ordered the instance, and from where (facts/keb.md 2.6), without its credentials.
+// Context is who ordered the instance, and from where, without its credentials.
 type Context struct {
 	GlobalAccountID string `json:"globalAccountId"`
 	SubaccountID    string `json:"subaccountId"`
@@ -144,7 +144,7 @@ type Worker struct {
 
 // Error says what went wrong in terms that an operator can sort by. It holds no secret.
 type Error struct {
-	// Component is the system at fault, for example "avs" (facts/keb.md 3.7).
+	// Component is the system at fault, for example "avs".
 	Component string `json:"component,omitempty"`
 	// Reason is a short code, for example "err_http_status_code".
 	Reason string `json:"reason,omitempty"`

@@ -18,7 +18,7 @@ type GraphQLRequest struct {
 	Sensitive bool
 }
 
-// GraphQLError is the first error of a GraphQL answer, with the extensions of facts/keb.md 5.4.
+// GraphQLError is the first error of a GraphQL answer, with the extensions of docs/contracts/runtime-provisioner.md#errors.
 type GraphQLError struct {
 	System string
 	// Name is the request's name.

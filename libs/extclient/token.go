@@ -46,7 +46,7 @@ func ClientCredentials(cfg TokenConfig, deps Deps) TokenSource {
 	return newTokens(cfg, deps, grant.Token)
 }
 
-// PasswordGrant gives tokens of the OAuth2 resource owner password grant (facts/keb.md 5.1), kept until shortly before
+// PasswordGrant gives tokens of the OAuth2 resource owner password grant (docs/contracts/avs.md#calls), kept until shortly before
 // they expire.
 func PasswordGrant(cfg TokenConfig, deps Deps) TokenSource {
 	grant := &oauth2.Config{

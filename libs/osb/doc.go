@@ -12,7 +12,7 @@
 // content type and body, 400 required ids, 400 ids against the catalog, 422
 // maintenance_info; then the broker decides about existence (404/410),
 // AsyncRequired, ConcurrencyError and conflicts, in that order
-// (facts/osb.md section 3).
+// (docs/contracts/osb.md#decisions).
 //
 // The package imports the standard library only.
 package osb

@@ -127,7 +127,7 @@ func (c Config) dsn() (string, error) {
 			q.Set(key, value)
 		}
 	}
-	// Saves a round trip per statement with parameters (facts/ecosystem.md 2), and bytes arrive as they are sent.
+	// Saves a round trip per statement with parameters (docs/contracts/nats.md#postgres), and bytes arrive as they are sent.
 	if v := q.Get("binary_parameters"); v != "" && v != "yes" {
 		return "", fmt.Errorf("open postgres: the database URL has binary_parameters=%s; leave it out, only yes works", v)
 	}

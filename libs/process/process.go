@@ -15,7 +15,7 @@ const WorkerOrchestrator = "orchestrator"
 
 // Values that a step has when its file says nothing.
 const (
-	// DefaultTimeout is the timeout of an operation (facts/keb.md 3.8).
+	// DefaultTimeout is the timeout of an operation (docs/contracts/processes.md#timeouts).
 	DefaultTimeout = 24 * time.Hour
 	// DefaultExecution is how long one execution of a step may take.
 	DefaultExecution = time.Minute
@@ -23,8 +23,9 @@ const (
 	DefaultEvery = 10 * time.Second
 	// MaxFinally is how long the finally stage may take beside the operation's own timeout.
 	MaxFinally = 15 * time.Minute
-	// MaxSkipBudget is the longest retry budget of a deprovisioning step that may be passed over (facts/keb.md 3.8). Waiting for
-	// something that makes progress is not a retry: it has only the limit of the operation.
+	// MaxSkipBudget is the longest retry budget of a deprovisioning step that may be passed over
+	// (docs/contracts/processes.md#timeouts). Waiting for something that makes progress is not a retry: it has only the limit of
+	// the operation.
 	MaxSkipBudget = 5 * time.Minute
 )
 

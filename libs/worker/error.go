@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Reasons that the SDK itself reports (facts/keb.md 3.7).
+// Reasons that the SDK itself reports (docs/contracts/processes.md#components-and-reasons-of-errors).
 const (
 	// ReasonInternal is the reason of an error that is not an *Error, of a panic and of an invalid result.
 	ReasonInternal = "err_keb_internal"

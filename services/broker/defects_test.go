@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// These are defects of the original (facts/keb.md section 11), by their numbers there, as its users would have seen them.
+// These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them.
 // 10 is TestUpdateOfTheMachineTypeAloneIsKept in update_test.go. The others are those of services that are not the broker.
 
 // 11.
@@ -130,7 +130,7 @@ func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
 	}
 }
 
-// facts/osb.md section 3, order of checks: a platform that cannot wait is told so first, whatever runs.
+// docs/contracts/osb.md#decisions, order of checks: a platform that cannot wait is told so first, whatever runs.
 func TestAPlatformThatCannotWaitIsToldSoWhateverRuns(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

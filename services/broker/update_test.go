@@ -128,7 +128,7 @@ func TestUpdateSaysWhatChangesAndKeepsTheRest(t *testing.T) {
 	}, b.get("i").body["parameters"])
 }
 
-// facts/keb.md section 11, 10: upstream loses an update of the machine type alone.
+// docs/contracts/defects.md, number 10: upstream loses an update of the machine type alone.
 func TestUpdateOfTheMachineTypeAloneIsKept(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -191,7 +191,7 @@ func TestRefusedUpdatesSayWhyAndChangeNothing(t *testing.T) {
 	}
 }
 
-// facts/keb.md section 11, 11.
+// docs/contracts/defects.md, number 11.
 func TestUpdateWithoutAContextIsFine(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -581,7 +581,8 @@ func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T)
 	}
 }
 
-// The license type of the context is the customer's (facts/contracts.md 1.2): it decides about the network filter, whatever the plan.
+// The license type of the context is the customer's (docs/contracts/runtime-provisioner.md#licence-type-and-network-filter): it
+// decides about the network filter, whatever the plan.
 func TestOrder_PlanWithLicenceType_KeepsTheContext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

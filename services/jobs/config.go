@@ -40,17 +40,17 @@ type Config struct {
 	// Wait follows each operation until it has ended, at most WaitTimeout.
 	Wait        bool          `env:"KEB_JOB_WAIT"`
 	WaitTimeout time.Duration `env:"KEB_JOB_WAIT_TIMEOUT" envDefault:"6h"`
-	// PollEvery is how often a followed operation is looked at, unless the broker says otherwise (facts/keb.md section 7).
+	// PollEvery is how often a followed operation is looked at, unless the broker says otherwise (docs/contracts/broker.md#jobs).
 	PollEvery time.Duration `env:"KEB_JOB_POLL_EVERY" envDefault:"2s"`
 	// RequestTimeout is the deadline of one request.
 	RequestTimeout time.Duration `env:"KEB_JOB_REQUEST_TIMEOUT" envDefault:"30s"`
-	// Retries is how often a request that may work later is repeated, RetryPause apart (facts/keb.md 5.7).
+	// Retries is how often a request that may work later is repeated, RetryPause apart (docs/contracts/cis.md).
 	Retries    int           `env:"KEB_JOB_RETRIES" envDefault:"3"`
 	RetryPause time.Duration `env:"KEB_JOB_RETRY_PAUSE" envDefault:"2s"`
 
 	// ExpiryPlans are the plans whose instances expire: trial, free.
 	ExpiryPlans []string `env:"KEB_EXPIRY_PLANS" envDefault:"trial"`
-	// TrialAge and FreeAge are how old an instance of the plan must be (facts/keb.md section 7). The broker checks it, too.
+	// TrialAge and FreeAge are how old an instance of the plan must be (docs/contracts/broker.md#jobs). The broker checks it, too.
 	TrialAge time.Duration `env:"KEB_EXPIRY_TRIAL_AGE" envDefault:"336h"`
 	FreeAge  time.Duration `env:"KEB_EXPIRY_FREE_AGE" envDefault:"720h"`
 

@@ -1,7 +1,7 @@
 // Package jobs is the work that nobody asks for, and that has to be done from time to time: it retriggers deprovisionings that
-// ended without some of their steps, lets trials expire, and takes away the runtimes of deleted sub-accounts (facts/keb.md section
-// 7). Each job looks what there is to do, does it through the APIs of the broker, and reports. A job keeps nothing: run again
-// after a crash, or twice at once, it finds what is left.
+// ended without some of their steps, lets trials expire, and takes away the runtimes of deleted sub-accounts
+// (docs/contracts/broker.md#jobs). Each job looks what there is to do, does it through the APIs of the broker, and reports. A job
+// keeps nothing: run again after a crash, or twice at once, it finds what is left.
 package jobs
 
 import (

@@ -128,7 +128,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// list answers a page as facts/keb.md 1.9 has it: a page number counts into what is there at that moment.
+// list answers a page as docs/contracts/broker.md#list-of-runtimes has it: a page number counts into what is there at that moment.
 func (s *standin) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// These are defects of the original (facts/keb.md section 11), by their numbers there, as its users would have seen them.
+// These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them.
 
 // 12.
 func TestASuccessIsStoredBeforeAnybodyIsTold(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// planOnProvider is one row of facts/contracts.md 1.3.
+// planOnProvider is one row of docs/contracts/runtime-provisioner.md#values-of-a-plan.
 type planOnProvider struct{ plan, provider, region string }
 
 func (p planOnProvider) String() string {

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
-// These are defects of the original (facts/keb.md section 11), by their numbers there, as its users would have seen them. Those
+// These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them. Those
 // of the broker and of the orchestrator have their tests beside these services.
 
 // scenario finds one by name.

@@ -1,5 +1,5 @@
 // Package artifacts simulates the public store of Kyma's artifacts: the list of components of each version
-// (facts/contracts.md 3.2).
+// (docs/contracts/reconciler.md#components).
 package artifacts
 
 import (

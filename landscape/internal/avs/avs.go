@@ -1,4 +1,4 @@
-// Package avs simulates the Availability Service: evaluations that watch a URL (facts/contracts.md 8).
+// Package avs simulates the Availability Service: evaluations that watch a URL (docs/contracts/avs.md).
 package avs
 
 import (
@@ -43,7 +43,7 @@ var (
 	lifecycleSchema = contract.MustSchema(lifecycleDocument)
 )
 
-// Evaluation is what AvS holds and answers (facts/keb.md 5.1).
+// Evaluation is what AvS holds and answers (docs/contracts/avs.md#evaluation).
 type Evaluation struct {
 	DefinitionType   string  `json:"definition_type"`
 	Name             string  `json:"name"`

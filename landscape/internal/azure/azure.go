@@ -1,5 +1,5 @@
 // Package azure simulates the part of the Azure Resource Manager that Kyma 1 needs: resource groups, and in them Event Hubs
-// namespaces with their keys (facts/keb.md 5.13).
+// namespaces with their keys (docs/contracts/event-hubs.md).
 package azure
 
 import (

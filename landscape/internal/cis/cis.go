@@ -1,4 +1,4 @@
-// Package cis simulates the cloud inventory: central events that tell what became of sub-accounts (facts/keb.md 5.7),
+// Package cis simulates the cloud inventory: central events that tell what became of sub-accounts (docs/contracts/cis.md),
 // in both versions of its API.
 package cis
 

@@ -1,4 +1,4 @@
-// Package director simulates the Director of Compass: runtimes and their labels (facts/keb.md 5.5).
+// Package director simulates the Director of Compass: runtimes and their labels (docs/contracts/director.md).
 package director
 
 import (

@@ -1,4 +1,4 @@
-// Package edp simulates the Event Data Platform: data tenants and their metadata (facts/contracts.md 9).
+// Package edp simulates the Event Data Platform: data tenants and their metadata (docs/contracts/edp.md).
 package edp
 
 import (
@@ -214,7 +214,7 @@ func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
 	reply(w, err, http.StatusCreated, shown(m))
 }
 
-// shown is the form of facts/keb.md 5.2, with the tenant nested.
+// shown is the form of docs/contracts/edp.md#calls, with the tenant nested.
 func shown(m Metadata) map[string]any {
 	tenant := map[string]any{"namespace": map[string]string{"name": m.Namespace}, "name": m.Name, "environment": m.Environment}
 	return map[string]any{"dataTenant": tenant, "key": m.Key, "value": m.Value}

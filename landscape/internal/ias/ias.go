@@ -1,4 +1,4 @@
-// Package ias simulates SAP Cloud Identity: service providers and identity providers (facts/contracts.md 10).
+// Package ias simulates SAP Cloud Identity: service providers and identity providers (docs/contracts/ias.md).
 package ias
 
 import (

@@ -27,7 +27,8 @@ type Resource struct {
 	Custom bool
 	// Schema is that of the resource's definition; nil accepts every content.
 	Schema *Schema
-	// ConfirmDelete asks for the annotation confirmation.gardener.cloud/deletion before a client may delete (facts/keb.md 5.8).
+	// ConfirmDelete asks for the annotation confirmation.gardener.cloud/deletion before a client may delete
+	// (docs/contracts/gardener.md#shoots).
 	ConfirmDelete bool
 	// ReadyAfter, when not zero, sets status.state to Ready that long after an object was created; before it is Processing.
 	ReadyAfter time.Duration

@@ -1,5 +1,5 @@
 // Package lms simulates the Logging as a Service of Kyma 1: tenants, and the certificates that let Fluent Bit of a runtime
-// send to them (facts/keb.md 5.12).
+// send to them (docs/contracts/lms.md).
 package lms
 
 import (
@@ -119,7 +119,7 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
-// fail answers in the form of facts/keb.md 5.12.
+// fail answers in the form of docs/contracts/lms.md.
 func fail(w http.ResponseWriter, status int, message string) {
 	answer.JSON(w, status, map[string]string{"message": message, "error": http.StatusText(status)})
 }

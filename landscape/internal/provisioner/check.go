@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 )
 
-// Codes, reasons and components of errors (facts/contracts.md 1.5).
+// Codes, reasons and components of errors (docs/contracts/runtime-provisioner.md#errors).
 const (
 	codeNotFound = 2
 
@@ -140,7 +140,8 @@ func (o order) check(r *http.Request) error {
 	return nil
 }
 
-// checkMembers refuses members that the schema of 2020 does not have, and the lack of those that it requires (facts/contracts.md 1.6).
+// checkMembers refuses members that the schema of 2020 does not have, and the lack of those that it requires
+// (docs/contracts/runtime-provisioner.md#kyma-1).
 func (o order) checkMembers(r *http.Request) error {
 	g := o.ClusterConfig.GardenerConfig
 	for _, name := range []string{

@@ -1,5 +1,5 @@
 // Package provisioner simulates the Runtime Provisioner: GraphQL calls that make and remove clusters, each an
-// asynchronous operation that ends by the clock (facts/keb.md 5.4).
+// asynchronous operation that ends by the clock (docs/contracts/runtime-provisioner.md).
 package provisioner
 
 import (

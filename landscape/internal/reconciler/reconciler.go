@@ -1,5 +1,5 @@
 // Package reconciler simulates the Reconciler (mothership): it is told what Kyma a cluster shall have and gets there by the
-// clock (facts/keb.md 5.6).
+// clock (docs/contracts/reconciler.md#statuses).
 package reconciler
 
 import (
@@ -23,7 +23,7 @@ const Name = "reconciler"
 // maxBody is the body limit of the real server, in bytes.
 const maxBody = 100_000
 
-// Statuses of a cluster (facts/keb.md 5.6).
+// Statuses of a cluster (docs/contracts/reconciler.md#statuses).
 const (
 	Pending        = "reconcile_pending"
 	Reconciling    = "reconciling"

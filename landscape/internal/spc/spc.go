@@ -1,5 +1,5 @@
 // Package spc simulates SPC, which tells customers of maintenance: one event for each orchestration, with the instances
-// that it is about (facts/contracts.md 11).
+// that it is about (docs/contracts/spc.md).
 package spc
 
 import (

@@ -1,5 +1,5 @@
 // Package osbtest checks a service broker against the Open Service Broker API:
-// the cases of facts/osb.md section 2, each under its id, over real HTTP against
+// the cases of docs/contracts/osb.md, each under its id, over real HTTP against
 // any base URL.
 //
 // Some cases need what only the owner of the broker can do, such as making an

@@ -20,7 +20,7 @@ type T interface {
 
 // Case is one case of the suite.
 type Case struct {
-	// ID is as in facts/osb.md, for example "P05".
+	// ID is as in docs/contracts/osb.md, for example "P05".
 	ID   string
 	Name string
 	// Needs are the names of the fields of Hooks and Fixtures without which the case cannot run.

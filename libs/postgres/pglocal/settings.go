@@ -22,7 +22,7 @@ var commonSettings = map[string]string{
 	"lc_messages":             "C",
 }
 
-// durableSettings let commits share flushes and keep checkpoints rare (facts/engines.md 4).
+// durableSettings let commits share flushes and keep checkpoints rare (docs/contracts/nats.md#postgres).
 var durableSettings = map[string]string{
 	"fsync":                        "on",
 	"synchronous_commit":           "on",

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-// operandImage names the operand's image, for clusters that pull from a registry of their own (facts/btp-manager.md 5, A8).
+// operandImage names the operand's image, for clusters that pull from a registry of their own (docs/contracts/btp-manager.md#readiness).
 const operandImage = "SAP_BTP_SERVICE_OPERATOR"
 
 func main() {

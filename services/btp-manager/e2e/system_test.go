@@ -26,7 +26,7 @@ import (
 
 const (
 	operandPod = "sap-btp-operator-controller-manager"
-	// operandFinalizer is the one that the operand sets (facts/btp-manager.md 4).
+	// operandFinalizer is the one that the operand sets (docs/contracts/btp-manager.md#operand).
 	operandFinalizer = "services.cloud.sap.com/sap-btp-finalizer"
 	users            = "users"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// evaluation is the body that creates an evaluation (facts/contracts.md 8).
+// evaluation is the body that creates an evaluation (docs/contracts/avs.md).
 type evaluation struct {
 	DefinitionType   string `json:"definition_type"`
 	Name             string `json:"name"`
@@ -70,7 +70,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 }
 
 // find returns the id of the evaluation of exactly that name, 0 when there is none. The real service is not known to have such
-// a look-up (facts/contracts.md 8), so it is off unless Config.LookUp is set.
+// a look-up (docs/contracts/avs.md), so it is off unless Config.LookUp is set.
 func (c *client) find(ctx context.Context, name string) (int64, error) {
 	var got []created
 	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Query: url.Values{"name": {name}}}, &got)

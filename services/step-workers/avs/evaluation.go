@@ -35,7 +35,7 @@ func (k kind) name(op worker.Operation) string {
 }
 
 // code names the provider in evaluation names. It follows the plan alone: all plans but three count as Azure, whatever their
-// provider is (facts/contracts.md 8).
+// provider is (docs/contracts/avs.md#evaluation).
 func code(op worker.Operation) string {
 	switch op.Plan.Name {
 	case "aws":

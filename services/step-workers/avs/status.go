@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// Statuses of an evaluation (facts/keb.md 5.1).
+// Statuses of an evaluation (docs/contracts/avs.md#statuses).
 const (
 	statusActive      = "ACTIVE"
 	statusMaintenance = "MAINTENANCE"

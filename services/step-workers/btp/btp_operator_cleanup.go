@@ -26,7 +26,7 @@ type cleanup struct{ *shared }
 // Name implements worker.Step.
 func (cleanup) Name() string { return "BTPOperator_Cleanup" }
 
-// accountCleanup is the user agent of the job that deprovisions the instances of deleted subaccounts (facts/keb.md section 7).
+// accountCleanup is the user agent of the job that deprovisions the instances of deleted subaccounts (docs/contracts/btp.md#clean-up).
 const accountCleanup = "accountcleanup-job"
 
 var (

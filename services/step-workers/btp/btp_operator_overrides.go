@@ -65,7 +65,7 @@ func (s operatorOverrides) Run(ctx context.Context, op worker.Operation, _ *slog
 	return op, 0, op.SaveDetails(Details{ClusterID: id})
 }
 
-// The ConfigMap in which the BTP operator keeps the cluster id of a runtime (facts/contracts.md 3.3).
+// The ConfigMap in which the BTP operator keeps the cluster id of a runtime (docs/contracts/btp.md#cluster-id).
 const (
 	infoName = "cluster-info"
 	infoKey  = "id"

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// credentials are those of the Service Manager (facts/keb.md 2.6). They are secret.
+// credentials are those of the Service Manager (docs/contracts/btp.md#credentials). They are secret.
 type credentials struct {
 	ClientID     string `json:"clientid"`
 	ClientSecret string `json:"clientsecret"`

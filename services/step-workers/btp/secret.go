@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// The Secret that btp-manager reads (facts/keb.md 5.10, facts/btp-manager.md section 9).
+// The Secret that btp-manager reads (docs/contracts/btp.md#secret-of-btp-manager).
 const (
 	secretNamespace = "kyma-system"
 	secretName      = "sap-btp-manager" //nolint:gosec // a name

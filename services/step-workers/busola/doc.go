@@ -1,2 +1,3 @@
-// Package busola is the worker of Busola, the dashboard: it configures the dashboard of a runtime (facts/keb.md 4.1).
+// Package busola is the worker of Busola, the dashboard: it configures the dashboard of a runtime
+// (docs/contracts/processes.md#provisioning).
 package busola

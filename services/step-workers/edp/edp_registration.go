@@ -36,7 +36,7 @@ func (registration) Describe() worker.Description {
 }
 
 // Run implements worker.Step. The metadata of a registration that is there already is not read: whatever an earlier attempt, an
-// earlier instance or another one of the subaccount has registered is removed and made anew (facts/contracts.md 9).
+// earlier instance or another one of the subaccount has registered is removed and made anew (docs/contracts/edp.md#conflict-and-failure).
 func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {

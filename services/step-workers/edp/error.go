@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// reasoned gives a refusal the reasons of facts/keb.md 3.7. Whether it is temporary stays with the cause.
+// reasoned gives a refusal the reasons of docs/contracts/processes.md#components-and-reasons-of-errors. Whether it is temporary
+// stays with the cause.
 func reasoned(err error) error {
 	refused, ok := errors.AsType[*extclient.StatusError](err)
 	if !ok {

@@ -40,7 +40,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	return []worker.Step{registration{cfg, c}, deregistration{cfg, c}}, nil
 }
 
-// Keys of the metadata (facts/contracts.md 9).
+// Keys of the metadata (docs/contracts/edp.md#data-tenant).
 const (
 	keyEnvironment = "maasConsumerEnvironment"
 	keyRegion      = "maasConsumerRegion"
@@ -53,7 +53,7 @@ var keys = []string{keyEnvironment, keyRegion, keySubaccount, keyPlan}
 // defaultRegion is the platform region of an order without one.
 const defaultRegion = "cf-eu10"
 
-// metadata is what EDP is told about an instance: always all four entries (facts/contracts.md 9).
+// metadata is what EDP is told about an instance: always all four entries (docs/contracts/edp.md#data-tenant).
 func metadata(op worker.Operation) []entry {
 	region := cmp.Or(op.Context.PlatformRegion, defaultRegion)
 	return []entry{

@@ -20,7 +20,7 @@ const (
 	keysRoute      = namespaceRoute + "/authorizationRules/RootManageSharedAccessKey/listKeys"
 )
 
-// Versions of the APIs, and what tokens are for (facts/contracts.md 14).
+// Versions of the APIs, and what tokens are for (docs/contracts/event-hubs.md).
 const (
 	groupsVersion    = "2019-05-01"
 	eventHubsVersion = "2017-04-01"

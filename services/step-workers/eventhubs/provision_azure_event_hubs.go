@@ -145,7 +145,7 @@ func (s natsStreaming) Run(ctx context.Context, op worker.Operation, log *slog.L
 }
 
 // location returns the Azure region of the Event Hubs of a runtime: its own on Azure, the nearest of the two in the table of
-// facts/contracts.md 14 on GCP, otherwise the configured one.
+// docs/contracts/event-hubs.md on GCP, otherwise the configured one.
 func location(r event.Runtime, otherwise string) string {
 	region := strings.ToLower(r.Region)
 	switch strings.ToLower(r.Provider) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Labels of secret bindings (facts/keb.md 5.8).
+// Labels of secret bindings (docs/contracts/gardener.md#account-pool).
 const (
 	labelType   = "hyperscalerType"
 	labelTenant = "tenantName"

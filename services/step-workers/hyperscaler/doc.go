@@ -1,3 +1,3 @@
 // Package hyperscaler is the worker of the hyperscaler account pool: it gives an instance an account of its provider,
-// and marks the account for cleaning when nothing uses it any more (facts/keb.md 4.1, 4.2, 5.8).
+// and marks the account for cleaning when nothing uses it any more (docs/contracts/gardener.md).
 package hyperscaler

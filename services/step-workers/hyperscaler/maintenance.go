@@ -16,7 +16,7 @@ import (
 const (
 	// maxShootNames is how many shoots one question may be about.
 	maxShootNames = 1000
-	// windowTime is the form of begin and end of a maintenance window (facts/keb.md 5.8).
+	// windowTime is the form of begin and end of a maintenance window (docs/contracts/gardener.md#shoots).
 	windowTime = "150405-0700"
 )
 

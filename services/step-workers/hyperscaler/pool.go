@@ -56,7 +56,7 @@ func (w want) String() string {
 	return fmt.Sprintf("hyperscaler type %s, %s", w.provider, kind)
 }
 
-// owned selects the accounts that the tenant has (facts/contracts.md 7).
+// owned selects the accounts that the tenant has (docs/contracts/gardener.md#account-pool).
 func (w want) owned() string {
 	return fmt.Sprintf("%s=%s,%s=%s,!%s%s", labelTenant, w.tenant, labelType, w.provider, labelDirty, w.regions())
 }
@@ -113,7 +113,7 @@ func (p *pool) patch(ctx context.Context, b binding, c change) (binding, error) 
 // expired is the time before which claims do not count any more.
 func (p *pool) expired() time.Time { return p.now().Add(-p.claimTime) }
 
-// leastUsed is the shared account with the fewest clusters (facts/keb.md 5.8).
+// leastUsed is the shared account with the fewest clusters (docs/contracts/gardener.md#account-pool).
 func (p *pool) leastUsed(ctx context.Context, w want) (string, error) {
 	shared, err := p.list(ctx, fmt.Sprintf("%s=true,%s=%s", labelShared, labelType, w.provider))
 	if err != nil {

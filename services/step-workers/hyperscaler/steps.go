@@ -63,7 +63,7 @@ func open(cfg Config, deps Deps) (*kube.Client, error) {
 	return cfg.Open(deps)
 }
 
-// EUAccess reports whether clusters of a platform region may only be run from within the EU (facts/keb.md 2.3).
+// EUAccess reports whether clusters of a platform region may only be run from within the EU (docs/contracts/plans.md#eu-access).
 func EUAccess(platformRegion string) bool {
 	return platformRegion == "cf-eu11" || platformRegion == "cf-ch20"
 }

@@ -1,3 +1,3 @@
 // Package ias is the worker of SAP Cloud Identity: it registers a service provider for the Grafana of Kyma 1, which the overlay
-// kyma-1 switches on, and removes the service providers of an instance (facts/keb.md 4.2, 4.6, 5.3).
+// kyma-1 switches on, and removes the service providers of an instance (docs/contracts/ias.md).
 package ias

@@ -12,7 +12,7 @@ type Details struct {
 	Components []Component `json:"components"`
 }
 
-// Where a version comes from (facts/keb.md 3.2).
+// Where a version comes from (docs/contracts/kyma-configuration.md#version).
 const (
 	// OriginParameters is an order or an upgrade that names its version.
 	OriginParameters = "parameters"

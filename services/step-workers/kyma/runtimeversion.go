@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// Reasons of errors in what operators keep in the control plane (facts/keb.md 3.7).
+// Reasons of errors in what operators keep in the control plane (docs/contracts/processes.md#components-and-reasons-of-errors).
 const (
 	reasonNoMatch   = "err_k8s_no_match_error"
 	reasonAmbiguous = "err_k8s_ambiguous_error"
@@ -21,7 +21,7 @@ const (
 )
 
 // Versions reads the ConfigMaps in which operators keep what runtimes of a version of Kyma get, plan by plan
-// (facts/contracts.md 5.1).
+// (docs/contracts/kyma-configuration.md#runtime-versions).
 type Versions struct {
 	kube           *kube.Client
 	namespace      string

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// versionForms are the versions of Kyma (facts/keb.md 4.1): releases, pull requests and commits of a branch.
+// versionForms are the versions of Kyma (docs/contracts/kyma-configuration.md#version): releases, pull requests and commits of a branch.
 var versionForms = regexp.MustCompile(`^(\d+\.\d+\.\d+(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?|PR-\d+|[A-Za-z0-9][A-Za-z0-9_.-]*-[0-9a-f]{6,40})$`)
 
 // maxVersion is how long a version may be: it stands in the name of a label.

@@ -22,7 +22,7 @@ func resourceName(runtimeID string) string { return strings.ToLower(runtimeID) }
 func secretName(runtimeID string) string { return "kubeconfig-" + resourceName(runtimeID) }
 
 // marks are the labels and the annotation of the Kyma resource of op's runtime, and of the Secret with its kubeconfig
-// (facts/contracts.md 6).
+// (docs/contracts/lifecycle-manager.md#kyma-resource).
 func marks(op worker.Operation, runtimeID string) (labels, annotations map[string]any) {
 	labels = map[string]any{}
 	for key, value := range map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// tenant is the body that creates a tenant (facts/keb.md 5.12).
+// tenant is the body that creates a tenant (docs/contracts/lms.md).
 type tenant struct {
 	Name        string   `json:"name"`
 	Region      string   `json:"region"`

@@ -31,7 +31,7 @@ type credentials struct {
 // String keeps the key out of any text.
 func (credentials) String() string { return "[redacted]" }
 
-// newCredentials makes a key and the request for its certificate, as the contract of LMS has them (facts/contracts.md 13): RSA with
+// newCredentials makes a key and the request for its certificate, as the contract of LMS has them (docs/contracts/lms.md): RSA with
 // 2048 bits in PKCS#1, SHA256WithRSA, the account as organization and a random id as organizational unit.
 func newCredentials(account string) (credentials, error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)

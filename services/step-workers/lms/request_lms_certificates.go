@@ -102,7 +102,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 	return op, 0, op.SaveDetails(Details{DNS: dns})
 }
 
-// fluentBit returns the overrides of facts/contracts.md 13, none of which is marked as a secret. They let
+// fluentBit returns the overrides of docs/contracts/lms.md, none of which is marked as a secret. They let
 // Fluent Bit send the logs of the runtime to a tenant, each with its subaccount.
 func fluentBit(dns, authority, certificate, key, subaccount string) []worker.Override {
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }

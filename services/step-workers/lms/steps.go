@@ -91,7 +91,7 @@ func tenantName(account string) string {
 	return name[:min(len(name), maxName)]
 }
 
-// regions are the LMS regions of hyperscaler regions (facts/contracts.md 13). That westus2 is in Europe is the original's word.
+// regions are the LMS regions of hyperscaler regions (docs/contracts/lms.md). That westus2 is in Europe is the original's word.
 var regions = map[string]string{
 	"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "francecentral": "eu", "uaenorth": "eu",
 	"eastus": "us", "eastus2": "us", "centralus": "us", "eastus2euap": "us",

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// States of an operation of the Runtime Provisioner (facts/keb.md 5.4).
+// States of an operation of the Runtime Provisioner (docs/contracts/runtime-provisioner.md#transport).
 const (
 	StatePending    = "Pending"
 	StateInProgress = "InProgress"
@@ -173,7 +173,7 @@ func (c *Client) RuntimeStatus(ctx context.Context, account, runtimeID string) (
 	return got, err
 }
 
-// director finds the runtimes that belong to an instance (facts/keb.md 5.5).
+// director finds the runtimes that belong to an instance (docs/contracts/director.md).
 type director struct{ gql *extclient.Client }
 
 func newDirector(cfg Config, deps extclient.Deps) (*director, error) {

@@ -26,7 +26,7 @@ type KymaDefaults struct {
 
 const kymaNamespace = "kyma-system"
 
-// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (facts/contracts.md 1.6).
+// KymaConfig is the Kyma that the Runtime Provisioner installs in a runtime (docs/contracts/runtime-provisioner.md#kyma-1).
 type KymaConfig struct {
 	Version       string            `json:"version"`
 	Components    []KymaComponent   `json:"components"`
@@ -52,7 +52,7 @@ var appended = []KymaComponent{
 // optional are the components that a runtime gets only if the order names them.
 var optional = []string{"kiali", "tracing"}
 
-// disabled are the components that a plan does not get (facts/contracts.md 1.6).
+// disabled are the components that a plan does not get (docs/contracts/runtime-provisioner.md#kyma-1).
 func disabled(plan string) []string {
 	names := []string{"backup", "backup-init"}
 	if plan == "trial" {
@@ -92,8 +92,8 @@ func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 // nameLMS is the worker that saves the domain of the instance's tenant in LMS.
 const nameLMS = "lms"
 
-// newInputWithKyma describes the runtime that op ordered, with Kyma, for the Runtime Provisioner of 2020 (facts/contracts.md 1.6). The
-// error names the parameter that cannot be used.
+// newInputWithKyma describes the runtime that op ordered, with Kyma, for the Runtime Provisioner of 2020
+// (docs/contracts/runtime-provisioner.md#kyma-1). The error names the parameter that cannot be used.
 func (s *shared) newInputWithKyma(ctx context.Context, op worker.Operation, targetSecret string) (RuntimeInput, error) {
 	of, err := planOf(plansWithKyma, op)
 	if err != nil {

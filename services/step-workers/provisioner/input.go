@@ -12,8 +12,9 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// RuntimeInput is the argument of provisionRuntime: without KymaConfig that of 2023 (facts/contracts.md 1.2), which orders a cluster
-// without Kyma, with KymaConfig that of 2020 (1.6).
+// RuntimeInput is the argument of provisionRuntime: without KymaConfig that of 2023, which orders a cluster without Kyma
+// (docs/contracts/runtime-provisioner.md#provisionruntime), with KymaConfig that of 2020
+// (docs/contracts/runtime-provisioner.md#kyma-1).
 type RuntimeInput struct {
 	RuntimeInput  RuntimeMetadata `json:"runtimeInput"`
 	ClusterConfig ClusterConfig   `json:"clusterConfig"`
@@ -79,7 +80,8 @@ type OIDC struct {
 	UsernamePrefix string   `json:"usernamePrefix"`
 }
 
-// parameters are the OSB parameters that describe a cluster (facts/keb.md 2.3), with the defaults that the broker fills in.
+// parameters are the OSB parameters that describe a cluster (docs/contracts/plans.md#parameters), with the defaults that the
+// broker fills in.
 type parameters struct {
 	Name           string   `json:"name"`
 	Region         string   `json:"region"`

@@ -64,7 +64,7 @@ func build(t *testing.T, cfg Config, op workertest.Operation) (RuntimeInput, err
 	return s.input, s.err
 }
 
-// row is one row of facts/contracts.md 1.3, without the choice of zones.
+// row is one row of docs/contracts/runtime-provisioner.md#values-of-a-plan, without the choice of zones.
 type row struct {
 	plan, provider, region string
 	machine, disk          string

@@ -98,7 +98,7 @@ func (n network) configWithKyma() (map[string]any, error) {
 	return n.config()
 }
 
-// config has exactly one member, with the address plan of facts/contracts.md 1.3.
+// config has exactly one member, with the address plan of docs/contracts/runtime-provisioner.md#values-of-a-plan.
 func (n network) config() (map[string]any, error) {
 	switch n.provider {
 	case "aws":

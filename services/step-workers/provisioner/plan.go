@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// plan is what a plan fixes about its runtimes on one provider (facts/contracts.md 1.3).
+// plan is what a plan fixes about its runtimes on one provider (docs/contracts/runtime-provisioner.md#values-of-a-plan).
 type plan struct {
 	region, machineType, diskType string
 	// volumeSizeGB is 0 for a plan whose machines have no volume.
@@ -85,8 +85,8 @@ var awsPlan = plan{
 	workerCIDR: cidrLarge, production: true,
 }
 
-// plansWithKyma are those of orders with Kyma (facts/contracts.md 1.6); no other plan has them. Where the sheet is silent the values
-// are those without Kyma.
+// plansWithKyma are those of orders with Kyma (docs/contracts/runtime-provisioner.md#kyma-1); no other plan has them. Where that page is
+// silent the values are those without Kyma.
 var plansWithKyma = map[[2]string]plan{
 	{"azure", "azure"}: {
 		region: "westeurope", machineType: "Standard_D8_v3", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 3, scaleMax: 10,

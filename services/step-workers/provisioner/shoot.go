@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// annotationRuntimeID is where the Runtime Provisioner notes on a Shoot which runtime it made it for (facts/contracts.md 1.5).
+// annotationRuntimeID is where the Runtime Provisioner notes on a Shoot which runtime it made it for
+// (docs/contracts/runtime-provisioner.md#what-the-server-does).
 const annotationRuntimeID = "kcp.provisioner.kyma-project.io/runtime-id"
 
 // labelSubaccount is the subaccount that a Shoot was ordered for; unlike the account it never changes.

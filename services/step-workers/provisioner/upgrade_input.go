@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// UpgradeInput is the argument of upgradeShoot (facts/contracts.md 1.4). What is absent stays as it is, except Administrators: the list
-// replaces all that the cluster has, so an absent one takes them all away.
+// UpgradeInput is the argument of upgradeShoot (docs/contracts/runtime-provisioner.md#upgradeshoot). What is absent stays as it
+// is, except Administrators: the list replaces all that the cluster has, so an absent one takes them all away.
 type UpgradeInput struct {
 	GardenerConfig GardenerUpgrade `json:"gardenerConfig"`
 	Administrators []string        `json:"administrators,omitempty"`
@@ -64,7 +64,8 @@ func updateInput(op worker.Operation, p parameters) (UpgradeInput, error) {
 	return input, nil
 }
 
-// networkingFilterDisabled says what a license type means for the network of the cluster (facts/keb.md 1.7).
+// networkingFilterDisabled says what a license type means for the network of the cluster
+// (docs/contracts/runtime-provisioner.md#licence-type-and-network-filter).
 func networkingFilterDisabled(license string) bool {
 	return slices.Contains([]string{"CUSTOMER", "PARTNER", "TRIAL"}, license)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Statuses of a cluster (facts/keb.md 5.6).
+// Statuses of a cluster (docs/contracts/reconciler.md#statuses).
 const (
 	statusPending         = "reconcile_pending"
 	statusReconciling     = "reconciling"

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// serviceID is the only service of the catalog (facts/keb.md 2.1).
+	// serviceID is the only service of the catalog (docs/contracts/plans.md#service).
 	serviceID = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
-	// maxBody is the largest body that the Reconciler reads, in bytes (facts/contracts.md 3.4).
+	// maxBody is the largest body that the Reconciler reads, in bytes (docs/contracts/reconciler.md#server).
 	maxBody = 100_000
 	// btpNamespace is where the BTP operator is installed unless the list of components has another namespace.
 	btpNamespace = "kyma-system"
@@ -82,7 +82,7 @@ func profile(plan string) string {
 	return "Production"
 }
 
-// disabled reports whether runtimes of a plan never get a component (facts/contracts.md 3.2).
+// disabled reports whether runtimes of a plan never get a component (docs/contracts/reconciler.md#components).
 func disabled(plan, component string) bool {
 	switch component {
 	case "backup", "backup-init":

@@ -29,7 +29,7 @@ const (
 )
 
 // rules is what a binding allows: everything that an administrator may do with the API, as the original's does
-// (facts/keb.md 1.13). The URLs that are no resources, such as /metrics, are not in it.
+// (docs/contracts/broker.md#bindings). The URLs that are no resources, such as /metrics, are not in it.
 var rules = []any{map[string]any{
 	"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"},
 }}

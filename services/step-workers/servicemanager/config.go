@@ -11,7 +11,7 @@ import (
 // Mode says when the configured credentials are used in place of those of the order.
 type Mode string
 
-// Modes of facts/keb.md 4.6.
+// Modes of docs/contracts/processes.md#kyma-1.
 const (
 	Always               Mode = "Always"
 	WhenNotSentInRequest Mode = "WhenNotSentInRequest"

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// States of an instance in an event (facts/contracts.md 11).
+// States of an instance in an event (docs/contracts/spc.md).
 const (
 	stateUnderMaintenance = "1"
 	stateFinished         = "2"

@@ -254,7 +254,7 @@ func (f *found) structure(within structure, expr ast.Expr) (structure, bool) {
 
 var (
 	space = regexp.MustCompile(`\s+`)
-	fact  = regexp.MustCompile(` \(facts/[^)]*\)`)
+	fact  = regexp.MustCompile(` \(docs/contracts/[^)]*\)`)
 	word  = regexp.MustCompile(`\b[A-Z]\w+`)
 )
 

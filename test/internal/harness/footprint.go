@@ -8,7 +8,7 @@ import (
 // Footprint is what a runtime leaves in the external systems, by "system/kind".
 type Footprint map[string]int
 
-// Complete is the footprint of a provisioned runtime of plan azure (facts/keb.md section 4.1): two AvS evaluations, an EDP
+// Complete is the footprint of a provisioned runtime of plan azure (docs/contracts/processes.md#provisioning): two AvS evaluations, an EDP
 // tenant with its metadata, a cluster with all that knows it, its Kyma with the Secret of its kubeconfig, its sap-btp-manager Secret, and a claimed
 // account of the hyperscaler.
 func Complete() Footprint {

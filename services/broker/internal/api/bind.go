@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/binding"
 )
 
-// The bindings are synchronous, like those of the original (facts/keb.md 1.13). Creating an access takes about a second, so
-// platforms need no operation to poll. The cases of asynchronous bindings (facts/osb.md B07 to B10, B13, B18 and B20) do not
-// apply.
+// The bindings are synchronous, like those of the original (docs/contracts/broker.md#bindings). Creating an access takes about a second, so
+// platforms need no operation to poll. The cases of asynchronous bindings (docs/contracts/osb.md#bindings, B07 to B10, B13, B18
+// and B20) do not apply.
 
 // Bind creates a short-lived kubeconfig of the runtime.
 func (b *Broker) Bind(ctx context.Context, req *osb.BindRequest) (osb.BindResult, error) {

@@ -112,7 +112,7 @@ func (b *Broker) recordRemoval(
 const maxUserAgent = 256
 
 // userAgent returns the client that requests the deletion. Some steps handle the clean-up of an account differently
-// (facts/keb.md 1.3).
+// (docs/contracts/broker.md#requests).
 func userAgent(call osb.Call) string {
 	return strings.ToValidUTF8(call.UserAgent[:min(len(call.UserAgent), maxUserAgent)], "")
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Expire marks an instance that is old enough as expired, and suspends it (facts/keb.md 1.8). It returns the id of the suspending
-// operation. If another operation prevents the suspension, the instance is marked as expired nevertheless. The error is an
-// *osb.Error.
+// Expire marks an instance that is old enough as expired, and suspends it (docs/contracts/broker.md#suspension-and-expiry). It
+// returns the id of the suspending operation. If another operation prevents the suspension, the instance is marked as expired
+// nevertheless. The error is an *osb.Error.
 func (b *Broker) Expire(ctx context.Context, call osb.Call, instanceID string) (string, error) {
 	var (
 		operationID = newOperationID()

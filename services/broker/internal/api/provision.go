@@ -67,7 +67,7 @@ func orderError(err error) error {
 	return err
 }
 
-// warnPlatform logs a contradiction that the broker accepts (facts/osb.md G19).
+// warnPlatform logs a contradiction that the broker accepts (docs/contracts/osb.md, G19).
 func (b *Broker) warnPlatform(req *osb.ProvisionRequest, origin instance.Origin) {
 	o := req.OriginatingIdentity
 	if o != nil && origin.Platform != "" && o.Platform != origin.Platform {
@@ -179,7 +179,7 @@ func (b *Broker) record(
 }
 
 // checkTrial rejects a second trial of a global account if the installation allows only one. Other plans do not count
-// (facts/keb.md section 11, 13).
+// (docs/contracts/defects.md, number 13).
 func (b *Broker) checkTrial(ctx context.Context, tx *store.Tx, i *instance.Instance) error {
 	if !b.cfg.SingleTrial || i.Plan.Name != catalog.Trial {
 		return nil
@@ -191,7 +191,7 @@ func (b *Broker) checkTrial(ctx context.Context, tx *store.Tx, i *instance.Insta
 	return err
 }
 
-// repeated answers an order for an existing instance (facts/osb.md P04 to P10, P25, P26).
+// repeated answers an order for an existing instance (docs/contracts/osb.md#provisioning, P04 to P10, P25, P26).
 func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.Instance) (osb.ProvisionResult, error) {
 	there, err := tx.Lock(ctx, ordered.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -223,7 +223,7 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 	return osb.Exists{DashboardURL: there.DashboardURL, Metadata: b.metadata(there)}, nil
 }
 
-// metadata returns the instance metadata that the platform displays (facts/keb.md 1.5).
+// metadata returns the instance metadata that the platform displays (docs/contracts/broker.md#requests).
 func (b *Broker) metadata(i *instance.Instance) *osb.Metadata {
 	labels := map[string]string{"Name": i.Runtime.Name}
 	if b.cfg.PublicURL != "" && i.Plan.Name != catalog.OwnCluster {

@@ -59,7 +59,8 @@ func (b *Broker) maintenance(region string, i *instance.Instance) *osb.Maintenan
 	return &osb.MaintenanceInfo{Version: i.MaintenanceVersion}
 }
 
-// state returns the metadata of an instance, including the labels that change without a request (facts/keb.md 1.8c).
+// state returns the metadata of an instance, including the labels that change without a request
+// (docs/contracts/broker.md#suspension-and-expiry).
 func (b *Broker) state(i *instance.Instance, newest *instance.Operation) *osb.Metadata {
 	m := b.metadata(i)
 	if s := status(newest); s != "" {

@@ -20,8 +20,8 @@ type Retriggered struct {
 }
 
 // Retrigger starts another deprovisioning of a deleted instance whose last deprovisioning did not complete all steps
-// (facts/keb.md 7), or returns the running one. A dry run changes nothing. The error is an *osb.Error: 404 if the instance never
-// existed, 409 if no step is left. For the platform the instance stays deleted.
+// (docs/contracts/broker.md#jobs), or returns the running one. A dry run changes nothing. The error is an *osb.Error: 404 if the
+// instance never existed, 409 if no step is left. For the platform the instance stays deleted.
 func (b *Broker) Retrigger(ctx context.Context, call osb.Call, instanceID string, dryRun bool) (Retriggered, error) {
 	var (
 		operationID = newOperationID()

@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// suspend removes the runtime of an instance and keeps the instance (facts/keb.md 1.8). It returns the id of the suspending
-// operation, or of the one that already runs. It returns no id if the instance is already suspended. After a failed
-// suspension it starts another one.
+// suspend removes the runtime of an instance and keeps the instance (docs/contracts/broker.md#suspension-and-expiry). It returns
+// the id of the suspending operation, or of the one that already runs. It returns no id if the instance is already suspended.
+// After a failed suspension it starts another one.
 func (b *Broker) suspend(
 	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, newest *instance.Operation, operationID string,
 ) (string, error) {

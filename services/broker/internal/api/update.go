@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Update changes an instance (facts/keb.md 1.7, facts/osb.md 2.6). A change of the runtime becomes an operation, and the instance
+// Update changes an instance (docs/contracts/broker.md#updates). A change of the runtime becomes an operation, and the instance
 // keeps its values until the operation succeeds. Update applies other changes immediately: changes of a suspended instance, of
 // the global account, and of parameters that are only displayed. The context can suspend or resume a trial; the rest of
 // such a request is ignored.

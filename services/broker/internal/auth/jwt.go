@@ -1,5 +1,5 @@
 // Package auth accepts bearer tokens in addition to the basic credentials of package
-// osb: JSON Web Tokens of one issuer for one audience (facts/keb.md 1.2).
+// osb: JSON Web Tokens of one issuer for one audience (docs/contracts/broker.md#requests).
 package auth
 
 import (

@@ -120,8 +120,8 @@ func (s *Service) bindable(ctx context.Context, tx *store.Tx, i *instance.Instan
 	return nil
 }
 
-// busy rejects an order while an operation creates, removes or changes the runtime (facts/osb.md B21). A runtime stays usable
-// during an upgrade.
+// busy rejects an order while an operation creates, removes or changes the runtime (docs/contracts/osb.md#bindings, B21). A
+// runtime stays usable during an upgrade.
 func busy(newest *instance.Operation) error {
 	switch newest.Type {
 	case event.Provision, event.Update, event.Deprovision:

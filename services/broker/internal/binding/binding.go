@@ -1,4 +1,4 @@
-// Package binding creates and removes service bindings: short-lived kubeconfigs of runtimes (facts/keb.md 1.13).
+// Package binding creates and removes service bindings: short-lived kubeconfigs of runtimes (docs/contracts/broker.md#bindings).
 //
 // The service inserts the row of a binding before the worker runtime creates the access, and deletes the row after the access
 // is removed. A crash therefore leaves a row for every access: the same request takes the row over, or the clean-up removes

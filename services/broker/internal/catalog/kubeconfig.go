@@ -11,8 +11,8 @@ import (
 // maxKubeconfig is the maximum size of a decoded kubeconfig, in bytes. The Reconciler limits a whole request to 100,000 bytes.
 const maxKubeconfig = 64 << 10
 
-// decodeKubeconfig decodes the kubeconfig of an own cluster (facts/keb.md 1.5). It also rejects a kubeconfig that would make a
-// worker run a program or read a local file on the customer's behalf.
+// decodeKubeconfig decodes the kubeconfig of an own cluster (docs/contracts/broker.md#requests). It also rejects a kubeconfig
+// that would make a worker run a program or read a local file on the customer's behalf.
 func decodeKubeconfig(encoded string) ([]byte, *Problem) {
 	const at = "/kubeconfig"
 	plain, err := base64.StdEncoding.DecodeString(encoded)

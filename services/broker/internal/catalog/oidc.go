@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// OIDC holds the OpenID Connect settings for users of a runtime (facts/keb.md 2.5).
+// OIDC holds the OpenID Connect settings for users of a runtime (docs/contracts/plans.md#oidc-and-administrators).
 type OIDC struct {
 	ClientID       string   `json:"clientID"`
 	IssuerURL      string   `json:"issuerURL"`

@@ -210,7 +210,7 @@ func defaulted(sent bool) string {
 	return ", the plan's default"
 }
 
-// volume returns the size of a worker's disk in GB. It is smaller for a GCP trial (facts/keb.md 2.4).
+// volume returns the size of a worker's disk in GB. It is smaller for a GCP trial (docs/contracts/runtime-provisioner.md#values-of-a-plan).
 func (r *resolution) volume() int {
 	if r.spec.Name == Trial && r.provider == ProviderGCP {
 		return 30
@@ -270,7 +270,7 @@ func checkSize(sent, effective json.RawMessage) error {
 	return nil
 }
 
-// shootName returns seven digits of the id. If none of them is a letter, it starts with one (facts/keb.md 1.5).
+// shootName returns seven digits of the id. If none of them is a letter, it starts with one (docs/contracts/plans.md#names).
 func shootName(id string) string {
 	id = strings.ReplaceAll(strings.ToLower(id), "-", "")
 	id = id[:min(7, len(id))]

@@ -1,12 +1,12 @@
 package catalog
 
-// The service offering (facts/keb.md 2.1).
+// The service offering (docs/contracts/plans.md#service).
 const (
 	ServiceID   = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
 	ServiceName = "kymaruntime"
 )
 
-// Names of the plans (facts/keb.md 2.2).
+// Names of the plans (docs/contracts/plans.md#plans).
 const (
 	Azure      = "azure"
 	AzureLite  = "azure_lite"
@@ -30,7 +30,7 @@ const (
 )
 
 // LicenceType is the licence type of the clusters of a plan. Most plans have none. It is unrelated to the license type in the
-// context of an order (facts/contracts.md 1.2).
+// context of an order (docs/contracts/runtime-provisioner.md#provisionruntime).
 func LicenceType(plan string) string {
 	if plan == AzureLite || plan == Trial {
 		return "TestDevelopmentAndDemo"
@@ -81,7 +81,7 @@ var (
 	singleNode = nodes{defaultMin: 1, defaultMax: 1, fixed: true}
 )
 
-// specs lists the plans of 2023 in the order of the catalog (facts/keb.md 2.2 to 2.4).
+// specs lists the plans of 2023 in the order of the catalog (docs/contracts/plans.md#parameters).
 var specs = []spec{
 	{
 		Plan: Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: Azure}, display: "Azure",

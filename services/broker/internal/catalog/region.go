@@ -2,14 +2,14 @@ package catalog
 
 import "strings"
 
-// Platform regions whose runtimes must stay in regions with EU access (facts/keb.md 2.3).
+// Platform regions whose runtimes must stay in regions with EU access (docs/contracts/plans.md#eu-access).
 var euAccessRegions = map[string]bool{"cf-eu11": true, "cf-ch20": true}
 
 // EUAccess reports whether orders from a platform region are restricted to EU access.
 func EUAccess(platformRegion string) bool { return euAccessRegions[platformRegion] }
 
 // platformProvider derives the provider of a platform region from the first digit in its name: 1 is AWS, 2 is
-// Azure (facts/keb.md 1.1). For any other name it returns AWS, so that plan free stays available.
+// Azure (docs/contracts/plans.md#regions). For any other name it returns AWS, so that plan free stays available.
 func platformProvider(platformRegion string) string {
 	if i := strings.IndexAny(platformRegion, "0123456789"); i >= 0 && platformRegion[i] == '2' {
 		return ProviderAzure
@@ -44,7 +44,7 @@ func regionsOf(provider string, eu bool) []string {
 	return regions[provider]
 }
 
-// defaultRegions are the regions of orders that name no region (facts/contracts.md 1.3).
+// defaultRegions are the regions of orders that name no region (docs/contracts/plans.md#regions).
 var defaultRegions = map[string]string{
 	ProviderAzure: "eastus", ProviderAWS: "eu-central-1", ProviderGCP: "europe-west3", ProviderOpenStack: "eu-de-2",
 }

@@ -11,7 +11,7 @@ const namePattern = "^[a-zA-Z0-9-]*$"
 // object is a JSON object under construction. It marshals with sorted keys, so equal schemas have equal bytes.
 type object = map[string]any
 
-// controls is the order of the parameters in a form (facts/keb.md 2.3).
+// controls is the order of the parameters in a form (docs/contracts/plans.md#parameters).
 var controls = []string{
 	"name", "kubeconfig", "shootName", "shootDomain", "region", "machineType", "autoScalerMin", "autoScalerMax", "oidc",
 	"administrators",
@@ -141,7 +141,7 @@ func additionalProperties(p object) {
 	p["administrators"] = object{"type": "array", "title": "Administrators", "items": object{"type": "string", "minLength": 1}}
 }
 
-// orderSchema validates an order: it is the published schema with the additionally accepted members (facts/keb.md 2.3).
+// orderSchema validates an order: it is the published schema with the additionally accepted members (docs/contracts/plans.md#parameters).
 // Validating their types protects the workers.
 func orderSchema(s spec, provider string, eu bool) object {
 	o := createSchema(s, provider, eu, true)

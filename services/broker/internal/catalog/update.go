@@ -58,9 +58,9 @@ var settled = []string{
 // scaled are the members that determine the size of a runtime.
 var scaled = []string{"machineType", "autoScalerMin", "autoScalerMax", "maxSurge", "maxUnavailable"}
 
-// ResolveUpdate validates an update and returns the instance after it (facts/keb.md 2.5). Omitted members keep their values. A
-// member that only the order can set may be repeated but not changed. Unknown members, and those that the service decides, are
-// ignored. It returns ErrUnknownPlan, ErrPlanChange, or Problems with each invalid member.
+// ResolveUpdate validates an update and returns the instance after it (docs/contracts/plans.md#oidc-and-administrators). Omitted
+// members keep their values. A member that only the order can set may be repeated but not changed. Unknown members, and those
+// that the service decides, are ignored. It returns ErrUnknownPlan, ErrPlanChange, or Problems with each invalid member.
 func (c *Catalog) ResolveUpdate(u Update) (*Changed, error) {
 	from, known := findSpec(c.known, u.PlanID)
 	if !known {

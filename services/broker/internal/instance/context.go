@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Origin is the context of an order (facts/keb.md 2.6).
+// Origin is the context of an order (docs/contracts/plans.md#context).
 type Origin struct {
 	event.Context
 	// ServiceManager is the JSON object sm_operator_credentials, a secret. It is nil if the order omits it.
@@ -58,8 +58,8 @@ func ParseContext(raw json.RawMessage, platformRegion string) (Origin, error) {
 	return o, joined(m.errs)
 }
 
-// ContextChange is the context of an update (facts/keb.md 1.7). Omitted members keep their values. Other members are ignored: only
-// the order sets the user, the subaccount and the platform.
+// ContextChange is the context of an update (docs/contracts/broker.md#updates). Omitted members keep their values. Other members
+// are ignored: only the order sets the user, the subaccount and the platform.
 type ContextChange struct {
 	// GlobalAccountID and LicenseType are empty if omitted.
 	GlobalAccountID, LicenseType string
@@ -182,7 +182,7 @@ func (m *contextMembers) credentials(name string, check func(json.RawMessage) er
 	return value
 }
 
-// checkPlatform validates the structure of sm_platform_credentials (facts/contracts.md 4).
+// checkPlatform validates the structure of sm_platform_credentials (docs/contracts/btp.md#credentials).
 func checkPlatform(raw json.RawMessage) error {
 	var c struct {
 		URL         string `json:"url"`

@@ -12,8 +12,8 @@ import (
 // maxDescription limits the length of a message to a platform, in bytes.
 const maxDescription = 500
 
-// LastOperation returns the state of an operation for the platform (facts/osb.md 2.4). timedOut reports whether the platform's
-// maximum polling time has passed.
+// LastOperation returns the state of an operation for the platform (docs/contracts/osb.md#last-operation). timedOut reports
+// whether the platform's maximum polling time has passed.
 func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 	yes, no := true, false
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Identity holds the data that makes two orders equal (facts/osb.md section 3). It has no display fields.
+// Identity holds the data that makes two orders equal (docs/contracts/osb.md#decisions). It has no display fields.
 type Identity struct {
 	ServiceID       string          `json:"service"`
 	PlanID          string          `json:"plan"`

@@ -1,4 +1,4 @@
-// Package kubeconfig serves the kubeconfigs of runtimes to customers: GET /kubeconfig/{instance_id} (facts/keb.md 1.12).
+// Package kubeconfig serves the kubeconfigs of runtimes to customers: GET /kubeconfig/{instance_id} (docs/contracts/broker.md#kubeconfig).
 // The route needs no credentials: the kubeconfig contains no secret, only the user's login at the OpenID Connect provider.
 package kubeconfig
 

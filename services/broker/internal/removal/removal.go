@@ -1,5 +1,5 @@
 // Package removal implements the broker's step Remove_Instance, the last one of a
-// deprovisioning (facts/keb.md 4.2).
+// deprovisioning (docs/contracts/processes.md#deprovisioning).
 package removal
 
 import (

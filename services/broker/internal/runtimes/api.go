@@ -1,5 +1,5 @@
 // Package runtimes serves the runtimes to operators, with GET /runtimes and
-// GET /info/runtimes (facts/keb.md 1.9, 1.10), and to other services, with
+// GET /info/runtimes (docs/contracts/broker.md#list-of-runtimes), and to other services, with
 // event.AskInstances. It also accepts requests to repeat an incomplete
 // deprovisioning.
 package runtimes

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// infoView is an item of GET /info/runtimes (facts/keb.md 1.10).
+// infoView is an item of GET /info/runtimes (docs/contracts/broker.md#older-list-of-runtimes).
 type infoView struct {
 	RuntimeID      string     `json:"runtimeId"`
 	Account        string     `json:"globalAccountId"`

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxPageSize is also the default (facts/keb.md 1.9).
+	// maxPageSize is also the default (docs/contracts/broker.md#list-of-runtimes).
 	maxPageSize = 100
 	maxPage     = 1_000_000
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// runtimeView is an item of GET /runtimes (facts/keb.md 1.9).
+// runtimeView is an item of GET /runtimes (docs/contracts/broker.md#list-of-runtimes).
 type runtimeView struct {
 	InstanceID     string         `json:"instanceID"`
 	RuntimeID      string         `json:"runtimeID"`
@@ -70,7 +70,7 @@ type operationView struct {
 	RuntimeVersion  string              `json:"runtimeVersion,omitempty"`
 }
 
-// stateOf converts the state of an operation to this contract (facts/keb.md 3.1).
+// stateOf converts the state of an operation to this contract (docs/contracts/processes.md#states).
 func stateOf(s event.OperationState) string {
 	if s == event.Cancelled {
 		return "canceled"
@@ -165,7 +165,7 @@ type known struct {
 	details    details
 }
 
-// parameters are the effective parameters that describe a runtime (facts/keb.md 2.3).
+// parameters are the effective parameters that describe a runtime (docs/contracts/plans.md#parameters).
 type parameters struct {
 	MachineType    string          `json:"machineType"`
 	VolumeSizeGB   int             `json:"volumeSizeGb"`
@@ -259,7 +259,8 @@ func (k *known) kyma() *kymaConfig {
 	return c
 }
 
-// clusterConfig is the known configuration of the cluster, with the names of the Runtime Provisioner (facts/keb.md 5.4).
+// clusterConfig is the known configuration of the cluster, with the names of the Runtime Provisioner
+// (docs/contracts/runtime-provisioner.md#provisionruntime).
 type clusterConfig struct {
 	Name           string          `json:"name"`
 	Provider       string          `json:"provider"`

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// RuntimeState is the state of a runtime for operators (facts/keb.md 1.9), see broker.runtime_state.
+// RuntimeState is the state of a runtime for operators (docs/contracts/broker.md#list-of-runtimes), see broker.runtime_state.
 type RuntimeState string
 
 // The states of a runtime.
@@ -316,8 +316,8 @@ type runtimeOperationRow struct {
 const (
 	// runtimeOperationKind maps an operation to its kind.
 	runtimeOperationKind = `CASE WHEN NOT suspension THEN type WHEN type = 'provision' THEN 'unsuspension' ELSE 'suspension' END`
-	// Only the newest two updates and upgrades are shown (facts/keb.md 1.9). If an id was used before, only the newest
-	// provisioning and deprovisioning are shown. Index operations_instance.
+	// Only the newest two updates and upgrades are shown (docs/contracts/broker.md#list-of-runtimes). If an id was used before,
+	// only the newest provisioning and deprovisioning are shown. Index operations_instance.
 	allOperations = `SELECT ` + operationColumns + `, kind, total, updated_at, orchestration_id, runtime_version FROM (
 			SELECT *, row_number() OVER newest AS rank, count(*) OVER (PARTITION BY instance_id, kind) AS total
 			FROM (SELECT *, ` + runtimeOperationKind + ` AS kind FROM broker.operations WHERE instance_id = ANY ($1)) AS o

@@ -3,13 +3,13 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 const (
-	// Finalizer keeps the leading BtpOperator until its operand is deprovisioned (facts/btp-manager.md 1).
+	// Finalizer keeps the leading BtpOperator until its operand is deprovisioned (docs/contracts/btp-manager.md#btpoperator).
 	Finalizer = "operator.kyma-project.io/btp-manager"
 	// ForceDeleteLabel on a BtpOperator, with the value "true", deletes its service instances and bindings though deletion is
-	// blocked while some exist (facts/btp-manager.md 3.5).
+	// blocked while some exist (docs/contracts/btp-manager.md#btpoperator).
 	ForceDeleteLabel = "force-delete"
 	// DisableNetworkPoliciesAnnotation on a BtpOperator, with the value "true" in any case, leaves the operand without network
-	// policies (facts/btp-manager.md 1).
+	// policies (docs/contracts/btp-manager.md#btpoperator).
 	DisableNetworkPoliciesAnnotation = "operator.kyma-project.io/btp-operator-disable-network-policies"
 )
 

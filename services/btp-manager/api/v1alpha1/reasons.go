@@ -8,7 +8,7 @@ const ConditionReady = "Ready"
 // Reason is why a BtpOperator is in its state.
 type Reason string
 
-// The reasons (facts/btp-manager.md 1). Reasons says what each means.
+// The reasons (docs/contracts/btp-manager.md#reasons). Reasons says what each means.
 const (
 	ReasonReconcileSucceeded          Reason = "ReconcileSucceeded"
 	ReasonInitialized                 Reason = "Initialized"

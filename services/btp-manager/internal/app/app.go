@@ -175,7 +175,7 @@ func newClient(deps Deps, scheme *runtime.Scheme, mapper meta.RESTMapper, timeou
 	return c, nil
 }
 
-// webhookService is the Service in front of the operand's webhooks (facts/btp-manager.md 2.8).
+// webhookService is the Service in front of the operand's webhooks (docs/contracts/btp-manager.md#operand).
 const webhookService = "sap-btp-operator-webhook-service"
 
 // Run reconciles until ctx ends. With leader election it waits for its turn first, and it fails when it loses its lease.

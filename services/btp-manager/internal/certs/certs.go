@@ -1,5 +1,6 @@
 // Package certs makes and renews the certificates of the operand's webhooks: a CA and a serving certificate, each in a Secret
-// (facts/btp-manager.md 2.8). Everything is derived from the two Secrets, so it does not matter which manager looks, and when.
+// (docs/contracts/btp-manager.md#certificates). Everything is derived from the two Secrets, so it does not matter which manager
+// looks, and when.
 //
 // A renewal keeps the webhooks working without a pause. For a while nobody can tell which of the two serving certificates the
 // operand uses and which caBundle the API server has, so each fits each: the bundle holds the previous CA after the new one, and
@@ -21,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// The Secrets, and what they hold in PEM (facts/btp-manager.md 2.8).
+// The Secrets, and what they hold in PEM (docs/contracts/btp-manager.md#certificates).
 const (
 	CASecret      = "ca-server-cert"      //nolint:gosec // the name of a Secret is no secret
 	ServingSecret = "webhook-server-cert" //nolint:gosec // the same

@@ -12,7 +12,6 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
 )
 
-// Case F1 of facts/btp-manager.md 5.
 func TestWithoutCertificatesAPairIsMade(t *testing.T) {
 	w := setup(t)
 	got := w.ensure("ca", "serving")

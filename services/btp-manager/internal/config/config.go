@@ -1,6 +1,6 @@
 // Package config holds the settings of the manager. A Config is a snapshot that nobody changes: flags make the first one, and the
 // ConfigMap sap-btp-manager is laid over that one each time it changes, so that what is taken out of it has its flag's value
-// again (facts/btp-manager.md 2.6, 7 #30).
+// again (docs/contracts/btp-manager.md#timers).
 package config
 
 import (

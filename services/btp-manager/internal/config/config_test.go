@@ -18,7 +18,7 @@ import (
 func TestTheDefaultsAreWhatUsersOfTheOriginalKnow(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, config.Default().Validate())
-	// facts/btp-manager.md 2.6, column of December 2022, and the lifetimes of certificates of 2.8.
+	// docs/contracts/btp-manager.md#timers, column of December 2022, and the lifetimes of certificates of today.
 	want := map[string]string{
 		"ProcessingStateRequeueInterval": "5m", "ReadyStateRequeueInterval": "1h", "ReadyTimeout": "1m", "ReadyCheckInterval": "2s",
 		"HardDeleteTimeout": "20m", "HardDeleteCheckInterval": "10s", "DeleteRequestTimeout": "30s",

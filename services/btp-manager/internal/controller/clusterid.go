@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// What the operand has of the credentials (facts/btp-manager.md 2.8, 4).
+// What the operand has of the credentials (docs/contracts/btp-manager.md#credentials-and-cluster-id).
 const (
 	operandConfig    = "sap-btp-operator-config"
 	clusterIDKey     = "CLUSTER_ID"
@@ -57,8 +57,8 @@ func (p *pass) followCredentials(ctx context.Context, given credentials.Credenti
 }
 
 // unblock helps an operand that does not start because it remembers another cluster ID: it ends at once when the one that it
-// noted at its first start differs (facts/btp-manager.md 7, row 15). It notes it beside its credentials and reads it in its own
-// namespace. A running operand is left alone.
+// noted at its first start differs (docs/contracts/btp-manager.md#credentials-and-cluster-id). It notes it beside its credentials
+// and reads it in its own namespace. A running operand is left alone.
 func (p *pass) unblock(ctx context.Context, given credentials.Credentials, unready []operand.NotReady) error {
 	for _, n := range unready {
 		if n.Kind != "Deployment" {

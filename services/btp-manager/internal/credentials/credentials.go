@@ -1,5 +1,5 @@
 // Package credentials reads the Secret sap-btp-manager, which the broker writes into the cluster: how to reach the Service
-// Manager, and who the cluster is to it (facts/btp-manager.md 2.3).
+// Manager, and who the cluster is to it (docs/contracts/btp-manager.md#secret).
 package credentials
 
 import (
@@ -13,7 +13,7 @@ import (
 // SecretName is the name of the Secret unless a setting says otherwise.
 const SecretName = "sap-btp-manager" //nolint:gosec // the name of a Secret is no secret
 
-// The keys of the Secret. All but KeyNamespace are required, with a value (facts/btp-manager.md 2.3).
+// The keys of the Secret. All but KeyNamespace are required, with a value (docs/contracts/btp-manager.md#secret).
 const (
 	KeyClientID     = "clientid"
 	KeyClientSecret = "clientsecret"

@@ -88,7 +88,7 @@ type Row struct {
 	To v1alpha1.Reason
 }
 
-// Table lists every transition (facts/btp-manager.md 2.1). docs/btp-manager-states.md is generated from it.
+// Table lists every transition (docs/contracts/btp-manager.md#transitions). docs/btp-manager-states.md is generated from it.
 func Table() []Row {
 	in := func(s v1alpha1.State) At { return At{State: s} }
 	with := func(r v1alpha1.Reason) At {

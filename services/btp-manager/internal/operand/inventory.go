@@ -172,7 +172,7 @@ func parseLine(line string) (Ref, bool) {
 	return r, r.Name != "" && valid(r.Name) && valid(r.Namespace)
 }
 
-// Kinds are the kinds of objects that charts of the operand have had (facts/btp-manager.md 4). Objects of these kinds that
+// Kinds are the kinds of objects that charts of the operand have had (docs/contracts/btp-manager.md#operand). Objects of these kinds that
 // carry our label are found without an inventory; BTP Manager needs the right to list them.
 func Kinds() []schema.GroupVersionKind {
 	const (

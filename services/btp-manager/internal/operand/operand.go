@@ -74,7 +74,7 @@ type Config struct {
 	// they carry our label. The default is the two Secrets with certificates, ca-server-cert and webhook-server-cert.
 	Own []Ref
 	// Products are objects that the operand makes itself, without our label. Remove removes them. The default is the Secret
-	// sap-btp-operator-clusterid (facts/btp-manager.md 3.4): the next operand would not start with another cluster ID.
+	// sap-btp-operator-clusterid (docs/contracts/btp-manager.md#deprovisioning): the next operand would not start with another cluster ID.
 	Products []Ref
 }
 

@@ -91,7 +91,7 @@ func deleting(live client.Object) string {
 	return "is being deleted"
 }
 
-// deploymentConditions are the conditions that keep a Deployment from being ready (facts/btp-manager.md 2.5). The condition
+// deploymentConditions are the conditions that keep a Deployment from being ready (docs/contracts/btp-manager.md#readiness). The condition
 // ReplicaFailure says what the others only follow from, such as a quota.
 func deploymentConditions(live *unstructured.Unstructured) []string {
 	want := []struct{ kind, status string }{{"Available", "True"}, {"Progressing", "True"}, {"ReplicaFailure", ""}}

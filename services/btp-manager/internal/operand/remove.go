@@ -23,7 +23,7 @@ const (
 	// workloads also are the webhooks: without a workload behind it, a webhook refuses everything.
 	workloads phase = iota
 	others
-	// credentials are late: what is left of the operand may need them (facts/btp-manager.md 7 #18).
+	// credentials are late: what is left of the operand may need them (docs/contracts/btp-manager.md#credentials-and-cluster-id).
 	credentials
 	definitions
 	phases
@@ -215,8 +215,8 @@ func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([
 }
 
 // RemoveWorkload deletes the operand's Deployment and its two webhook configurations, so that neither stands in the way when
-// finalizers are taken off service instances and bindings (facts/btp-manager.md 3.3). Missing ones and ones without our label
-// are left out.
+// finalizers are taken off service instances and bindings (docs/contracts/btp-manager.md#deprovisioning). Missing ones and ones
+// without our label are left out.
 func (o *Operand) RemoveWorkload(ctx context.Context) error {
 	const admission = "admissionregistration.k8s.io"
 	var errs []error

@@ -26,7 +26,7 @@ const (
 )
 
 // takeOver makes the fields that others set in an object ours. Server-side apply then takes away those the chart does not name;
-// without this it would leave what others added (facts/btp-manager.md 7 #9).
+// without this it would leave what others added (docs/contracts/btp-manager.md#operand).
 func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured) error {
 	entries, changed, err := takenOver(live.GetManagedFields(), o.cfg.FieldOwner, live.GetAPIVersion())
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The labels of everything that BTP Manager makes (facts/btp-manager.md 2.4). They stand on objects and on pod templates, so
+// The labels of everything that BTP Manager makes (docs/contracts/btp-manager.md#labels). They stand on objects and on pod templates, so
 // that the pods carry them too.
 const (
 	// ManagedByLabel tells who made an object. Its value is ManagedBy.

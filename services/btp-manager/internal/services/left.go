@@ -71,7 +71,7 @@ func (s *Services) describe(ctx context.Context, k kind, it item) string {
 	return name
 }
 
-// message is what the operand says of an object that is not as it should be (facts/btp-manager.md 4, conditions). The reasons
+// message is what the operand says of an object that is not as it should be (docs/contracts/btp-manager.md#operand). The reasons
 // tell which conditions count: after a failed deletion, Failed says more than Succeeded.
 func message(object map[string]any) string {
 	conditions, _, _ := unstructured.NestedSlice(object, "status", "conditions")

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// prevent is the annotation of an instance that must not be deleted (facts/btp-manager.md 4).
+// prevent is the annotation of an instance that must not be deleted (docs/contracts/btp-manager.md#operand).
 const prevent = "services.cloud.sap.com/preventDeletion"
 
 // preventDeletion has the API server refuse the deletion of instances with the annotation, until lift is called or the test

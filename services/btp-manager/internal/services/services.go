@@ -1,5 +1,5 @@
 // Package services counts, deletes and watches what users order from SAP BTP through the operand: the ServiceInstances and
-// ServiceBindings of all namespaces (facts/btp-manager.md 3 and 4).
+// ServiceBindings of all namespaces (docs/contracts/btp-manager.md#deprovisioning).
 //
 // HardDelete and SoftDelete make one pass and never wait for a deletion: what is left tells whether another pass is needed. All
 // they know comes from the cluster, so a pass goes on where another process was killed. Lists hold metadata only, in pages. The
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// DefaultRequestTimeout is facts/btp-manager.md 2.6, DeleteRequestTimeout.
+	// DefaultRequestTimeout is docs/contracts/btp-manager.md#timers, DeleteRequestTimeout.
 	DefaultRequestTimeout = 5 * time.Minute
 	// DefaultWatchRetry is how long Watch lets pass, at most, before it asks again for kinds that the cluster does not know.
 	DefaultWatchRetry = 30 * time.Second
@@ -69,7 +69,7 @@ var (
 	binding  = kind{"ServiceBinding", "servicebindings"}
 )
 
-// api is where both kinds are (facts/btp-manager.md 4).
+// api is where both kinds are (docs/contracts/btp-manager.md#operand).
 var api = schema.GroupVersion{Group: "services.cloud.sap.com", Version: "v1"}
 
 // meta is the metadata of one.

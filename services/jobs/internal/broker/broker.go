@@ -34,11 +34,12 @@ type Config struct {
 	TokenURL, ClientID, ClientSecret string
 	Scopes                           []string
 
-	// UserAgent is what a deprovisioning is asked for as; the broker stores it with the operation (facts/keb.md 1.3).
+	// UserAgent is what a deprovisioning is asked for as; the broker stores it with the operation (docs/contracts/broker.md#requests).
 	UserAgent string
 	// Timeout is the deadline of one request.
 	Timeout time.Duration
-	// PageSize is how many instances are read at once; default 100, which is the most the broker gives (facts/keb.md 1.9).
+	// PageSize is how many instances are read at once; default 100, which is the most the broker gives
+	// (docs/contracts/broker.md#list-of-runtimes).
 	PageSize int
 	// Retry is for calls that may work later.
 	Retry retry.Policy
@@ -124,7 +125,7 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// Runtime is what the jobs read of an instance in the operator list (facts/keb.md 1.9).
+// Runtime is what the jobs read of an instance in the operator list (docs/contracts/broker.md#list-of-runtimes).
 type Runtime struct {
 	InstanceID   string `json:"instanceID"`
 	SubAccountID string `json:"subAccountID"`
@@ -248,8 +249,8 @@ func (c *Client) RetriggerDeprovisioning(ctx context.Context, instanceID string,
 	return out.Operation, nil
 }
 
-// Expire lets an instance expire (facts/keb.md 1.8), and returns the operation that suspends it, if one was needed. The error is
-// ErrGone if there is nothing to do any more.
+// Expire lets an instance expire (docs/contracts/broker.md#suspension-and-expiry), and returns the operation that suspends it, if
+// one was needed. The error is ErrGone if there is nothing to do any more.
 func (c *Client) Expire(ctx context.Context, instanceID string) (string, error) {
 	var out accepted
 	err := c.do(ctx, extclient.Request{

@@ -1,4 +1,4 @@
-// Package cis is the client of the cloud inventory's events, of both versions (facts/contracts.md 12, facts/keb.md 5.7).
+// Package cis is the client of the cloud inventory's events, of both versions (docs/contracts/cis.md).
 package cis
 
 import (

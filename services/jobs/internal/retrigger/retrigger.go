@@ -1,5 +1,5 @@
 // Package retrigger is the job that takes up deprovisionings again which have ended without some of their steps
-// (facts/keb.md section 7): the broker starts a new one with only those.
+// (docs/contracts/broker.md#jobs): the broker starts a new one with only those.
 package retrigger
 
 import (

@@ -1,5 +1,5 @@
-// Package trialexpiry is the job that lets instances of the plans trial and free expire once their time is over (facts/keb.md 1.8
-// and section 7).
+// Package trialexpiry is the job that lets instances of the plans trial and free expire once their time is over
+// (docs/contracts/broker.md#suspension-and-expiry).
 package trialexpiry
 
 import (

@@ -19,7 +19,7 @@ const (
 	stageLostPause = time.Second
 )
 
-// Component and reasons of the errors that the engine itself finds (facts/keb.md 3.7).
+// Component and reasons of the errors that the engine itself finds (docs/contracts/processes.md#components-and-reasons-of-errors).
 const (
 	component         = "keb"
 	reasonTimeout     = "err_keb_timeout"

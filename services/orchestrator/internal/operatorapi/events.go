@@ -19,7 +19,7 @@ const (
 	maxEvents   = 5000
 )
 
-// eventView is a line of a history as a contract older than this API shows it (facts/keb.md 1.11).
+// eventView is a line of a history as a contract older than this API shows it (docs/contracts/broker.md#events).
 type eventView struct {
 	ID          string
 	Level       string

@@ -34,7 +34,7 @@ type Orchestrations interface {
 	Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]store.Event, error)
 }
 
-// orchestrationView is an orchestration as the API shows it (facts/keb.md 8.1).
+// orchestrationView is an orchestration as the API shows it (docs/contracts/processes.md#orchestrations).
 type orchestrationView struct {
 	OrchestrationID string                   `json:"orchestrationID"`
 	Type            event.OperationType      `json:"type"`
@@ -53,8 +53,8 @@ func viewOrchestration(o *orchestration.Orchestration) orchestrationView {
 	}
 }
 
-// memberView is an operation of an orchestration as the API shows it (facts/keb.md 8.1). Besides what the contract names it
-// has the instance, and the operation that repeats a failed one.
+// memberView is an operation of an orchestration as the API shows it (docs/contracts/processes.md#orchestrations). Besides what
+// the contract names it has the instance, and the operation that repeats a failed one.
 type memberView struct {
 	OperationID            string              `json:"operationID"`
 	InstanceID             string              `json:"instanceID"`
@@ -272,7 +272,7 @@ func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusOK, map[string]string{"orchestrationID": o.ID})
 }
 
-// retryView is the answer to a request for a retry (facts/keb.md 8.1).
+// retryView is the answer to a request for a retry (docs/contracts/processes.md#orchestrations).
 type retryView struct {
 	OrchestrationID   string   `json:"orchestrationID"`
 	RetryShoots       []string `json:"retryShoots"`

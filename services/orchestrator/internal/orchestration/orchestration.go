@@ -21,7 +21,7 @@ import (
 // ErrNotPossible says that the state of the orchestration does not allow what was asked for.
 var ErrNotPossible = errors.New("not possible")
 
-// State is the state of an orchestration or of a member, spelt as in facts/keb.md 3.1.
+// State is the state of an orchestration or of a member, spelt as in docs/contracts/processes.md#states.
 type State string
 
 // The states. A member is never Canceling, and an orchestration never Skipped.

@@ -24,7 +24,7 @@ const (
 	maxVersion = 200
 )
 
-// Parameters are what an orchestration was asked for, as in the body of its request (facts/keb.md 8.1).
+// Parameters are what an orchestration was asked for, as in the body of its request (docs/contracts/processes.md#orchestrations).
 type Parameters struct {
 	Targets  Targets  `json:"targets"`
 	Strategy Strategy `json:"strategy"`
@@ -173,7 +173,7 @@ func (s *Strategy) complete() error {
 	return nil
 }
 
-// Forms of versions. Those of Kyma are a release, a pull request, and a commit of a branch (facts/keb.md 5.14).
+// Forms of versions. Those of Kyma are a release, a pull request, and a commit of a branch (docs/contracts/kyma-configuration.md#version).
 var (
 	kymaVersion       = regexp.MustCompile(`^(v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?|PR-\d+|[0-9A-Za-z._/-]+-[0-9a-f]{7,40})$`)
 	kubernetesVersion = regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`)

@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Policy says when runtimes may be disturbed, besides what their shoots say (facts/keb.md 8.1). A nil Policy says nothing.
+// Policy says when runtimes may be disturbed, besides what their shoots say (docs/contracts/processes.md#orchestrations). A nil
+// Policy says nothing.
 type Policy struct {
 	rules    []rule
 	fallback times

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// TimeOfDay is a time of day in a zone, written "150405-0700" (facts/keb.md 5.8).
+// TimeOfDay is a time of day in a zone, written "150405-0700" (docs/contracts/gardener.md#shoots).
 type TimeOfDay struct {
 	// sinceMidnight is in the zone, which is east of UTC by offset.
 	sinceMidnight, offset time.Duration

@@ -178,7 +178,7 @@ func (s *Store) DropInstances(ctx context.Context, ids []string) error {
 }
 
 // ForgetUsers removes the user from the requests of the instances that these deprovisionings, given by id, have removed
-// (facts/keb.md, feature 51). It may be repeated.
+// (docs/contracts/processes.md#deprovisioning). It may be repeated.
 func (s *Store) ForgetUsers(ctx context.Context, deprovisionings []string) error {
 	var list array
 	for _, id := range deprovisionings {

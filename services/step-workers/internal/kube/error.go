@@ -51,7 +51,7 @@ func (e *Error) Temporary() bool {
 	return e.Code >= http.StatusInternalServerError
 }
 
-// ErrorReason is the reason for operators (facts/keb.md 3.7).
+// ErrorReason is the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
 func (e *Error) ErrorReason() string {
 	switch {
 	case e.Err != nil && errors.Is(e.Err, context.DeadlineExceeded):

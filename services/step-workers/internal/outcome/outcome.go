@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Reasons of facts/keb.md 3.7 that the steps report.
+// Reasons of docs/contracts/processes.md#components-and-reasons-of-errors that the steps report.
 const (
 	ReasonStatus  = "err_http_status_code"
 	ReasonTimeout = worker.ReasonTimeout

@@ -43,8 +43,9 @@ CREATE INDEX runtimes_shoot ON broker.runtimes (shoot_name);
 CREATE INDEX runtimes_expired ON broker.runtimes (created_at, instance_id) WHERE expired_at IS NOT NULL;
 
 -- +goose StatementBegin
--- Returns the state of a runtime (facts/keb.md 1.9), or '' if no operation is known. The newest provisioning or deprovisioning
--- decides. After a successful provisioning, a newer update or upgrade decides, unless it is pending or was cancelled.
+-- Returns the state of a runtime (docs/contracts/broker.md#list-of-runtimes), or '' if no operation is known. The newest
+-- provisioning or deprovisioning decides. After a successful provisioning, a newer update or upgrade decides, unless it is
+-- pending or was cancelled.
 CREATE FUNCTION broker.runtime_state(instance text, deleted boolean) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     life  record;
