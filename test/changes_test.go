@@ -122,7 +122,7 @@ func TestUpgrade_UpdateWaitsAndDeletionCancels(t *testing.T) {
 		{update, held[updated.InstanceID], "succeeded"}, {deprovision, held[deleted.InstanceID], "cancelled"},
 	} {
 		ended := sys.AwaitEnd(waited.upgrade, waited.end, limit).FinishedAt
-		if op := sys.Operation(waited.id); op.StartedAt.Before(ended) {
+		if op := sys.Operation(waited.id); op.StartedAt.Before(*ended) {
 			t.Errorf("the %s began at %s, before the upgrade had ended at %s", op.Type, op.StartedAt, ended)
 		}
 	}

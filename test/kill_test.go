@@ -102,7 +102,7 @@ func awaitMoment(t *testing.T, sys *harness.System, rnd *rand.Rand, n int, order
 		made, running = 0, 0
 		all := sys.Operations()
 		for _, op := range all {
-			made += op.Cursor
+			made += int(op.Cursor)
 			if !op.Final() {
 				running++
 			}

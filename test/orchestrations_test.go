@@ -112,7 +112,7 @@ func evaluations(sys *harness.System, instance string) []string {
 
 // upgrades are the upgrades that there are, oldest first.
 func upgrades(sys *harness.System, kind string) []harness.Operation {
-	all := slices.DeleteFunc(sys.Operations(), func(op harness.Operation) bool { return op.Type != kind })
+	all := slices.DeleteFunc(sys.Operations(), func(op harness.Operation) bool { return string(op.Type) != kind })
 	slices.Reverse(all)
 	return all
 }
@@ -124,7 +124,7 @@ func checkParallel(t *testing.T, operations []harness.Operation) {
 	for _, at := range operations {
 		n := 0
 		for _, op := range operations {
-			if !op.StartedAt.After(at.StartedAt) && op.FinishedAt.After(at.StartedAt) {
+			if !op.StartedAt.After(*at.StartedAt) && op.FinishedAt.After(*at.StartedAt) {
 				n++
 			}
 		}
@@ -340,9 +340,9 @@ func TestAnOrchestrationGoesOnAfterAKill(t *testing.T) {
 		t.Errorf("%d runtimes were upgraded, want %d", len(seen), len(orders))
 	}
 	all := upgrades(sys, "upgradeKyma")
-	slices.SortFunc(all, func(a, b harness.Operation) int { return a.StartedAt.Compare(b.StartedAt) })
+	slices.SortFunc(all, func(a, b harness.Operation) int { return a.StartedAt.Compare(*b.StartedAt) })
 	checkParallel(t, all)
 	checkKyma(t, sys, orders, nextKyma)
 	checkActive(t, sys, orders)
-	t.Logf("6 upgrades took %s", all[5].FinishedAt.Sub(all[0].StartedAt))
+	t.Logf("6 upgrades took %s", all[5].FinishedAt.Sub(*all[0].StartedAt))
 }

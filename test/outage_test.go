@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
@@ -33,7 +34,7 @@ func TestAStepThatSpendsItsBudgetAcrossARestartFailsTheOperation(t *testing.T) {
 	// A part of the budget is spent before the kill, and a good part is left on a busy machine.
 	op := sys.Await(id, limit, "retries of "+step, func(op *harness.Operation) bool {
 		s := op.At(t, step)
-		return s.Attempts >= 3 && s.Error != nil && time.Since(s.FirstTriedAt) > edpBudget/4
+		return s.Attempts >= 3 && s.Error != nil && time.Since(*s.FirstTriedAt) > edpBudget/4
 	})
 	tried := op.At(t, step)
 	killed := time.Now()
@@ -49,16 +50,16 @@ func TestAStepThatSpendsItsBudgetAcrossARestartFailsTheOperation(t *testing.T) {
 			end.FirstTriedAt, end.Attempts, tried.FirstTriedAt, tried.Attempts)
 	}
 	// The budget counts from the first command, which was sent after the end of the step before.
-	first := slices.IndexFunc(op.History, func(e harness.Entry) bool { return e.Step == step })
+	first := slices.IndexFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step })
 	if took := op.FinishedAt.Sub(op.History[first-1].FinishedAt); took < edpBudget {
 		t.Errorf("failed after %s, before the budget of %s was spent", took, edpBudget)
 	}
-	if !slices.ContainsFunc(op.History, func(e harness.Entry) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
+	if !slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
 		t.Fatalf("the step was not tried after the restart: %v", op.History)
 	}
 	// However long the restart took: the first try that begins when the budget is spent is the last.
 	spent := op.History[first].StartedAt.Add(edpBudget)
-	if slices.ContainsFunc(op.History, func(e harness.Entry) bool {
+	if slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool {
 		return e.Step == step && e.Outcome == "retry" && e.StartedAt.After(spent)
 	}) {
 		t.Errorf("a try after %s is followed by another: the budget of %s has started anew: %v", spent, edpBudget, op.History)
@@ -96,7 +97,7 @@ func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
 	id := sys.Provision(o)
 	sys.Await(id, limit, "looks of "+step, func(op *harness.Operation) bool {
 		s := op.At(t, step)
-		return s.Attempts >= 3 && time.Since(s.FirstTriedAt) > budget/4
+		return s.Attempts >= 3 && time.Since(*s.FirstTriedAt) > budget/4
 	})
 	sys.Kill()
 	restarted := time.Now()
@@ -107,12 +108,12 @@ func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
 	if op.Error == nil || op.Error.Message != want || op.Step != step {
 		t.Errorf("failed at %s with %+v, want %q", op.Step, op.Error, want)
 	}
-	if !slices.ContainsFunc(op.History, func(e harness.Entry) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
+	if !slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
 		t.Fatalf("the step was not tried after the restart: %v", op.History)
 	}
-	first := slices.IndexFunc(op.History, func(e harness.Entry) bool { return e.Step == step })
+	first := slices.IndexFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step })
 	spent := op.History[first].FinishedAt.Add(budget)
-	if slices.ContainsFunc(op.History, func(e harness.Entry) bool {
+	if slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool {
 		return e.Step == step && e.Outcome == "retry" && e.StartedAt.After(spent)
 	}) {
 		t.Errorf("a look after %s is followed by another: the budget of %s has started anew: %v", spent, budget, op.History)

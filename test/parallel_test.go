@@ -275,7 +275,7 @@ func checkOrder(t *testing.T, operations []harness.Operation) {
 		if op.StartedAt.IsZero() {
 			continue // it was cancelled while it waited
 		}
-		if later != nil && later.StartedAt.Before(op.FinishedAt) {
+		if later != nil && later.StartedAt.Before(*op.FinishedAt) {
 			t.Errorf("%s %s began at %s, before %s %s, which came first, had ended at %s",
 				later.Type, later.ID, later.StartedAt, op.Type, op.ID, op.FinishedAt)
 		}

@@ -33,7 +33,7 @@ func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
 	testkit.Eventually(t, limit, "a third of the work", func() bool {
 		made = 0
 		for _, op := range sys.Operations() {
-			made += op.Cursor
+			made += int(op.Cursor)
 		}
 		return made >= len(orders)*transitions/3
 	})
@@ -65,7 +65,7 @@ func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
 	sys.Start()
 	restored := 0
 	for _, op := range sys.Operations() {
-		restored += op.Cursor
+		restored += int(op.Cursor)
 	}
 	if restored >= len(orders)*transitions {
 		t.Fatalf("%d transitions are in the restored database: it is not the backup", restored)

@@ -83,7 +83,7 @@ func TestHelloWorld_EveryOperation_LeavesItsMark(t *testing.T) {
 		{"deprovision", "hello_world", func() string { return sys.Deprovision(o) }},
 	} {
 		op := sys.AwaitEnd(operation.begin(), "succeeded", limit)
-		if diff := cmp.Diff([]string{"succeeded"}, op.Outcomes("Hello_World")); op.Type != operation.kind || diff != "" {
+		if diff := cmp.Diff([]string{"succeeded"}, op.Outcomes("Hello_World")); string(op.Type) != operation.kind || diff != "" {
 			t.Errorf("%s: the step's history (-want +got):\n%s", op.Type, diff)
 		}
 		for _, entry := range op.History {
@@ -92,11 +92,12 @@ func TestHelloWorld_EveryOperation_LeavesItsMark(t *testing.T) {
 			}
 		}
 		want := fmt.Sprintf(`{"helloWorlds": "hello %d"}`, i+1)
-		var got, wanted any
-		if err := errors.Join(json.Unmarshal(op.Details["hello-world"], &got), json.Unmarshal([]byte(want), &wanted)); err != nil {
-			t.Errorf("%s: details %s: %v", op.Type, op.Details["hello-world"], err)
+		var details map[string]any
+		var wanted any
+		if err := errors.Join(json.Unmarshal(op.Details, &details), json.Unmarshal([]byte(want), &wanted)); err != nil {
+			t.Errorf("%s: details %s: %v", op.Type, op.Details, err)
 		}
-		if diff := cmp.Diff(wanted, got); diff != "" {
+		if diff := cmp.Diff(wanted, details["hello-world"]); diff != "" {
 			t.Errorf("%s: details (-want +got):\n%s", op.Type, diff)
 		}
 	}

@@ -152,6 +152,18 @@ type Error struct {
 	Message string `json:"message"`
 }
 
+// String is the error in one line.
+func (e *Error) String() string {
+	text := e.Message
+	if e.Reason != "" {
+		text = e.Reason + ": " + text
+	}
+	if e.Component != "" {
+		text = e.Component + ": " + text
+	}
+	return text
+}
+
 // Result is the part that the results of all outcomes share.
 type Result struct {
 	OperationID string `json:"operationId"`

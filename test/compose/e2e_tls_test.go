@@ -22,8 +22,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/test/internal/harness"
 )
 
 // held is how many operations wait in the middle while certificates are renewed.
@@ -291,13 +291,13 @@ func (w *encrypted) renew(t *testing.T) (instances []string, requests int) {
 func (w *encrypted) state(t *testing.T, instance string) string {
 	t.Helper()
 	code, body, err := w.ask(t.Context(), w.client(w.files), "https://"+w.addresses()[1])
-	var list struct{ Data []harness.Operation }
+	var list operator.OperationList
 	if err != nil || code != http.StatusOK || json.Unmarshal(body, &list) != nil {
 		t.Fatalf("operations: %d, %v: %s", code, err, body)
 	}
 	for _, op := range list.Data {
 		if op.InstanceID == instance {
-			return op.State
+			return string(op.State)
 		}
 	}
 	return ""

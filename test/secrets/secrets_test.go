@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -511,8 +512,8 @@ func everywhere(t *testing.T, overlays string) {
 		w.echo.set(0, system)
 		id := w.Provision(o)
 		w.Await(id, limit, "a failure because of "+system, func(op *harness.Operation) bool {
-			return op.Final() || slices.ContainsFunc(op.Stages, func(s harness.Stage) bool {
-				return slices.ContainsFunc(s.Steps, func(s harness.Step) bool { return s.Attempts > 2 && s.Error != nil })
+			return op.Final() || slices.ContainsFunc(op.Stages, func(s operator.Stage) bool {
+				return slices.ContainsFunc(s.Steps, func(s operator.Step) bool { return s.Attempts > 2 && s.Error != nil })
 			})
 		})
 		w.echo.set(0)

@@ -9,70 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// Operation is what the tests read of an operation in the operator API.
-type Operation struct {
-	ID           string    `json:"id"`
-	Type         string    `json:"type"`
-	State        string    `json:"state"`
-	InstanceID   string    `json:"instanceId"`
-	Step         string    `json:"step"`
-	Cursor       int       `json:"cursor"`
-	Error        *Error    `json:"error"`
-	NotCompleted []string  `json:"notCompleted"`
-	WaitingFor   string    `json:"waitingFor"`
-	StartedAt    time.Time `json:"startedAt"`
-	FinishedAt   time.Time `json:"finishedAt"`
-	Stages       []Stage   `json:"stages"`
-	History      []Entry   `json:"history"`
-	// Details is what workers have saved, by worker.
-	Details map[string]json.RawMessage `json:"details"`
-}
-
-// Error is an error of a step or an operation.
-type Error struct {
-	Component string `json:"component"`
-	Reason    string `json:"reason"`
-	Message   string `json:"message"`
-}
-
-// Stage is a stage of an operation.
-type Stage struct {
-	Name    string `json:"name"`
-	Attempt int    `json:"attempt"`
-	Steps   []Step `json:"steps"`
-}
-
-// Step is a step of an operation.
-type Step struct {
-	Name         string    `json:"name"`
-	State        string    `json:"state"`
-	Attempts     int       `json:"attempts"`
-	FirstTriedAt time.Time `json:"firstTriedAt"`
-	Error        *Error    `json:"error"`
-}
-
-// Entry is one execution of a step in the history of an operation. Stage is empty where the operation itself changed.
-type Entry struct {
-	Cursor  int    `json:"cursor"`
-	Stage   string `json:"stage"`
-	Step    string `json:"step"`
-	Outcome string `json:"outcome"`
-	Error   *Error `json:"error"`
-	// The times of the worker.
-	StartedAt  time.Time `json:"startedAt"`
-	FinishedAt time.Time `json:"finishedAt"`
-}
-
-// Final tells whether the operation has ended.
-func (o *Operation) Final() bool {
-	return o.State == "succeeded" || o.State == "failed" || o.State == "cancelled"
-}
+// Operation is an operation with its stages and its history.
+type Operation struct{ operator.OperationDetail }
 
 // At is a step of the operation by its name.
-func (o *Operation) At(t testing.TB, name string) Step {
+func (o *Operation) At(t testing.TB, name string) operator.Step {
 	t.Helper()
 	for _, stage := range o.Stages {
 		for _, step := range stage.Steps {
@@ -82,7 +27,7 @@ func (o *Operation) At(t testing.TB, name string) Step {
 		}
 	}
 	t.Fatalf("operation %s has no step %s", o.ID, name)
-	return Step{}
+	return operator.Step{}
 }
 
 // Outcomes are the outcomes of a step in the history, in order.
@@ -104,7 +49,7 @@ func (o *Operation) RanAgain() []string {
 		place[stage.Name] = i
 	}
 	var problems []string
-	reached, cursor := 0, -1
+	reached, cursor := 0, int64(-1)
 	for _, entry := range o.History {
 		if entry.Cursor <= cursor {
 			problems = append(problems, fmt.Sprintf("cursor %d of %s comes after %d", entry.Cursor, entry.Step, cursor))
@@ -127,13 +72,13 @@ func (o *Operation) RanAgain() []string {
 // Operations are the newest operations, at most 1000, without stages and history.
 func (s *System) Operations() []Operation {
 	s.t.Helper()
-	return Get[struct{ Data []Operation }](s, "http://"+s.OperatorAddr+"/operations?page_size=1000").Data
+	return Get[operator.List[Operation]](s, "http://"+s.OperatorAddr+"/operations?page_size=1000").Data
 }
 
 // OperationCount is how many operations there are.
 func (s *System) OperationCount() int {
 	s.t.Helper()
-	return Get[struct{ TotalCount int }](s, "http://"+s.OperatorAddr+"/operations?page_size=1").TotalCount
+	return Get[operator.OperationList](s, "http://"+s.OperatorAddr+"/operations?page_size=1").TotalCount
 }
 
 // Operation is one operation with its stages and history.
@@ -159,7 +104,7 @@ func (s *System) Await(id string, within time.Duration, what string, ok func(*Op
 func (s *System) AwaitEnd(id, state string, within time.Duration) *Operation {
 	s.t.Helper()
 	op := s.Await(id, within, "the end of operation "+id, (*Operation).Final)
-	if op.State != state {
+	if string(op.State) != state {
 		s.t.Fatalf("%s %s is %s with error %+v; want %s", op.Type, id, op.State, op.Error, state)
 	}
 	return op

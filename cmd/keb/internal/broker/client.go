@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // ErrNotFound is returned for what the broker does not have.

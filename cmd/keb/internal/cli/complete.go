@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // A shell that completes waits for the answer, so questions are short, and nothing is offered when nobody answers.
@@ -33,7 +33,7 @@ func (o *options) completeOperation(cmd *cobra.Command, args []string, _ string)
 		offers := make([]cobra.Completion, 0, len(list.Data))
 		for i := range list.Data {
 			op := &list.Data[i]
-			offers = append(offers, cobra.CompletionWithDesc(op.ID, op.Type+" "+op.State))
+			offers = append(offers, cobra.CompletionWithDesc(op.ID, string(op.Type)+" "+string(op.State)))
 		}
 		return offers
 	})
@@ -73,7 +73,7 @@ func (i *inspecting) complete(cmd *cobra.Command, args []string, _ string) ([]co
 			}
 			offers := make([]cobra.Completion, 0, len(list.Data))
 			for k := range list.Data {
-				offers = append(offers, cobra.CompletionWithDesc(list.Data[k].ID, list.Data[k].Type+" "+list.Data[k].State))
+				offers = append(offers, cobra.CompletionWithDesc(list.Data[k].OrchestrationID, string(list.Data[k].Type)+" "+string(list.Data[k].State)))
 			}
 			return offers
 		})

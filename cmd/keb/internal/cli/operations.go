@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/cmd/keb/internal/watch"
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -141,7 +141,7 @@ func parseTime(value string, now time.Time) (time.Time, error) {
 }
 
 // printOperations prints a table: what needs attention is in its last column.
-func printOperations(out io.Writer, list *operator.Operations, now time.Time) error {
+func printOperations(out io.Writer, list *operator.OperationList, now time.Time) error {
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(out, "no operations")
 		return err
@@ -176,11 +176,11 @@ func trimLines(text []byte) []byte {
 // where is the position of an operation and what it waits for or failed with.
 func where(op *operator.Operation) string {
 	var parts []string
-	if op.Step != "" && op.State != operator.StateSucceeded {
+	if op.Step != "" && op.State != event.Succeeded {
 		parts = append(parts, op.Stage+"/"+op.Step)
 	}
 	switch {
-	case op.State == operator.StateFailed && op.Error != nil:
+	case op.State == event.Failed && op.Error != nil:
 		parts = append(parts, op.Error.String())
 	case !op.Final() && op.WaitingFor != "":
 		parts = append(parts, "waits for: "+op.WaitingFor)
@@ -297,7 +297,7 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 }
 
 // historyText lists every execution in the order of cursors, which is the order in which they counted.
-func historyText(op *operator.Operation) string {
+func historyText(op *operator.OperationDetail) string {
 	var text bytes.Buffer
 	text.WriteString("\nhistory:\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -306,7 +306,7 @@ func historyText(op *operator.Operation) string {
 		if e.Step != "" {
 			step, tries = e.Stage+"/"+e.Step, fmt.Sprintf("%d.%d", e.StageAttempt, e.StepAttempt)
 		}
-		if e.FinishedAt != nil {
+		if !e.FinishedAt.IsZero() {
 			finished = e.FinishedAt.Local().Format("2006-01-02 15:04:05.000")
 		}
 		if e.Error != nil {
@@ -356,8 +356,8 @@ The exit code is 0 if the operation succeeded.`,
 }
 
 // outcome is the error of an operation that did not succeed.
-func outcome(op *operator.Operation) error {
-	if op.State == operator.StateSucceeded {
+func outcome(op *operator.OperationDetail) error {
+	if op.State == event.Succeeded {
 		return nil
 	}
 	if op.Error != nil {

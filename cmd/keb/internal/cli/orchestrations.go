@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // inspecting holds the flags of keb orchestrations.
@@ -56,8 +55,8 @@ func newOrchestrations(o *options) *cobra.Command {
 
 // States that --state takes.
 var (
-	orchestrationStates = []string{"pending", "in progress", "retrying", "canceling", "succeeded", "failed", "canceled"}
-	memberStates        = []string{"pending", "in progress", "retrying", "succeeded", "failed", "canceled", "skipped"}
+	orchestrationStates = texts(operator.OrchestrationStates())
+	memberStates        = texts(operator.MemberStates())
 )
 
 // action is what is done with an orchestration.
@@ -109,13 +108,21 @@ func (i *inspecting) run(ctx context.Context, args []string) error {
 	return fmt.Errorf("there is no orchestration %s; keb orchestrations lists them", id)
 }
 
+func texts[T ~string](values []T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
 // check refuses flags that would do nothing, and states that do not exist.
 func (i *inspecting) check(what string, a action) error {
 	switch i.page.State {
 	case "in-progress", "in_progress":
 		i.page.State = "in progress"
 	case "cancelled":
-		i.page.State = operator.StateCanceled
+		i.page.State = string(operator.OrchestrationCanceled)
 	}
 	switch {
 	case i.page.State != "" && a.states == nil:
@@ -155,7 +162,7 @@ func (i *inspecting) list(ctx context.Context, client *operator.Client, _ string
 	return i.table("ORCHESTRATION\tTYPE\tSTATE\tAGE\tDESCRIPTION", "orchestrations", list.Count, list.TotalCount, func(out io.Writer) {
 		for k := range list.Data {
 			o := &list.Data[k]
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t\n", o.ID, o.Type, o.State, view.Duration(time.Since(o.CreatedAt)), flat(o.Description))
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t\n", o.OrchestrationID, o.Type, o.State, view.Duration(time.Since(o.CreatedAt)), flat(o.Description))
 		}
 	})
 }
@@ -190,13 +197,13 @@ func (i *inspecting) show(ctx context.Context, client *operator.Client, id strin
 		return printJSON(i.Out, raw)
 	}
 	lines := [][2]string{
-		{"orchestration", o.ID},
-		{"type", o.Type},
-		{"state", o.State},
+		{"orchestration", o.OrchestrationID},
+		{"type", string(o.Type)},
+		{"state", string(o.State)},
 		{"description", flat(o.Description)},
 		{"created", o.CreatedAt.Local().Format(time.DateTime)},
 		{"updated", o.UpdatedAt.Local().Format(time.DateTime)},
-		{"operations", o.Stats()},
+		{"operations", o.OperationStats.String()},
 	}
 	return i.lines(lines)
 }
@@ -258,7 +265,7 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 	}
 	lines := [][2]string{
 		{"operation", m.OperationID},
-		{"state", m.State},
+		{"state", string(m.State)},
 		{"description", flat(m.Description)},
 		{"instance", m.InstanceID},
 		{"runtime", m.RuntimeID},
@@ -272,10 +279,12 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 	if m.DryRun {
 		lines = append(lines, [2]string{"dry run", "yes"})
 	}
-	for _, config := range []map[string]string{m.KymaConfig, m.ClusterConfig} {
-		for _, key := range slices.Sorted(maps.Keys(config)) {
-			lines = append(lines, [2]string{key, config[key]})
-		}
+	if k := m.KymaConfig; k != nil {
+		lines = append(lines, [2]string{"version", k.Version})
+	}
+	if k := m.ClusterConfig; k != nil {
+		lines = append(lines, [2]string{"kubernetesVersion", k.KubernetesVersion}, [2]string{"machineImage", k.MachineImage},
+			[2]string{"machineImageVersion", k.MachineImageVersion})
 	}
 	return i.lines(lines)
 }

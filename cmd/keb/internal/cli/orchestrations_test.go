@@ -17,7 +17,7 @@ func TestUpgradeOrdersWhatTheFlagsSay(t *testing.T) {
 		"defaults": {
 			[]string{"kyma", "-t", "all"},
 			`POST /upgrade/kyma {"targets":{"include":[{"target":"all"}]},"strategy":{"type":"parallel","schedule":"immediate",` +
-				`"maintenanceWindow":false,"parallel":{"workers":1}},"dryRun":false,"notification":false}`,
+				`"parallel":{"workers":1}}}`,
 		},
 		"all of kyma": {
 			[]string{
@@ -32,7 +32,7 @@ func TestUpgradeOrdersWhatTheFlagsSay(t *testing.T) {
 		"all of cluster": {
 			[]string{"cluster", "-t", "all", "--kubernetes-version", "1.31.4", "--machine-image", "gardenlinux", "--machine-image-version", "1592.4.0"},
 			`POST /upgrade/cluster {"targets":{"include":[{"target":"all"}]},"strategy":{"type":"parallel","schedule":"immediate",` +
-				`"maintenanceWindow":false,"parallel":{"workers":1}},"dryRun":false,"notification":false,` +
+				`"parallel":{"workers":1}},` +
 				`"kubernetes":{"kubernetesVersion":"1.31.4","machineImage":"gardenlinux","machineImageVersion":"1592.4.0"}}`,
 		},
 	} {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/cmd/keb/internal/broker"
 	"github.com/kyma-project/keb/cmd/keb/internal/columns"
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // runtimeStates are what --state of keb runtimes takes.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 func newStuck(o *options) *cobra.Command {
@@ -47,7 +47,7 @@ func (o *options) stuck(ctx context.Context) error {
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "REASON\tOPERATIONS\tTYPE\tSTEP\tWORKER\tSINCE\tFOR\tLAST ERROR\tFIRST\t")
 	for i := range list.Data {
-		g := &list.Data[i]
+		g := list.Data[i]
 		told, first := "", ""
 		if g.Error != nil {
 			told = flat(g.Error.String())
@@ -91,7 +91,7 @@ func (o *options) workers(ctx context.Context) error {
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "WORKER\tALIVE\tREPLICAS\tVERSION\tPENDING\tSTEPS/MIN\tFAILED/MIN\tWAITING\tMISSING STEPS\t")
 	for i := range list.Data {
-		printWorker(table, &list.Data[i])
+		printWorker(table, list.Data[i])
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -105,6 +105,10 @@ func printWorker(table io.Writer, w *operator.Worker) {
 	if w.Alive {
 		alive = "yes"
 	}
-	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, w.Version, w.Pending, w.StepsPerMinute,
+	var pending int64
+	if w.Pending != nil {
+		pending = *w.Pending
+	}
+	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, w.Version, pending, w.StepsPerMinute,
 		w.FailuresPerMinute, w.OperationsWaiting, strings.Join(w.MissingSteps, ", "))
 }

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/broker"
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // tasks holds the flags of keb taskrun.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // What can be upgraded, as in the paths of the operator API.
@@ -39,8 +39,8 @@ type upgrading struct {
 	*options
 	targets, excluded []string
 	order             operator.Upgrade
-	kyma              operator.Kyma
-	kubernetes        operator.Kubernetes
+	kyma              operator.KymaVersion
+	kubernetes        operator.ClusterVersion
 	wait              bool
 }
 
@@ -121,10 +121,10 @@ func (u *upgrading) complete(what string) (err error) {
 	if n := u.order.Strategy.Parallel.Workers; n < 1 {
 		return usageError("--parallel-workers %d must be at least 1", n)
 	}
-	if what == upgradeKyma && u.kyma != (operator.Kyma{}) {
+	if what == upgradeKyma && u.kyma != (operator.KymaVersion{}) {
 		u.order.Kyma = &u.kyma
 	}
-	if what == upgradeCluster && u.kubernetes != (operator.Kubernetes{}) {
+	if what == upgradeCluster && u.kubernetes != (operator.ClusterVersion{}) {
 		u.order.Kubernetes = &u.kubernetes
 	}
 	return nil
@@ -211,12 +211,12 @@ func (o *options) follow(ctx context.Context, client *operator.Client, id string
 			}
 		} else {
 			answered = true
-			done, total := found.Progress()
-			text := found.State + ": " + cmp.Or(found.Stats(), found.Description)
+			done, total := found.OperationStats.Progress()
+			text := string(found.State) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
 			if err := bar.Set(done, total, text); err != nil {
 				return err
 			}
-			if found.Final() {
+			if found.State.Final() {
 				return errors.Join(bar.Done(), o.ended(found, raw))
 			}
 		}
@@ -234,8 +234,8 @@ func (o *options) ended(found *operator.Orchestration, raw json.RawMessage) erro
 			return err
 		}
 	}
-	if found.State == operator.StateSucceeded {
+	if found.State == operator.OrchestrationSucceeded {
 		return nil
 	}
-	return fmt.Errorf("orchestration %s %s: %s", found.ID, found.State, found.Description)
+	return fmt.Errorf("orchestration %s %s: %s", found.OrchestrationID, found.State, found.Description)
 }

@@ -5,19 +5,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
 )
 
 // Changes tells the news of one operation, answer by answer. The zero value is ready.
 type Changes struct {
-	last *operator.Operation
+	last *operator.OperationDetail
 	// done are the steps that have succeeded or were skipped once. When their stage is repeated, they run again, which is
 	// no news.
 	done map[string]bool
 }
 
 // Next lists what has changed since the last call, one line each and without the time.
-func (c *Changes) Next(op *operator.Operation, now time.Time) []string {
+func (c *Changes) Next(op *operator.OperationDetail, now time.Time) []string {
 	var lines []string
 	if c.last == nil {
 		c.done = map[string]bool{}
@@ -38,7 +39,7 @@ func (c *Changes) Next(op *operator.Operation, now time.Time) []string {
 			if old := steps[name]; c.isNews(name, &old, s) {
 				lines = append(lines, name+" "+stepNews(s, now))
 			}
-			if s.State == operator.StepSucceeded || s.State == operator.StepSkipped {
+			if s.State == operator.StateSucceeded || s.State == operator.StateSkipped {
 				c.done[name] = true
 			}
 		}
@@ -68,19 +69,19 @@ func (c *Changes) before() (steps map[string]operator.Step, attempts map[string]
 // isNews leaves out that a step waits, and that what has succeeded once runs or succeeds again.
 func (c *Changes) isNews(name string, old, s *operator.Step) bool {
 	switch s.State {
-	case operator.StepWaiting, "":
+	case operator.StateWaiting, "":
 		return false
-	case operator.StepCurrent:
+	case operator.StateCurrent:
 		// A step that is taken up again has told why when it began to wait.
-		return !c.done[name] && old.State != s.State && old.State != operator.StepRetrying && s.Attempts <= 1
-	case operator.StepSucceeded, operator.StepSkipped:
+		return !c.done[name] && old.State != s.State && old.State != operator.StateRetrying && s.Attempts <= 1
+	case operator.StateSucceeded, operator.StateSkipped:
 		return !c.done[name]
 	}
 	return old.State != s.State || old.Attempts != s.Attempts || told(old) != told(s)
 }
 
 func stepNews(s *operator.Step, now time.Time) string {
-	if s.State == operator.StepCurrent {
+	if s.State == operator.StateCurrent {
 		return "runs"
 	}
 	text := s.State
@@ -97,23 +98,23 @@ func stepNews(s *operator.Step, now time.Time) string {
 }
 
 // stateNews tells when the operation itself has come to another state, or waits for something else.
-func (c *Changes) stateNews(op *operator.Operation, now time.Time) string {
+func (c *Changes) stateNews(op *operator.OperationDetail, now time.Time) string {
 	sameState := c.last != nil && c.last.State == op.State
 	if !op.Final() {
 		why := waits(op)
 		switch {
 		case why != "" && (!sameState || waits(c.last) != why):
-			return op.State + ", waits for: " + why
+			return string(op.State) + ", waits for: " + why
 		case sameState:
 			return ""
 		}
-		return op.State
+		return string(op.State)
 	}
 	if sameState {
 		return ""
 	}
 	text := headline(op, now)
-	if op.Error != nil && op.State == operator.StateFailed {
+	if op.Error != nil && op.State == event.Failed {
 		text += ": " + oneLine(op.Error.String())
 	}
 	if len(op.NotCompleted) > 0 {
@@ -123,7 +124,7 @@ func (c *Changes) stateNews(op *operator.Operation, now time.Time) string {
 }
 
 // waits is what an operation waits for other than the retry of a step, which the step's own line tells.
-func waits(op *operator.Operation) string {
+func waits(op *operator.OperationDetail) string {
 	if strings.HasPrefix(op.WaitingFor, "retry") {
 		return ""
 	}

@@ -9,7 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
 )
 
 // Size is what a terminal has room for; zero values mean no limit.
@@ -18,7 +19,7 @@ type Size struct {
 }
 
 // Render shows where an operation stands at a time. Finished stages are folded when there is no room for all.
-func Render(op *operator.Operation, now time.Time, size Size) []string {
+func Render(op *operator.OperationDetail, now time.Time, size Size) []string {
 	lines := render(op, now, false)
 	if size.Height > 0 && len(lines) > size.Height {
 		lines = render(op, now, true)
@@ -34,7 +35,7 @@ func Render(op *operator.Operation, now time.Time, size Size) []string {
 	return lines
 }
 
-func render(op *operator.Operation, now time.Time, fold bool) []string {
+func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	lines := []string{
 		fmt.Sprintf("%s %s  plan %s  instance %s", op.Type, op.ID, op.Plan, op.InstanceID),
 		headline(op, now),
@@ -47,7 +48,7 @@ func render(op *operator.Operation, now time.Time, fold bool) []string {
 	}
 	for _, stage := range op.Stages {
 		lines = append(lines, stageLine(stage))
-		if fold && stage.State != operator.StageCurrent {
+		if fold && stage.State != operator.StateCurrent {
 			continue
 		}
 		for i := range stage.Steps {
@@ -57,15 +58,15 @@ func render(op *operator.Operation, now time.Time, fold bool) []string {
 	if len(op.NotCompleted) > 0 {
 		lines = append(lines, "not completed: "+strings.Join(op.NotCompleted, ", "))
 	}
-	if op.Error != nil && op.State == operator.StateFailed {
+	if op.Error != nil && op.State == event.Failed {
 		lines = append(lines, "failed: "+oneLine(op.Error.String()))
 	}
 	return lines
 }
 
 // headline says how the operation as a whole is doing.
-func headline(op *operator.Operation, now time.Time) string {
-	text := op.State
+func headline(op *operator.OperationDetail, now time.Time) string {
+	text := string(op.State)
 	switch {
 	case op.Final() && op.FinishedAt != nil:
 		text += " after " + Duration(op.FinishedAt.Sub(began(op)))
@@ -80,7 +81,7 @@ func headline(op *operator.Operation, now time.Time) string {
 	return text
 }
 
-func began(op *operator.Operation) time.Time {
+func began(op *operator.OperationDetail) time.Time {
 	if op.StartedAt != nil {
 		return *op.StartedAt
 	}
@@ -90,9 +91,9 @@ func began(op *operator.Operation) time.Time {
 func stageLine(stage operator.Stage) string {
 	mark := " "
 	switch stage.State {
-	case operator.StageFinished:
+	case operator.StateFinished:
 		mark = "✓"
-	case operator.StageCurrent:
+	case operator.StateCurrent:
 		mark = "▶"
 	}
 	line := mark + " " + stage.Name
@@ -102,9 +103,9 @@ func stageLine(stage operator.Stage) string {
 	return line
 }
 
-func stepLine(s *operator.Step, op *operator.Operation, now time.Time, width, workers int) string {
+func stepLine(s *operator.Step, op *operator.OperationDetail, now time.Time, width, workers int) string {
 	line := fmt.Sprintf("    %s %-*s  %-*s", mark(s.State), width, s.Name, workers, s.Worker)
-	if s.State == operator.StepWaiting {
+	if s.State == operator.StateWaiting {
 		return strings.TrimRight(line, " ")
 	}
 	line += "  " + s.State
@@ -114,7 +115,7 @@ func stepLine(s *operator.Step, op *operator.Operation, now time.Time, width, wo
 	if spent := spent(s, now); spent != "" {
 		line += ", " + spent
 	}
-	if s.State == operator.StepRetrying && op.DueAt != nil && op.Step == s.Name {
+	if s.State == operator.StateRetrying && op.DueAt != nil && op.Step == s.Name {
 		line += ", again in " + Duration(max(0, op.DueAt.Sub(now)))
 	}
 	if text := told(s); text != "" {
@@ -125,17 +126,17 @@ func stepLine(s *operator.Step, op *operator.Operation, now time.Time, width, wo
 
 func mark(state string) string {
 	switch state {
-	case operator.StepSucceeded:
+	case operator.StateSucceeded:
 		return "✓"
-	case operator.StepCurrent:
+	case operator.StateCurrent:
 		return "▶"
-	case operator.StepRetrying:
+	case operator.StateRetrying:
 		return "↻"
-	case operator.StepFailed:
+	case operator.StateFailed:
 		return "✗"
-	case operator.StepSkipped:
+	case operator.StateSkipped:
 		return "–"
-	case operator.StepNotCompleted:
+	case operator.StateNotCompleted:
 		return "!"
 	}
 	return " "
@@ -148,23 +149,23 @@ func spent(s *operator.Step, now time.Time) string {
 		start = s.StartedAt
 	}
 	switch {
-	case s.State == operator.StepSkipped:
+	case s.State == operator.StateSkipped:
 		return ""
-	case s.State == operator.StepCurrent || s.State == operator.StepRetrying:
+	case s.State == operator.StateCurrent || s.State == operator.StateRetrying:
 		if start != nil {
 			return Duration(now.Sub(*start))
 		}
 	case start != nil && s.FinishedAt != nil && s.Attempts > 1:
 		return Duration(s.FinishedAt.Sub(*start))
-	case s.DurationMS > 0:
-		return Duration(time.Duration(s.DurationMS * float64(time.Millisecond)))
+	case s.DurationMS != nil && *s.DurationMS > 0:
+		return Duration(time.Duration(*s.DurationMS) * time.Millisecond)
 	}
 	return ""
 }
 
 // told is what the step last said: its error before its message.
 func told(s *operator.Step) string {
-	if s.Error != nil && s.State != operator.StepSucceeded {
+	if s.Error != nil && s.State != operator.StateSucceeded {
 		return oneLine(s.Error.String())
 	}
 	return oneLine(s.Message)

@@ -9,8 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -22,62 +23,68 @@ func at(d time.Duration) *time.Time {
 }
 
 // running is a provisioning whose second stage is repeated because of EDP.
-func running() *operator.Operation {
-	return &operator.Operation{
-		ID: "op-1", Type: "provision", State: "in progress", InstanceID: "inst-1", Plan: "azure",
-		Stage: "create_runtime", Step: "EDP_Registration", StageAttempt: 2, StepAttempt: 2, CreatedAt: t0, StartedAt: at(time.Second),
-		WaitingFor: "retry until 10:01:20", DueAt: at(80 * time.Second),
+func running() *operator.OperationDetail {
+	return &operator.OperationDetail{
+		Operation: operator.Operation{
+			ID: "op-1", Type: "provision", State: "in progress", InstanceID: "inst-1", Plan: "azure",
+			Stage: "create_runtime", Step: "EDP_Registration", StageAttempt: 2, StepAttempt: 2, CreatedAt: t0, StartedAt: at(time.Second),
+			WaitingFor: "retry until 10:01:20", DueAt: at(80 * time.Second),
+		},
 		Stages: []operator.Stage{
-			{Name: "start", State: operator.StageFinished, Attempt: 1, Steps: []operator.Step{
-				{Name: "Starting", Worker: "orchestrator", State: operator.StepSucceeded, Attempts: 1},
+			{Name: "start", State: operator.StateFinished, Attempt: 1, Steps: []operator.Step{
+				{Name: "Starting", Worker: "orchestrator", State: operator.StateSucceeded, Attempts: 1},
 			}},
-			{Name: "create_runtime", State: operator.StageCurrent, Attempt: 2, Steps: []operator.Step{
+			{Name: "create_runtime", State: operator.StateCurrent, Attempt: 2, Steps: []operator.Step{
 				{
-					Name: "Resolve_Target_Secret", Worker: "hyperscaler", State: operator.StepSucceeded, Attempts: 1, DurationMS: 120,
+					Name: "Resolve_Target_Secret", Worker: "hyperscaler", State: operator.StateSucceeded, Attempts: 1, DurationMS: new(int64(120)),
 					FirstTriedAt: at(time.Second), FinishedAt: at(40 * time.Second),
 				},
 				{
-					Name: "EDP_Registration", Worker: "edp", State: operator.StepRetrying, Attempts: 2, FirstTriedAt: at(3 * time.Second),
-					Error: &operator.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"},
+					Name: "EDP_Registration", Worker: "edp", State: operator.StateRetrying, Attempts: 2, FirstTriedAt: at(3 * time.Second),
+					Error: &event.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"},
 				},
-				{Name: "BTPOperatorOverrides", Worker: "btp", State: operator.StepSkipped, Message: "the condition is false"},
-				{Name: "Check_Runtime", Worker: "provisioner", State: operator.StepWaiting},
+				{Name: "BTPOperatorOverrides", Worker: "btp", State: operator.StateSkipped, Message: "the condition is false"},
+				{Name: "Check_Runtime", Worker: "provisioner", State: operator.StateWaiting},
 			}},
-			{Name: "post_actions", State: operator.StageWaiting, Steps: []operator.Step{
-				{Name: "AVS_Tags", Worker: "avs", State: operator.StepWaiting},
+			{Name: "post_actions", State: operator.StateWaiting, Steps: []operator.Step{
+				{Name: "AVS_Tags", Worker: "avs", State: operator.StateWaiting},
 			}},
 		},
 	}
 }
 
-func pending() *operator.Operation {
-	return &operator.Operation{
-		ID: "op-2", Type: "update", State: "pending", InstanceID: "inst-1", Plan: "azure", CreatedAt: t0,
-		WaitingFor: "instance busy with operation op-1",
-		Stages: []operator.Stage{{Name: "cluster", State: operator.StageWaiting, Steps: []operator.Step{
-			{Name: "Upgrade_Shoot", Worker: "provisioner", State: operator.StepWaiting},
+func pending() *operator.OperationDetail {
+	return &operator.OperationDetail{
+		Operation: operator.Operation{
+			ID: "op-2", Type: "update", State: "pending", InstanceID: "inst-1", Plan: "azure", CreatedAt: t0,
+			WaitingFor: "instance busy with operation op-1",
+		},
+		Stages: []operator.Stage{{Name: "cluster", State: operator.StateWaiting, Steps: []operator.Step{
+			{Name: "Upgrade_Shoot", Worker: "provisioner", State: operator.StateWaiting},
 		}}},
 	}
 }
 
-func failed() *operator.Operation {
+func failed() *operator.OperationDetail {
 	op := running()
 	op.State, op.WaitingFor, op.DueAt, op.FinishedAt = "failed", "", nil, at(31*time.Minute)
 	op.Error = op.Stages[1].Steps[1].Error
-	op.Stages[1].Steps[1].State = operator.StepFailed
+	op.Stages[1].Steps[1].State = operator.StateFailed
 	op.Stages[1].Steps[1].Attempts = 180
 	op.Stages[1].Steps[1].FinishedAt = at(31 * time.Minute)
 	return op
 }
 
-func incomplete() *operator.Operation {
-	return &operator.Operation{
-		ID: "op-3", Type: "deprovision", State: "succeeded", InstanceID: "inst-1", Plan: "aws", CreatedAt: t0, StartedAt: at(0),
-		FinishedAt: at(2*time.Hour + 5*time.Minute), NotCompleted: []string{"De-provision_AVS_Evaluations"},
-		Stages: []operator.Stage{{Name: "de_provision_avs_evaluations", State: operator.StageFinished, Attempt: 1, Steps: []operator.Step{
+func incomplete() *operator.OperationDetail {
+	return &operator.OperationDetail{
+		Operation: operator.Operation{
+			ID: "op-3", Type: "deprovision", State: "succeeded", InstanceID: "inst-1", Plan: "aws", CreatedAt: t0, StartedAt: at(0),
+			FinishedAt: at(2*time.Hour + 5*time.Minute), NotCompleted: []string{"De-provision_AVS_Evaluations"},
+		},
+		Stages: []operator.Stage{{Name: "de_provision_avs_evaluations", State: operator.StateFinished, Attempt: 1, Steps: []operator.Step{
 			{
-				Name: "De-provision_AVS_Evaluations", Worker: "avs", State: operator.StepNotCompleted, Attempts: 6,
-				FirstTriedAt: at(0), FinishedAt: at(65 * time.Second), Error: &operator.Error{Message: "unreachable"},
+				Name: "De-provision_AVS_Evaluations", Worker: "avs", State: operator.StateNotCompleted, Attempts: 6,
+				FirstTriedAt: at(0), FinishedAt: at(65 * time.Second), Error: &event.Error{Message: "unreachable"},
 			},
 		}}},
 	}
@@ -92,7 +99,7 @@ func golden(t *testing.T, name string, lines []string) {
 func TestRender(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		op   *operator.Operation
+		op   *operator.OperationDetail
 		size view.Size
 	}{
 		"running":    {running(), view.Size{}},
@@ -133,21 +140,21 @@ func TestChangesTellEachThingOnce(t *testing.T) {
 	t.Parallel()
 	var c view.Changes
 	var lines []string
-	say := func(op *operator.Operation, after time.Duration) {
+	say := func(op *operator.OperationDetail, after time.Duration) {
 		lines = append(lines, c.Next(op, t0.Add(after))...)
 	}
 	// The operation waits for its turn, starts, and its first step runs.
 	waiting := running()
 	waiting.State, waiting.WaitingFor, waiting.StartedAt = "pending", "instance busy with operation op-0", nil
-	waiting.Stages = []operator.Stage{{Name: "create_runtime", State: operator.StageWaiting, Steps: []operator.Step{
-		{Name: "Resolve_Target_Secret", State: operator.StepWaiting}, {Name: "EDP_Registration", State: operator.StepWaiting},
+	waiting.Stages = []operator.Stage{{Name: "create_runtime", State: operator.StateWaiting, Steps: []operator.Step{
+		{Name: "Resolve_Target_Secret", State: operator.StateWaiting}, {Name: "EDP_Registration", State: operator.StateWaiting},
 	}}}
 	say(waiting, 0)
 	say(waiting, time.Second)
 	first := running()
-	first.WaitingFor, first.Stages = "", []operator.Stage{{Name: "create_runtime", State: operator.StageCurrent, Attempt: 1, Steps: []operator.Step{
-		{Name: "Resolve_Target_Secret", State: operator.StepCurrent, Attempts: 1, StartedAt: at(time.Second)},
-		{Name: "EDP_Registration", State: operator.StepWaiting},
+	first.WaitingFor, first.Stages = "", []operator.Stage{{Name: "create_runtime", State: operator.StateCurrent, Attempt: 1, Steps: []operator.Step{
+		{Name: "Resolve_Target_Secret", State: operator.StateCurrent, Attempts: 1, StartedAt: at(time.Second)},
+		{Name: "EDP_Registration", State: operator.StateWaiting},
 	}}}
 	say(first, 2*time.Second)
 	// EDP wants a retry, and the stage is repeated: what has succeeded before is no news.
@@ -159,8 +166,8 @@ func TestChangesTellEachThingOnce(t *testing.T) {
 	again := running()
 	again.Stages = again.Stages[1:2]
 	again.WaitingFor = ""
-	again.Stages[0].Steps[0].State = operator.StepCurrent
-	again.Stages[0].Steps[1].State = operator.StepWaiting
+	again.Stages[0].Steps[0].State = operator.StateCurrent
+	again.Stages[0].Steps[1].State = operator.StateWaiting
 	say(again, 14*time.Second)
 	say(running(), 15*time.Second)
 	// Nobody serves the next step for a while.

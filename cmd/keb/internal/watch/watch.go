@@ -10,19 +10,19 @@ import (
 	"io"
 	"time"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // Source tells where an operation stands.
 type Source interface {
-	Operation(ctx context.Context, id string) (*operator.Operation, json.RawMessage, error)
+	Operation(ctx context.Context, id string) (*operator.OperationDetail, json.RawMessage, error)
 }
 
 // Printer shows an answer of the source.
 type Printer interface {
 	// Show is called with every answer, also if nothing has changed. now is when it was given.
-	Show(op *operator.Operation, raw json.RawMessage, now time.Time) error
+	Show(op *operator.OperationDetail, raw json.RawMessage, now time.Time) error
 	// Lost is called once when the source does not answer any more.
 	Lost(err error, now time.Time) error
 }
@@ -39,7 +39,7 @@ type Config struct {
 
 // Follow shows an operation until it has ended and returns how it stands then. A source that stops answering is asked
 // again until ctx ends, for it may be restarting; one that never answered is an error.
-func Follow(ctx context.Context, source Source, id string, printer Printer, cfg Config) (*operator.Operation, error) {
+func Follow(ctx context.Context, source Source, id string, printer Printer, cfg Config) (*operator.OperationDetail, error) {
 	if cfg.Every <= 0 {
 		cfg.Every = 500 * time.Millisecond
 	}
@@ -90,7 +90,7 @@ type Lines struct {
 }
 
 // Show prints what has changed since the last answer.
-func (l *Lines) Show(op *operator.Operation, _ json.RawMessage, now time.Time) error {
+func (l *Lines) Show(op *operator.OperationDetail, _ json.RawMessage, now time.Time) error {
 	var out bytes.Buffer
 	for _, line := range l.changes.Next(op, now) {
 		l.line(&out, now, line)
@@ -121,7 +121,7 @@ type Terminal struct {
 }
 
 // Show puts the block of lines over the last one.
-func (t *Terminal) Show(op *operator.Operation, _ json.RawMessage, now time.Time) error {
+func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now time.Time) error {
 	var size view.Size
 	if t.Size != nil {
 		size = t.Size()
@@ -165,7 +165,7 @@ type JSON struct {
 }
 
 // Show prints the answer as it came.
-func (j *JSON) Show(_ *operator.Operation, raw json.RawMessage, _ time.Time) error {
+func (j *JSON) Show(_ *operator.OperationDetail, raw json.RawMessage, _ time.Time) error {
 	var out bytes.Buffer
 	if err := json.Compact(&out, raw); err != nil {
 		return err

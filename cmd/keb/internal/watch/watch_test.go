@@ -12,9 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/operator"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/cmd/keb/internal/watch"
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
 )
 
 var errAway = errors.New("nobody answers")
@@ -26,11 +27,11 @@ type script struct {
 }
 
 type answer struct {
-	op  *operator.Operation
+	op  *operator.OperationDetail
 	err error
 }
 
-func (s *script) Operation(context.Context, string) (*operator.Operation, json.RawMessage, error) {
+func (s *script) Operation(context.Context, string) (*operator.OperationDetail, json.RawMessage, error) {
 	a := s.answers[min(s.asked, len(s.answers)-1)]
 	s.asked++
 	raw, err := json.Marshal(a.op)
@@ -40,9 +41,11 @@ func (s *script) Operation(context.Context, string) (*operator.Operation, json.R
 	return a.op, raw, a.err
 }
 
-func operation(state string) *operator.Operation {
+func operation(state string) *operator.OperationDetail {
 	started := time.Date(2026, 3, 4, 10, 0, 0, 0, time.UTC)
-	op := &operator.Operation{ID: "op-1", Type: "provision", InstanceID: "inst-1", Plan: "azure", State: state, StartedAt: &started}
+	op := &operator.OperationDetail{Operation: operator.Operation{
+		ID: "op-1", Type: "provision", InstanceID: "inst-1", Plan: "azure", State: event.OperationState(state), StartedAt: &started,
+	}}
 	if op.Final() {
 		op.FinishedAt = &started
 	}
@@ -131,7 +134,7 @@ func TestFollowStopsWithItsContext(t *testing.T) {
 
 type cancelling struct{ cancel func() }
 
-func (c *cancelling) Show(*operator.Operation, json.RawMessage, time.Time) error {
+func (c *cancelling) Show(*operator.OperationDetail, json.RawMessage, time.Time) error {
 	c.cancel()
 	return nil
 }
@@ -155,7 +158,7 @@ func TestTerminalRewritesItsLines(t *testing.T) {
 	printer := &watch.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 30, Height: 3} }}
 	for _, state := range []string{"in progress", "in progress", "succeeded"} {
 		op := operation(state)
-		op.Stages = []operator.Stage{{Name: "start", State: operator.StageFinished}}
+		op.Stages = []operator.Stage{{Name: "start", State: operator.StateFinished}}
 		require.NoError(t, printer.Show(op, nil, noon))
 	}
 	const first = "provision op-1  plan azure  i…\x1b[K\n"

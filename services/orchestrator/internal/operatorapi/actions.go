@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -109,9 +110,7 @@ func (a *API) end(r *http.Request, entry *store.Action, answer *recorded) {
 		entry.Outcome = store.OutcomeDone
 	}
 	if entry.Outcome != store.OutcomeDone {
-		var body struct {
-			Error string `json:"error"`
-		}
+		var body operator.Error
 		if json.Unmarshal(answer.body.Bytes(), &body) == nil {
 			entry.Reason = body.Error
 		}
@@ -176,21 +175,6 @@ func (r *recorded) send(w http.ResponseWriter) {
 	_, _ = w.Write(r.body.Bytes()) // who hangs up misses the answer
 }
 
-// actionView is an action as the API shows it.
-type actionView struct {
-	ID             int64         `json:"id"`
-	Time           time.Time     `json:"time"`
-	Name           string        `json:"name"`
-	Subject        string        `json:"subject,omitempty"`
-	Role           string        `json:"role"`
-	Authentication string        `json:"authentication"`
-	Action         string        `json:"action"`
-	Target         string        `json:"target"`
-	Detail         string        `json:"detail,omitempty"`
-	Outcome        store.Outcome `json:"outcome"`
-	Reason         string        `json:"reason,omitempty"`
-}
-
 func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 	f, err := parseActions(r)
 	if err != nil {
@@ -202,12 +186,12 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	out := page[actionView]{Data: make([]actionView, 0, len(found)), Count: len(found), TotalCount: total}
+	out := operator.List[operator.Action]{Data: make([]operator.Action, 0, len(found)), Count: len(found), TotalCount: total}
 	for i := range found {
 		e := &found[i]
-		out.Data = append(out.Data, actionView{
+		out.Data = append(out.Data, operator.Action{
 			ID: e.ID, Time: e.At, Name: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
-			Target: e.Target, Detail: e.Detail, Outcome: e.Outcome, Reason: e.Reason,
+			Target: e.Target, Detail: e.Detail, Outcome: string(e.Outcome), Reason: e.Reason,
 		})
 	}
 	a.write(w, http.StatusOK, out)

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -164,13 +165,6 @@ func (a *API) routes(mux *http.ServeMux) {
 	a.orchestrationRoutes(mux)
 }
 
-// page is a list as every list of this system looks.
-type page[T any] struct {
-	Data       []T `json:"data"`
-	Count      int `json:"count"`
-	TotalCount int `json:"totalCount"`
-}
-
 // parsePage reads which page of a list is asked for.
 func parsePage(q url.Values) (limit, offset int, err error) {
 	limit = defaultPageSize
@@ -212,7 +206,7 @@ func (a *API) skip(w http.ResponseWriter, r *http.Request) {
 
 // act carries out an action. The body is optional: {"by": who asks, "step": the step to skip}.
 func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step string) (engine.Event, error)) {
-	var body struct{ By, Step string }
+	var body operator.ActionRequest
 	if r.ContentLength != 0 {
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		decoder.DisallowUnknownFields()
@@ -265,14 +259,13 @@ func (a *API) missing(w http.ResponseWriter, r *http.Request, id string) {
 
 func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
 	set := a.deps.Definitions.Set()
-	out := page[json.RawMessage]{Data: []json.RawMessage{}}
+	out := []json.RawMessage{}
 	for _, t := range event.OperationTypes() {
 		if p := set[t]; p != nil {
-			out.Data = append(out.Data, p.Canonical())
+			out = append(out, p.Canonical())
 		}
 	}
-	out.Count, out.TotalCount = len(out.Data), len(out.Data)
-	a.write(w, http.StatusOK, out)
+	a.write(w, http.StatusOK, operator.All(out))
 }
 
 // Answer answers event.AskOperations. An answer may hold fewer operations than are known, see OperationsAnswer.Left.
@@ -318,7 +311,7 @@ func (a *API) write(w http.ResponseWriter, code int, v any) {
 }
 
 func (a *API) fail(w http.ResponseWriter, code int, err error) {
-	a.write(w, code, map[string]string{"error": err.Error()})
+	a.write(w, code, operator.Error{Error: err.Error()})
 }
 
 // statusHungUp stands in the metrics for a request whose client did not wait for the answer.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -19,16 +19,6 @@ const (
 	maxEvents   = 5000
 )
 
-// eventView is a line of a history as a contract older than this API shows it (docs/contracts/broker.md#events).
-type eventView struct {
-	ID          string
-	Level       string
-	InstanceID  string
-	OperationID string
-	Message     string
-	CreatedAt   time.Time
-}
-
 // events lists what happened to operations and on instances. As the contract has it, a failure is a 503 in plain text.
 func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	operations, instances, err := parseEvents(r)
@@ -37,7 +27,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	events, err := a.deps.Orchestrations.Events(r.Context(), operations, instances, maxEvents)
-	out := make([]eventView, 0, len(events))
+	out := make([]operator.Event, 0, len(events))
 	for i := range events {
 		var p *process.Process
 		if p, err = a.deps.Definitions.Pinned(r.Context(), events[i].Definition); err != nil {
@@ -87,8 +77,8 @@ func splitIDs(values []string) []string {
 	return ids
 }
 
-func viewEvent(e *store.Event, p *process.Process) eventView {
-	v := eventView{
+func viewEvent(e *store.Event, p *process.Process) operator.Event {
+	v := operator.Event{
 		ID: event.CommandID(e.OperationID, e.Cursor), Level: "info", InstanceID: e.InstanceID, OperationID: e.OperationID,
 		Message: e.Kind, CreatedAt: e.FinishedAt,
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -24,15 +25,8 @@ const (
 	defaultMinutes = 60
 )
 
-// operationCounts counts operations.
-type operationCounts struct {
-	Started   int64 `json:"started"`
-	Succeeded int64 `json:"succeeded"`
-	Failed    int64 `json:"failed"`
-	Cancelled int64 `json:"cancelled"`
-}
-
-func (c *operationCounts) add(outcome string, n int64) {
+// addOperations adds n operations that came to an outcome.
+func addOperations(c *operator.OperationCounts, outcome string, n int64) {
 	switch outcome {
 	case census.Started:
 		c.Started += n
@@ -45,17 +39,8 @@ func (c *operationCounts) add(outcome string, n int64) {
 	}
 }
 
-// stepCounts counts executions of steps.
-type stepCounts struct {
-	Succeeded    int64 `json:"succeeded"`
-	Retry        int64 `json:"retry"`
-	Failed       int64 `json:"failed"`
-	Skipped      int64 `json:"skipped"`
-	NotCompleted int64 `json:"notCompleted"`
-	StageLost    int64 `json:"stageLost"`
-}
-
-func (c *stepCounts) add(outcome string, n int64) {
+// addSteps adds n executions with an outcome.
+func addSteps(c *operator.StepCounts, outcome string, n int64) {
 	switch event.Outcome(outcome) {
 	case event.OutcomeSucceeded:
 		c.Succeeded += n
@@ -72,38 +57,6 @@ func (c *stepCounts) add(outcome string, n int64) {
 	}
 }
 
-type overviewView struct {
-	Time       time.Time            `json:"time"`
-	Operations []countView          `json:"operations"`
-	Waiting    map[store.Reason]int `json:"waiting"`
-	Oldest     []oldestView         `json:"oldest"`
-	// Steps are where operations in progress stand.
-	Steps    []placeView     `json:"steps"`
-	LastHour operationCounts `json:"lastHour"`
-}
-
-type countView struct {
-	Type  event.OperationType  `json:"type"`
-	State event.OperationState `json:"state"`
-	Count int                  `json:"count"`
-	// Capped tells that there are more.
-	Capped bool `json:"capped,omitempty"`
-}
-
-type placeView struct {
-	Type  event.OperationType `json:"type"`
-	Stage string              `json:"stage"`
-	Step  string              `json:"step"`
-	Count int                 `json:"count"`
-}
-
-type oldestView struct {
-	Type      event.OperationType  `json:"type"`
-	Operation string               `json:"operation"`
-	State     event.OperationState `json:"state"`
-	CreatedAt time.Time            `json:"createdAt"`
-}
-
 func (a *API) overview(w http.ResponseWriter, r *http.Request) {
 	out, err := a.summary(r.Context())
 	if err != nil {
@@ -113,10 +66,13 @@ func (a *API) overview(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusOK, out)
 }
 
-func (a *API) summary(ctx context.Context) (*overviewView, error) {
+func (a *API) summary(ctx context.Context) (*operator.Overview, error) {
 	now := a.deps.Now().UTC()
-	out := &overviewView{Time: now, Operations: []countView{}, Waiting: map[store.Reason]int{}, Oldest: []oldestView{}, Steps: []placeView{}}
-	for _, reason := range store.Reasons() {
+	out := &operator.Overview{
+		Time: now, Operations: []operator.StateCount{}, Waiting: map[operator.WaitingReason]int{}, Oldest: []operator.Oldest{},
+		Steps: []operator.StepCount{},
+	}
+	for _, reason := range operator.WaitingReasons() {
 		out.Waiting[reason] = 0
 	}
 	standing, err := a.deps.Census.Read(ctx)
@@ -128,31 +84,31 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 		s event.OperationState
 	}
 	unfinished := map[kind]int{}
-	places := map[placeView]int{}
+	places := map[operator.StepCount]int{}
 	since := map[event.OperationType]time.Time{}
 	for i := range standing.Groups {
 		g := &standing.Groups[i]
-		out.Waiting[g.Reason] += g.Count
+		out.Waiting[operator.WaitingReason(g.Reason)] += g.Count
 		unfinished[kind{g.Type, g.State}] += g.Count
 		if g.Step != "" {
-			places[placeView{Type: g.Type, Stage: g.Stage, Step: g.Step}] += g.Count
+			places[operator.StepCount{Type: g.Type, Stage: g.Stage, Step: g.Step}] += g.Count
 		}
 		if at, ok := since[g.Type]; !ok || g.Oldest.Before(at) {
 			since[g.Type] = g.Oldest
 		}
 	}
 	for k, n := range unfinished {
-		out.Operations = append(out.Operations, countView{Type: k.t, State: k.s, Count: n})
+		out.Operations = append(out.Operations, operator.StateCount{Type: k.t, State: k.s, Count: n})
 	}
 	ended, err := a.ended.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range ended {
-		out.Operations = append(out.Operations, countView{Type: e.Type, State: e.State, Count: e.Count, Capped: e.Capped})
+		out.Operations = append(out.Operations, operator.StateCount{Type: e.Type, State: e.State, Count: e.Count, Capped: e.Capped})
 	}
 	types, order := event.OperationTypes(), states()
-	slices.SortFunc(out.Operations, func(a, b countView) int {
+	slices.SortFunc(out.Operations, func(a, b operator.StateCount) int {
 		return cmp.Or(cmp.Compare(slices.Index(types, a.Type), slices.Index(types, b.Type)),
 			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)))
 	})
@@ -160,7 +116,7 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 		place.Count = n
 		out.Steps = append(out.Steps, place)
 	}
-	slices.SortFunc(out.Steps, func(a, b placeView) int {
+	slices.SortFunc(out.Steps, func(a, b operator.StepCount) int {
 		return cmp.Or(cmp.Compare(slices.Index(types, a.Type), slices.Index(types, b.Type)), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Step, b.Step))
 	})
 	oldest, err := a.deps.Operations.Oldest(ctx, since)
@@ -168,7 +124,7 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 		return nil, err
 	}
 	for _, o := range oldest {
-		out.Oldest = append(out.Oldest, oldestView{Type: o.Type, Operation: o.ID, State: o.State, CreatedAt: o.CreatedAt})
+		out.Oldest = append(out.Oldest, operator.Oldest{Type: o.Type, Operation: o.ID, State: o.State, CreatedAt: o.CreatedAt})
 	}
 	counts, err := a.deps.Counts.Since(ctx, now.Add(-time.Hour))
 	if err != nil {
@@ -176,26 +132,10 @@ func (a *API) summary(ctx context.Context) (*overviewView, error) {
 	}
 	for k, n := range counts {
 		if k.Step == "" {
-			out.LastHour.add(k.Outcome, n)
+			addOperations(&out.LastHour, k.Outcome, n)
 		}
 	}
 	return out, nil
-}
-
-// stuckView is a number of operations that do not move for the same reason.
-type stuckView struct {
-	Reason store.Reason        `json:"reason"`
-	Type   event.OperationType `json:"type"`
-	Worker string              `json:"worker,omitempty"`
-	Step   string              `json:"step,omitempty"`
-	Stage  string              `json:"stage,omitempty"`
-	Since  time.Time           `json:"since"`
-	Count  int                 `json:"count"`
-	// Error and Message are the last of one of those that wait longest.
-	Error      *event.Error `json:"error,omitempty"`
-	Message    string       `json:"message,omitempty"`
-	Operations []string     `json:"operations"`
-	Text       string       `json:"text"`
 }
 
 func (a *API) stuck(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +149,7 @@ func (a *API) stuck(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	a.write(w, http.StatusOK, page[*stuckView]{Data: views, Count: len(views), TotalCount: total})
+	a.write(w, http.StatusOK, operator.List[*operator.Stuck]{Data: views, Count: len(views), TotalCount: total})
 }
 
 func parseStuck(q url.Values) (*question, error) {
@@ -225,13 +165,13 @@ func parseStuck(q url.Values) (*question, error) {
 	return w, err
 }
 
-func (a *API) stuckGroups(ctx context.Context, q *question) (views []*stuckView, total int, err error) {
+func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.Stuck, total int, err error) {
 	standing, err := a.deps.Census.Read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	byKey := map[key]*stuckView{}
-	views = []*stuckView{}
+	byKey := map[key]*operator.Stuck{}
+	views = []*operator.Stuck{}
 	for i := range standing.Groups {
 		g := &standing.Groups[i]
 		if g.Reason == store.Executing || q.worker != "" && g.Worker != q.worker ||
@@ -240,8 +180,8 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*stuckView,
 		}
 		v := byKey[keyOf(g)]
 		if v == nil {
-			v = &stuckView{
-				Reason: g.Reason, Type: g.Type, Worker: g.Worker, Step: g.Step, Stage: g.Stage, Since: a.since(g), Operations: []string{},
+			v = &operator.Stuck{
+				Reason: operator.WaitingReason(g.Reason), Type: g.Type, Worker: g.Worker, Step: g.Step, Stage: g.Stage, Since: a.since(g), Operations: []string{},
 			}
 			byKey[keyOf(g)] = v
 			views = append(views, v)
@@ -251,11 +191,11 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*stuckView,
 			v.Since = at
 		}
 	}
-	slices.SortFunc(views, func(a, b *stuckView) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step)) })
+	slices.SortFunc(views, func(a, b *operator.Stuck) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step)) })
 	total = len(views)
 	views = views[:min(total, maxStuck)]
 	for _, v := range views {
-		v.Text = v.text()
+		v.Text = stuckText(v)
 	}
 	if total == 0 {
 		return views, 0, nil
@@ -263,14 +203,14 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*stuckView,
 	return views, total, a.name(ctx, byKey, views)
 }
 
-// text says to people what a group waits for.
-func (v *stuckView) text() string {
+// stuckText says to people what a group waits for.
+func stuckText(v *operator.Stuck) string {
 	switch v.Reason {
-	case store.WaitsForRetry:
+	case operator.WaitsForRetry:
 		return fmt.Sprintf("step %s of worker %s is retried", v.Step, v.Worker)
-	case store.WaitsForWorker:
+	case operator.WaitsForWorker:
 		return fmt.Sprintf("no live worker %s for step %s", v.Worker, v.Step)
-	case store.WaitsForInstance:
+	case operator.WaitsForInstance:
 		return "another operation of the instance is in progress"
 	default:
 		return "waiting for admission"
@@ -278,7 +218,7 @@ func (v *stuckView) text() string {
 }
 
 // name adds some operations of each group, and what the one that waits longest says.
-func (a *API) name(ctx context.Context, byKey map[key]*stuckView, views []*stuckView) error {
+func (a *API) name(ctx context.Context, byKey map[key]*operator.Stuck, views []*operator.Stuck) error {
 	found, err := a.samples.Get(ctx)
 	if err != nil {
 		return err
@@ -297,7 +237,7 @@ func (a *API) name(ctx context.Context, byKey map[key]*stuckView, views []*stuck
 			v.Operations = append(v.Operations, s.ID)
 		}
 	}
-	byFirst := map[string]*stuckView{}
+	byFirst := map[string]*operator.Stuck{}
 	var ids []string
 	for _, v := range views {
 		if len(v.Operations) > 0 {
@@ -317,18 +257,6 @@ func (a *API) name(ctx context.Context, byKey map[key]*stuckView, views []*stuck
 	return nil
 }
 
-type throughputView struct {
-	page[*bucketView]
-	BucketSeconds int `json:"bucketSeconds"`
-}
-
-type bucketView struct {
-	// Time is when the bucket begins.
-	Time       time.Time       `json:"time"`
-	Operations operationCounts `json:"operations"`
-	Steps      stepCounts      `json:"steps"`
-}
-
 func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 	minutes, bucket, types, err := parseThroughput(r.URL.Query())
 	if err != nil {
@@ -342,10 +270,10 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	out := throughputView{BucketSeconds: int(bucket / time.Second)}
-	byTime := map[time.Time]*bucketView{}
+	out := operator.Throughput{BucketSeconds: int(bucket / time.Second)}
+	byTime := map[time.Time]*operator.Bucket{}
 	for at := first; !at.After(now); at = at.Add(bucket) {
-		b := &bucketView{Time: at}
+		b := &operator.Bucket{Time: at}
 		byTime[at] = b
 		out.Data = append(out.Data, b)
 	}
@@ -354,9 +282,9 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case b == nil || len(types) > 0 && !slices.Contains(types, k.Type):
 		case k.Step == "":
-			b.Operations.add(k.Outcome, n)
+			addOperations(&b.Operations, k.Outcome, n)
 		default:
-			b.Steps.add(k.Outcome, n)
+			addSteps(&b.Steps, k.Outcome, n)
 		}
 	}
 	out.Count, out.TotalCount = len(out.Data), len(out.Data)

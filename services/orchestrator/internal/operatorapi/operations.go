@@ -5,17 +5,11 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
-
-// operationPage is a page of operations. The total is counted up to store.MaxCount.
-type operationPage struct {
-	page[operation]
-	TotalCountCapped bool   `json:"totalCountCapped,omitempty"`
-	NextCursor       string `json:"nextCursor,omitempty"`
-}
 
 func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuestion(r.URL.Query())
@@ -31,7 +25,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusOK, out)
 }
 
-func (a *API) find(ctx context.Context, q *question) (*operationPage, error) {
+func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, error) {
 	if err := a.locate(ctx, q); err != nil {
 		return nil, err
 	}
@@ -42,7 +36,7 @@ func (a *API) find(ctx context.Context, q *question) (*operationPage, error) {
 	if q.After == nil {
 		q.total, q.capped = found.Total, found.Capped
 	}
-	out := &operationPage{TotalCountCapped: q.capped, NextCursor: q.cursor(found.Next)}
+	out := &operator.OperationList{TotalCountCapped: q.capped, NextCursor: q.cursor(found.Next)}
 	if out.Data, err = a.views(ctx, found.Rows); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -34,54 +35,24 @@ type Orchestrations interface {
 	Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]store.Event, error)
 }
 
-// orchestrationView is an orchestration as the API shows it (docs/contracts/processes.md#orchestrations).
-type orchestrationView struct {
-	OrchestrationID string                   `json:"orchestrationID"`
-	Type            event.OperationType      `json:"type"`
-	State           orchestration.State      `json:"state"`
-	Description     string                   `json:"description"`
-	CreatedAt       time.Time                `json:"createdAt"`
-	UpdatedAt       time.Time                `json:"updatedAt"`
-	Parameters      orchestration.Parameters `json:"parameters"`
-	OperationStats  orchestration.Stats      `json:"operationStats,omitempty"`
-}
-
-func viewOrchestration(o *orchestration.Orchestration) orchestrationView {
-	return orchestrationView{
-		OrchestrationID: o.ID, Type: o.Type, State: o.State, Description: o.Description,
+func viewOrchestration(o *orchestration.Orchestration) operator.Orchestration {
+	return operator.Orchestration{
+		OrchestrationID: o.ID, Type: o.Type, State: stateOf(o.State), Description: o.Description,
 		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt, Parameters: o.Parameters,
 	}
 }
 
-// memberView is an operation of an orchestration as the API shows it (docs/contracts/processes.md#orchestrations). Besides what
-// the contract names it has the instance, and the operation that repeats a failed one.
-type memberView struct {
-	OperationID            string              `json:"operationID"`
-	InstanceID             string              `json:"instanceID"`
-	RuntimeID              string              `json:"runtimeID"`
-	GlobalAccountID        string              `json:"globalAccountID"`
-	SubAccountID           string              `json:"subAccountID"`
-	OrchestrationID        string              `json:"orchestrationID"`
-	ServicePlanID          string              `json:"servicePlanID"`
-	ServicePlanName        string              `json:"servicePlanName"`
-	DryRun                 bool                `json:"dryRun"`
-	ShootName              string              `json:"shootName"`
-	MaintenanceWindowBegin *time.Time          `json:"maintenanceWindowBegin,omitempty"`
-	MaintenanceWindowEnd   *time.Time          `json:"maintenanceWindowEnd,omitempty"`
-	State                  orchestration.State `json:"state"`
-	Description            string              `json:"description"`
-	RetriedAs              string              `json:"retriedAs,omitempty"`
-	// KymaConfig and ClusterConfig are what the operation upgrades to, for one operation only.
-	KymaConfig    *orchestration.Kyma       `json:"kymaConfig,omitempty"`
-	ClusterConfig *orchestration.Kubernetes `json:"clusterConfig,omitempty"`
+// stateOf is a state as the API shows it.
+func stateOf(s orchestration.State) operator.OrchestrationState {
+	return operator.OrchestrationState(s)
 }
 
-func viewMember(o *orchestration.Orchestration, m *orchestration.Member) memberView {
-	return memberView{
+func viewMember(o *orchestration.Orchestration, m *orchestration.Member) operator.Member {
+	return operator.Member{
 		OperationID: m.OperationID, InstanceID: m.InstanceID, RuntimeID: m.RuntimeID, GlobalAccountID: m.GlobalAccountID,
 		SubAccountID: m.SubaccountID, OrchestrationID: m.OrchestrationID, ServicePlanID: m.Plan.ID, ServicePlanName: m.Plan.Name,
 		DryRun: o.Parameters.DryRun, ShootName: m.ShootName, MaintenanceWindowBegin: optional(m.WindowBegin),
-		MaintenanceWindowEnd: optional(m.WindowEnd), State: m.State, Description: m.Description, RetriedAs: m.RetriedAs,
+		MaintenanceWindowEnd: optional(m.WindowEnd), State: stateOf(m.State), Description: m.Description, RetriedAs: m.RetriedAs,
 	}
 }
 
@@ -117,7 +88,7 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 		note(r.Context(), func(a *store.Action) { a.Target = o.ID })
 		a.deps.Log.Info("orchestration created", "orchestration_id", o.ID, "type", string(t), "by", caller(r.Context()).Name)
 		a.deps.Wake()
-		a.write(w, http.StatusAccepted, map[string]string{"orchestrationID": o.ID})
+		a.write(w, http.StatusAccepted, operator.OrchestrationID{OrchestrationID: o.ID})
 	}
 }
 
@@ -147,7 +118,7 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	out := page[orchestrationView]{Data: make([]orchestrationView, 0, len(list)), Count: len(list), TotalCount: total}
+	out := operator.List[operator.Orchestration]{Data: make([]operator.Orchestration, 0, len(list)), Count: len(list), TotalCount: total}
 	for _, o := range list {
 		out.Data = append(out.Data, viewOrchestration(o))
 	}
@@ -197,10 +168,14 @@ func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	view := viewOrchestration(o)
-	var err error
-	if view.OperationStats, err = a.deps.Orchestrations.Stats(r.Context(), o.ID); err != nil {
+	stats, err := a.deps.Orchestrations.Stats(r.Context(), o.ID)
+	if err != nil {
 		a.broken(w, r, err)
 		return
+	}
+	view.OperationStats = make(operator.Stats, len(stats))
+	for state, n := range stats {
+		view.OperationStats[stateOf(state)] = n
 	}
 	a.write(w, http.StatusOK, view)
 }
@@ -221,7 +196,7 @@ func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	out := page[memberView]{Data: make([]memberView, 0, len(list)), Count: len(list), TotalCount: total}
+	out := operator.List[operator.Member]{Data: make([]operator.Member, 0, len(list)), Count: len(list), TotalCount: total}
 	for _, m := range list {
 		out.Data = append(out.Data, viewMember(o, m))
 	}
@@ -269,16 +244,7 @@ func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
 	}
 	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
 	a.deps.Wake()
-	a.write(w, http.StatusOK, map[string]string{"orchestrationID": o.ID})
-}
-
-// retryView is the answer to a request for a retry (docs/contracts/processes.md#orchestrations).
-type retryView struct {
-	OrchestrationID   string   `json:"orchestrationID"`
-	RetryShoots       []string `json:"retryShoots"`
-	OldOperations     []string `json:"oldOperations"`
-	InvalidOperations []string `json:"invalidOperations"`
-	Msg               string   `json:"msg"`
+	a.write(w, http.StatusOK, operator.OrchestrationID{OrchestrationID: o.ID})
 }
 
 func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
@@ -309,7 +275,7 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	view := retryView{
+	view := operator.RetryAnswer{
 		OrchestrationID: o.ID, RetryShoots: make([]string, 0, len(retries.New)), Msg: "retry operations are queued for processing",
 		OldOperations: append([]string{}, retries.Old...), InvalidOperations: append([]string{}, retries.Invalid...),
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/access"
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
@@ -229,7 +230,7 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 // tell writes a batch.
 func (l *listener) tell(ctx context.Context, b stream.Batch) error {
 	if b.Resync != "" {
-		data, err := json.Marshal(map[string]string{"reason": b.Resync})
+		data, err := json.Marshal(operator.Resync{Reason: b.Resync})
 		if err != nil {
 			return err
 		}
@@ -279,11 +280,11 @@ func (l *listener) history(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		views := make([]line, len(lines))
+		views := make([]operator.HistoryLine, len(lines))
 		for i := range lines {
 			views[i] = viewLine(&lines[i], p)
 		}
-		data, err := json.Marshal(map[string]any{"operation": l.only, "lines": views})
+		data, err := json.Marshal(operator.HistoryLines{Operation: l.only, Lines: views})
 		if err != nil {
 			return err
 		}

@@ -11,47 +11,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// liveWorker is who a worker is, without what changes all the time.
-type liveWorker struct {
-	Name     string `json:"name"`
-	Replicas int    `json:"replicas"`
-	// Alive tells whether a replica has answered lately.
-	Alive bool `json:"alive"`
-	// Versions are those of the live replicas.
-	Versions []string `json:"versions"`
-	Steps    []string `json:"steps"`
-	// MissingSteps are those that the processes name and no live replica serves.
-	MissingSteps []string `json:"missingSteps"`
-}
-
-// workerView is a worker as the API shows it.
-type workerView struct {
-	liveWorker
-	// Version is that of the live replicas, with commas between when they differ.
-	Version  string     `json:"version"`
-	LastSeen *time.Time `json:"lastSeen,omitempty"`
-	// Pending commands wait on the bus, and DeliveredNotAcked ones are with the replicas; absent when the bus does not tell.
-	Pending           *int64 `json:"pending,omitempty"`
-	DeliveredNotAcked *int64 `json:"deliveredNotAcked,omitempty"`
-	// The rates are over the last one to two minutes.
-	StepsPerMinute    float64 `json:"stepsPerMinute"`
-	FailuresPerMinute float64 `json:"failuresPerMinute"`
-	// OperationsWaiting and OperationsExecuting count the operations at its steps.
-	OperationsWaiting   int `json:"operationsWaiting"`
-	OperationsExecuting int `json:"operationsExecuting"`
-}
-
 // liveWorkers are the workers that live and those that the processes name, by name.
-func (a *API) liveWorkers() []*liveWorker {
-	byName := map[string]*liveWorker{}
+func (a *API) liveWorkers() []*operator.LiveWorker {
+	byName := map[string]*operator.LiveWorker{}
 	for _, live := range a.deps.Workers.Workers() {
-		byName[live.Name] = &liveWorker{
+		byName[live.Name] = &operator.LiveWorker{
 			Name: live.Name, Versions: live.Versions, Replicas: live.Replicas, Steps: append([]string{}, live.Steps...), Alive: true,
 			MissingSteps: []string{},
 		}
@@ -66,17 +37,17 @@ func (a *API) liveWorkers() []*liveWorker {
 	for _, entry := range byName {
 		slices.Sort(entry.MissingSteps)
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b *liveWorker) int { return strings.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(byName), func(a, b *operator.LiveWorker) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // want notes a step of a process that nobody serves.
-func (a *API) want(byName map[string]*liveWorker, s *process.Step) {
+func (a *API) want(byName map[string]*operator.LiveWorker, s *process.Step) {
 	if s.BuiltIn() || a.deps.Workers.Serves(s.Worker, s.Name) {
 		return
 	}
 	entry := byName[s.Worker]
 	if entry == nil {
-		entry = &liveWorker{Name: s.Worker, Versions: []string{}, Steps: []string{}, MissingSteps: []string{}}
+		entry = &operator.LiveWorker{Name: s.Worker, Versions: []string{}, Steps: []string{}, MissingSteps: []string{}}
 		byName[s.Worker] = entry
 	}
 	if !slices.Contains(entry.MissingSteps, s.Name) {
@@ -87,7 +58,7 @@ func (a *API) want(byName map[string]*liveWorker, s *process.Step) {
 // Live implements stream.Renderer.
 func (a *API) Live() []byte {
 	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(map[string]any{"data": a.liveWorkers()}); err != nil {
+	if err := json.NewEncoder(&b).Encode(operator.LiveWorkers{Data: a.liveWorkers()}); err != nil {
 		a.deps.Log.Error("workers not encoded", "err", err)
 		return nil
 	}
@@ -100,16 +71,16 @@ func (a *API) workers(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, r, err)
 		return
 	}
-	a.write(w, http.StatusOK, page[*workerView]{Data: views, Count: len(views), TotalCount: len(views)})
+	a.write(w, http.StatusOK, operator.All(views))
 }
 
-func (a *API) workerViews(ctx context.Context) ([]*workerView, error) {
+func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 	live := a.liveWorkers()
-	views := make([]*workerView, len(live))
-	byName := make(map[string]*workerView, len(live))
+	views := make([]*operator.Worker, len(live))
+	byName := make(map[string]*operator.Worker, len(live))
 	for i, l := range live {
-		views[i] = &workerView{
-			liveWorker: *l, Version: strings.Join(l.Versions, ", "), LastSeen: optional(a.deps.Workers.Seen(l.Name).UTC()),
+		views[i] = &operator.Worker{
+			LiveWorker: *l, Version: strings.Join(l.Versions, ", "), LastSeen: optional(a.deps.Workers.Seen(l.Name).UTC()),
 		}
 		byName[l.Name] = views[i]
 	}
@@ -144,7 +115,7 @@ func (a *API) workerViews(ctx context.Context) ([]*workerView, error) {
 }
 
 // rates fills in what workers did in this minute and the one before.
-func (a *API) rates(ctx context.Context, byName map[string]*workerView) error {
+func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) error {
 	now := a.deps.Now().UTC()
 	since := minuteBefore(now)
 	counts, err := a.counts.Get(ctx)

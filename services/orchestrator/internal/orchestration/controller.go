@@ -483,7 +483,7 @@ func (c *Controller) assign(ctx context.Context, o *Orchestration) error {
 
 // targets pages through all instances, and keeps those that are meant and can be upgraded.
 func (c *Controller) targets(ctx context.Context, o *Orchestration) ([]event.InstanceSummary, error) {
-	matcher, err := o.Parameters.Targets.Matcher()
+	matcher, err := NewMatcher(o.Parameters.Targets)
 	if err != nil {
 		return nil, err
 	}

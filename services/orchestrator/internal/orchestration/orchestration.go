@@ -83,7 +83,7 @@ func New(t event.OperationType, p Parameters, now time.Time) *Orchestration {
 
 // Start is when the first operation may start.
 func (o *Orchestration) Start() time.Time {
-	if at, scheduled := o.Parameters.Strategy.At(); scheduled {
+	if at, ok := scheduled(o.Parameters.Strategy); ok {
 		return at
 	}
 	return o.CreatedAt

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -24,55 +25,16 @@ const (
 	maxVersion = 200
 )
 
-// Parameters are what an orchestration was asked for, as in the body of its request (docs/contracts/processes.md#orchestrations).
-type Parameters struct {
-	Targets  Targets  `json:"targets"`
-	Strategy Strategy `json:"strategy"`
-	// DryRun tells that nothing is to be changed in the runtimes.
-	DryRun bool `json:"dryRun,omitempty"`
-	// Notification tells that customers are told.
-	Notification bool `json:"notification,omitempty"`
-	// Kyma is for upgrades of Kyma, Kubernetes for upgrades of clusters; absent means what is configured.
-	Kyma       *Kyma       `json:"kyma,omitempty"`
-	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
-}
-
-// Kyma is the Kyma that runtimes are upgraded to.
-type Kyma struct {
-	Version string `json:"version,omitempty"`
-}
-
-// Kubernetes is the cluster that runtimes are upgraded to.
-type Kubernetes struct {
-	KubernetesVersion   string `json:"kubernetesVersion,omitempty"`
-	MachineImage        string `json:"machineImage,omitempty"`
-	MachineImageVersion string `json:"machineImageVersion,omitempty"`
-}
-
-// Strategy is how the operations are carried out.
-type Strategy struct {
-	// Type is "parallel".
-	Type string `json:"type"`
-	// Schedule is "immediate" or a time in the form of RFC 3339.
-	Schedule string `json:"schedule"`
-	// MaintenanceWindow tells that each operation starts in the maintenance window of its runtime.
-	MaintenanceWindow bool     `json:"maintenanceWindow,omitempty"`
-	Parallel          Parallel `json:"parallel"`
-}
-
-// Parallel is the strategy of that name.
-type Parallel struct {
-	// Workers is the greatest number of operations in progress, 1 to MaxWorkers.
-	Workers int `json:"workers"`
-}
+// Parameters are what an orchestration was asked for.
+type Parameters = operator.Upgrade
 
 const (
 	typeParallel = "parallel"
 	immediate    = "immediate"
 )
 
-// At is when the orchestration is to begin; false when that is at once.
-func (s Strategy) At() (time.Time, bool) {
+// scheduled is when the orchestration is to begin; false when that is at once.
+func scheduled(s operator.Strategy) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, s.Schedule)
 	return at.UTC(), err == nil
 }
@@ -84,7 +46,7 @@ func ParseParameters(t event.OperationType, body []byte) (Parameters, error) {
 	if err := decode(body, &p); err != nil {
 		return Parameters{}, err
 	}
-	if err := p.complete(t); err != nil {
+	if err := complete(&p, t); err != nil {
 		return Parameters{}, err
 	}
 	return p, nil
@@ -125,14 +87,14 @@ func jsonType(e *json.UnmarshalTypeError) string {
 	}
 }
 
-func (p *Parameters) complete(t event.OperationType) error {
+func complete(p *Parameters, t event.OperationType) error {
 	if len(p.Targets.Include) == 0 {
 		return errors.New(`targets.include: must name at least one target, for example {"target": "all"}`)
 	}
-	if _, err := p.Targets.Matcher(); err != nil {
+	if _, err := NewMatcher(p.Targets); err != nil {
 		return err
 	}
-	if err := p.Strategy.complete(); err != nil {
+	if err := completeStrategy(&p.Strategy); err != nil {
 		return err
 	}
 	switch {
@@ -141,10 +103,10 @@ func (p *Parameters) complete(t event.OperationType) error {
 	case t == event.UpgradeCluster && p.Kyma != nil:
 		return errors.New("kyma: is for POST /upgrade/kyma, an upgrade of clusters takes kubernetes")
 	}
-	return p.checkVersions()
+	return checkVersions(p)
 }
 
-func (s *Strategy) complete() error {
+func completeStrategy(s *operator.Strategy) error {
 	if s.Type == "" {
 		s.Type = typeParallel
 	}
@@ -158,7 +120,7 @@ func (s *Strategy) complete() error {
 		return errors.New(`strategy.schedule: "maintenanceWindow" is no schedule any more: set strategy.maintenanceWindow to true, ` +
 			`and the schedule to "immediate" or to a time`)
 	default:
-		at, ok := s.At()
+		at, ok := scheduled(*s)
 		if !ok {
 			return fmt.Errorf(`strategy.schedule: %.50q: must be "immediate", "now" or a time such as 2026-11-21T22:00:00Z`, s.Schedule)
 		}
@@ -180,7 +142,7 @@ var (
 	imageName         = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
 )
 
-func (p *Parameters) checkVersions() error {
+func checkVersions(p *Parameters) error {
 	type check struct {
 		field, value string
 		form         *regexp.Regexp

@@ -5,29 +5,15 @@ import (
 	"fmt"
 	"regexp"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Targets select instances: those that one of Include selects, without those that one of Exclude selects.
-type Targets struct {
-	Include []Target `json:"include"`
-	Exclude []Target `json:"exclude,omitempty"`
-}
-
-// Target selects the instances that meet all of its conditions. GlobalAccount, SubAccount and Region are regular expressions
-// (https://pkg.go.dev/regexp/syntax) that match anywhere in the value unless they are anchored.
-type Target struct {
-	// Target is "all", which every instance meets.
-	Target        string `json:"target,omitempty"`
-	GlobalAccount string `json:"globalAccount,omitempty"`
-	SubAccount    string `json:"subAccount,omitempty"`
-	// Region is that of the hyperscaler, for example "eu-central-1".
-	Region     string `json:"region,omitempty"`
-	RuntimeID  string `json:"runtimeID,omitempty"`
-	PlanName   string `json:"planName,omitempty"`
-	Shoot      string `json:"shoot,omitempty"`
-	InstanceID string `json:"instanceID,omitempty"`
-}
+// Targets and Target select instances; see package operator.
+type (
+	Targets = operator.Targets
+	Target  = operator.Target
+)
 
 const targetAll = "all"
 
@@ -39,8 +25,8 @@ type matcher struct {
 	globalAccount, subaccount, region *regexp.Regexp
 }
 
-// Matcher compiles the targets. Errors name the field.
-func (t Targets) Matcher() (*Matcher, error) {
+// NewMatcher compiles targets. Errors name the field.
+func NewMatcher(t Targets) (*Matcher, error) {
 	var m Matcher
 	for _, side := range []struct {
 		field   string
@@ -51,7 +37,7 @@ func (t Targets) Matcher() (*Matcher, error) {
 			return nil, fmt.Errorf("%s: has %d targets, at most %d are allowed", side.field, len(side.targets), maxTargets)
 		}
 		for i := range side.targets {
-			compiled, err := side.targets[i].compile(fmt.Sprintf("%s[%d]", side.field, i))
+			compiled, err := compile(&side.targets[i], fmt.Sprintf("%s[%d]", side.field, i))
 			if err != nil {
 				return nil, err
 			}
@@ -66,7 +52,7 @@ func (t Targets) Matcher() (*Matcher, error) {
 	return &m, nil
 }
 
-func (t *Target) compile(at string) (matcher, error) {
+func compile(t *Target, at string) (matcher, error) {
 	m := matcher{target: t}
 	if *t == (Target{}) {
 		return m, fmt.Errorf("%s: has no condition; allowed are target, globalAccount, subAccount, region, runtimeID, planName, shoot, instanceID", at)

@@ -52,7 +52,7 @@ func TestTargetsSelectInstances(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := c.targets.Matcher()
+			m, err := NewMatcher(c.targets)
 			require.NoError(t, err)
 			var got []string
 			for i := range fleet {

@@ -111,8 +111,8 @@ func (f Filter) query() url.Values {
 }
 
 // Operations lists operations, and returns the answer as it came, too.
-func (c *Client) Operations(ctx context.Context, f Filter) (*Operations, json.RawMessage, error) {
-	var out Operations
+func (c *Client) Operations(ctx context.Context, f Filter) (*OperationList, json.RawMessage, error) {
+	var out OperationList
 	raw, err := c.get(ctx, "/operations", f.query(), &out)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list operations: %w", err)
@@ -122,22 +122,13 @@ func (c *Client) Operations(ctx context.Context, f Filter) (*Operations, json.Ra
 
 // Operation reads one operation with its stages and history, and returns the answer as it came, too. The error is
 // ErrNotFound if there is none of this id.
-func (c *Client) Operation(ctx context.Context, id string) (*Operation, json.RawMessage, error) {
-	var out Operation
+func (c *Client) Operation(ctx context.Context, id string) (*OperationDetail, json.RawMessage, error) {
+	var out OperationDetail
 	raw, err := c.get(ctx, "/operations/"+url.PathEscape(id), nil, &out)
 	if err != nil {
 		return nil, nil, fmt.Errorf("operation %s: %w", id, err)
 	}
 	return &out, raw, nil
-}
-
-// Event is a line of the history of an operation.
-type Event struct {
-	Level       string
-	InstanceID  string
-	OperationID string
-	Message     string
-	CreatedAt   time.Time
 }
 
 // Events lists what happened on instances, at most 100 of them.
@@ -152,10 +143,7 @@ func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error
 // Act cancels, retries or skips: action is cancel, retry or skip, and step is the current step, for skip. The error is
 // ErrNotFound if there is no such operation.
 func (c *Client) Act(ctx context.Context, id, action, by, step string) error {
-	body, err := json.Marshal(struct {
-		By   string `json:"by,omitempty"`
-		Step string `json:"step,omitempty"`
-	}{by, step})
+	body, err := json.Marshal(ActionRequest{By: by, Step: step})
 	if err != nil {
 		return err
 	}
@@ -165,6 +153,124 @@ func (c *Client) Act(ctx context.Context, id, action, by, step string) error {
 	}
 	return nil
 }
+
+// Stuck lists what does not move, and returns the answer as it came, too.
+func (c *Client) Stuck(ctx context.Context) (*List[*Stuck], json.RawMessage, error) {
+	var out List[*Stuck]
+	raw, err := c.get(ctx, "/stuck", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list what is stuck: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Workers lists the workers, and returns the answer as it came, too.
+func (c *Client) Workers(ctx context.Context) (*List[*Worker], json.RawMessage, error) {
+	var out List[*Worker]
+	raw, err := c.get(ctx, "/workers", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list workers: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Page selects a part of a list, and of it what is in a state; an empty state selects all. Page counts from 1.
+type Page struct {
+	State          string
+	Page, PageSize int
+}
+
+func (p Page) query() url.Values {
+	return Filter{State: p.State, Page: p.Page, PageSize: p.PageSize}.query()
+}
+
+// Upgrade orders an orchestration of "kyma" or "cluster", and returns its id and the answer as it came.
+func (c *Client) Upgrade(ctx context.Context, what string, u *Upgrade) (string, json.RawMessage, error) {
+	body, err := json.Marshal(u)
+	if err != nil {
+		return "", nil, fmt.Errorf("upgrade %s: %w", what, err)
+	}
+	var out OrchestrationID
+	raw, err := c.send(ctx, http.MethodPost, "/upgrade/"+what, "application/json", body, &out)
+	if err != nil {
+		return "", nil, fmt.Errorf("upgrade %s: %w", what, err)
+	}
+	return out.OrchestrationID, raw, nil
+}
+
+// Orchestrations lists orchestrations, and returns the answer as it came, too.
+func (c *Client) Orchestrations(ctx context.Context, p Page) (*List[Orchestration], json.RawMessage, error) {
+	var out List[Orchestration]
+	raw, err := c.get(ctx, "/orchestrations", p.query(), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list orchestrations: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Orchestration reads one orchestration, and returns the answer as it came, too. The error is ErrNotFound if there is none
+// of this id.
+func (c *Client) Orchestration(ctx context.Context, id string) (*Orchestration, json.RawMessage, error) {
+	var out Orchestration
+	raw, err := c.get(ctx, orchestrationPath(id, ""), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("orchestration %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+// Members lists the operations of an orchestration, and returns the answer as it came, too. The error is ErrNotFound if
+// there is no such orchestration.
+func (c *Client) Members(ctx context.Context, id string, p Page) (*List[Member], json.RawMessage, error) {
+	var out List[Member]
+	raw, err := c.get(ctx, orchestrationPath(id, "/operations"), p.query(), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("operations of orchestration %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+// Member reads one operation of an orchestration, and returns the answer as it came, too. The error is ErrNotFound if there
+// is no such orchestration, or if it has no such operation.
+func (c *Client) Member(ctx context.Context, id, operation string) (*Member, json.RawMessage, error) {
+	var out Member
+	raw, err := c.get(ctx, orchestrationPath(id, "/operations/"+url.PathEscape(operation)), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("operation %s of orchestration %s: %w", operation, id, err)
+	}
+	return &out, raw, nil
+}
+
+// CancelOrchestration cancels what waits, and returns the answer as it came. The error is ErrNotFound if there is no such
+// orchestration.
+func (c *Client) CancelOrchestration(ctx context.Context, id string) (json.RawMessage, error) {
+	var out OrchestrationID
+	raw, err := c.send(ctx, http.MethodPut, orchestrationPath(id, "/cancel"), "", nil, &out)
+	if err != nil {
+		return nil, fmt.Errorf("cancel orchestration %s: %w", id, err)
+	}
+	return raw, nil
+}
+
+// RetryOrchestration retries failed operations, all of them if none is named, and returns the answer as it came, too. The
+// error is ErrNotFound if there is no such orchestration.
+func (c *Client) RetryOrchestration(ctx context.Context, id string, operations []string, now bool) (*RetryAnswer, json.RawMessage, error) {
+	form := url.Values{}
+	if len(operations) > 0 {
+		form["operation-id"] = operations
+	}
+	if now {
+		form.Set("immediate", strconv.FormatBool(true))
+	}
+	var out RetryAnswer
+	raw, err := c.send(ctx, http.MethodPost, orchestrationPath(id, "/retry"), "application/x-www-form-urlencoded", []byte(form.Encode()), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("retry orchestration %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+func orchestrationPath(id, rest string) string { return "/orchestrations/" + url.PathEscape(id) + rest }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
 	if len(query) > 0 {
