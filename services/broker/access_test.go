@@ -26,21 +26,21 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// Tokens of a viewer and of an operator. They must be found nowhere but in requests.
+// Tokens of a viewer and of an operator. They must appear only in requests.
 const (
 	veraToken = "keb_CANARY-vera"
 	ottoToken = "keb_CANARY-otto"
 )
 
-// operatorRoute is a route for operators; role is empty where everybody may.
+// operatorRoute is a route for operators. role is the required role; empty means that the route is public.
 type operatorRoute struct {
 	method, path, pattern string
 	role                  access.Role
-	// want is the answer to who may.
+	// want is the status for an authorized caller.
 	want int
 }
 
-// operatorRoutes are all routes besides those of the Open Service Broker API. None of these requests changes anything.
+// operatorRoutes lists all routes other than those of the Open Service Broker API. None of these requests changes anything.
 func operatorRoutes() []operatorRoute {
 	return []operatorRoute{
 		{"GET", "/runtimes", "/runtimes", access.Viewer, 200},
@@ -54,8 +54,8 @@ func operatorRoutes() []operatorRoute {
 	}
 }
 
-// operatorPatterns finds in the program what operatorRoutes must hold: the patterns in functions Register, and constants whose
-// name ends in Pattern.
+// operatorPatterns returns the route patterns in the source code: those in functions called Register, and constants whose name
+// ends in Pattern. operatorRoutes must contain all of them.
 func operatorPatterns(t *testing.T) []string {
 	t.Helper()
 	isPattern := regexp.MustCompile(`^([A-Z]+ )?/[a-z]`)
@@ -96,7 +96,7 @@ func operatorPatterns(t *testing.T) []string {
 	return found
 }
 
-func TestEveryRouteForOperatorsSaysWhoMayUseIt(t *testing.T) {
+func TestOperatorRoutes_EveryPattern_IsListed(t *testing.T) {
 	t.Parallel()
 	found := operatorPatterns(t)
 	if len(found) < 5 {
@@ -124,9 +124,9 @@ func (b *bench) accessTokens(t *testing.T, file string) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
-func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
+func TestOperatorRoutes_EachCaller_GetsItsRole(t *testing.T) {
 	t.Parallel()
-	// It stands still, as who has failed too often may try again after some seconds.
+	// The clock does not advance, because a client with too many failed attempts may try again after some seconds.
 	clock := testkit.NewClock(time.Now())
 	issuer := accesstest.NewIssuer(t, clock.Now)
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
@@ -138,7 +138,7 @@ func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
 		}
 	})
 	b.provisioned("i-1")
-	// Facts and publications have come to rest when the broker has ended; what it answers needs no more of it.
+	// The broker's background work has ended now, so the database does not change any more. The handler still answers.
 	b.stop()
 	of := func(group string) map[string]any { return map[string]any{"groups": group} }
 	foreign := accesstest.NewIssuer(t, clock.Now)
@@ -149,7 +149,7 @@ func TestWhoMayUseTheRoutesForOperators(t *testing.T) {
 		role                access.Role
 		known               bool
 	}{
-		{name: "nobody"},
+		{name: "no credentials"},
 		{name: "a bad token", authorization: "Bearer keb_CANARY-bad"},
 		{name: "a bad password", authorization: "Basic a2ViOmtlYg=="},
 		{name: "the platform", authorization: "platform", role: access.Operator, known: true},
@@ -196,7 +196,7 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 					t.Errorf("%s %s: 429 without Retry-After", r.method, r.path)
 				}
 				limited++
-				continue // the same, of an address that has failed often
+				continue // the same role, from an address with too many failed attempts
 			}
 			if a.status != want {
 				t.Errorf("%s %s by %s: %d %s, want %d", r.method, r.path, c.name, a.status, a.raw, want)
@@ -228,7 +228,7 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 			continue
 		}
 		for _, path := range []string{"/v2/catalog", "/v2/service_instances/i-1"} {
-			// Each has an address of its own, where nobody has failed too often.
+			// Each caller has its own address, without failed attempts.
 			addr := "192.0.2." + strconv.Itoa(n)
 			if a := b.send(http.MethodGet, path, nil, "Authorization", c.authorization, "X-Forwarded-For", addr); a.status != http.StatusUnauthorized {
 				t.Errorf("%s by %s: %d", path, c.name, a.status)
@@ -243,7 +243,7 @@ SELECT i::text FROM broker.instances i UNION ALL SELECT o::text FROM broker.oper
 	}
 }
 
-func TestAnIssuerThatIsAwayKeepsNobodyElseOut(t *testing.T) {
+func TestAccess_IssuerIsDown_OtherCredentialsWork(t *testing.T) {
 	t.Parallel()
 	issuer := accesstest.NewIssuer(t, time.Now)
 	issuer.Down(true)

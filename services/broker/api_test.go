@@ -26,7 +26,7 @@ func with(o map[string]any, member string, value any) map[string]any {
 	return o
 }
 
-func TestRefusedOrdersSayWhyAndLeaveNothing(t *testing.T) {
+func TestOrder_Invalid_IsRejectedAndNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.EUAccounts = []string{"ga-eu"} })
 	european := accountContext()
@@ -60,7 +60,7 @@ func TestRefusedOrdersSayWhyAndLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestBearerTokensAreAcceptedBesidesBasicCredentials(t *testing.T) {
+func TestBearerToken_Valid_IsAccepted(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestBearerTokensAreAcceptedBesidesBasicCredentials(t *testing.T) {
 	}
 }
 
-func TestRequestsAreCountedByRouteAndCode(t *testing.T) {
+func TestRequestMetrics_EachRequest_CountsRouteAndCode(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -116,8 +116,8 @@ func TestRequestsAreCountedByRouteAndCode(t *testing.T) {
 	}
 }
 
-// Two brokers on one database and one bus are one broker.
-func TestSeveralBrokersShareTheWork(t *testing.T) {
+// Two brokers with one database and one bus behave like one broker.
+func TestBroker_TwoReplicas_ShareTheWork(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	stopFirst := b.stop
@@ -135,13 +135,13 @@ func TestSeveralBrokersShareTheWork(t *testing.T) {
 	}
 }
 
-func TestDeletionAuditsWhoAskedForIt(t *testing.T) {
+func TestDeprovision_Accepted_AuditsTheCaller(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
 	operation := b.accepted(b.delete("i"))
 	b.ended("i", operation, "succeeded")
-	testkit.Eventually(t, patience, "audit", func() bool {
+	testkit.Eventually(t, waitTimeout, "audit", func() bool {
 		for line := range strings.Lines(b.log.String()) {
 			if strings.Contains(line, "msg=audit") && strings.Contains(line, "action=deprovision") &&
 				strings.Contains(line, operation) && strings.Contains(line, "principal=keb") {
@@ -152,14 +152,14 @@ func TestDeletionAuditsWhoAskedForIt(t *testing.T) {
 	})
 }
 
-// The row of an instance is gone a moment before its deprovisioning ends.
-func TestBetweenRemovalAndEndTheDeprovisioningStillRuns(t *testing.T) {
+// The row of an instance is removed shortly before its deprovisioning ends.
+func TestDeprovision_InstanceRemoved_StillRunsUntilEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
 	b.orch.set(func() { b.orch.lingering = true })
 	operation := b.accepted(b.delete("i"))
-	testkit.Eventually(t, patience, "removal", func() bool { return b.count(`SELECT count(*) FROM broker.instances`) == 0 })
+	testkit.Eventually(t, waitTimeout, "removal", func() bool { return b.count(`SELECT count(*) FROM broker.instances`) == 0 })
 	if a := b.put("i", order(azure)); a.status != 422 || a.text("error") != "ConcurrencyError" {
 		t.Errorf("PUT: status %d %s", a.status, a.raw)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// newBindingBench has an instance "i" of plan azure that is provisioned, and the worker runtime.
+// newBindingBench starts a bench with a provisioned instance "i" of plan azure, and the worker runtime.
 func newBindingBench(t *testing.T, change func(*broker.Config)) (*bench, *runtimes) {
 	t.Helper()
 	b := newBench(t, func(c *broker.Config) {
@@ -71,15 +71,15 @@ func (b *bench) exec(query string, args ...any) {
 	}
 }
 
-// noAccess waits until nothing is left in the runtimes, and no row of a binding.
+// noAccess waits until no access and no row of a binding are left.
 func (b *bench) noAccess(r *runtimes) {
 	b.t.Helper()
-	testkit.Eventually(b.t, patience, "the clean-up of bindings", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "the clean-up of bindings", func() bool {
 		return len(r.has()) == 0 && b.count(`SELECT count(*) FROM broker.bindings`) == 0
 	})
 }
 
-func TestBindingFromCradleToGrave(t *testing.T) {
+func TestBinding_CreatedAndRemoved_LeavesNoAccess(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	made := b.bind("i", "b", map[string]any{"expiration_seconds": 900})
@@ -141,8 +141,8 @@ func (b *bench) dumpBindings() string {
 	return strings.Join(rows, "\n")
 }
 
-// parallel sends requests for bindings of instance i at the same time, and holds the worker until all but held of them are
-// answered: those in which it is asked.
+// parallel sends concurrent requests for bindings of instance i. It blocks the worker until only held requests are unanswered:
+// those for which the broker waits for the worker.
 func (b *bench) parallel(r *runtimes, held int, bindings ...string) []answer {
 	b.t.Helper()
 	release := r.hold()
@@ -174,7 +174,7 @@ func (b *bench) parallel(r *runtimes, held int, bindings ...string) []answer {
 	return answers
 }
 
-func TestParallelRequestsForOneBindingMakeOneAccess(t *testing.T) {
+func TestBind_ParallelRequestsForOneID_CreateOneAccess(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	ids := make([]string, 50)
@@ -202,7 +202,7 @@ func TestParallelRequestsForOneBindingMakeOneAccess(t *testing.T) {
 	}
 }
 
-func TestParallelBindingsKeepToTheLimit(t *testing.T) {
+func TestBind_ParallelRequests_KeepTheLimit(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	ids := make([]string, 11)
@@ -219,13 +219,13 @@ func TestParallelBindingsKeepToTheLimit(t *testing.T) {
 	if statuses[201] != 10 || statuses[422] != 1 || len(r.has()) != 10 {
 		t.Errorf("answers by status: %v, and %d accesses", statuses, len(r.has()))
 	}
-	// Those that have expired, or were never finished, do not count.
+	// Expired and unfinished bindings do not count.
 	b.exec(`UPDATE broker.bindings SET expires_at = now() - interval '1 second' WHERE id = (SELECT min(id) FROM broker.bindings)`)
 	b.expect("one more", b.bind("i", "more", nil), 201)
 	b.expect("two more", b.bind("i", "more still", nil), 422)
 }
 
-func TestBindingThatWasNotFinishedIsTakenOver(t *testing.T) {
+func TestBind_UnfinishedBinding_IsTakenOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		during func(b *bench, r *runtimes) (after func())
@@ -255,7 +255,7 @@ func TestBindingThatWasNotFinishedIsTakenOver(t *testing.T) {
 				after()
 			}
 			r.set(func() { r.failing, r.lost = false, false })
-			testkit.Eventually(t, patience, "a binding with other parameters", func() bool {
+			testkit.Eventually(t, waitTimeout, "a binding with other parameters", func() bool {
 				return b.bind("i", "b", map[string]any{"expiration_seconds": 1200}).status == 201
 			})
 			if a := b.unbind("i", "b"); a.status != 200 && a.status != 503 {
@@ -266,21 +266,21 @@ func TestBindingThatWasNotFinishedIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestAccessOfABindingThatWasNotFinishedIsRemoved(t *testing.T) {
+func TestCleanUp_UnfinishedBinding_RemovesAccess(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) { c.BindingTimeout, c.BindingGrace = 500*time.Millisecond, 100*time.Millisecond })
 	r.set(func() { r.lost = true })
 	b.expect("bind", b.bind("i", "b", nil), 503)
-	testkit.Eventually(t, patience, "the access that the worker makes", func() bool { return r.madeOnce("i/b") })
-	// Its removals are not answered either, and are tried again.
-	testkit.Eventually(t, patience, "a first removal", func() bool { return len(r.has()) == 0 })
+	testkit.Eventually(t, waitTimeout, "the access that the worker makes", func() bool { return r.madeOnce("i/b") })
+	// The worker does not answer the removals either, so the broker retries them.
+	testkit.Eventually(t, waitTimeout, "a first removal", func() bool { return len(r.has()) == 0 })
 	r.set(func() { r.lost = false })
 	b.noAccess(r)
 	b.expect("unbind what never came about", b.unbind("i", "b"), 410)
 }
 
-// What dies between the answer of the worker and the row leaves a claim that ends, and an access.
-func TestAccessOfABrokerThatDiedIsTakenOverOrRemoved(t *testing.T) {
+// A crash between the worker's answer and the update of the row leaves a claim, which expires, and an access.
+func TestBinding_BrokerCrashed_IsTakenOverOrRemoved(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	crash := func(id string) {
@@ -291,14 +291,14 @@ func TestAccessOfABrokerThatDiedIsTakenOverOrRemoved(t *testing.T) {
 			a, _ := b.try(http.MethodPut, bindingPath("i", id), bindOrder(nil))
 			done <- a
 		}()
-		testkit.Eventually(t, patience, "the reservation", func() bool {
+		testkit.Eventually(t, waitTimeout, "the reservation", func() bool {
 			return b.count(`SELECT count(*) FROM broker.bindings WHERE id = $1`, id) == 1
 		})
 		b.database.Cut()
 		release()
 		b.expect("bind", <-done, 503)
 		b.database.Restore()
-		testkit.Eventually(t, patience, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
+		testkit.Eventually(t, waitTimeout, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
 	}
 	crash("over")
 	b.expect("read", b.binding("i", "over"), 404)
@@ -311,14 +311,14 @@ func TestAccessOfABrokerThatDiedIsTakenOverOrRemoved(t *testing.T) {
 	}
 	crash("gone")
 	b.exec(`UPDATE broker.bindings SET claimed_until = now(), due_at = now() WHERE id = 'gone'`)
-	testkit.Eventually(t, patience, "the removal of what nobody took over", func() bool {
+	testkit.Eventually(t, waitTimeout, "the removal of the abandoned binding", func() bool {
 		_, left := r.has()["i/gone"]
 		return !left && b.count(`SELECT count(*) FROM broker.bindings WHERE id = 'gone'`) == 0
 	})
 	b.expect("the other binding", b.binding("i", "over"), 200)
 }
 
-func TestDeprovisioningRevokesBindings(t *testing.T) {
+func TestDeprovision_Bindings_AreRevoked(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	b.expect("bind", b.bind("i", "b", nil), 201)
@@ -328,7 +328,7 @@ func TestDeprovisioningRevokesBindings(t *testing.T) {
 		a, _ := b.try(http.MethodPut, bindingPath("i", "late"), bindOrder(nil))
 		late <- a
 	}()
-	testkit.Eventually(t, patience, "the reservation", func() bool {
+	testkit.Eventually(t, waitTimeout, "the reservation", func() bool {
 		return b.count(`SELECT count(*) FROM broker.bindings WHERE id = 'late'`) == 1
 	})
 	b.orch.set(func() { b.orch.held = true })
@@ -341,7 +341,7 @@ func TestDeprovisioningRevokesBindings(t *testing.T) {
 	}
 	release()
 	b.expect("the binding that was being made", <-late, 422)
-	// The access goes at once, however long the deprovisioning takes.
+	// The access is removed immediately, however long the deprovisioning takes.
 	b.noAccess(r)
 	b.orch.set(func() { b.orch.held = false })
 	b.ended("i", operation, "succeeded")
@@ -350,7 +350,7 @@ func TestDeprovisioningRevokesBindings(t *testing.T) {
 	b.expect("bind after the deprovisioning", b.bind("i", "b", nil), 404)
 }
 
-func TestSuspensionRevokesBindings(t *testing.T) {
+func TestSuspension_Bindings_AreRevoked(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) { c.BindablePlans = []string{"trial"} })
 	b.ended("t", b.accepted(b.put("t", order(trial))), "succeeded")
@@ -366,17 +366,17 @@ func TestSuspensionRevokesBindings(t *testing.T) {
 	activate(false)
 	b.expect("read", b.binding("t", "b"), 404)
 	b.noAccess(r)
-	testkit.Eventually(t, patience, "the suspension", func() bool {
+	testkit.Eventually(t, waitTimeout, "the suspension", func() bool {
 		a := b.send(http.MethodPut, bindingPath("t", "new"), bind)
 		return a.status == 400 && strings.Contains(a.text("description"), "suspended")
 	})
 	activate(true)
-	testkit.Eventually(t, patience, "a binding of the new runtime", func() bool {
+	testkit.Eventually(t, waitTimeout, "a binding of the new runtime", func() bool {
 		return b.send(http.MethodPut, bindingPath("t", "b"), bind).status == 201
 	})
 }
 
-func TestExpiredBindingIsRemoved(t *testing.T) {
+func TestCleanUp_ExpiredBinding_IsRemoved(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	b.expect("bind", b.bind("i", "b", nil), 201)
@@ -385,7 +385,7 @@ func TestExpiredBindingIsRemoved(t *testing.T) {
 	b.expect("read", b.binding("i", "b"), 404)
 	b.expect("bind with the id of an expired binding", b.bind("i", "b", nil), 400)
 	b.exec(`UPDATE broker.bindings SET due_at = expires_at`)
-	testkit.Eventually(t, patience, "a removal that fails", func() bool {
+	testkit.Eventually(t, waitTimeout, "a removal that fails", func() bool {
 		return strings.Contains(b.log.String(), "access of a binding not removed")
 	})
 	b.expect("bind with the id of a binding that cannot be removed", b.bind("i", "b", nil), 400)
@@ -395,7 +395,7 @@ func TestExpiredBindingIsRemoved(t *testing.T) {
 	b.expect("bind", b.bind("i", "b", nil), 201)
 }
 
-func TestUnbindThatFailsGoesOnByItself(t *testing.T) {
+func TestUnbind_WorkerFails_CleanUpRemovesBinding(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)
 	b.expect("bind", b.bind("i", "b", nil), 201)
@@ -408,7 +408,7 @@ func TestUnbindThatFailsGoesOnByItself(t *testing.T) {
 	b.expect("unbind", b.unbind("i", "b"), 410)
 }
 
-func TestBindingsThatAreRefused(t *testing.T) {
+func TestBind_Invalid_IsRejected(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) { c.RotatablePlans = nil })
 	b.ended("t", b.accepted(b.put("t", order(trial))), "succeeded")
@@ -439,7 +439,7 @@ func TestBindingsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestBindingOfAnOwnClusterGoesByItsKubeconfig(t *testing.T) {
+func TestBind_OwnCluster_SendsItsKubeconfig(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) { c.BindablePlans = []string{"own_cluster"} })
 	b.ended("o", b.accepted(b.put("o", ownOrder())), "succeeded")
@@ -449,7 +449,7 @@ func TestBindingOfAnOwnClusterGoesByItsKubeconfig(t *testing.T) {
 	}
 }
 
-func TestMovedKubeconfigIsNotOpened(t *testing.T) {
+func TestGetBinding_KubeconfigOfAnother_DoesNotOpen(t *testing.T) {
 	t.Parallel()
 	b, _ := newBindingBench(t, nil)
 	b.expect("bind", b.bind("i", "b", nil), 201)

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestAWorkerWithoutACommandOfTheOperationClaimsNothing(t *testing.T) {
+func TestClaim_WorkerWithoutCommand_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
@@ -26,18 +26,18 @@ func TestAWorkerWithoutACommandOfTheOperationClaimsNothing(t *testing.T) {
 	}
 }
 
-func TestClaimsThatAreRefusedDoNotFillTheLog(t *testing.T) {
+func TestClaim_ManyRefused_LogsFew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	const claims, told = 100, 20
+	const claims, logged = 100, 20
 	for range claims {
 		if _, err := b.claimAs("avs", "i", "no-operation", event.CredentialsServiceManager); err == nil {
 			t.Fatal("a claim for no operation is answered")
 		}
 	}
-	// One more may be told of after a while.
-	if n := strings.Count(b.log.String(), "credentials claim refused"); n < told || n > claims/2 {
-		t.Errorf("the log tells %d times of %d claims, want %d", n, claims, told)
+	// The broker may log one more after the interval.
+	if n := strings.Count(b.log.String(), "credentials claim refused"); n < logged || n > claims/2 {
+		t.Errorf("the log has %d lines about %d claims, want %d", n, claims, logged)
 	}
 	long := strings.Repeat("LONG", 1000)
 	for field, ask := range map[string][3]string{

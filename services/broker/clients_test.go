@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-func TestAPlatformThatAsksTooOftenIsToldToWait(t *testing.T) {
+func TestClientLimit_TooManyRequests_Returns429(t *testing.T) {
 	t.Parallel()
 	b := newBenchAt(t, testkit.NewClock(time.Now()).Now, func(c *broker.Config) {
 		c.Access.Clients, c.Access.TrustedProxies = access.ClientLimits{Rate: 1, Burst: 3}, []string{"127.0.0.1"}

@@ -16,7 +16,7 @@ func usable() broker.Config {
 	return c
 }
 
-func TestDefaultsNeedOnlyCredentialsAndKeys(t *testing.T) {
+func TestDefaults_CredentialsAndKeys_AreEnough(t *testing.T) {
 	t.Parallel()
 	c := usable()
 	if err := c.Validate(); err != nil {
@@ -30,7 +30,7 @@ func TestDefaultsNeedOnlyCredentialsAndKeys(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongWithAConfigurationIsNamedAtOnce(t *testing.T) {
+func TestConfig_SeveralErrors_ReportsAll(t *testing.T) {
 	t.Parallel()
 	c := usable()
 	c.User, c.SealKeys, c.Plans, c.RetryAfter = "", "k1:short", []string{"azur"}, 0
@@ -57,7 +57,7 @@ func TestEverythingWrongWithAConfigurationIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestConfig_SeveralErrors_ComeInOneOrder(t *testing.T) {
+func TestConfig_SeveralErrors_HaveAStableOrder(t *testing.T) {
 	t.Parallel()
 	c := usable()
 	c.TrialLifetime, c.FreeLifetime, c.RetryAfter, c.StoreTimeout, c.SweepEvery, c.BindingGrace = 0, 0, 0, 0, 0, 0
@@ -72,7 +72,7 @@ func TestConfig_SeveralErrors_ComeInOneOrder(t *testing.T) {
 	}
 }
 
-func TestBrokerWithoutItsPartsIsRefused(t *testing.T) {
+func TestNew_MissingDependency_ReturnsError(t *testing.T) {
 	t.Parallel()
 	if _, err := broker.New(t.Context(), usable(), broker.Deps{}); err == nil {
 		t.Error("no error")

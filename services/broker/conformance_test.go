@@ -14,14 +14,14 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// The suite of the Open Service Broker API against the real broker, database and bus.
-func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
+// The conformance suite of the Open Service Broker API runs against the real broker, database and bus.
+func TestBroker_OpenServiceBrokerAPI_Conforms(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) {
 		c.MaintenanceVersion, c.PlanChanges = "2.20.0", map[string]string{"azure": "azure_lite"}
 		c.RotatablePlans, c.BindingCleanup = []string{"azure"}, 20*time.Millisecond
 	})
-	// The tokens of bindings are what platforms are to get.
+	// Platforms are expected to receive the tokens of bindings.
 	newRuntimes(b).token = "token"
 	orch := b.orch
 	flag := func(set func(bool)) func(context.Context) (func(), error) {
@@ -47,7 +47,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 			InvalidParameters:    map[string]any{"name": "sample", "machineType": "huge"}, InvalidPointer: "/machineType",
 			AccountMembers: []string{"globalaccount_id", "subaccount_id"}, RequiredMembers: []string{"globalaccount_id", "subaccount_id"},
 			DisplayContext: map[string]any{"instance_name": "another name"}, LongestOperation: 24 * time.Hour,
-			// Not PlanBindsLater, as every plan binds at once, and not PlanNeedsApp.
+			// PlanBindsLater and PlanNeedsApp do not apply: every plan binds synchronously, and none needs an app.
 			Bindings: true, PlanBindsAtOnce: azure, BindingLimit: b.cfg.BindingLimit, Rotation: true, PlanNotRotatable: aws,
 			ChangedBindingParameters:  map[string]any{"expiration_seconds": 900},
 			RejectedBindingParameters: map[string]any{"expiration_seconds": 7201},
@@ -97,7 +97,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 			},
 			Logs: func(context.Context) (string, error) { return b.log.String(), nil },
 			Purge: func(ctx context.Context, _ string) error {
-				return store.New(b.db, patience).Purge(ctx, time.Now().Add(time.Hour), time.Now().Add(-time.Hour))
+				return store.New(b.db, waitTimeout).Purge(ctx, time.Now().Add(time.Hour), time.Now().Add(-time.Hour))
 			},
 			Expire: func(_ context.Context, id string) error {
 				_, err := b.db.Exec(`UPDATE broker.operations SET created_at = created_at - interval '26 hours' WHERE instance_id = $1`, id)
@@ -124,7 +124,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 				return names, errors.Join(err, json.Unmarshal([]byte(raw), &names))
 			},
 		},
-		OperationTimeout: patience, PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOUB",
+		OperationTimeout: waitTimeout, PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOUB",
 	})
 	for id, n := range orch.deliveries() {
 		if n != 1 {
@@ -134,7 +134,7 @@ func TestBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
 }
 
 func wait(ctx context.Context, ok func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

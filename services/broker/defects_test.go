@@ -13,11 +13,11 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them.
-// 10 is TestUpdateOfTheMachineTypeAloneIsKept in update_test.go. The others are those of services that are not the broker.
+// These tests cover defects of the original, by their numbers in facts/keb.md section 11. Number 10 is
+// TestUpdate_MachineTypeOnly_IsKept in update_test.go. Other services cover the remaining defects.
 
 // 11.
-func TestAnUpdateThatCannotBeIsTheCallersMistakeAndNeedsNoContext(t *testing.T) {
+func TestUpdate_InvalidWithoutContext_Returns400(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -39,15 +39,15 @@ func TestAnUpdateThatCannotBeIsTheCallersMistakeAndNeedsNoContext(t *testing.T) 
 		}
 	}
 	b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
-	// Also a refused order says which kind of refusal it is, where upstream always says 400.
+	// A rejected order also gets a specific status, where the original always returns 400.
 	european := with(order(azure), "context", map[string]any{"globalaccount_id": "g", "subaccount_id": "s", "user_id": "u"})
 	if a := b.send(http.MethodPut, "/oauth/cf-eu11/v2/service_instances/e?accepts_incomplete=true", european); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("an account without EU access: status %d %s, want 422", a.status, a.raw)
 	}
 }
 
-// 13. Several at once are TestOneTrialForAGlobalAccount in suspension_test.go.
-func TestAnAccountWithOtherInstancesMayTryTheServiceOut(t *testing.T) {
+// 13. TestOrder_SecondTrial_IsRejected in suspension_test.go covers concurrent orders.
+func TestOrder_TrialBesideOtherPlans_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.SingleTrial = true })
 	b.provisioned("paid")
@@ -62,7 +62,7 @@ func TestAnAccountWithOtherInstancesMayTryTheServiceOut(t *testing.T) {
 }
 
 // 14.
-func TestAnswersNameTheRequestAndDescribeErrorsAsTheAPISays(t *testing.T) {
+func TestResponse_RequestIDAndErrors_FollowTheAPI(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	const header = "X-Broker-API-Request-Identity"
@@ -83,7 +83,7 @@ func TestAnswersNameTheRequestAndDescribeErrorsAsTheAPISays(t *testing.T) {
 }
 
 // 16.
-func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
+func TestOrder_DefaultRegion_IsOffered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.EUAccounts = []string{"ga-1"} })
 	for _, platform := range []string{"cf-eu10", "cf-us20", "cf-eu11", "cf-ch20"} {
@@ -119,7 +119,7 @@ func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
 			tried++
 			id := platform + "-" + p.Name
 			b.accepted(b.send(http.MethodPut, "/oauth/"+platform+"/v2/service_instances/"+id+"?accepts_incomplete=true", order(p.ID)))
-			testkit.Eventually(t, patience, "the request", func() bool { return len(b.orch.received(id)) == 1 })
+			testkit.Eventually(t, waitTimeout, "the request", func() bool { return len(b.orch.received(id)) == 1 })
 			if got := b.newest(id).Runtime.Region; !slices.Contains(offered, got) {
 				t.Errorf("%s: the region is %q, offered are %s", id, got, strings.Join(offered, ", "))
 			}
@@ -130,8 +130,8 @@ func TestTheRegionThatIsChosenForACustomerIsOneThatIsOffered(t *testing.T) {
 	}
 }
 
-// docs/contracts/osb.md#decisions, order of checks: a platform that cannot wait is told so first, whatever runs.
-func TestAPlatformThatCannotWaitIsToldSoWhateverRuns(t *testing.T) {
+// The check for asynchronous requests comes before the others (facts/osb.md section 3).
+func TestUpdate_WithoutAsync_IsRejectedFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")

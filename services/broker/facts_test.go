@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-func TestMissedFactsAreRepairedByAsking(t *testing.T) {
+func TestRepair_MissedFacts_UpdatesOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
 	b.orch.set(func() { b.orch.silent = true })
@@ -25,12 +25,12 @@ func TestMissedFactsAreRepairedByAsking(t *testing.T) {
 	}
 }
 
-func TestRequestLostWithTheJetStreamStoreIsPublishedAgain(t *testing.T) {
+func TestRepair_StreamLost_PublishesRequestAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
-	b.orch.stop() // nobody takes the request off the bus
+	b.orch.stop() // no orchestrator consumes the request
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, patience, "publication", func() bool {
+	testkit.Eventually(t, waitTimeout, "publication", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NOT NULL`) == 1
 	})
 	b.nats.RestartEmpty(t)
@@ -38,7 +38,7 @@ func TestRequestLostWithTheJetStreamStoreIsPublishedAgain(t *testing.T) {
 	b.ended("i", operation, "succeeded")
 }
 
-// fact publishes a fact as the orchestrator would.
+// fact publishes a fact as the orchestrator does.
 func (b *bench) fact(operationID string, kind event.Type, data any) {
 	b.t.Helper()
 	e, err := bus.New(kind, uuid.NewString(), event.SourceOrchestrator, operationID, time.Now(), data)
@@ -54,12 +54,12 @@ func (b *bench) cursor(operationID string) int {
 	return b.count(`SELECT cursor FROM broker.operations WHERE id = $1`, operationID)
 }
 
-func TestFactsOutOfOrderNeverTakeAnOperationBack(t *testing.T) {
+func TestFacts_OutOfOrder_KeepNewestState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, patience, "start", func() bool { return b.cursor(operation) == 1 })
+	testkit.Eventually(t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
 
 	at := func(cursor int64) event.Fact {
 		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
@@ -71,19 +71,19 @@ func TestFactsOutOfOrderNeverTakeAnOperationBack(t *testing.T) {
 		}
 	}
 	b.fact(operation, event.TypeStepFinished, finished(9, event.OutcomeRetry, "Later", "Later"))
-	testkit.Eventually(t, patience, "the later fact", func() bool { return b.cursor(operation) == 9 })
+	testkit.Eventually(t, waitTimeout, "the later fact", func() bool { return b.cursor(operation) == 9 })
 	if got := b.last("i", operation).text("description"); got != "provisioning: stage s, step Later, attempt 9: about Later" {
 		t.Errorf("description is %q", got)
 	}
-	// An old fact changes nothing but what was left undone.
+	// An old fact changes only the list of steps that were not completed.
 	b.fact(operation, event.TypeStepFinished, finished(5, event.OutcomeNotCompleted, "Earlier", "Next"))
-	testkit.Eventually(t, patience, "the step not completed", func() bool {
+	testkit.Eventually(t, waitTimeout, "the step not completed", func() bool {
 		return b.count(`SELECT cardinality(not_completed) FROM broker.operations WHERE id = $1`, operation) == 1
 	})
 	if got := b.last("i", operation).text("description"); !strings.Contains(got, "Later") {
 		t.Errorf("description is %q", got)
 	}
-	// The facts of one transition share a cursor: the end counts, whichever comes first.
+	// The facts of one transition have the same cursor. The final state takes precedence, in any order.
 	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(10)})
 	b.ended("i", operation, "succeeded")
 	b.fact(operation, event.TypeStepFinished, finished(10, event.OutcomeSucceeded, "Last", ""))
@@ -97,14 +97,14 @@ func TestFactsOutOfOrderNeverTakeAnOperationBack(t *testing.T) {
 	}
 }
 
-// provisionedAfterRelease provisions an instance: its facts come after all that were published before.
+// provisionedAfterRelease provisions an instance. Its facts follow all facts that were published before.
 func (b *bench) provisionedAfterRelease(id string) {
 	b.t.Helper()
 	b.orch.set(func() { b.orch.held = false })
 	b.provisioned(id)
 }
 
-func TestUnreadableFactGoesToTheDeadLettersAndHoldsUpNothing(t *testing.T) {
+func TestFact_Unreadable_GoesToDeadLetters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for _, data := range []any{
@@ -115,13 +115,13 @@ func TestUnreadableFactGoesToTheDeadLettersAndHoldsUpNothing(t *testing.T) {
 	b.provisioned("i")
 	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
 	require.NoError(t, err)
-	testkit.Eventually(t, patience, "dead letters", func() bool {
+	testkit.Eventually(t, waitTimeout, "dead letters", func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs == 4
 	})
 }
 
-func TestStepNotCompletedKeepsTheInstanceForLaterUnseen(t *testing.T) {
+func TestRemoveInstance_StepNotCompleted_HidesInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -146,7 +146,7 @@ func TestStepNotCompletedKeepsTheInstanceForLaterUnseen(t *testing.T) {
 	}
 }
 
-func TestCommandOfAnOldDeprovisioningDoesNotRemoveANewInstance(t *testing.T) {
+func TestRemoveInstance_OldCommand_KeepsNewInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -156,7 +156,7 @@ func TestCommandOfAnOldDeprovisioningDoesNotRemoveANewInstance(t *testing.T) {
 	b.orch.mu.Lock()
 	again := *b.orch.operations[old]
 	b.orch.mu.Unlock()
-	again.status.Cursor = 99 // a message id of its own
+	again.status.Cursor = 99 // a new message id
 	if !b.orch.removeInstance(t.Context(), &again) {
 		t.Fatal("no result")
 	}
@@ -165,8 +165,8 @@ func TestCommandOfAnOldDeprovisioningDoesNotRemoveANewInstance(t *testing.T) {
 	}
 }
 
-// The release before this one kept no saved data of instances: without it nobody could bind them, or log on.
-func TestInstancesOfAnEarlierReleaseGetTheirRuntime(t *testing.T) {
+// The previous release stored no saved data of instances. Without that data there is no binding and no kubeconfig.
+func TestCatchUp_InstanceOfEarlierRelease_GetsRuntime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -175,20 +175,20 @@ func TestInstancesOfAnEarlierReleaseGetTheirRuntime(t *testing.T) {
 	b.exec(`UPDATE broker.instances SET details = NULL, details_seq = 0, runtime_id = ''`)
 	b.exec(`UPDATE broker.runtimes SET runtime_id = ''`)
 	b.start()
-	testkit.Eventually(t, patience, "the runtimes", func() bool {
+	testkit.Eventually(t, waitTimeout, "the runtimes", func() bool {
 		return b.count(`SELECT count(*) FROM broker.instances i JOIN broker.runtimes r ON r.instance_id = i.id
 			WHERE i.runtime_id = 'runtime-of-' || i.id AND r.runtime_id = i.runtime_id AND i.details IS NOT NULL`) == 2
 	})
 	equal(t, "state", "succeeded", b.last("i", "").text("state"))
 }
 
-// A fact that Postgres does not take would come again every second for seven days.
+// Without the dead letters, a fact that Postgres rejects would be redelivered every second for seven days.
 func TestFact_DatabaseRefuses_GoesToDeadLetters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, patience, "start", func() bool { return b.cursor(operation) == 1 })
+	testkit.Eventually(t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
 	at := event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: 5}
 	for _, next := range []event.Position{
 		{Stage: "NUL \x00", Step: "Step", StageAttempt: 1, StepAttempt: 1}, {Stage: "stage", Step: "Step", StageAttempt: 1, StepAttempt: 3_000_000_000},
@@ -197,7 +197,7 @@ func TestFact_DatabaseRefuses_GoesToDeadLetters(t *testing.T) {
 	}
 	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
 	require.NoError(t, err)
-	testkit.Eventually(t, patience, "two dead letters", func() bool {
+	testkit.Eventually(t, waitTimeout, "two dead letters", func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs == 2
 	})

@@ -35,23 +35,23 @@ const (
 	trial     = "7d55d31d-35ae-4438-bf13-6ffdfa107d9f"
 	free      = "b1a5764e-2ea1-4f95-94c0-2b4538b37b55"
 	own       = "03e3cb66-a4c6-4c6a-b4b0-5d42224debea"
-	// canary must be found nowhere but in the answers to workers.
+	// canary must appear only in answers to workers.
 	canary = "CANARY-7f3a-secret"
-	// patience is how long a test waits for what is to happen: far longer than it takes on a busy machine.
-	patience = time.Minute
+	// waitTimeout is the maximum time of a wait, much longer than needed on a busy machine.
+	waitTimeout = time.Minute
 )
 
-// bench is a broker on a real database and a real bus, with an orchestrator that stands in.
+// bench runs a broker with a real database, a real bus, and a simulated orchestrator.
 type bench struct {
 	t testing.TB
-	// database breaks the broker's connections; db is a connection past it.
+	// database breaks the broker's connections; db is a direct connection.
 	database *testkit.TCPProxy
 	db       *sqlx.DB
 	nats     *testkit.NATSServer
 	bus      *bus.Bus
 	orch     *orchestrator
 	cfg      broker.Config
-	// now is the broker's clock, and time.Now if nil.
+	// now is the broker's clock; nil means time.Now.
 	now      func() time.Time
 	url      string
 	log      *testkit.Log
@@ -61,7 +61,7 @@ type bench struct {
 	pool    *sqlx.DB
 	broker  *broker.Broker
 	handler atomic.Pointer[http.Handler]
-	// worked holds method and path of the requests that were worked off, also those that nobody waits for.
+	// worked contains the method and path of each handled request, including requests of clients that have disconnected.
 	worked sync.Map
 	stop   func()
 }
@@ -86,7 +86,7 @@ func newBenchAt(t testing.TB, now func() time.Time, change func(*broker.Config))
 	b.cfg = broker.Defaults()
 	b.cfg.User, b.cfg.Password = "keb", "keb-password"
 	b.cfg.SealKeys = "k1:" + seal.NewKey()
-	// Many at once wait for each other, and the machine may be busy.
+	// Concurrent transactions wait for each other, and the machine may be busy.
 	b.cfg.StoreTimeout = 30 * time.Second
 	b.cfg.SweepEvery, b.cfg.SweepAge = 50*time.Millisecond, 100*time.Millisecond
 	b.cfg.RepairEvery, b.cfg.RepairSilence = 50*time.Millisecond, time.Hour
@@ -115,14 +115,14 @@ func (b *bench) open(address string, connections int) *sqlx.DB {
 	return db
 }
 
-// start makes a broker and runs it; restart is stop and start.
+// start creates and runs a broker; restart calls stop and start.
 func (b *bench) start() {
 	b.t.Helper()
 	b.prepare()
 	b.run()
 }
 
-// prepare makes a broker that answers requests, and does nothing else yet.
+// prepare creates a broker that answers requests without its background work.
 func (b *bench) prepare() {
 	b.t.Helper()
 	b.registry = prometheus.NewRegistry()
@@ -139,7 +139,7 @@ func (b *bench) prepare() {
 	b.stop = func() {}
 }
 
-// run makes the prepared broker do everything else.
+// run starts the background work of the prepared broker.
 func (b *bench) run() {
 	srv := b.broker
 	ctx, cancel := context.WithCancel(context.Background())
@@ -159,7 +159,7 @@ func (b *bench) restart() {
 	b.start()
 }
 
-// answer is what came back.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -184,7 +184,7 @@ func (b *bench) send(method, path string, body any, header ...string) answer {
 func (b *bench) try(method, path string, body any, header ...string) (answer, error) {
 	var payload io.Reader = http.NoBody
 	if body != nil {
-		raw, ok := body.([]byte) // as it is, also if it is no JSON
+		raw, ok := body.([]byte) // sent unchanged, even if it is not JSON
 		if !ok {
 			var err error
 			if raw, err = json.Marshal(body); err != nil {
@@ -249,7 +249,7 @@ func (b *bench) last(id, operation string) answer {
 	return b.send(http.MethodGet, "/v2/service_instances/"+id+"/last_operation?operation="+operation, nil)
 }
 
-// accepted is the operation of an answer that must be 202.
+// accepted returns the operation of a response that must be 202.
 func (b *bench) accepted(a answer) string {
 	b.t.Helper()
 	if a.status != http.StatusAccepted {
@@ -263,11 +263,11 @@ func (b *bench) ended(id, operation string, want string) {
 	b.endedBy(b.last, id, operation, want)
 }
 
-// endedBy is ended with another way to ask how it stands.
+// endedBy is ended with another way to query the state.
 func (b *bench) endedBy(last func(id, operation string) answer, id, operation string, want string) {
 	b.t.Helper()
 	var a answer
-	testkit.Eventually(b.t, patience, "end of the operation", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "end of the operation", func() bool {
 		a = last(id, operation)
 		return a.status != http.StatusOK || a.text("state") != "in progress"
 	})
@@ -290,10 +290,10 @@ func (b *bench) count(query string, args ...any) int {
 	return n
 }
 
-// claimant is the worker that has the commands of all operations.
+// claimant is the worker that receives the commands of all operations.
 const claimant = "btp"
 
-// claim asks the broker for credentials as the worker does that has the command.
+// claim claims credentials as the worker that has the command.
 func (b *bench) claim(instanceID, operationID, name string) (event.CredentialsAnswer, error) {
 	return b.claimAs(claimant, instanceID, operationID, name)
 }
@@ -301,8 +301,8 @@ func (b *bench) claim(instanceID, operationID, name string) (event.CredentialsAn
 func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.CredentialsAnswer, error) {
 	b.t.Helper()
 	if b.count(`SELECT count(*) FROM broker.operations WHERE id = $1 AND state IN ('pending', 'in progress')`, operationID) > 0 {
-		// A worker learns of an operation from the orchestrator.
-		testkit.Eventually(b.t, patience, "the orchestrator has the request", func() bool {
+		// A worker receives a command only after the orchestrator has received the operation.
+		testkit.Eventually(b.t, waitTimeout, "the orchestrator has the request", func() bool {
 			b.orch.mu.Lock()
 			defer b.orch.mu.Unlock()
 			return b.orch.operations[operationID] != nil
@@ -313,12 +313,12 @@ func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.Cre
 	return a, err
 }
 
-// ask asks the broker over the bus, and again while nobody answers: it does so a moment after it has been started.
+// ask sends a request over the bus. It retries until the broker subscribes, shortly after its start.
 func (b *bench) ask(subject string, question, answer any) error {
 	b.t.Helper()
 	var err error
-	testkit.Eventually(b.t, patience, "somebody who answers "+subject, func() bool {
-		err = b.bus.AskWithin(b.t.Context(), patience, subject, question, answer)
+	testkit.Eventually(b.t, waitTimeout, "somebody who answers "+subject, func() bool {
+		err = b.bus.AskWithin(b.t.Context(), waitTimeout, subject, question, answer)
 		return !errors.Is(err, bus.ErrNoAnswer)
 	})
 	return err

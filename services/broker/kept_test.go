@@ -15,12 +15,12 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// running is an operation of the instance that the orchestrator has, with its command at the claimant.
+// running returns an operation of the instance whose command the claimant has.
 func (b *bench) running(instanceID string) string {
 	b.t.Helper()
 	b.orch.set(func() { b.orch.held = true })
 	operation := b.accepted(b.put(instanceID, order(azure)))
-	testkit.Eventually(b.t, patience, "the orchestrator has the request", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "the orchestrator has the request", func() bool {
 		b.orch.mu.Lock()
 		defer b.orch.mu.Unlock()
 		return b.orch.operations[operation] != nil
@@ -40,7 +40,7 @@ func (b *bench) kept(worker, instanceID, operationID string) (string, error) {
 
 const keptSecret = `{"secret":"CANARY-kept"}`
 
-func TestKept_RunningOperation_IsSealedAndReplaced(t *testing.T) {
+func TestKept_RunningOperation_SealsAndReplacesValue(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	operation := b.running("i")
@@ -101,7 +101,7 @@ func TestKept_KeyIsRotated_IsSealedAnew(t *testing.T) {
 	fresh := "k2:" + seal.NewKey()
 	b.cfg.SealKeys = fresh + "," + b.cfg.SealKeys
 	b.restart()
-	testkit.Eventually(t, patience, "the value to be sealed with the new key", func() bool {
+	testkit.Eventually(t, waitTimeout, "the value to be sealed with the new key", func() bool {
 		return b.count(`SELECT count(*) FROM broker.kept WHERE sealed LIKE 'v1.k2.%'`) == 1 && b.stale() == 0
 	})
 	b.cfg.SealKeys = fresh
@@ -124,7 +124,7 @@ func TestKept_InstanceIsRemoved_IsGone(t *testing.T) {
 	}
 }
 
-// A value of one instance that is put into the row of another does not open.
+// A value that is moved to the row of another instance does not open.
 func TestKept_MovedToAnotherRow_DoesNotOpen(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -14,13 +14,13 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// download asks for a kubeconfig as a customer does: without credentials.
+// download requests a kubeconfig without credentials, as customers do.
 func (b *bench) download(path string, header ...string) answer {
 	b.t.Helper()
 	return b.send(http.MethodGet, "/kubeconfig/"+path, nil, append(header, "Authorization", "")...)
 }
 
-func TestKubeconfigLetsTheUserLogOn(t *testing.T) {
+func TestKubeconfig_Provisioned_ContainsLogin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	newRuntimes(b)
@@ -59,7 +59,7 @@ func TestKubeconfigLetsTheUserLogOn(t *testing.T) {
 	}
 }
 
-func TestKubeconfigsThatAreNotThere(t *testing.T) {
+func TestKubeconfig_Unavailable_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	r := newRuntimes(b)
@@ -80,9 +80,9 @@ func TestKubeconfigsThatAreNotThere(t *testing.T) {
 	refused("", 404, "lacks an instance id")
 	refused("unknown", 404, "no such service instance")
 	refused("own", 404, "own cluster")
-	refused("failed", 404, "has failed")
+	refused("failed", 404, "provisioning of the service instance failed")
 	refused("coming", 404, "is being provisioned")
-	refused("a%00b", 400, "no instance id")
+	refused("a%00b", 400, "no valid instance id")
 	b.accepted(b.delete("i"))
 	refused("i", 404, "is deleted")
 	b.orch.set(func() { b.orch.held, b.orch.failing[event.Provision] = false, false })
@@ -103,10 +103,10 @@ func TestKubeconfigsThatAreNotThere(t *testing.T) {
 	b.database.Cut()
 	refused("j", 503, "try again later")
 	b.database.Restore()
-	testkit.Eventually(t, patience, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
+	testkit.Eventually(t, waitTimeout, "the database", func() bool { return b.broker.Ready(t.Context()) == nil })
 }
 
-func TestKubeconfigIsForTheOriginsThatAreAllowed(t *testing.T) {
+func TestKubeconfig_Origin_MustBeAllowed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) {
 		c.KubeconfigOrigins = []string{"https://dashboard.example.org", "https://busola.example.org"}

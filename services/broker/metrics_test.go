@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// shows waits until the metrics with these names are as wanted: a gauge that is read from the database is not there while the
+// shows waits until the metrics with these names have the wanted values. Gauges from the database are missing while the
 // database is slow.
 func (b *bench) shows(want string, names ...string) {
 	b.t.Helper()
@@ -20,13 +20,13 @@ func (b *bench) shows(want string, names ...string) {
 			b.t.Error(err)
 		}
 	}()
-	testkit.Eventually(b.t, patience, "the gauges", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "the gauges", func() bool {
 		err = testutil.GatherAndCompare(b.registry, strings.NewReader(want), names...)
 		return err == nil
 	})
 }
 
-func TestGaugesCountWhatIsThere(t *testing.T) {
+func TestGauges_Instances_AreCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for i, id := range []string{"i-1", "i-2", "i-3", "gone"} {
@@ -43,7 +43,7 @@ func TestGaugesCountWhatIsThere(t *testing.T) {
 	b.ended("gone", removed, "succeeded")
 	b.orch.set(func() { b.orch.held = true })
 	b.accepted(b.put("waits", order(azure)))
-	testkit.Eventually(t, patience, "the operation has started", func() bool {
+	testkit.Eventually(t, waitTimeout, "the operation has started", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE state = 'in progress'`) == 1
 	})
 
@@ -79,7 +79,7 @@ keb_runtimes{plan="azure",state="succeeded"} 2
 	}
 }
 
-func TestBindingsAreCountedByPlanWhileTheyCanBeUsed(t *testing.T) {
+func TestGauges_Bindings_CountUsableByPlan(t *testing.T) {
 	t.Parallel()
 	b, _ := newBindingBench(t, nil)
 	b.ended("other", b.accepted(b.put("other", order(aws))), "succeeded")
@@ -87,7 +87,7 @@ func TestBindingsAreCountedByPlanWhileTheyCanBeUsed(t *testing.T) {
 		b.expect("bind", b.bind("i", id, nil), 201)
 	}
 	b.expect("unbind", b.unbind("i", "b-2"), 200)
-	// One that is being made, and one that is being removed, are none.
+	// Bindings that are being created or removed do not count.
 	b.exec(`INSERT INTO broker.bindings (instance_id, id, subscription, runtime_id, expiration_seconds, created_at, expires_at, claimed_until, due_at)
 		VALUES ('i', 'being made', '', '', 600, now(), now() + interval '1 day', now() + interval '1 day', now() + interval '1 day')`)
 	counted := func(azure int) string {
@@ -99,7 +99,7 @@ keb_bindings{plan="azure"} %d
 `, azure)
 	}
 	b.shows(counted(2), "keb_bindings")
-	// Expired, and not cleaned up yet.
+	// The binding is expired, and not cleaned up yet.
 	b.exec(`UPDATE broker.bindings SET expires_at = now() - interval '1 second', due_at = now() + interval '1 day' WHERE id IN ('b-1', 'b-3')`)
 	b.restart()
 	b.shows(counted(0), "keb_bindings")

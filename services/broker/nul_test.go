@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Postgres cannot keep U+0000 in jsonb; what it could not keep must not be accepted.
-func TestAnOrderThatHoldsTheCharacterNULIsRefused(t *testing.T) {
+// Postgres cannot store U+0000 in jsonb, so the broker must reject it.
+func TestOrder_CharacterNUL_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for name, parameters := range map[string]map[string]any{
@@ -33,7 +33,7 @@ func TestAnOrderThatHoldsTheCharacterNULIsRefused(t *testing.T) {
 	if n := b.count(`SELECT count(*) FROM broker.instances`); n != 0 {
 		t.Errorf("%d instances are left", n)
 	}
-	// The text of an escape is not the character.
+	// The text of the escape sequence is allowed.
 	body := order(azure)
 	body["parameters"] = map[string]any{"name": "sample", "administrators": []string{`\u0000@example.org`}}
 	b.accepted(b.put("text", body))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An instance with parameters of odd types, as an earlier release took them, must not hide the others from operators.
-func TestParametersOfOddTypesDoNotBreakTheListOfRuntimes(t *testing.T) {
+// An earlier release accepted parameters of wrong types. Such an instance must not hide the others from operators.
+func TestRuntimes_ParameterOfWrongType_ListsTheRest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for id, odd := range map[string]string{
@@ -30,8 +30,8 @@ func TestParametersOfOddTypesDoNotBreakTheListOfRuntimes(t *testing.T) {
 	}
 }
 
-// What a worker cannot read would fail the provisioning in its middle.
-func TestComponentsThatNoWorkerCanReadAreRefused(t *testing.T) {
+// Parameters that a worker cannot decode would fail the provisioning halfway.
+func TestOrder_InvalidComponents_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for _, components := range []any{"all", 5, []any{1}, []any{""}} {

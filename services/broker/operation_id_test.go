@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestIdsOfOperationsGrowWithTime(t *testing.T) {
+func TestOperationID_NewOperations_GrowsWithTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	ids := []string{

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestFiftyEqualOrdersAtOnceAreOneOperationAndOneEvent(t *testing.T) {
+func TestOrder_FiftyEqualInParallel_CreateOneOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
@@ -42,7 +42,7 @@ func TestFiftyEqualOrdersAtOnceAreOneOperationAndOneEvent(t *testing.T) {
 	}
 }
 
-func TestOrderIsAcceptedWhileTheBusIsAwayAndPublishedLater(t *testing.T) {
+func TestOrder_BusIsDown_IsPublishedLater(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.nats.Shutdown()
@@ -54,7 +54,7 @@ func TestOrderIsAcceptedWhileTheBusIsAwayAndPublishedLater(t *testing.T) {
 	b.ended("i", operation, "succeeded")
 }
 
-func TestOrderSurvivesACrashBetweenCommitAndPublication(t *testing.T) {
+func TestOrder_CrashBeforePublication_IsPublishedLater(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.stop()
@@ -65,13 +65,13 @@ func TestOrderSurvivesACrashBetweenCommitAndPublication(t *testing.T) {
 	}
 	b.start()
 	b.ended("i", operation, "succeeded")
-	testkit.Eventually(t, patience, "the mark of publication", func() bool {
+	testkit.Eventually(t, waitTimeout, "the mark of publication", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE published_at IS NULL`) == 0
 	})
 }
 
-// A deletion that overtook the order it ends would leave a runtime behind.
-func TestDeletionDoesNotOvertakeTheOrderItEnds(t *testing.T) {
+// A deletion that overtakes its order would leave a runtime behind.
+func TestPublication_DeletionAfterOrder_KeepsOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.stop()
@@ -95,7 +95,7 @@ func TestDeletionDoesNotOvertakeTheOrderItEnds(t *testing.T) {
 	}
 }
 
-func TestRequestSaysEverythingTheOrchestratorNeeds(t *testing.T) {
+func TestRequestEvent_Order_ContainsItsData(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	const incoming = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -133,7 +133,7 @@ func TestRequestSaysEverythingTheOrchestratorNeeds(t *testing.T) {
 	}
 }
 
-func TestWithoutItsDatabaseTheBrokerIsUnavailableAndKeepsNothing(t *testing.T) {
+func TestBroker_DatabaseIsDown_Returns503(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("there")
@@ -150,7 +150,7 @@ func TestWithoutItsDatabaseTheBrokerIsUnavailableAndKeepsNothing(t *testing.T) {
 		t.Error("the broker says that it is ready")
 	}
 	b.database.Restore()
-	testkit.Eventually(t, patience, "recovery", func() bool { return b.delete("i").status == http.StatusGone })
+	testkit.Eventually(t, waitTimeout, "recovery", func() bool { return b.delete("i").status == http.StatusGone })
 	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 1 {
 		t.Errorf("%d operations", n)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// An expired instance takes a new global account at once, but not while an update runs that is to change the instance.
-func TestAnExpiredInstanceThatMovesDoesNotForgetItsUpdate(t *testing.T) {
+// An update of an expired instance moves it immediately, unless a running update is going to change the instance.
+func TestUpdate_MoveOfExpired_KeepsRunningUpdate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
 	b.trial("i")
@@ -39,15 +39,15 @@ func TestAnExpiredInstanceThatMovesDoesNotForgetItsUpdate(t *testing.T) {
 	}
 }
 
-// A cluster of the customer's own stays when its instance goes, and an administrator's access in it must not.
-func TestNoAccessIsLeftInTheCustomersClusterWhenTheInstanceGoes(t *testing.T) {
+// A customer's own cluster still exists after its instance is removed, so the administrator's access must be removed first.
+func TestDeprovision_OwnCluster_RemovesAccessFirst(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) { c.BindablePlans = []string{"own_cluster"} })
 	b.ended("o", b.accepted(b.put("o", ownOrder())), "succeeded")
 	b.expect("bind", b.send(http.MethodPut, bindingPath("o", "b"), map[string]any{"service_id": serviceID, "plan_id": own}), 201)
 	r.set(func() { r.failing = true })
 	deletion := b.accepted(b.delete("o"))
-	testkit.Eventually(t, patience, "the clean-up", func() bool { return strings.Contains(b.log.String(), "access of a binding not removed") })
+	testkit.Eventually(t, waitTimeout, "the clean-up", func() bool { return strings.Contains(b.log.String(), "access of a binding not removed") })
 	if n := b.count(`SELECT count(*) FROM broker.instances WHERE id = 'o'`); n != 1 {
 		t.Fatal("the instance went before the access")
 	}
@@ -58,9 +58,9 @@ func TestNoAccessIsLeftInTheCustomersClusterWhenTheInstanceGoes(t *testing.T) {
 	}
 }
 
-// Whatever platforms, operators and orchestrations ask for at once: every answer is one that they can act on, at most one update
-// runs per instance, and when all has come to rest the list of runtimes, the bindings and the accesses agree.
-func TestEverythingAtOnceEndsInOrder(t *testing.T) {
+// Platforms, operators and orchestrations send concurrent requests. Every answer must be valid, and at most one update may run per
+// instance. At the end the list of runtimes, the bindings and the accesses must agree.
+func TestBroker_ConcurrentRequests_EndConsistently(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) {
 		c.TrialLifetime, c.SubaccountMovement, c.BindingGrace = time.Nanosecond, true, 50*time.Millisecond
@@ -103,7 +103,7 @@ func TestEverythingAtOnceEndsInOrder(t *testing.T) {
 		},
 		func(id string, _ int) (answer, error) {
 			var a event.UpgradeAnswer
-			err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade,
+			err := b.bus.AskWithin(t.Context(), waitTimeout, event.AskUpgrade,
 				event.UpgradeRequest{Upgrades: []event.UpgradeOrder{upgradeOrder(id, event.UpgradeKyma), upgradeOrder("i", event.UpgradeCluster)}}, &a)
 			return answer{}, err
 		},
@@ -126,7 +126,7 @@ func TestEverythingAtOnceEndsInOrder(t *testing.T) {
 		})
 	}
 	all.Wait()
-	testkit.Eventually(t, patience, "rest", func() bool {
+	testkit.Eventually(t, waitTimeout, "rest", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE state IN ('pending', 'in progress')`) == 0 &&
 			b.count(`SELECT count(*) FROM broker.bindings WHERE made_at IS NULL OR revoked_at IS NOT NULL`) == 0
 	})

@@ -7,18 +7,18 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestAnOperationThatAnOperatorRetriesIsInProgressAgainAndMaySucceed(t *testing.T) {
+func TestOperation_RetriedByOperator_IsInProgressAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.held = true })
 	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, patience, "start", func() bool { return b.cursor(operation) == 1 })
+	testkit.Eventually(t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
 	at := func(cursor int64) event.Fact {
 		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
 	}
 	state := func(cursor int64, want, description string) {
 		t.Helper()
-		testkit.Eventually(t, patience, "the fact", func() bool { return int64(b.cursor(operation)) == cursor })
+		testkit.Eventually(t, waitTimeout, "the fact", func() bool { return int64(b.cursor(operation)) == cursor })
 		if a := b.last("i", operation); a.text("state") != want || (description != "" && a.text("description") != description) {
 			t.Errorf("at cursor %d: %s, want state %q and %q", cursor, a.raw, want, description)
 		}
@@ -31,7 +31,7 @@ func TestAnOperationThatAnOperatorRetriesIsInProgressAgainAndMaySucceed(t *testi
 		Fact: at(7), Next: &event.Position{Stage: "s", Step: "First", StageAttempt: 2, StepAttempt: 1},
 	})
 	state(7, "in progress", "provisioning: stage s, step First, attempt 1")
-	// The facts of one transition share a cursor, whichever comes first.
+	// The facts of one transition have the same cursor, in any order.
 	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(9)})
 	b.fact(operation, event.TypeStepFinished, event.StepFinished{
 		Fact: at(9), Position: event.Position{Stage: "s", Step: "Bad", StageAttempt: 2, StepAttempt: 1}, Outcome: event.OutcomeSucceeded,

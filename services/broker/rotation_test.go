@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// sealedWith lists how many values each key has sealed: credentials, those that updates bring, and bindings.
+// sealedWith counts the values that a key has sealed: credentials, new credentials of updates, and bindings.
 func (b *bench) sealedWith(key string) [3]int {
 	b.t.Helper()
 	like := "%v1." + key + ".%"
@@ -22,7 +22,7 @@ func (b *bench) sealedWith(key string) [3]int {
 	}
 }
 
-// stale is the gauge of what could not be sealed anew; -1 before there is one.
+// stale returns the gauge of secrets that could not be sealed anew, or -1 before it exists.
 func (b *bench) stale() float64 {
 	b.t.Helper()
 	families, err := b.registry.Gather()
@@ -37,7 +37,7 @@ func (b *bench) stale() float64 {
 	return -1
 }
 
-func TestAKeyIsRotatedWithoutLosingASecret(t *testing.T) {
+func TestKeyRotation_EveryReplica_KeepsSecrets(t *testing.T) {
 	t.Parallel()
 	b, _ := newBindingBench(t, func(c *broker.Config) { c.ResealEvery = 20 * time.Millisecond })
 	const second = "CANARY-second"
@@ -53,16 +53,16 @@ func TestAKeyIsRotatedWithoutLosingASecret(t *testing.T) {
 
 	first := b.cfg.SealKeys
 	fresh := "k2:" + seal.NewKey()
-	b.cfg.SealKeys = first + "," + fresh // every replica can open what the new key seals
+	b.cfg.SealKeys = first + "," + fresh // every replica can open values of the new key
 	b.restart()
-	b.cfg.SealKeys = fresh + "," + first // the new key seals
+	b.cfg.SealKeys = fresh + "," + first // the new key seals values
 	b.restart()
-	testkit.Eventually(t, patience, "everything to be sealed with the new key", func() bool {
+	testkit.Eventually(t, waitTimeout, "everything to be sealed with the new key", func() bool {
 		return b.sealedWith("k2") == [3]int{1, 1, 1} && b.sealedWith("k1") == [3]int{}
 	})
-	testkit.Eventually(t, patience, "the gauge to say so", func() bool { return b.stale() == 0 })
+	testkit.Eventually(t, waitTimeout, "the gauge to say so", func() bool { return b.stale() == 0 })
 
-	b.cfg.SealKeys = fresh // the old key is gone
+	b.cfg.SealKeys = fresh // the old key is removed
 	b.restart()
 	if got := kubeconfigOf(b.binding("i", "b")); got == "" || got != kubeconfigOf(made) {
 		t.Error("the kubeconfig of the binding is lost or another")
@@ -78,16 +78,16 @@ func TestAKeyIsRotatedWithoutLosingASecret(t *testing.T) {
 	}
 }
 
-func TestWhatNoKeyOpensIsToldAndKept(t *testing.T) {
+func TestReseal_KeyRemovedTooEarly_LogsAndKeeps(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.ResealEvery = 20 * time.Millisecond })
 	b.provisioned("i")
 	b.provisioned("j")
 	before := b.cfg.SealKeys
-	b.cfg.SealKeys = "k2:" + seal.NewKey() // the old key was dropped too early
+	b.cfg.SealKeys = "k2:" + seal.NewKey() // the old key is removed too early
 	b.restart()
-	testkit.Eventually(t, patience, "the gauge to count them", func() bool { return b.stale() == 2 })
-	// Which key is missing, and for whom; not a line for each of many thousands.
+	testkit.Eventually(t, waitTimeout, "the gauge to count them", func() bool { return b.stale() == 2 })
+	// The log names the missing key and the first affected instance, without a line for each of thousands of values.
 	round, summary, _ := strings.Cut(b.log.String(), `level=ERROR msg="secrets cannot be sealed anew`)
 	if n := strings.Count(round, "secret not sealed anew"); n != 1 || !strings.Contains(round, `key id \"k1\"`) ||
 		!strings.Contains(round, "instance_id=i name="+event.CredentialsServiceManager) {
@@ -98,5 +98,5 @@ func TestWhatNoKeyOpensIsToldAndKept(t *testing.T) {
 	}
 	b.cfg.SealKeys = b.cfg.SealKeys + "," + before
 	b.restart()
-	testkit.Eventually(t, patience, "the old key to help", func() bool { return b.stale() == 0 && b.sealedWith("k2")[0] == 2 })
+	testkit.Eventually(t, waitTimeout, "the old key to help", func() bool { return b.stale() == 0 && b.sealedWith("k2")[0] == 2 })
 }

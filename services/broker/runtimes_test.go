@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// runtimeList is the answer to GET /runtimes as a client reads it.
+// runtimeList is the response of GET /runtimes.
 type runtimeList struct {
 	Data       []runtimeItem `json:"data"`
 	Count      int           `json:"count"`
@@ -91,7 +91,7 @@ func (l runtimeList) ids() []string {
 	return out
 }
 
-func TestOperatorsSeeARuntime(t *testing.T) {
+func TestRuntimes_Provisioned_IsShown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() {
@@ -130,7 +130,7 @@ func TestOperatorsSeeARuntime(t *testing.T) {
 	}
 }
 
-func TestRuntimesAreFiltered(t *testing.T) {
+func TestRuntimes_Filter_SelectsRuntimes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	put := func(id, plan, account, subaccount string) {
@@ -200,7 +200,7 @@ func TestRuntimesAreFiltered(t *testing.T) {
 	}
 }
 
-func TestQuestionsForRuntimesThatMakeNoSenseAreRefusedByName(t *testing.T) {
+func TestRuntimes_InvalidParameter_IsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for query, want := range map[string]string{
@@ -219,7 +219,7 @@ func TestQuestionsForRuntimesThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestNobodySeesRuntimesUnauthenticated(t *testing.T) {
+func TestRuntimes_NoCredentials_Returns401(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for path, method := range map[string]string{
@@ -234,7 +234,7 @@ func TestNobodySeesRuntimesUnauthenticated(t *testing.T) {
 	}
 }
 
-func TestInfoListsEveryRuntime(t *testing.T) {
+func TestInfo_SeveralPages_ListsEveryRuntime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	if a := b.send(http.MethodGet, "/info/runtimes", nil); a.status != http.StatusOK || a.raw != "[]" {
@@ -243,7 +243,7 @@ func TestInfoListsEveryRuntime(t *testing.T) {
 	b.provisioned("i")
 	b.provisioned("gone")
 	b.ended("gone", b.accepted(b.delete("gone")), "succeeded")
-	// More than what is read at once, with the same creation for all.
+	// The instances need several pages, and all have the same creation time.
 	const many = 1203
 	if _, err := b.db.Exec(`INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters,
 			effective_parameters, dashboard_url, request_hash, operation_id, created_at)
@@ -277,7 +277,7 @@ func TestInfoListsEveryRuntime(t *testing.T) {
 	}
 }
 
-func TestWithoutADatabaseTheListIsUnavailable(t *testing.T) {
+func TestRuntimes_DatabaseIsDown_Returns503(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.database.Cut()
@@ -288,14 +288,14 @@ func TestWithoutADatabaseTheListIsUnavailable(t *testing.T) {
 	}
 }
 
-// ask asks the broker for instances.
+// instances queries the instances of the broker.
 func (b *bench) instances(q event.InstancesRequest) (event.InstancesAnswer, error) {
 	var a event.InstancesAnswer
 	err := b.ask(event.AskInstances, q, &a)
 	return a, err
 }
 
-func TestOrchestrationsReadAllInstancesInPages(t *testing.T) {
+func TestAskInstances_SeveralPages_ReturnsAll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.orch.set(func() { b.orch.details = json.RawMessage(`{"provisioner":{"runtimeId":"rt-1"}}`) })
@@ -340,7 +340,7 @@ func TestOrchestrationsReadAllInstancesInPages(t *testing.T) {
 	}
 }
 
-func TestADeprovisioningThatLeftSomethingIsStartedAgain(t *testing.T) {
+func TestRetrigger_StepNotCompleted_StartsAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	retrigger := func(id, query string) answer {
@@ -348,7 +348,7 @@ func TestADeprovisioningThatLeftSomethingIsStartedAgain(t *testing.T) {
 	}
 	b.provisioned("i")
 	b.orch.set(func() { b.orch.exhausted = true })
-	// How the objects of the account are removed goes by who deletes it, also when that is done again.
+	// The removal of the account's objects depends on the client that deleted the instance, even if the deprovisioning is repeated.
 	b.ended("i", b.accepted(b.send(http.MethodDelete, "/v2/service_instances/i?accepts_incomplete=true&service_id="+serviceID+"&plan_id="+azure,
 		nil, "User-Agent", "accountcleanup-job")), "succeeded")
 	b.provisioned("there")
@@ -398,7 +398,7 @@ func TestADeprovisioningThatLeftSomethingIsStartedAgain(t *testing.T) {
 	if a := retrigger("i", ""); a.status != http.StatusConflict {
 		t.Errorf("once it is done: status %d %s", a.status, a.raw)
 	}
-	testkit.Eventually(t, patience, "the state in the list", func() bool {
+	testkit.Eventually(t, waitTimeout, "the state in the list", func() bool {
 		return b.runtimes("?instance_id=i&state=deprovisioned").TotalCount == 1
 	})
 }

@@ -32,7 +32,7 @@ func ownOrder() map[string]any {
 	return o
 }
 
-// dump is every row of every table of the broker as text.
+// dump returns every row of every table of the broker as text.
 func (b *bench) dump() string {
 	b.t.Helper()
 	var out strings.Builder
@@ -46,7 +46,7 @@ func (b *bench) dump() string {
 	return out.String()
 }
 
-func TestNoSecretIsFoundAtRestOrInLogs(t *testing.T) {
+func TestSecrets_DatabaseFilesAndLog_ContainNone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.ended("i", b.accepted(b.put("i", ownOrder())), "succeeded")
@@ -77,7 +77,7 @@ func TestNoSecretIsFoundAtRestOrInLogs(t *testing.T) {
 				return nil
 			}
 			raw, err := os.ReadFile(path)
-			if errors.Is(err, fs.ErrNotExist) { // the server replaces its files
+			if errors.Is(err, fs.ErrNotExist) { // the server has replaced the file
 				return nil
 			}
 			if strings.Contains(string(raw), canary) {
@@ -88,7 +88,7 @@ func TestNoSecretIsFoundAtRestOrInLogs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWorkerClaimsCredentialsOfARunningOperationOnly(t *testing.T) {
+func TestClaim_EndedOperation_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("other")
@@ -120,7 +120,7 @@ func TestWorkerClaimsCredentialsOfARunningOperationOnly(t *testing.T) {
 	refused("operation that has ended", "i", operation, event.CredentialsServiceManager)
 }
 
-func TestCredentialsAndPersonAreForgottenWithTheInstance(t *testing.T) {
+func TestRemoveInstance_Secrets_AreDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a request may not hold is refused with its name and what is allowed, and leaves nothing behind.
-func TestOrder_TooLargeOrUnfit_IsRefused(t *testing.T) {
+// A rejected request names the member and the allowed values, and stores nothing.
+func TestOrder_TooLargeOrInvalid_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("there")
@@ -29,7 +29,7 @@ func TestOrder_TooLargeOrUnfit_IsRefused(t *testing.T) {
 		id      string
 		members map[string]any
 		want    string
-		// only is the method for which the case counts; empty means both.
+		// only limits the case to one method; empty means both.
 		only string
 	}{
 		"numbers":                     {members: map[string]any{"parameters": numbers}, want: largest, only: http.MethodPut},
@@ -70,7 +70,7 @@ func TestOrder_TooLargeOrUnfit_IsRefused(t *testing.T) {
 	}
 }
 
-func TestBody_GarbageBehindObject_IsRefused(t *testing.T) {
+func TestBody_GarbageAfterObject_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// orchestrator stands in for the real one: it takes requests off the bus, publishes facts, sends Remove_Instance to the
-// broker and answers questions. What it knows survives stop and start, as the real one's database would.
+// orchestrator simulates the orchestrator: it consumes requests, publishes facts, sends Remove_Instance to the broker and answers
+// queries. Its state survives stop and start, like the real database.
 type orchestrator struct {
 	t   testing.TB
 	bus *bus.Bus
@@ -60,7 +60,7 @@ func newOrchestrator(t testing.TB, b *bus.Bus) *orchestrator {
 	return o
 }
 
-// start begins to work, and takes up what is unfinished.
+// start starts the orchestrator, and resumes unfinished operations.
 func (o *orchestrator) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -100,7 +100,7 @@ func (o *orchestrator) start() {
 	}
 }
 
-// set changes something and wakes whoever waits for it.
+// set changes the state and wakes all waiting goroutines.
 func (o *orchestrator) set(change func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +109,7 @@ func (o *orchestrator) set(change func()) {
 	o.changed = make(chan struct{})
 }
 
-// until waits for a condition; it reports false when ctx ended first.
+// until waits for a condition. It returns false if ctx ends first.
 func (o *orchestrator) until(ctx context.Context, ok func() bool) bool {
 	for {
 		o.mu.Lock()
@@ -135,7 +135,7 @@ func (o *orchestrator) accept(d *bus.Delivery) *operation {
 	var op *operation
 	o.set(func() {
 		id := r.Operation.ID
-		if d.NumDelivered() <= 1 || o.operations[id] == nil { // what the server delivers again is no second request
+		if d.NumDelivered() <= 1 || o.operations[id] == nil { // a redelivery is not a second request
 			o.delivered[id]++
 		}
 		if d.Event.ID() != id || d.Event.Subject() != id {
@@ -249,7 +249,7 @@ func (o *orchestrator) deprovision(ctx context.Context, op *operation, failing b
 	o.succeed(op)
 }
 
-// ran counts a step of a deprovisioning unless an earlier operation has done it.
+// ran counts a step of a deprovisioning unless an earlier operation completed it.
 func (o *orchestrator) ran(op *operation, step string) {
 	o.set(func() {
 		runs := o.stepRuns[op.InstanceID]
@@ -263,14 +263,14 @@ func (o *orchestrator) ran(op *operation, step string) {
 	})
 }
 
-// removeInstance sends the broker its command, again and again until it is done.
+// removeInstance sends the command to the broker until it succeeds.
 func (o *orchestrator) removeInstance(ctx context.Context, op *operation) bool {
 	results := make(chan event.Type, 16)
 	o.set(func() { o.results[op.ID] = results })
 	for attempt := 1; ; attempt++ {
 		o.mu.Lock()
 		if attempt > 1 {
-			op.status.Cursor++ // a retry is a transition, and its command not the one that the worker may just be settling
+			op.status.Cursor++ // a retry is a transition; its command differs from the previous one
 		}
 		cursor := op.status.Cursor
 		o.mu.Unlock()
@@ -351,7 +351,7 @@ func (o *orchestrator) fail(op *operation, step string) {
 	})
 }
 
-// step is one transition: it moves the cursor on and publishes a fact.
+// step is one transition: it increments the cursor and publishes a fact.
 func (o *orchestrator) step(op *operation, change func(*event.OperationStatus), fact func(event.Fact, event.OperationStatus) (event.Type, any)) {
 	var (
 		status event.OperationStatus
@@ -375,13 +375,13 @@ func (o *orchestrator) step(op *operation, change func(*event.OperationStatus), 
 }
 
 func (o *orchestrator) publish(op *operation, kind event.Type, cursor int64, data any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	e, err := bus.New(kind, event.CommandID(op.ID, cursor)+"/"+string(kind), event.SourceOrchestrator, op.ID, time.Now(), data)
 	if err != nil {
 		return err
 	}
-	for { // the real one has an outbox
+	for { // the real orchestrator has an outbox
 		if err = o.bus.Publish(ctx, bus.Message{Subject: event.FactSubject(op.Type, kind), Event: e}); err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -400,7 +400,7 @@ func (o *orchestrator) answer(_ context.Context, data []byte) (any, error) {
 		if op := o.operations[id]; op != nil {
 			status := op.status
 			if !status.State.Final() {
-				status.Worker = claimant // whichever step it is at
+				status.Worker = claimant // at any step
 			}
 			a.Operations = append(a.Operations, status)
 		}
@@ -408,7 +408,7 @@ func (o *orchestrator) answer(_ context.Context, data []byte) (any, error) {
 	return a, nil
 }
 
-// current answers whether the commands of the broker are still waited for.
+// current reports whether the commands of the broker are still awaited.
 func (o *orchestrator) current(_ context.Context, data []byte) (any, error) {
 	var q event.CurrentRequest
 	if err := json.Unmarshal(data, &q); err != nil {
@@ -438,7 +438,7 @@ func (o *orchestrator) requests(instanceID string) int {
 	return n
 }
 
-// received lists the operations on an instance in the order of their arrival.
+// received lists the operations of an instance in the order of their arrival.
 func (o *orchestrator) received(instanceID string) []event.Operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,19 +15,19 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// runtimes stands in for the worker runtime: it makes and removes accesses, and answers where a cluster is.
+// runtimes simulates the worker runtime: it creates and removes accesses, and returns the addresses of clusters.
 type runtimes struct {
 	t   testing.TB
 	bus *bus.Bus
 
 	mu sync.Mutex
-	// access is what there is, by "<instance>/<binding>"; made and asked count how often.
+	// access holds the existing accesses by "<instance>/<binding>"; made and asked are counters.
 	access map[string]event.BindRequest
 	made   map[string]int
 	tokens int
-	// token is the beginning of all tokens.
+	// token is the prefix of all tokens.
 	token string
-	// failing makes it refuse, lost keeps it from answering what it has done, and held from doing anything.
+	// failing makes it reject requests, lost makes it drop the answers, and held makes it wait.
 	failing, lost bool
 	held          chan struct{}
 
@@ -72,7 +72,7 @@ func (r *runtimes) set(change func()) {
 	change()
 }
 
-// hold keeps questions from being answered until released.
+// hold blocks answers until release is called.
 func (r *runtimes) hold() (release func()) {
 	held := make(chan struct{})
 	r.set(func() { r.held = held })
@@ -94,7 +94,7 @@ func (r *runtimes) begin(ctx context.Context) (lost bool, err error) {
 		}
 	}
 	if failing {
-		return false, errors.New("provisioner (err_http_status_code): it is away")
+		return false, errors.New("provisioner (err_http_status_code): it is unavailable")
 	}
 	return lost, nil
 }
@@ -121,7 +121,7 @@ func (r *runtimes) bind(ctx context.Context, question []byte) (any, error) {
 			ExpiresAt:  time.Now().Add(time.Duration(q.ExpirationSeconds) * time.Second).Truncate(time.Second),
 		}
 	})
-	if lost { // the asker may wait a moment longer than it has said
+	if lost { // the client can wait slightly longer than announced
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -156,7 +156,7 @@ func (r *runtimes) cluster(ctx context.Context, question []byte) (any, error) {
 	return event.ClusterAnswer{Server: "https://api.example.org/" + q.Account + "/" + q.RuntimeID, CAData: "Q0E="}, nil
 }
 
-// has is what there is at present.
+// has returns the existing accesses.
 func (r *runtimes) has() map[string]event.BindRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ func (b *bench) trial(id string) {
 	b.ended(id, b.accepted(b.put(id, order(trial))), "succeeded")
 }
 
-// suspended is an instance that has been suspended, and the operation that did it.
+// suspended suspends an instance and returns the operation.
 func (b *bench) suspended(id string) string {
 	b.t.Helper()
 	b.trial(id)
@@ -42,7 +42,7 @@ func (b *bench) status(id string) any {
 
 func (b *bench) fail(t event.OperationType, on bool) { b.orch.set(func() { b.orch.failing[t] = on }) }
 
-func TestASuspendedTrialStaysWithoutItsRuntime(t *testing.T) {
+func TestSuspension_Trial_KeepsInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.trial("i")
@@ -72,13 +72,13 @@ func TestASuspendedTrialStaysWithoutItsRuntime(t *testing.T) {
 	if n := b.orch.requests("i"); n != 2 {
 		t.Errorf("%d requests", n)
 	}
-	// The order of a platform that asks once more is still the same.
+	// A repeated order of the platform is still the same order.
 	if a := b.put("i", order(trial)); a.status != 200 {
 		t.Errorf("PUT: status %d %s", a.status, a.raw)
 	}
 }
 
-func TestUnsuspensionBringsTheRuntimeBackUnderItsName(t *testing.T) {
+func TestUnsuspension_Trial_KeepsShootName(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.suspended("i")
@@ -104,13 +104,13 @@ func TestUnsuspensionBringsTheRuntimeBackUnderItsName(t *testing.T) {
 	equal(t, "runtime", first.Runtime, got.Runtime)
 	equal(t, "parameters", any([]any{"a@example.org"}), members(t, got.Parameters)["administrators"])
 	equal(t, "status", nil, b.status("i"))
-	// An active instance that is told so is updated as any other.
+	// active true for an active instance changes nothing, and the rest of the update applies.
 	change := parameters(map[string]any{"administrators": []string{"c@example.org"}})
 	change["context"] = map[string]any{"active": true}
 	b.updated("i", change)
 }
 
-func TestOnlyTrialsAreSuspended(t *testing.T) {
+func TestSuspension_OtherPlan_IsIgnored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -122,7 +122,7 @@ func TestOnlyTrialsAreSuspended(t *testing.T) {
 	}
 }
 
-func TestWhatFailedMayBeTriedAgain(t *testing.T) {
+func TestSuspension_Failed_CanBeRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.trial("i")
@@ -146,7 +146,7 @@ func TestWhatFailedMayBeTriedAgain(t *testing.T) {
 	b.fail(event.Provision, false)
 	b.ended("i", b.accepted(b.patch("i", active(true))), "succeeded")
 
-	// After a failed suspension the runtime may also be wanted back.
+	// After a failed suspension, the runtime can be requested again.
 	b.fail(event.Deprovision, true)
 	b.ended("i", b.accepted(b.patch("i", active(false))), "failed")
 	b.fail(event.Deprovision, false)
@@ -154,7 +154,7 @@ func TestWhatFailedMayBeTriedAgain(t *testing.T) {
 	equal(t, "status", nil, b.status("i"))
 }
 
-func TestAChangeOfMindIsFollowed(t *testing.T) {
+func TestSuspension_RequestsAlternate_LastOneWins(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.trial("i")
@@ -174,7 +174,7 @@ func TestAChangeOfMindIsFollowed(t *testing.T) {
 	equal(t, "status", any("suspended"), b.status("i"))
 }
 
-func TestSuspensionWaitsForNothingElse(t *testing.T) {
+func TestSuspension_OtherOperationRuns_Returns422(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.hold(true)
@@ -193,7 +193,7 @@ func TestSuspensionWaitsForNothingElse(t *testing.T) {
 	b.ended("i", update, "succeeded")
 }
 
-func TestASuspendedInstanceIsDeprovisioned(t *testing.T) {
+func TestDeprovision_Suspended_RemovesInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.suspended("i")
@@ -212,7 +212,7 @@ func TestASuspendedInstanceIsDeprovisioned(t *testing.T) {
 	}
 	b.trial("i")
 
-	// Also while the suspension runs.
+	// The same applies while the suspension runs.
 	b.hold(true)
 	suspension := b.accepted(b.patch("i", active(false)))
 	deletion := b.accepted(b.delete("i"))
@@ -234,7 +234,7 @@ func (b *bench) expire(id string) answer {
 	return b.send(http.MethodPut, "/expire/service_instance/"+id, nil)
 }
 
-// aged makes instances older than they are.
+// aged shifts the creation time of instances into the past.
 func (b *bench) aged(id, by string) {
 	b.t.Helper()
 	if _, err := b.db.Exec(`UPDATE broker.instances SET created_at = created_at - $2::interval WHERE id = $1`, id, by); err != nil {
@@ -242,7 +242,7 @@ func (b *bench) aged(id, by string) {
 	}
 }
 
-func TestExpiryOfOldInstances(t *testing.T) {
+func TestExpire_OldInstance_IsSuspended(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.TrialDocumentation = "https://docs.example.org/trial" })
 	b.trial("t")
@@ -304,7 +304,7 @@ func TestExpiryOfOldInstances(t *testing.T) {
 	}
 }
 
-func TestExpiryIsKeptAlthoughTheSuspensionHasToWait(t *testing.T) {
+func TestExpire_OperationRuns_IsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.trial("i")
@@ -329,7 +329,7 @@ func TestExpiryIsKeptAlthoughTheSuspensionHasToWait(t *testing.T) {
 	}
 }
 
-func TestOneTrialForAGlobalAccount(t *testing.T) {
+func TestOrder_SecondTrial_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.SingleTrial = true })
 	b.provisioned("other")
@@ -369,7 +369,7 @@ func TestOneTrialForAGlobalAccount(t *testing.T) {
 	b.trial("z")
 }
 
-func TestLabelsAndTheUserAgentOfADeletion(t *testing.T) {
+func TestMetadata_KubeconfigURLAndUserAgent_AreSent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.PublicURL = "https://keb.example.org/" })
 	a := b.put("i", order(azure))
@@ -378,5 +378,5 @@ func TestLabelsAndTheUserAgentOfADeletion(t *testing.T) {
 	b.ended("i", b.accepted(a), "succeeded")
 	path := "/v2/service_instances/i?accepts_incomplete=true&service_id=" + serviceID + "&plan_id=" + azure
 	b.ended("i", b.accepted(b.send(http.MethodDelete, path, nil, "User-Agent", "accountcleanup-job")), "succeeded")
-	testkit.Eventually(t, patience, "request", func() bool { return b.newest("i").UserAgent == "accountcleanup-job" })
+	testkit.Eventually(t, waitTimeout, "request", func() bool { return b.newest("i").UserAgent == "accountcleanup-job" })
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// smContext is a context with other Service Manager credentials.
+// smContext returns a context with other Service Manager credentials.
 func smContext(secret string) map[string]any {
 	return contextOf(map[string]any{"sm_operator_credentials": map[string]any{
 		"clientid": "id", "clientsecret": secret, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
 	}})
 }
 
-// text reads one value.
+// text returns one value.
 func (b *bench) text(query string, args ...any) string {
 	b.t.Helper()
 	var value string
@@ -39,10 +39,10 @@ const (
 	putPending  = `UPDATE broker.updates SET credentials = json_build_object('` + event.CredentialsServiceManager + `', $2::text) WHERE instance_id = $1`
 	bindingOf   = `SELECT sealed FROM broker.bindings WHERE instance_id = $1 AND id = $2`
 	putBinding  = `UPDATE broker.bindings SET sealed = $3 WHERE instance_id = $1 AND id = $2`
-	notRevealed = "credentials cannot be decrypted: see the broker's log"
+	notRevealed = "credentials cannot be opened: see the broker's log"
 )
 
-// flipped is a sealed value with one bit of its last part turned.
+// flipped returns a sealed value with one flipped bit in its last part.
 func flipped(sealed string, at int) string {
 	turned := []byte(sealed)
 	at += strings.LastIndex(sealed, ".") + 1
@@ -54,11 +54,11 @@ func flipped(sealed string, at int) string {
 	return string(turned)
 }
 
-// opened waits until an operation may claim its credentials, and reads them.
+// opened waits until an operation may claim its credentials, and returns them.
 func (b *bench) opened(instanceID, operation, name string) string {
 	b.t.Helper()
 	var text string
-	testkit.Eventually(b.t, patience, "the credentials of "+operation, func() bool {
+	testkit.Eventually(b.t, waitTimeout, "the credentials of "+operation, func() bool {
 		a, err := b.claim(instanceID, operation, name)
 		text = string(a.Credentials)
 		return err == nil
@@ -66,7 +66,7 @@ func (b *bench) opened(instanceID, operation, name string) string {
 	return text
 }
 
-// refuses wants a claim to fail, and the log to name the instance, the credentials and the reason, and no value.
+// refuses expects a claim to fail, and the log to contain the instance, the credentials and the reason, but no value.
 func (b *bench) refuses(what, instanceID, operation, name string) {
 	b.t.Helper()
 	before := len(b.log.String())
@@ -85,7 +85,7 @@ func (b *bench) refuses(what, instanceID, operation, name string) {
 	}
 }
 
-func TestTamperedCredentialsAreDetectedAndNotUsed(t *testing.T) {
+func TestClaim_TamperedCredentials_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.ResealEvery = time.Hour })
 	sm, kc := event.CredentialsServiceManager, event.CredentialsKubeconfig
@@ -99,15 +99,15 @@ func TestTamperedCredentialsAreDetectedAndNotUsed(t *testing.T) {
 	if first == second {
 		t.Fatal("the update has changed nothing")
 	}
-	// One that fails leaves its credentials behind, which never counted.
+	// A failed update leaves its credentials in the database; they never apply.
 	b.hold(true)
 	failing := b.accepted(b.patch("i", smContext(canary+"-third")))
 	third := b.text(pendingOf, "i")
 	if got := b.opened("i", failing, sm); !strings.Contains(got, canary+"-third") {
-		t.Fatalf("what nobody has touched reads %s", got)
+		t.Fatalf("the unchanged credentials are %s", got)
 	}
 
-	// In the place of the pending update.
+	// Replace the credentials of the pending update.
 	for at := range 60 {
 		b.exec(putPending, "i", flipped(third, at))
 		if _, err := b.claim("i", failing, sm); err == nil {
@@ -124,7 +124,7 @@ func TestTamperedCredentialsAreDetectedAndNotUsed(t *testing.T) {
 	}
 	b.exec(`DELETE FROM broker.updates`)
 
-	// In the place of the instance's own.
+	// Replace the credentials of the instance.
 	for at := range 60 {
 		b.exec(putSealed, "i", sm, flipped(second, at))
 		if _, err := b.claim("i", failing, sm); err == nil {
@@ -157,7 +157,7 @@ func TestTamperedCredentialsAreDetectedAndNotUsed(t *testing.T) {
 	}
 }
 
-func TestATamperedBindingIsDetectedAndNotUsed(t *testing.T) {
+func TestGetBinding_Tampered_Fails(t *testing.T) {
 	t.Parallel()
 	b, _ := newBindingBench(t, func(c *broker.Config) { c.ResealEvery = time.Hour })
 	for _, id := range []string{"a", "b"} {
@@ -186,15 +186,15 @@ func TestATamperedBindingIsDetectedAndNotUsed(t *testing.T) {
 			t.Errorf("%s: the log tells %s", what, logged)
 		}
 	}
-	// It can be removed all the same.
+	// The binding can still be removed.
 	b.expect("unbind", b.unbind("i", "a"), http.StatusOK)
 	if got := kubeconfigOf(b.binding("i", "b")); !strings.Contains(got, canary) {
 		t.Error("the other binding cannot be read")
 	}
 }
 
-// What was sealed before there were revisions opens, and is sealed anew under one, after which the old value does not.
-func TestWhatWasSealedWithoutARevisionGetsOne(t *testing.T) {
+// A value that was sealed before revisions existed opens, and is sealed anew with a revision. The old value then no longer opens.
+func TestReseal_ValueWithoutRevision_GetsOne(t *testing.T) {
 	t.Parallel()
 	b, _ := newBindingBench(t, func(c *broker.Config) { c.ResealEvery = 20 * time.Millisecond })
 	made := b.bind("i", "b", nil)
@@ -217,7 +217,7 @@ func TestWhatWasSealedWithoutARevisionGetsOne(t *testing.T) {
 		t.Errorf("the binding of an earlier release reads %q", got)
 	}
 	b.run()
-	testkit.Eventually(t, patience, "revisions", func() bool {
+	testkit.Eventually(t, waitTimeout, "revisions", func() bool {
 		return b.count(`SELECT (SELECT count(*) FROM broker.credentials WHERE revision = '') + (SELECT count(*) FROM broker.bindings WHERE revision = '')`) == 0
 	})
 	if got := kubeconfigOf(b.binding("i", "b")); got != "kubeconfig "+canary+"-old" {

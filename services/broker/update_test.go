@@ -32,7 +32,7 @@ func change(members map[string]any) map[string]any {
 
 func parameters(p map[string]any) map[string]any { return map[string]any{"parameters": p} }
 
-// contextOf is the context of an order with these members instead of its own.
+// contextOf returns the context of an order with these members replaced.
 func contextOf(members map[string]any) map[string]any {
 	c := accountContext()
 	maps.Copy(c, members)
@@ -55,7 +55,7 @@ func (b *bench) labels(id string) map[string]any {
 	return labels
 }
 
-// newest is the last operation that the orchestrator has received on an instance.
+// newest returns the last operation of an instance that the orchestrator has received.
 func (b *bench) newest(id string) event.Operation {
 	b.t.Helper()
 	all := b.orch.received(id)
@@ -95,7 +95,7 @@ func equal(t testing.TB, what string, want, got any) {
 
 func (b *bench) hold(on bool) { b.orch.set(func() { b.orch.held = on }) }
 
-func TestUpdateSaysWhatChangesAndKeepsTheRest(t *testing.T) {
+func TestUpdate_Parameters_SendsChangesOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	first := order(azure)
@@ -128,8 +128,8 @@ func TestUpdateSaysWhatChangesAndKeepsTheRest(t *testing.T) {
 	}, b.get("i").body["parameters"])
 }
 
-// docs/contracts/defects.md, number 10: upstream loses an update of the machine type alone.
-func TestUpdateOfTheMachineTypeAloneIsKept(t *testing.T) {
+// The original loses an update of the machine type alone (facts/keb.md section 11, 10).
+func TestUpdate_MachineTypeOnly_IsKept(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -137,11 +137,11 @@ func TestUpdateOfTheMachineTypeAloneIsKept(t *testing.T) {
 	shown, _ := b.get("i").body["parameters"].(map[string]any)
 	equal(t, "machine type", any("Standard_D16_v3"), shown["machineType"])
 	b.accepted(b.delete("i"))
-	testkit.Eventually(t, patience, "deprovisioning", func() bool { return b.newest("i").Type == event.Deprovision })
+	testkit.Eventually(t, waitTimeout, "deprovisioning", func() bool { return b.newest("i").Type == event.Deprovision })
 	equal(t, "machine type", any("Standard_D16_v3"), members(t, b.newest("i").Parameters)["machineType"])
 }
 
-func TestRefusedUpdatesSayWhyAndChangeNothing(t *testing.T) {
+func TestUpdate_Invalid_IsRejectedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -180,7 +180,7 @@ func TestRefusedUpdatesSayWhyAndChangeNothing(t *testing.T) {
 	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 2 {
 		t.Errorf("%d operations", n)
 	}
-	// What is settled may be repeated, as platforms do that always send everything.
+	// Values that only the order can set may be repeated: some platforms always send all parameters.
 	if a := b.patch("i", parameters(map[string]any{"name": "sample", "region": "eastus"})); a.status != 200 {
 		t.Errorf("repeated: status %d %s", a.status, a.raw)
 	}
@@ -191,8 +191,8 @@ func TestRefusedUpdatesSayWhyAndChangeNothing(t *testing.T) {
 	}
 }
 
-// docs/contracts/defects.md, number 11.
-func TestUpdateWithoutAContextIsFine(t *testing.T) {
+// facts/keb.md section 11, 11.
+func TestUpdate_NoContext_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -201,7 +201,7 @@ func TestUpdateWithoutAContextIsFine(t *testing.T) {
 	equal(t, "credentials", []string{event.CredentialsServiceManager}, got.Credentials)
 }
 
-func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
+func TestUpdate_FiftyEqualInParallel_CreateOneOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -229,7 +229,7 @@ func TestFiftyEqualUpdatesAreOneOperation(t *testing.T) {
 	}
 }
 
-func TestOfFiftyDifferentUpdatesOneIsAccepted(t *testing.T) {
+func TestUpdate_FiftyDifferentInParallel_AcceptsOne(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -268,8 +268,8 @@ func (b *bench) atOnce(n int, body func(n int) map[string]any) []answer {
 	return answers
 }
 
-// The first GET after last_operation said succeeded shows the new values, however the broker has learnt of it.
-func TestNewValuesAreThereWithTheSuccess(t *testing.T) {
+// The first GET after last_operation succeeded shows the new values, however the broker learned of the success.
+func TestUpdate_Succeeded_ShowsNewValues(t *testing.T) {
 	t.Parallel()
 	for name, silent := range map[string]bool{"facts": false, "repair": true} {
 		t.Run(name, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestNewValuesAreThereWithTheSuccess(t *testing.T) {
 	}
 }
 
-func TestAFailedUpdateLeavesTheInstanceAsItWas(t *testing.T) {
+func TestUpdate_Failed_KeepsOldValues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -318,7 +318,7 @@ func TestAFailedUpdateLeavesTheInstanceAsItWas(t *testing.T) {
 	equal(t, "changes", map[string]any{"autoScalerMax": 30.0}, members(t, got.Update.Parameters))
 }
 
-func TestReplacedCredentialsAreSealedAndClaimedByTheUpdateOnly(t *testing.T) {
+func TestUpdate_Credentials_OnlyUpdateClaimsThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -330,7 +330,7 @@ func TestReplacedCredentialsAreSealedAndClaimedByTheUpdateOnly(t *testing.T) {
 	operation := b.accepted(b.patch("i", contextOf(map[string]any{"sm_operator_credentials": map[string]any{
 		"clientid": "id", "clientsecret": secret, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
 	}})))
-	testkit.Eventually(t, patience, "update", func() bool { return len(b.orch.received("i")) == 2 })
+	testkit.Eventually(t, waitTimeout, "update", func() bool { return len(b.orch.received("i")) == 2 })
 	got := b.newest("i")
 	equal(t, "changes", &event.Changes{Credentials: []string{event.CredentialsServiceManager}}, got.Update)
 	claimed, err := b.claim("i", operation, event.CredentialsServiceManager)
@@ -355,7 +355,7 @@ func TestReplacedCredentialsAreSealedAndClaimedByTheUpdateOnly(t *testing.T) {
 	}
 }
 
-func TestLicenseTypeIsAnUpdateOfItsOwn(t *testing.T) {
+func TestUpdate_LicenseType_IsAnOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -370,7 +370,7 @@ func TestLicenseTypeIsAnUpdateOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAMovedSubaccountKeepsItsSubscription(t *testing.T) {
+func TestUpdate_MovedSubaccount_KeepsSubscription(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
 	b.provisioned("i")
@@ -391,7 +391,7 @@ func TestAMovedSubaccountKeepsItsSubscription(t *testing.T) {
 	equal(t, "subscription", "", got.Context.SubscriptionGlobalAccountID)
 }
 
-func TestPlanChangesWithItsDefaultsAndWithWhatWasChosen(t *testing.T) {
+func TestUpdate_PlanChange_KeepsChosenValues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.PlanChanges = map[string]string{"azure_lite": "azure", "free": "aws|azure"} })
 	b.ended("i", b.accepted(b.put("i", order(azureLite))), "succeeded")
@@ -422,7 +422,7 @@ func TestPlanChangesWithItsDefaultsAndWithWhatWasChosen(t *testing.T) {
 	b.updated("f", map[string]any{"plan_id": aws})
 }
 
-func TestKubeconfigOfAnOwnClusterIsReplaced(t *testing.T) {
+func TestUpdate_OwnCluster_ReplacesKubeconfig(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	encoded := func(token string) string {
@@ -447,8 +447,8 @@ func TestKubeconfigOfAnOwnClusterIsReplaced(t *testing.T) {
 	}
 }
 
-// An operator may retry a failed operation from its failed stage.
-func TestAFailedUpdateThatSucceedsInTheEndCounts(t *testing.T) {
+// An operator can retry a failed operation from its failed stage.
+func TestUpdate_RetriedSuccessfully_AppliesValues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.ended("i", b.accepted(b.put("i", order(trial))), "succeeded")
@@ -468,13 +468,13 @@ func TestAFailedUpdateThatSucceedsInTheEndCounts(t *testing.T) {
 	succeed := func(o *operation) {
 		t.Helper()
 		b.orch.succeed(o)
-		testkit.Eventually(t, patience, "success", func() bool { return b.last("i", o.ID).text("state") == "succeeded" })
+		testkit.Eventually(t, waitTimeout, "success", func() bool { return b.last("i", o.ID).text("state") == "succeeded" })
 	}
 	retried := fail("first")
 	succeed(retried)
 	equal(t, "administrators", any([]any{"first"}), administrators())
 
-	// Not when something else was asked for meanwhile.
+	// A later request takes precedence over the retried update.
 	retried = fail("second")
 	b.ended("i", b.accepted(b.patch("i", active(false))), "succeeded")
 	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"third"}})); a.status != 200 {
@@ -484,7 +484,7 @@ func TestAFailedUpdateThatSucceedsInTheEndCounts(t *testing.T) {
 	equal(t, "administrators", any([]any{"third"}), administrators())
 }
 
-func TestAnUpdateSurvivesTheBroker(t *testing.T) {
+func TestUpdate_BrokerRestarts_Succeeds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -501,8 +501,8 @@ func TestAnUpdateSurvivesTheBroker(t *testing.T) {
 	equal(t, "autoScalerMax", any(30.0), shown["autoScalerMax"])
 }
 
-// The runtime may have what a failed update wanted. So each update after it runs, also one back to the old values, and sends again what
-// the failed ones had changed.
+// The runtime may have the values of a failed update. Each later update therefore sends those parameters again, even an update
+// back to the old values.
 func TestUpdate_AfterFailedUpdate_SendsUnsettledValuesAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -550,8 +550,8 @@ func TestUpdate_AfterFailedUpdate_SendsUnsettledValuesAgain(t *testing.T) {
 	}
 }
 
-// Credentials that only a failed update had are not the instance's: a step could not claim them.
-func TestUpdate_AfterFailedFirstCredentials_NamesNone(t *testing.T) {
+// The instance does not have credentials that only a failed update had: a step could not claim them.
+func TestUpdate_AfterFailedFirstCredentials_OmitsThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	bare := accountContext()
@@ -565,7 +565,7 @@ func TestUpdate_AfterFailedFirstCredentials_NamesNone(t *testing.T) {
 	equal(t, "credentials of the operation", []string(nil), got.Credentials)
 }
 
-// An operator must not bring the old account back with the failed update.
+// A retry of the failed update must not restore the old account.
 func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
@@ -581,8 +581,7 @@ func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T)
 	}
 }
 
-// The license type of the context is the customer's (docs/contracts/runtime-provisioner.md#licence-type-and-network-filter): it
-// decides about the network filter, whatever the plan.
+// The license type in the context belongs to the customer (facts/contracts.md 1.2). It determines the network filter for any plan.
 func TestOrder_PlanWithLicenceType_KeepsTheContext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

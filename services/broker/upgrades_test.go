@@ -41,7 +41,7 @@ func (b *bench) upgrade(orders ...event.UpgradeOrder) []event.UpgradeRecorded {
 	return a.Upgrades
 }
 
-func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
+func TestUpgrade_Order_IsRecordedAndRequested(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -50,7 +50,7 @@ func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
 	if r := b.upgrade(o)[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, patience, "the request", func() bool { return len(b.orch.received("i")) == 2 })
+	testkit.Eventually(t, waitTimeout, "the request", func() bool { return len(b.orch.received("i")) == 2 })
 	got := b.orch.received("i")[1]
 	if got.ID != o.OperationID || got.Type != event.UpgradeKyma || got.Upgrade == nil || *got.Upgrade != o.Upgrade {
 		t.Errorf("requested is %+v", got)
@@ -61,7 +61,7 @@ func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
 	if a, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err != nil || !strings.Contains(string(a.Credentials), canary) {
 		t.Errorf("credentials of the upgrade: %v", err)
 	}
-	// The platform is told nothing of it.
+	// The platform does not see the upgrade.
 	if a := b.send(http.MethodGet, "/v2/service_instances/i/last_operation", nil); a.text("state") != "succeeded" || !strings.Contains(a.raw, "provisioning") {
 		t.Errorf("last operation: status %d %s", a.status, a.raw)
 	}
@@ -71,9 +71,9 @@ func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
 	if a := b.put("i", order(azure)); a.status != http.StatusOK {
 		t.Errorf("PUT again: status %d %s", a.status, a.raw)
 	}
-	testkit.Eventually(t, patience, "the upgrade in the list", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	testkit.Eventually(t, waitTimeout, "the upgrade in the list", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	b.orch.set(func() { b.orch.held = false })
-	testkit.Eventually(t, patience, "the end of the upgrade", func() bool { return b.runtimes("?state=succeeded").Count == 1 })
+	testkit.Eventually(t, waitTimeout, "the end of the upgrade", func() bool { return b.runtimes("?state=succeeded").Count == 1 })
 	listed := b.runtimes("").Data[0].Status.UpgradingKyma
 	if listed == nil || listed.Count != 1 || listed.Data[0].OrchestrationID != o.Upgrade.OrchestrationID || listed.Data[0].RuntimeVersion != "2.21.0" {
 		t.Errorf("listed is %+v", listed)
@@ -83,7 +83,7 @@ func TestAnUpgradeIsRecordedAndRequested(t *testing.T) {
 	}
 }
 
-func TestAskingTwiceForAnUpgradeRecordsItOnce(t *testing.T) {
+func TestUpgrade_RepeatedOrder_IsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for n := range 10 {
@@ -97,7 +97,7 @@ func TestAskingTwiceForAnUpgradeRecordsItOnce(t *testing.T) {
 	for range 4 {
 		together.Go(func() {
 			var a event.UpgradeAnswer
-			if err := b.bus.AskWithin(t.Context(), patience, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+			if err := b.bus.AskWithin(t.Context(), waitTimeout, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
 				t.Errorf("ask: %v", err)
 			}
 			for _, r := range a.Upgrades {
@@ -116,14 +116,14 @@ func TestAskingTwiceForAnUpgradeRecordsItOnce(t *testing.T) {
 	if r := b.upgrade(other)[0]; !strings.Contains(r.Refused, "another operation") {
 		t.Errorf("the id of another upgrade: %q", r.Refused)
 	}
-	// What was recorded stays so, whatever has become of the instance.
+	// A recorded upgrade remains recorded, whatever happens to the instance.
 	b.accepted(b.delete("i0"))
 	if r := b.upgrade(orders[0])[0]; r.Refused != "" {
 		t.Errorf("asked again after the deletion: %q", r.Refused)
 	}
 }
 
-func TestUpgradesThatCannotBeAreRefusedWithAReason(t *testing.T) {
+func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("ready")
@@ -167,7 +167,7 @@ func TestUpgradesThatCannotBeAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestQuestionsForUpgradesThatMakeNoSenseAreRefusedByName(t *testing.T) {
+func TestUpgrade_InvalidRequest_NamesTheMember(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -206,7 +206,7 @@ func TestQuestionsForUpgradesThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestAnInstanceIsDeletedWhileItIsUpgraded(t *testing.T) {
+func TestDeprovision_DuringUpgrade_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -215,7 +215,7 @@ func TestAnInstanceIsDeletedWhileItIsUpgraded(t *testing.T) {
 	if r := b.upgrade(o)[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, patience, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	testkit.Eventually(t, waitTimeout, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	operation := b.accepted(b.delete("i"))
 	b.orch.set(func() { b.orch.held = false })
 	b.ended("i", operation, "succeeded")
@@ -224,7 +224,7 @@ func TestAnInstanceIsDeletedWhileItIsUpgraded(t *testing.T) {
 	}
 }
 
-func TestUpgradesAreRepairedLikeOtherOperations(t *testing.T) {
+func TestRepair_Upgrade_UpdatesOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
 	b.provisioned("i")
@@ -232,12 +232,12 @@ func TestUpgradesAreRepairedLikeOtherOperations(t *testing.T) {
 	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, patience, "the end of the upgrade", func() bool {
+	testkit.Eventually(t, waitTimeout, "the end of the upgrade", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma' AND state = 'succeeded'`) == 1
 	})
 }
 
-func TestAnInstanceIsUpdatedWhileItIsUpgraded(t *testing.T) {
+func TestUpdate_DuringUpgrade_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -245,7 +245,7 @@ func TestAnInstanceIsUpdatedWhileItIsUpgraded(t *testing.T) {
 	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, patience, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
+	testkit.Eventually(t, waitTimeout, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	operation := b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 9})))
 	if got := b.runtimes("").Data[0]; got.Status.State != "upgrading" {
 		t.Errorf("the update waits, and the state is %s", got.Status.State)
@@ -258,7 +258,7 @@ func TestAnInstanceIsUpdatedWhileItIsUpgraded(t *testing.T) {
 	}
 }
 
-func TestASuspendedRuntimeIsListedAsSuch(t *testing.T) {
+func TestRuntimes_Suspended_HasItsState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.suspended("i")
@@ -281,8 +281,8 @@ func TestASuspendedRuntimeIsListedAsSuch(t *testing.T) {
 	}
 }
 
-// The worker kyma decides on a version before anything is applied, so what an upgrade has left there is what was intended.
-func TestAnUpgradeThatFailedOrWasOnlyTriedIsNotTheVersionThatIsShown(t *testing.T) {
+// The worker kyma saves the version before it applies anything. After a failed upgrade, that is only the intended version.
+func TestRuntimes_UpgradeFailed_ShowsAppliedVersion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -305,7 +305,7 @@ func TestAnUpgradeThatFailedOrWasOnlyTriedIsNotTheVersionThatIsShown(t *testing.
 	equal(t, "after a dry run", "2.20.0", version())
 	upgraded(event.Failed, `{"kyma":{"version":"2.21.0"},`+applied+`}`, func(*event.Upgrade) {})
 	equal(t, "after a failure", "2.20.0", version())
-	// No worker has saved anything, as in an installation without a Reconciler.
+	// The workers saved nothing, as in an installation without a Reconciler.
 	upgraded(event.Succeeded, `{}`, func(u *event.Upgrade) { u.KymaVersion = "2.20.5" })
 	upgraded(event.Succeeded, `{}`, func(u *event.Upgrade) { u.DryRun, u.KymaVersion = true, "2.22.0" })
 	equal(t, "after a dry run without details", "2.20.5", version())
@@ -313,8 +313,8 @@ func TestAnUpgradeThatFailedOrWasOnlyTriedIsNotTheVersionThatIsShown(t *testing.
 	equal(t, "after an upgrade", "2.21.0", version())
 }
 
-// An upgrade of the cluster sends the administrators. One that waits for an update must not bring back those from before.
-func TestUpgrade_DuringUpdate_HasTheNewValues(t *testing.T) {
+// An upgrade of the cluster sends the administrators. After a preceding update, it must send the new ones.
+func TestUpgrade_DuringUpdate_SendsNewValues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
@@ -325,7 +325,7 @@ func TestUpgrade_DuringUpdate_HasTheNewValues(t *testing.T) {
 	if r := b.upgrade(during)[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, patience, "the request", func() bool { return b.newest("i").ID == during.OperationID })
+	testkit.Eventually(t, waitTimeout, "the request", func() bool { return b.newest("i").ID == during.OperationID })
 	equal(t, "administrators during the update", any([]any{"new"}), administrators())
 	b.hold(false)
 	b.ended("i", update, "succeeded")
@@ -336,6 +336,6 @@ func TestUpgrade_DuringUpdate_HasTheNewValues(t *testing.T) {
 	if r := b.upgrade(after)[0]; r.Refused != "" {
 		t.Fatalf("refused: %s", r.Refused)
 	}
-	testkit.Eventually(t, patience, "the request", func() bool { return b.newest("i").ID == after.OperationID })
+	testkit.Eventually(t, waitTimeout, "the request", func() bool { return b.newest("i").ID == after.OperationID })
 	equal(t, "administrators after a failed update", any([]any{"new"}), administrators())
 }

@@ -425,6 +425,6 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 		}
 	}
 	w.PollEnd(o, id, osb.StateSucceeded, limit)
-	fmt.Printf("%-58s %s\n%-58s %s\n%-58s 0\n\n", "key taken away too early: a step without credentials says", "credentials cannot be decrypted: see the broker's log",
+	fmt.Printf("%-58s %s\n%-58s %s\n%-58s 0\n\n", "key taken away too early: a step without credentials says", "credentials cannot be opened: see the broker's log",
 		"a step without stage memory says", told, "operations failed by it")
 }

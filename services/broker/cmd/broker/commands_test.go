@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
 
-func TestMigrateMakesTheSchemaAndMayRunAgain(t *testing.T) {
+func TestMigrate_RepeatedRun_IsIdempotent(t *testing.T) {
 	url := testkit.Postgres(t, nil)
 	t.Setenv("KEB_DATABASE_URL", url)
 	for range 2 {
@@ -32,14 +32,14 @@ func TestMigrateMakesTheSchemaAndMayRunAgain(t *testing.T) {
 	}
 }
 
-func TestMigrateNamesTheMissingVariable(t *testing.T) {
+func TestMigrate_MissingVariable_IsNamed(t *testing.T) {
 	t.Setenv("KEB_DATABASE_URL", "")
 	if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "KEB_DATABASE_URL") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestCatalogPrintsThePlans(t *testing.T) {
+func TestCatalog_Command_PrintsPlans(t *testing.T) {
 	answer := `{"services":[{"id":"s","name":"kyma","description":"d","bindable":false,"plans":[{"id":"a","name":"aws","description":"d"},{"id":"b","name":"trial","description":"d"}]}]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != "platform" || password != "secret" {
@@ -68,7 +68,7 @@ func TestCatalogPrintsThePlans(t *testing.T) {
 	}
 }
 
-func TestAnUnknownCommandIsRefused(t *testing.T) {
+func TestCommand_Unknown_IsRejected(t *testing.T) {
 	t.Parallel()
 	if err := command(t.Context(), "migrat", nil, nil); err == nil || !strings.Contains(err.Error(), `"migrat"`) {
 		t.Errorf("got %v", err)

@@ -77,7 +77,7 @@ func authenticate(t *testing.T, j *auth.JWT, authorization string) (osb.Principa
 	return j.Authenticate(r)
 }
 
-func TestTokensAreAcceptedOnlyWhenEverythingFits(t *testing.T) {
+func TestAuthenticate_InvalidToken_IsRejected(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
 	j, err := auth.New(t.Context(), auth.Config{Issuer: issuer, Audience: audience, KeySetFile: k.file(t), Scope: "broker:write"}, k.clock)
@@ -114,7 +114,7 @@ func TestTokensAreAcceptedOnlyWhenEverythingFits(t *testing.T) {
 	}
 }
 
-func TestKeysThatCannotBeFetchedAreNoRefusal(t *testing.T) {
+func TestAuthenticate_KeysUnavailable_Returns503(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
 	var up atomic.Bool
@@ -134,14 +134,14 @@ func TestKeysThatCannotBeFetchedAreNoRefusal(t *testing.T) {
 		t.Errorf("keys away: %v", err)
 	}
 	up.Store(true)
-	// The library may answer one more call with the failed fetch that it has just ended.
+	// The library may use the result of the failed fetch for one more call.
 	testkit.Eventually(t, time.Minute, "keys are back", func() bool {
 		_, err := authenticate(t, j, token)
 		return err == nil
 	})
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestNew_InvalidConfig_IsRejected(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
 	bad := filepath.Join(t.TempDir(), "bad.json")
@@ -153,8 +153,8 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	}{
 		{"nothing", "", "issuer is missing", auth.Config{}},
 		{"no audience", "", "audience", auth.Config{Issuer: issuer, KeySetFile: bad}},
-		{"no keys", "", "URL or its file", auth.Config{Issuer: issuer, Audience: audience}},
-		{"both", "", "URL or its file", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad, KeySetURL: "https://e.org"}},
+		{"no keys", "", "the URL or the file", auth.Config{Issuer: issuer, Audience: audience}},
+		{"both", "", "the URL or the file", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad, KeySetURL: "https://e.org"}},
 		{"no JSON", "x", "not a JSON Web Key Set", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad}},
 		{"empty", `{"keys":[]}`, "holds no key", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad}},
 		{"private key", string(private), "not a valid public key", auth.Config{Issuer: issuer, Audience: audience, KeySetFile: bad}},

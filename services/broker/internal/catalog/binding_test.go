@@ -15,7 +15,7 @@ func bindings(plans ...string) Bindings {
 	}
 }
 
-func TestCatalogOffersBindingsOfSomePlans(t *testing.T) {
+func TestCatalog_BindablePlans_AreMarked(t *testing.T) {
 	t.Parallel()
 	cfg := config()
 	cfg.Bindings = bindings("azure", "aws")
@@ -38,7 +38,7 @@ func TestCatalogOffersBindingsOfSomePlans(t *testing.T) {
 	}
 }
 
-func TestExpirationOfABinding(t *testing.T) {
+func TestBindingExpiration_Parameters_AreValidated(t *testing.T) {
 	t.Parallel()
 	cfg := config()
 	cfg.Bindings = bindings("azure")
@@ -74,7 +74,7 @@ func TestExpirationOfABinding(t *testing.T) {
 	}
 }
 
-func TestBindingsThatCannotBe(t *testing.T) {
+func TestBindings_InvalidConfig_IsRejected(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Bindings){
 		`bindable plan: "azur" is not known`:      func(b *Bindings) { b.Plans = []string{"azur"} },

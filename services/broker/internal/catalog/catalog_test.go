@@ -41,7 +41,7 @@ func plans(c *Catalog, region string) map[string]osb.Plan {
 	return out
 }
 
-func TestCatalogOffersThePlansOf2023(t *testing.T) {
+func TestCatalog_Default_OffersPlansOf2023(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
 		"azure": "4deee563-e5ec-4731-b9b1-53b42d855f0c", "azure_lite": "8cb22518-aa26-44c5-91a0-e669ec9bf443",
@@ -64,7 +64,7 @@ func TestCatalogOffersThePlansOf2023(t *testing.T) {
 	}
 }
 
-func TestCatalogOnlyOffersEnabledPlans(t *testing.T) {
+func TestCatalog_DisabledPlan_IsNotOffered(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, func(cfg *Config) { cfg.Plans = []string{AWS, Trial} })
 	if got := plans(c, ""); len(got) != 2 || got[AWS].ID == "" || got[Trial].ID == "" {
@@ -88,7 +88,7 @@ func specPlan(name string) (Plan, bool) {
 	return Plan{}, false
 }
 
-func TestCatalogHasTheSameBytesAfterARestart(t *testing.T) {
+func TestCatalog_Restart_HasSameBytes(t *testing.T) {
 	t.Parallel()
 	first, err := json.Marshal(newCatalog(t, nil).Document("cf-eu10"))
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestCatalogHasTheSameBytesAfterARestart(t *testing.T) {
 	}
 }
 
-func TestCatalogDependsOnThePlatformRegion(t *testing.T) {
+func TestCatalog_PlatformRegion_SelectsOffers(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, nil)
 	enum := func(region, plan string) []string {
@@ -139,7 +139,7 @@ func TestCatalogDependsOnThePlatformRegion(t *testing.T) {
 	}
 }
 
-func TestSchemasAreSelfContainedAndSmall(t *testing.T) {
+func TestSchemas_EveryPlan_AreSelfContained(t *testing.T) {
 	t.Parallel()
 	for _, region := range []string{"cf-eu10", "cf-us20", "cf-eu11", "cf-ch20"} {
 		for name, p := range plans(newCatalog(t, nil), region) {
@@ -158,7 +158,7 @@ func TestSchemasAreSelfContainedAndSmall(t *testing.T) {
 	}
 }
 
-func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
+func TestNew_InvalidConfig_IsRejected(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, want string
@@ -182,7 +182,7 @@ func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-func TestPlansThatShareAnIDAreRefused(t *testing.T) {
+func TestNew_DuplicatePlanID_IsRejected(t *testing.T) {
 	t.Parallel()
 	twice := append([]spec{}, specs...)
 	twice[1].ID = twice[0].ID
@@ -192,7 +192,7 @@ func TestPlansThatShareAnIDAreRefused(t *testing.T) {
 	}
 }
 
-func TestInvalidSchemaIsRefusedWithThePlansID(t *testing.T) {
+func TestNew_InvalidSchema_NamesThePlan(t *testing.T) {
 	t.Parallel()
 	for _, s := range []object{
 		{"$schema": draft04, "type": "objekt"},

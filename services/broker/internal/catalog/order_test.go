@@ -28,7 +28,7 @@ func resolve(t *testing.T, c *Catalog, plan, region, parameters string) (*Resolv
 	})
 }
 
-func TestOrderGetsTheDefaultsOfItsPlan(t *testing.T) {
+func TestResolve_Order_GetsPlanDefaults(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, nil)
 	for _, tc := range []struct {
@@ -107,7 +107,7 @@ func TestOrderGetsTheDefaultsOfItsPlan(t *testing.T) {
 	}
 }
 
-func TestBadOrderNamesTheMemberAndWhatIsAllowed(t *testing.T) {
+func TestResolve_InvalidMember_NamesItAndTheRule(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, nil)
 	for _, tc := range []struct{ plan, parameters, pointer, allowed string }{
@@ -165,7 +165,7 @@ func own(t *testing.T, c *Catalog, kubeconfig string) (*Resolved, error) {
 		base64.StdEncoding.EncodeToString([]byte(kubeconfig))+`"}`)
 }
 
-func TestKubeconfigOfAnOwnClusterIsKeptApart(t *testing.T) {
+func TestResolve_OwnCluster_SeparatesKubeconfig(t *testing.T) {
 	t.Parallel()
 	r, err := own(t, newCatalog(t, nil), kubeconfig)
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestKubeconfigOfAnOwnClusterIsKeptApart(t *testing.T) {
 	}
 }
 
-func TestKubeconfigThatReachesBeyondItselfIsRefused(t *testing.T) {
+func TestResolve_KubeconfigWithReferences_IsRejected(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, nil)
 	replace := func(old, with string) string { return strings.Replace(kubeconfig, old, with, 1) }
@@ -211,7 +211,7 @@ func TestKubeconfigThatReachesBeyondItselfIsRefused(t *testing.T) {
 	}
 }
 
-func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
+func TestResolve_ServerSideMembers_AreDropped(t *testing.T) {
 	t.Parallel()
 	const order = `{"name":"n","targetSecret":"another account's","licence_type":"x","euAccess":true,"kymaVersion":"9.9.9","kubeconfig":"CANARY"}`
 	r, err := resolve(t, newCatalog(t, nil), AzureLite, "", order)
@@ -233,7 +233,7 @@ func TestOrderCannotChooseWhatTheServiceDecides(t *testing.T) {
 	}
 }
 
-// What the provisioner chooses by plan, zones and configuration is not in the parameters unless it was ordered.
+// Parameters that the provisioner chooses by default are set only if they were ordered.
 func TestResolve_SurgeZonesAndPurpose_AreLeftToTheProvisioner(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, nil)
@@ -259,7 +259,7 @@ func TestResolve_SurgeZonesAndPurpose_AreLeftToTheProvisioner(t *testing.T) {
 	}
 }
 
-func TestPartialOIDCIsCompletedWithDefaults(t *testing.T) {
+func TestResolve_PartialOIDC_GetsDefaults(t *testing.T) {
 	t.Parallel()
 	r, err := resolve(t, newCatalog(t, nil), Azure, "",
 		`{"name":"n","oidc":{"clientID":"c","issuerURL":"https://e.org","usernameClaim":"email"},"administrators":["a","b"]}`)
@@ -279,7 +279,7 @@ func TestPartialOIDCIsCompletedWithDefaults(t *testing.T) {
 	}
 }
 
-// Whatever an order holds, it is refused with a reason or becomes JSON objects, and nothing panics.
+// Any order is either rejected with a reason, or results in JSON objects, and nothing panics.
 func FuzzResolve(f *testing.F) {
 	c, err := New(config())
 	require.NoError(f, err)

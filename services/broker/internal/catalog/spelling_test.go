@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Readers of JSON in Go take a member also when its name is written in other letters, and of two the later one. So such a
-// member would get past every check, and could name the hyperscaler account of somebody else.
-func TestMembersInOtherLettersReachNoWorker(t *testing.T) {
+// JSON decoders in Go ignore the case of a member's name, and the last of several members wins. A misspelled member would pass every
+// check, and could name the hyperscaler account of another customer.
+func TestResolve_MisspelledMember_IsDropped(t *testing.T) {
 	t.Parallel()
 	const order = `{"name":"n","targetsecret":"another account's","machinetype":"huge","autoscalermax":5000,"EUACCESS":true,
 		"LICENCE_TYPE":"x","volumesizegb":"all","kymaverſion":"9.9.9","KubeConfig":"CANARY","future":{"machinetype":1}}`
@@ -34,9 +34,9 @@ func TestMembersInOtherLettersReachNoWorker(t *testing.T) {
 		t.Error("a kubeconfig is kept in the clear")
 	}
 	if !strings.Contains(string(r.Effective), "future") {
-		t.Error("what nobody knows yet is lost")
+		t.Error("an unknown member is lost")
 	}
-	// Nor by an update, also of an instance that was ordered before this was so.
+	// The same applies to an update, also of an older instance.
 	changed, err := newCatalog(t, nil).ResolveUpdate(Update{
 		PlanID: r.Plan.ID, Runtime: r.Runtime, Sent: json.RawMessage(`{"name":"n"}`),
 		Effective:  json.RawMessage(`{"machineType":"Standard_D4_v3","machinetype":"huge","autoScalerMin":3,"autoScalerMax":20}`),

@@ -14,7 +14,7 @@ import (
 var ownClusterOrder = `{"name":"n","shootName":"s","shootDomain":"d.org","kubeconfig":"` +
 	base64.StdEncoding.EncodeToString([]byte(kubeconfig)) + `"}`
 
-// ordered is an order as an update finds it.
+// ordered returns an order in the form that an update reads.
 func ordered(t testing.TB, c *Catalog, plan, parameters string) Update {
 	t.Helper()
 	p, ok := specPlan(plan)
@@ -35,12 +35,12 @@ func resolveUpdate(t testing.TB, plan, parameters, patch string) (*Changed, erro
 	return c.ResolveUpdate(u)
 }
 
-func TestUpdateChangesOnlyWhatItNames(t *testing.T) {
+func TestResolveUpdate_Patch_ChangesOnlyItsMembers(t *testing.T) {
 	t.Parallel()
 	const login = `"oidc":{"clientID":"c","issuerURL":"https://e.org"}`
 	for _, tc := range []struct {
 		name, plan, parameters, patch string
-		// changes is empty when nothing changes.
+		// changes is empty if nothing changes.
 		changes, sent string
 	}{
 		{"nothing", Azure, `{"name":"n"}`, ``, ``, `{"name":"n"}`},
@@ -89,7 +89,7 @@ func sameObject(t *testing.T, what, want string, got json.RawMessage) {
 	}
 }
 
-func TestUpdateRefusesWhatCannotBe(t *testing.T) {
+func TestResolveUpdate_Invalid_IsRejected(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ plan, parameters, patch, want string }{
 		{Azure, `{"name":"n"}`, `[]`, "parameters must be of type object, not array"},
@@ -114,7 +114,7 @@ func TestUpdateRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestPlanChangesThatCannotWorkAreRefused(t *testing.T) {
+func TestPlanChanges_Impossible_AreRejected(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ from, to, want string }{
 		{"x", Azure, `plan "x" is not known`},
@@ -147,7 +147,7 @@ func TestPlanChangesThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever an update holds, it is refused with a reason or leaves an instance that the workers can read.
+// Any update is either rejected with a reason, or results in an instance that the workers can decode.
 func FuzzResolveUpdate(f *testing.F) {
 	cfg := config()
 	cfg.PlanChanges = map[string][]string{AzureLite: {Azure}}
@@ -187,7 +187,7 @@ func FuzzResolveUpdate(f *testing.F) {
 			if r.Parameters != nil && (json.Unmarshal(r.Parameters, &changed) != nil || len(changed) == 0) {
 				t.Errorf("%q changes %s", patch, r.Parameters)
 			}
-			// The same once more changes nothing.
+			// A repeated update changes nothing.
 			u.PlanID, u.NewPlanID, u.Sent, u.Effective = r.Plan.ID, "", r.Sent, r.Effective
 			if again, err := c.ResolveUpdate(u); err != nil || again.Parameters != nil {
 				t.Errorf("%q again: %+v, %v", patch, again, err)

@@ -84,7 +84,7 @@ func (v *Vault) Open(sealed ...store.Secret) map[string]json.RawMessage {
 var (
 	errRefused = errors.New("nothing for this worker: it has no command of an unfinished operation of this instance, or there are no such credentials")
 	errLater   = errors.New("credentials cannot be read at present, ask again")
-	errBroken  = errors.New("credentials cannot be decrypted: see the broker's log")
+	errBroken  = errors.New("credentials cannot be opened: see the broker's log")
 )
 
 // Answer answers event.AskCredentials with the unencrypted credentials, for an unfinished operation of the instance only.

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-func TestIdentityIgnoresHowAnOrderIsWritten(t *testing.T) {
+func TestIdentity_Notation_DoesNotMatter(t *testing.T) {
 	t.Parallel()
 	base := instance.Identity{
 		ServiceID: "s", PlanID: "p", GlobalAccountID: "ga", SubaccountID: "sa", PlatformRegion: "cf-eu10",
@@ -52,7 +52,7 @@ func TestIdentityIgnoresHowAnOrderIsWritten(t *testing.T) {
 	}
 }
 
-func TestContextNamesWhatIsMissing(t *testing.T) {
+func TestParseContext_Invalid_NamesTheMembers(t *testing.T) {
 	t.Parallel()
 	const accounts = `"globalaccount_id":"g","subaccount_id":"s","user_id":"u"`
 	for _, tc := range []struct{ context, want string }{
@@ -75,7 +75,7 @@ func TestContextNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestContextIsRead(t *testing.T) {
+func TestParseContext_Valid_ReturnsMembers(t *testing.T) {
 	t.Parallel()
 	got, err := instance.ParseContext(json.RawMessage(`{"globalaccount_id":"g","subaccount_id":"s","user_id":"U@E.org",
 		"platform":"kubernetes","license_type":"TRIAL","tenant_id":7,"sm_operator_credentials":null}`), "cf-eu10")
@@ -101,7 +101,7 @@ func FuzzParseContext(f *testing.F) {
 	})
 }
 
-func TestDescriptionTellsTheStageAndNothingInternal(t *testing.T) {
+func TestDescription_Running_ContainsNothingInternal(t *testing.T) {
 	t.Parallel()
 	for _, message := range []string{
 		`Post "http://avs.kcp-system.svc.cluster.local:8080/api": dial tcp 10.0.0.7:8080: connect: connection refused`,
@@ -135,7 +135,7 @@ func TestDescriptionTellsTheStageAndNothingInternal(t *testing.T) {
 	}
 }
 
-func TestLastOperationInTheWordsOfTheAPI(t *testing.T) {
+func TestLastOperation_EachState_FollowsTheAPI(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
 	for _, tc := range []struct {
@@ -193,7 +193,7 @@ func operation(t event.OperationType, s event.OperationState) instance.Operation
 	return instance.Operation{Type: t, Progress: instance.Progress{State: s}}
 }
 
-func TestMergeKeepsTheNewestAndForgetsNothingLeftUndone(t *testing.T) {
+func TestMerge_TwoChanges_KeepsNewestAndNotCompleted(t *testing.T) {
 	t.Parallel()
 	change := func(cursor int64, state event.OperationState, open ...string) instance.Change {
 		return instance.Change{OperationID: "o", Progress: instance.Progress{Cursor: cursor, State: state, NotCompleted: open}}

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-func TestContextOfAnUpdateHoldsOnlyWhatChanges(t *testing.T) {
+func TestParseContextChange_Members_AreOptional(t *testing.T) {
 	t.Parallel()
 	yes := true
 	for context, want := range map[string]instance.ContextChange{
@@ -51,7 +51,7 @@ func FuzzParseContextChange(f *testing.F) {
 	})
 }
 
-func TestUpdatesAreTheSameByWhatTheyMakeOfAnInstance(t *testing.T) {
+func TestUpdateIdentity_EquivalentUpdates_HaveOneHash(t *testing.T) {
 	t.Parallel()
 	identity := func(change func(*instance.UpdateIdentity)) string {
 		u := instance.UpdateIdentity{
@@ -83,7 +83,7 @@ func TestUpdatesAreTheSameByWhatTheyMakeOfAnInstance(t *testing.T) {
 	}
 }
 
-func TestOperationsOfASuspensionAreCalledSo(t *testing.T) {
+func TestDescription_Suspension_IsNamed(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[event.OperationType]string{
 		event.Deprovision: "suspension is waiting to start", event.Provision: "unsuspension is waiting to start",

@@ -19,7 +19,7 @@ func fact(t testing.TB, kind event.Type, data any) cloudevents.Event {
 	return e
 }
 
-func TestFactsOfUnknownTypesChangeNothing(t *testing.T) {
+func TestRead_UnknownType_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []event.Type{event.TypeStageFinished, "io.kyma-project.keb.operation.moved.v1"} {
 		if _, changes, err := projection.Read(fact(t, kind, map[string]any{"operationId": "o"})); changes || err != nil {
@@ -28,7 +28,7 @@ func TestFactsOfUnknownTypesChangeNothing(t *testing.T) {
 	}
 }
 
-// Whatever arrives as a fact is refused with a reason or names an operation and a cursor.
+// Any fact is either rejected with a reason, or has an operation and a cursor.
 func FuzzRead(f *testing.F) {
 	types := []event.Type{
 		event.TypeOperationStarted, event.TypeStepFinished, event.TypeOperationSucceeded, event.TypeOperationFailed, event.TypeOperationCancelled,

@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// fakeLedger records what a repair does to the read model.
+// fakeLedger records the changes of a repair.
 type fakeLedger struct {
 	silent []string
-	// refuses is an operation whose state the database does not take.
+	// refuses is an operation whose state the database rejects.
 	refuses                     string
 	applied, heard, unpublished []string
 }
@@ -55,11 +55,11 @@ func (f *fakeLedger) WithoutDetails(context.Context, string, int) ([]string, str
 	return nil, "", nil
 }
 
-// fakeOrchestrator knows operations, and answers about so many at once.
+// fakeOrchestrator has operations, and a limit per answer.
 type fakeOrchestrator struct {
 	known []string
 	fit   int
-	// stuck lets it answer about none, as if none fitted.
+	// stuck makes it return no operations, as if none fitted into an answer.
 	stuck bool
 	asked [][]string
 }
@@ -112,7 +112,7 @@ func TestRepair_AnswerWithoutProgress_IsError(t *testing.T) {
 	}
 }
 
-func TestRepair_RefusedState_DoesNotHoldUpOthers(t *testing.T) {
+func TestRepair_RejectedState_DoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	f := &fakeLedger{silent: []string{"a", "b", "c"}, refuses: "b"}
 	require.NoError(t, repair(f, &fakeOrchestrator{known: f.silent, fit: 10}))

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// fakeOutbox holds requests in memory.
+// fakeOutbox stores requests in memory.
 type fakeOutbox struct {
 	waiting   []store.Publication
 	published []string
@@ -38,7 +38,7 @@ func (o *fakeOutbox) Published(_ context.Context, ids []string, _ time.Time) err
 	return nil
 }
 
-// fakePublisher refuses some messages.
+// fakePublisher rejects some messages.
 type fakePublisher struct {
 	refuse map[string]bool
 	sent   []string
@@ -74,7 +74,7 @@ func relay(o *fakeOutbox, p *fakePublisher) (*publication.Relay, prometheus.Gaug
 	}), waiting
 }
 
-func TestARefusedRequestHoldsBackOnlyWhatFollowsItOnItsInstance(t *testing.T) {
+func TestRelay_RejectedRequest_BlocksItsInstanceOnly(t *testing.T) {
 	t.Parallel()
 	o := &fakeOutbox{waiting: []store.Publication{
 		request("a1", "a"), request("b1", "b"), request("a2", "a"), request("b2", "b"), request("a3", "a"),
@@ -106,7 +106,7 @@ func TestARefusedRequestHoldsBackOnlyWhatFollowsItOnItsInstance(t *testing.T) {
 	}
 }
 
-func TestNothingIsMarkedWhenTheBusIsAway(t *testing.T) {
+func TestRelay_BusIsDown_MarksNothing(t *testing.T) {
 	t.Parallel()
 	o := &fakeOutbox{waiting: []store.Publication{request("a1", "a"), request("a2", "a")}}
 	r, waiting := relay(o, &fakePublisher{err: errors.New("away")})
@@ -115,7 +115,7 @@ func TestNothingIsMarkedWhenTheBusIsAway(t *testing.T) {
 	}
 }
 
-func TestARequestThatCannotBeEncodedHoldsUpNothingElse(t *testing.T) {
+func TestRelay_InvalidRequest_DoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	bad := request("a1", "a")
 	bad.Extensions = map[string]string{"not allowed": "x"}

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-func TestWhatIsNotAskedForIsHidden(t *testing.T) {
+func TestParse_NoState_HidesEndedRuntimes(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]struct{ states, without []store.RuntimeState }{
 		"":                           {nil, []store.RuntimeState{"suspended", "deprovisioned", "deprovisionincomplete"}},
@@ -26,7 +26,7 @@ func TestWhatIsNotAskedForIsHidden(t *testing.T) {
 	}
 }
 
-// Whatever is asked is refused with a reason that can be shown, or is a page that the database can be asked for.
+// Any query is either rejected with a printable reason, or returns a page that the database can read.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "page=2&page_size=7", "state=all&op_detail=last", "account=a&account=b&plan=aws", "runtime_id=%00", "page=99999999999999999999", "x",

@@ -13,9 +13,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-func TestAPageOfInstancesFitsIntoOneMessage(t *testing.T) {
+func TestSummarize_LongIDs_FitIntoOneMessage(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("\u2028", 150) // written as an escape, it is longest
+	long := strings.Repeat("\u2028", 150) // its escape sequence is the longest
 	var found []store.Summary
 	for n := range 1001 {
 		found = append(found, store.Summary{Instance: instance.Instance{

@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// A platform unbinds and deletes at the same time: each waits for the other at most as long as that one works.
-func TestABindingIsRemovedWhileItsInstanceIsLocked(t *testing.T) {
+// A platform unbinds and deletes concurrently: each request waits for the other only while that one works.
+func TestRemoveBinding_InstanceLocked_DoesNotDeadlock(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	i := sample("i")
@@ -46,8 +46,8 @@ func TestABindingIsRemovedWhileItsInstanceIsLocked(t *testing.T) {
 	}
 }
 
-// Brokers have clocks of their own, and a request may have read its clock long before its transaction comes to the row.
-func TestABindingIsRevokedAlthoughItWasMadeLaterByAnotherClock(t *testing.T) {
+// Brokers have different clocks, and a request may read its clock long before its transaction reads the row.
+func TestRevokeBindings_ClockSkew_RevokesBinding(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	i := sample("i")
@@ -64,7 +64,7 @@ func TestABindingIsRevokedAlthoughItWasMadeLaterByAnotherClock(t *testing.T) {
 	in(t, s, func(ctx context.Context, tx *Tx) error {
 		made, err := tx.Binding(ctx, "i", "b")
 		if err == nil && made.Claimed(at) {
-			t.Error("somebody still seems to work on it")
+			t.Error("the binding still seems to be claimed")
 		}
 		return err
 	})

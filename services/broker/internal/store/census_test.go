@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Operations that have ended must cost nothing: there are very many of them.
-func TestACensusOfOperationsReadsOnlyWhatHasNotEnded(t *testing.T) {
+// Ended operations must not slow down a census: there are very many of them.
+func TestCensus_EndedOperations_AreNotRead(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	record(t, s, sample("i"), did{kind: event.Provision, state: event.InProgress})

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// until is the migrations up to one of them.
+// until returns the migrations up to and including last.
 func until(t testing.TB, files embed.FS, last string) fs.FS {
 	t.Helper()
 	out := fstest.MapFS{}
@@ -37,7 +37,7 @@ func until(t testing.TB, files embed.FS, last string) fs.FS {
 	return out
 }
 
-// first makes the schema of the first release, with what that release had written.
+// first creates the schema of the first release, with data of that release.
 func first(t testing.TB) *Store {
 	t.Helper()
 	empty := func(context.Context, *sqlx.DB) error { return nil }
@@ -74,7 +74,7 @@ func first(t testing.TB) *Store {
 	return s
 }
 
-func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
+func TestMigrate_FirstRelease_KeepsItsData(t *testing.T) {
 	t.Parallel()
 	s := first(t)
 	require.NoError(t, Migrate(t.Context(), s.db))
@@ -102,7 +102,7 @@ func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
 		t.Errorf("instance is %+v, %v", i, err)
 	}
 
-	// What is new works on what is old.
+	// The new functions work on the old data.
 	i.Effective = json.RawMessage(`{"name":"n","autoScalerMax":30}`)
 	in(t, s, func(ctx context.Context, tx *Tx) error {
 		if other, err := tx.OtherTrial(ctx, "ga-ready", "another"); err != nil || !other {
@@ -130,9 +130,9 @@ func TestADatabaseOfTheFirstReleaseIsMigratedWithWhatIsInIt(t *testing.T) {
 	}
 }
 
-// During a rollout the last release works on the migrated schema for a while: it knows neither the new columns nor the list
-// of runtimes.
-func TestTheFirstReleaseWorksOnTheMigratedDatabase(t *testing.T) {
+// During a rollout, the last release works on the migrated schema for a while, without the new columns and the list of
+// runtimes.
+func TestMigrate_FirstRelease_WorksOnNewSchema(t *testing.T) {
 	t.Parallel()
 	s := first(t)
 	require.NoError(t, Migrate(t.Context(), s.db))
@@ -144,7 +144,7 @@ func TestTheFirstReleaseWorksOnTheMigratedDatabase(t *testing.T) {
 		VALUES ('late-1', 'late', 'provision', 'pending', now(), now(), now(), '{}', '{}')`)
 	exec(t, s, `UPDATE broker.operations SET state = 'in progress', cursor = 1 WHERE id = 'late-1'`)
 	exec(t, s, `DELETE FROM broker.instances WHERE id = 'going'`)
-	// The first thing that this release hears of them brings the list up to date.
+	// The first change that this release applies updates the list.
 	apply(t, s, ended("late-1", event.Succeeded, 9, `{}`), ended("going-2", event.Succeeded, 9, ""))
 	found, _, err := s.Runtimes(t.Context(), RuntimeFilter{Limit: 100, InstanceIDs: []string{"late", "going"}})
 	if err != nil || len(found) != 2 {

@@ -40,7 +40,7 @@ func in(t testing.TB, s *Store, f func(ctx context.Context, tx *Tx) error) {
 	require.NoError(t, s.InTx(t.Context(), f))
 }
 
-// sample is an instance of plan aws; its first operation is called like it with "-1" behind.
+// sample returns an instance of plan aws. The name of its first operation is its id with the suffix "-1".
 func sample(id string) *instance.Instance {
 	return &instance.Instance{
 		ID: id, ServiceID: "s", Plan: event.Plan{ID: "p", Name: "aws"}, OperationID: id + "-1", CreatedAt: time.Unix(1000, 0),
@@ -50,15 +50,15 @@ func sample(id string) *instance.Instance {
 	}
 }
 
-// did is an operation with its state.
+// did is an operation and its state.
 type did struct {
 	kind  event.OperationType
 	state event.OperationState
-	// suspension marks what suspends and what resumes.
+	// suspension marks suspensions and unsuspensions.
 	suspension bool
 }
 
-// record makes an instance that has seen operations, the oldest first.
+// record stores an instance with these operations, the oldest first.
 func record(t testing.TB, s *Store, i *instance.Instance, seen ...did) {
 	t.Helper()
 	in(t, s, func(ctx context.Context, tx *Tx) error {
@@ -98,7 +98,7 @@ func state(t testing.TB, s *Store, id string) RuntimeState {
 	return RuntimeState(out)
 }
 
-func TestTheStateOfARuntimeFollowsFromItsOperations(t *testing.T) {
+func TestRuntimeState_Operations_DetermineIt(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	ready := did{kind: event.Provision, state: event.Succeeded}
@@ -142,7 +142,7 @@ func TestTheStateOfARuntimeFollowsFromItsOperations(t *testing.T) {
 	}
 }
 
-func TestWhatIsRemovedStaysInTheListUntilItsOperationsArePurged(t *testing.T) {
+func TestRuntimes_Removed_AreListedUntilPurge(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	i := sample("i")
@@ -180,8 +180,8 @@ func TestWhatIsRemovedStaysInTheListUntilItsOperationsArePurged(t *testing.T) {
 	}
 }
 
-// Whoever comes last sees what the others have done, so no row is left with what was true before.
-func TestTheListAgreesWithTheOperationsWhateverHappensAtOnce(t *testing.T) {
+// The last transaction sees the changes of all others, so no row is outdated at the end.
+func TestRuntimes_ConcurrentChanges_AreConsistent(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for n := range 40 {
@@ -223,7 +223,7 @@ func TestTheListAgreesWithTheOperationsWhateverHappensAtOnce(t *testing.T) {
 	}
 }
 
-// saved is the runtime id and the details of an instance.
+// saved returns the runtime id and the details of an instance.
 func saved(t testing.TB, s *Store, id string) (runtimeID, details string) {
 	t.Helper()
 	var row struct {
@@ -251,7 +251,7 @@ func ended(id string, state event.OperationState, cursor int64, details string, 
 	return c
 }
 
-func TestAnInstanceKeepsTheDetailsOfItsNewestEndedOperation(t *testing.T) {
+func TestApply_Details_KeepsNewestEndedOperation(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	const first, second = `{"provisioner":{"runtimeId":"rt-1"}}`, `{"provisioner":{"runtimeId":"rt-2"},"avs":{"internalId":7}}`
@@ -314,7 +314,7 @@ func TestAnInstanceKeepsTheDetailsOfItsNewestEndedOperation(t *testing.T) {
 	}
 }
 
-func TestUpgradesAreNotTheNewestOperationOfAnInstance(t *testing.T) {
+func TestNewestOperation_Upgrade_IsIgnored(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	i := sample("i")
@@ -337,13 +337,13 @@ func TestUpgradesAreNotTheNewestOperationOfAnInstance(t *testing.T) {
 	}
 }
 
-func TestPagesHoldEveryRuntimeOnceInOrder(t *testing.T) {
+func TestRuntimes_Pages_ContainEachRuntimeOnce(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	var want []string
 	for n := range 7 {
 		i := sample(fmt.Sprintf("i%d", n))
-		i.CreatedAt = time.Unix(int64(1000+n/2), 0) // some at the same time
+		i.CreatedAt = time.Unix(int64(1000+n/2), 0) // some have the same time
 		record(t, s, i, did{kind: event.Provision, state: event.Pending})
 		want = append(want, i.ID)
 	}
@@ -364,7 +364,7 @@ func TestPagesHoldEveryRuntimeOnceInOrder(t *testing.T) {
 	}
 }
 
-func TestOfUpdatesAndUpgradesTheNewestTwoAreListed(t *testing.T) {
+func TestRuntimes_UpdatesAndUpgrades_ShowsNewestTwo(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	seen := []did{{kind: event.Provision, state: event.Succeeded}}
@@ -398,7 +398,7 @@ func TestOfUpdatesAndUpgradesTheNewestTwoAreListed(t *testing.T) {
 	}
 }
 
-// populate makes n instances of about three operations each, a twentieth of them gone.
+// populate creates n instances with about three operations each. A twentieth of the instances is removed.
 func populate(t testing.TB, s *Store, n int) {
 	t.Helper()
 	exec(t, s, `INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters,
@@ -423,7 +423,7 @@ func populate(t testing.TB, s *Store, n int) {
 	exec(t, s, `VACUUM ANALYZE broker.instances, broker.operations, broker.runtimes`)
 }
 
-// filters are what operators look for, by name; the limits and offsets are those of a page.
+// filters returns typical filters of operators, by name, with the limits and offsets of a page.
 func filters(n int) map[string]RuntimeFilter {
 	page := func(f RuntimeFilter) RuntimeFilter {
 		f.Limit = 100
@@ -462,7 +462,7 @@ func plan(t testing.TB, s *Store, statement string, args ...any) string {
 
 var wholeTable = regexp.MustCompile(`Seq Scan on (instances|operations|runtimes)`)
 
-func TestEveryFilterFindsItsRuntimesByAnIndex(t *testing.T) {
+func TestRuntimes_EachFilter_UsesAnIndex(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	const n = 5000
@@ -511,8 +511,8 @@ func BenchmarkRuntimes(b *testing.B) {
 	}
 }
 
-// A request is marked published a moment after the orchestrator has got it, which may be after all of its work.
-func TestThePersonIsForgottenAlsoBeforeThePublicationIsMarked(t *testing.T) {
+// A request is marked as published after the orchestrator received it, possibly after all its work.
+func TestBury_PublicationNotMarked_ErasesPerson(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	record(t, s, sample("i"), did{kind: event.Provision, state: event.Succeeded}, did{kind: event.Deprovision, state: event.InProgress})
@@ -528,7 +528,8 @@ func TestThePersonIsForgottenAlsoBeforeThePublicationIsMarked(t *testing.T) {
 	}
 }
 
-// Defect K. Of two instances that are removed at the same time neither counts for the other, so that at least one removes what they share.
+// Defect K. If two instances are removed concurrently, neither counts for the other, so that at least one of them removes the shared
+// objects.
 func TestNeighbours_RemovedOrSuspendedInstances_DoNotCount(t *testing.T) {
 	t.Parallel()
 	s := open(t)

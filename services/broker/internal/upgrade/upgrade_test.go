@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Whatever is asked is refused with a reason, or names operations by their canonical ids.
+// Any request is either rejected with a reason, or contains operations with canonical ids.
 func FuzzCheck(f *testing.F) {
 	const id = "0193a3c5-8a3c-7a5e-9d5a-0d0e5a4b1e00"
 	f.Add([]byte(`{"upgrades":[{"operationId":"` + id + `","instanceId":"i","type":"upgradeKyma","upgrade":{"orchestrationId":"` + id + `"}}]}`))
