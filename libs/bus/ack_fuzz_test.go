@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A message counts as taken only if a stream says so, and how long an asker waits has bounds.
-func FuzzAnswersOfTheServer(f *testing.F) {
+// A message counts as published only if a stream says so, and the client's timeout has limits.
+func FuzzAckError(f *testing.F) {
 	for _, seed := range []string{
 		`{"stream":"KEB_COMMANDS","seq":1}`, `{"stream":"KEB_COMMANDS","seq":1,"duplicate":true}`, ``, `{}`, `{"error":{"code":503,"description":"x"}}`,
 		`{"stream":"S","error":{"code":400}}`, `{"stream":"","seq":1}`, `{"stream":1}`, `{"stream":`, `[]`, `{"error":null}`,

@@ -10,18 +10,18 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// ackHold is about how long the last acknowledgement of a consumption is kept back, twice that at most. It is far below every AckWait.
+// ackHold is the approximate delay of a consumption's last acknowledgement, at most twice that. It is far below every AckWait.
 const ackHold = 100 * time.Millisecond
 
-// acks keeps back the last acknowledgement of a consumption until another message is acknowledged, or a little while has passed.
-// So a work queue hardly ever runs empty under load: each time it does, the server removes the file of its messages and creates
-// another one, which costs more than all the rest that it does for a message. Whoever is killed in between gets a message again
-// that was dealt with, as after a kill right before an acknowledgement. That is harmless for requests and results, which the orchestrator
-// knows again. A command is acknowledged at once: executed again when its operation has gone on, it could undo what came after it.
+// acks delays the last acknowledgement of a consumption until another message is acknowledged, or until ackHold has passed. A work queue
+// then rarely runs empty under load. Each time it does, the server replaces the file of its messages, which costs more than everything
+// else that it does for a message. After a crash, an acknowledged message can therefore be redelivered, as after a crash right before
+// an acknowledgement. For requests and results this is harmless: the orchestrator detects duplicates. Commands are acknowledged
+// immediately: a command that is executed again later could undo a later step.
 type acks struct {
 	hold   bool
 	log    *slog.Logger
-	wake   chan struct{} // has room for one: something is held
+	wake   chan struct{} // capacity one: a message is held
 	closed chan struct{}
 
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ func newAcks(stream event.Stream, log *slog.Logger) *acks {
 	}
 }
 
-// ack acknowledges the message that was held, and holds this one. The error is about this one only.
+// ack acknowledges the held message, and holds this one. The error is about this message only.
 func (a *acks) ack(m jetstream.Msg) error {
 	a.mu.Lock()
 	if !a.hold || a.done {
@@ -58,7 +58,7 @@ func (a *acks) ack(m jetstream.Msg) error {
 	return nil
 }
 
-// run acknowledges what was held for a while, until close.
+// run acknowledges held messages after ackHold, until close.
 func (a *acks) run() {
 	timer := time.NewTimer(ackHold)
 	defer timer.Stop()
@@ -83,7 +83,7 @@ func (a *acks) run() {
 	}
 }
 
-// release acknowledges what is held if nothing has come since the count was last.
+// release acknowledges the held message if no other has arrived since count was last.
 func (a *acks) release(last uint64) (count uint64, released bool) {
 	a.mu.Lock()
 	m := a.held
@@ -99,14 +99,14 @@ func (a *acks) release(last uint64) (count uint64, released bool) {
 	return last, true
 }
 
-// acknowledge acknowledges a message that was held. Without a connection it comes again, and is known.
+// acknowledge acknowledges a held message. Without a connection the message is redelivered, and detected as a duplicate.
 func (a *acks) acknowledge(m jetstream.Msg) {
 	if err := m.Ack(); err != nil {
-		a.log.Debug("message not acknowledged, it comes again", "subject", m.Subject(), "err", err)
+		a.log.Debug("message not acknowledged, it will be redelivered", "subject", m.Subject(), "err", err)
 	}
 }
 
-// close acknowledges what is held; from now on nothing is.
+// close acknowledges the held message, and stops holding messages.
 func (a *acks) close() {
 	a.mu.Lock()
 	m := a.held

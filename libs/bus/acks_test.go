@@ -15,13 +15,13 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// answered notes which messages were acknowledged.
+// answered records the acknowledged messages.
 type answered struct {
 	mu    sync.Mutex
 	names []string
 }
 
-// named is a message that was delivered.
+// named is a delivered message.
 type named struct {
 	jetstream.Msg
 	name string
@@ -41,7 +41,7 @@ func (n named) Ack() error {
 	return nil
 }
 
-func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
+func TestAcks_LastAcknowledgement_IsDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got answered
 		a := newAcks(event.StreamResults, slog.New(slog.DiscardHandler))
@@ -65,7 +65,7 @@ func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 		expect("after the first")
 		ack("2")
 		expect("after the second", "1")
-		<-time.After(ackHold / 2) // of the bubble: no time passes
+		<-time.After(ackHold / 2) // the fake clock of the bubble
 		ack("3")
 		expect("after the third", "1", "2")
 		<-time.After(2*ackHold + time.Millisecond)
@@ -82,7 +82,7 @@ func TestTheLastAcknowledgementIsHeldForALittleWhile(t *testing.T) {
 	})
 }
 
-func TestAnErrorIsThatOfTheMessageItself(t *testing.T) {
+func TestAcks_HeldMessageFails_OthersAreUnaffected(t *testing.T) {
 	t.Parallel()
 	var got answered
 	var log strings.Builder
@@ -106,7 +106,7 @@ func TestAnErrorIsThatOfTheMessageItself(t *testing.T) {
 	}
 }
 
-func TestAcknowledgementsOfRequestsAndResultsAreHeldAndNoOthers(t *testing.T) {
+func TestNewAcks_Commands_AreNotHeld(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[event.Stream]bool{
 		event.StreamRequests: true, event.StreamCommands: false, event.StreamResults: true, event.StreamFacts: false, "other": false,

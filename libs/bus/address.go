@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// redact takes the password out of an address or a list of addresses.
+// redact removes the passwords from a list of addresses.
 func redact(urls string) string {
 	parts := strings.Split(urls, ",")
 	for i, p := range parts {
@@ -17,7 +17,7 @@ func redact(urls string) string {
 		}
 		u, err := url.Parse(strings.TrimSpace(p))
 		if err != nil {
-			// Not an address; whatever stands before the @ may be a password.
+			// This is not an address; the text before the @ may be a password.
 			parts[i] = "xxxxx" + p[strings.LastIndex(p, "@"):]
 			continue
 		}
@@ -26,7 +26,7 @@ func redact(urls string) string {
 	return strings.Join(parts, ",")
 }
 
-// checkURLs finds addresses that no waiting will make right. Its errors hold no password.
+// checkURLs rejects invalid addresses. Its errors contain no password.
 func checkURLs(urls string) error {
 	for p := range strings.SplitSeq(urls, ",") {
 		p = strings.TrimSpace(p)

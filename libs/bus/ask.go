@@ -15,36 +15,36 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// ErrNoAnswer is wrapped by the error of Ask when nobody is there to answer.
-var ErrNoAnswer = errors.New("nobody answers")
+// ErrNoAnswer is wrapped by the error of Ask if no service answers on the subject.
+var ErrNoAnswer = errors.New("no service answers")
 
-// AskError is the error of Ask when the other side answered that it cannot say.
+// AskError is the error of Ask if the answering service returned an error.
 type AskError struct {
 	Subject string
-	// Message is the other side's, for people.
+	// Message is the error text of the answering service, for people.
 	Message string
 }
 
-// Error has the subject and the message.
+// Error returns the subject and the message.
 func (e *AskError) Error() string { return fmt.Sprintf("ask %s: %s", e.Subject, e.Message) }
 
-// maxAnswers bounds the questions on one subject that are answered at the same time.
+// maxAnswers is the maximum number of concurrent answers per subject.
 const maxAnswers = 64
 
-// headerWait tells, in milliseconds, how long the asker waits for the answer.
+// headerWait is the header with the client's timeout in milliseconds.
 const headerWait = "Keb-Wait"
 
-// maxWait bounds the wait of AskWithin, and with it the time that an answer may take.
+// maxWait limits the timeout of AskWithTimeout, and with it the time for an answer.
 const maxWait = time.Minute
 
-// Ask sends request as JSON and reads the answer into answer. It waits until ctx ends, but no longer than
-// Config.Timeout. The error is an *AskError when the other side refused, and wraps ErrNoAnswer when there is none.
+// Ask sends request as JSON and decodes the answer into answer. It waits until ctx ends, at most for Config.Timeout. The error is an
+// *AskError if the answering service returned an error, and wraps ErrNoAnswer if no service answers.
 func (b *Bus) Ask(ctx context.Context, subject string, request, answer any) error {
-	return b.AskWithin(ctx, b.cfg.Timeout, subject, request, answer)
+	return b.AskWithTimeout(ctx, b.cfg.Timeout, subject, request, answer)
 }
 
-// AskWithin is Ask for a question whose answer takes longer than Config.Timeout: it waits for so long, at most a minute.
-func (b *Bus) AskWithin(ctx context.Context, wait time.Duration, subject string, request, answer any) error {
+// AskWithTimeout is like Ask with a timeout other than Config.Timeout, at most a minute.
+func (b *Bus) AskWithTimeout(ctx context.Context, wait time.Duration, subject string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
@@ -75,20 +75,19 @@ func (b *Bus) AskWithin(ctx context.Context, wait time.Duration, subject string,
 	return nil
 }
 
-// Answer answers the questions on a subject, sharing them with everybody who answers in the same queue. An error of
-// handle is sent back as event.AskError, so its text must hold no secret, and so is an answer that does not fit into a message; see Page for
-// lists. Up to 64 questions are answered at the same
-// time; ctx ends when the asker no longer waits, for one who does not say after Config.Timeout, or when stop is called.
-// stop waits for the answers under way.
+// Answer answers the requests on a subject. Services with the same queue share the requests. Answer returns an error of handle to the
+// client as event.AskError, so its text must contain no secret. An answer that does not fit into a message becomes such an error;
+// see Page for lists. At most 64 requests are handled concurrently. The context of handle ends when the client's timeout has passed
+// (Config.Timeout if the request names none), or when stop is called. stop waits for running handlers.
 func (b *Bus) Answer(subject, queue string, handle func(ctx context.Context, data []byte) (any, error)) (stop func(), err error) {
 	return b.AnswerAll(subject, queue, func(ctx context.Context, _ string, data []byte) (any, error) { return handle(ctx, data) })
 }
 
-// AnswerAll is Answer for a filter of subjects; handle is told the subject of each question.
+// AnswerAll is like Answer for a filter of subjects; handle receives the subject of each request.
 func (b *Bus) AnswerAll(filter, queue string, handle func(ctx context.Context, subject string, data []byte) (any, error)) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	var mu sync.Mutex // orders the last Go before Wait
+	var mu sync.Mutex // Go must not be called after Wait
 	slots := make(chan struct{}, maxAnswers)
 	sub, err := b.nc.QueueSubscribe(filter, queue, func(m *nats.Msg) {
 		select {
@@ -136,7 +135,7 @@ func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Conte
 	}
 	if limit := b.MaxPayload(); int64(len(body)) > limit {
 		b.log.Error("answer is too large", "subject", m.Subject, "bytes", len(body), "limit", limit)
-		// A refusal always encodes.
+		// An AskError can always be encoded.
 		body, _ = json.Marshal(event.AskError{Error: fmt.Sprintf("the answer has %d bytes, at most %d are possible: ask for less", len(body), limit)})
 	}
 	if err := m.Respond(body); err != nil {
@@ -144,10 +143,10 @@ func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Conte
 	}
 }
 
-// maxList bounds the list in a question or an answer, in bytes: what is around it must fit into the message as well.
+// maxList limits the size of a list in a message, in bytes. The rest is for the other members.
 const maxList = event.MaxPayload - 128<<10
 
-// Page returns how many of the first items fit into one question or answer as JSON: all, or as many as possible, and at least one.
+// Page returns how many of the first items fit into one message as JSON, at least one.
 func Page[T any](items []T) (int, error) {
 	size := 0
 	for i := range items {
@@ -162,7 +161,7 @@ func Page[T any](items []T) (int, error) {
 	return len(items), nil
 }
 
-// waitOf is how long the asker of a question waits.
+// waitOf returns the timeout of a request's client.
 func (b *Bus) waitOf(m *nats.Msg) time.Duration {
 	ms, err := strconv.ParseInt(m.Header.Get(headerWait), 10, 64)
 	if err != nil || ms <= 0 {
@@ -171,7 +170,7 @@ func (b *Bus) waitOf(m *nats.Msg) time.Duration {
 	return time.Duration(min(ms, maxWait.Milliseconds())) * time.Millisecond
 }
 
-// guarded turns a panic into an error: one bad question must not end the service.
+// guarded converts a panic to an error: one bad request must not end the service.
 func guarded(ctx context.Context, m *nats.Msg, handle func(context.Context, string, []byte) (any, error)) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {

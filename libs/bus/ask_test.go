@@ -29,7 +29,7 @@ func ask(b *bus.Bus, ids ...string) (event.OperationsAnswer, error) {
 	return a, err
 }
 
-func TestAskGetsTheAnswer(t *testing.T) {
+func TestAsk_Question_ReturnsAnswer(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	defer answer(t, b, func(_ context.Context, data []byte) (any, error) {
@@ -45,7 +45,7 @@ func TestAskGetsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestAskGetsTheRefusal(t *testing.T) {
+func TestAsk_HandlerFails_ReturnsAskError(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	defer answer(t, b, func(_ context.Context, data []byte) (any, error) {
@@ -62,7 +62,7 @@ func TestAskGetsTheRefusal(t *testing.T) {
 	}
 }
 
-func TestAskSaysThatNobodyAnswers(t *testing.T) {
+func TestAsk_NoSubscriber_ReturnsErrNoAnswer(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	if _, err := ask(b); !errors.Is(err, bus.ErrNoAnswer) {
@@ -70,7 +70,7 @@ func TestAskSaysThatNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestAskGivesUpAfterTheTimeout(t *testing.T) {
+func TestAsk_SlowHandler_TimesOut(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := connect(t, s, bus.Config{Timeout: 100 * time.Millisecond}, bus.Deps{})
@@ -79,13 +79,13 @@ func TestAskGivesUpAfterTheTimeout(t *testing.T) {
 		return nil, ctx.Err()
 	})()
 	_, err := ask(b)
-	_, refused := errors.AsType[*bus.AskError](err) // both sides give up at the same time
+	_, refused := errors.AsType[*bus.AskError](err) // both sides have the same deadline
 	if !errors.Is(err, context.DeadlineExceeded) && !refused {
 		t.Errorf("error is %v, want a deadline", err)
 	}
 }
 
-func TestStopWaitsForAnswersUnderWay(t *testing.T) {
+func TestAnswer_Stop_WaitsForRunningHandlers(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	asked := make(chan struct{})
@@ -93,7 +93,7 @@ func TestStopWaitsForAnswersUnderWay(t *testing.T) {
 	stop := answer(t, b, func(ctx context.Context, _ []byte) (any, error) {
 		close(asked)
 		<-ctx.Done()
-		ended = true // the race detector sees it when stop does not wait
+		ended = true // without the wait, this is a data race
 		return nil, errors.New("shutting down")
 	})
 	done := make(chan error, 1)
@@ -111,7 +111,7 @@ func TestStopWaitsForAnswersUnderWay(t *testing.T) {
 	}
 }
 
-func TestTheAnswererHasAsLongAsTheAskerWaits(t *testing.T) {
+func TestAnswer_ClientTimeout_LimitsHandler(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	left := make(chan time.Duration, 2)
@@ -122,9 +122,9 @@ func TestTheAnswererHasAsLongAsTheAskerWaits(t *testing.T) {
 	})()
 	for _, wait := range []time.Duration{20 * time.Second, time.Hour} {
 		var a event.OperationsAnswer
-		require.NoError(t, b.AskWithin(t.Context(), wait, event.AskOperations, event.OperationsRequest{}, &a))
+		require.NoError(t, b.AskWithTimeout(t.Context(), wait, event.AskOperations, event.OperationsRequest{}, &a))
 		got, limit := <-left, min(wait, time.Minute)
-		if got > limit || got < limit/2 { // without a word of the asker it would be 5 s
+		if got > limit || got < limit/2 { // without the client's timeout it would be 5 s
 			t.Errorf("an asker that waits %s leaves %s for the answer, want about %s", wait, got, limit)
 		}
 	}

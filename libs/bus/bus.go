@@ -20,53 +20,53 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// DefaultTimeout is how long a publish or a question waits when Config names no timeout.
+// DefaultTimeout is the timeout of a publish or a request if Config sets none.
 const DefaultTimeout = 5 * time.Second
 
 const (
 	reconnectWait = 100 * time.Millisecond
 	pingInterval  = 5 * time.Second
 	drainTimeout  = 5 * time.Second
-	// connectTimeout lets a server answer that everybody logs on to at once, after its restart.
+	// connectTimeout is long enough for a restarted server to which all clients connect at the same time.
 	connectTimeout = 5 * time.Second
 )
 
-// Config says which server to use, and as whom.
+// Config describes the server and the connection.
 type Config struct {
-	// URL is one address or several with commas between, for example "nats://127.0.0.1:4222".
+	// URL is one address, or several separated by commas, for example "nats://127.0.0.1:4222".
 	URL string
-	// Name shows in the server's list of connections.
+	// Name is the name of the connection in the server's list.
 	Name string
-	// User and Password are optional. The password is never printed. With a user, answers come to subjects below
-	// event.InboxPrefix(User), so that the server can keep others from listening there.
+	// User and Password are optional. The password is never logged. With a user, answers arrive on subjects below
+	// event.InboxPrefix(User), so that the server can reject other subscribers.
 	User, Password string
-	// TLS are the files for TLS; with any of them the server must speak it, whatever the scheme of URL. Without, "tls://" does the same
-	// with the authorities of the system, and a server that demands TLS gets it. Files are read again for each connection. Errors name
-	// the variables KEB_NATS_CA_FILE and so on.
+	// TLS holds the files for TLS. If one is set, the server must use TLS, for any scheme of URL. Without files, "tls://" requires TLS with
+	// the system's certificate authorities, and TLS is also used if the server requires it. The files are read for each connection.
+	// Errors contain the names of the variables, for example KEB_NATS_CA_FILE.
 	TLS tlsfiles.Client
-	// TLSFirst begins with TLS, where the server expects it (handshake_first) and shows nothing of itself before.
+	// TLSFirst starts the connection with TLS, for a server with handshake_first.
 	TLSFirst bool
-	// Guest makes no stream, consumer or bucket: it waits until another connection, the orchestrator's, has made them. A user
-	// with the rights of event.Users needs it, except the orchestrator.
+	// Guest makes the connection create no stream, consumer or bucket: it waits until the orchestrator has created them. All users with
+	// the rights of event.Users need it, except the orchestrator.
 	Guest bool
-	// Timeout bounds the wait for the acknowledgements of one Publish, and for the answer of one Ask whose context
-	// has no earlier deadline. 0 means DefaultTimeout.
+	// Timeout limits the wait for the acknowledgements of one Publish, and for the answer of one Ask. An earlier deadline of the
+	// context takes precedence. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Replicas is how many copies new streams have in a cluster; 0 means 1. Existing streams keep what they have.
+	// Replicas is the number of replicas of new streams in a cluster; 0 means 1. Existing streams keep theirs.
 	Replicas int
 }
 
-// LogValue leaves the password out.
+// LogValue omits the password.
 func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("url", redact(c.URL)), slog.String("name", c.Name), slog.String("user", c.User),
 		slog.Duration("timeout", c.Timeout), slog.Int("replicas", c.Replicas))
 }
 
-// Deps are what a Bus needs besides a server. All are optional.
+// Deps are the optional dependencies of a Bus.
 type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// InProcess connects without a socket to a server in the same process; Config.URL is not used then.
+	// InProcess connects to a server in the same process without a socket. Config.URL is then ignored.
 	InProcess nats.InProcessConnProvider
 }
 
@@ -75,7 +75,7 @@ type Bus struct {
 	cfg     Config
 	log     *slog.Logger
 	nc      *nats.Conn
-	live    atomic.Pointer[nats.Conn] // nc, for what may run before it is set
+	live    atomic.Pointer[nats.Conn] // nc, for callbacks that may run before it is set
 	js      jetstream.JetStream
 	pub     *publisher
 	metrics *metrics
@@ -83,19 +83,19 @@ type Bus struct {
 	closed  chan struct{}
 
 	reconnects *signal
-	// refusals are the streams that do not store what is published to them.
+	// refusals are the streams that reject publications.
 	refusals refusals
 	probing  sync.Mutex
 	probed   probe
 
-	// roomLog bounds what is logged about a server that is smaller than its streams may become.
+	// roomLog limits the logging about a server with less storage than its streams may use.
 	roomLog rate.Sometimes
-	// deadLog bounds the log of dead letters, which anybody on the bus can cause; the metrics count all of them.
+	// deadLog limits the logging of dead letters, which every client of the bus can cause. The metrics count all of them.
 	deadLog rate.Sometimes
 }
 
-// Connect connects to the server and waits for it until ctx ends. Once connected, a Bus reconnects for ever.
-// An address that cannot be understood and refused credentials are errors at once.
+// Connect connects to the server, and retries until ctx ends. A connected Bus reconnects without a limit. An invalid address and
+// rejected credentials are immediate errors.
 func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
@@ -155,7 +155,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 		nats.DrainTimeout(drainTimeout),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			b.log.Info("bus reconnected")
-			b.refusals.clear() // the server may have been restarted, which makes it write again
+			b.refusals.clear() // a restarted server may be able to write again
 			b.reconnects.raise()
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
@@ -186,7 +186,7 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 		if err == nil {
 			return nc, nil
 		}
-		if !worthWaiting(err) {
+		if !isTemporary(err) {
 			return nil, explain(b.cfg, err)
 		}
 		if !told {
@@ -201,26 +201,26 @@ func (b *Bus) dial(ctx context.Context, inProcess nats.InProcessConnProvider) (*
 	}
 }
 
-// worthWaiting tells a server that is not up yet from an address or credentials that will never do.
-func worthWaiting(err error) bool {
+// isTemporary reports whether a connection error is temporary, unlike an invalid address or wrong credentials.
+func isTemporary(err error) bool {
 	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || tlsfiles.IsTLS(err) {
 		return false
 	}
-	// A proxy in front of a server that is away hangs up, which is the end of the stream.
+	// A proxy closes the connection while its server is down.
 	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF) {
 		return true
 	}
 	return isNetError(err)
 }
 
-// NATS is the connection, for what this package does not cover.
+// NATS returns the connection, for functions that this package does not provide.
 func (b *Bus) NATS() *nats.Conn { return b.nc }
 
-// JetStream is the JetStream context of the connection.
+// JetStream returns the JetStream context of the connection.
 func (b *Bus) JetStream() jetstream.JetStream { return b.js }
 
-// Close drains the connection: what was published is sent, and subscriptions end. It waits until that is done, and
-// is safe to call more than once.
+// Close drains the connection: it sends everything that was published, and ends the subscriptions. It waits for that, and
+// can be called more than once.
 func (b *Bus) Close() {
 	b.metrics.connections.remove(b.nc)
 	if err := b.nc.Drain(); err != nil {
@@ -230,7 +230,7 @@ func (b *Bus) Close() {
 	b.pub.failAll(nats.ErrConnectionClosed)
 }
 
-// signal lets any number of goroutines wait for the next time something happens.
+// signal notifies any number of goroutines of the next event.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{}
@@ -238,7 +238,7 @@ type signal struct {
 
 func newSignal() *signal { return &signal{ch: make(chan struct{})} }
 
-// next returns a channel that is closed when the signal is raised again.
+// next returns a channel that is closed when the signal is next raised.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

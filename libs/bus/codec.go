@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Headers of a CloudEvent in binary mode: each attribute under its name with this prefix.
+// Headers of a CloudEvent in binary mode: each attribute has its name with this prefix.
 const (
 	headerPrefix      = "ce-"
 	headerSpecVersion = "ce-specversion"
@@ -28,10 +28,10 @@ const (
 	headerTime        = "ce-time"
 	headerContentType = "ce-datacontenttype"
 	headerSchema      = "ce-dataschema"
-	// A content-type header says that the message is structured. The NATS binding has no other use for it, but
-	// senders that follow the HTTP binding put the datacontenttype there.
+	// A content-type header marks a structured message. The NATS binding has no other use for it, but senders that follow the HTTP
+	// binding put the datacontenttype there.
 	plainContentType = "content-type"
-	// headerTrace is the Distributed Tracing extension.
+	// headerTrace is the header of the Distributed Tracing extension.
 	headerTrace = "ce-traceparent"
 
 	specVersion = "1.0"
@@ -39,11 +39,11 @@ const (
 	structured  = "application/cloudevents"
 )
 
-// ErrUnreadable is wrapped by the errors about messages that are not CloudEvents.
+// ErrUnreadable is wrapped by errors about messages that are not CloudEvents.
 var ErrUnreadable = errors.New("not a readable CloudEvent")
 
-// Encode makes the headers and the data of a message in binary mode. An event that lacks a required attribute, or
-// that is not of version 1.0, is an error.
+// Encode returns the headers and the data of a message in binary mode. It rejects an event that lacks a required attribute, or that
+// is not of version 1.0.
 func Encode(e *cloudevents.Event) (nats.Header, []byte, error) {
 	c, ok := e.Context.(*cloudevents.EventContextV1)
 	if !ok || c == nil {
@@ -58,8 +58,8 @@ func Encode(e *cloudevents.Event) (nats.Header, []byte, error) {
 	case source == "":
 		return nil, nil, fmt.Errorf("encode event %q: source is empty", c.ID)
 	}
-	// One slice backs all values: nats.Header wants a slice per name. A map for at most eight names, as most events need with
-	// the id that a stream drops duplicates by, is one small piece of memory; for more it is several large ones.
+	// One slice backs all values, because nats.Header needs a slice per name. A map of at most eight names is a single small allocation,
+	// and most events need no more, including the message id; a larger map needs several large allocations.
 	n := 4 + len(c.Extensions)
 	for _, set := range [...]bool{c.Subject != nil, c.Time != nil, c.DataContentType != nil, c.DataSchema != nil} {
 		if set {
@@ -102,7 +102,7 @@ func Encode(e *cloudevents.Event) (nats.Header, []byte, error) {
 	return h, e.DataEncoded, nil
 }
 
-// Decode reads a message in binary or structured mode. Its errors wrap ErrUnreadable and name the header or field.
+// Decode decodes a message in binary or structured mode. Its errors wrap ErrUnreadable and contain the name of the header or field.
 func Decode(h nats.Header, data []byte) (cloudevents.Event, error) {
 	if ct := contentType(h); isStructured(ct) {
 		return decodeStructured(ct, data)
@@ -110,7 +110,7 @@ func Decode(h nats.Header, data []byte) (cloudevents.Event, error) {
 	if v, ok := h[headerSpecVersion]; ok && len(v) == 1 && v[0] == specVersion {
 		return decodeBinary(h, data)
 	}
-	// Slow path: some clients write header names in another case.
+	// Slow path: some clients use another case for header names.
 	lower, err := lowerNames(h)
 	if err != nil {
 		return cloudevents.Event{}, err
@@ -288,7 +288,7 @@ func lowerNames(h nats.Header) (nats.Header, error) {
 	return lower, nil
 }
 
-// clip keeps foreign input in error texts short.
+// clip shortens external input for error texts.
 func clip(s string) string {
 	const limit = 100
 	if len(s) <= limit {
@@ -297,7 +297,7 @@ func clip(s string) string {
 	return s[:limit] + "..."
 }
 
-// sourceCache remembers parsed sources: there is a handful of them, and parsing a URL is the dearest part of decoding.
+// sourceCache caches parsed sources: there are only a few, and parsing a URL is the most expensive part of decoding.
 type sourceCache struct {
 	m sync.Map
 	n atomic.Int32

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// FuzzDecode: whatever arrives is an event that the SDK finds valid and that survives being sent on, or ErrUnreadable.
+// FuzzDecode: any input is either a valid event that survives another round trip, or ErrUnreadable.
 func FuzzDecode(f *testing.F) {
 	f.Add("ce-specversion", "1.0", "ce-id", "1", "ce-subject", "50%25", []byte(`{}`))
 	f.Add("Ce-Specversion", "1.0", "CE-ID", "1", "ce-time", "2026-11-21T08:00:00Z", []byte(``))
@@ -41,7 +41,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzAttributeComesBack: any valid text survives as an attribute.
+// FuzzAttributeComesBack: any valid text survives a round trip as an attribute.
 func FuzzAttributeComesBack(f *testing.F) {
 	for _, s := range []string{"plain", `a "b" 100%`, "ä€😀", "\r\nx: y", "%25", "\x00\x7f"} {
 		f.Add(s)

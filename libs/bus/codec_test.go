@@ -40,7 +40,7 @@ func header(pairs ...string) nats.Header {
 	return h
 }
 
-func TestEncodeWritesBinaryModeHeaders(t *testing.T) {
+func TestEncode_Event_WritesBinaryModeHeaders(t *testing.T) {
 	t.Parallel()
 	e := fullEvent(t)
 	got, data, err := bus.Encode(&e)
@@ -48,7 +48,7 @@ func TestEncodeWritesBinaryModeHeaders(t *testing.T) {
 	want := nats.Header{
 		"ce-specversion":     {"1.0"},
 		"ce-id":              {"op/1"},
-		"ce-source":          {"/keb/worker/%25C3%25BCber%2520uns"}, // a URI escapes first, and its % is escaped again
+		"ce-source":          {"/keb/worker/%25C3%25BCber%2520uns"}, // the URI is escaped first, and its % again
 		"ce-type":            {"io.kyma-project.keb.step.execute.v1"},
 		"ce-subject":         {"op"},
 		"ce-time":            {"2026-11-21T08:00:00.123456789Z"},
@@ -66,7 +66,7 @@ func TestEncodeWritesBinaryModeHeaders(t *testing.T) {
 	}
 }
 
-func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
+func TestDecode_EncodedEvent_IsEqual(t *testing.T) {
 	t.Parallel()
 	e := fullEvent(t)
 	h, data, err := bus.Encode(&e)
@@ -82,7 +82,7 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	}
 }
 
-func TestDecodeAcceptsWhatOthersWrite(t *testing.T) {
+func TestDecode_OtherSenders_IsAccepted(t *testing.T) {
 	t.Parallel()
 	const body = `{"specversion":"1.0","id":"1","type":"t","source":"/s","datacontenttype":"application/json","data":{"k":"v"}}`
 	for name, c := range map[string]struct {
@@ -112,7 +112,7 @@ func TestDecodeAcceptsWhatOthersWrite(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesWhatIsNotAnEvent(t *testing.T) {
+func TestDecode_InvalidMessage_ReturnsErrUnreadable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		h    nats.Header
@@ -148,7 +148,7 @@ func TestDecodeRefusesWhatIsNotAnEvent(t *testing.T) {
 	}
 }
 
-func TestEncodeRefusesIncompleteEvents(t *testing.T) {
+func TestEncode_IncompleteEvent_IsRejected(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*cloudevents.Event){
 		"id":          func(e *cloudevents.Event) { e.Context.(*cloudevents.EventContextV1).ID = "" },
@@ -175,7 +175,7 @@ func (c checked) Validate() error {
 	return nil
 }
 
-func TestDataIsStrictAboutShapeAndLenientAboutUnknownMembers(t *testing.T) {
+func TestData_WrongType_ReturnsErrBadData(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ data, contentType, want string }{
 		{`{"cursor":5,"new":{"x":1}}`, "application/json", ""},
@@ -204,7 +204,7 @@ func TestDataIsStrictAboutShapeAndLenientAboutUnknownMembers(t *testing.T) {
 	}
 }
 
-func TestNewRefusesInvalidData(t *testing.T) {
+func TestNew_InvalidData_IsRejected(t *testing.T) {
 	t.Parallel()
 	if _, err := bus.New(event.TypeStepExecute, "1", "/s", "", at, checked{}); err == nil {
 		t.Error("an event with invalid data is made")

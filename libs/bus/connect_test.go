@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestConnectWaitsForTheServer(t *testing.T) {
+func TestConnect_ServerIsDown_Waits(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	url := s.ClientURL()
@@ -40,8 +40,8 @@ func TestConnectWaitsForTheServer(t *testing.T) {
 	r.b.Close()
 }
 
-// A proxy whose server is away takes a connection and hangs up.
-func TestConnectWaitsForTheServerBehindAProxy(t *testing.T) {
+// A proxy whose server is down accepts a connection and closes it.
+func TestConnect_ServerBehindProxyIsDown_Waits(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
@@ -83,7 +83,7 @@ func TestConnectWaitsForTheServerBehindAProxy(t *testing.T) {
 	<-done
 }
 
-func TestConnectGivesUpWhenTheContextEnds(t *testing.T) {
+func TestConnect_ContextEnds_ReturnsError(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	url := strings.Replace(s.ClientURL(), "nats://", "nats://user:canary@", 1)
@@ -99,7 +99,7 @@ func TestConnectGivesUpWhenTheContextEnds(t *testing.T) {
 	}
 }
 
-func TestConnectDoesNotWaitForWhatWillNeverDo(t *testing.T) {
+func TestConnect_InvalidConfig_FailsImmediately(t *testing.T) {
 	t.Parallel()
 	s := &natsServer{port: testkit.Port(t), dir: t.TempDir(), user: "keb", password: "right"}
 	s.start(t)
@@ -119,7 +119,7 @@ func TestConnectDoesNotWaitForWhatWillNeverDo(t *testing.T) {
 	}
 }
 
-func TestConnectWithoutASocket(t *testing.T) {
+func TestConnect_InProcess_NeedsNoSocket(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b, err := bus.Connect(t.Context(), bus.Config{}, bus.Deps{InProcess: s.Server})
@@ -131,7 +131,7 @@ func TestConnectWithoutASocket(t *testing.T) {
 	}
 }
 
-func TestConfigIsLoggedWithoutPassword(t *testing.T) {
+func TestConfig_LogValue_OmitsPassword(t *testing.T) {
 	t.Parallel()
 	cfg := bus.Config{URL: "nats://u:canary@h:1,nats://v:canary@h:2", Password: "canary"}
 	if got := cfg.LogValue().String(); strings.Contains(got, "canary") || !strings.Contains(got, "h:2") {

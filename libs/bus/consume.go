@@ -16,42 +16,42 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// errReconnected is why a subscription is looked at again.
+// errReconnected makes a subscription check its consumer again.
 var errReconnected = errors.New("the connection was replaced")
 
 const (
 	defaultMaxBatch = 100
-	// A pull that came from another account outlives its subscription in the server: until it expires, messages may be sent to nobody,
-	// and come again after AckWait. It is shorter than that, so that this happens to a message once.
+	// A pull request from another account outlives its subscription in the server. Until it expires, the server may send messages to it,
+	// which are redelivered after AckWait. It is shorter than AckWait, so that this happens to a message at most once.
 	pullExpiry = 5 * time.Second
-	// The server says every second that it is still there; after two it is missed, which is how a stream that vanished
-	// without a word is noticed.
+	// The server sends a heartbeat every second. A subscription with two missed heartbeats is checked, because a stream can vanish
+	// without an error.
 	pullHeartbeat   = time.Second
 	firstEnsureWait = 50 * time.Millisecond
 	maxEnsureWait   = 2 * time.Second
-	// unreadableWait is the first pause, and maxUnreadableWait the longest, before an unreadable message comes again whose dead letter the
-	// bus has not taken.
+	// unreadableWait is the first delay, and maxUnreadableWait the longest, before an unreadable message is redelivered whose dead letter
+	// could not be published.
 	unreadableWait    = 5 * time.Second
 	maxUnreadableWait = 5 * time.Minute
 	maxSessionDrain   = 2 * time.Second
 )
 
-// ConsumeConfig says how to consume.
+// ConsumeConfig configures Consume.
 type ConsumeConfig struct {
 	Consumer event.ConsumerSpec
-	// MaxBatch bounds the messages of one call of the handler; 0 means 100.
+	// MaxBatch is the maximum number of messages in one call of the handler; 0 means 100.
 	MaxBatch int
 	// Handlers is the number of goroutines that call the handler; 0 means 1.
 	Handlers int
-	// Prefetch bounds the messages that wait in this process for a handler; 0 means twice what the handlers can take,
-	// and 1 is the least. What waits here is not delivered elsewhere until AckWait has passed.
+	// Prefetch is the maximum number of messages that wait in this process for a handler; 0 means twice the number that the handlers can
+	// process. The minimum is 1. Waiting messages are not delivered to other processes until AckWait has passed.
 	Prefetch int
-	// Rank is the place among those who share a ranked consumer, from 1 to Ranks: the lowest that asks for more gets it, and equals
-	// share. 0 draws one.
+	// Rank is this process's rank at a ranked consumer, from 1 to Ranks. The process with the lowest rank gets the messages first;
+	// processes with equal ranks share them. 0 selects a random rank.
 	Rank int
 }
 
-// Ranks is how many ranks a ranked consumer has.
+// Ranks is the number of ranks of a ranked consumer.
 const Ranks = 10
 
 func (c *ConsumeConfig) complete() error {
@@ -81,7 +81,7 @@ func (c *ConsumeConfig) complete() error {
 	return nil
 }
 
-// consumerMetrics are a consumer's metrics with the labels looked up once.
+// consumerMetrics holds the metrics of a consumer with resolved labels.
 type consumerMetrics struct {
 	consumed, redelivered, recovered prometheus.Counter
 	ackTime                          prometheus.Observer
@@ -102,20 +102,20 @@ type arrival struct {
 	at  time.Time
 }
 
-// Consume hands the messages of a consumer to handle, in natural batches: as soon as there is one message, with
-// whatever else has arrived, so that a lone message never waits. The handler answers each delivery. Streams and
-// consumers are made where they are missing, now and whenever they vanish; a guest waits for them. A message that is not a CloudEvent goes to
-// the dead letters by itself and does not reach the handler.
+// Consume passes the messages of a consumer to handle in natural batches: a batch starts with the first message and contains all
+// others that have arrived, so a single message never waits. The handler must settle each delivery. Consume creates missing streams
+// and consumers, also later; a guest waits for them. A message that is not a CloudEvent is moved to the dead letters and does not reach
+// the handler.
 //
-// Consume blocks until ctx ends. Then it stops pulling, and once nothing more comes it gives back what no handler has taken and what
-// handlers have given back at once since ctx ended, for others to take immediately. It waits for running handlers, whose context has
-// ended by then, and returns nil. Only a bad configuration is an error.
+// Consume blocks until ctx ends. It then stops pulling and waits for running handlers, whose context has ended. Once no more messages
+// arrive, it returns unhandled messages, and messages that handlers have returned since ctx ended, so that other processes get
+// them immediately. It returns nil. Only an invalid configuration is an error.
 func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx context.Context, batch []*Delivery)) error {
 	if err := cfg.complete(); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
 	stream, name := string(cfg.Consumer.Stream), cfg.Consumer.Name
-	// One half of the prefetch waits in the channel, the other is asked of the server.
+	// One half of the prefetch waits in the channel, the other half is requested from the server.
 	c := &consumption{
 		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2), acks: newAcks(cfg.Consumer.Stream, b.log),
 		back: &givenBack{stopped: ctx.Done(), log: b.log},
@@ -140,7 +140,7 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 	return nil
 }
 
-// run is one handler.
+// run is the loop of one handler.
 func (c *consumption) run(ctx context.Context) {
 	for {
 		select {
@@ -158,10 +158,10 @@ func (c *consumption) run(ctx context.Context) {
 	}
 }
 
-// batch takes what has arrived besides the first message.
+// batch returns the first message and all others that have arrived.
 func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 	n := min(c.cfg.MaxBatch, 1+len(c.msgs))
-	deliveries := make([]Delivery, n) // one allocation for all
+	deliveries := make([]Delivery, n) // one allocation for the batch
 	batch := make([]*Delivery, 0, n)
 	a, redelivered := first, 0
 	for i := range n {
@@ -202,20 +202,21 @@ func (c *consumption) unreadable(ctx context.Context, d *Delivery, cause error) 
 	}
 	if d.NumDelivered() <= 1 || errors.Is(err, ErrDropped) {
 		c.bus.deadLog.Do(func() {
-			c.bus.log.Error("unreadable message could not be moved to dead letters", "subject", d.Subject, "err", err)
+			c.bus.log.Error("unreadable message not moved to the dead letters", "subject", d.Subject, "err", err)
 		})
 	}
 	if !errors.Is(err, ErrDropped) {
-		_ = d.Nak(unreadableAgain(d.NumDelivered())) // without it the message comes again after AckWait
+		_ = d.Nak(unreadableAgain(d.NumDelivered())) // if this fails, the message is redelivered after AckWait
 	}
 }
 
-// unreadableAgain is when a message comes again that could not be moved to the dead letters: ever later, as each time it comes in full.
+// unreadableAgain returns the delay before a message is redelivered that could not be moved to the dead letters. It grows, because each
+// redelivery contains the whole message.
 func unreadableAgain(delivered uint64) time.Duration {
 	return min(unreadableWait<<min(max(delivered, 1)-1, 10), maxUnreadableWait)
 }
 
-// giveBack returns what no handler has taken, so that others need not wait for AckWait.
+// giveBack returns unhandled messages, so that other processes get them before AckWait has passed.
 func (c *consumption) giveBack() {
 	for {
 		select {
@@ -230,7 +231,7 @@ func (c *consumption) giveBack() {
 // rankGroup is the priority group of a ranked consumer.
 const rankGroup = "rank"
 
-// fetch keeps a pull subscription alive until ctx ends.
+// fetch maintains a pull subscription until ctx ends.
 func (c *consumption) fetch(ctx context.Context) {
 	wait := firstEnsureWait
 	timer := time.NewTimer(0)
@@ -247,7 +248,7 @@ func (c *consumption) fetch(ctx context.Context) {
 		}
 		level := slog.LevelWarn
 		if c.bus.cfg.Guest && wait > firstEnsureWait {
-			level = slog.LevelDebug // it is being waited for, and that has been said
+			level = slog.LevelDebug // already logged
 		}
 		c.bus.log.Log(ctx, level, "consumer is not available", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", err)
 		timer.Reset(wait)
@@ -259,14 +260,13 @@ func (c *consumption) fetch(ctx context.Context) {
 	}
 }
 
-// session ensures the consumer and pulls from it until something suggests that it is gone. Nil means that it worked
-// for a while.
+// session ensures the consumer and pulls from it until the subscription must be replaced. Nil means that it worked for a while.
 func (c *consumption) session(ctx context.Context, first bool) error {
 	reconnected := c.bus.reconnects.next()
 	consumer, err := c.ensure(ctx, reconnected)
 	if err != nil {
 		if isClosed(reconnected) {
-			return nil // the question went down with the old connection: ask again at once
+			return nil // the request was lost with the old connection: retry immediately
 		}
 		return err
 	}
@@ -297,19 +297,19 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 		return fmt.Errorf("consume: %w", err)
 	}
 	c.watch(ctx, consumer, reconnected, broken)
-	// Stop would throw away what has arrived, and nobody would get it before AckWait has passed.
+	// Stop would discard messages that have arrived, and they would be redelivered only after AckWait.
 	cc.Drain()
 	drained := time.NewTimer(maxSessionDrain)
 	defer drained.Stop()
 	select {
 	case <-cc.Closed():
-	case <-drained.C: // without a connection it takes longer; arrive deals with what still comes
+	case <-drained.C: // without a connection it takes longer; arrive handles later messages
 	}
 	return nil
 }
 
-// watch returns when ctx ends, and when the subscription is of no use any more. As long as the consumer is the one that it was, it stays:
-// it asks again by itself, and what the server still sends to one that was given up would be lost until AckWait has passed.
+// watch returns when ctx ends, or when the subscription is unusable. It keeps the subscription while the consumer exists: the subscription
+// pulls again by itself, and messages that the server sends to a closed subscription are redelivered only after AckWait.
 func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, reconnected <-chan struct{}, broken <-chan error) {
 	made := consumer.CachedInfo().Created
 	for {
@@ -318,7 +318,7 @@ func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, re
 		case <-ctx.Done():
 			return
 		case <-reconnected:
-			// The server may have come back with less than it had: look again.
+			// The server may have lost data during its restart: check again.
 			reconnected = c.bus.reconnects.next()
 			cause = errReconnected
 		case cause = <-broken:
@@ -329,7 +329,7 @@ func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, re
 			case err == nil && now.CachedInfo().Created.Equal(made):
 				continue
 			case err != nil && (isClosed(reconnected) || errors.Is(err, nats.ErrDisconnected)):
-				continue // the question went down with the connection: it is asked again on the next one
+				continue // the request was lost with the connection: the next one repeats it
 			case err != nil:
 				cause = err
 			}
@@ -341,7 +341,7 @@ func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, re
 	}
 }
 
-// ensure gives up early when the connection was replaced.
+// ensure calls EnsureConsumer and ends early if the connection is replaced.
 func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (consumer jetstream.Consumer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.bus.cfg.Timeout)
 	defer cancel()
@@ -352,19 +352,19 @@ func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (
 	return consumer, err
 }
 
-// arrive puts a message before the handlers. While they are busy it blocks, and so holds back further pulls.
+// arrive passes a message to the handlers. It blocks while they are busy, which also delays further pulls.
 func (c *consumption) arrive(ctx context.Context, m jetstream.Msg) {
 	select {
 	case c.msgs <- arrival{msg: m, at: time.Now()}:
 		if ctx.Err() != nil {
-			c.giveBack() // perhaps nobody looks there any more
+			c.giveBack() // the handlers may have ended
 		}
 	case <-ctx.Done():
 		c.back.tryAdd(m)
 	}
 }
 
-// isTransient picks out what Consume deals with by itself, and a shutdown, which a reconnect follows.
+// isTransient reports whether Consume handles the error by itself, or whether it is due to a shutdown, which a reconnect follows.
 func isTransient(err error) bool {
 	return errors.Is(err, jetstream.ErrServerShutdown) || errors.Is(err, jetstream.ErrConsumerLeadershipChanged) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetstream.ErrNoMessages) || errors.Is(err, jetstream.ErrBatchCompleted)

@@ -30,14 +30,14 @@ func publish(t testing.TB, b *bus.Bus, ids ...string) {
 func want(t testing.TB, got <-chan string, id string) {
 	t.Helper()
 	for {
-		// What was delivered before a restart may come once more.
+		// Messages that were delivered before a restart may be redelivered.
 		if v := within(t, got, "event "+id); v == id {
 			return
 		}
 	}
 }
 
-func TestConsumeGetsEveryMessageOnce(t *testing.T) {
+func TestConsume_Messages_ArriveOnce(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
@@ -58,7 +58,7 @@ func TestConsumeGetsEveryMessageOnce(t *testing.T) {
 	}
 }
 
-func TestConsumeTakesWhatHasArrivedAsOneBatch(t *testing.T) {
+func TestConsume_ArrivedMessages_FormOneBatch(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	sizes := make(chan int, 100)
@@ -90,7 +90,7 @@ func TestConsumeTakesWhatHasArrivedAsOneBatch(t *testing.T) {
 	}
 }
 
-func TestConsumeGoesOnAfterConsumerIsDeleted(t *testing.T) {
+func TestConsume_ConsumerIsDeleted_Continues(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
@@ -101,7 +101,7 @@ func TestConsumeGoesOnAfterConsumerIsDeleted(t *testing.T) {
 	want(t, got, "after")
 }
 
-func TestConsumeGoesOnAfterStreamIsDeleted(t *testing.T) {
+func TestConsume_StreamIsDeleted_Continues(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
@@ -112,7 +112,7 @@ func TestConsumeGoesOnAfterStreamIsDeleted(t *testing.T) {
 	want(t, got, "after")
 }
 
-func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
+func TestConsume_ServerRestarts_Continues(t *testing.T) {
 	t.Parallel()
 	for _, emptied := range []bool{false, true} {
 		t.Run(fmt.Sprintf("store emptied %t", emptied), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
 			s.restart(t, emptied)
 			publish(t, b, "after")
 			want(t, got, "after")
-			// A subscription that was given up leaves its pull behind, to which the server may send what nobody gets.
+			// A closed subscription leaves its pull request behind, to which the server may send lost messages.
 			if setUpAgain := gathered(t, reg, "keb_bus_recoveries_total"); setUpAgain > 0 && !emptied {
 				t.Errorf("set up %v times again: the consumer was the same", setUpAgain)
 			}
@@ -132,7 +132,7 @@ func TestConsumeGoesOnAfterServerRestart(t *testing.T) {
 	}
 }
 
-func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
+func TestConsume_Reconnect_KeepsSubscription(t *testing.T) {
 	t.Parallel()
 	b, _, reg := measured(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: unhurried()})
@@ -142,7 +142,7 @@ func TestConsumeKeepsItsSubscriptionOverReconnects(t *testing.T) {
 		before := b.NATS().Stats().Reconnects
 		require.NoError(t, b.NATS().ForceReconnect())
 		for b.NATS().Stats().Reconnects == before && t.Context().Err() == nil {
-			_ = b.NATS().FlushTimeout(10 * time.Millisecond) // fails while it is not connected
+			_ = b.NATS().FlushTimeout(10 * time.Millisecond) // fails without a connection
 		}
 		id := strconv.Itoa(round + 1)
 		publish(t, b, id)
@@ -162,7 +162,7 @@ func measured(t testing.TB) (*bus.Bus, *natsServer, *prometheus.Registry) {
 	return b, s, reg
 }
 
-// gathered is the sum of a counter over its labels.
+// gathered returns the sum of a counter over its labels.
 func gathered(t testing.TB, g prometheus.Gatherer, name string) (sum float64) {
 	t.Helper()
 	families, err := g.Gather()
@@ -178,8 +178,8 @@ func gathered(t testing.TB, g prometheus.Gatherer, name string) (sum float64) {
 	return sum
 }
 
-// A machine that loses power can bring a stream back with less in it than its consumer has acknowledged.
-func TestConsumeGoesOnAfterStreamFellBehindItsConsumer(t *testing.T) {
+// After a power loss, a stream may contain less than its consumer has acknowledged.
+func TestConsume_StreamBehindConsumer_Continues(t *testing.T) {
 	t.Parallel()
 	b, s := setup(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
@@ -199,7 +199,7 @@ func TestConsumeGoesOnAfterStreamFellBehindItsConsumer(t *testing.T) {
 	want(t, got, "after")
 }
 
-func TestConsumeMovesUnreadableMessageToDeadLettersAndGoesOn(t *testing.T) {
+func TestConsume_UnreadableMessage_GoesToDeadLetters(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
@@ -220,7 +220,7 @@ func TestConsumeMovesUnreadableMessageToDeadLettersAndGoesOn(t *testing.T) {
 	}
 }
 
-// deadLetter waits for the first dead letter of a stream.
+// deadLetter waits for the first dead letter of a stream and returns it.
 func deadLetter(t testing.TB, b *bus.Bus, s event.Stream) *jetstream.RawStreamMsg {
 	t.Helper()
 	c, err := b.JetStream().CreateOrUpdateConsumer(t.Context(), string(event.StreamDead),
@@ -231,7 +231,7 @@ func deadLetter(t testing.TB, b *bus.Bus, s event.Stream) *jetstream.RawStreamMs
 	return &jetstream.RawStreamMsg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
 }
 
-func TestDeadMovesMessageOnce(t *testing.T) {
+func TestDead_Message_IsMovedOnce(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	done := make(chan error, 10)
@@ -251,7 +251,7 @@ func TestDeadMovesMessageOnce(t *testing.T) {
 	}
 }
 
-func TestNakDeliversAgain(t *testing.T) {
+func TestNak_Message_IsRedelivered(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	count := make(chan uint64, 10)
@@ -274,7 +274,7 @@ func TestNakDeliversAgain(t *testing.T) {
 	}
 }
 
-func TestConsumeGivesBackWhatNoHandlerHasTaken(t *testing.T) {
+func TestConsume_Stop_ReturnsUnhandledMessages(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	busy := make(chan struct{}, 10)
@@ -301,7 +301,7 @@ func TestConsumeGivesBackWhatNoHandlerHasTaken(t *testing.T) {
 	}
 }
 
-func TestConsumeRefusesBadConfiguration(t *testing.T) {
+func TestConsume_InvalidConfig_IsRejected(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	for _, cfg := range []bus.ConsumeConfig{

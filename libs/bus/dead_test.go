@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// garbage publishes what is no event, and is as large as the server allows.
+// garbage publishes a message of the maximum size that is not an event.
 func garbage(t testing.TB, b *bus.Bus, header nats.Header) *nats.Msg {
 	t.Helper()
 	m := &nats.Msg{Subject: event.CommandSubject("avs", "AVS_Tags"), Header: header}
@@ -28,7 +28,7 @@ func garbage(t testing.TB, b *bus.Bus, header nats.Header) *nats.Msg {
 	return m
 }
 
-func TestDeadLetter_MessageAsLargeAsAllowed_IsCutShort(t *testing.T) {
+func TestDeadLetter_MessageOfMaxSize_IsTruncated(t *testing.T) {
 	t.Parallel()
 	long := make(nats.Header)
 	for i := range 63 {
@@ -68,7 +68,7 @@ func TestDeadLetter_MessageAsLargeAsAllowed_IsCutShort(t *testing.T) {
 	}
 }
 
-func TestDeadLetter_StreamNeverTakesIt_MessageIsDropped(t *testing.T) {
+func TestDeadLetter_StreamRejectsIt_MessageIsDropped(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	var log strings.Builder

@@ -16,25 +16,25 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Headers of a dead letter, besides those of the message it copies.
+// Headers of a dead letter, in addition to those of the original message.
 const (
-	// HeaderDeadReason says why the message could not be read; percent-encoded like the CloudEvents headers.
+	// HeaderDeadReason is the reason why the message could not be handled, percent-encoded like the CloudEvents headers.
 	HeaderDeadReason = "Keb-Dead-Reason"
-	// HeaderDeadSubject is the subject that the message was published on.
+	// HeaderDeadSubject is the subject of the original message.
 	HeaderDeadSubject = "Keb-Dead-Subject"
-	// HeaderDeadConsumer is the consumer that gave up on it.
+	// HeaderDeadConsumer is the consumer that moved the message.
 	HeaderDeadConsumer = "Keb-Dead-Consumer"
-	// HeaderDeadSize is set when the copy is not complete, because the message was as large as the server allows: the bytes that the
-	// copy would have had with its headers.
+	// HeaderDeadSize is set if the copy is truncated, because the original has the maximum size: it is the full size of the copy with
+	// its headers, in bytes.
 	HeaderDeadSize = "Keb-Dead-Size"
 
 	headerDeadPrefix = "Keb-Dead-"
 )
 
-// maxReason bounds the reason of a dead letter, in bytes.
+// maxReason limits the reason of a dead letter, in bytes.
 const maxReason = 1000
 
-// Delivery is a message that waits for an answer: Ack, Nak or Dead, once. Without one it is delivered again after the
+// Delivery is a delivered message. The handler must call Ack, Nak or Dead once. Otherwise the message is redelivered after the
 // consumer's AckWait.
 type Delivery struct {
 	Event   cloudevents.Event
@@ -47,12 +47,12 @@ type Delivery struct {
 	meter   *consumerMetrics
 	acks    *acks
 	back    *givenBack
-	// delivered is what NumDelivered tells.
+	// delivered is the result of NumDelivered.
 	delivered uint64
 }
 
-// Ack says that the message is dealt with. It does not wait for the server, which may hear of it up to ackHold later; when that
-// fails, the message comes again.
+// Ack marks the message as handled. It does not wait for the server, and may be sent up to ackHold later. If it fails, the message is
+// redelivered.
 func (d *Delivery) Ack() error {
 	if err := d.acks.ack(d.msg); err != nil {
 		return fmt.Errorf("acknowledge %s: %w", d.Subject, err)
@@ -61,8 +61,8 @@ func (d *Delivery) Ack() error {
 	return nil
 }
 
-// Nak asks for the message again after a time; 0 is at once, and while Consume stops as soon as the server sends it nothing more. While
-// it waits it counts against MaxAckPending, so this is for seconds, not for hours.
+// Nak requests a redelivery after a delay. With 0 it is immediate, or, while Consume is stopping, once the server sends no more
+// messages. A delayed message counts against MaxAckPending, so the delay should be seconds, not hours.
 func (d *Delivery) Nak(after time.Duration) error {
 	var err error
 	if after > 0 {
@@ -76,7 +76,7 @@ func (d *Delivery) Nak(after time.Duration) error {
 	return nil
 }
 
-// InProgress starts the consumer's AckWait anew.
+// InProgress restarts the consumer's AckWait.
 func (d *Delivery) InProgress() error {
 	if err := d.msg.InProgress(); err != nil {
 		return fmt.Errorf("report progress of %s: %w", d.Subject, err)
@@ -84,7 +84,7 @@ func (d *Delivery) InProgress() error {
 	return nil
 }
 
-// NumDelivered counts the deliveries of the message, from 1; 0 when the server's metadata is not readable.
+// NumDelivered returns the number of deliveries of the message, from 1. It is 0 if the server's metadata is not readable.
 func (d *Delivery) NumDelivered() uint64 { return d.delivered }
 
 func numDelivered(m jetstream.Msg) uint64 {
@@ -95,9 +95,9 @@ func numDelivered(m jetstream.Msg) uint64 {
 	return meta.NumDelivered
 }
 
-// Dead moves the message to the dead letters of its stream, and counts it. One that would be too large with what a dead letter says
-// besides is cut short, and says so in HeaderDeadSize. When the stream does not take it now, the message stays and is delivered again;
-// when it never will, the message is dropped and the error wraps ErrDropped.
+// Dead moves the message to the dead letters of its stream, and counts it. It truncates a message that would be too large with the
+// additional headers, and sets HeaderDeadSize. If the stream does not accept the dead letter now, the message is redelivered. If the
+// stream will never accept it, the message is dropped and the error wraps ErrDropped.
 func (d *Delivery) Dead(ctx context.Context, reason string) error {
 	m := d.deadLetter(reason)
 	fit(m, d.bus.MaxPayload())
@@ -123,21 +123,21 @@ func (d *Delivery) Dead(ctx context.Context, reason string) error {
 	return nil
 }
 
-// ErrDropped is wrapped by the error about a message that could not be read and whose dead letter was refused for good.
+// ErrDropped is wrapped by the error about an unreadable message whose dead letter was finally rejected.
 var ErrDropped = errors.New("the message is dropped")
 
-// isRefusal reports whether a stream will never take a message: it is too large for the server, or for the stream.
+// isRefusal reports whether the stream will never accept a message, because it is too large for the server or the stream.
 func isRefusal(err error) bool {
 	const tooLargeForStream, headersTooLarge = 10054, 10097
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return errors.Is(err, nats.ErrMaxPayload) || ok && (api.ErrorCode == tooLargeForStream || api.ErrorCode == headersTooLarge)
 }
 
-// deadLetter is a copy of the message with what a dead letter says besides.
+// deadLetter returns a copy of the message with the headers of a dead letter.
 func (d *Delivery) deadLetter(reason string) *nats.Msg {
 	m := &nats.Msg{Subject: event.DeadSubject(d.spec.Stream), Data: d.msg.Data(), Header: make(nats.Header)}
 	for name, v := range d.msg.Headers() {
-		// The server's own headers would be obeyed a second time.
+		// The server would interpret its own headers again.
 		if !strings.HasPrefix(name, "Nats-") {
 			m.Header[name] = v
 		}
@@ -149,18 +149,18 @@ func (d *Delivery) deadLetter(reason string) *nats.Msg {
 	m.Header.Set(HeaderDeadSubject, d.Subject)
 	m.Header.Set(HeaderDeadConsumer, d.spec.Name)
 	if meta, err := d.msg.Metadata(); err == nil {
-		// A redelivery of the same message is the same dead letter.
+		// A redelivery of the same message results in the same dead letter.
 		m.Header.Set(jetstream.MsgIDHeader, "dead/"+d.spec.Name+"/"+strconv.FormatUint(meta.Sequence.Stream, 10)+
 			"/"+strconv.FormatInt(meta.Timestamp.UnixNano(), 10))
 	}
 	return m
 }
 
-// maxHeaders is what a stream takes of headers, in bytes.
+// maxHeaders is the maximum size of a message's headers, in bytes.
 const maxHeaders = 1<<16 - 1
 
-// fit cuts a dead letter to a size: the headers of the message go if they leave no room for those of a dead letter, and the end of the
-// data.
+// fit truncates a dead letter to a size: it removes the end of the data, and the message's own headers if they leave no room for those
+// of a dead letter.
 func fit(m *nats.Msg, limit int64) {
 	size := func() int64 { return int64(headerSize(m.Header) + len(m.Data)) }
 	if size() <= limit && headerSize(m.Header) <= maxHeaders {

@@ -1,8 +1,8 @@
 // Package bus carries the events of libs/event over NATS JetStream.
 //
-// It publishes CloudEvents in batches and consumes them in batches, keeps the
-// streams, consumers and the stage bucket of the contract in place, sends what
-// nobody can read to dead letters, and asks and answers questions by
-// request/reply. JetStream is a carrier and not the truth: when a server comes
-// back with an empty store, the streams are made anew and work goes on.
+// It publishes and consumes CloudEvents in batches, maintains the streams, consumers
+// and the stage bucket of the contract, moves unreadable messages to dead letters, and
+// sends and answers requests (request/reply). JetStream transports the events; the
+// database is authoritative. If a server restarts with an empty store, the package
+// creates the streams again and the work continues.
 package bus

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// New makes an event of the contract with JSON data. The subject attribute is the operation id; empty leaves it out.
-// Data that has a Validate method is checked first.
+// New returns an event of the contract with JSON data. The subject attribute is the operation id; empty omits it. New validates data
+// that has a Validate method.
 func New(t event.Type, id, source, subject string, at time.Time, data any) (cloudevents.Event, error) {
 	if id == "" {
 		return cloudevents.Event{}, fmt.Errorf("new event of type %s: id is empty", t)
@@ -41,7 +41,7 @@ func New(t event.Type, id, source, subject string, at time.Time, data any) (clou
 	return cloudevents.Event{Context: c, DataEncoded: body}, nil
 }
 
-// encodeData is JSON; data that is sent with every step has a faster way to it.
+// encodeData encodes data as JSON. Frequently sent types have a faster encoder.
 func encodeData(data any) ([]byte, error) {
 	if a, ok := data.(interface {
 		AppendJSON(b []byte) ([]byte, error)
@@ -51,11 +51,11 @@ func encodeData(data any) ([]byte, error) {
 	return json.Marshal(data)
 }
 
-// ErrBadData is wrapped by the errors about data that is not what its type says.
+// ErrBadData is wrapped by errors about data that is invalid for its type.
 var ErrBadData = errors.New("bad event data")
 
-// Data reads the data of an event, by T's DecodeJSON method if it has one that takes it. Members that T does not know are ignored; a
-// value of the wrong JSON type, missing data, and whatever T's Validate method refuses, if it has one, are errors that wrap ErrBadData.
+// Data decodes the data of an event, with T's DecodeJSON method if it has one that accepts the data. It ignores unknown members. A value
+// of a wrong JSON type, missing data, and an error of T's Validate method are errors that wrap ErrBadData.
 func Data[T any](e cloudevents.Event) (T, error) {
 	var v T
 	if e.Context == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// givenBack are the messages that a consumption gives back at once. From its stop until the server sends it nothing more it keeps
-// them: the server would send them to its own pull request, which is still open, and whoever takes over would wait for them.
+// givenBack holds the messages that a consumption returns immediately. While the consumption stops, it keeps them until the server sends no
+// more messages: the server would send them to the open pull request, and the next process would wait for them.
 type givenBack struct {
 	stopped <-chan struct{}
 	log     *slog.Logger
@@ -20,7 +20,7 @@ type givenBack struct {
 	released bool
 }
 
-// add gives a message back, or keeps it until release. An error is only about a message that is not kept.
+// add returns a message, or keeps it until release. An error is only about a message that is not kept.
 func (g *givenBack) add(m jetstream.Msg) error {
 	g.mu.Lock()
 	keep := isClosed(g.stopped) && !g.released
@@ -34,15 +34,15 @@ func (g *givenBack) add(m jetstream.Msg) error {
 	return m.Nak()
 }
 
-// tryAdd is add for a message that no handler has seen. Without a connection it comes again after AckWait.
+// tryAdd is add for an unhandled message. Without a connection the message is redelivered after AckWait.
 func (g *givenBack) tryAdd(m jetstream.Msg) {
 	if err := g.add(m); err != nil {
-		g.log.Debug("message not given back, it comes again", "subject", m.Subject(), "err", err)
+		g.log.Debug("message not returned, it will be redelivered", "subject", m.Subject(), "err", err)
 	}
 }
 
-// release gives back what was kept, in the order of the stream, as others get it in the order in which it is given back. From now on
-// nothing is kept.
+// release returns the kept messages in the order of the stream, because they are redelivered in the order of their return. After
+// that, no message is kept.
 func (g *givenBack) release() {
 	g.mu.Lock()
 	kept := g.kept
@@ -54,7 +54,7 @@ func (g *givenBack) release() {
 	}
 }
 
-// sequence is the place of a message in its stream; 0 when the server's metadata is not readable.
+// sequence returns the sequence of a message in its stream; 0 if the server's metadata is not readable.
 func sequence(m jetstream.Msg) uint64 {
 	meta, err := m.Metadata()
 	if err != nil {

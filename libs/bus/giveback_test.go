@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 )
 
-// traffic is what a server hears from its clients, in its order.
+// traffic records what a server receives from its clients, in order.
 type traffic struct {
 	mu    sync.Mutex
 	lines []string
@@ -25,7 +25,7 @@ func (l *traffic) note(line string) {
 	l.lines = append(l.lines, line)
 }
 
-// place is where the first line is that has each of these words, from a line on; -1 if there is none.
+// place returns the first line from a line on that contains all of these words; -1 if there is none.
 func (l *traffic) place(from int, words ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *traffic) length() int {
 	return len(l.lines)
 }
 
-// Tracef is the only one of a server's log lines that says what clients send.
+// Tracef is the only log function of a server that receives the clients' messages.
 func (l *traffic) Tracef(format string, v ...any) { l.note(fmt.Sprintf(format, v...)) }
 
 func (l *traffic) Noticef(string, ...any) {}
@@ -52,8 +52,8 @@ func (l *traffic) Fatalf(string, ...any)  {}
 func (l *traffic) Errorf(string, ...any)  {}
 func (l *traffic) Debugf(string, ...any)  {}
 
-// What is given back while the pull request is still open comes to whoever stops once more, and may be lost with him.
-func TestWhoStopsGivesBackWhenNothingMoreComes(t *testing.T) {
+// A message that is returned while the pull request is open is redelivered to the stopping process, and may be lost with it.
+func TestConsume_Stop_ReturnsMessagesAfterLastPull(t *testing.T) {
 	t.Parallel()
 	others, s := setup(t)
 	require.NoError(t, others.EnsureConsumer(t.Context(), unhurried()))

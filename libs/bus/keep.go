@@ -11,12 +11,12 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// keepEvery is how often Keep looks although nothing has told it to.
+// keepEvery is the interval of the checks by Keep without a signal.
 const keepEvery = 30 * time.Second
 
-// Keep makes the streams, the stage bucket and these consumers, and makes them again when they vanish: after a reconnect, when the
-// server says that one was deleted, and every half a minute. It is what guests rely on. consumers is asked anew each time. Keep
-// blocks until ctx ends, and then returns nil.
+// Keep creates the streams, the stage bucket and the consumers, and creates them again if they vanish. It checks after a reconnect, after
+// a deletion that the server reports, and every 30 seconds. Guests rely on it. Keep calls consumers before each check. It blocks until
+// ctx ends, and then returns nil.
 func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) error {
 	deleted := make(chan struct{}, 1)
 	for _, subject := range []string{"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*"} {
@@ -43,14 +43,14 @@ func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) e
 		case <-reconnected:
 		case <-deleted:
 		}
-		// Before it looks: what happens from here on makes it look again.
+		// Take the signal before the check, so that later events cause another check.
 		reconnected = b.reconnects.next()
 		err := untilReconnected(ctx, reconnected, func(ctx context.Context) error { return b.EnsureAll(ctx, consumers()) })
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && isClosed(reconnected):
-			timer.Reset(0) // the question went down with the old connection: ask again at once
+			timer.Reset(0) // the request was lost with the old connection: retry immediately
 		case err != nil:
 			b.log.Warn("streams and consumers are not complete", "err", err)
 			timer.Reset(wait)
@@ -62,7 +62,7 @@ func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) e
 	}
 }
 
-// untilReconnected calls f with a context that ends when the connection is replaced: an answer on the old one will not come.
+// untilReconnected calls f with a context that ends when the connection is replaced, because answers on the old one are lost.
 func untilReconnected(ctx context.Context, reconnected <-chan struct{}, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -87,8 +87,8 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// EnsureAll makes the streams, the stage bucket and these consumers where they are missing, and brings them in line with the
-// contract. It goes on after a failure, and returns the first.
+// EnsureAll creates missing streams, consumers and the stage bucket, and updates existing ones to the contract. It continues after an
+// error, and returns the first.
 func (b *Bus) EnsureAll(ctx context.Context, consumers []event.ConsumerSpec) error {
 	first := b.EnsureStreams(ctx)
 	for _, spec := range consumers {

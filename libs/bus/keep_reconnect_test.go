@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// The server may come back with less than it had while Keep is still busy with what it found before.
-func TestAReconnectWhileTheStreamsAreBeingMadeIsNotMissed(t *testing.T) {
+// The server may have lost data during a restart while Keep still works on its previous findings.
+func TestKeep_ReconnectDuringCheck_ChecksAgain(t *testing.T) {
 	t.Parallel()
 	keeper := testkit.Bus(t, testkit.NATS(t).URL())
 	rounds := make(chan int, 100)
@@ -25,7 +25,7 @@ func TestAReconnectWhileTheStreamsAreBeingMadeIsNotMissed(t *testing.T) {
 					t.Error(err)
 				}
 				for keeper.NATS().Stats().Reconnects == 0 && ctx.Err() == nil {
-					_ = keeper.NATS().FlushTimeout(10 * time.Millisecond) // fails while it is not connected
+					_ = keeper.NATS().FlushTimeout(10 * time.Millisecond) // fails without a connection
 				}
 			}
 			rounds <- n
@@ -38,7 +38,7 @@ func TestAReconnectWhileTheStreamsAreBeingMadeIsNotMissed(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// Without the signal the second round would come after half a minute.
+	// Without the signal, the second round would start after 30 seconds.
 	limit := time.NewTimer(20 * time.Second)
 	defer limit.Stop()
 	for round := range 2 {

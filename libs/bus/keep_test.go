@@ -40,7 +40,7 @@ func guest(t *testing.T, url string) *bus.Bus {
 	return b
 }
 
-func TestAGuestGoesOnWhateverVanishes(t *testing.T) {
+func TestGuest_StreamVanishes_Continues(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	keep(t, server.URL())
@@ -95,7 +95,7 @@ func TestAGuestGoesOnWhateverVanishes(t *testing.T) {
 	}
 }
 
-func TestAGuestMakesNothing(t *testing.T) {
+func TestGuest_MissingStream_IsNotCreated(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	g := guest(t, server.URL())

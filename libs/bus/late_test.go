@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// numbered is a message that was delivered, with its place in the stream.
+// numbered is a delivered message with its sequence in the stream.
 type numbered struct {
 	jetstream.Msg
 	seq  uint64
@@ -32,7 +32,7 @@ func (n numbered) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: n.seq}}, nil
 }
 
-func TestWhatIsGivenBackWhileNobodyStopsGoesAtOnce(t *testing.T) {
+func TestGivenBack_NotStopping_ReturnsImmediately(t *testing.T) {
 	var back []uint64
 	g := givenBack{stopped: make(chan struct{}), log: slog.New(slog.DiscardHandler)}
 	broken := errors.New("no connection")
@@ -44,7 +44,7 @@ func TestWhatIsGivenBackWhileNobodyStopsGoesAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhoStopsGivesBackInTheOrderOfTheStream(t *testing.T) {
+func TestGivenBack_Stopping_KeepsStreamOrder(t *testing.T) {
 	var back []uint64
 	stopped := make(chan struct{})
 	close(stopped)
@@ -63,11 +63,11 @@ func TestWhoStopsGivesBackInTheOrderOfTheStream(t *testing.T) {
 	}
 }
 
-// While the server is away, the end of a subscription takes longer than a stop waits for.
-func TestWhatArrivesAfterAStopIsGivenBack(t *testing.T) {
+// While the server is down, ending a subscription takes longer than a stop waits.
+func TestConsume_MessageAfterStop_IsReturned(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 100 { // a choice between two that can both be made is wrong half of the time
+	for range 100 { // a select with two ready cases takes the wrong one in half of the runs
 		var back []uint64
 		c := &consumption{msgs: make(chan arrival, 10), back: &givenBack{stopped: ctx.Done(), log: slog.New(slog.DiscardHandler)}}
 		c.arrive(ctx, numbered{seq: 1, back: &back})

@@ -19,7 +19,7 @@ func config(t testing.TB, b *bus.Bus, name event.Stream) jetstream.StreamConfig 
 	return s.CachedInfo().Config
 }
 
-func TestEnsureStreams_StreamOfAnEarlierRelease_IsBounded(t *testing.T) {
+func TestEnsureStreams_StreamOfEarlierRelease_GetsLimit(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{}, bus.Deps{})
 	for _, spec := range event.Streams() {
@@ -46,7 +46,7 @@ func TestEnsureStreams_StreamOfAnEarlierRelease_IsBounded(t *testing.T) {
 	}
 }
 
-func TestEnsureStreams_LimitOfAnOperator_Stays(t *testing.T) {
+func TestEnsureStreams_LimitOfOperator_Stays(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	cfg := config(t, b, event.StreamFacts)
@@ -60,7 +60,7 @@ func TestEnsureStreams_LimitOfAnOperator_Stays(t *testing.T) {
 	}
 }
 
-func TestEnsureStreams_SmallServer_DoesAsWell(t *testing.T) {
+func TestEnsureStreams_SmallServer_Works(t *testing.T) {
 	t.Parallel()
 	s := &natsServer{dir: t.TempDir(), port: server.RANDOM_PORT, maxStore: 10 << 20, maxMemory: 1 << 20}
 	s.start(t)
@@ -75,7 +75,7 @@ func TestEnsureStreams_SmallServer_DoesAsWell(t *testing.T) {
 	}
 }
 
-func TestPublish_StreamIsFull_FailsAndKeepsWhatItHas(t *testing.T) {
+func TestPublish_StreamIsFull_FailsAndKeepsMessages(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	cfg := config(t, b, event.StreamCommands)

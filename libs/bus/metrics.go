@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// metrics of a Bus. Labels are names from the contract and names of consumers, never ids.
+// metrics are the metrics of a Bus. Labels are names of the contract and of consumers, never ids.
 type metrics struct {
 	published     *prometheus.CounterVec
 	publishFailed *prometheus.CounterVec
@@ -25,7 +25,7 @@ type metrics struct {
 	connections   *connections
 }
 
-// connections tells whether all buses of a process are connected.
+// connections reports whether all buses of a process are connected.
 type connections struct {
 	desc *prometheus.Desc
 	mu   sync.Mutex
@@ -70,7 +70,7 @@ func (c *connections) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, connected)
 }
 
-// newMetrics registers the metrics; two buses in one process share them.
+// newMetrics registers the metrics. Two buses in one process share them.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	buckets := prometheus.ExponentialBuckets(0.0001, 2.5, 14) // 0.1 ms to 15 s
 	m := &metrics{
@@ -109,7 +109,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		register(r, &m.published), register(r, &m.publishFailed), register(r, &m.publishTime), register(r, &m.consumed),
 		register(r, &m.redelivered), register(r, &m.dead), register(r, &m.ackTime), register(r, &m.recovered), register(r, &m.connections),
 	)
-	// Rates are right from the first message on.
+	// Initialized counters give correct rates from the first message.
 	for _, spec := range event.Streams() {
 		for _, c := range []*prometheus.CounterVec{m.published, m.publishFailed, m.dead} {
 			c.WithLabelValues(string(spec.Name))
@@ -132,7 +132,7 @@ func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 	return fmt.Errorf("register metric: %w", err)
 }
 
-// streamOf names the stream that a subject belongs to, by the second word of the subject.
+// streamOf returns the stream of a subject, by the second word of the subject.
 func streamOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, "keb.")
 	if !ok {

@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestMetricsCountWhatHappens(t *testing.T) {
+func TestMetrics_Traffic_IsCounted(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	reg := prometheus.NewRegistry()
 	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
-	connect(t, s, bus.Config{}, bus.Deps{Registerer: reg}) // a second bus of the same process shares them
+	connect(t, s, bus.Config{}, bus.Deps{Registerer: reg}) // a second bus of the same process shares the metrics
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	done := make(chan string, 10)
 	stop := start(t, b, bus.ConsumeConfig{Consumer: spec()}, func(ctx context.Context, batch []*bus.Delivery) {
@@ -79,7 +79,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	}
 }
 
-func TestAProcessIsConnectedWhileAllItsConnectionsAre(t *testing.T) {
+func TestMetrics_ConnectionLost_ReportsDisconnected(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	reg := prometheus.NewRegistry()

@@ -9,11 +9,11 @@ import (
 
 const hexDigits = "0123456789ABCDEF"
 
-// mustEscape: the NATS protocol binding takes over the rule of the HTTP binding (CloudEvents HTTP binding 3.1.3.2):
-// space, quote, percent and everything outside printable ASCII.
+// mustEscape follows the CloudEvents HTTP binding 3.1.3.2, which the NATS binding adopts: space, quote, percent and everything outside
+// printable ASCII must be escaped.
 func mustEscape(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
 
-// escape makes a header value of an attribute value.
+// escape encodes an attribute value as a header value.
 func escape(s string) string {
 	n := 0
 	for i := range len(s) {

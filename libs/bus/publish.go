@@ -14,25 +14,25 @@ import (
 // Message is an event to publish.
 type Message struct {
 	Subject string
-	// ID is the Nats-Msg-Id, by which a stream drops a second message with the same id for a while; "" is none.
+	// ID is the Nats-Msg-Id: a stream drops a second message with the same id within the duplicate window. "" means none.
 	ID    string
 	Event cloudevents.Event
-	// Quiet lets the stream answer once for this message and those that follow it to the same stream: one answer for 64 at most.
-	// It says that all of them have arrived; that the stream has refused a single one is then not noticed. It is for what may be
-	// lost.
+	// Quiet allows the stream to send one acknowledgement for this message and those that follow it to the same stream, at most 64. The
+	// acknowledgement means that all of them have arrived, but a rejection of a single one is not detected. Quiet is for messages that
+	// may be lost.
 	Quiet bool
 }
 
-// Failure is one message of a batch that was not published.
+// Failure is an unpublished message of a batch.
 type Failure struct {
-	// Index is the message's place in the arguments of Publish.
+	// Index is the index of the message in the arguments of Publish.
 	Index   int
 	Subject string
 	EventID string
 	Err     error
 }
 
-// PublishError says which messages of a batch were not published; all others were.
+// PublishError lists the unpublished messages of a batch; all others were published.
 type PublishError struct {
 	// Total is the size of the batch.
 	Total int
@@ -40,13 +40,13 @@ type PublishError struct {
 	Failures []Failure
 }
 
-// Error names the number of failures and the first of them.
+// Error returns the number of failures and the first of them.
 func (e *PublishError) Error() string {
 	f := e.Failures[0]
 	return fmt.Sprintf("publish: %d of %d messages failed, first event %q to %s: %v", len(e.Failures), e.Total, f.EventID, f.Subject, f.Err)
 }
 
-// Unwrap gives the cause of each failure.
+// Unwrap returns the cause of each failure.
 func (e *PublishError) Unwrap() []error {
 	errs := make([]error, len(e.Failures))
 	for i, f := range e.Failures {
@@ -55,13 +55,13 @@ func (e *PublishError) Unwrap() []error {
 	return errs
 }
 
-// TooLargeError is about a message that the server does not take because of its size. It does not pass: the message must become smaller.
+// TooLargeError means that a message exceeds the server's maximum size. A retry cannot succeed.
 type TooLargeError struct {
-	// Size is that of the message with its headers, and Limit what the server takes, both in bytes.
+	// Size is the size of the message with its headers, and Limit the server's maximum, both in bytes.
 	Size, Limit int64
 }
 
-// Error names both sizes.
+// Error returns both sizes.
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the message has %d bytes, at most %d are allowed", e.Size, e.Limit)
 }
@@ -69,8 +69,8 @@ func (e *TooLargeError) Error() string {
 // Unwrap returns nats.ErrMaxPayload.
 func (e *TooLargeError) Unwrap() error { return nats.ErrMaxPayload }
 
-// Away reports whether no message was published because the connection is lost or no stream answers: publishing something else is
-// then of no use either.
+// Away reports whether no message was published because the connection is lost or no stream answers. Publishing other messages would
+// fail, too.
 func (e *PublishError) Away() bool {
 	if len(e.Failures) < e.Total {
 		return false
@@ -83,8 +83,8 @@ func (e *PublishError) Away() bool {
 	return true
 }
 
-// Unpublished returns why messages of a batch of n were not published, by their index; it is empty when err is nil. An error that is no
-// PublishError is about all of them.
+// Unpublished returns the errors of the unpublished messages in a batch of n, by index; empty if err is nil. An error other than a
+// PublishError applies to all of them.
 func Unpublished(err error, n int) map[int]error {
 	failed := map[int]error{}
 	if err == nil {
@@ -102,13 +102,13 @@ func Unpublished(err error, n int) map[int]error {
 	return failed
 }
 
-// errUnanswered is why an attempt to publish ended: no stream has said anything.
+// errUnanswered is the cause of an attempt that ended without an answer of a stream.
 var errUnanswered = errors.New("no stream has answered")
 
-// Publish sends a batch and returns when a stream has taken every message. Messages without a trace of their own get
-// that of ctx. What fails because a stream is missing, nobody answers or the connection broke is repeated, after the
-// streams have been ensured once, until ctx ends or Config.Timeout has passed; so a message may arrive twice, and an ID
-// lets the stream drop the second. When messages are left over the error is a *PublishError.
+// Publish publishes a batch and returns when the streams have acknowledged every message. A message without a trace gets the trace of
+// ctx. If a stream is missing or does not answer, or the connection is lost, Publish ensures the streams once and retries until ctx ends
+// or Config.Timeout has passed. A message can therefore be published twice; with an ID the stream drops the second. The error is a
+// *PublishError if messages were not published.
 func (b *Bus) Publish(ctx context.Context, msgs ...Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -135,14 +135,14 @@ func (b *Bus) Publish(ctx context.Context, msgs ...Message) error {
 	return b.published(msgs, errs)
 }
 
-// MaxPayload is how many bytes the server takes in one message, headers included.
+// MaxPayload returns the maximum size of a message in bytes, including its headers.
 func (b *Bus) MaxPayload() int64 { return b.nc.MaxPayload() }
 
-// headerRoom is more than the headers of an event of the contract have.
+// headerRoom is an upper bound for the size of the headers of an event.
 const headerRoom = 16 << 10
 
-// checkSize returns a TooLargeError for a message that the server would not take. Counting the headers costs something, so it is done
-// only near the limit.
+// checkSize returns a TooLargeError for a message that exceeds the maximum size. It counts the headers only near the limit, because
+// counting is expensive.
 func (b *Bus) checkSize(m *nats.Msg) error {
 	limit := b.MaxPayload()
 	if limit <= 0 || int64(len(m.Data)+headerRoom) <= limit {
@@ -154,7 +154,7 @@ func (b *Bus) checkSize(m *nats.Msg) error {
 	return nil
 }
 
-// headerSize returns how many bytes headers have on the wire.
+// headerSize returns the size of headers on the wire, in bytes.
 func headerSize(h nats.Header) int {
 	if len(h) == 0 {
 		return 0
@@ -186,12 +186,12 @@ func encodeMessage(out *nats.Msg, m *Message, trace string) error {
 	return nil
 }
 
-// publish sends the messages named by todo until they are taken or there is no point in going on. What is left in
-// errs is final.
+// publish sends the messages whose indexes are in todo until they are acknowledged or a retry is pointless. The entries that remain
+// in errs are final.
 func (b *Bus) publish(ctx context.Context, out []outgoing, errs []error, todo []int) {
 	ensured := false
 	for len(todo) > 0 {
-		// A stream that is being deleted takes a message without a word.
+		// A stream that is being deleted accepts a message without an answer.
 		attempt, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout*2/5, errUnanswered)
 		b.pub.send(attempt, out, errs, todo)
 		cancel()
@@ -219,7 +219,7 @@ func (b *Bus) publish(ctx context.Context, out []outgoing, errs []error, todo []
 			return
 		}
 		if missing && b.cfg.Guest {
-			_ = pause(ctx, guestWait) // the next attempt notices that ctx has ended
+			_ = pause(ctx, guestWait) // the next attempt checks ctx
 			continue
 		}
 		if missing {
@@ -239,7 +239,7 @@ func (b *Bus) publish(ctx context.Context, out []outgoing, errs []error, todo []
 }
 
 func (b *Bus) published(msgs []Message, errs []error) error {
-	// Count runs of one stream together: a batch mostly goes to one.
+	// Count consecutive messages of one stream together: most batches contain only one stream.
 	var perr *PublishError
 	run, stream := 0, ""
 	for i := range msgs {
@@ -276,7 +276,7 @@ func (b *Bus) published(msgs []Message, errs []error) error {
 	return nil
 }
 
-// awaitConnection waits until the connection is up; false means that ctx ended or the connection was closed for good.
+// awaitConnection waits for the connection. It returns false if ctx ended or the connection was closed for good.
 func (b *Bus) awaitConnection(ctx context.Context) bool {
 	for {
 		reconnected := b.reconnects.next()

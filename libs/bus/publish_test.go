@@ -24,11 +24,11 @@ func streamMessages(t testing.TB, b *bus.Bus, s event.Stream) uint64 {
 	return st.CachedInfo().State.Msgs
 }
 
-func TestPublishStoresWholeBatch(t *testing.T) {
+func TestPublish_LargeBatch_IsStored(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
-	const n = 10_000 // more than may be in flight at once
+	const n = 10_000 // more than may be in flight
 	msgs := make([]bus.Message, n)
 	for i := range msgs {
 		msgs[i] = command(t, fmt.Sprintf("op/%d", i))
@@ -39,7 +39,7 @@ func TestPublishStoresWholeBatch(t *testing.T) {
 	}
 }
 
-func TestPublishDropsSecondMessageWithSameID(t *testing.T) {
+func TestPublish_SameID_IsStoredOnce(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	for range 2 {
@@ -50,7 +50,7 @@ func TestPublishDropsSecondMessageWithSameID(t *testing.T) {
 	}
 }
 
-func TestPublishSaysWhichMessagesFailed(t *testing.T) {
+func TestPublish_SomeFail_ReportsTheirIndexes(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	homeless := command(t, "homeless")
@@ -72,7 +72,7 @@ func TestPublishSaysWhichMessagesFailed(t *testing.T) {
 	}
 }
 
-func TestPublishRecreatesMissingStream(t *testing.T) {
+func TestPublish_MissingStream_IsCreated(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
@@ -82,7 +82,7 @@ func TestPublishRecreatesMissingStream(t *testing.T) {
 	}
 }
 
-func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
+func TestPublish_ServerLostStore_Continues(t *testing.T) {
 	t.Parallel()
 	b, s := setup(t)
 	s.restart(t, true)
@@ -95,12 +95,12 @@ func TestPublishGoesOnAfterServerLostItsStore(t *testing.T) {
 	}
 }
 
-func TestPublishRepeatsWhatNobodyHasAnswered(t *testing.T) {
+func TestPublish_NoAcknowledgement_Retries(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: 15 * time.Second}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
-	// Somebody listens and never answers, as a stream does that is being deleted.
+	// A subscriber that never answers behaves like a stream that is being deleted.
 	heard := make(chan struct{}, 10)
 	sub, err := b.NATS().Subscribe("keb.command.>", func(*nats.Msg) { heard <- struct{}{} })
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestPublishRepeatsWhatNobodyHasAnswered(t *testing.T) {
 	}
 }
 
-func TestPublishFailsWhenServerStaysAway(t *testing.T) {
+func TestPublish_ServerStaysDown_TimesOut(t *testing.T) {
 	t.Parallel()
 	_, s := setup(t)
 	b := connect(t, s, bus.Config{Timeout: 300 * time.Millisecond}, bus.Deps{})
@@ -126,7 +126,7 @@ func TestPublishFailsWhenServerStaysAway(t *testing.T) {
 	}
 }
 
-func TestEnsureStreamsFollowsTheContract(t *testing.T) {
+func TestEnsureStreams_New_FollowContract(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	require.NoError(t, b.EnsureStreams(t.Context()), "second time")
@@ -155,7 +155,7 @@ func TestEnsureStreamsFollowsTheContract(t *testing.T) {
 	}
 }
 
-func TestEnsureStreamsBringsDriftedStreamBack(t *testing.T) {
+func TestEnsureStreams_ChangedStream_IsRestored(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	s, err := b.JetStream().Stream(t.Context(), string(event.StreamFacts))
@@ -173,7 +173,7 @@ func TestEnsureStreamsBringsDriftedStreamBack(t *testing.T) {
 	}
 }
 
-func TestABucketThatWasMadeWithRollupsLosesThem(t *testing.T) {
+func TestEnsureStageBucket_WithRollups_RemovesThem(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{}, bus.Deps{})
 	kv, err := b.JetStream().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
@@ -203,11 +203,11 @@ func TestABucketThatWasMadeWithRollupsLosesThem(t *testing.T) {
 	}
 }
 
-func TestQuietMessagesShareAnAnswer(t *testing.T) {
+func TestPublish_QuietMessages_ShareAcknowledgement(t *testing.T) {
 	t.Parallel()
 	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
-	const n = 5000 // more than may be in flight at once
+	const n = 5000 // more than may be in flight
 	msgs := make([]bus.Message, 0, 2*n)
 	for i := range n {
 		quiet := command(t, fmt.Sprintf("op/%d", i))
@@ -225,7 +225,7 @@ func TestQuietMessagesShareAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsAboutMessagesOfOneStreamOnly(t *testing.T) {
+func TestPublish_QuietInSeveralStreams_AckPerStream(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	fact := func(id string) bus.Message {
@@ -245,7 +245,7 @@ func TestAnAnswerIsAboutMessagesOfOneStreamOnly(t *testing.T) {
 	}
 }
 
-func TestQuietMessagesOfAMissingStreamAreSentAgain(t *testing.T) {
+func TestPublish_QuietToMissingStream_Retries(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
@@ -281,8 +281,8 @@ func TestPublish_MessageTooLarge_FailsAloneWithItsSize(t *testing.T) {
 	}
 }
 
-// The size is counted before the message is handed over, so both must count the same.
-func TestPublish_LargestMessage_IsTaken(t *testing.T) {
+// checkSize counts the size before the client does, so both must count the same.
+func TestPublish_MessageOfMaxSize_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	for _, size := range []int{event.MaxPayload, event.MaxPayload - 1, event.MaxPayload - 200, event.MaxPayload - 300, event.MaxPayload - 350} {

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// maxInFlight bounds the messages that await an acknowledgement: a server drops what arrives at a stream whose queue of
-// 10,000 is full.
+// maxInFlight is the maximum number of unacknowledged messages: a server drops messages for a stream whose queue of 10,000
+// is full.
 const maxInFlight = 4000
 
-// maxQuiet bounds the messages that share one acknowledgement.
+// maxQuiet is the maximum number of messages with a shared acknowledgement.
 const maxQuiet = 64
 
-// outgoing is a message to send; a quiet one shares the acknowledgement of what follows it.
+// outgoing is a message to send. A quiet message shares the acknowledgement of the following one.
 type outgoing struct {
 	nats.Msg
 	quiet bool
 }
 
-// publisher sends batches and collects their acknowledgements. It does what jetstream's PublishMsgAsync does, with one
-// subscription for all and no future, channel or timer per message, which is where that spends half of its time.
+// publisher sends batches and collects their acknowledgements. Unlike jetstream's PublishMsgAsync, it has one subscription for all
+// batches, and no future, channel or timer per message, which would take half of the time.
 type publisher struct {
 	nc     *nats.Conn
 	prefix string // of the reply subjects: "<prefix><batch>.<index>"
@@ -40,13 +40,13 @@ type publisher struct {
 	batches map[uint64]*batch
 }
 
-// batch is one call of send.
+// batch is the state of one call of send.
 type batch struct {
 	mu      sync.Mutex
 	errs    []error
-	waiting []bool // by index: sent, and not yet answered
-	// todo are the indexes in the order of sending, and shares[i] is where in todo those begin that the answer to i is about, i
-	// being the last of them; nil when each has its own answer.
+	waiting []bool // by index: sent, and not yet acknowledged
+	// todo are the indexes in the order of sending. shares[i] is the position in todo of the first message that the acknowledgement of
+	// message i covers; message i is the last one. shares is nil if each message has its own acknowledgement.
 	todo   []int
 	shares map[int][2]int
 	left   int
@@ -64,14 +64,14 @@ func newPublisher(nc *nats.Conn) (*publisher, error) {
 	return p, nil
 }
 
-// send publishes the messages of out named by todo and waits for their answers. errs[i] is what became of message i.
+// send publishes the messages whose indexes are in todo and waits for their acknowledgements. errs[i] is the result of message i.
 func (p *publisher) send(ctx context.Context, out []outgoing, errs []error, todo []int) {
 	id, bt := p.open(errs, todo)
 	defer p.close(id)
 	reply := p.prefix + strconv.FormatUint(id, 36) + "."
 	for first := 0; first < len(todo); {
 		last := sharing(out, todo, first)
-		// A server drops what arrives at a stream whose queue is full, with and without an answer.
+		// A server drops messages for a stream with a full queue.
 		if err := p.slots.Acquire(ctx, int64(last-first+1)); err != nil {
 			bt.giveUp(todo[first:], context.Cause(ctx))
 			break
@@ -96,7 +96,7 @@ func (p *publisher) send(ctx context.Context, out []outgoing, errs []error, todo
 	}
 }
 
-// sharing is the place in todo of the last message that shares one acknowledgement with the one at first.
+// sharing returns the position in todo of the last message that shares an acknowledgement with the message at first.
 func sharing(out []outgoing, todo []int, first int) int {
 	last := first
 	for out[todo[last]].quiet && last+1 < len(todo) && last+1 < first+maxQuiet &&
@@ -121,7 +121,7 @@ func (p *publisher) close(id uint64) {
 	delete(p.batches, id)
 }
 
-// sent notes that the messages from first to last in todo are on their way, with one answer for all of them.
+// sent records that the messages from first to last in todo are sent, with one acknowledgement for all of them.
 func (b *batch) sent(first, last int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +136,7 @@ func (b *batch) sent(first, last int) {
 	}
 }
 
-// settle records the answer to message i and those that share it; a second answer is ignored.
+// settle records the acknowledgement of message i and of those that share it. It ignores a second one.
 func (p *publisher) settle(b *batch, i int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +153,7 @@ func (p *publisher) settle(b *batch, i int, err error) {
 	b.finish(n)
 }
 
-// answered counts the messages that were waiting: one or none. The caller holds the lock.
+// answered records a result and returns the number of messages that were waiting: one or none. The caller must hold the lock.
 func (b *batch) answered(i int, err error) int {
 	if !b.waiting[i] {
 		return 0
@@ -163,7 +163,7 @@ func (b *batch) answered(i int, err error) int {
 	return 1
 }
 
-// finish counts n messages as done. The caller holds the lock.
+// finish counts n messages as done. The caller must hold the lock.
 func (b *batch) finish(n int) {
 	b.left -= n
 	if b.left == 0 {
@@ -171,7 +171,7 @@ func (b *batch) finish(n int) {
 	}
 }
 
-// giveUp marks messages that were never sent.
+// giveUp records the cause for messages that were never sent.
 func (b *batch) giveUp(todo []int, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,7 +181,7 @@ func (b *batch) giveUp(todo []int, cause error) {
 	b.finish(len(todo))
 }
 
-// fail marks what is still unanswered.
+// fail records an error for all unacknowledged messages.
 func (p *publisher) fail(b *batch, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +199,7 @@ func (p *publisher) fail(b *batch, err error) {
 	}
 }
 
-// failAll ends the wait for every message in flight: its acknowledgement will not come on a new connection.
+// failAll ends the wait for all messages in flight: their acknowledgements do not arrive on a new connection.
 func (p *publisher) failAll(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +208,7 @@ func (p *publisher) failAll(err error) {
 	}
 }
 
-// answer takes one acknowledgement.
+// answer handles one acknowledgement.
 func (p *publisher) answer(m *nats.Msg) {
 	rest, ok := strings.CutPrefix(m.Subject, p.prefix)
 	if !ok {
@@ -236,7 +236,7 @@ var (
 	ackErrorField = []byte(`"error"`)
 )
 
-// ackError is nil when a stream has taken the message.
+// ackError returns nil if a stream has stored the message.
 func ackError(m *nats.Msg) error {
 	if len(m.Data) == 0 {
 		if m.Header.Get("Status") == "503" {
@@ -244,7 +244,7 @@ func ackError(m *nats.Msg) error {
 		}
 		return jetstream.ErrInvalidJSAck
 	}
-	// Nearly every answer is {"stream":"...","seq":1}; only an error is worth decoding.
+	// Nearly every acknowledgement is {"stream":"...","seq":1}; only an error needs decoding.
 	if bytes.HasPrefix(m.Data, ackStart) && !bytes.Contains(m.Data, ackErrorField) {
 		return nil
 	}

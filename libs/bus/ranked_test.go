@@ -13,14 +13,14 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// ranked is the consumer of commands, with ranks.
+// ranked returns a ranked consumer of commands.
 func ranked() event.ConsumerSpec {
 	s := spec()
 	s.Ranked = true
 	return s
 }
 
-// pulls waits until that many ask the server for messages.
+// pulls waits until n clients have a pull request at the server.
 func pulls(t *testing.T, b *bus.Bus, n int) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, fmt.Sprintf("%d ask for messages", n), func() bool {
@@ -29,7 +29,7 @@ func pulls(t *testing.T, b *bus.Bus, n int) {
 	})
 }
 
-func TestOneOfThoseWhoShareARankedConsumerGetsAllAsLongAsItKeepsUp(t *testing.T) {
+func TestRankedConsumer_LowestRank_GetsAllMessages(t *testing.T) {
 	t.Parallel()
 	b, s := setup(t)
 	other := connect(t, s, bus.Config{}, bus.Deps{})
@@ -52,7 +52,7 @@ func TestOneOfThoseWhoShareARankedConsumerGetsAllAsLongAsItKeepsUp(t *testing.T)
 	publish(t, b, "one")
 	within(t, first, "the first in rank gets the message")
 
-	// It is busy now, and takes no more than it can keep.
+	// The first consumer is busy now, and accepts no more than it can hold.
 	ids := make([]string, 3*limit)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("op/%d/1", i)
@@ -67,7 +67,7 @@ func TestOneOfThoseWhoShareARankedConsumerGetsAllAsLongAsItKeepsUp(t *testing.T)
 	want(t, second, "last")
 }
 
-func TestAConsumerGetsRanksWhenItHasNone(t *testing.T) {
+func TestEnsureConsumer_WithoutRanks_GetsThem(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	require.NoError(t, b.EnsureConsumer(t.Context(), spec()))

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// probeTTL is how long a probe stays in its stream: as short as the server allows.
+	// probeTTL is the lifetime of a probe in its stream, the minimum of the server.
 	probeTTL = time.Second
-	// probeEvery is how long an answer of Ready counts: anyone may ask.
+	// probeEvery is how long a result of Ready is cached, because any client can call it.
 	probeEvery = time.Second
-	// probeTimeout is how long a stream may take to store a probe.
+	// probeTimeout is the time in which a stream must store a probe.
 	probeTimeout = 1500 * time.Millisecond
 )
 
-// probe is what became of the last one.
+// probe is the result of the last probe.
 type probe struct {
 	at  time.Time
 	err error
 }
 
-// Ready returns why the bus does not take messages: the connection is lost, a stream has refused what was published to it last, as
-// after a full disk, or refuses a probe. A guest publishes no probe. The error holds no secret.
+// Ready returns an error if the bus cannot store messages: the connection is lost, a stream rejected the last publication (for example
+// because the disk was full), or a stream rejects a probe. A guest publishes no probe. The error contains no secret.
 func (b *Bus) Ready(ctx context.Context) error {
 	if !b.nc.IsConnected() {
 		return errors.New("not connected")
@@ -50,7 +50,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return err
 }
 
-// probe stores a message that goes by itself and that no consumer gets.
+// probe stores a message that expires by itself and that no consumer receives.
 func (b *Bus) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errUnanswered)
 	defer cancel()
@@ -69,15 +69,15 @@ func (b *Bus) probe(ctx context.Context) error {
 	return nil
 }
 
-// refusals remembers why streams have not stored what was published to them last. It is safe for concurrent use.
+// refusals records why streams did not store the last publication. It is safe for concurrent use.
 type refusals struct {
-	any    atomic.Bool // false: none, which is nearly always so
+	any    atomic.Bool // false: none, the usual case
 	mu     sync.Mutex
 	causes map[string]error
 }
 
-// note takes what became of a publication to a stream; nil is a success. What counts is that the stream has refused it or has not
-// answered, which is what a server does that cannot write.
+// note records the result of a publication to a stream; nil is a success. It considers only rejections and missing answers, because a
+// server that cannot write causes those.
 func (r *refusals) note(stream string, err error) {
 	if err == nil && !r.any.Load() {
 		return
@@ -109,7 +109,7 @@ func (r *refusals) clear() {
 	r.any.Store(false)
 }
 
-// first is the refusal of the first stream by name; nil when there is none.
+// first returns the error of the first stream by name; nil if there is none.
 func (r *refusals) first() error {
 	if !r.any.Load() {
 		return nil

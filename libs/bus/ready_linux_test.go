@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
+func TestReady_DiskWasFull_FailsUntilServerRestarts(t *testing.T) {
 	testkit.FullDisk(t, func(t *testing.T, fill func(size int64), empty func()) {
 		b, s := setup(t)
 		guest := connect(t, s, bus.Config{Guest: true, Timeout: 2 * time.Second}, bus.Deps{})
@@ -27,7 +27,7 @@ func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
 		}
 		empty()
 		if err := guest.Publish(t.Context(), command(t, "still lost")); err == nil {
-			t.Fatal("the server stores again: nothing is to be tested any more")
+			t.Fatal("the server stores again: the test has no effect")
 		}
 		testkit.Eventually(t, time.Minute, "the probe is asked again", func() bool { return b.Ready(t.Context()) != nil })
 		if ready(guest) {
@@ -39,8 +39,8 @@ func TestReady_DiskWasFull_SaysSoUntilTheServerRestarts(t *testing.T) {
 	})
 }
 
-// A probe leaves nothing behind.
-func TestReady_Probe_GoesByItself(t *testing.T) {
+// A probe expires.
+func TestReady_Probe_Expires(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	require.NoError(t, b.Ready(t.Context()))

@@ -17,13 +17,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// natsServer is a real server on a loopback port that it keeps over restarts.
+// natsServer is a real server on a loopback port that stays the same after restarts.
 type natsServer struct {
 	*server.Server
 	port           int
 	dir            string
 	user, password string
-	// maxStore and maxMemory bound the streams; 0 leaves it to the server.
+	// maxStore and maxMemory limit the streams; 0 means the server's default.
 	maxStore, maxMemory int64
 }
 
@@ -54,7 +54,7 @@ func (s *natsServer) stop() {
 	s.WaitForShutdown()
 }
 
-// restart stops the server and starts it again; emptied tells that it has lost its store.
+// restart restarts the server; emptied makes it lose its store.
 func (s *natsServer) restart(t testing.TB, emptied bool) {
 	t.Helper()
 	s.stop()
@@ -64,7 +64,7 @@ func (s *natsServer) restart(t testing.TB, emptied bool) {
 	s.start(t)
 }
 
-// setup gives a bus with all streams, and its server.
+// setup returns a bus with all streams, and its server.
 func setup(t testing.TB) (*bus.Bus, *natsServer) {
 	t.Helper()
 	s := startServer(t)
@@ -82,7 +82,7 @@ func connect(t testing.TB, s *natsServer, cfg bus.Config, deps bus.Deps) *bus.Bu
 	return b
 }
 
-// command is a small event on the command stream.
+// command returns a small event for the command stream.
 func command(t testing.TB, id string) bus.Message {
 	t.Helper()
 	e, err := bus.New(event.TypeStepExecute, id, event.SourceOrchestrator, "op", time.Unix(1_800_000_000, 0).UTC(),
@@ -93,14 +93,14 @@ func command(t testing.TB, id string) bus.Message {
 
 func spec() event.ConsumerSpec { return event.CommandsConsumer("avs") }
 
-// unhurried is spec with an AckWait that is longer than any test waits: what comes again has been given back.
+// unhurried is spec with an AckWait that exceeds all test timeouts: a redelivered message was returned.
 func unhurried() event.ConsumerSpec {
 	s := spec()
 	s.AckWait = 10 * time.Minute
 	return s
 }
 
-// consume runs Consume until the test ends and returns the ids of what it got.
+// consume runs Consume until the test ends and returns a channel with the received ids.
 func consume(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig) <-chan string {
 	t.Helper()
 	got := make(chan string, 10_000)
@@ -115,7 +115,7 @@ func consume(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig) <-chan string {
 	return got
 }
 
-// start runs Consume until the returned function is called, at the latest when the test ends.
+// start runs Consume until the returned function is called, or the test ends.
 func start(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig, handle func(context.Context, []*bus.Delivery)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,14 +136,14 @@ func start(t testing.TB, b *bus.Bus, cfg bus.ConsumeConfig, handle func(context.
 	return stop
 }
 
-// within waits for a value, up to a generous limit.
+// within receives a value with a generous timeout.
 func within[T any](t testing.TB, ch <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-ch:
 		return v
 	case <-time.After(time.Minute):
-		t.Fatalf("waited a minute in vain: %s", what)
+		t.Fatalf("timeout after a minute: %s", what)
 		panic("unreachable")
 	}
 }

@@ -13,12 +13,11 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// EnsureStreams creates the streams of the contract and the stage bucket where they are missing, and brings what
-// differs in line with the contract. What an operator has set besides (replicas, placement, a limit in bytes) stays.
-// It is not for a guest.
+// EnsureStreams creates missing streams of the contract and the stage bucket, and updates existing ones to the contract. It keeps other
+// settings of an operator (replicas, placement, a limit in bytes). A guest must not call it.
 func (b *Bus) EnsureStreams(ctx context.Context) error {
 	if b.cfg.Guest {
-		return errors.New("ensure streams: this connection is a guest, and may make none")
+		return errors.New("ensure streams: this connection is a guest, and may create none")
 	}
 	settled := false
 	for _, spec := range event.Streams() {
@@ -32,7 +31,7 @@ func (b *Bus) EnsureStreams(ctx context.Context) error {
 	return nil
 }
 
-// ensureStream lets a stream that has vanished settle, once for all streams.
+// ensureStream waits for the removal of a vanished stream to settle, once for all streams.
 func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *bool) error {
 	s, err := b.js.Stream(ctx, string(spec.Name))
 	if errors.Is(err, jetstream.ErrStreamNotFound) && b.streams.has(spec.Name) && !*settled {
@@ -48,7 +47,7 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 		apply(&cfg, spec)
 		err = b.bounded(&cfg, unbounded, func() error { _, err := b.js.CreateStream(ctx, cfg); return err })
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil // another service was faster
+			return nil // another service has created it
 		}
 		return err
 	}
@@ -63,44 +62,44 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 	return b.bounded(&cfg, had, func() error { _, err := b.js.UpdateStream(ctx, cfg); return err })
 }
 
-// unbounded is the MaxBytes of a stream without a bound.
+// unbounded is the MaxBytes of a stream without a limit.
 const unbounded = -1
 
-// bounded makes or changes a stream. A server that has less room than the bound of the stream refuses it; then the stream keeps the one
-// that it had, for a small server must do as well.
+// bounded creates or changes a stream. A server with less storage than the stream's limit rejects it. The stream then keeps its previous
+// limit, because a small server must work, too.
 func (b *Bus) bounded(cfg *jetstream.StreamConfig, had int64, change func() error) error {
 	err := change()
 	if cfg.MaxBytes == had || !isNoRoom(err) {
 		return err
 	}
 	b.roomLog.Do(func() {
-		b.log.Warn("the server has less room than a stream may use, which stays without a bound of its own", "stream", cfg.Name, "bytes", cfg.MaxBytes, "err", err)
+		b.log.Warn("the server has less storage than a stream may use; the stream has no limit of its own", "stream", cfg.Name, "bytes", cfg.MaxBytes, "err", err)
 	})
 	cfg.MaxBytes = had
 	return change()
 }
 
-// isNoRoom reports whether the server or the account has too little storage for the bound of a stream.
+// isNoRoom reports whether the server or the account has too little storage for a stream's limit.
 func isNoRoom(err error) bool {
 	const account, resources, memory, storage = 10002, 10023, 10028, 10047
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && slices.Contains([]jetstream.ErrorCode{account, resources, memory, storage}, api.ErrorCode)
 }
 
-// Created is when a stream was made. It changes when a stream was lost and made again.
+// Created returns when a stream was created. It changes if the stream was lost and created again.
 func (b *Bus) Created(ctx context.Context, name event.Stream) (time.Time, error) {
 	s, err := b.js.Stream(ctx, string(name))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("look at stream %s: %w", name, err)
+		return time.Time{}, fmt.Errorf("read stream %s: %w", name, err)
 	}
 	return s.CachedInfo().Created, nil
 }
 
-// settleTime is how long a stream that was there before stays away before it is made again. The server forgets a
-// stream first and removes its files later; a new one made in between loses its files and never answers.
+// settleTime is the wait before a vanished stream is created again. The server forgets a stream first and removes its files later; a
+// stream that is created in between loses its files and never answers.
 const settleTime = time.Second
 
-// guestWait is the pause before a guest looks again for what somebody else has to make.
+// guestWait is the interval at which a guest checks for objects that another connection creates.
 const guestWait = 100 * time.Millisecond
 
 func settle(ctx context.Context) error { return pause(ctx, settleTime) }
@@ -116,7 +115,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// seen is the streams that this connection knows to have existed.
+// seen holds the streams that this connection has seen.
 type seen struct {
 	mu    sync.Mutex
 	names map[event.Stream]bool
@@ -137,7 +136,7 @@ func (s *seen) add(name event.Stream) {
 	s.names[name] = true
 }
 
-// apply puts the contract into cfg and reports whether that changed anything.
+// apply applies the contract to cfg and reports whether that changed anything.
 func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
 	retention := jetstream.LimitsPolicy
 	if spec.WorkQueue {
@@ -161,7 +160,7 @@ func apply(cfg *jetstream.StreamConfig, spec event.StreamSpec) bool {
 	return !same
 }
 
-// AwaitStageBucket opens the bucket of the stage memory, and waits for it until ctx ends when it is missing. It makes nothing.
+// AwaitStageBucket opens the bucket of the stage memory. If it is missing, AwaitStageBucket waits for it until ctx ends.
 func AwaitStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
 	for {
 		kv, err := js.KeyValue(ctx, event.StageBucket)
@@ -174,8 +173,8 @@ func AwaitStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.Ke
 	}
 }
 
-// EnsureStageBucket opens the bucket of the stage memory. It creates it if it is missing, and takes roll-ups away from one that was
-// made with them.
+// EnsureStageBucket opens the bucket of the stage memory, and creates it if it is missing. It removes roll-ups from a bucket that was
+// created with them.
 func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
 	return ensureStageBucket(ctx, js, 0)
 }
@@ -201,7 +200,7 @@ func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int
 	return kv, nil
 }
 
-// adjustStage takes roll-ups away and bounds a bucket without a bound. It changes nothing else: replicas and limits are the operator's.
+// adjustStage removes roll-ups, and sets the limit of a bucket without one. It keeps replicas and limits of the operator.
 func adjustStage(ctx context.Context, js jetstream.JetStream) error {
 	s, err := js.Stream(ctx, stageStreamName)
 	if err != nil {
@@ -221,15 +220,15 @@ func adjustStage(ctx context.Context, js jetstream.JetStream) error {
 		_, err = js.UpdateStream(ctx, bound)
 	}
 	if isNoRoom(err) {
-		return nil // a small server must do as well
+		return nil // a small server must work, too
 	}
 	return err
 }
 
 const stageStreamName = "KV_" + event.StageBucket
 
-// stageStream is the stream behind the bucket of the stage memory: that of a key-value bucket, but without roll-ups, with which one
-// message could empty the bucket for all.
+// stageStream is the stream of the stage memory's bucket. It is that of a key-value bucket without roll-ups, with which one message could
+// empty the bucket for all workers.
 func stageStream(replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: stageStreamName, Subjects: []string{"$KV." + event.StageBucket + ".>"}, Storage: jetstream.MemoryStorage,
@@ -237,10 +236,10 @@ func stageStream(replicas int) jetstream.StreamConfig {
 	}
 }
 
-// EnsureConsumer creates a durable consumer, or brings it in line with spec. A missing stream is created first. A
-// consumer that stands ahead of its stream, as after a power loss of the server, is made anew: it would never
-// deliver anything (docs/contracts/nats.md#nats-jetstream). A consumer whose file the server cannot read is kept in its memory until it
-// restarts: the stream still has every message that was not acknowledged.
+// EnsureConsumer creates a durable consumer, or updates it to spec. It creates a missing stream first. It replaces a consumer whose
+// position is beyond the end of its stream, as after a power loss of the server: it would never deliver a message (facts/engines.md 3,
+// nats-server#5412). If the server cannot read the file of a consumer, EnsureConsumer creates it in memory until the server
+// restarts: the stream still has every unacknowledged message.
 func (b *Bus) EnsureConsumer(ctx context.Context, spec event.ConsumerSpec) error {
 	_, err := b.ensureConsumer(ctx, spec)
 	return err
@@ -250,7 +249,7 @@ func (b *Bus) ensureConsumer(ctx context.Context, spec event.ConsumerSpec) (jets
 	if b.cfg.Guest {
 		c, err := b.js.Consumer(ctx, string(spec.Stream), spec.Name)
 		if err != nil {
-			return nil, fmt.Errorf("look for consumer %s of stream %s: %w", spec.Name, spec.Stream, err)
+			return nil, fmt.Errorf("read consumer %s of stream %s: %w", spec.Name, spec.Stream, err)
 		}
 		return c, nil
 	}
@@ -288,7 +287,7 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 		return nil, err
 	}
 	if info.AckFloor.Stream > s.CachedInfo().State.LastSeq {
-		b.log.Warn("consumer is ahead of its stream and is made anew", "stream", spec.Stream, "consumer", spec.Name)
+		b.log.Warn("consumer is ahead of its stream and is created again", "stream", spec.Stream, "consumer", spec.Name)
 		if err := b.js.DeleteConsumer(ctx, string(spec.Stream), spec.Name); err != nil &&
 			!errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil, err
@@ -309,7 +308,7 @@ func (b *Bus) makeConsumer(ctx context.Context, spec event.ConsumerSpec, want je
 	if !ok || api.ErrorCode != jetstream.JSErrCodeConsumerCreate {
 		return c, err
 	}
-	b.log.Error("the server cannot make or read the file of a consumer, which is kept in memory until the server restarts; if that happens again, remove the folder obs/<consumer> of the stream from its store while it is stopped",
+	b.log.Error("the server cannot create or read the file of a consumer; the consumer is kept in memory until the server restarts; if this happens again, remove the folder obs/<consumer> of the stream from its store while it is stopped",
 		"stream", spec.Stream, "consumer", spec.Name, "err", err)
 	want.MemoryStorage = true
 	return b.js.CreateOrUpdateConsumer(ctx, string(spec.Stream), want)

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// tlsPrefix is that of the variables whose files Config.TLS names.
+// tlsPrefix is the prefix of the variables for the files of Config.TLS.
 const tlsPrefix = "KEB_NATS_"
 
-// security is what makes a connection speak TLS. The files are read for each connection.
+// security returns the TLS options of a connection. The files are read for each connection.
 func (c Config) security() []nats.Option {
 	var opts []nats.Option
 	if c.TLS.Enabled() {
@@ -47,7 +47,7 @@ func (c Config) roots() (*x509.CertPool, error) {
 	return cfg.RootCAs, nil
 }
 
-// explain says which variable to look at.
+// explain adds the names of the relevant variables to a connection error.
 func explain(c Config, err error) error {
 	if errors.Is(err, nats.ErrSecureConnWanted) {
 		return fmt.Errorf("%w: give it a certificate, or leave out KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE, KEB_NATS_TLS_FIRST and tls://", err)
@@ -55,10 +55,10 @@ func explain(c Config, err error) error {
 	return c.TLS.Explain(tlsPrefix, err)
 }
 
-// pause is how long to wait before the next attempt to come back, after all servers have been tried. It logs why TLS keeps the
-// connection away, each reason once: the client of NATS keeps that to itself.
+// pause returns the delay before the next reconnect, after all servers were tried. It logs each TLS error once, because the NATS client
+// does not report it.
 func (b *Bus) pause() func(int) time.Duration {
-	last := "" // only the goroutine that connects again asks
+	last := "" // only the reconnecting goroutine calls it
 	return func(attempt int) time.Duration {
 		if attempt == 1 {
 			last = ""
@@ -67,7 +67,7 @@ func (b *Bus) pause() func(int) time.Duration {
 			if err := nc.LastError(); tlsfiles.IsTLS(err) || errors.Is(err, nats.ErrSecureConnWanted) {
 				if why := explain(b.cfg, err); why.Error() != last {
 					last = why.Error()
-					b.log.Error("bus does not take us back", "err", why)
+					b.log.Error("reconnect to the bus failed", "err", why)
 				}
 			}
 		}

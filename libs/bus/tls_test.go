@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// encrypted is a NATS server with a certificate; with clients it demands one of theirs.
+// encrypted starts a NATS server with a certificate; with clients it requires client certificates.
 func encrypted(t *testing.T, pair testkit.KeyPair, clients *testkit.CA, first bool) *server.Server {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
@@ -49,13 +49,13 @@ func run(t *testing.T, opts *server.Options) *server.Server {
 	return s
 }
 
-// address is that of a server, in a scheme and by a name.
+// address returns the URL of a server with a scheme and a host name.
 func address(s *server.Server, scheme, host string) string {
 	_, port, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(s.ClientURL(), "nats://"), "tls://"), ":")
 	return scheme + "://" + host + ":" + port
 }
 
-func TestConnectWithTLS(t *testing.T) {
+func TestConnect_TLS_Succeeds(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
@@ -92,7 +92,7 @@ func TestConnectWithTLS(t *testing.T) {
 	}
 }
 
-func TestConnectSaysWhyTLSFails(t *testing.T) {
+func TestConnect_InvalidTLS_ReportsReason(t *testing.T) {
 	t.Parallel()
 	ca, other := testkit.NewCA(t, "ours"), testkit.NewCA(t, "theirs")
 	good := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
@@ -145,8 +145,8 @@ func TestConnectSaysWhyTLSFails(t *testing.T) {
 	}
 }
 
-// A client that comes back shows what its files hold then, and says what is wrong when the server no longer takes it.
-func TestAReconnectUsesTheNewCertificate(t *testing.T) {
+// A reconnecting client presents the current certificate, and reports the reason if the server rejects it.
+func TestReconnect_NewCertificate_IsUsed(t *testing.T) {
 	t.Parallel()
 	ca, next := testkit.NewCA(t, "ours"), testkit.NewCA(t, "next")
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})

@@ -15,9 +15,9 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// A power cut may leave any file of the server's store half written. Whatever it was, the bus works again, and only messages whose own
-// file was torn are lost.
-func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
+// A power loss can leave any file of the server's store half written. The bus must work again for each file, and only messages whose
+// own file was damaged may be lost.
+func TestEnsureAll_DamagedStoreFile_CreatesAllAgain(t *testing.T) {
 	t.Parallel()
 	commands := spec()
 	commands.AckWait = time.Second
@@ -27,7 +27,7 @@ func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
 	publish(t, b, "one", "two")
 	taken, err := b.JetStream().Consumer(t.Context(), string(event.StreamCommands), commands.Name)
 	require.NoError(t, err)
-	if _, err := taken.Next(); err != nil { // the consumer has something to remember
+	if _, err := taken.Next(); err != nil { // gives the consumer a state to store
 		t.Fatal(err)
 	}
 	b.Close()
@@ -39,7 +39,7 @@ func TestEnsureAll_TornFileOfTheStore_EverythingIsMadeAgain(t *testing.T) {
 		streamMeta = "/jetstream/$G/streams/KEB_COMMANDS/meta.inf"
 	)
 	for _, file := range filesOf(t, whole) {
-		for _, part := range []int64{removed, 0, 2} { // what is left: nothing at all, no byte, a half
+		for _, part := range []int64{removed, 0, 2} { // removed, empty, or half of the file
 			t.Run(fmt.Sprint(file, " ", part), func(t *testing.T) {
 				require.NoError(t, os.RemoveAll(s.dir))
 				require.NoError(t, os.CopyFS(s.dir, os.DirFS(whole)))
@@ -77,7 +77,7 @@ func filesOf(t *testing.T, dir string) []string {
 	return files
 }
 
-// tear leaves the first part of a file: half of it for 2, nothing for 0; a negative part removes it.
+// tear truncates a file to the first part: half of it for 2, empty for 0; a negative part removes the file.
 func tear(t *testing.T, path string, part int64) {
 	t.Helper()
 	info, err := os.Stat(path)

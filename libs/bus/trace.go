@@ -9,15 +9,15 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// TraceParent is the name of the CloudEvents extension that carries a trace (Distributed Tracing extension).
+// TraceParent is the name of the CloudEvents extension for a trace (Distributed Tracing extension).
 const TraceParent = tracing.TraceParent
 
-// traceparent is the trace of ctx in the form of the W3C header, or "".
+// traceparent returns the trace of ctx as a W3C header value, or "".
 func traceparent(ctx context.Context) string {
 	return tracing.Parent(trace.SpanContextFromContext(ctx))
 }
 
-// TraceOf is the trace that an event carries, in the form of the W3C header; empty when it carries none.
+// TraceOf returns the trace of an event as a W3C header value, or "" if it has none.
 func TraceOf(e cloudevents.Event) string {
 	c, ok := e.Context.(*cloudevents.EventContextV1)
 	if !ok || c == nil {
@@ -27,7 +27,7 @@ func TraceOf(e cloudevents.Event) string {
 	return parent
 }
 
-// TraceContext returns ctx with the trace that an event carries as the remote span; ctx itself when it carries none.
+// TraceContext returns ctx with the trace of an event as the remote span, or ctx itself if the event has none.
 func TraceContext(ctx context.Context, e cloudevents.Event) context.Context {
 	return tracing.Continue(ctx, TraceOf(e))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 )
 
-func TestTraceTravelsWithTheEvent(t *testing.T) {
+func TestTraceContext_Event_CarriesTrace(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
 	span := trace.NewSpanContext(trace.SpanContextConfig{

@@ -66,7 +66,7 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 			request.Commands[i] = t.ref()
 		}
 		var answer event.CurrentAnswer
-		if err := p.w.deps.Bus.AskWithin(ctx, patience, subject, request, &answer); err != nil {
+		if err := p.w.deps.Bus.AskWithTimeout(ctx, patience, subject, request, &answer); err != nil {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return answers
 			}

@@ -318,7 +318,7 @@ func (b *bench) ask(subject string, question, answer any) error {
 	b.t.Helper()
 	var err error
 	testkit.Eventually(b.t, waitTimeout, "somebody who answers "+subject, func() bool {
-		err = b.bus.AskWithin(b.t.Context(), waitTimeout, subject, question, answer)
+		err = b.bus.AskWithTimeout(b.t.Context(), waitTimeout, subject, question, answer)
 		return !errors.Is(err, bus.ErrNoAnswer)
 	})
 	return err

@@ -103,7 +103,7 @@ func TestBroker_ConcurrentRequests_EndConsistently(t *testing.T) {
 		},
 		func(id string, _ int) (answer, error) {
 			var a event.UpgradeAnswer
-			err := b.bus.AskWithin(t.Context(), waitTimeout, event.AskUpgrade,
+			err := b.bus.AskWithTimeout(t.Context(), waitTimeout, event.AskUpgrade,
 				event.UpgradeRequest{Upgrades: []event.UpgradeOrder{upgradeOrder(id, event.UpgradeKyma), upgradeOrder("i", event.UpgradeCluster)}}, &a)
 			return answer{}, err
 		},

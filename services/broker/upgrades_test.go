@@ -97,7 +97,7 @@ func TestUpgrade_RepeatedOrder_IsRecordedOnce(t *testing.T) {
 	for range 4 {
 		together.Go(func() {
 			var a event.UpgradeAnswer
-			if err := b.bus.AskWithin(t.Context(), waitTimeout, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
+			if err := b.bus.AskWithTimeout(t.Context(), waitTimeout, event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
 				t.Errorf("ask: %v", err)
 			}
 			for _, r := range a.Upgrades {

@@ -134,7 +134,7 @@ func (s *system) all(t *testing.T, ids []string) map[string]event.OperationStatu
 func (s *system) status(t *testing.T, ids []string) map[string]event.OperationStatus {
 	t.Helper()
 	var answer event.OperationsAnswer
-	if err := s.broker.AskWithin(t.Context(), patience, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
+	if err := s.broker.AskWithTimeout(t.Context(), patience, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
 		t.Logf("ask: %v", err) // the orchestrator has not begun yet
 		return nil
 	}
@@ -288,7 +288,7 @@ func TestAWorkerAsksAboutItsOwnCommandsOnly(t *testing.T) { //nolint:paralleltes
 	for user, want := range map[string][]event.CommandRef{"worker-edp": {command}, "worker-avs": {}, event.UserBroker: {}} {
 		var answer event.CurrentAnswer
 		subject := event.AskCurrentAs(strings.TrimPrefix(user, "worker-"))
-		if err := s.connect(t, user, true).AskWithin(t.Context(), patience, subject, question, &answer); err != nil {
+		if err := s.connect(t, user, true).AskWithTimeout(t.Context(), patience, subject, question, &answer); err != nil {
 			t.Errorf("%s: %v", user, err)
 		}
 		if diff := cmp.Diff(want, answer.Current); diff != "" {

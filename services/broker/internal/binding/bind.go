@@ -211,7 +211,7 @@ func (s *Service) ask(ctx context.Context, b *store.Binding) (event.BindAnswer, 
 	if err != nil {
 		return a, err
 	}
-	err = s.deps.Asker.AskWithin(ctx, s.cfg.Timeout, event.AskBind, event.BindRequest{
+	err = s.deps.Asker.AskWithTimeout(ctx, s.cfg.Timeout, event.AskBind, event.BindRequest{
 		Runtime: at, BindingID: b.ID, ExpirationSeconds: int64(b.Expiration / time.Second),
 	}, &a)
 	if err == nil && (a.Kubeconfig == "" || !a.ExpiresAt.After(s.deps.Now())) {

@@ -34,7 +34,7 @@ type Config struct {
 
 // Asker sends requests to the worker runtime.
 type Asker interface {
-	AskWithin(ctx context.Context, wait time.Duration, subject string, request, answer any) error
+	AskWithTimeout(ctx context.Context, wait time.Duration, subject string, request, answer any) error
 }
 
 // Sealer encrypts with authentication, see package seal.
