@@ -1,7 +1,7 @@
-// Package access says who may use the APIs for operators: a viewer may look, an
-// operator may look and act. Who calls proves it with a static token, with a
-// bearer token of an OpenID Connect issuer, or with the session cookie that a
-// browser got for one of them.
+// Package access authorizes clients of the operator APIs: a viewer may read, an
+// operator may read and act. A client authenticates with a static token, with a
+// bearer token of an OpenID Connect issuer, or with the session cookie of a browser
+// that logged in with one of them.
 //
 // No token is logged, stored or part of an error.
 package access
@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Role says what somebody may do. The zero value may do nothing.
+// Role is the set of allowed actions. The zero value allows nothing.
 type Role string
 
-// The roles. An operator may do all that a viewer may.
+// The roles. An operator may do everything that a viewer may.
 const (
 	Viewer   Role = "viewer"
 	Operator Role = "operator"
 )
 
-// Includes reports whether whoever has the role may do what needed is for.
+// Includes reports whether the role is sufficient where needed is required.
 func (r Role) Includes(needed Role) bool {
 	switch r {
 	case Operator:
@@ -32,37 +32,37 @@ func (r Role) Includes(needed Role) bool {
 	return false
 }
 
-// Authentication is how an identity was proved.
+// Authentication is the method by which an identity was proved.
 type Authentication string
 
-// The ways to prove an identity. With None nobody is asked: whoever reaches the address is an operator.
+// The authentication methods. With None, access control is off: every client that reaches the address is an operator.
 const (
 	None  Authentication = "none"
 	Token Authentication = "token"
 	OIDC  Authentication = "oidc"
 )
 
-// Anonymous is the name of everybody where nobody is asked.
+// Anonymous is the name of every client if access control is off.
 const Anonymous = "an operator"
 
-// Identity is who calls.
+// Identity is an authenticated client.
 type Identity struct {
-	// Name is for people, and stands with everything that its owner does.
+	// Name is for people. Audit records contain it.
 	Name string `json:"name"`
-	// Role is empty for somebody who is known and may do nothing.
+	// Role is empty for a known client without a role.
 	Role           Role           `json:"role"`
 	Authentication Authentication `json:"authentication"`
-	// Subject is what the issuer calls the owner of a token, which never changes; empty for others.
+	// Subject is the issuer's permanent name for the owner of a token; empty for other methods.
 	Subject string `json:"-"`
-	// Expires is when the proof ends; zero when that is not known.
+	// Expires is when the credentials expire; zero if unknown.
 	Expires time.Time `json:"-"`
 
-	// proof is what a session keeps to check the role again: the hash of a static token, or the values of the roles claim.
+	// A session stores the hash of a static token, or the values of the roles claim, to check the role again.
 	tokenHash string
 	groups    []string
 }
 
-// Lacks says that somebody has not the role that something needs.
+// Lacks returns the message for an identity without the required role.
 func (i Identity) Lacks(needed Role) string {
 	if i.Role == "" {
 		return fmt.Sprintf("%s has no role, and this needs the role %s", i.Name, needed)
@@ -72,12 +72,12 @@ func (i Identity) Lacks(needed Role) string {
 
 type identityKey struct{}
 
-// With returns a context that carries who calls.
+// With returns a context with the client's identity.
 func With(ctx context.Context, i Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, i)
 }
 
-// From returns who calls, as Guard has put it into the context of a request.
+// From returns the client's identity, which Guard adds to the context of a request.
 func From(ctx context.Context) (Identity, bool) {
 	i, ok := ctx.Value(identityKey{}).(Identity)
 	return i, ok

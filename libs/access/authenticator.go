@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// maxToken bounds what is taken for a token.
+// maxToken is the maximum length of a token.
 const maxToken = 16 << 10
 
-// Deps is what an Authenticator works with. All have defaults: no log, time.Now.
+// Deps are the dependencies of an Authenticator. All have defaults: no log, time.Now.
 type Deps struct {
 	Log *slog.Logger
 	Now func() time.Time
@@ -30,22 +30,22 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-// Error is a refusal. It is safe to be shown.
+// Error is a rejection. Its message can be shown to the client.
 type Error struct {
 	// Status is 401, 403, 429 or 503.
 	Status int
-	// Message says why, without what was presented.
+	// Message is the reason, without the credentials.
 	Message string
-	// RetryAfter is when to try again; zero says nothing about it.
+	// RetryAfter is the delay before a retry; zero means unspecified.
 	RetryAfter time.Duration
-	// Presented tells that there were credentials, which are wrong.
+	// Presented reports whether the request contained credentials, which are wrong.
 	Presented bool
 }
 
-// Error is the message.
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Authenticator finds out who presents a token. It is safe for concurrent use, and has no goroutines.
+// Authenticator authenticates the owners of tokens. It is safe for concurrent use, and has no goroutines.
 type Authenticator struct {
 	cfg     Config
 	deps    Deps
@@ -55,8 +55,8 @@ type Authenticator struct {
 	trusted []netip.Prefix
 }
 
-// New makes an authenticator. The token file must be good now; the issuer is asked when the first token comes, and may be away
-// until then.
+// New creates an authenticator. The token file must be valid now. The issuer is queried when the first token arrives, so it may be
+// unavailable until then.
 func New(cfg Config, deps Deps) (*Authenticator, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("access: %w", err)
@@ -78,13 +78,13 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 	return a, nil
 }
 
-// Enabled reports whether anybody is asked who he is.
+// Enabled reports whether clients must authenticate.
 func (a *Authenticator) Enabled() bool { return a.cfg.Enabled() }
 
-// local reports whether nobody is asked because nobody else should reach the address.
+// local reports whether clients need not authenticate because only this machine should reach the address.
 func (a *Authenticator) local() bool { return !a.Enabled() && a.cfg.Mode != ModeNone }
 
-// Methods are the ways to log in, Token or OIDC; none where nobody is asked.
+// Methods returns the login methods, Token and OIDC; none if access control is off.
 func (a *Authenticator) Methods() []Authentication {
 	methods := []Authentication{}
 	if a.tokens != nil {
@@ -96,7 +96,7 @@ func (a *Authenticator) Methods() []Authentication {
 	return methods
 }
 
-// Authenticate says who presents the bearer token of a request. Where nobody is asked it is Anonymous. Every error is an
+// Authenticate returns the owner of a request's bearer token. If access control is off, it is Anonymous. Every error is an
 // *Error.
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) {
 	if !a.Enabled() {
@@ -106,7 +106,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) {
 		return Identity{}, a.missing()
 	}
 	if len(r.Header.Values("Authorization")) > 1 {
-		// What is in front of this service may have looked at another one.
+		// A proxy in front of this service may have checked the other header.
 		return Identity{}, a.refused(r, "there is more than one Authorization header")
 	}
 	token, ok := BearerToken(r)
@@ -116,7 +116,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, error) {
 	return a.Check(r, token)
 }
 
-// Check says whose a token is that came in a request. Every error is an *Error.
+// Check returns the owner of a token. Every error is an *Error.
 func (a *Authenticator) Check(r *http.Request, token string) (Identity, error) {
 	i, err := a.identify(r.Context(), token)
 	return a.judged(r, i, err)
@@ -127,7 +127,7 @@ func (a *Authenticator) judged(r *http.Request, i Identity, err error) (Identity
 	case err == nil:
 		return i, nil
 	case errors.Is(err, ErrUnavailable):
-		a.deps.Log.Debug("token not judged", "err", err)
+		a.deps.Log.Debug("token not verified", "err", err)
 		return Identity{}, &Error{
 			Status: http.StatusServiceUnavailable, RetryAfter: discoverEvery,
 			Message: "the OIDC issuer " + a.cfg.OIDCIssuer + " does not answer, so this token cannot be checked; try again",
@@ -146,14 +146,14 @@ func (a *Authenticator) identify(ctx context.Context, token string) (Identity, e
 			return i, nil
 		}
 	}
-	// Only what looks like a signed token is worth a question to the issuer.
+	// Query the issuer only for a text that looks like a signed token.
 	if a.issuer == nil || strings.Count(token, ".") != 2 {
 		return Identity{}, ErrInvalid
 	}
 	return a.issuer.identify(ctx, token, "")
 }
 
-// byHash finds the owner of a static token.
+// byHash returns the owner of a static token.
 func (a *Authenticator) byHash(hash string) (Identity, bool) {
 	if a.tokens == nil {
 		return Identity{}, false
@@ -173,7 +173,7 @@ func (a *Authenticator) missing() error {
 	return &Error{Status: http.StatusUnauthorized, Message: "credentials are required: log in, or send Authorization: Bearer <token>"}
 }
 
-// refused counts the failure and says so, or that there were too many.
+// refused counts the failure and returns the error for it, or for too many failures.
 func (a *Authenticator) refused(r *http.Request, message string) error {
 	addr := address(r, a.trusted)
 	if wait := a.limit.fail(addr); wait > 0 {

@@ -14,17 +14,17 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// fetchTimeout bounds one question to an issuer.
+// fetchTimeout is the timeout of a request to an issuer.
 const fetchTimeout = 5 * time.Second
 
 var (
-	// ErrUnavailable means that a token cannot be judged now, because its issuer does not answer.
+	// ErrUnavailable means that a token cannot be verified now, because its issuer does not answer.
 	ErrUnavailable = errors.New("the issuer of the token cannot be asked now")
-	// ErrInvalid means that a token is not accepted. It says nothing more, for what it would say is in the token.
+	// ErrInvalid means that a token is rejected. It has no details, because they could contain parts of the token.
 	ErrInvalid = errors.New("the token is not accepted")
 )
 
-// algorithms leaves out every symmetric one: a public key must never serve as a shared secret.
+// algorithms contains no symmetric one: a public key must never serve as a shared secret.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
@@ -38,18 +38,18 @@ func BearerToken(r *http.Request) (string, bool) {
 	return strings.TrimSpace(token), true
 }
 
-// Verifier accepts JSON Web Tokens that an issuer has signed for an audience and that have not expired.
+// Verifier accepts unexpired JSON Web Tokens of an issuer for an audience.
 type Verifier struct{ tokens *oidc.IDTokenVerifier }
 
-// NewVerifier makes a verifier of tokens whose claims iss and aud are issuer and audience, and which one of the keys has signed with an
-// asymmetric algorithm; now is the clock that expiry is checked with.
+// NewVerifier creates a verifier. A valid token has the claims iss and aud, and a signature of one of the keys with an asymmetric
+// algorithm. now is the clock for expiry.
 func NewVerifier(issuer, audience string, keys oidc.KeySet, now func() time.Time) *Verifier {
 	return &Verifier{oidc.NewVerifier(issuer, noting{keys}, &oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: algorithms, Now: now,
 	})}
 }
 
-// Verify checks a token, within five seconds, which fetching keys may take. The error is ErrInvalid, or wraps ErrUnavailable when the keys cannot be fetched.
+// Verify verifies a token within five seconds, including fetching keys. The error is ErrInvalid, or wraps ErrUnavailable.
 func (v *Verifier) Verify(ctx context.Context, token string) (*oidc.IDToken, error) {
 	var unreachable error
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, noteKey{}, &unreachable), fetchTimeout)
@@ -59,22 +59,22 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*oidc.IDToken, err
 	case unreachable != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, unreachable)
 	case err != nil:
-		return nil, ErrInvalid // the verifier's error may quote the token's claims
+		return nil, ErrInvalid // the verifier's error can contain claims of the token
 	}
 	return verified, nil
 }
 
-// RemoteKeys are the keys that an issuer publishes at a URL. They are fetched when a token needs them, at most once every
-// two seconds however many tokens name unknown keys.
+// RemoteKeys returns the keys that an issuer publishes at a URL. They are fetched when a token needs them, at most once every two
+// seconds, however many tokens refer to unknown keys.
 func RemoteKeys(ctx context.Context, url string, now func() time.Time) oidc.KeySet {
 	client := &http.Client{Timeout: fetchTimeout, Transport: &paced{next: http.DefaultTransport, now: now}}
-	// The key set outlives the start; the client bounds each read.
+	// The key set is used after the start; the client limits each read.
 	return oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), client), url)
 }
 
 type noteKey struct{}
 
-// noting tells keys that cannot be fetched from a bad signature, a difference that the verifier's error does not keep.
+// noting distinguishes unavailable keys from an invalid signature, which the verifier's error does not.
 type noting struct{ oidc.KeySet }
 
 func (n noting) VerifySignature(ctx context.Context, token string) ([]byte, error) {
@@ -92,7 +92,7 @@ const (
 	maxKeySet  = 1 << 20
 )
 
-// paced answers from its last success for a moment. It is for one URL.
+// paced repeats its last successful answer for a short time. It is for one URL.
 type paced struct {
 	next http.RoundTripper
 	now  func() time.Time
@@ -103,7 +103,7 @@ type paced struct {
 	body    []byte
 }
 
-// RoundTrip fetches, or repeats the last answer.
+// RoundTrip fetches the URL, or repeats the last answer.
 func (p *paced) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ClientLimits bounds what one client may ask of an API, by its address: the peer, or whom trusted proxies name. Zero is the default
-// of a field.
+// ClientLimits limits the requests of a client to an API. Clients are distinguished by address: the peer, or the address that trusted
+// proxies forward. Zero means the default of a field.
 type ClientLimits struct {
-	// Rate is how many requests a client may send in a second in the long run, and Burst how many at once.
+	// Rate is the maximum number of requests per second in the long run, and Burst the maximum at one time.
 	Rate  int `env:"KEB_CLIENT_RATE" envDefault:"1000"`
 	Burst int `env:"KEB_CLIENT_BURST" envDefault:"5000"`
-	// Requests is how many requests of a client may be in progress.
+	// Requests is the maximum number of concurrent requests of a client.
 	Requests int `env:"KEB_CLIENT_REQUESTS" envDefault:"200"`
 }
 
@@ -43,19 +43,19 @@ func (c ClientLimits) validate() error {
 	return errors.Join(problems...)
 }
 
-// Clients tells the clients of an API apart by their address, and bounds each: how many requests it sends, and how many are in
-// progress. It is safe for concurrent use. Each process counts for itself.
+// Clients limits the number of requests, and of concurrent requests, of each client of an API. It distinguishes clients by address. It
+// is safe for concurrent use. Each process counts separately.
 type Clients struct {
 	limits  ClientLimits
 	trusted []netip.Prefix
 	rate    *limiter
 
 	mu sync.Mutex
-	// requests are those in progress, by address.
+	// requests is the number of concurrent requests by address.
 	requests map[string]int
 }
 
-// NewClients makes the limits of one API. now is a clock.
+// NewClients creates the limits of one API. now is a clock.
 func NewClients(cfg Config, now func() time.Time) (*Clients, error) {
 	trusted, err := cfg.proxies()
 	if err == nil {
@@ -70,8 +70,8 @@ func NewClients(cfg Config, now func() time.Time) (*Clients, error) {
 	}, nil
 }
 
-// Limit lets through what is within the limits, and hands everything else to refuse, with an error of status 429. Requests for which
-// endless reports true last as long as their client likes, and do not count as in progress; nil is none.
+// Limit passes requests within the limits to next, and all others to refuse, with an error of status 429. Requests for which endless
+// returns true do not count as concurrent, because their duration is unlimited; nil means none.
 func (c *Clients) Limit(next http.Handler, endless func(r *http.Request) bool, refuse func(w http.ResponseWriter, r *http.Request, e *Error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		addr := address(r, c.trusted)
@@ -114,18 +114,18 @@ func (c *Clients) end(addr string) {
 	}
 }
 
-// knownFor is how long an address that has shown good credentials is not locked out for wrong ones.
+// knownFor is how long an address with a successful attempt is not blocked because of failed ones.
 const knownFor = time.Hour
 
-// Attempts counts wrong passwords by address, so that nobody can try many. An address with too many is not listened to any more, good
-// password or not: it would find the good one among them. But one that has shown good ones lately is, or somebody behind the same proxy
-// could lock a platform out.
+// Attempts counts failed attempts by address, to prevent password guessing. It blocks an address with too many, even for correct
+// credentials, which could be guessed. It does not block an address that recently succeeded: otherwise a client behind the same
+// proxy could block a platform.
 type Attempts struct {
 	limit   *limiter
 	trusted []netip.Prefix
 }
 
-// NewAttempts counts for one API. now is a clock.
+// NewAttempts creates the counter of one API. now is a clock.
 func NewAttempts(cfg Config, now func() time.Time) (*Attempts, error) {
 	trusted, err := cfg.proxies()
 	if err != nil {
@@ -134,7 +134,7 @@ func NewAttempts(cfg Config, now func() time.Time) (*Attempts, error) {
 	return &Attempts{limit: newLimiter(now), trusted: trusted}, nil
 }
 
-// Blocked returns how long whoever sent a request has to wait before his credentials are looked at; zero if they may be.
+// Blocked returns how long the client must wait before its credentials are checked; zero if it is not blocked.
 func (a *Attempts) Blocked(r *http.Request) time.Duration {
 	a.limit.mu.Lock()
 	defer a.limit.mu.Unlock()
@@ -149,10 +149,10 @@ func (a *Attempts) Blocked(r *http.Request) time.Duration {
 	return a.limit.wait(c, now)
 }
 
-// Failed counts wrong credentials. It returns how long to wait before the next; zero while there may be more.
+// Failed counts wrong credentials. It returns how long to wait before the next attempt; zero if more are allowed now.
 func (a *Attempts) Failed(r *http.Request) time.Duration { return a.limit.fail(address(r, a.trusted)) }
 
-// Succeeded notes that the credentials were good.
+// Succeeded records correct credentials.
 func (a *Attempts) Succeeded(r *http.Request) {
 	a.limit.mu.Lock()
 	defer a.limit.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// from is a request of a client.
+// from returns a request of a client.
 func from(t *testing.T, addr, path string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
@@ -30,7 +30,7 @@ func newClients(t *testing.T, clock *testkit.Clock, limits ClientLimits) *Client
 	return c
 }
 
-func TestAClientThatAsksTooOftenIsRefusedAndOthersAreNot(t *testing.T) {
+func TestClients_TooManyRequests_LimitOneClient(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	h := newClients(t, clock, ClientLimits{Rate: 2, Burst: 5}).Limit(http.NotFoundHandler(), nil, refuseClient)
@@ -48,7 +48,7 @@ func TestAClientThatAsksTooOftenIsRefusedAndOthersAreNot(t *testing.T) {
 	if refused.StatusCode != http.StatusTooManyRequests || refused.Header.Get("Retry-After") != "1" || !strings.Contains(message(t, refused), "2 in a second") {
 		t.Errorf("one too many: %s, Retry-After %q", refused.Status, refused.Header.Get("Retry-After"))
 	}
-	// What a client says of itself does not count.
+	// The client's own X-Forwarded-For is ignored.
 	spoofed := from(t, "192.0.2.1", "/")
 	spoofed.Header.Set("X-Forwarded-For", "192.0.2.9")
 	if got := ask(spoofed); got.StatusCode != http.StatusTooManyRequests {
@@ -71,7 +71,7 @@ func TestAClientThatAsksTooOftenIsRefusedAndOthersAreNot(t *testing.T) {
 	}
 }
 
-func TestAClientHasOnlySoManyRequestsInProgress(t *testing.T) {
+func TestClients_ConcurrentRequests_AreLimited(t *testing.T) {
 	t.Parallel()
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	c := newClients(t, testkit.NewClock(time.Now()), ClientLimits{Requests: 2})
@@ -107,7 +107,7 @@ func TestAClientHasOnlySoManyRequestsInProgress(t *testing.T) {
 	}
 }
 
-func TestPasswordsCannotBeTried(t *testing.T) {
+func TestAttempts_ManyFailures_BlockAddress(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	a, err := NewAttempts(Config{}, clock.Now)
@@ -128,7 +128,7 @@ func TestPasswordsCannotBeTried(t *testing.T) {
 		t.Errorf("the thief has to wait %s", wait)
 	}
 	if wait := a.Blocked(platform); wait != 0 {
-		t.Errorf("whoever had good credentials before has to wait %s", wait)
+		t.Errorf("the client with earlier correct credentials has to wait %s", wait)
 	}
 	clock.Advance(failureEvery)
 	if wait := a.Blocked(thief); wait != 0 {
@@ -143,7 +143,7 @@ func TestPasswordsCannotBeTried(t *testing.T) {
 	}
 }
 
-func TestTwoAuthorizationHeadersAreNone(t *testing.T) {
+func TestAuthenticate_TwoHeaders_AreRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	r := request(t, operatorToken)
@@ -153,7 +153,7 @@ func TestTwoAuthorizationHeadersAreNone(t *testing.T) {
 	}
 }
 
-func TestLimitsOfClientsThatCannotBeAreNamed(t *testing.T) {
+func TestClientLimits_Invalid_AreNamed(t *testing.T) {
 	t.Parallel()
 	err := Config{Clients: ClientLimits{Rate: -1, Burst: maxLimit + 1, Requests: -1}}.Validate()
 	for _, name := range []string{"KEB_CLIENT_RATE", "KEB_CLIENT_BURST", "KEB_CLIENT_REQUESTS"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 )
 
-// ModeNone is the only value of Config.Mode: nobody is asked who he is, although others can reach the address.
+// ModeNone is the only value of Config.Mode: access control is off, although other machines can reach the address.
 const ModeNone = "none"
 
 const (
@@ -21,39 +21,39 @@ const (
 	defaultLifetime   = 8 * time.Hour
 )
 
-// Config says who gets which role. The zero value asks nobody, which CheckAddress allows on a loopback address only.
+// Config assigns roles to clients. With the zero value access control is off, which CheckAddress allows only on a loopback address.
 type Config struct {
-	// Mode is empty, or ModeNone to let everybody in who reaches the address.
+	// Mode is empty, or ModeNone to switch off access control.
 	Mode string `env:"KEB_ACCESS"`
 	// TokensFile is a YAML file of static tokens: a list of {name, role, sha256}. It is read again when it changes.
 	TokensFile string `env:"KEB_ACCESS_TOKENS_FILE"`
-	// OIDCIssuer is the URL of an OpenID Connect issuer; OIDCAudience the client id that its tokens are for.
+	// OIDCIssuer is the URL of an OpenID Connect issuer; OIDCAudience the client id in its tokens.
 	OIDCIssuer   string `env:"KEB_ACCESS_OIDC_ISSUER"`
 	OIDCAudience string `env:"KEB_ACCESS_OIDC_AUDIENCE"`
 	// OIDCClientSecret is for the login of browsers. A public client has none.
 	OIDCClientSecret string `env:"KEB_ACCESS_OIDC_CLIENT_SECRET"`
-	// OIDCRolesClaim is the claim whose values decide about the role, "groups" if empty; dots lead into objects
-	// ("realm_access.roles"). Values in OIDCOperators make an operator, those in OIDCViewers a viewer.
+	// OIDCRolesClaim is the claim that determines the role; the default is "groups". Dots lead into objects ("realm_access.roles"). A
+	// value in OIDCOperators grants the role operator, one in OIDCViewers the role viewer.
 	OIDCRolesClaim string   `env:"KEB_ACCESS_OIDC_ROLES_CLAIM"`
 	OIDCViewers    []string `env:"KEB_ACCESS_OIDC_VIEWERS"`
 	OIDCOperators  []string `env:"KEB_ACCESS_OIDC_OPERATORS"`
-	// OIDCScopes is what a login of a browser asks for: openid, profile and email, and groups if that is the roles claim.
+	// OIDCScopes are the scopes of a browser's login. The default is openid, profile and email, and groups if that is the roles claim.
 	OIDCScopes []string `env:"KEB_ACCESS_OIDC_SCOPES"`
-	// SessionKey is the keyring that seals session cookies, "id1:base64key,id2:base64key"
-	// (package seal). Empty makes a key that the process forgets.
+	// SessionKey is the keyring that seals session cookies, "id1:base64key,id2:base64key" (package seal). If it is empty, the process
+	// generates a key and does not store it.
 	SessionKey string `env:"KEB_ACCESS_SESSION_KEY"`
-	// SessionLifetime is how long a browser stays logged in, eight hours if zero; with OIDC not longer than its token.
+	// SessionLifetime is the maximum duration of a browser's session, eight hours if zero. With OIDC it ends no later than the token.
 	SessionLifetime time.Duration `env:"KEB_ACCESS_SESSION_LIFETIME"`
-	// TrustedProxies are addresses or networks (CIDR) of proxies whose X-Forwarded-For is believed.
+	// TrustedProxies are the addresses or networks (CIDR) of proxies whose X-Forwarded-For is trusted.
 	TrustedProxies []string `env:"KEB_ACCESS_TRUSTED_PROXIES"`
-	// Clients bounds what one client may ask.
+	// Clients limits the requests of each client.
 	Clients ClientLimits
 }
 
-// Enabled reports whether anybody is asked who he is.
+// Enabled reports whether clients must authenticate.
 func (c Config) Enabled() bool { return c.TokensFile != "" || c.OIDCIssuer != "" }
 
-// Validate names every setting that cannot be. It reads the token file, and needs no network.
+// Validate reports every invalid setting. It reads the token file, and needs no network.
 func (c Config) Validate() error {
 	var problems []error
 	if c.Mode != "" && c.Mode != ModeNone {
@@ -94,7 +94,7 @@ func (c Config) validateOIDC() []error {
 			"KEB_ACCESS_OIDC_OPERATORS": len(c.OIDCOperators) > 0, "KEB_ACCESS_OIDC_SCOPES": len(c.OIDCScopes) > 0,
 		} {
 			if set {
-				problems = append(problems, fmt.Errorf("%s: means nothing without KEB_ACCESS_OIDC_ISSUER", name))
+				problems = append(problems, fmt.Errorf("%s: has no effect without KEB_ACCESS_OIDC_ISSUER", name))
 			}
 		}
 		slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
@@ -105,18 +105,18 @@ func (c Config) validateOIDC() []error {
 	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || (u.Scheme != "https" && u.Scheme != "http"):
 		problems = append(problems, errors.New("KEB_ACCESS_OIDC_ISSUER: must be a URL such as https://issuer.example.org, without user, query and fragment"))
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		problems = append(problems, fmt.Errorf("KEB_ACCESS_OIDC_ISSUER: %q must begin with https, for its keys decide who is let in", c.OIDCIssuer))
+		problems = append(problems, fmt.Errorf("KEB_ACCESS_OIDC_ISSUER: %q must begin with https, because its keys grant access", c.OIDCIssuer))
 	}
 	if c.OIDCAudience == "" {
 		problems = append(problems, errors.New("KEB_ACCESS_OIDC_AUDIENCE: is required with KEB_ACCESS_OIDC_ISSUER: the client id that tokens are for"))
 	}
 	if len(c.OIDCViewers)+len(c.OIDCOperators) == 0 {
 		problems = append(problems, fmt.Errorf(
-			"KEB_ACCESS_OIDC_VIEWERS and KEB_ACCESS_OIDC_OPERATORS: nobody would have a role: set one of them to values of the claim %q", c.rolesClaim()))
+			"KEB_ACCESS_OIDC_VIEWERS and KEB_ACCESS_OIDC_OPERATORS: no client would have a role: set one of them to values of the claim %q", c.rolesClaim()))
 	}
 	for name, values := range map[string][]string{"KEB_ACCESS_OIDC_VIEWERS": c.OIDCViewers, "KEB_ACCESS_OIDC_OPERATORS": c.OIDCOperators} {
 		if slices.Contains(values, "") {
-			problems = append(problems, fmt.Errorf("%s: there is an empty value in the list", name))
+			problems = append(problems, fmt.Errorf("%s: the list contains an empty value", name))
 		}
 	}
 	if len(c.OIDCScopes) > 0 && !slices.Contains(c.OIDCScopes, "openid") {
@@ -125,8 +125,8 @@ func (c Config) validateOIDC() []error {
 	return problems
 }
 
-// CheckAddress reports that nobody would be asked who he is at an address ("host:port") that others than this machine
-// reach, unless Mode allows it.
+// CheckAddress returns an error if access control is off at an address ("host:port") that other machines can reach, unless Mode
+// allows it.
 func (c Config) CheckAddress(variable, addr string) error {
 	if c.Enabled() || c.Mode == ModeNone {
 		return nil
@@ -135,7 +135,7 @@ func (c Config) CheckAddress(variable, addr string) error {
 	if err == nil && loopback(host) {
 		return nil
 	}
-	return fmt.Errorf(`%s: %q is not a loopback address, and whoever reaches it could act: say who may with KEB_ACCESS_TOKENS_FILE or KEB_ACCESS_OIDC_ISSUER, or set KEB_ACCESS=none if something else keeps others away`,
+	return fmt.Errorf(`%s: %q is not a loopback address, so access control is required: set KEB_ACCESS_TOKENS_FILE or KEB_ACCESS_OIDC_ISSUER, or KEB_ACCESS=none if something else protects the address`,
 		variable, addr)
 }
 
@@ -161,7 +161,7 @@ func (c Config) lifetime() time.Duration {
 	return c.SessionLifetime
 }
 
-// role is the best that one of the values of the roles claim gives.
+// role returns the highest role that the values of the roles claim grant.
 func (c Config) role(values []string) Role {
 	switch has := func(wanted []string) bool {
 		return slices.ContainsFunc(values, func(v string) bool { return slices.Contains(wanted, v) })

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 )
 
-func TestSettingsThatCannotBeAreNamed(t *testing.T) {
+func TestConfig_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, file, line(t, "jane", Operator, "x"))
@@ -26,12 +26,12 @@ func TestSettingsThatCannotBeAreNamed(t *testing.T) {
 		want []string
 	}{
 		"another mode":       {Config{Mode: "all"}, []string{`KEB_ACCESS: "all": allowed is only "none"`}},
-		"none and somebody":  {Config{Mode: ModeNone, TokensFile: file}, []string{"KEB_ACCESS: none contradicts"}},
+		"none and tokens":    {Config{Mode: ModeNone, TokensFile: file}, []string{"KEB_ACCESS: none contradicts"}},
 		"no token file":      {Config{TokensFile: file + "x"}, []string{"KEB_ACCESS_TOKENS_FILE: the file cannot be read: no such file"}},
 		"bad token file":     {Config{TokensFile: bad}, []string{"KEB_ACCESS_TOKENS_FILE: line 1: role: allowed are viewer and operator"}},
 		"roles alone":        {Config{OIDCViewers: []string{"a"}, OIDCAudience: "x"}, []string{"KEB_ACCESS_OIDC_VIEWERS: means nothing without", "KEB_ACCESS_OIDC_AUDIENCE: means nothing"}},
 		"no audience":        {with(func(c *Config) { c.OIDCAudience = "" }), []string{"KEB_ACCESS_OIDC_AUDIENCE: is required"}},
-		"nobody":             {with(func(c *Config) { c.OIDCOperators = nil }), []string{`nobody would have a role`, `"groups"`}},
+		"no roles":           {with(func(c *Config) { c.OIDCOperators = nil }), []string{`no client would have a role`, `"groups"`}},
 		"an empty group":     {with(func(c *Config) { c.OIDCViewers = []string{"a", ""} }), []string{"KEB_ACCESS_OIDC_VIEWERS: there is an empty value"}},
 		"no URL":             {with(func(c *Config) { c.OIDCIssuer = "issuer" }), []string{"KEB_ACCESS_OIDC_ISSUER: must be a URL"}},
 		"a password in it":   {with(func(c *Config) { c.OIDCIssuer = "https://a:CANARY@issuer" }), []string{"KEB_ACCESS_OIDC_ISSUER: must be a URL"}},
@@ -70,7 +70,7 @@ func TestSettingsThatCannotBeAreNamed(t *testing.T) {
 	}
 }
 
-func TestEverybodyMayActOnlyWhereNobodyElseGets(t *testing.T) {
+func TestCheckAddress_AccessControlOff_MustBeLoopback(t *testing.T) {
 	t.Parallel()
 	for addr, loopback := range map[string]bool{
 		"127.0.0.1:8081": true, "localhost:8081": true, "[::1]:8081": true, "127.8.8.8:1": true,

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// maxRequest is how long a request may last before who sent it has to prove again that he may.
+// maxRequest is the maximum duration of a request before its client must authenticate again.
 const maxRequest = 15 * time.Minute
 
-// Guard lets requests through by the role of who sends them.
+// Guard authorizes requests by the role of their client.
 type Guard struct {
 	auth     *Authenticator
 	sessions *Sessions
 	log      *slog.Logger
 	now      func() time.Time
-	// refused is told of requests that somebody who is known may not send; refusals bounds how often.
+	// refused is called for rejected requests of known clients; refusals limits how often.
 	refused  func(r *http.Request, i Identity, reason string)
 	refusals *limiter
 }
 
-// NewGuard makes a guard. Without sessions cookies do not count.
+// NewGuard creates a guard. If s is nil, cookies are ignored.
 func NewGuard(a *Authenticator, s *Sessions) *Guard {
 	return &Guard{
 		auth: a, sessions: s, log: a.deps.Log, now: a.deps.Now, refused: func(*http.Request, Identity, string) {},
@@ -35,11 +35,11 @@ func NewGuard(a *Authenticator, s *Sessions) *Guard {
 	}
 }
 
-// OnRefusal sets who is told of a request that somebody who is known may not send. Of somebody who is refused often only some are
-// told. It must be called before the guard is used.
+// OnRefusal sets a function that is called for rejected requests of known clients, but only for some if a client is rejected often. It
+// must be called before the guard is used.
 func (g *Guard) OnRefusal(f func(r *http.Request, i Identity, reason string)) { g.refused = f }
 
-// Identify says who sends a request: by its Authorization header if it has one, else by its cookie. Every error is an *Error.
+// Identify returns the client of a request, by its Authorization header if it has one, otherwise by its cookie. Every error is an *Error.
 func (g *Guard) Identify(r *http.Request) (Identity, error) {
 	if g.sessions != nil && g.auth.Enabled() && r.Header.Get("Authorization") == "" {
 		if i, ok, err := g.sessions.Identify(r); ok {
@@ -49,7 +49,7 @@ func (g *Guard) Identify(r *http.Request) (Identity, error) {
 	return g.auth.Authenticate(r)
 }
 
-// Protect lets viewers read (GET, HEAD) and operators do everything.
+// Protect allows viewers to read (GET, HEAD) and operators to do everything.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		needed := Operator
@@ -62,9 +62,9 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 
 func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next http.Handler) {
 	if g.auth.local() && !loopback(hostOf(r.Host)) {
-		// A name of somebody else that leads to this machine: the page behind it would be of the same origin.
+		// A foreign host name that resolves to this machine: its pages would have the same origin.
 		Refuse(w, &Error{
-			Status: http.StatusForbidden, Message: "nobody is asked who he is here, so only requests to localhost are answered; KEB_ACCESS=none answers all",
+			Status: http.StatusForbidden, Message: "access control is off, so only requests to localhost are answered; set KEB_ACCESS=none to answer all",
 		})
 		return
 	}
@@ -82,12 +82,12 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 		Refuse(w, &Error{Status: http.StatusForbidden, Message: reason})
 		return
 	}
-	// What is for somebody with a role is not for the next one behind the same cache.
+	// A shared cache must not serve the response to a client without the role.
 	w.Header().Set("Cache-Control", "no-store")
 	ctx := With(r.Context(), i)
 	if i.Authentication != None {
 		ctx = context.WithValue(ctx, recheckKey{}, func() error { return g.recheck(r, needed) })
-		// Who streams for hours proves now and then that he still may.
+		// A long stream authenticates again at intervals.
 		limit := maxRequest
 		if !i.Expires.IsZero() {
 			limit = min(limit, i.Expires.Sub(g.now()))
@@ -101,8 +101,8 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, needed Role, next 
 
 type recheckKey struct{}
 
-// Recheck says whether who sent a request may still do what Guard let it through for. It is for answers that go on and on, which
-// end when it returns an error.
+// Recheck returns an error if the client may no longer do what Guard authorized. Long-running responses call it, and end with its
+// error.
 func Recheck(ctx context.Context) error {
 	if again, ok := ctx.Value(recheckKey{}).(func() error); ok {
 		return again()
@@ -113,7 +113,7 @@ func Recheck(ctx context.Context) error {
 func (g *Guard) recheck(r *http.Request, needed Role) error {
 	i, err := g.Identify(r)
 	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusServiceUnavailable {
-		return nil // not judged: what was good before holds until the request must end anyway
+		return nil // not verified: the previous result applies until the maximum duration
 	}
 	if err == nil && !i.Role.Includes(needed) {
 		err = &Error{Status: http.StatusForbidden, Message: i.Lacks(needed)}
@@ -121,7 +121,7 @@ func (g *Guard) recheck(r *http.Request, needed Role) error {
 	return err
 }
 
-// hostOf is the host of a "host:port", whose port may be missing.
+// hostOf returns the host of a "host:port". The port may be missing.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -129,7 +129,7 @@ func hostOf(address string) string {
 	return strings.Trim(address, "[]")
 }
 
-// Refuse answers with an error of this package, as JSON; another error is 500 and not shown.
+// Refuse answers with an error of this package, as JSON. For any other error it answers 500 without details.
 func Refuse(w http.ResponseWriter, err error) {
 	refusal, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -144,10 +144,10 @@ func Refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(refusal.Status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": refusal.Message}) // who hangs up misses the answer
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": refusal.Message}) // a disconnected client is not an error
 }
 
-// Challenge is the value of WWW-Authenticate that asks for a token; presented tells that there was one, which is wrong.
+// Challenge returns the WWW-Authenticate header that asks for a token. presented reports whether the request contained a wrong one.
 func Challenge(presented bool) string {
 	if presented {
 		return `Bearer realm="keb", error="invalid_token"`

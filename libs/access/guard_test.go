@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestViewersReadAndOperatorsAct(t *testing.T) {
+func TestGuard_Roles_LimitMethods(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	var told []string
+	var refused []string
 	guard := NewGuard(b.auth, nil)
-	guard.OnRefusal(func(r *http.Request, i Identity, reason string) { told = append(told, i.Name+" "+r.Method+": "+reason) })
+	guard.OnRefusal(func(r *http.Request, i Identity, reason string) {
+		refused = append(refused, i.Name+" "+r.Method+": "+reason)
+	})
 	for _, tc := range []struct {
 		token, method string
 		want          int
@@ -48,8 +50,8 @@ func TestViewersReadAndOperatorsAct(t *testing.T) {
 			t.Errorf("%s %.20q: Cache-Control %q", tc.method, tc.token, cached)
 		}
 	}
-	if len(told) != 9 || told[0] != "vera POST: vera has the role viewer, and this needs the role operator" {
-		t.Errorf("refusals: %q", told)
+	if len(refused) != 9 || refused[0] != "vera POST: vera has the role viewer, and this needs the role operator" {
+		t.Errorf("refusals: %q", refused)
 	}
 	r := request(t, viewerToken)
 	r.Method = http.MethodPost
@@ -59,12 +61,12 @@ func TestViewersReadAndOperatorsAct(t *testing.T) {
 	}
 }
 
-func TestWhoIsRefusedOftenFillsNeitherLogNorRecord(t *testing.T) {
+func TestGuard_ManyRefusals_LogFew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	told := map[string]int{}
+	refused := map[string]int{}
 	guard := NewGuard(b.auth, nil)
-	guard.OnRefusal(func(_ *http.Request, i Identity, _ string) { told[i.Name]++ })
+	guard.OnRefusal(func(_ *http.Request, i Identity, _ string) { refused[i.Name]++ })
 	try := func(token string) {
 		r := request(t, token)
 		r.Method = http.MethodPost
@@ -78,15 +80,15 @@ func TestWhoIsRefusedOftenFillsNeitherLogNorRecord(t *testing.T) {
 	try(b.issuer.Token(groups("other")))
 	b.clock.Advance(failureEvery)
 	try(viewerToken)
-	if told["vera"] != maxFailures+1 || told["jane"] != 1 {
-		t.Errorf("told: %v", told)
+	if refused["vera"] != maxFailures+1 || refused["jane"] != 1 {
+		t.Errorf("refused: %v", refused)
 	}
 	if n := strings.Count(b.log.String(), "request refused"); n != maxFailures+2 {
 		t.Errorf("logged: %d", n)
 	}
 }
 
-func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
+func TestGuard_AccessControlOff_IsOperator(t *testing.T) {
 	t.Parallel()
 	a, err := New(Config{Mode: ModeNone}, Deps{})
 	require.NoError(t, err)
@@ -100,7 +102,7 @@ func TestWhereNobodyIsAskedEverybodyIsAnOperator(t *testing.T) {
 	}
 }
 
-func TestByDefaultOnlyRequestsToThisMachineAreAnswered(t *testing.T) {
+func TestGuard_AccessControlOff_ChecksHost(t *testing.T) {
 	t.Parallel()
 	a, err := New(Config{}, Deps{})
 	require.NoError(t, err)
@@ -116,7 +118,7 @@ func TestByDefaultOnlyRequestsToThisMachineAreAnswered(t *testing.T) {
 	}
 }
 
-func TestCredentialsOfAnotherKindAreRefused(t *testing.T) {
+func TestGuard_OtherCredentials_AreRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for _, header := range []string{"Basic a2ViOmtlYg==", "Bearer", operatorToken, "Bearer ", "Digest x"} {
@@ -131,7 +133,7 @@ func TestCredentialsOfAnotherKindAreRefused(t *testing.T) {
 	}
 }
 
-func TestARequestDoesNotOutliveItsCredentials(t *testing.T) {
+func TestGuard_TokenExpires_EndsRequest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	limit := func(token string) time.Duration {
@@ -155,7 +157,7 @@ func TestARequestDoesNotOutliveItsCredentials(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatGoesOnEndsWithItsCredentials(t *testing.T) {
+func TestRecheck_TokenRevoked_ReturnsError(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	listen := func(token string) (recheck func() error) {
@@ -185,6 +187,6 @@ func TestAnAnswerThatGoesOnEndsWithItsCredentials(t *testing.T) {
 	b.issuer.Down(false)
 	expect("after its end", jane, http.StatusUnauthorized)
 	if err := Recheck(t.Context()); err != nil {
-		t.Errorf("where nobody is asked: %v", err)
+		t.Errorf("without access control: %v", err)
 	}
 }

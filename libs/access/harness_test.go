@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// request is one with a bearer token, if there is any.
+// request returns a request with a bearer token, unless the token is empty.
 func request(t testing.TB, token string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://keb.example.org/operations", nil)
@@ -24,7 +24,7 @@ func request(t testing.TB, token string) *http.Request {
 	return r
 }
 
-// bench is an authenticator with a token file and an issuer.
+// bench has an authenticator with a token file and an issuer.
 type bench struct {
 	t      *testing.T
 	clock  *testkit.Clock
@@ -59,12 +59,12 @@ func newBench(t *testing.T, change func(b *bench)) *bench {
 	return b
 }
 
-// groups are claims of somebody who is in groups.
+// groups returns the claims of a member of these groups.
 func groups(names ...string) map[string]any {
 	return map[string]any{"groups": names, "preferred_username": "jane"}
 }
 
-// ask sends a request through a guard and returns the answer and who was let in.
+// ask sends a request through a guard and returns the answer and the authenticated identity.
 func ask(t testing.TB, h func(next http.Handler) http.Handler, r *http.Request) (*http.Response, Identity) {
 	t.Helper()
 	var who Identity

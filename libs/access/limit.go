@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// maxFailures is how often an address may fail in a row; after that one more time every failureEvery.
+	// maxFailures is the number of consecutive failures of an address without a wait. After that, one per failureEvery is allowed.
 	maxFailures  = 20
 	failureEvery = 3 * time.Second
-	// maxAddresses bounds the memory; the address that failed longest ago is forgotten first.
+	// maxAddresses limits the memory. The address with the oldest failure is removed first.
 	maxAddresses = 4096
 )
 
-// limiter counts something by address, of which each may have so many at once, and after that one more every so often. It is a
-// leaky bucket: each that is counted puts off by every the time at which the address is clear again. It is safe for concurrent use.
+// limiter counts events by address. Each address may have a number of events at one time, and one more per period. It is a leaky
+// bucket: each event delays the time at which the bucket is empty by one period. It is safe for concurrent use.
 type limiter struct {
 	now   func() time.Time
 	most  int
@@ -32,23 +32,23 @@ type limiter struct {
 
 type count struct {
 	addr string
-	// clear is when all that was counted will be forgotten.
+	// clear is when the bucket is empty.
 	clear time.Time
-	// good is when the address last showed good credentials.
+	// good is when the address last presented correct credentials.
 	good time.Time
 }
 
-// newLimiter counts failed attempts. What it bounds is work and log lines: whoever has a good token is let in whatever others behind the
-// same address do, and tokens are too long to be guessed at any rate.
+// newLimiter limits failed attempts, to limit work and log lines. Correct tokens are always accepted, also from an address with
+// failures, because tokens are too long to be guessed.
 func newLimiter(now func() time.Time) *limiter { return limit(now, maxFailures, failureEvery) }
 
-// limit allows most at once, and one more after each period every.
+// limit allows most events at one time, and one more per period every.
 func limit(now func() time.Time, most int, every time.Duration) *limiter {
 	return &limiter{now: now, most: most, every: every, byAddr: map[string]*list.Element{}, recent: list.New()}
 }
 
-// fail counts one more, and returns zero while the address may go on. Else it returns how long the address has to wait, and counts
-// nothing, so that nobody keeps himself out for ever by trying.
+// fail counts one event, and returns zero if it is allowed. Otherwise it counts nothing and returns the time to wait, so that retries do
+// not extend the wait.
 func (l *limiter) fail(addr string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,13 +64,13 @@ func (l *limiter) fail(addr string) time.Duration {
 	return 0
 }
 
-// wait is how long an address has to wait for its next one. The caller holds mu.
+// wait returns how long an address must wait for its next event. The caller must hold mu.
 func (l *limiter) wait(c *count, now time.Time) time.Duration {
 	return max(0, c.clear.Sub(now)-time.Duration(l.most-1)*l.every)
 }
 
-// of finds what was counted of an address, and makes it the newest. The address that it pushes out begins anew when it comes back,
-// which is what bounded memory costs. The caller holds mu.
+// of returns the count of an address, and marks it as the newest. It may remove another address, whose count then starts again from
+// zero. The caller must hold mu.
 func (l *limiter) of(addr string) *count {
 	if e, ok := l.byAddr[addr]; ok {
 		l.recent.MoveToFront(e)
@@ -86,8 +86,8 @@ func (l *limiter) of(addr string) *count {
 	return c
 }
 
-// address is who is asking: the peer, or whom trusted proxies name. Of an IPv6 address it is the network of 64 bits, of which
-// everybody has as many addresses as he likes.
+// address returns the client's address: the peer, or the address that trusted proxies forward. For IPv6 it is the network of 64 bits,
+// because a client can use all of its addresses.
 func address(r *http.Request, trusted []netip.Prefix) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -109,7 +109,7 @@ func address(r *http.Request, trusted []netip.Prefix) string {
 	return peer.String()
 }
 
-// forwarded goes back through the proxies that are trusted, from the nearest on: what stands before them anybody can write.
+// forwarded follows X-Forwarded-For back through the trusted proxies. Clients can forge all entries before those.
 func forwarded(r *http.Request, peer netip.Addr, trusted []netip.Prefix) netip.Addr {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && isTrusted(peer, trusted); i-- {

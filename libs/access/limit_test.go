@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestFailedAttemptsAreLimitedByAddress(t *testing.T) {
+func TestAuthenticator_ManyFailures_Returns429(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	guard := NewGuard(b.auth, nil)
@@ -36,7 +36,7 @@ func TestFailedAttemptsAreLimitedByAddress(t *testing.T) {
 	if n := strings.Count(b.log.String(), "credentials refused"); n != maxFailures {
 		t.Errorf("logged %d times", n)
 	}
-	// Others behind the same address, with good credentials, do not suffer.
+	// Clients with valid tokens at the same address are not affected.
 	for _, token := range []string{viewerToken, b.issuer.Token(groups("admins"))} {
 		if response := from(bad, token); response.StatusCode != http.StatusNoContent {
 			t.Errorf("a good token of the same address: %s", response.Status)
@@ -54,7 +54,7 @@ func TestFailedAttemptsAreLimitedByAddress(t *testing.T) {
 	}
 }
 
-func TestTheMemoryOfFailuresIsBounded(t *testing.T) {
+func TestLimiter_ManyAddresses_LimitsMemory(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	l := newLimiter(clock.Now)
@@ -69,15 +69,15 @@ func TestTheMemoryOfFailuresIsBounded(t *testing.T) {
 	}
 }
 
-func TestTheAddressIsThatOfTheClient(t *testing.T) {
+func TestAddress_TrustedProxies_ReturnsClient(t *testing.T) {
 	t.Parallel()
 	trusted, err := Config{TrustedProxies: []string{"10.0.0.0/8", " 192.0.2.7", "fd00::/8"}}.proxies()
 	require.NoError(t, err)
 	for _, tc := range []struct{ peer, header, want string }{
 		{"203.0.113.1:1", "", "203.0.113.1"},
-		{"203.0.113.1:1", "198.51.100.1", "203.0.113.1"}, // not a proxy: it may write what it likes
+		{"203.0.113.1:1", "198.51.100.1", "203.0.113.1"}, // not a trusted proxy: it can forge the header
 		{"10.1.2.3:1", "198.51.100.1", "198.51.100.1"},
-		{"10.1.2.3:1", "1.1.1.1, 198.51.100.1", "198.51.100.1"}, // the client wrote the first
+		{"10.1.2.3:1", "1.1.1.1, 198.51.100.1", "198.51.100.1"}, // the client forged the first entry
 		{"10.1.2.3:1", "198.51.100.1, 10.9.9.9, 192.0.2.7", "198.51.100.1"},
 		{"10.1.2.3:1", "198.51.100.1, nonsense", "10.1.2.3"},
 		{"10.1.2.3:1", "", "10.1.2.3"},

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// discoverEvery is the time between two attempts to learn about an issuer that does not answer.
+	// discoverEvery is the interval between discovery requests to an issuer that does not answer.
 	discoverEvery = 2 * time.Second
-	// maxGroups bounds what a session keeps of the roles claim.
+	// maxGroups is the maximum number of roles claim values in a session.
 	maxGroups = 20
 )
 
-// issuer is an OpenID Connect issuer, which is asked about itself when the first token comes.
+// issuer is an OpenID Connect issuer. Its discovery runs when the first token arrives.
 type issuer struct {
 	cfg Config
 	now func() time.Time
@@ -35,7 +35,7 @@ type issuer struct {
 	endpoint oauth2.Endpoint
 }
 
-// ready returns what discovery has found. The error wraps ErrUnavailable.
+// ready returns the result of the discovery. The error wraps ErrUnavailable.
 func (i *issuer) ready(ctx context.Context) (*Verifier, oauth2.Endpoint, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -47,7 +47,7 @@ func (i *issuer) ready(ctx context.Context) (*Verifier, oauth2.Endpoint, error) 
 	}
 	if err := i.discover(ctx); err != nil {
 		if i.err == nil {
-			i.log.Error("OIDC issuer does not answer, its tokens are refused until it does", "issuer", i.cfg.OIDCIssuer, "err", err)
+			i.log.Error("OIDC issuer does not answer, its tokens are rejected until it does", "issuer", i.cfg.OIDCIssuer, "err", err)
 		}
 		i.asked, i.err = i.now(), fmt.Errorf("%w: %w", ErrUnavailable, err)
 		return nil, oauth2.Endpoint{}, i.err
@@ -60,7 +60,7 @@ func (i *issuer) ready(ctx context.Context) (*Verifier, oauth2.Endpoint, error) 
 }
 
 func (i *issuer) discover(ctx context.Context) error {
-	// Whoever hangs up does not spoil it for those who wait.
+	// If a client disconnects, the discovery continues for the other waiting clients.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, &http.Client{Timeout: fetchTimeout}), i.cfg.OIDCIssuer)
@@ -71,14 +71,14 @@ func (i *issuer) discover(ctx context.Context) error {
 		KeysURL string `json:"jwks_uri"`
 	}
 	if err := provider.Claims(&published); err != nil || published.KeysURL == "" {
-		return fmt.Errorf("discover %s: it does not say where its keys are", i.cfg.OIDCIssuer)
+		return fmt.Errorf("discover %s: its configuration contains no URL of its keys", i.cfg.OIDCIssuer)
 	}
 	i.verifier = NewVerifier(i.cfg.OIDCIssuer, i.cfg.OIDCAudience, RemoteKeys(ctx, published.KeysURL, i.now), i.now)
 	i.endpoint = provider.Endpoint()
 	return nil
 }
 
-// identify checks a token and says whose it is. The nonce, if any, must be that of the token. The error is ErrInvalid or wraps
+// identify verifies a token and returns its owner. A nonce, if given, must be that of the token. The error is ErrInvalid or wraps
 // ErrUnavailable.
 func (i *issuer) identify(ctx context.Context, token, nonce string) (Identity, error) {
 	verifier, _, err := i.ready(ctx)
@@ -103,7 +103,7 @@ func (i *issuer) identify(ctx context.Context, token, nonce string) (Identity, e
 	}, nil
 }
 
-// known are the values of the roles claim that decide something.
+// known returns the values of the roles claim that grant a role.
 func (c Config) known(values []string) []string {
 	var known []string
 	for _, v := range values {
@@ -114,7 +114,7 @@ func (c Config) known(values []string) []string {
 	return known
 }
 
-// rolesOf finds the values of a claim: of this very name, else at the end of its path.
+// rolesOf returns the values of a claim with this exact name, or at the end of this path.
 func rolesOf(claims map[string]any, name string) []string {
 	value, ok := claims[name]
 	if !ok {
@@ -142,11 +142,11 @@ func rolesOf(claims map[string]any, name string) []string {
 	return nil
 }
 
-// nameOf is what the owner of a token is called; the subject is what is always there.
+// nameOf returns the display name of a token's owner, or the subject, which is always set.
 func nameOf(claims map[string]any, subject string) string {
 	for _, claim := range []string{"preferred_username", "email", "client_id", "azp"} {
 		if claim == "azp" && claims["sub"] != claims["azp"] {
-			continue // the client that a person used, not the person
+			continue // the person's client, not the person
 		}
 		if s, ok := claims[claim].(string); ok && clean(s) != "" {
 			return clean(s)
@@ -158,7 +158,7 @@ func nameOf(claims map[string]any, subject string) string {
 	return "unknown"
 }
 
-// clean makes a text from outside fit for logs and pages.
+// clean makes external text safe for logs and pages.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -173,7 +173,7 @@ func clean(s string) string {
 	return s
 }
 
-// exchange turns the code of a login into an ID token, and that into an identity. The error is ErrInvalid or wraps
+// exchange exchanges the code of a login for an ID token, and returns its identity. The error is ErrInvalid or wraps
 // ErrUnavailable.
 func (i *issuer) exchange(ctx context.Context, redirectURL, code, verifier, nonce string) (Identity, error) {
 	flow, err := i.flow(ctx, redirectURL)
@@ -187,14 +187,14 @@ func (i *issuer) exchange(ctx context.Context, redirectURL, code, verifier, nonc
 	if err != nil {
 		refusal, ok := errors.AsType[*oauth2.RetrieveError](err)
 		if ok && refusal.Response != nil && refusal.Response.StatusCode < http.StatusInternalServerError {
-			i.log.Warn("OIDC issuer refuses the code of a login", "issuer", i.cfg.OIDCIssuer, "code", clean(refusal.ErrorCode))
+			i.log.Warn("OIDC issuer rejected the code of a login", "issuer", i.cfg.OIDCIssuer, "code", clean(refusal.ErrorCode))
 			return Identity{}, ErrInvalid
 		}
 		return Identity{}, fmt.Errorf("%w: %s", ErrUnavailable, "the exchange of the code failed")
 	}
 	token, ok := answer.Extra("id_token").(string)
 	if !ok {
-		return Identity{}, fmt.Errorf("%w: it answers without an ID token", ErrUnavailable)
+		return Identity{}, fmt.Errorf("%w: the answer contains no ID token", ErrUnavailable)
 	}
 	return i.identify(ctx, token, nonce)
 }
@@ -210,7 +210,7 @@ func (i *issuer) flow(ctx context.Context, redirectURL string) (*oauth2.Config, 
 	}, nil
 }
 
-// scopes are what a login asks for.
+// scopes returns the scopes of a login.
 func (c Config) scopes() []string {
 	if len(c.OIDCScopes) > 0 {
 		return c.OIDCScopes

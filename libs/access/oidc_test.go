@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/access/accesstest"
 )
 
-func TestATokenOfTheIssuerGivesTheRoleOfItsGroups(t *testing.T) {
+func TestOIDC_Groups_DetermineRole(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for name, tc := range map[string]struct {
@@ -36,7 +36,7 @@ func TestATokenOfTheIssuerGivesTheRoleOfItsGroups(t *testing.T) {
 	}
 }
 
-func TestTheRolesClaimMayBeAnywhere(t *testing.T) {
+func TestOIDC_RolesClaimPath_IsFound(t *testing.T) {
 	t.Parallel()
 	claims := map[string]any{
 		"realm_access": map[string]any{"roles": []any{"a", "b"}}, "https://example.org/roles": []any{"c"}, "scope": "d e", "n": 1,
@@ -52,7 +52,7 @@ func TestTheRolesClaimMayBeAnywhere(t *testing.T) {
 	}
 }
 
-func TestTokensThatAreNotTheIssuersAreRefused(t *testing.T) {
+func TestOIDC_InvalidTokens_AreRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	other := accesstest.NewIssuer(t, b.clock.Now)
@@ -78,7 +78,7 @@ func TestTokensThatAreNotTheIssuersAreRefused(t *testing.T) {
 		"no token at all":          "xyzzy",
 		"too long":                 strings.Repeat("a.", 10_000),
 	} {
-		b.clock.Advance(time.Minute) // no limit of attempts in the way
+		b.clock.Advance(time.Minute) // avoid the limit of attempts
 		response, who := ask(t, NewGuard(b.auth, nil).Protect, request(t, token))
 		if response.StatusCode != http.StatusUnauthorized || who.Name != "" {
 			t.Errorf("%s: %s, %+v", name, response.Status, who)
@@ -98,7 +98,7 @@ func TestTokensThatAreNotTheIssuersAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnIssuerThatIsAwayIsNoRefusalAndComesBackByItself(t *testing.T) {
+func TestOIDC_IssuerIsDown_Returns503(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(b *bench) { b.issuer.Down(true) })
 	token := b.issuer.Token(groups("admins"))
@@ -116,7 +116,7 @@ func TestAnIssuerThatIsAwayIsNoRefusalAndComesBackByItself(t *testing.T) {
 			t.Errorf("issuer away: %q", text)
 		}
 	}
-	// Who needs no issuer does not notice.
+	// Static tokens do not need the issuer.
 	if code, _ := status(operatorToken); code != http.StatusNoContent {
 		t.Errorf("static token: %d", code)
 	}
@@ -131,7 +131,7 @@ func TestAnIssuerThatIsAwayIsNoRefusalAndComesBackByItself(t *testing.T) {
 	if code, _ := status(token); code != http.StatusNoContent {
 		t.Errorf("issuer back: %d", code)
 	}
-	// Keys that are known are enough while it is away again; others are not.
+	// While the issuer is down again, known keys are sufficient; tokens with unknown keys are not verified.
 	b.issuer.Down(true)
 	b.clock.Advance(fetchEvery)
 	if code, _ := status(token); code != http.StatusNoContent {
@@ -146,7 +146,7 @@ func TestAnIssuerThatIsAwayIsNoRefusalAndComesBackByItself(t *testing.T) {
 	}
 }
 
-func TestAnotherKeyOfTheIssuerIsTakenUp(t *testing.T) {
+func TestOIDC_NewKey_IsUsed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	old := b.issuer.Token(groups("admins"))
@@ -164,7 +164,7 @@ func TestAnotherKeyOfTheIssuerIsTakenUp(t *testing.T) {
 	}
 }
 
-func TestManyTokensOfUnknownKeysAskTheIssuerOnce(t *testing.T) {
+func TestRemoteKeys_UnknownKeys_FetchOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	other := accesstest.NewIssuer(t, b.clock.Now)

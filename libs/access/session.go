@@ -16,27 +16,27 @@ import (
 const (
 	sessionName = "keb-session"
 	loginName   = "keb-login"
-	// loginPatience is how long somebody may take to log in at the issuer.
-	loginPatience = 10 * time.Minute
-	// maxCookie is what browsers keep of one.
+	// loginTimeout is the maximum duration of a login at the issuer.
+	loginTimeout = 10 * time.Minute
+	// maxCookie is the maximum size of a cookie in browsers.
 	maxCookie = 4096
 )
 
-// Sessions are the browsers that have logged in. A session is in its cookie alone, sealed: any replica with the same key knows
-// it. What it is worth is looked up with each request.
+// Sessions are the sessions of browsers. A session is stored only in its sealed cookie, so every replica with the same key accepts it.
+// Its role is looked up for each request.
 type Sessions struct {
 	auth   *Authenticator
 	keys   *seal.Keyring
 	secure bool
 }
 
-// NewSessions makes sessions of what an authenticator accepts. secure makes cookies that browsers send over TLS only.
+// NewSessions creates sessions for identities of an authenticator. With secure, browsers send the cookies only over TLS.
 func NewSessions(a *Authenticator, secure bool) (*Sessions, error) {
 	key := a.cfg.SessionKey
 	if key == "" {
 		key = "process:" + seal.NewKey()
 		if a.Enabled() {
-			a.deps.Log.Warn("sessions of the console end with this process, and other replicas do not know them; KEB_ACCESS_SESSION_KEY makes them last")
+			a.deps.Log.Warn("console sessions end with this process and are unknown to other replicas: set KEB_ACCESS_SESSION_KEY to keep them")
 		}
 	}
 	keys, err := seal.ParseKeyring(key)
@@ -50,16 +50,16 @@ func NewSessions(a *Authenticator, secure bool) (*Sessions, error) {
 type session struct {
 	Authentication Authentication `json:"a"`
 	Expires        time.Time      `json:"e"`
-	// TokenHash is of a static token, whose owner is looked up again.
+	// TokenHash is the hash of a static token, whose owner is looked up again.
 	TokenHash string `json:"t,omitempty"`
-	// of an OIDC token
+	// The following members are for OIDC.
 	Name    string   `json:"n,omitempty"`
 	Subject string   `json:"s,omitempty"`
 	Groups  []string `json:"g,omitempty"`
 }
 
-// Start logs a browser in, if its user has a role; else the error is an *Error. It lasts as long as the configuration says, and no
-// longer than an OIDC token.
+// Start starts a session if the user has a role; otherwise the error is an *Error. The session ends after the configured lifetime, or
+// with an OIDC token.
 func (s *Sessions) Start(w http.ResponseWriter, i Identity) error {
 	if i.Role == "" {
 		return &Error{Status: http.StatusForbidden, Message: i.Name + " has no role here"}
@@ -75,18 +75,17 @@ func (s *Sessions) Start(w http.ResponseWriter, i Identity) error {
 			content.Expires = i.Expires
 		}
 	default:
-		return errors.New("start session: there is nothing to remember where nobody is asked")
+		return errors.New("start session: access control is off")
 	}
 	return s.set(w, s.name(sessionName), http.SameSiteStrictMode, content, content.Expires.Sub(now))
 }
 
-// End logs the browser out.
+// End ends the session.
 func (s *Sessions) End(w http.ResponseWriter) {
 	s.drop(w, s.name(sessionName), http.SameSiteStrictMode)
 }
 
-// Identify says who has logged in with the browser that a request comes from; ok is false without a cookie. Every error is an
-// *Error.
+// Identify returns the owner of a browser's session; ok is false without a cookie. Every error is an *Error.
 func (s *Sessions) Identify(r *http.Request) (i Identity, ok bool, err error) {
 	var content session
 	found, err := s.get(r, s.name(sessionName), &content)
@@ -103,7 +102,7 @@ func (s *Sessions) Identify(r *http.Request) (i Identity, ok bool, err error) {
 	return i, true, nil
 }
 
-// resume says what a session is worth now.
+// resume returns the current identity of a session.
 func (a *Authenticator) resume(content session) (Identity, bool) {
 	if !a.deps.Now().Before(content.Expires) {
 		return Identity{}, false
@@ -122,7 +121,7 @@ func (a *Authenticator) resume(content session) (Identity, bool) {
 	return Identity{}, false
 }
 
-// login is what a browser remembers while its user is at the issuer.
+// login is the content of the cookie during a login at the issuer.
 type login struct {
 	State    string    `json:"s"`
 	Nonce    string    `json:"n"`
@@ -131,8 +130,7 @@ type login struct {
 	Expires  time.Time `json:"e"`
 }
 
-// Begin sends a browser to the issuer, which sends it back to redirectURL. next is for Finish to return. The error
-// is an *Error.
+// Begin redirects a browser to the issuer, which redirects it to redirectURL. Finish returns next. The error is an *Error.
 func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, next string) error {
 	if s.auth.issuer == nil {
 		return &Error{Status: http.StatusNotFound, Message: "there is no login by OIDC: KEB_ACCESS_OIDC_ISSUER is not set"}
@@ -144,10 +142,10 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, ne
 	}
 	content := login{
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Next: next,
-		Expires: s.auth.deps.Now().Add(loginPatience),
+		Expires: s.auth.deps.Now().Add(loginTimeout),
 	}
-	// The issuer sends the browser back from another site, so the cookie cannot be strict.
-	if err := s.set(w, s.name(loginName), http.SameSiteLaxMode, content, loginPatience); err != nil {
+	// The issuer's redirect comes from another site, so the cookie cannot be strict.
+	if err := s.set(w, s.name(loginName), http.SameSiteLaxMode, content, loginTimeout); err != nil {
 		return err
 	}
 	url := flow.AuthCodeURL(content.State, oauth2.S256ChallengeOption(content.Verifier), oauth2.SetAuthURLParam("nonce", content.Nonce))
@@ -155,7 +153,7 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, redirectURL, ne
 	return nil
 }
 
-// Finish ends what Begin has begun: it checks what the issuer says, and logs the browser in. Every error is an *Error.
+// Finish completes a login: it verifies the issuer's answer and starts a session. Every error is an *Error.
 func (s *Sessions) Finish(w http.ResponseWriter, r *http.Request, redirectURL string) (i Identity, next string, err error) {
 	var content login
 	found, err := s.get(r, s.name(loginName), &content)
@@ -180,8 +178,8 @@ func (s *Sessions) Finish(w http.ResponseWriter, r *http.Request, redirectURL st
 	return i, content.Next, s.Start(w, i)
 }
 
-// name is that of a cookie; with its prefix browsers take it from this host only, and not from another one of its domain, which
-// could begin a login there and end it here.
+// name returns the name of a cookie. Browsers accept a cookie with its prefix only from this exact host. Another host of the domain
+// could otherwise start a login and complete it here.
 func (s *Sessions) name(base string) string {
 	if s.secure {
 		return "__Host-" + base

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 )
 
-// browser keeps cookies, without an opinion about them.
+// browser stores and sends all cookies.
 type browser struct {
 	t        *testing.T
 	b        *bench
@@ -62,7 +62,7 @@ func (w *browser) request(target string) *http.Request {
 	return r
 }
 
-// role is what the browser's session is worth now, and the status of the answer.
+// role returns the current role of the browser's session, and the status of the answer.
 func (w *browser) role() (Role, int) {
 	w.t.Helper()
 	response, who := ask(w.t, NewGuard(w.b.auth, w.sessions).Protect, w.request("/operations"))
@@ -80,7 +80,7 @@ func (w *browser) expect(when string, want Role) {
 	}
 }
 
-func TestASessionIsWorthWhatItsTokenIsWorthNow(t *testing.T) {
+func TestSession_TokenChanges_ChangesRole(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	i, err := b.auth.Check(request(t, ""), operatorToken)
@@ -101,7 +101,7 @@ func TestASessionIsWorthWhatItsTokenIsWorthNow(t *testing.T) {
 	w.expect("the session is over", "")
 }
 
-func TestASessionOfAnIssuerEndsWithItsToken(t *testing.T) {
+func TestSession_OIDCTokenExpires_Ends(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	i, err := b.auth.Check(request(t, ""), b.issuer.Token(groups("keb-viewers", "admins", "x")))
@@ -116,7 +116,7 @@ func TestASessionOfAnIssuerEndsWithItsToken(t *testing.T) {
 	b.clock.Advance(time.Minute)
 	w.expect("over", "")
 
-	// Another configuration, after a restart, decides anew.
+	// After a restart with another configuration, the role is determined again.
 	b.clock.Advance(-time.Hour)
 	again := *b
 	again.cfg.OIDCOperators = []string{"others"}
@@ -128,7 +128,7 @@ func TestASessionOfAnIssuerEndsWithItsToken(t *testing.T) {
 	w.expect("with other groups", Viewer)
 }
 
-func TestCookiesAreForThisHostAndForNoScript(t *testing.T) {
+func TestSession_Cookie_IsHTTPOnlyForHost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	i, err := b.auth.Check(request(t, ""), operatorToken)
@@ -151,7 +151,7 @@ func TestCookiesAreForThisHostAndForNoScript(t *testing.T) {
 	}
 }
 
-func TestOnlyCookiesOfThisKeyringCount(t *testing.T) {
+func TestSession_OtherKeyring_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(b *bench) { b.cfg.SessionKey = "k1:" + seal.NewKey() })
 	i, err := b.auth.Check(request(t, ""), operatorToken)
@@ -167,7 +167,7 @@ func TestOnlyCookiesOfThisKeyringCount(t *testing.T) {
 	require.NoError(t, err)
 	foreign, err := other.Seal([]byte(`{"a":"oidc","e":"2999-01-01T00:00:00Z","n":"x","g":["admins"]}`), []byte(sessionName))
 	require.NoError(t, err)
-	// Sealed by us, for another purpose.
+	// This cookie is sealed with our key, for another purpose.
 	login, err := w.sessions.keys.Seal([]byte(`{"a":"oidc","e":"2999-01-01T00:00:00Z","n":"x","g":["admins"]}`), []byte(loginName))
 	require.NoError(t, err)
 	for name, value := range map[string]string{
@@ -177,7 +177,7 @@ func TestOnlyCookiesOfThisKeyringCount(t *testing.T) {
 		w.cookies[sessionName].Value = value
 		w.expect(name, "")
 	}
-	// A header counts more than a cookie: a bad one is not made good by it.
+	// A header takes precedence over a cookie, even if the header is invalid.
 	w.cookies[sessionName].Value = good
 	r := w.request("/operations")
 	r.Header.Set("Authorization", "Bearer wrong")
@@ -186,7 +186,7 @@ func TestOnlyCookiesOfThisKeyringCount(t *testing.T) {
 	}
 }
 
-func TestAKeyOfTheProcessIsWarnedAboutOnce(t *testing.T) {
+func TestSessions_GeneratedKey_WarnsOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	newBrowser(t, b, false)
@@ -200,8 +200,7 @@ const (
 	at       = "/console/login/oidc"
 )
 
-// begin begins a login at the issuer and returns where the browser is sent; follow goes there and returns where it is sent
-// back to.
+// begin starts a login and returns the issuer's URL. follow requests that URL and returns the redirect back.
 func (w *browser) begin() string {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
@@ -239,7 +238,7 @@ func (w *browser) finish(address string) (Identity, string, error) {
 	return i, next, err
 }
 
-func TestABrowserLogsInAtTheIssuer(t *testing.T) {
+func TestLogin_Issuer_StartsSession(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.issuer.Redirect(callback)
@@ -269,7 +268,7 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	}
 }
 
-func TestWhoHasNoRoleIsNotLoggedIn(t *testing.T) {
+func TestLogin_NoRole_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.issuer.Redirect(callback)
@@ -282,7 +281,7 @@ func TestWhoHasNoRoleIsNotLoggedIn(t *testing.T) {
 	w.expect("afterwards", "")
 }
 
-func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
+func TestLogin_OtherBrowser_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.issuer.Redirect(callback)
@@ -297,7 +296,7 @@ func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
 		"never begun":              {func(*browser) string { return stolen }, "begun elsewhere"},
 		"too late": {func(w *browser) string {
 			back := w.follow(w.begin())
-			b.clock.Advance(loginPatience)
+			b.clock.Advance(loginTimeout)
 			return back
 		}, "taken too long"},
 		"without a state": {func(w *browser) string { w.begin(); return callback + "?code=x" }, "not the login"},
@@ -315,7 +314,7 @@ func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
 			back := w.follow(w.begin())
 			u, err := url.Parse(back)
 			require.NoError(t, err)
-			// The state is right, the rest is that of another login.
+			// The state is valid, but the rest belongs to another login.
 			recorder := httptest.NewRecorder()
 			content := login{State: u.Query().Get("state"), Nonce: "n", Verifier: strings.Repeat("v", 43), Expires: b.clock.Now().Add(time.Minute)}
 			require.NoError(t, w.sessions.set(recorder, w.sessions.name(loginName), http.SameSiteLaxMode, content, time.Minute))
@@ -337,7 +336,7 @@ func TestALoginThatSomebodyElseBeganIsRefused(t *testing.T) {
 	}
 }
 
-func TestALoginWhileTheIssuerIsAwaySaysSo(t *testing.T) {
+func TestLogin_IssuerIsDown_Returns503(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(b *bench) { b.issuer.Down(true) })
 	w := newBrowser(t, b, false)
@@ -372,9 +371,9 @@ func FuzzCookie(f *testing.F) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.AddCookie(&http.Cookie{Name: sessionName, Value: value})
 		i, _, err := s.Identify(r)
-		// What arrives is not always what was written, for example without quotes.
+		// The parsed cookie can differ from the input, for example without quotes.
 		if c, missing := r.Cookie(sessionName); (missing != nil || c.Value != good) && (i.Role != "" || err == nil && i.Name != "") {
-			t.Errorf("a cookie that nobody made lets in %+v", i)
+			t.Errorf("a forged cookie authenticates %+v", i)
 		}
 	})
 }

@@ -26,14 +26,14 @@ import (
 const (
 	maxTokensFile = 1 << 20
 	maxName       = 100
-	// tokenBytes is the size of the random part of a token: nobody guesses it.
+	// tokenBytes is the size of a token's random part, which cannot be guessed.
 	tokenBytes  = 32
 	tokenPrefix = "keb_"
-	// lookEvery is the time between two looks at the token file.
+	// lookEvery is the minimum interval between two checks of the token file.
 	lookEvery = time.Second
 )
 
-// NewToken makes a random static token, and the hash that stands for it in the token file.
+// NewToken returns a random static token, and its hash for the token file.
 func NewToken() (token, hash string) {
 	random := make([]byte, tokenBytes)
 	_, _ = rand.Read(random) // crypto/rand.Read never fails: it ends the program instead
@@ -54,7 +54,7 @@ func sumOf(hash string) ([]byte, error) {
 	return sum, nil
 }
 
-// TokenLine is the entry of the token file for the owner of a token. The error says what is wrong with name or role.
+// TokenLine returns an entry of the token file. The error describes an invalid name or role.
 func TokenLine(name string, role Role, hash string) (string, error) {
 	e := entry{name: name, role: role}
 	if err := e.check(); err != nil {
@@ -70,7 +70,7 @@ func TokenLine(name string, role Role, hash string) (string, error) {
 	return fmt.Sprintf("- {name: %s, role: %s, sha256: %s}", name, role, hash), nil
 }
 
-// plainName is what needs no quotes in YAML.
+// plainName matches names that need no quotes in YAML.
 var plainName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.@-]*$`)
 
 // entry is one static token.
@@ -96,7 +96,7 @@ func (e *entry) check() error {
 // entries is the content of a token file.
 type entries []entry
 
-// find compares a hash with all entries, whichever fits, so that the time says nothing about them.
+// find compares a hash with all entries, so that the duration reveals nothing about them.
 func (e entries) find(sum []byte) *entry {
 	found := -1
 	for i := range e {
@@ -112,7 +112,7 @@ func (e entries) find(sum []byte) *entry {
 
 var yamlLine = regexp.MustCompile(`line \d+`)
 
-// parseTokens reads a token file. Its errors name the line and never repeat a value, which may be a token in the wrong place.
+// parseTokens parses a token file. Its errors contain the line but no value, which may be a misplaced token.
 func parseTokens(text []byte) (entries, error) {
 	var document, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -127,7 +127,7 @@ func parseTokens(text []byte) (entries, error) {
 		return nil, fmt.Errorf("%s: not readable as YAML", where)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("want one YAML document, there are more")
+		return nil, errors.New("want exactly one YAML document")
 	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.SequenceNode {
 		return nil, errors.New("want a list of {name, role, sha256}")
@@ -162,10 +162,10 @@ func parseEntry(node *yaml.Node) (e entry, err error) {
 		switch key.Value {
 		case "name", "role", "sha256":
 		default:
-			return e, errors.New("there is an unknown key: " + want)
+			return e, errors.New("unknown key: " + want)
 		}
 		if _, twice := values[key.Value]; twice {
-			return e, fmt.Errorf("%s: stands there twice", key.Value)
+			return e, fmt.Errorf("%s: is duplicated", key.Value)
 		}
 		values[key.Value] = value.Value
 	}
@@ -197,7 +197,7 @@ func readTokens(path string) ([]byte, error) {
 	return text, nil
 }
 
-// pathCause leaves the path out: the variable that names it is said already.
+// pathCause removes the path from an error that already names the variable with the path.
 func pathCause(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("the file cannot be read: %w", e.Err)
@@ -213,7 +213,7 @@ func loadTokens(path string) (entries, error) {
 	return parseTokens(text)
 }
 
-// tokenFile is a token file that is read again when it changes. It is looked at when somebody asks, at most once a second.
+// tokenFile is a token file that is read again when it changes. Requests trigger the check, at most once a second.
 type tokenFile struct {
 	path string
 	now  func() time.Time
@@ -223,7 +223,7 @@ type tokenFile struct {
 	looked  time.Time
 	content [sha256.Size]byte
 	list    entries
-	// complaint is the last that was logged, so that it is logged once.
+	// complaint is the last logged error, so that each is logged once.
 	complaint string
 }
 
@@ -239,7 +239,7 @@ func openTokens(path string, now func() time.Time, log *slog.Logger) (*tokenFile
 	return &tokenFile{path: path, now: now, log: log, looked: now(), content: sha256.Sum256(text), list: list}, nil
 }
 
-// current is the newest content that could be read.
+// current returns the newest readable content.
 func (f *tokenFile) current() entries {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -273,6 +273,6 @@ func (f *tokenFile) look() {
 func (f *tokenFile) complain(err error) {
 	if f.complaint != err.Error() {
 		f.complaint = err.Error()
-		f.log.Error("access tokens not read, those known stay valid", "file", f.path, "err", err)
+		f.log.Error("access tokens not read, the previous ones stay valid", "file", f.path, "err", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// keptToken is a token that must not be found in any error or log.
+// keptToken is a token that must not appear in any error or log.
 const keptToken = "keb_CANARYCANARYCANARYCANARYCANARYCANARYCANARY"
 
 func line(t testing.TB, name string, role Role, token string) string {
@@ -24,13 +24,13 @@ func line(t testing.TB, name string, role Role, token string) string {
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	// As an editor or Kubernetes does it: the file is there or not, and never half.
+	// Editors and Kubernetes replace a file atomically.
 	next := path + ".next"
 	require.NoError(t, os.WriteFile(next, []byte(text), 0o600))
 	require.NoError(t, os.Rename(next, path))
 }
 
-func TestNewTokensAreLongAndNeverTheSame(t *testing.T) {
+func TestNewToken_Calls_ReturnUniqueTokens(t *testing.T) {
 	t.Parallel()
 	a, hash := NewToken()
 	b, _ := NewToken()
@@ -39,7 +39,7 @@ func TestNewTokensAreLongAndNeverTheSame(t *testing.T) {
 	}
 }
 
-func TestALineOfTheTokenFileIsReadBack(t *testing.T) {
+func TestTokenLine_Parsed_IsEqual(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"jane", "jane.doe@example.com", "Jane Doe", "O'Brien", `a "quoted" one`, "a: b", "# no comment", "true", "~", "42", "[x]", "Jörg", "-", "*x", "&x", "!x", "a, b",
@@ -56,7 +56,7 @@ func TestALineOfTheTokenFileIsReadBack(t *testing.T) {
 	}
 }
 
-func TestABadTokenFileIsRefusedWithItsLineAndWithoutItsContent(t *testing.T) {
+func TestParseTokens_Invalid_NamesLineOnly(t *testing.T) {
 	t.Parallel()
 	good := line(t, "jane", Operator, "secret")
 	for name, tc := range map[string]struct{ text, want string }{
@@ -75,7 +75,7 @@ func TestABadTokenFileIsRefusedWithItsLineAndWithoutItsContent(t *testing.T) {
 		"no name":         {"- {role: viewer, sha256: " + hashOf("x") + "}\n", "line 1: name: is missing"},
 		"another role":    {"- {name: joe, role: admin, sha256: " + hashOf("x") + "}\n", "line 1: role: allowed are viewer and operator"},
 		"twice":           {good + line(t, "joe", Viewer, "secret"), "line 2: sha256: is the same as in line 1"},
-		"a key twice":     {"- {name: joe, name: jane, role: viewer, sha256: " + hashOf("x") + "}\n", "line 1: name: stands there twice"},
+		"a key twice":     {"- {name: joe, name: jane, role: viewer, sha256: " + hashOf("x") + "}\n", "line 1: name: is duplicated"},
 		"short":           {"- {name: joe, role: viewer, sha256: abcd}\n", "line 1: sha256"},
 	} {
 		_, err := parseTokens([]byte(tc.text))
@@ -84,11 +84,11 @@ func TestABadTokenFileIsRefusedWithItsLineAndWithoutItsContent(t *testing.T) {
 		}
 	}
 	if list, err := parseTokens([]byte("[]\n")); err != nil || len(list) != 0 {
-		t.Errorf("nobody on purpose: %v, %v", list, err)
+		t.Errorf("an empty list: %v, %v", list, err)
 	}
 }
 
-func TestTokensChangeWithoutARestart(t *testing.T) {
+func TestTokenFile_Changed_IsReadAgain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, path, line(t, "jane", Operator, "old"))
@@ -118,13 +118,13 @@ func TestTokensChangeWithoutARestart(t *testing.T) {
 		"gone":         func() { _ = os.Remove(path) },
 	} {
 		spoil()
-		before := strings.Count(log.String(), "those known stay valid")
+		before := strings.Count(log.String(), "the previous ones stay valid")
 		for range 3 {
 			clock.Advance(lookEvery)
 			expect(name, "new", Operator)
 			expect(name, "old", "")
 		}
-		if n := strings.Count(log.String(), "those known stay valid") - before; n != 1 {
+		if n := strings.Count(log.String(), "the previous ones stay valid") - before; n != 1 {
 			t.Errorf("%s: logged %d times", name, n)
 		}
 	}

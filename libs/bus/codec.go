@@ -281,7 +281,7 @@ func lowerNames(h nats.Header) (nats.Header, error) {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		l := strings.ToLower(name)
 		if _, twice := lower[l]; twice && strings.HasPrefix(l, headerPrefix) {
-			return nil, unreadable("header %q stands there twice, in different case", clip(l))
+			return nil, unreadable("header %q is duplicated, in different case", clip(l))
 		}
 		lower[l] = h[name]
 	}

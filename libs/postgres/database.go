@@ -8,7 +8,7 @@ import (
 	"github.com/lib/pq"
 )
 
-// CreateDatabase makes a database on the server of db, as a copy of template when that is not empty.
+// CreateDatabase creates a database on the server of db, as a copy of template unless template is empty.
 func CreateDatabase(ctx context.Context, db *sqlx.DB, name, template string) error {
 	statement := `CREATE DATABASE ` + pq.QuoteIdentifier(name)
 	if template != "" {
@@ -20,7 +20,7 @@ func CreateDatabase(ctx context.Context, db *sqlx.DB, name, template string) err
 	return nil
 }
 
-// DropDatabase removes a database, if it exists, and ends the connections to it.
+// DropDatabase removes a database, if it exists, and closes the connections to it.
 func DropDatabase(ctx context.Context, db *sqlx.DB, name string) error {
 	if _, err := db.ExecContext(ctx, `DROP DATABASE IF EXISTS `+pq.QuoteIdentifier(name)+` WITH (FORCE)`); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)

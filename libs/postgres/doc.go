@@ -1,3 +1,3 @@
-// Package postgres is the one door to PostgreSQL: it opens databases, runs transactions, classifies errors and
-// applies migrations. It alone imports the driver, so that a change of driver stays in this folder.
+// Package postgres provides all access to PostgreSQL: it opens databases, runs transactions, classifies errors and
+// applies migrations. Only this package imports the driver, so that a change of driver affects only this folder.
 package postgres

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDSNCompletesTheURL(t *testing.T) {
+func TestDSN_Defaults_AreAdded(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		cfg  Config
@@ -49,7 +49,7 @@ func TestDSNCompletesTheURL(t *testing.T) {
 	}
 }
 
-func TestParametersInTextAreRefused(t *testing.T) {
+func TestDSN_BinaryParametersNo_IsRejected(t *testing.T) {
 	t.Parallel()
 	_, err := Config{URL: "postgres://u:secret@db/keb?binary_parameters=no"}.dsn()
 	if err == nil || !strings.Contains(err.Error(), "binary_parameters=no") || strings.Contains(err.Error(), "secret") {

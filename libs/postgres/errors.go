@@ -12,7 +12,7 @@ import (
 	"github.com/lib/pq"
 )
 
-// SQLSTATE codes and classes that decisions hang on
+// SQLSTATE codes and classes that this package distinguishes
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
 	codeUniqueViolation      = "23505"
@@ -22,23 +22,23 @@ const (
 	classConnection          = "08"
 	// classData is 22000 to 2203G: a number out of range, a NUL in a text, invalid JSON.
 	classData = "22"
-	// classResources is 53000 to 53400: the disk is full, memory or connections are used up.
+	// classResources is 53000 to 53400: the disk is full, or memory or connections are exhausted.
 	classResources = "53"
-	// classSystem is 58000 to 58030: the disk or the operating system fails.
+	// classSystem is 58000 to 58030: an error of the disk or the operating system.
 	classSystem = "58"
-	// classOperator is 57P01 to 57P05: the server stops, has crashed, is starting, or has ended the session.
+	// classOperator is 57P01 to 57P05: the server is stopping or starting, has crashed, or has ended the session.
 	classOperator = "57P"
 )
 
-// IsUniqueViolation reports whether err says that a row with the same key exists. An empty constraint matches every
-// unique constraint and index; otherwise the name must be the one that was violated.
+// IsUniqueViolation reports whether err means that a row with the same key exists. An empty constraint matches every
+// unique constraint and index; otherwise the violated one must have that name.
 func IsUniqueViolation(err error, constraint string) bool {
 	e, ok := errors.AsType[*pq.Error](err)
 	return ok && string(e.Code) == codeUniqueViolation && (constraint == "" || e.Constraint == constraint)
 }
 
-// IsRetryable reports whether the same transaction may succeed when it is run again: a serialization failure, a
-// deadlock, or a lock that was not available. Nothing of the transaction has been kept.
+// IsRetryable reports whether the same transaction may succeed if it runs again: after a serialization failure, a
+// deadlock, or a lock that was not available. The transaction was rolled back.
 func IsRetryable(err error) bool {
 	switch code(err) {
 	case codeSerializationFailure, codeDeadlockDetected, codeLockNotAvailable:
@@ -47,12 +47,12 @@ func IsRetryable(err error) bool {
 	return false
 }
 
-// IsRefused reports whether err says that the server refuses a value, and will do so each time.
+// IsRefused reports whether err means that the server rejects a value; a retry cannot succeed.
 func IsRefused(err error) bool { return strings.HasPrefix(code(err), classData) }
 
-// IsConnection reports whether err says that the server could not be reached, went away, is starting or stopping, has no
-// free connection, takes no session of ours, or has no room on its disk or in its memory: another statement would not have fared better. What
-// a transaction in progress has done is then not known.
+// IsConnection reports whether err is an error of the connection or the server: the server is unreachable, starting or stopping, has no
+// free connection, rejects the session, or has no space on its disk or in its memory. Every other statement would fail, too. The
+// result of a transaction in progress is then unknown.
 func IsConnection(err error) bool {
 	if err == nil {
 		return false
@@ -63,16 +63,16 @@ func IsConnection(err error) bool {
 	return passes(err)
 }
 
-// sessionError is why there is no session: no statement was tried.
+// sessionError is the error of a session that could not be opened: no statement was executed.
 type sessionError struct{ cause error }
 
-// Error is the cause.
+// Error returns the text of the cause.
 func (e *sessionError) Error() string { return e.cause.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *sessionError) Unwrap() error { return e.cause }
 
-// passes reports whether err is of a kind that goes away by itself.
+// passes reports whether err is temporary.
 func passes(err error) bool {
 	if c := code(err); c != "" {
 		return strings.HasPrefix(c, classConnection) || strings.HasPrefix(c, classOperator) || strings.HasPrefix(c, classResources) ||

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestUniqueViolationByConstraint(t *testing.T) {
+func TestIsUniqueViolation_Constraint_IsCompared(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	exec(t, db, `CREATE TABLE t (a int CONSTRAINT t_a UNIQUE, b int CONSTRAINT t_b UNIQUE)`)
@@ -34,7 +34,7 @@ func TestUniqueViolationByConstraint(t *testing.T) {
 	}
 }
 
-func TestRetryableErrors(t *testing.T) {
+func TestIsRetryable_Conflicts_ReturnsTrue(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	exec(t, db, `CREATE TABLE t (id int PRIMARY KEY, n int)`)
@@ -63,13 +63,13 @@ func TestRetryableErrors(t *testing.T) {
 	})
 }
 
-func TestConnectionErrors(t *testing.T) {
+func TestIsConnection_ServerErrors_ReturnsTrue(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	if _, err := db.ExecContext(t.Context(), `SELECT 1/0`); err == nil || postgres.IsConnection(err) {
 		t.Errorf("%v is a connection error", err)
 	}
-	// The session is ended by the server while a transaction is open.
+	// The server ends the session while a transaction is open.
 	err := postgres.InTx(within(t, time.Minute), db, func(tx *sqlx.Tx) error {
 		var pid int
 		if err := tx.Get(&pid, `SELECT pg_backend_pid()`); err != nil {
@@ -85,7 +85,7 @@ func TestConnectionErrors(t *testing.T) {
 	if !postgres.IsConnection(err) {
 		t.Errorf("%v is not a connection error", err)
 	}
-	// No room: the limit for temporary files stands for a disk that is full.
+	// The limit for temporary files simulates a full disk.
 	if _, err := db.ExecContext(t.Context(), `SET temp_file_limit = '64kB'; SET work_mem = '64kB'; SELECT g FROM generate_series(1, 100000) g ORDER BY -g`); !postgres.IsConnection(err) {
 		t.Errorf("%v is not a connection error", err)
 	}
@@ -96,8 +96,8 @@ func TestConnectionErrors(t *testing.T) {
 	}
 }
 
-// A password that is out of date, or a database that takes nobody in, is no fault of the statement that wanted a session.
-func TestASessionThatIsRefusedIsAnErrorOfTheConnection(t *testing.T) {
+// An expired password, or a database that accepts no connections, is not an error of the statement that needed a session.
+func TestIsConnection_RejectedSession_ReturnsTrue(t *testing.T) {
 	t.Parallel()
 	address := testkit.Postgres(t, nil)
 	db := open(t, postgres.Config{URL: address, MaxOpen: 1})

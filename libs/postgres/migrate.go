@@ -17,24 +17,24 @@ import (
 
 const (
 	versionTable = "schema_version"
-	// Another process may be migrating for a while; look again every second, for five minutes at most.
+	// While another process migrates, check again every second, for at most five minutes.
 	lockPeriodSeconds = 1
 	lockTries         = 300
 )
 
 var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
 
-// Migrate brings a schema up to date: it creates the schema, and applies those of the numbered goose files at the root of
-// migrations ("00001_name.sql") that its version table "<schema>.schema_version" does not list yet. It only goes forward, and a
-// database that is ahead of the files is left as it is, so that the previous release runs on it. Processes that migrate
-// the same schema at once wait for each other. Statements in the files must name the schema, the search path is not set.
+// Migrate updates a schema. It creates the schema, and applies the numbered goose files at the root of migrations
+// ("00001_name.sql") that its version table "<schema>.schema_version" does not contain. It only migrates forward, and does not change a
+// database with a newer version, so that the previous release can use it. Concurrent migrations of the same schema wait for each
+// other. Statements in the files must contain the schema, because the search path is not set.
 func Migrate(ctx context.Context, db *sqlx.DB, schema string, migrations fs.FS) error {
 	if !schemaName.MatchString(schema) {
 		return fmt.Errorf("migrate: schema name %q: want lower-case letters, digits and _", schema)
 	}
 	id := lockID(schema)
 	err := InTx(ctx, db, func(tx *sqlx.Tx) error {
-		// Two "create schema if not exists" at once can fail on the catalog's unique index.
+		// Two concurrent "create schema if not exists" can fail on the catalog's unique index.
 		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, id); err != nil {
 			return err
 		}
@@ -66,19 +66,19 @@ func Migrate(ctx context.Context, db *sqlx.DB, schema string, migrations fs.FS) 
 	return nil
 }
 
-// lockID is the advisory lock of one schema's migrations.
+// lockID returns the advisory lock of a schema's migrations.
 func lockID(schema string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte("keb/migrate/" + schema))
-	return int64(h.Sum64() >> 1) // positive, fits bigint
+	return int64(h.Sum64() >> 1) // positive, and fits into a bigint
 }
 
-// patience is how long Upgrade waits for a server that does not answer yet.
-const patience = 5 * time.Minute
+// upgradeTimeout limits the time for which Upgrade waits for an unreachable server.
+const upgradeTimeout = 5 * time.Minute
 
-// Upgrade opens a database, runs migrate, and closes it. It is for commands that do only this, and waits up to five minutes for the server.
+// Upgrade opens a database, runs migrate, and closes it. It is for commands that only migrate, and waits up to five minutes for the server.
 func Upgrade(ctx context.Context, cfg Config, migrate func(context.Context, *sqlx.DB) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
 	defer cancel()
 	db, err := Open(ctx, cfg)
 	if err != nil {

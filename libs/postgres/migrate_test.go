@@ -27,7 +27,7 @@ const (
 	addColumn   = `ALTER TABLE shop.t ADD COLUMN m int`
 )
 
-func TestMigrateAppliesEachFileOnceAndOnlyForward(t *testing.T) {
+func TestMigrate_Files_AreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	ctx := within(t, time.Minute)
@@ -50,7 +50,7 @@ func TestMigrateAppliesEachFileOnceAndOnlyForward(t *testing.T) {
 	}
 }
 
-func TestMigrateKeepsSchemasApart(t *testing.T) {
+func TestMigrate_TwoSchemas_AreIndependent(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	ctx := within(t, time.Minute)
@@ -61,7 +61,7 @@ func TestMigrateKeepsSchemasApart(t *testing.T) {
 	}
 }
 
-func TestMigrateByManyAtOnce(t *testing.T) {
+func TestMigrate_Concurrent_AppliesOnce(t *testing.T) {
 	t.Parallel()
 	url := testkit.Postgres(t, nil)
 	ctx := within(t, time.Minute)
@@ -75,7 +75,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestAFileThatFailsLeavesNothingAndIsNamed(t *testing.T) {
+func TestMigrate_FailingFile_IsRolledBackAndNamed(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	ctx := within(t, time.Minute)
@@ -91,7 +91,7 @@ func TestAFileThatFailsLeavesNothingAndIsNamed(t *testing.T) {
 	}
 }
 
-func TestMigrateRefusesAnOddSchemaName(t *testing.T) {
+func TestMigrate_InvalidSchemaName_IsRejected(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "Shop", "a-b", `x"; DROP SCHEMA y; --`} {
 		if err := postgres.Migrate(t.Context(), nil, name, files()); err == nil || !strings.Contains(err.Error(), "schema name") {

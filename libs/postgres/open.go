@@ -24,31 +24,30 @@ const (
 	pingInterval          = 100 * time.Millisecond
 )
 
-// Config says which database to open and how.
+// Config describes the database and the connections.
 type Config struct {
-	// URL is "postgres://user:password@host:port/database?...". Without sslmode, a loopback address or a socket
-	// folder is reached in the clear ("disable"), and any other host with TLS and a certificate of its own name ("verify-full"). Required.
+	// URL is "postgres://user:password@host:port/database?...". Without sslmode, connections to a loopback address or a socket folder are
+	// unencrypted ("disable"), and those to any other host use TLS and verify the certificate's name ("verify-full"). Required.
 	URL string
-	// TLS are the files for TLS, in place of sslrootcert, sslcert and sslkey in the URL; with any of them nothing but
-	// "verify-full" will do. They are read again for each session. Errors name the variables KEB_DATABASE_CA_FILE and so on.
+	// TLS holds the files for TLS, which replace sslrootcert, sslcert and sslkey in the URL. With any of them, the only valid sslmode is
+	// "verify-full". The files are read for each session. Errors contain the names of the variables, for example KEB_DATABASE_CA_FILE.
 	TLS tlsfiles.Client
-	// MaxOpen bounds the connections of the pool; zero means 8.
+	// MaxOpen is the maximum number of connections of the pool; zero means 8.
 	MaxOpen int
-	// MaxIdle bounds the idle connections kept; zero means MaxOpen, so that a busy pool does not reconnect.
+	// MaxIdle is the maximum number of idle connections; zero means MaxOpen, so that a busy pool does not reconnect.
 	MaxIdle int
-	// ApplicationName is shown in pg_stat_activity. Empty keeps what the URL says.
+	// ApplicationName is displayed in pg_stat_activity. Empty keeps the name in the URL.
 	ApplicationName string
 	// StatementTimeout is the server's limit for one statement; zero means none.
 	StatementTimeout time.Duration
-	// ByIndex keeps the server from reading a whole table where there is an index: for statements that all have one, and are planned
-	// before tables that grow have been analysed.
+	// ByIndex makes the server prefer an index to a sequential scan. It is for statements that all have an index, and that are planned
+	// before growing tables are analyzed.
 	ByIndex bool
 }
 
-// Open returns a pool whose server has answered. A server that cannot be reached yet, or that is still starting, is
-// tried again until ctx ends; what repetition cannot cure (a wrong password, a missing database, a bad URL) is
-// returned at once. No error contains the password. A call on the pool returns within a second after its context has ended,
-// also when the server has fallen silent.
+// Open returns a pool after the server has answered. It retries until ctx ends while the server is unreachable or starting, and returns
+// errors that a retry cannot resolve (a wrong password, a missing database, an invalid URL) immediately. No error contains the
+// password. A call on the pool returns within a second after its context has ended, even if the server does not answer.
 func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
 	dsn, err := cfg.dsn()
 	if err != nil {
@@ -59,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
 	}
 	driverConnector, err := pq.NewConnector(dsn)
 	if err != nil {
-		// The driver's parse errors may quote the connection string.
+		// The driver's parse errors can contain the connection string.
 		return nil, errors.New("open postgres: the database URL is not understood by the driver")
 	}
 	db := sqlx.NewDb(sql.OpenDB(connector{driverConnector, cfg.TLS}), "postgres")
@@ -88,7 +87,7 @@ func awaitServer(ctx context.Context, db *sqlx.DB) error {
 		if err == nil {
 			return nil
 		}
-		// When ctx ends the ping only says that time is up; the failure before it says why.
+		// If ctx ends, the ping returns only a timeout; the previous error contains the reason.
 		if last == nil || !isTimeout(err) {
 			last = err
 		}
@@ -104,18 +103,18 @@ func awaitServer(ctx context.Context, db *sqlx.DB) error {
 }
 
 func isTimeout(err error) bool {
-	var timeout interface{ Timeout() bool } // net errors and context.DeadlineExceeded
+	var timeout interface{ Timeout() bool } // implemented by net errors and context.DeadlineExceeded
 	return errors.Is(err, context.Canceled) || (errors.As(err, &timeout) && timeout.Timeout())
 }
 
-// dsn completes the URL with what the rest of the code relies on.
+// dsn adds the parameters that the rest of the code relies on to the URL.
 func (c Config) dsn() (string, error) {
 	if c.URL == "" {
 		return "", errors.New("open postgres: the database URL is empty; want postgres://user:password@host:port/database")
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		// url.Parse quotes its input, password included.
+		// The errors of url.Parse contain its input, including the password.
 		return "", errors.New("open postgres: the database URL cannot be parsed; want postgres://user:password@host:port/database")
 	}
 	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -127,7 +126,7 @@ func (c Config) dsn() (string, error) {
 			q.Set(key, value)
 		}
 	}
-	// Saves a round trip per statement with parameters (docs/contracts/nats.md#postgres), and bytes arrive as they are sent.
+	// This saves a round trip per statement with parameters (facts/ecosystem.md 2), and bytes arrive unchanged.
 	if v := q.Get("binary_parameters"); v != "" && v != "yes" {
 		return "", fmt.Errorf("open postgres: the database URL has binary_parameters=%s; leave it out, only yes works", v)
 	}
@@ -148,7 +147,7 @@ func (c Config) dsn() (string, error) {
 	}
 	if c.ByIndex {
 		q.Set("enable_seqscan", "off")
-		// What has no index after all costs so much on paper then that the server would compile it first.
+		// Without sequential scans, a statement without an index has such a high estimated cost that the server would compile it.
 		q.Set("jit", "off")
 	}
 	u.RawQuery = q.Encode()
@@ -167,7 +166,7 @@ func defaultSSLMode(u *url.URL) string {
 	return verifyFull
 }
 
-// address is the part of a database URL that is fit for an error.
+// address returns the part of a database URL that an error may contain.
 func address(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -180,7 +179,7 @@ func address(rawURL string) string {
 	return host + u.Path
 }
 
-// Close closes a pool. That its server has gone before is no error: there is nothing left to close.
+// Close closes a pool. A lost connection to the server is not an error: nothing is left to close.
 func Close(db *sqlx.DB) error {
 	err := db.Close()
 	if IsConnection(err) {

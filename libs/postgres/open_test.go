@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestOpenSetsWhatTheConfigSays(t *testing.T) {
+func TestOpen_Config_IsApplied(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{
 		URL: testkit.Postgres(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond, ByIndex: true,
@@ -30,7 +30,7 @@ func TestOpenSetsWhatTheConfigSays(t *testing.T) {
 	}
 }
 
-func TestOpenWaitsForAServerThatComesLater(t *testing.T) {
+func TestOpen_ServerStartsLater_Waits(t *testing.T) {
 	t.Parallel()
 	target, err := url.Parse(testkit.Postgres(t, nil))
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestOpenWaitsForAServerThatComesLater(t *testing.T) {
 	}
 }
 
-func TestOpenGivesUpWithTheContextAndSaysWhy(t *testing.T) {
+func TestOpen_ContextEnds_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestOpenGivesUpWithTheContextAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestOpenFailsAtOnceWhenWaitingIsOfNoUse(t *testing.T) {
+func TestOpen_PermanentError_FailsImmediately(t *testing.T) {
 	t.Parallel()
 	good, err := url.Parse(testkit.Postgres(t, nil))
 	require.NoError(t, err)

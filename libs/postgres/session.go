@@ -15,22 +15,22 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// grace is how long a session may take, once the context of its statement has ended, to report that the server has
-// cancelled the statement. A session that stays silent is given up then.
+// grace is the time after the end of a statement's context in which the session must report that the server has cancelled the statement.
+// After that, the session is closed.
 const grace = 500 * time.Millisecond
 
-// connector makes sessions that a silent server cannot hold beyond the context of a call. The driver reads an answer
-// without a deadline; all it does when the context ends is to ask the server, on a connection of its own, to cancel.
-// That request is the sign to limit the session, so a statement that ends by itself costs nothing more.
+// connector creates sessions that a server without an answer cannot block beyond the context of a call. The driver reads an answer without
+// a deadline. When the context ends, it only sends a cancel request to the server, on a separate connection. That request triggers the
+// limit of the session, so a statement that ends normally has no additional cost.
 type connector struct {
 	pq    *pq.Connector
 	files tlsfiles.Client
 }
 
-// Driver is the driver of the sessions.
+// Driver returns the driver of the sessions.
 func (c connector) Driver() driver.Driver { return c.pq.Driver() }
 
-// Connect makes a session. Unlike the driver's own Connect it returns when ctx ends.
+// Connect opens a session. Unlike the driver's Connect, it returns when ctx ends.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	s, err := c.connect(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 	return &limitedSession{session: s, line: line}, nil
 }
 
-// session is what database/sql can use of the driver's connection.
+// session lists the methods of the driver's connection that database/sql uses.
 type session interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -83,17 +83,17 @@ type limitedSession struct {
 	line *line
 }
 
-// BeginTx is the one call that the driver does not watch the context of.
+// BeginTx observes the context, which the driver does not do for this call.
 func (s *limitedSession) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	stop := context.AfterFunc(ctx, s.line.limit)
 	defer stop()
 	return s.session.BeginTx(ctx, opts)
 }
 
-// IsValid keeps a limited session out of the pool.
+// IsValid returns false for a limited session, so that it does not return to the pool.
 func (s *limitedSession) IsValid() bool { return !s.line.limited.Load() && s.session.IsValid() }
 
-// ResetSession keeps a limited session from being used again without having been in the pool.
+// ResetSession returns an error for a limited session, so that it is not reused without returning to the pool.
 func (s *limitedSession) ResetSession(ctx context.Context) error {
 	if s.line.limited.Load() {
 		return driver.ErrBadConn
@@ -101,7 +101,7 @@ func (s *limitedSession) ResetSession(ctx context.Context) error {
 	return s.session.ResetSession(ctx)
 }
 
-// line is the dialer of one session and holds its network connection.
+// line is the dialer and the network connection of one session.
 type line struct {
 	established, limited atomic.Bool
 
@@ -110,7 +110,7 @@ type line struct {
 	hungUp bool
 }
 
-// hangUp breaks the connection of a session that is being made.
+// hangUp closes the connection of a session that is being opened.
 func (l *line) hangUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *line) hangUp() {
 	}
 }
 
-// limit gives the session a last moment.
+// limit sets the final deadline of the session.
 func (l *line) limit() {
 	l.limited.Store(true)
 	l.mu.Lock()
@@ -128,7 +128,7 @@ func (l *line) limit() {
 	_ = l.conn.SetDeadline(time.Now().Add(grace))
 }
 
-// DialContext connects the session first, and after that the driver's requests to cancel one of its statements.
+// DialContext first connects the session; later calls are for the driver's cancel requests.
 func (l *line) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if l.established.Load() {
 		l.limit()
@@ -148,19 +148,19 @@ func (l *line) DialContext(ctx context.Context, network, address string) (net.Co
 	return conn, nil
 }
 
-// Dial and DialTimeout complete the driver's interface; it prefers DialContext.
+// Dial and DialTimeout complete the driver's interface. The driver prefers DialContext.
 func (l *line) Dial(network, address string) (net.Conn, error) {
 	return l.DialContext(context.Background(), network, address)
 }
 
-// DialTimeout is Dial with a limit.
+// DialTimeout is Dial with a timeout.
 func (l *line) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return l.DialContext(ctx, network, address)
 }
 
-// dialBriefly connects for as long as a request to cancel is of use: a caller with a prepared statement waits for it.
+// dialBriefly connects for a cancel request with a short timeout, because the caller of a prepared statement waits for it.
 func dialBriefly(ctx context.Context, network, address string) (net.Conn, error) {
 	deadline := time.Now().Add(grace)
 	d := net.Dialer{Deadline: deadline}
@@ -174,7 +174,7 @@ func dialBriefly(ctx context.Context, network, address string) (net.Conn, error)
 	return briefConn{conn}, nil
 }
 
-// briefConn keeps the deadline that it was made with.
+// briefConn keeps its original deadline.
 type briefConn struct{ net.Conn }
 
 // SetDeadline does nothing.

@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// patience is how long a call may take beyond its context: the driver's request to cancel, and a busy machine.
-const patience = time.Minute
+// margin is the maximum time of a call after its context has ended: for the driver's cancel request, and a busy machine.
+const margin = time.Minute
 
-// behindProxy opens a database through a proxy that a test can silence.
+// behindProxy opens a database through a proxy that can stop forwarding.
 func behindProxy(t *testing.T, cfg postgres.Config) (*sqlx.DB, *testkit.TCPProxy) {
 	t.Helper()
 	target, err := url.Parse(testkit.Postgres(t, nil))
@@ -28,7 +28,7 @@ func behindProxy(t *testing.T, cfg postgres.Config) (*sqlx.DB, *testkit.TCPProxy
 	return open(t, cfg), proxy
 }
 
-// returns fails the test when call outlives a short context by more than patience, or says that it succeeded.
+// returns fails the test if call exceeds a short context by more than margin, or if it succeeds.
 func returns(t *testing.T, call func(ctx context.Context) error) {
 	t.Helper()
 	ctx := within(t, 200*time.Millisecond)
@@ -39,12 +39,12 @@ func returns(t *testing.T, call func(ctx context.Context) error) {
 		if err == nil {
 			t.Error("a silent database has answered")
 		}
-	case <-time.After(patience):
+	case <-time.After(margin):
 		t.Error("the call outlives its context")
 	}
 }
 
-func TestASilentDatabaseHoldsNobodyBeyondTheContext(t *testing.T) {
+func TestCalls_SilentDatabase_EndWithContext(t *testing.T) {
 	t.Parallel()
 	const query = `SELECT 1`
 	tests := map[string]func(t *testing.T, db *sqlx.DB) func(ctx context.Context) error{
@@ -83,7 +83,7 @@ func TestASilentDatabaseHoldsNobodyBeyondTheContext(t *testing.T) {
 			call := prepare(t, db)
 			proxy.Stall()
 			returns(t, call)
-			returns(t, call) // now on a connection that is to be made
+			returns(t, call) // now on a new connection
 			proxy.Restore()
 			var n int
 			if err := db.GetContext(within(t, time.Minute), &n, query); err != nil {
@@ -93,7 +93,7 @@ func TestASilentDatabaseHoldsNobodyBeyondTheContext(t *testing.T) {
 	}
 }
 
-func TestATransactionEndsWithItsContextWhenTheDatabaseFallsSilent(t *testing.T) {
+func TestInTx_SilentDatabase_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(tx *sqlx.Tx) error{
 		"at a statement":  func(tx *sqlx.Tx) error { _, err := tx.Exec(`SELECT 1`); return err },
@@ -117,8 +117,8 @@ func TestATransactionEndsWithItsContextWhenTheDatabaseFallsSilent(t *testing.T) 
 	}
 }
 
-// A statement that its context ends costs its connection, and nobody else gets to use what is left of it.
-func TestTheNextCallerGetsASoundConnection(t *testing.T) {
+// A statement that its context cancels costs its connection, and no other call uses that connection.
+func TestPool_CancelledStatement_DropsConnection(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{URL: testkit.Postgres(t, nil), MaxOpen: 1})
 	stmt, err := db.PreparexContext(within(t, time.Minute), `SELECT pg_sleep($1)`)
@@ -127,13 +127,13 @@ func TestTheNextCallerGetsASoundConnection(t *testing.T) {
 	if _, err := stmt.ExecContext(within(t, 50*time.Millisecond), 60); err == nil {
 		t.Fatal("the statement was not cut short")
 	}
-	// Long enough to meet a limit that the first statement left behind.
+	// This is long enough to exceed a deadline that the first statement left behind.
 	if _, err := stmt.ExecContext(within(t, time.Minute), 1.5); err != nil {
 		t.Errorf("the next statement: %v", err)
 	}
 }
 
-func TestAPoolWhoseServerHasGoneCloses(t *testing.T) {
+func TestClose_ServerIsGone_ReturnsNil(t *testing.T) {
 	t.Parallel()
 	db, proxy := behindProxy(t, postgres.Config{})
 	var held []*sqlx.Conn

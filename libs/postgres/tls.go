@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// tlsPrefix is that of the variables whose files Config.TLS names.
+// tlsPrefix is the prefix of the variables for the files of Config.TLS.
 const tlsPrefix = "KEB_DATABASE_"
 
 const verifyFull = "verify-full"
 
-// checkFiles finds settings of the URL that contradict the files.
+// checkFiles rejects settings of the URL that contradict the files.
 func (c Config) checkFiles(query url.Values) error {
 	if !c.TLS.Enabled() {
 		return nil
@@ -33,14 +33,14 @@ func (c Config) checkFiles(query url.Values) error {
 	return nil
 }
 
-// driverMode is the name under which the driver finds the configuration of files: it takes one only from a registry of its own.
-// Equal files have one name, so the registry does not grow with the pools.
+// driverMode returns the name under which the driver finds a TLS configuration, because it accepts one only from its registry. Equal files
+// have the same name, so the registry does not grow with the pools.
 func driverMode(files tlsfiles.Client) string {
 	sum := sha256.Sum256(fmt.Append(nil, files))
 	return "pqgo-keb-" + hex.EncodeToString(sum[:])
 }
 
-// register gives the driver what the files hold now.
+// register passes the current content of the files to the driver.
 func register(files tlsfiles.Client) error {
 	if !files.Enabled() {
 		return nil
@@ -52,10 +52,10 @@ func register(files tlsfiles.Client) error {
 	return pq.RegisterTLSConfig(driverMode(files), cfg)
 }
 
-// explain says which variable to look at.
+// explain adds the names of the relevant variables to a TLS error.
 func explain(files tlsfiles.Client, err error) error {
 	if errors.Is(err, pq.ErrSSLNotSupported) {
-		return fmt.Errorf("%w: give the server a certificate (ssl = on), or write sslmode=disable into the URL where nobody can listen", err)
+		return fmt.Errorf("%w: give the server a certificate (ssl = on), or set sslmode=disable in the URL if the network is trusted", err)
 	}
 	return files.Explain(tlsPrefix, err)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// with is an address with further parameters, and another host if it is not empty.
+// with returns an address with additional parameters, and another host unless it is empty.
 func with(t *testing.T, address, host string, parameters map[string]string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -30,7 +30,7 @@ func with(t *testing.T, address, host string, parameters map[string]string) stri
 	return u.String()
 }
 
-func TestOpenWithTLS(t *testing.T) {
+func TestOpen_TLS_Succeeds(t *testing.T) {
 	t.Parallel()
 	ca, other := testkit.NewCA(t, "ours"), testkit.NewCA(t, "theirs")
 	address := testkit.PostgresTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
@@ -101,8 +101,8 @@ func TestOpenWithTLS(t *testing.T) {
 	})
 }
 
-// Whoever exchanges the files one after the other must not lose what the statement was for.
-func TestFilesThatDoNotFitForAWhileAreAnErrorOfTheConnection(t *testing.T) {
+// While the files are replaced one after the other, a statement must fail with a retryable error.
+func TestSession_MismatchedTLSFiles_ReturnsConnectionError(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	address := testkit.PostgresTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
@@ -114,7 +114,7 @@ func TestFilesThatDoNotFitForAWhileAreAnErrorOfTheConnection(t *testing.T) {
 	held, err := db.Connx(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = held.Close() }()
-	_, err = db.ExecContext(t.Context(), `SELECT 1`) // on a new session
+	_, err = db.ExecContext(t.Context(), `SELECT 1`) // in a new session
 	if !postgres.IsConnection(err) || !strings.Contains(err.Error(), "is not the key of the certificate") {
 		t.Errorf("error %v", err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/lib/pq"
 )
 
-// InTx runs f in a transaction and commits it when f returns nil. An error or a panic of f rolls it back; the error is
-// returned as it is, so that the caller can decide on it. An error of the commit is wrapped: with a lost connection it
-// is not known whether the commit happened (IsConnection).
+// InTx runs f in a transaction and commits it if f returns nil. An error or a panic of f rolls it back, and InTx returns the error
+// unchanged. It wraps an error of the commit: after a lost connection, the result of the commit is unknown
+// (IsConnection).
 func InTx(ctx context.Context, db *sqlx.DB, f func(*sqlx.Tx) error) (err error) {
 	tx, err := db.BeginTxx(ctx, nil)
 	if err != nil {
@@ -23,7 +23,7 @@ func InTx(ctx context.Context, db *sqlx.DB, f func(*sqlx.Tx) error) (err error) 
 		if committed {
 			return
 		}
-		// A context that has ended has rolled back already.
+		// If the context has ended, the transaction is already rolled back.
 		if rollback := tx.Rollback(); rollback != nil && err != nil && !errors.Is(rollback, sql.ErrTxDone) {
 			err = errors.Join(err, fmt.Errorf("roll back: %w", rollback))
 		}
@@ -38,6 +38,6 @@ func InTx(ctx context.Context, db *sqlx.DB, f func(*sqlx.Tx) error) (err error) 
 	return nil
 }
 
-// Array makes a slice usable as a statement's parameter for a PostgreSQL array, and a pointer to a slice usable as the
-// target of a scan. JSON goes as a string: with binary parameters a []byte is sent as bytea.
+// Array converts a slice to a statement's parameter for a PostgreSQL array, and a pointer to a slice to the target of a scan. JSON
+// must be passed as strings: with binary parameters a []byte is sent as bytea.
 func Array(v any) any { return pq.Array(v) }

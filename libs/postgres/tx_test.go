@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestInTxCommitsOnlyWithoutAnError(t *testing.T) {
+func TestInTx_Error_RollsBack(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	exec(t, db, `CREATE TABLE t (n int)`)
@@ -25,7 +25,7 @@ func TestInTxCommitsOnlyWithoutAnError(t *testing.T) {
 	}
 
 	broken := errors.New("broken")
-	if err := postgres.InTx(t.Context(), db, func(tx *sqlx.Tx) error { insert(tx); return broken }); err != broken { //nolint:errorlint // it must come back as it is
+	if err := postgres.InTx(t.Context(), db, func(tx *sqlx.Tx) error { insert(tx); return broken }); err != broken { //nolint:errorlint // it must be returned unchanged
 		t.Errorf("got %v, want the error as it is", err)
 	}
 
@@ -46,11 +46,11 @@ func TestInTxCommitsOnlyWithoutAnError(t *testing.T) {
 	if n := count(t, db, `SELECT count(*) FROM t`); n != 1 {
 		t.Errorf("%d rows after an error, a cancelled context and a panic, want 1", n)
 	}
-	// The pool takes back the connection of a cancelled context in the background.
+	// The pool reclaims the connection of a cancelled context in the background.
 	testkit.Eventually(t, time.Minute, "no connection is in use", func() bool { return db.Stats().InUse == 0 })
 }
 
-func TestArrayGoesBothWays(t *testing.T) {
+func TestArray_RoundTrip_IsEqual(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	var ids []int64

@@ -1,4 +1,4 @@
-// Package pgfetch downloads PostgreSQL server binaries with the embedded-postgres library, for machines that have none.
+// Package pgfetch downloads PostgreSQL server binaries with the embedded-postgres library, for machines without them.
 package pgfetch
 
 import (
@@ -15,21 +15,21 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// DefaultRepository is the Maven repository that the binaries come from.
+// DefaultRepository is the default Maven repository of the binaries.
 const DefaultRepository = "https://repo1.maven.org/maven2"
 
 const startTimeout = 30 * time.Second
 
-// Config says where the binaries come from and go to.
+// Config describes the source and the destination of the binaries.
 type Config struct {
-	// Dir is where they are kept; what is there already is not downloaded again. Required.
+	// Dir is the destination folder. Existing binaries are not downloaded again. Required.
 	Dir string
 	// Repository is a Maven repository; empty means DefaultRepository.
 	Repository string
 }
 
-// DefaultDir is a folder to keep the binaries in that survives the project's own folders: below the user's cache, or, for
-// root, where the other user that the server has to run as can reach them too.
+// DefaultDir returns a folder for the binaries outside the project: below the user's cache, or, for root, at a path that the user of the
+// server can also reach.
 func DefaultDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/keb-postgres", nil
@@ -41,8 +41,8 @@ func DefaultDir() (string, error) {
 	return filepath.Join(cache, "keb-postgres"), nil
 }
 
-// Binaries returns the folder with the programs postgres and initdb, and downloads them when they are not there. The error
-// is one line and says what else can be done.
+// Binaries returns the folder with the programs postgres and initdb, and downloads them if they are missing. The error is one line and
+// describes the alternatives.
 func Binaries(ctx context.Context, cfg Config) (string, error) {
 	if cfg.Dir == "" {
 		return "", errors.New("download postgres: the folder is not set")
@@ -63,14 +63,14 @@ func Binaries(ctx context.Context, cfg Config) (string, error) {
 	return bin, nil
 }
 
-// fetch lets the library download and unpack. It can only do that on the way to a running server, which it refuses to
-// start as root; a server is not what we want from it, so what counts is whether the programs are there.
+// fetch makes the library download and unpack the programs. The library can do that only when it starts a server, which it refuses to do
+// as root. So fetch ignores the library's error if the programs exist.
 func fetch(ctx context.Context, cfg Config) error {
 	work, err := os.MkdirTemp(cfg.Dir, "fetch-")
 	if err != nil {
 		return fmt.Errorf("download postgres: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(work) }() // only scratch
+	defer func() { _ = os.RemoveAll(work) }() // only temporary files
 	port, err := freePort()
 	if err != nil {
 		return fmt.Errorf("download postgres: %w", err)
@@ -94,8 +94,8 @@ func fetch(ctx context.Context, cfg Config) error {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		// The library takes no context and may wait for a network that never answers. It is left to itself in its scratch
-		// folder; nothing reads that.
+		// The library takes no context and may wait for a network that never answers. fetch abandons it in its temporary folder, which
+		// nothing reads.
 		return fmt.Errorf("download postgres from %s: %w", repository, context.Cause(ctx))
 	}
 	if !complete(filepath.Join(work, "server", "bin")) {
@@ -111,7 +111,7 @@ func fetch(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// oneLine keeps the first line: the library adds the output of the programs it has run.
+// oneLine returns the first line of an error: the library appends the output of programs.
 func oneLine(err error) error {
 	if err == nil {
 		return errors.New("nothing was unpacked")

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// repository is a Maven repository with one archive that answers every path, and counts the downloads.
+// repository starts a Maven repository that returns one archive for every path, and counts the downloads.
 func repository(t *testing.T, archive []byte) (url string, downloads *atomic.Int64) {
 	t.Helper()
 	downloads = &atomic.Int64{}
@@ -36,7 +36,7 @@ func repository(t *testing.T, archive []byte) (url string, downloads *atomic.Int
 	return srv.URL, downloads
 }
 
-// jar packs programs that do nothing but fail as the real archive packs PostgreSQL.
+// jar packs programs that only fail, in the format of the real PostgreSQL archive.
 func jar(t *testing.T, programs ...string) []byte {
 	t.Helper()
 	var files bytes.Buffer
@@ -60,7 +60,7 @@ func jar(t *testing.T, programs ...string) []byte {
 	return out.Bytes()
 }
 
-// xz wraps data as an .xz file of one block with stored chunks (https://tukaani.org/xz/xz-file-format.txt).
+// xz wraps data as an .xz file with one block of stored chunks (https://tukaani.org/xz/xz-file-format.txt).
 func xz(data []byte) []byte {
 	le32 := func(b []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(b, v) }
 	crc := crc32.ChecksumIEEE
@@ -106,7 +106,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func TestBinariesAreDownloadedOnce(t *testing.T) {
+func TestBinaries_SecondCall_DownloadsNothing(t *testing.T) {
 	t.Parallel()
 	url, downloads := repository(t, jar(t, "postgres", "initdb", "pg_ctl"))
 	cfg := Config{Dir: filepath.Join(t.TempDir(), "pg"), Repository: url}
@@ -129,7 +129,7 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 	}
 }
 
-func TestADownloadThatFailsIsOneLineWithTheWaysOut(t *testing.T) {
+func TestBinaries_DownloadFails_ReturnsOneLine(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]byte{
 		"nothing there":         nil,
@@ -156,7 +156,7 @@ func TestADownloadThatFailsIsOneLineWithTheWaysOut(t *testing.T) {
 	}
 }
 
-func TestADownloadEndsWithTheContext(t *testing.T) {
+func TestBinaries_ContextEnds_Returns(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
@@ -168,7 +168,7 @@ func TestADownloadEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestBinariesNeedsAFolder(t *testing.T) {
+func TestBinaries_NoFolder_ReturnsError(t *testing.T) {
 	t.Parallel()
 	if _, err := Binaries(t.Context(), Config{}); err == nil {
 		t.Error("no error")

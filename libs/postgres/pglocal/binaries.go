@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// BinEnv names the environment variable with the folder of the PostgreSQL server binaries to prefer.
+// BinEnv is the name of the environment variable with the preferred folder of PostgreSQL server binaries.
 const BinEnv = "KEB_POSTGRES_BIN"
 
-// usualPlaces are the folders that packages put versioned server binaries in, outside of PATH.
+// usualPlaces are the folders outside of PATH in which packages install server binaries.
 var usualPlaces = []string{
 	"/usr/lib/postgresql/*/bin",         // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                  // Red Hat, from postgresql.org
@@ -24,9 +24,9 @@ var usualPlaces = []string{
 	"/Applications/Postgres.app/Contents/Versions/*/bin",
 }
 
-// Find lists the folders of this machine that hold PostgreSQL server binaries ("postgres" and "initdb"), the preferred
-// one first: KEB_POSTGRES_BIN alone when set; else PATH, then the usual places with the newest version first. The error is
-// ErrNoBinaries, or says that KEB_POSTGRES_BIN is wrong.
+// Find lists the folders of this machine that contain PostgreSQL server binaries ("postgres" and "initdb"), the preferred one first. If
+// KEB_POSTGRES_BIN is set, it is the only one; otherwise PATH precedes the usual places with the newest version first. The error is
+// ErrNoBinaries, or describes an invalid KEB_POSTGRES_BIN.
 func Find() ([]string, error) {
 	return find(os.Getenv(BinEnv), filepath.SplitList(os.Getenv("PATH")), usualPlaces)
 }
@@ -64,7 +64,7 @@ func find(override string, path, places []string) ([]string, error) {
 	return found, nil
 }
 
-// serverBinaries returns the folder that the binaries really are in: postgres finds its share folder from there.
+// serverBinaries returns the folder of the binaries without links: postgres finds its share folder relative to it.
 func serverBinaries(dir string) (string, bool) {
 	if dir == "" {
 		return "", false
@@ -85,8 +85,8 @@ func serverBinaries(dir string) (string, bool) {
 	return filepath.Dir(server), true
 }
 
-// versionIn is the major version in a folder's path, the first number of its last part that has one: 9 in
-// /usr/lib/postgresql/9.6/bin. Without a number it is 0.
+// versionIn returns the major version in a folder's path: the first number of the last part that contains one, for example 9 in
+// /usr/lib/postgresql/9.6/bin. Without a number it returns 0.
 func versionIn(path string) int {
 	parts := strings.Split(filepath.ToSlash(path), "/")
 	for _, part := range slices.Backward(parts) {

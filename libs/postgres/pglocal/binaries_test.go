@@ -22,7 +22,7 @@ func fakeBinaries(t *testing.T, dir string, programs ...string) string {
 	return real
 }
 
-func TestFindPrefersPathThenTheNewestVersion(t *testing.T) {
+func TestFind_SeveralVersions_PrefersPATHThenNewest(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	v9 := fakeBinaries(t, filepath.Join(root, "pg", "9.6", "bin"), "postgres", "initdb")
@@ -44,7 +44,7 @@ func TestFindPrefersPathThenTheNewestVersion(t *testing.T) {
 	}
 }
 
-func TestFindWithoutBinariesNamesTheWaysOut(t *testing.T) {
+func TestFind_NoBinaries_NamesAlternatives(t *testing.T) {
 	t.Parallel()
 	_, err := find("", []string{t.TempDir()}, []string{filepath.Join(t.TempDir(), "*")})
 	if !errors.Is(err, ErrNoBinaries) {
@@ -61,11 +61,11 @@ func TestFindWithoutBinariesNamesTheWaysOut(t *testing.T) {
 	}
 }
 
-func TestAFolderThatTheServersUserCannotEnterIsNamed(t *testing.T) {
+func TestEnter_InaccessibleFolder_IsNamed(t *testing.T) {
 	t.Parallel()
 	id := identity{other: true, uid: 65534, gid: 65534, name: "nobody"}
 	if os.Geteuid() != 0 {
-		// Without root there is no other user: what is closed to us is an error at once.
+		// Without root there is no other user, so an inaccessible folder is an immediate error.
 		id = identity{}
 	}
 	closed := filepath.Join(t.TempDir(), "closed")

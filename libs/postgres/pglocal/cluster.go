@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// binariesFor chooses binaries of the version that made the data folder.
+// binariesFor returns binaries of the version that created the data folder.
 func binariesFor(dir, binDir string) (string, error) {
 	var candidates []string
 	if binDir != "" {
@@ -43,8 +43,8 @@ func binariesFor(dir, binDir string) (string, error) {
 		dir, strings.TrimSpace(string(want)), major(candidates[0]), strings.TrimSpace(string(want)))
 }
 
-// makeCluster runs initdb once. It works in a folder beside the data folder and moves it over as a whole, so that a kill
-// never leaves half a cluster.
+// makeCluster runs initdb. It works in a folder beside the data folder and then renames it, so that a crash never leaves an incomplete
+// cluster.
 func (s *Server) makeCluster(ctx context.Context, durable bool) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func (s *Server) makeCluster(ctx context.Context, durable bool) error {
 	if err := s.initdb(ctx, work, durable); err != nil {
 		return fmt.Errorf("start postgres: make data folder: %w", err)
 	}
-	// An empty folder may be a mount point or made by the caller; replacing it is only needed, not certain, to work.
+	// An empty folder may be a mount point or created by the caller, so replacing it may fail.
 	if err := os.Remove(s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("start postgres: make data folder: %w", err)
 	}
@@ -83,7 +83,7 @@ func (s *Server) initdb(ctx context.Context, work string, durable bool) error {
 	if err := s.id.give(work); err != nil {
 		return err
 	}
-	// The password goes through a file that only the server's user can read, outside of the folder initdb wants empty.
+	// The password is in a file that only the server's user can read, outside of the folder that initdb needs empty.
 	file := work + ".password"
 	if err := os.WriteFile(file, []byte(s.password), 0o600); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Server) initdb(ctx context.Context, work string, durable bool) error {
 	if durable {
 		args = append(args, "--auth-host=scram-sha-256")
 	} else {
-		// SCRAM is most of what a connection takes under the race detector. The password is random and only crosses loopback.
+		// Under the race detector, SCRAM takes most of the time of a connection. The password is random and only used on loopback.
 		args = append(args, "--auth-host=password", "--no-sync")
 	}
 	cmd := s.id.command(ctx, s.program("initdb"), args...)

@@ -5,25 +5,25 @@ import (
 	"fmt"
 )
 
-// ErrNoBinaries is returned when no PostgreSQL server binaries are found. Its text names the ways out.
+// ErrNoBinaries is returned if no PostgreSQL server binaries are found. Its text describes the alternatives.
 var ErrNoBinaries = errors.New("no PostgreSQL server binaries found: " +
 	"install them (Debian and Ubuntu: apt-get install postgresql), " +
 	"or name their folder in KEB_POSTGRES_BIN, " +
 	"or give the address of a running server instead, or allow them to be downloaded")
 
-// ErrPortInUse is matched by the error for a port that another program listens on.
+// ErrPortInUse is wrapped by the error for a port on which another program listens.
 var ErrPortInUse = errors.New("port is in use")
 
-// InUseError says that the data folder belongs to a process that runs.
+// InUseError means that a running process uses the data folder.
 type InUseError struct {
 	DataDir string
 	// PID is the owner's process id; zero when unknown.
 	PID int
-	// Foreign is set when a PostgreSQL server that Start did not start runs there.
+	// Foreign reports whether the process is a PostgreSQL server that Start did not start.
 	Foreign bool
 }
 
-// Error says which process to stop.
+// Error describes which process to stop.
 func (e *InUseError) Error() string {
 	who := "another process"
 	if e.PID != 0 {

@@ -12,16 +12,16 @@ import (
 	"syscall"
 )
 
-// identity is whom the server runs as. The zero value is the user we are.
+// identity is the user of the server process. The zero value is the current user.
 type identity struct {
 	other    bool
 	uid, gid uint32
 	name     string
-	// caps are capabilities the server keeps; see enter.
+	// caps are the capabilities of the server, see enter.
 	caps []uintptr
 }
 
-// serverIdentity chooses the user of the server: PostgreSQL refuses root. An existing data folder stays with its owner.
+// serverIdentity returns the user of the server, because PostgreSQL does not run as root. An existing data folder keeps its owner.
 func serverIdentity(dataDir string) (identity, error) {
 	if os.Geteuid() != 0 {
 		return identity{}, nil
@@ -45,7 +45,7 @@ func serverIdentity(dataDir string) (identity, error) {
 	return identity{}, errors.New("postgres does not run as root, and there is no user postgres or nobody to run it as: add one, or run as another user")
 }
 
-// give hands a file or folder over to the server's user.
+// give changes the owner of a file or folder to the server's user.
 func (id identity) give(path string) error {
 	if !id.other {
 		return nil
@@ -53,20 +53,20 @@ func (id identity) give(path string) error {
 	return os.Chown(path, int(id.uid), int(id.gid))
 }
 
-// command runs a PostgreSQL program as the server's user, without the PG* settings of our own environment.
+// command runs a PostgreSQL program as the server's user, without the PG* variables of the environment.
 func (id identity) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = "/" // the one folder that every user can enter
+	cmd.Dir = "/" // every user can enter this folder
 	cmd.Env = environment()
 	cmd.SysProcAttr = id.attributes()
 	return cmd
 }
 
-// enter finds out whether the server's user can run the program and reach the folder, and which one of the capabilities
-// it needs for that. Where root keeps its folders to itself (a clone in root's home) the server gets the capability to pass
-// through them, if we have it to give; the password then keeps other users of the machine from reading files by the server.
+// enter checks whether the server's user can run the program and enter the folder, and determines the capabilities that it needs for that.
+// If a path is closed to that user (for example a clone in root's home), the server gets a capability to pass through it, if the
+// current process has one. The server's password then prevents other users of the machine from reading files through the server.
 func (id identity) enter(ctx context.Context, program, dir string, capabilities []uintptr) (identity, error) {
-	// A shell's cd, not the child's working folder: that is set before the capabilities take effect.
+	// It uses a shell's cd, because the child's working folder is set before the capabilities take effect.
 	tryDir := func(id identity, dir string) error {
 		return id.command(ctx, "/bin/sh", "-c", `cd -- "$0"`, dir).Run()
 	}
@@ -93,7 +93,7 @@ func (id identity) enter(ctx context.Context, program, dir string, capabilities 
 			blocking = d
 		}
 	}
-	return id, fmt.Errorf("user %s, whom postgres runs as, cannot enter %s: allow it (chmod o+x %s) or choose a data folder elsewhere",
+	return id, fmt.Errorf("user %s, as which postgres runs, cannot enter %s: allow it (chmod o+x %s) or choose a data folder elsewhere",
 		id.who(), blocking, blocking)
 }
 

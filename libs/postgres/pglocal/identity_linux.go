@@ -2,7 +2,7 @@ package pglocal
 
 import "syscall"
 
-// Capabilities that let a process pass through folders that are closed to it, the narrower one first (capabilities(7)).
+// passCapabilities allow a process to pass through closed folders, the narrower one first (capabilities(7)).
 var passCapabilities = []uintptr{capDACReadSearch, capDACOverride}
 
 const (
@@ -10,10 +10,10 @@ const (
 	capDACReadSearch = 2
 )
 
-// attributes make the kernel stop the child when we die: a fast shutdown, so that the data folder is free soon.
+// attributes make the kernel stop the child when the parent ends, with a fast shutdown that frees the data folder soon.
 func (id identity) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
-		// Away from the terminal's process group: Ctrl-C is ours to answer, in order.
+		// The child is not in the terminal's process group, so that only the parent receives Ctrl-C.
 		Setpgid:   true,
 		Pdeathsig: syscall.SIGINT,
 	}

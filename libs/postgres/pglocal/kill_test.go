@@ -51,24 +51,24 @@ func open(t *testing.T, url string) *sqlx.DB {
 	return db
 }
 
-// dataDir is the path of a data folder that does not exist yet.
+// dataDir returns the path of a data folder that does not exist yet.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "pg")
 }
 
-// cluster is a data folder that was made once for all tests, to spare them the making.
+// cluster is a data folder that is created once for all tests, to save time.
 var cluster struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// readyDir is a data folder that has been started and stopped before, as for a second run.
+// readyDir returns a data folder that was started and stopped before.
 func readyDir(t *testing.T) string {
 	t.Helper()
 	cluster.once.Do(func() {
-		// Not t.TempDir: the folder outlives this test. TestMain removes it.
+		// t.TempDir would remove the folder after this test. TestMain removes it.
 		if cluster.dir, cluster.err = os.MkdirTemp("", "keb-pglocal-"); cluster.err != nil { //nolint:usetesting // see above
 			return
 		}
@@ -87,7 +87,7 @@ func readyDir(t *testing.T) string {
 	return dir
 }
 
-// ownerProcess runs a server in a process of its own and returns once it takes connections.
+// ownerProcess runs a server in a separate process and returns when it accepts connections.
 func ownerProcess(t *testing.T, dir string) (owner *exec.Cmd, serverPID int, url string) {
 	t.Helper()
 	owner = exec.CommandContext(testContext(t), os.Args[0])
@@ -110,7 +110,7 @@ func kill(t *testing.T, owner *exec.Cmd) {
 	_ = owner.Wait() // reports the kill
 }
 
-func TestStartAfterTheParentWasKilledKeepsTheData(t *testing.T) {
+func TestStart_ParentWasKilled_KeepsData(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	owner, _, url := ownerProcess(t, dir)
@@ -128,11 +128,11 @@ func TestStartAfterTheParentWasKilledKeepsTheData(t *testing.T) {
 	}
 }
 
-func TestStartStopsAServerThatOutlivedItsParent(t *testing.T) {
+func TestStart_LeftoverServer_IsStopped(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)
-	// A stopped server does not hear the kernel's signal at its parent's death; it is still there at the next start.
+	// A stopped server does not handle the kernel's signal at its parent's end, so it still exists at the next start.
 	require.NoError(t, syscall.Kill(serverPID, syscall.SIGSTOP))
 	kill(t, owner)
 	if got := inspect(serverPID, dir); got != processOurServer {
@@ -145,7 +145,7 @@ func TestStartStopsAServerThatOutlivedItsParent(t *testing.T) {
 	}
 }
 
-func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
+func TestStart_ServerWasKilled_Recovers(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
@@ -156,13 +156,13 @@ func TestStartAfterTheServerItselfWasKilled(t *testing.T) {
 	open(t, again.URL("postgres"))
 }
 
-func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
+func TestStart_FolderInUse_ReturnsInUseError(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)
 	t.Cleanup(func() {
 		kill(t, owner)
-		// The server goes with its parent, and until all of it has gone it writes into the folder that is to be removed.
+		// The server ends with its parent, but writes to the folder until all its processes have ended.
 		for inspect(serverPID, dir) == processOurServer || os.RemoveAll(dir) != nil {
 			<-time.After(pollEvery)
 		}
@@ -177,7 +177,7 @@ func TestStartRefusesTheFolderOfARunningProcess(t *testing.T) {
 	}
 }
 
-func TestStartKnowsTheFolderUnderAnotherName(t *testing.T) {
+func TestStart_LinkToFolderInUse_ReturnsInUseError(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
@@ -194,7 +194,7 @@ func TestStartKnowsTheFolderUnderAnotherName(t *testing.T) {
 	}
 }
 
-func TestStartIgnoresAPIDFileWhoseNumberBelongsToSomeoneElse(t *testing.T) {
+func TestStart_PIDFileOfOtherProcess_IsIgnored(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
@@ -213,7 +213,7 @@ func TestStartIgnoresAPIDFileWhoseNumberBelongsToSomeoneElse(t *testing.T) {
 	}
 }
 
-func TestTheServerEndsWithItsParent(t *testing.T) {
+func TestServer_ParentEnds_Ends(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	owner, serverPID, _ := ownerProcess(t, dir)

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// How long a leftover server may take to end by itself, by a fast and by an immediate shutdown.
+	// The time limits for a leftover server to end: after a fast and after an immediate shutdown.
 	fastShutdown      = 20 * time.Second
 	immediateShutdown = 5 * time.Second
 )
 
-// pidFile is what we need of postmaster.pid
+// pidFile holds the needed values of postmaster.pid
 // (line 1 the process id, line 8 the state; https://www.postgresql.org/docs/current/storage-file-layout.html).
 type pidFile struct {
 	pid   int
@@ -40,7 +40,7 @@ func readPIDFile(dir string) (pidFile, bool) {
 	return pidFile{pid: pid, ready: len(lines) > pidFileStatusLine && strings.TrimSpace(lines[pidFileStatusLine]) == "ready"}, true
 }
 
-// stopLeftover ends the server that a killed run has left in the folder. We hold the folder's lock, so its parent is gone.
+// stopLeftover stops the server that a killed process left in the folder. The caller holds the folder's lock, so the parent has ended.
 func (s *Server) stopLeftover(ctx context.Context) error {
 	file, ok := readPIDFile(s.dir)
 	if !ok {
@@ -53,7 +53,7 @@ func (s *Server) stopLeftover(ctx context.Context) error {
 		return &InUseError{DataDir: s.dir, PID: file.pid, Foreign: true}
 	case processOurServer:
 	}
-	s.log.Info("stopping a postgres left over from a killed run", "pid", file.pid, "data_dir", s.dir)
+	s.log.Info("stopping a leftover postgres of a killed run", "pid", file.pid, "data_dir", s.dir)
 	gone := make(chan struct{})
 	watch, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
@@ -79,14 +79,14 @@ func (s *Server) stopLeftover(ctx context.Context) error {
 	cancel()
 	<-watched
 	if err != nil {
-		return fmt.Errorf("start postgres: stop the server left over in %s: %w", s.dir, err)
+		return fmt.Errorf("start postgres: stop the leftover server in %s: %w", s.dir, err)
 	}
 	return s.disownPIDFile(file.pid)
 }
 
-// disownPIDFile makes a pid file whose server has ended harmless: the number in it may be a zombie or belong to someone else by
-// now, and the server would take that for its predecessor. It passes over its parent's number, which is ours. The rest of
-// the file must stay: by it the server finds backends of its predecessor that still write.
+// disownPIDFile changes the process id in the pid file of a server that has ended. That id may now belong to a zombie or another
+// process, which a new server would mistake for its predecessor. A server ignores the id of its parent, so the new value is the id of
+// this process. The rest of the file must stay: the server uses it to find backends of its predecessor that still write.
 func (s *Server) disownPIDFile(pid int) error {
 	path := filepath.Join(s.dir, "postmaster.pid")
 	data, err := os.ReadFile(path)
@@ -106,7 +106,7 @@ func (s *Server) disownPIDFile(pid int) error {
 	return nil
 }
 
-// endProcess stops a server: fast until ctx ends, then immediate, then by force. gone says that it has ended.
+// endProcess stops a server: fast until ctx ends, then immediately, then by force. gone is closed when it has ended.
 func endProcess(ctx context.Context, pid int, gone <-chan struct{}) error {
 	select {
 	case <-gone:

@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-project/keb/libs/internal/flock"
 )
 
-// lockFolder takes the lock that the process holds which runs the server. The kernel frees it when that process dies, so a
-// server in a folder that is not locked has lost its parent. The file is beside the folder: it exists before the cluster.
+// lockFolder takes the lock that the server's parent holds. The kernel releases it when that process ends, so the parent of a server in
+// an unlocked folder has ended. The lock file is beside the folder, because it must exist before the cluster.
 func lockFolder(dir string) (*flock.Lock, error) {
 	l, err := flock.Acquire(dir + ".lock")
 	if held, ok := errors.AsType[*flock.HeldError](err); ok {

@@ -15,7 +15,7 @@ const (
 	startLimit = time.Minute
 )
 
-// TestMain lets the test binary play the process that owns a server and is killed.
+// TestMain lets the test binary run as the process that owns a server and is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
 		ownServerUntilKilled(dir)
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(tests{m})
 }
 
-// tests removes what the tests have shared once they are over.
+// tests removes the shared data after all tests.
 type tests struct{ m *testing.M }
 
 func (t tests) Run() int {

@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// process says what the number in a postmaster.pid stands for.
+// process classifies the process id in a postmaster.pid.
 type process int
 
 const (
 	// processGone: no such process, or one that has ended and waits to be reaped.
 	processGone process = iota
-	// processOther is alive and is not a server of this folder.
+	// processOther is a running process that is not a server of this folder.
 	processOther
-	// processOurServer is a server of this folder that Start has started.
+	// processOurServer is a server of this folder that Start started.
 	processOurServer
-	// processForeignServer is a server of this folder that somebody else has started.
+	// processForeignServer is a server of this folder that another program started.
 	processForeignServer
 )
 
@@ -45,11 +45,11 @@ func inspect(pid int, dir string) process {
 	return processOther
 }
 
-// commandLine returns a process's arguments and its state letter, from /proc where there is one, else from ps.
+// commandLine returns a process's arguments and its state letter, from /proc if it exists, otherwise from ps.
 func commandLine(pid int) (args []string, state byte) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	if stat, err := os.ReadFile(filepath.Join(proc, "stat")); err == nil {
-		// "pid (name) S ...": the name may contain anything, so look behind its last parenthesis.
+		// The format is "pid (name) S ...". The name can contain anything, so search after the last parenthesis.
 		if i := strings.LastIndexByte(string(stat), ')'); i >= 0 && i+2 < len(stat) {
 			state = stat[i+2]
 		}
@@ -67,7 +67,7 @@ func commandLine(pid int) (args []string, state byte) {
 	return fields[1:], fields[0][0]
 }
 
-// servesFolder recognises a server by its working folder, which is its data folder, or by its -D argument.
+// servesFolder recognizes a server by its working folder, which is its data folder, or by its -D argument.
 func servesFolder(pid int, args []string, dir string) bool {
 	if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd")); err == nil {
 		return cwd == dir
@@ -75,13 +75,13 @@ func servesFolder(pid int, args []string, dir string) bool {
 	return slices.Contains(args, dir) || slices.Contains(args, "-D"+dir)
 }
 
-// major is the major version of the binaries in a folder, as PG_VERSION spells it; empty when they do not run.
+// major returns the major version of the binaries in a folder in the format of PG_VERSION; empty if they do not run.
 func major(binDir string) string {
 	out, err := exec.CommandContext(context.Background(), filepath.Join(binDir, "postgres"), "--version").Output()
 	if err != nil {
 		return ""
 	}
-	// "postgres (PostgreSQL) 15.18 (Debian ...)"
+	// The output is "postgres (PostgreSQL) 15.18 (Debian ...)".
 	fields := strings.Fields(string(out))
 	if len(fields) < 3 {
 		return ""

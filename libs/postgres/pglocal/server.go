@@ -27,27 +27,27 @@ const (
 	superuser    = "postgres"
 	passwordFile = "keb.password"
 	logFile      = "keb.log"
-	// clusterName marks the command line of the servers that Start has started.
+	// clusterName marks the command line of servers that Start started.
 	clusterName = "cluster_name=keb"
-	// startTries covers a free port that someone else took before the server did, and the last processes of a killed
-	// server that still hold its shared memory.
+	// startTries allows for a free port that another program takes first, and for processes of a killed server that still hold its shared
+	// memory.
 	startTries = 20
 	pollEvery  = 20 * time.Millisecond
 	retryEvery = 250 * time.Millisecond
-	// maxSocketPath is what fits into a socket address, with room for "/.s.PGSQL.65535".
+	// maxSocketPath is the maximum length of a socket path without "/.s.PGSQL.65535".
 	maxSocketPath = 90
 )
 
-// Config says where and how a server runs.
+// Config describes a server.
 type Config struct {
-	// DataDir is the folder of the cluster; it is created, with its parents, when missing. Required.
+	// DataDir is the folder of the cluster. Start creates it and its parents if they are missing. Required.
 	DataDir string
-	// Port is where it listens on 127.0.0.1; zero takes a free one.
+	// Port is the port on 127.0.0.1; zero selects a free one.
 	Port int
-	// Durable turns on what keeps committed data through a crash of the machine. Without it the server is faster and
-	// only good for tests.
+	// Durable enables the settings that keep committed data after a crash of the machine. Without it, the server is faster and suitable
+	// only for tests.
 	Durable bool
-	// Settings are server settings over those of Durable, by name.
+	// Settings are server settings by name. They override those of Durable.
 	Settings map[string]string
 	// BinDir is the folder of the server binaries; empty means Find.
 	BinDir string
@@ -55,7 +55,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Server is a running PostgreSQL server. Its methods may be called at the same time.
+// Server is a running PostgreSQL server. It is safe for concurrent use.
 type Server struct {
 	dir      string
 	binDir   string
@@ -71,9 +71,9 @@ type Server struct {
 	stop   sync.Mutex
 }
 
-// Start makes the cluster when there is none, starts the server and returns when it takes connections. A server that a
-// killed process left behind in the folder is stopped first. ctx bounds the start only. Errors are one line: ErrNoBinaries,
-// ErrPortInUse, *InUseError for a folder that belongs to a running process, or the server's own last words.
+// Start creates the cluster if there is none, starts the server and returns when it accepts connections. It first stops a server that
+// a killed process left in the folder. ctx limits only the start. Errors are one line: ErrNoBinaries, ErrPortInUse, *InUseError for a
+// folder that a running process uses, or the last error of the server.
 func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if cfg.DataDir == "" {
 		return nil, errors.New("start postgres: the data folder is not set")
@@ -86,7 +86,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	// Folders we make on the way must let the server's user through.
+	// The server's user must be able to enter the created folders.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return nil, fmt.Errorf("start postgres: create data folder: %w", err)
 	}
@@ -125,8 +125,8 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// realPath resolves links, so that one folder has one lock and one name in the server's command line. The folder itself
-// may be missing.
+// realPath resolves links, so that a folder has only one lock and one name in the server's command line. The folder itself may be
+// missing.
 func realPath(dir string) (string, error) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		return real, nil
@@ -174,20 +174,20 @@ func choosePort(want int) (int, error) {
 	return port, ln.Close()
 }
 
-// run starts the process and waits until it takes connections or has ended.
+// run starts the process and waits until it accepts connections or has ended.
 func (s *Server) run(ctx context.Context, cfg Config) error {
 	out, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = out.Close() }() // the child has its own descriptor
+	defer func() { _ = out.Close() }() // the child has its own file descriptor
 	s.socket = len(s.dir) <= maxSocketPath
 	cmd := s.id.command(context.WithoutCancel(ctx), s.program("postgres"), s.arguments(ctx, cfg)...)
 	cmd.Stdout, cmd.Stderr = out, out
 
 	started := make(chan error, 1)
 	s.exited = make(chan struct{})
-	// The kernel ties the child's death signal to the thread that made it, so this thread stays until the child has ended.
+	// The kernel ties the child's death signal to the thread that created it, so this thread stays until the child has ended.
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -195,7 +195,7 @@ func (s *Server) run(ctx context.Context, cfg Config) error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the log contains the reason
 		}
 	}()
 	if err := <-started; err != nil {
@@ -227,7 +227,7 @@ func (s *Server) awaitReady(ctx context.Context, cmd *exec.Cmd) error {
 	}
 }
 
-// lastWords is the line of the server's log that says best why it ended.
+// lastWords returns the line of the server's log that describes best why it ended.
 func lastWords(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -253,7 +253,7 @@ func lastWords(path string) string {
 	return "the server ended without saying why"
 }
 
-// URL is the address of a database for libs/postgres, with the password. It is loopback TCP.
+// URL returns the address of a database, with the password. It uses TCP on loopback.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(superuser, s.password),
@@ -262,8 +262,8 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// SocketURL is the same over the socket in the data folder, which is faster and which only the owner of the folder and root
-// can use; it is URL when the folder's path is too long for a socket.
+// SocketURL is like URL, but uses the socket in the data folder, which is faster and accessible only to the owner of the folder and root.
+// If the folder's path is too long for a socket, it returns URL.
 func (s *Server) SocketURL(database string) string {
 	if !s.socket {
 		return s.URL(database)
@@ -273,7 +273,7 @@ func (s *Server) SocketURL(database string) string {
 	return u.String()
 }
 
-// CreateDatabase makes a database, as a copy of template when that is not empty; nobody may be connected to the template.
+// CreateDatabase creates a database, as a copy of template unless template is empty. The template must have no connections.
 func (s *Server) CreateDatabase(ctx context.Context, name, template string) error {
 	db, err := postgres.Open(ctx, postgres.Config{URL: s.URL("postgres"), MaxOpen: 1})
 	if err != nil {
@@ -282,7 +282,7 @@ func (s *Server) CreateDatabase(ctx context.Context, name, template string) erro
 	return errors.Join(postgres.CreateDatabase(ctx, db, name, template), db.Close())
 }
 
-// EnsureDatabase makes a database unless it exists.
+// EnsureDatabase creates a database unless it exists.
 func (s *Server) EnsureDatabase(ctx context.Context, name string) error {
 	db, err := postgres.Open(ctx, postgres.Config{URL: s.URL("postgres"), MaxOpen: 1})
 	if err != nil {
@@ -302,17 +302,17 @@ func ensureDatabase(ctx context.Context, db *sqlx.DB, name string) error {
 	return postgres.CreateDatabase(ctx, db, name, "")
 }
 
-// PID is the process id of the server.
+// PID returns the process id of the server.
 func (s *Server) PID() int { return s.pid }
 
-// Port is the TCP port the server listens on.
+// Port returns the TCP port of the server.
 func (s *Server) Port() int { return s.port }
 
-// Done is closed once the server's process has ended, for whatever reason.
+// Done is closed when the server's process has ended, for any reason.
 func (s *Server) Done() <-chan struct{} { return s.exited }
 
-// Stop ends the server: connections are cut, data is flushed, the folder is free for the next one. When ctx ends before that, the
-// server is stopped at once and recovers at its next start. Stopping twice is harmless.
+// Stop stops the server: it closes connections, flushes data and frees the folder. If ctx ends before that, the server stops immediately
+// and recovers at its next start. Stop is idempotent.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stop.Lock()
 	defer s.stop.Unlock()

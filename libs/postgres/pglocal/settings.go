@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// commonSettings keep statements and their values out of the server's log, where secrets could end up.
+// commonSettings exclude statements and their values from the server's log, because they can contain secrets.
 var commonSettings = map[string]string{
 	"listen_addresses":        "127.0.0.1",
 	"max_connections":         "100",
@@ -22,7 +22,7 @@ var commonSettings = map[string]string{
 	"lc_messages":             "C",
 }
 
-// durableSettings let commits share flushes and keep checkpoints rare (docs/contracts/nats.md#postgres).
+// durableSettings make commits share flushes, and checkpoints rare (facts/engines.md 4).
 var durableSettings = map[string]string{
 	"fsync":                        "on",
 	"synchronous_commit":           "on",
@@ -34,7 +34,7 @@ var durableSettings = map[string]string{
 	"wal_compression":              "on",
 }
 
-// throwawaySettings are for data that nobody will miss.
+// throwawaySettings are for temporary data.
 var throwawaySettings = map[string]string{
 	"fsync":              "off",
 	"synchronous_commit": "off",
@@ -71,13 +71,13 @@ func (s *Server) arguments(ctx context.Context, cfg Config) []string {
 	return args
 }
 
-// supports asks the server binary whether it takes a value: builds differ.
+// supports reports whether the server binary accepts a value: builds differ.
 func (s *Server) supports(ctx context.Context, name, value string) bool {
 	out, err := s.id.command(ctx, s.program("postgres"), "-D", s.dir, "-c", name+"="+value, "-C", name).Output()
 	return err == nil && strings.TrimSpace(string(out)) == value
 }
 
-// environment is ours without what would point the server's programs elsewhere.
+// environment returns the current environment without the variables that redirect the server's programs.
 func environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "PG") || strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG")

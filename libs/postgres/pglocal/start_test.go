@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
-func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
+func TestStart_SecondStart_KeepsCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	first := start(t, Config{DataDir: dir})
@@ -24,7 +24,7 @@ func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, first)
-	stop(t, first) // harmless
+	stop(t, first) // stopping twice has no effect
 
 	second := start(t, Config{DataDir: dir})
 	require.NoError(t, second.EnsureDatabase(testContext(t), "keb"))
@@ -36,7 +36,7 @@ func TestStartTwiceKeepsTheClusterAndItsPassword(t *testing.T) {
 	require.NoError(t, second.CreateDatabase(testContext(t), "copy", "keb"))
 }
 
-func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
+func TestServer_Password_IsRequired(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
@@ -50,7 +50,7 @@ func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
 	for _, statement := range []string{
 		`SELECT 'canary' FROM missing`, `CREATE TABLE u (t text PRIMARY KEY)`, `INSERT INTO u VALUES ('canary'), ('canary')`,
 	} {
-		_, _ = db.ExecContext(t.Context(), statement) // most of them fail, that is the point
+		_, _ = db.ExecContext(t.Context(), statement) // most of them fail, so that the server logs them
 	}
 	log, err := os.ReadFile(filepath.Join(dir, logFile))
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestTheServerAsksForThePasswordAndLogsNoStatement(t *testing.T) {
 	}
 }
 
-func TestDurableAndThrowawaySettings(t *testing.T) {
+func TestStart_Durable_SelectsSettings(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		cfg  Config
@@ -92,7 +92,7 @@ func TestDurableAndThrowawaySettings(t *testing.T) {
 	}
 }
 
-func TestAPathTooLongForASocketWorksOverTCP(t *testing.T) {
+func TestStart_LongPath_UsesTCP(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(dataDir(t), strings.Repeat("long", 25))
 	s := start(t, Config{DataDir: dir})
@@ -102,7 +102,7 @@ func TestAPathTooLongForASocketWorksOverTCP(t *testing.T) {
 	open(t, s.SocketURL("postgres"))
 }
 
-func TestStartRefusesAPortInUse(t *testing.T) {
+func TestStart_PortInUse_ReturnsErrPortInUse(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -113,10 +113,10 @@ func TestStartRefusesAPortInUse(t *testing.T) {
 	if !errors.Is(err, ErrPortInUse) || !strings.Contains(err.Error(), fmt.Sprintf("127.0.0.1:%d; stop", port)) {
 		t.Errorf("got %v", err)
 	}
-	start(t, Config{DataDir: dir}) // the refusal has left the folder free
+	start(t, Config{DataDir: dir}) // the failed start has released the folder
 }
 
-func TestStartReportsTheServersOwnWords(t *testing.T) {
+func TestStart_ServerFails_ReturnsItsError(t *testing.T) {
 	t.Parallel()
 	_, err := Start(testContext(t), Config{DataDir: readyDir(t), Settings: map[string]string{"no_such_setting": "1"}})
 	if err == nil || !strings.Contains(err.Error(), `unrecognized configuration parameter "no_such_setting"`) ||
@@ -125,7 +125,7 @@ func TestStartReportsTheServersOwnWords(t *testing.T) {
 	}
 }
 
-func TestStartLeavesAFolderAloneThatIsNotItsOwn(t *testing.T) {
+func TestStart_ForeignFolder_IsNotChanged(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	require.NoError(t, os.MkdirAll(dir, 0o700))
@@ -140,7 +140,7 @@ func TestStartLeavesAFolderAloneThatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-func TestStartNamesTheVersionThatMadeTheFolder(t *testing.T) {
+func TestStart_OtherVersion_IsNamed(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	require.NoError(t, os.MkdirAll(dir, 0o700))
@@ -151,7 +151,7 @@ func TestStartNamesTheVersionThatMadeTheFolder(t *testing.T) {
 	}
 }
 
-func TestStartClearsAHalfMadeCluster(t *testing.T) {
+func TestStart_IncompleteCluster_IsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir+".init", "base"), 0o700))
@@ -161,7 +161,7 @@ func TestStartClearsAHalfMadeCluster(t *testing.T) {
 	}
 }
 
-func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
+func TestStart_ForeignServer_ReturnsInUseError(t *testing.T) {
 	t.Parallel()
 	dir := readyDir(t)
 	s := start(t, Config{DataDir: dir})
@@ -182,7 +182,7 @@ func TestStartRefusesAServerThatSomebodyElseStarted(t *testing.T) {
 	}
 }
 
-func TestDoneTellsOfAServerThatDied(t *testing.T) {
+func TestDone_ServerEnds_IsClosed(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{DataDir: readyDir(t)})
 	select {
@@ -194,7 +194,7 @@ func TestDoneTellsOfAServerThatDied(t *testing.T) {
 	<-s.Done()
 }
 
-func TestStartWithoutADataFolder(t *testing.T) {
+func TestStart_NoDataFolder_ReturnsError(t *testing.T) {
 	t.Parallel()
 	if _, err := Start(testContext(t), Config{}); err == nil || !strings.Contains(err.Error(), "data folder is not set") {
 		t.Errorf("got %v", err)
