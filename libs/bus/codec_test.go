@@ -134,7 +134,7 @@ func TestDecode_InvalidMessage_ReturnsErrUnreadable(t *testing.T) {
 		"two values":             {nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1", "2"}}, "", "ce-id has 2 values"},
 		"bad extension name":     {header("ce-my_ext", "1"), "", "ce-my_ext"},
 		"no extension name":      {header("ce-", "1"), "", `"ce-"`},
-		"same name twice":        {header("Ce-Id", "2"), "", "twice"},
+		"same name twice":        {header("Ce-Id", "2"), "", "duplicated"},
 		"batch":                  {nats.Header{"content-type": {"application/cloudevents-batch+json"}}, "[]", "cloudevents-batch"},
 		"structured, no JSON":    {nats.Header{"content-type": {"application/cloudevents+json"}}, "{", "structured event"},
 		"structured, no id":      {nats.Header{"content-type": {"application/cloudevents+json"}}, `{"specversion":"1.0","type":"t","source":"/s"}`, "id"},
