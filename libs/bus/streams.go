@@ -237,8 +237,7 @@ func stageStream(replicas int) jetstream.StreamConfig {
 }
 
 // EnsureConsumer creates a durable consumer, or updates it to spec. It creates a missing stream first. It replaces a consumer whose
-// position is beyond the end of its stream, as after a power loss of the server: it would never deliver a message (facts/engines.md 3,
-// nats-server#5412). If the server cannot read the file of a consumer, EnsureConsumer creates it in memory until the server
+// position is beyond the end of its stream, as after a power loss of the server: it would never deliver a message (docs/contracts/nats.md#nats-jetstream). If the server cannot read the file of a consumer, EnsureConsumer creates it in memory until the server
 // restarts: the stream still has every unacknowledged message.
 func (b *Bus) EnsureConsumer(ctx context.Context, spec event.ConsumerSpec) error {
 	_, err := b.ensureConsumer(ctx, spec)

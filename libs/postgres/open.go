@@ -126,7 +126,7 @@ func (c Config) dsn() (string, error) {
 			q.Set(key, value)
 		}
 	}
-	// This saves a round trip per statement with parameters (facts/ecosystem.md 2), and bytes arrive unchanged.
+	// This saves a round trip per statement with parameters (docs/contracts/nats.md#postgres), and bytes arrive unchanged.
 	if v := q.Get("binary_parameters"); v != "" && v != "yes" {
 		return "", fmt.Errorf("open postgres: the database URL has binary_parameters=%s; leave it out, only yes works", v)
 	}

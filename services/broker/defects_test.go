@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// These tests cover defects of the original, by their numbers in facts/keb.md section 11. Number 10 is
+// These tests cover defects of the original, by their numbers in docs/contracts/defects.md. Number 10 is
 // TestUpdate_MachineTypeOnly_IsKept in update_test.go. Other services cover the remaining defects.
 
 // 11.
@@ -130,7 +130,7 @@ func TestOrder_DefaultRegion_IsOffered(t *testing.T) {
 	}
 }
 
-// The check for asynchronous requests comes before the others (facts/osb.md section 3).
+// The check for asynchronous requests comes before the others (docs/contracts/osb.md#decisions).
 func TestUpdate_WithoutAsync_IsRejectedFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -128,7 +128,7 @@ func TestUpdate_Parameters_SendsChangesOnly(t *testing.T) {
 	}, b.get("i").body["parameters"])
 }
 
-// The original loses an update of the machine type alone (facts/keb.md section 11, 10).
+// The original loses an update of the machine type alone (docs/contracts/defects.md, number 10).
 func TestUpdate_MachineTypeOnly_IsKept(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -191,7 +191,7 @@ func TestUpdate_Invalid_IsRejectedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// facts/keb.md section 11, 11.
+// docs/contracts/defects.md, number 11.
 func TestUpdate_NoContext_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -581,7 +581,8 @@ func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T)
 	}
 }
 
-// The license type in the context belongs to the customer (facts/contracts.md 1.2). It determines the network filter for any plan.
+// The license type in the context belongs to the customer. It determines the network filter for any plan
+// (docs/contracts/runtime-provisioner.md#licence-type-and-network-filter).
 func TestOrder_PlanWithLicenceType_KeepsTheContext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

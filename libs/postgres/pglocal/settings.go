@@ -22,7 +22,7 @@ var commonSettings = map[string]string{
 	"lc_messages":             "C",
 }
 
-// durableSettings make commits share flushes, and checkpoints rare (facts/engines.md 4).
+// durableSettings make commits share flushes, and checkpoints rare (docs/contracts/nats.md#postgres).
 var durableSettings = map[string]string{
 	"fsync":                        "on",
 	"synchronous_commit":           "on",
