@@ -110,7 +110,8 @@ func TestNotification_WithoutURL_IsSkipped(t *testing.T) {
 func TestEveryFailureOfSPCIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
-	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusConflict, http.StatusServiceUnavailable} {
+	w.door.requests = nil
+	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable} {
 		for _, name := range []string{"Send_Notification", "Send_Finished_Notification"} {
 			w.door.fault.Store(&fault{prefix: "/spc", status: status})
 			r := w.run(name, op)
@@ -119,6 +120,12 @@ func TestEveryFailureOfSPCIsTriedAgain(t *testing.T) {
 				t.Errorf("%s, status %d: %s, %+v", name, status, r.Outcome, r.Error)
 			}
 			w.build(w.url)
+		}
+	}
+	// The event is created when the orchestration is scheduled, never by an operation.
+	for _, r := range w.door.requests {
+		if r.Request != "PATCH /spc/updateMaintenanceEvent" {
+			t.Errorf("an operation sends %s", r.Request)
 		}
 	}
 }

@@ -161,6 +161,21 @@ func TestOnlyTheRuntimeAndTheInstanceMayFailADeprovisioning(t *testing.T) {
 	}
 }
 
+func TestProvisioning_OnlyEDP_IsNotRequired(t *testing.T) {
+	t.Parallel()
+	for _, stage := range load(t)[event.Provision].Stages {
+		for _, s := range stage.Steps {
+			want := process.Fail
+			if s.Name == "EDP_Registration" {
+				want = process.Skip
+			}
+			if s.OnTimeout != want || s.OnFailure != want {
+				t.Errorf("%s: onTimeout %s, onFailure %s, want %s", s.Name, s.OnTimeout, s.OnFailure, want)
+			}
+		}
+	}
+}
+
 // skipped lists the steps that do not run.
 func skipped(t *testing.T, p *process.Process, plan string, credentials ...string) []string {
 	t.Helper()
@@ -215,6 +230,10 @@ func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
 			"Upgrade_Init_Kyma_Version", "Init_Kyma_Template", "Get_Kubeconfig", "Sync_Kubeconfig", "Apply_Kyma", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step",
 			"BusolaMigratorOverrides", "Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
 			"AVS_Restore_Status", "Send_Finished_Notification",
+		}},
+		"an update of the context reaches the cluster": {event.Update, "azure", []string{sm}, []string{
+			"Update_Init_Kyma_Version", "Get_Kubeconfig", "Sync_Kubeconfig", "BTPOperatorOverrides", "Inject_BTP_Operator_Credentials",
+			"Apply_Reconciler_Configuration", "CheckReconcilerState",
 		}},
 		"preview is not in Reconciler": {event.Deprovision, "preview", nil, []string{
 			"BTPOperator_Cleanup", "Deregister_Cluster", "Check_Cluster_Deregistration",

@@ -1,5 +1,5 @@
-// Package subaccountcleanup is the job that takes away the instances of sub-accounts that were deleted (docs/contracts/broker.md#jobs). It
-// learns of them from the cloud inventory's v2 events; the v1 flavour of the original is not there.
+// Package subaccountcleanup is the job that deprovisions the instances of sub-accounts that were deleted (docs/contracts/broker.md#jobs). It
+// reads them from the events of the cloud inventory, in either version of its API.
 package subaccountcleanup
 
 import (
@@ -16,7 +16,7 @@ import (
 const Name = "subaccount-cleanup"
 
 // UserAgent is what the deprovisionings are asked for as: it selects the soft clean-up of the BTP objects, as there is nobody left
-// who could deal with them (docs/contracts/broker.md#requests).
+// who could deal with them (facts/keb.md 1.3).
 const UserAgent = "accountcleanup-job"
 
 // chunk is how many sub-accounts are looked up at once.
