@@ -1,10 +1,15 @@
 package lms
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/worker"
 )
 
 func TestRegionsOfTenants(t *testing.T) {
@@ -37,6 +42,42 @@ func TestCredentialsAreReadBackAndNeverShown(t *testing.T) {
 		if _, err := decodeCredentials([]byte(bad)); err == nil || strings.Contains(err.Error(), "PRIVATE") {
 			t.Errorf("%q: %v", bad, err)
 		}
+	}
+}
+
+func TestKey_IsRSAInPKCS1(t *testing.T) {
+	t.Parallel()
+	c, err := newCredentials("ga-1")
+	require.NoError(t, err)
+	block, _ := pem.Decode([]byte(c.Key))
+	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+	require.NoError(t, err)
+	if block.Type != "RSA PRIVATE KEY" || key.N.BitLen() != 2048 {
+		t.Errorf("%s with %d bits", block.Type, key.N.BitLen())
+	}
+}
+
+func TestFluentBitOverrides_AreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	want := []worker.Override{
+		{Key: "fluent-bit.conf.Filter.Kubernetes.Merge_Log", Value: "Off"},
+		{Key: "fluent-bit.conf.Input.Kubernetes.Exclude_Path", Value: "/var/log/containers/*_dex-*.log,/var/log/containers/*_kcproxy-*.log"},
+		{Key: "fluent-bit.conf.Output.forward.enabled", Value: "true"},
+		{Key: "fluent-bit.conf.Output.forward.Match", Value: "kube.*"},
+		{Key: "fluent-bit.backend.forward.host", Value: "forward.t1.eu.lms.example.com"},
+		{Key: "fluent-bit.backend.forward.port", Value: "8443"},
+		{Key: "fluent-bit.backend.forward.tls.enabled", Value: "true"},
+		{Key: "fluent-bit.backend.forward.tls.verify", Value: "On"},
+		{Key: "fluent-bit.backend.forward.tls.ca", Value: "Q0E="},
+		{Key: "fluent-bit.backend.forward.tls.cert", Value: "Q0VSVA=="},
+		{Key: "fluent-bit.backend.forward.tls.key", Value: "S0VZ"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.enabled", Value: "true"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.Match", Value: "kube.*"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.Key", Value: "subaccount_id"},
+		{Key: "fluent-bit.conf.Filter.record_modifier.Value", Value: "SA-1"},
+	}
+	if diff := cmp.Diff(want, fluentBit("t1.eu.lms.example.com", "CA", "CERT", "KEY", "SA-1")); diff != "" {
+		t.Errorf("overrides (-want +got):\n%s", diff)
 	}
 }
 
