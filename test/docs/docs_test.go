@@ -244,3 +244,26 @@ func TestTargetsOfMakeThatPagesNameExist(t *testing.T) {
 		t.Errorf("pages name %d targets, which cannot be all", len(mentioned))
 	}
 }
+
+// Pages name tests as the proof of a promise. The pages of contracts name a licence type that begins like a test.
+func TestTestsThatPagesName_Exist(t *testing.T) {
+	t.Parallel()
+	declared := map[string]bool{}
+	for _, text := range files(t, []string{"."}, "_test.go") {
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(text, -1) {
+			declared[m[1]] = true
+		}
+	}
+	found := 0
+	for name, text := range files(t, []string{"docs", "README.md", "CHANGELOG.md"}, ".md") {
+		for _, m := range regexp.MustCompile("`(Test\\w+)").FindAllStringSubmatch(text, -1) {
+			found++
+			if !declared[m[1]] && !strings.HasPrefix(name, "docs/contracts/") {
+				t.Errorf("%s: there is no test %s", name, m[1])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("pages name %d tests, which cannot be all", found)
+	}
+}

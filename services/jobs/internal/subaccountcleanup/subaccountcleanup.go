@@ -16,7 +16,7 @@ import (
 const Name = "subaccount-cleanup"
 
 // UserAgent is what the deprovisionings are asked for as: it selects the soft clean-up of the BTP objects, as there is nobody left
-// who could deal with them (facts/keb.md 1.3).
+// who could deal with them (docs/contracts/broker.md#requests).
 const UserAgent = "accountcleanup-job"
 
 // chunk is how many sub-accounts are looked up at once.
