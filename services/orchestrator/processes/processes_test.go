@@ -251,9 +251,9 @@ func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
 	}
 }
 
-// The intervals and budgets of the contract sheet (section 15). A deprovisioning step that may be skipped retries after errors for at
-// most 5 minutes, which the seed demands; its wait has the budget of the sheet.
-func TestBudgets_EachProcess_AreThoseOfTheSheet(t *testing.T) {
+// The intervals and budgets of docs/contracts/processes.md#retry-intervals-and-budgets. A deprovisioning step that may be skipped
+// retries after errors for at most 5 minutes, which the seed demands; its wait has the budget of that page.
+func TestBudgets_EachProcess_AreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	type values struct{ RetryEvery, RetryTimeout, WaitEvery, WaitTimeout time.Duration }
 	const s, m, h = time.Second, time.Minute, time.Hour
