@@ -149,6 +149,9 @@ type KeptRequest struct {
 	OperationID string `json:"operationId"`
 }
 
+// KeptBroken is the error of an answer about a kept value that is there and cannot be opened: its key is missing, or it was changed.
+const KeptBroken = "the kept value cannot be opened: see the broker's log"
+
 // KeptAnswer holds the value in the clear; it is absent if nothing is kept.
 type KeptAnswer struct {
 	Value json.RawMessage `json:"value,omitempty"`

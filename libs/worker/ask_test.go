@@ -61,6 +61,24 @@ func TestKeep_ValueOfAnInstance_GoesToTheBroker(t *testing.T) {
 	}
 }
 
+func TestKept_BrokerCannotOpenIt_IsBroken(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	stop, err := o.bus.Answer(event.AskKeptAs(workerName), "broker", func(context.Context, []byte) (any, error) {
+		return nil, errors.New(event.KeptBroken)
+	})
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	o.start([]worker.Step{named("Kept", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		var got any
+		return op, 0, op.SaveDetails(map[string]bool{"broken": errors.Is(op.Kept(ctx, &got), worker.ErrKeptBroken)})
+	})})
+	o.send(command("Kept"))
+	if r := o.next(); r.Type != event.TypeStepSucceeded || string(r.Details) != `{"broken":true}` {
+		t.Errorf("%s with details %s and error %+v", r.Type, r.Details, r.Error)
+	}
+}
+
 func TestCredentialsComeFromTheBroker(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)

@@ -28,6 +28,8 @@ var (
 	ErrStageLost = errors.New("stage memory lost")
 	// ErrNoStageMemory tells that the worker runs without a stage memory (KEB_STAGE_KEYS is not set).
 	ErrNoStageMemory = errors.New("this worker has no stage memory: set KEB_STAGE_KEYS")
+	// ErrKeptBroken reports that what is kept of the instance cannot be opened: its key is missing, or it was changed.
+	ErrKeptBroken = errors.New("what is kept of the instance cannot be opened")
 	// ErrNotKept reports that the worker has let nothing be kept of the instance.
 	ErrNotKept = errors.New("nothing is kept of the instance")
 	// ErrNoCredentials tells that the operation has no credentials of that name.

@@ -166,8 +166,9 @@ func (op Operation) Keep(ctx context.Context, value any) error {
 	return op.session.keep(ctx, value)
 }
 
-// Kept decodes what this worker has had the broker keep of the instance into a pointer; ErrNotKept if there is nothing. A step must
-// neither log what is secret of it nor save that in the details: the SDK does not know which part is. It waits at most 10 s.
+// Kept decodes what this worker has had the broker keep of the instance into a pointer; ErrNotKept if there is nothing, and
+// ErrKeptBroken if it cannot be opened. A step must neither log what is secret of it nor save that in the details: the SDK does not
+// know which part is. It waits at most 10 s.
 func (op Operation) Kept(ctx context.Context, into any) error {
 	if op.session == nil {
 		return ErrNoSession

@@ -120,6 +120,9 @@ func (w *Worker) keep(ctx context.Context, request event.KeepRequest) error {
 func (w *Worker) kept(ctx context.Context, request event.KeptRequest) (json.RawMessage, error) {
 	var answer event.KeptAnswer
 	err := w.askBroker(ctx, event.AskKeptAs(w.cfg.Name), request, &answer)
+	if refusal, ok := errors.AsType[*bus.AskError](err); ok && refusal.Message == event.KeptBroken {
+		err = ErrKeptBroken
+	}
 	return answer.Value, err
 }
 

@@ -226,7 +226,7 @@ func (s *session) kept(ctx context.Context, into any) error {
 	}
 	// The decoder's own error quotes what it read.
 	if json.Unmarshal(raw, into) != nil {
-		return fmt.Errorf("read what is kept: it does not fit %T", into)
+		return fmt.Errorf("%w: it does not fit %T", ErrKeptBroken, into)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func TestKept_MovedToAnotherRow_DoesNotOpen(t *testing.T) {
 		WHERE k.instance_id = 'j' AND o.instance_id = 'i'`); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.kept(claimant, "j", second); err == nil || got != "" {
+	if got, err := b.kept(claimant, "j", second); err == nil || got != "" || !strings.HasSuffix(err.Error(), event.KeptBroken) {
 		t.Errorf("kept is %q, %v", got, err)
 	}
 }

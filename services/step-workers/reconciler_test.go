@@ -364,6 +364,42 @@ func TestReconciler_NothingKept_FailsTheUpdate(t *testing.T) {
 	}
 }
 
+// What is kept does not open: an update waits for it, and an upgrade replaces it.
+func TestReconciler_BrokenKeptValue_IsReplacedByAnUpgrade(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	op.Kept[reconciler.Name] = json.RawMessage(`"does not open"`)
+	update := w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), w.withSecret(op, "u-1", canary+"-new"))
+	if r := w.run("Apply_Reconciler_Configuration", update); r.Outcome != retry {
+		t.Errorf("update: %s, %+v", r.Outcome, r.Error)
+	}
+
+	dry := w.upgrade(op, event.UpgradeKyma, "k-1")
+	dry.Upgrade.DryRun = true
+	dry = w.all(upTo("AVS_Set_Maintenance", upgradingKyma), dry)
+	if r := w.run("Apply_Cluster_Configuration", dry); r.Outcome != skipped || string(dry.Kept[reconciler.Name]) != `"does not open"` {
+		t.Errorf("dry run: %s, %+v, and the kept value was replaced", r.Outcome, r.Error)
+	}
+
+	// Killed after the call, before the new configuration is kept: the former one must not count, should it open again.
+	upgrade := w.all(upTo("AVS_Set_Maintenance", upgradingKyma), w.upgrade(op, event.UpgradeKyma, "k-2"))
+	w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusInternalServerError})
+	if r := w.run("Apply_Cluster_Configuration", upgrade); r.Outcome != retry {
+		t.Errorf("an upgrade while the Reconciler is down: %s, %+v", r.Outcome, r.Error)
+	}
+	w.door.fault.Store(nil)
+	if marked := string(upgrade.Kept[reconciler.Name]); !strings.Contains(marked, `"operationId":"k-2"`) {
+		t.Errorf("marked is %s", marked)
+	}
+	w.build(w.url)
+	upgrade = w.all([]string{"Apply_Cluster_Configuration"}, upgrade)
+	if kept := string(upgrade.Kept[reconciler.Name]); !strings.Contains(kept, `"2.21.0"`) {
+		t.Errorf("the new configuration is not kept: %s", kept)
+	}
+	after := w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), w.withSecret(upgrade, "u-2", canary+"-new"))
+	w.all([]string{"Apply_Reconciler_Configuration"}, after)
+}
+
 // The worker is killed after each of what the step does: mark what is kept, call, keep, report.
 func TestReconciler_KilledDuringACredentialUpdate_SendsIt(t *testing.T) {
 	w := newWorld(t)

@@ -50,8 +50,9 @@ type ended struct {
 
 func end(op worker.Operation, after time.Duration, err error) *ended { return &ended{op, after, err} }
 
-// prepare reads what the step needs; a result ends the step.
-func (s *shared) prepare(ctx context.Context, op worker.Operation) (stage, *ended) {
+// prepare reads what the step needs; a result ends the step. A step that builds the whole configuration replaces a kept one that does
+// not open; an update needs it.
+func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Logger) (stage, *ended) {
 	var st stage
 	var runtime provisioner.Details
 	if err := errors.Join(op.Details(Name, &st.details), op.Details(provisioner.Name, &runtime)); err != nil {
@@ -80,6 +81,10 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation) (stage, *ende
 	}
 	switch {
 	case errors.Is(err, worker.ErrNotKept):
+	case errors.Is(err, worker.ErrKeptBroken) && op.Type != event.Update:
+		log.Warn("kept configuration does not open, a new one replaces it", "err", err)
+		// give marks it, so that no later update takes it for what the Reconciler has, should it open again.
+		st.last = &kept{}
 	case err != nil:
 		return st, end(outcome.Again(op, "keb", s.cfg.RetryInterval, err))
 	case last.Configuration.RuntimeID == st.runtimeID:
@@ -90,7 +95,7 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation) (stage, *ende
 
 // configure tells the Reconciler about op's runtime, with everything that the steps of the stage have put together.
 func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	st, over := s.prepare(ctx, op)
+	st, over := s.prepare(ctx, op, log)
 	if over != nil {
 		return over.op, over.after, over.err
 	}

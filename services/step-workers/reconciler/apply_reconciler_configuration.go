@@ -28,7 +28,7 @@ const reasonNotKept = "err_configuration_not_kept"
 
 // Run implements worker.Step.
 func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	st, over := s.prepare(ctx, op)
+	st, over := s.prepare(ctx, op, log)
 	if over != nil {
 		return over.op, over.after, over.err
 	}

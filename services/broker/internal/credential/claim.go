@@ -51,7 +51,7 @@ func (c *Claims) Answer(ctx context.Context, subject string, question []byte) (a
 	if len(q.Name) > osb.MaxIDLength {
 		return nil, fmt.Errorf("name: is longer than %d bytes", osb.MaxIDLength)
 	}
-	if err := c.admit(ctx, strings.TrimPrefix(subject, event.AskCredentials+"."), q.InstanceID, q.OperationID); err != nil {
+	if err := c.admit(ctx, strings.TrimPrefix(subject, event.AskCredentials+"."), q.InstanceID, q.OperationID, errRefused, errLater); err != nil {
 		return nil, err
 	}
 	return c.vault.Answer(ctx, question)
@@ -67,7 +67,7 @@ func (c *Claims) AnswerKeep(ctx context.Context, subject string, question []byte
 		return nil, fmt.Errorf("value: has %d bytes, at most %d are allowed", len(q.Value), event.MaxKept)
 	}
 	worker := strings.TrimPrefix(subject, event.AskKeep+".")
-	if err := c.admit(ctx, worker, q.InstanceID, q.OperationID); err != nil {
+	if err := c.admit(ctx, worker, q.InstanceID, q.OperationID, errKeptRefused, errKeptLater); err != nil {
 		return nil, err
 	}
 	if err := c.vault.keep(ctx, worker, q); err != nil {
@@ -83,14 +83,14 @@ func (c *Claims) AnswerKept(ctx context.Context, subject string, question []byte
 		return nil, errors.New("the question must be a JSON object with instanceId and operationId")
 	}
 	worker := strings.TrimPrefix(subject, event.AskKept+".")
-	if err := c.admit(ctx, worker, q.InstanceID, q.OperationID); err != nil {
+	if err := c.admit(ctx, worker, q.InstanceID, q.OperationID, errKeptRefused, errKeptLater); err != nil {
 		return nil, err
 	}
 	return c.vault.kept(ctx, worker, q)
 }
 
-// admit rejects a worker that has no command of the operation.
-func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID string) error {
+// admit rejects a worker that has no command of the operation: with refused, or with later if that cannot be checked.
+func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID string, refused, later error) error {
 	for field, value := range map[string]string{"instanceId": instanceID, "operationId": operationID} {
 		switch {
 		case value == "":
@@ -102,14 +102,14 @@ func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID stri
 	log := c.log.With("operation_id", operationID, "instance_id", instanceID, "worker", worker)
 	var answer event.OperationsAnswer
 	if err := c.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer); err != nil {
-		c.seldom.Do(func() { log.Warn("credentials claim not checked", "err", err) })
-		return errLater
+		c.seldom.Do(func() { log.Warn("claim not checked", "err", err) })
+		return later
 	}
 	for i := range answer.Operations {
 		if o := &answer.Operations[i]; o.OperationID == operationID && o.Worker == worker {
 			return nil
 		}
 	}
-	c.seldom.Do(func() { log.Warn("credentials claim refused: the worker has no command of this operation") })
-	return errRefused
+	c.seldom.Do(func() { log.Warn("claim refused: the worker has no command of this operation") })
+	return refused
 }

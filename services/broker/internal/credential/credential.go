@@ -87,6 +87,14 @@ var (
 	errBroken  = errors.New("credentials cannot be opened: see the broker's log")
 )
 
+// The refusals about kept values.
+var (
+	errKeptRefused  = errors.New("no kept value for this worker: it has no command of an unfinished operation of this instance")
+	errKeptLater    = errors.New("kept values cannot be read or replaced at present, ask again")
+	errKeptUnsealed = errors.New("the value cannot be sealed: see the broker's log")
+	errKeptBroken   = errors.New(event.KeptBroken)
+)
+
 // Answer answers event.AskCredentials with the unencrypted credentials, for an unfinished operation of the instance only.
 func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 	var q event.CredentialsRequest

@@ -21,16 +21,16 @@ func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) er
 	var err error
 	if k.Sealed, err = v.sealer.Seal(q.Value, KeptOwner(k)); err != nil {
 		log.Error("value not sealed", "err", err)
-		return errBroken
+		return errKeptUnsealed
 	}
 	err = v.source.Keep(ctx, q.OperationID, k)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		v.seldom.Do(func() { log.Warn("keeping a value refused") })
-		return errRefused
+		return errKeptRefused
 	case err != nil:
 		log.Warn("value not kept", "err", err)
-		return errLater
+		return errKeptLater
 	}
 	return nil
 }
@@ -42,17 +42,17 @@ func (v *Vault) kept(ctx context.Context, worker string, q event.KeptRequest) (e
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		v.seldom.Do(func() { log.Warn("claim of a kept value refused") })
-		return event.KeptAnswer{}, errRefused
+		return event.KeptAnswer{}, errKeptRefused
 	case err != nil:
 		log.Warn("kept value not read", "err", err)
-		return event.KeptAnswer{}, errLater
+		return event.KeptAnswer{}, errKeptLater
 	case sealed.Sealed == "":
 		return event.KeptAnswer{}, nil
 	}
 	plain, err := v.sealer.Open(sealed.Sealed, KeptOwner(sealed))
 	if err != nil {
 		log.Error("kept value not opened", "err", err)
-		return event.KeptAnswer{}, errBroken
+		return event.KeptAnswer{}, errKeptBroken
 	}
 	return event.KeptAnswer{Value: plain}, nil
 }
