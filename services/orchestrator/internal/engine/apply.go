@@ -680,7 +680,7 @@ func (m *machine) newFact() event.Fact {
 }
 
 func (m *machine) fact(t event.Type, payload any) {
-	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, Payload: payload})
+	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, OccurredAt: m.now, Payload: payload})
 }
 
 // since is the time from a to b; zero when a is not set, or later: the clock of another orchestrator may have set it.

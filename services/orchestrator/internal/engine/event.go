@@ -116,6 +116,8 @@ type StageEnd struct {
 type Fact struct {
 	Type   event.Type
 	Cursor int64
+	// OccurredAt is when it was decided.
+	OccurredAt time.Time
 	// Payload is the payload of the type.
 	Payload any
 }

@@ -78,7 +78,7 @@ func (w *world) add(t *task, r request, at time.Time) (limited bool) {
 	op := w.arenas.operations.next()
 	*op = operation{request: r, p: w.set[r.kind], state: engine.New(event.Operation{
 		ID: operationID, Type: r.kind, InstanceID: "i", Plan: i.plan, Temporary: r.temporary,
-	}), since: w.commits, history: op.history[:0], model: op.model}
+	}), since: w.commits, history: op.history[:0], entries: op.entries[:0], facts: op.facts[:0], model: op.model}
 	op.model.reset()
 	w.insert(op)
 	w.checkPreempted(op)

@@ -168,5 +168,57 @@ func (w *world) checkEnd() {
 		}[op.state.Status]:
 			w.violate("operation %d is %s, and the last line of its history is %q", op.n, op.state.Status, last)
 		}
+		w.checkFacts(op)
 	}
+}
+
+// checkFacts: the facts that follow from the history are those that were decided. Only of a cancelled operation the last stage may be said to
+// be finished although it was not: the history does not tell whether the cancellation came just before or after its end.
+func (w *world) checkFacts(op *operation) {
+	decided := op.facts
+	for _, f := range engine.Facts(op.p, &op.state, op.entries) {
+		if len(decided) > 0 && decided[0].Type == f.Type && decided[0].Cursor == f.Cursor {
+			w.checkFact(op, &decided[0], &f)
+			decided = decided[1:]
+			continue
+		}
+		if f.Type != event.TypeStageFinished || !op.cancelledAfter(f.Cursor) {
+			w.violate("the history of operation %d has the fact %s of cursor %d, which was not decided", op.n, f.Type, f.Cursor)
+		}
+	}
+	if len(decided) > 0 {
+		w.violate("the history of operation %d does not have the fact %s of cursor %d", op.n, decided[0].Type, decided[0].Cursor)
+	}
+}
+
+// checkFact: what a fact says does not depend on whether it was decided or follows from the history.
+func (w *world) checkFact(op *operation, decided, derived *engine.Fact) {
+	same := true
+	switch a := decided.Payload.(type) {
+	case *event.StepFinished:
+		b, ok := derived.Payload.(*event.StepFinished)
+		same = ok && a.Position == b.Position && a.Worker == b.Worker && a.Outcome == b.Outcome && a.Message == b.Message && a.Error == b.Error
+	case *event.StageFinished:
+		b, ok := derived.Payload.(*event.StageFinished)
+		same = ok && a.Stage == b.Stage && a.StageAttempt == b.StageAttempt
+	case *event.OperationFailed:
+		b, ok := derived.Payload.(*event.OperationFailed)
+		same = ok && a.Stage == b.Stage && a.Step == b.Step && a.Error == b.Error
+	case *event.OperationCancelled:
+		b, ok := derived.Payload.(*event.OperationCancelled)
+		same = ok && a.Reason == b.Reason
+	}
+	if !same {
+		w.violate("the fact %s of cursor %d of operation %d says %+v, and %+v was decided", derived.Type, derived.Cursor, op.n, derived.Payload, decided.Payload)
+	}
+}
+
+// cancelledAfter reports whether the line of a cursor is followed by the end of a cancelled operation, or by its finally stage.
+func (op *operation) cancelledAfter(cursor int64) bool {
+	for i := range op.entries {
+		if e := &op.entries[i]; e.Cursor > cursor {
+			return e.Kind == engine.KindCancelled || e.Kind == engine.KindEnding && e.Error.Reason == "err_keb_cancelled"
+		}
+	}
+	return false
 }

@@ -38,6 +38,7 @@ func (w *world) commit(k *work) {
 	for i := range k.changes {
 		c := &k.changes[i]
 		w.count(countTransitions)
+		op.entries, op.facts = append(op.entries, c.effects.History...), append(op.facts, c.effects.Facts...)
 		for j := range c.effects.History {
 			h := &c.effects.History[j]
 			l := line{cursor: h.Cursor, kind: h.Kind, result: h.Outcome}

@@ -69,6 +69,8 @@ type operation struct {
 	// since is the commit with which it became pending.
 	since   int
 	history []line
+	entries []engine.Entry
+	facts   []engine.Fact // as they were decided
 	model   model
 }
 
