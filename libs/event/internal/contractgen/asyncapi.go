@@ -79,7 +79,10 @@ func asyncAPI() ([]byte, error) {
 const announcement = "A worker announces itself as a NATS micro service (ADR-32 of NATS) named \"keb-worker-{worker}\", so it answers " +
 	"$SRV.PING and $SRV.INFO. The metadata of the service are the strings \"worker\" (its name, as in the subjects), \"version\" (any text) and " +
 	"\"steps\" (the names of the steps it executes, with commas between); the orchestrator asks $SRV.INFO every few seconds and takes " +
-	"a step that no answer names for one without a worker. An endpoint at keb.worker.{worker}.ping that answers the same as JSON is customary."
+	"a step that no answer names for one without a worker. An endpoint at keb.worker.{worker}.ping that answers the same as JSON is customary. " +
+	"Facts are published at least once, also when an orchestrator is killed, and those of an operation have no gaps; one that comes twice has the "+
+	"same ce-id, and a reader drops it. Facts may come late and out of order; the cursor orders those of an operation. After KEB_FACTS was lost, "+
+	"\"keb facts replay --since\" publishes them again from the history of operations."
 
 // bySubject groups entries with the same subject, in order of appearance.
 func bySubject(entries []event.Entry) [][]event.Entry {

@@ -163,8 +163,13 @@ type work struct {
 	inserted bool
 	// fresh tells that row was read from the database in this batch and not from the cache.
 	fresh bool
-	// republish tells that the command that is out is to be published once more, although nothing has changed.
+	// republish tells that the command that is out is to be published again, although nothing has changed.
 	republish bool
+	// guarded tells that the facts of the work are published again when its message comes again; base is the cursor before the first change.
+	guarded bool
+	base    int64
+	// again is whose facts are published again because their message has come again; nil for none.
+	again *store.FactRange
 
 	// tracer, if not nil, notes in spans what the changes have ended; folds are the results that caused them.
 	tracer *tracer
@@ -272,7 +277,7 @@ func (w *work) applyOne(e engine.Event, now time.Time) error {
 	next := *w.row
 	next.State = state
 	if w.change == nil {
-		w.change = &store.Change{}
+		w.change, w.base = &store.Change{}, w.row.Cursor
 	}
 	w.change.Row = &next
 	w.change.History = append(w.change.History, effects.History...)
@@ -288,6 +293,18 @@ func (w *work) applyOne(e engine.Event, now time.Time) error {
 	w.effects.Stages = append(w.effects.Stages, effects.Stages...)
 	w.effects.Finished = effects.Finished
 	return nil
+}
+
+// comesAgain notes that the message with a cursor has come again: the facts of the transition that it has caused may not be published.
+func (w *work) comesAgain(cursor int64) {
+	if cursor < 0 || cursor >= w.row.Cursor {
+		return
+	}
+	r := store.FactRange{OperationID: w.row.Operation.ID, After: cursor, Through: cursor + int64(engine.FactLines(w.process))}
+	if w.again != nil {
+		r.After, r.Through = min(r.After, w.again.After), max(r.Through, w.again.Through)
+	}
+	w.again = &r
 }
 
 // release prepares the release of the instance by an operation that was in progress and has ended.
@@ -424,9 +441,13 @@ func (d *Dispatcher) forget(works []*work) {
 func changesOf(works []*work) []*store.Change {
 	changes := make([]*store.Change, 0, len(works))
 	for _, w := range works {
-		if w.change != nil {
-			changes = append(changes, w.change)
+		if w.change == nil {
+			continue
 		}
+		if !w.guarded && len(w.effects.Facts) > 0 {
+			w.change.FactsAfter = &w.base
+		}
+		changes = append(changes, w.change)
 	}
 	return changes
 }

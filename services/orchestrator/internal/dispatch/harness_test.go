@@ -236,6 +236,14 @@ func (b *bundle) request(o *orchestrator, instances ...string) []string {
 // requestAll publishes requests, and lets the orchestrator take them in as one batch.
 func (b *bundle) requestAll(o *orchestrator, operations ...event.Operation) []string {
 	b.t.Helper()
+	ids := b.publishRequests(operations...)
+	require.NoError(b.t, o.Requests(b.t.Context(), b.take(b.requests, len(operations))))
+	return ids
+}
+
+// publishRequests puts requests on the bus.
+func (b *bundle) publishRequests(operations ...event.Operation) []string {
+	b.t.Helper()
 	ids := make([]string, len(operations))
 	messages := make([]bus.Message, len(operations))
 	for i, op := range operations {
@@ -247,9 +255,6 @@ func (b *bundle) requestAll(o *orchestrator, operations ...event.Operation) []st
 		ids[i], messages[i] = op.ID, bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
 	}
 	if err := b.bus.Publish(b.t.Context(), messages...); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := o.Requests(b.t.Context(), b.take(b.requests, len(operations))); err != nil {
 		b.t.Fatal(err)
 	}
 	return ids

@@ -101,7 +101,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		unknown:   counter("keb_results_unknown_total", "Results of operations that do not exist."),
 		foreign: counter("keb_results_foreign_total",
 			"Results that were refused because another worker was asked."),
-		factsLost: counter("keb_facts_lost_total", "Facts that the bus did not take."),
+		factsLost: counter("keb_facts_lost_total", "Facts that the bus did not take at once."),
 		batchSize: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "keb_fold_batch_size", Help: "Results folded in one commit.",
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},

@@ -50,6 +50,8 @@ type outbox struct {
 
 	mu      sync.Mutex
 	entries map[string]entry // by the ids of operations
+	// nextFacts is when rows are looked at whose facts may not be published.
+	nextFacts time.Time
 }
 
 // command is what tells a command of an operation from another.
@@ -83,8 +85,7 @@ const (
 
 // send publishes the commands and facts of committed works, commands first because workers wait for them. It returns when the bus has taken
 // the commands. A command that can never be sent fails its operation and holds up no other; the works of these operations are returned. With
-// an error the commands that the bus has not confirmed are in the outbox. A fact that is not taken is not worth another round: readers
-// repair themselves by asking.
+// an error the commands that the bus has not confirmed are in the outbox. Facts that it does not take are published later, see facts.go.
 func (o *outbox) send(ctx context.Context, works []*work) (failed []*work, err error) {
 	for len(works) > 0 {
 		never, problem := o.publish(ctx, works)
@@ -117,6 +118,7 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 			messages, sent = append(messages, m), append(sent, w)
 		}
 	}
+	of := make([]*work, len(messages), cap(messages)) // by the index of the message; nil for a command
 	for _, w := range works {
 		for i := range w.effects.Facts {
 			m, err := o.fact(w, &w.effects.Facts[i])
@@ -125,12 +127,15 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 				o.deps.Log.Error("fact cannot be published", "err", err)
 				continue
 			}
-			messages = append(messages, m)
+			messages, of = append(messages, m), append(of, w)
 		}
 	}
-	refused, unconfirmed, err := o.refused(sent, o.deps.Publisher.Publish(ctx, messages...))
+	refused, unconfirmed, factless, err := o.refused(sent, of, o.deps.Publisher.Publish(ctx, messages...))
 	o.confirm(sent, unconfirmed)
 	o.keep(unconfirmed, first)
+	if problem := o.settleFacts(ctx, works, factless, err != nil); problem != nil {
+		err = errors.Join(err, problem)
+	}
 	return append(never, refused...), err
 }
 
@@ -140,14 +145,19 @@ type unsendable struct {
 	reason string
 }
 
-// refused sorts out what the bus has not taken: commands that are too large, and those that are to be published again, with an error.
-func (o *outbox) refused(sent []*work, err error) (never []unsendable, unconfirmed []*work, _ error) {
+// refused sorts out what the bus has not taken: commands that are too large, those that are to be published again, with an error, and the
+// works whose facts it has not taken.
+func (o *outbox) refused(sent, of []*work, err error) (never []unsendable, unconfirmed []*work, factless map[*work]bool, _ error) {
 	if err == nil {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
+	factless = map[*work]bool{}
 	failed, ok := errors.AsType[*bus.PublishError](err)
 	if !ok {
-		return nil, sent, fmt.Errorf("publish commands and facts: %w", err)
+		for _, w := range of {
+			factless[w] = true
+		}
+		return nil, sent, factless, fmt.Errorf("publish commands and facts: %w", err)
 	}
 	facts := 0
 	for _, f := range failed.Failures {
@@ -155,6 +165,9 @@ func (o *outbox) refused(sent []*work, err error) (never []unsendable, unconfirm
 		switch {
 		case f.Index >= len(sent):
 			facts++
+			if !is { // otherwise it can never be published
+				factless[of[f.Index]] = true
+			}
 		case is:
 			w := sent[f.Index]
 			never = append(never, unsendable{w, w.tooLarge(int(tooLarge.Size), int(tooLarge.Limit))})
@@ -162,14 +175,14 @@ func (o *outbox) refused(sent []*work, err error) (never []unsendable, unconfirm
 			unconfirmed = append(unconfirmed, sent[f.Index])
 		}
 	}
-	if len(unconfirmed) > 0 {
-		return never, unconfirmed, fmt.Errorf("publish commands: %w", err)
-	}
 	if facts > 0 {
 		o.metrics.factsLost.Add(float64(facts))
-		o.deps.Log.Warn("facts not published", "err", err)
+		o.deps.Log.Warn("facts not published", "facts", facts, "err", err)
 	}
-	return never, nil, nil
+	if len(unconfirmed) > 0 {
+		return never, unconfirmed, factless, fmt.Errorf("publish commands: %w", err)
+	}
+	return never, nil, factless, nil
 }
 
 // keep puts the commands of works into the outbox. They were published first at that time, or may be committed since then. One that is there
@@ -189,7 +202,11 @@ func (o *outbox) keep(works []*work, first time.Time) {
 			o.entries[id] = entry{command: c, until: first.Add(sendWithin)}
 		}
 	}
-	o.deps.Wake(o.deps.Now().Add(betweenPublications))
+	next := o.deps.Now().Add(betweenPublications)
+	if next.Before(o.nextFacts) {
+		o.nextFacts = next // their facts are not published either
+	}
+	o.deps.Wake(next)
 }
 
 // confirm takes the commands of works out of the outbox that the bus has now, which are all but some.

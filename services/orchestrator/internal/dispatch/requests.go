@@ -223,6 +223,7 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 				return err
 			}
 			w.republish = true
+			w.comesAgain(0)
 			in.works = append(in.works, w)
 			continue
 		}
@@ -292,7 +293,7 @@ func (in *intake) add(ctx context.Context, o *order) error {
 	if err := encodeOnce(row); err != nil {
 		return err
 	}
-	w := &work{row: row, process: o.process, fresh: true, inserted: true, tracer: in.d.tracer}
+	w := &work{row: row, process: o.process, fresh: true, inserted: true, guarded: true, tracer: in.d.tracer}
 	in.news = append(in.news, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {

@@ -207,12 +207,14 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 		case errors.Is(err, engine.ErrStale) && w.fresh:
 			d.metrics.stale.Inc()
 			w.republish = w.republish || w.change == nil
+			w.comesAgain(it.result.Cursor)
 		case errors.Is(err, engine.ErrStale) && w.change == nil:
 			d.cache.drop(it.operationID) // perhaps another orchestrator is further on
 			again = append(again, it)
 			continue
 		case errors.Is(err, engine.ErrStale):
 			d.metrics.stale.Inc()
+			w.comesAgain(it.result.Cursor)
 		default:
 			return nil, nil, fmt.Errorf("operation %s: %w", it.operationID, err)
 		}
@@ -268,6 +270,7 @@ func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, 
 		if err != nil {
 			return nil, err
 		}
+		w.guarded = true
 		byID[it.operationID] = w
 	}
 	loaded, err := d.deps.Store.Load(ctx, missing)
@@ -275,9 +278,12 @@ func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, 
 		return nil, err
 	}
 	for id, row := range loaded {
-		if byID[id], err = d.newWork(ctx, row, true); err != nil {
+		w, err := d.newWork(ctx, row, true)
+		if err != nil {
 			return nil, err
 		}
+		w.guarded = true
+		byID[id] = w
 	}
 	return byID, nil
 }

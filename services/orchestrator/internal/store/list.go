@@ -162,7 +162,7 @@ func (s *Store) lines(ctx context.Context, query string, args ...any) ([]Line, e
 	return lines, rows.Err()
 }
 
-func scanLine(rows *sql.Rows) (Line, error) {
+func scanLine(rows scanner) (Line, error) {
 	var l Line
 	var failure []byte
 	err := rows.Scan(&l.Cursor, &l.Stage, &l.Step, &l.StageAttempt, &l.StepAttempt, &l.StartedAt, &l.FinishedAt, &l.Kind,

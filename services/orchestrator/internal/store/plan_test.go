@@ -52,10 +52,11 @@ SELECT gen_random_uuid(), now() - n * interval '1 hour', '{}', '{}', '[]' FROM g
 
 func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 	b := filled(t)
-	var inFlight array
+	var inFlight, zeros array
 	var some *Row
 	for _, id := range b.ids(`SELECT id::text FROM orchestrator.operations WHERE execute_before IS NOT NULL LIMIT 20`) {
 		inFlight.raw(id)
+		zeros.int(0)
 		some = b.load(id)
 	}
 	args := func(release bool) []any {
@@ -101,6 +102,10 @@ func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
 		{"readArchivedSQL", readArchivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
 		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID, 100}, []string{"archive_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
+		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
+		{"linesAfterSQL", linesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},
+		{"factsUnpublishedSQL", factsUnpublishedSQL, []any{&inFlight, &zeros}, []string{"operations_pkey"}},
+		{"factsPublishedSQL", factsPublishedSQL, []any{&inFlight, &zeros, &zeros}, []string{"operations_pkey"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			plan := b.explain(c.query, c.args)

@@ -71,6 +71,8 @@ type Change struct {
 	History []engine.Entry
 	// DetailsChanged tells that the details differ from those that were read.
 	DetailsChanged bool
+	// FactsAfter, if set, is the cursor behind which facts may not be published after this change: no message guards them.
+	FactsAfter *int64
 	// Release frees the instance, which the operation was in progress on.
 	Release *Release
 }

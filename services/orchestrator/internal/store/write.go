@@ -12,17 +12,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $39).
+// valuesSQL are the columns of an operation that change, and historySQL those of its history, as arrays ($1 to $40).
 const (
 	valuesSQL = `
     SELECT * FROM unnest(
         $1::uuid[], $2::int4[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::int4[], $10::bool[],
         $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
         $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bool[], $24::text[],
-        $37::text[], $38::timestamptz[], $39::timestamptz[]
+        $37::text[], $38::timestamptz[], $39::timestamptz[], $40::int4[]
     ) WITH ORDINALITY AS v(id, version, state, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
         first_tried_at, execute_before, due_at, started_at, finished_at, deadline,
-        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, ending, stage_started_at, sent_at, n)`
+        tries, not_completed, completed, cancel_reason, message, error, details_changed, details, ending, stage_started_at, sent_at, facts_after, n)`
 	historySQL = `
     INSERT INTO orchestrator.history
         (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind, worker_version, message, error)
@@ -44,7 +44,7 @@ WITH v AS (` + valuesSQL + `
         started_at = v.started_at, finished_at = v.finished_at, deadline = v.deadline,
         tries = v.tries::jsonb, not_completed = v.not_completed::text[], completed = v.completed::text[],
         cancel_reason = v.cancel_reason, message = v.message, error = v.error::jsonb, ending = v.ending::jsonb,
-        stage_started_at = v.stage_started_at, sent_at = v.sent_at,
+        stage_started_at = v.stage_started_at, sent_at = v.sent_at, facts_after = LEAST(o.facts_after, v.facts_after),
         details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
     FROM v WHERE o.id = v.id AND o.version = v.version
     RETURNING o.id, o.instance_id, o.details
@@ -52,12 +52,12 @@ WITH v AS (` + valuesSQL + `
     JOIN u ON u.id = h.operation_id
 )`
 
-// writeReleaseSQL also frees the instances of the operations that have ended ($40 ids, $41 gone, $42 completed), by primary
+// writeReleaseSQL also frees the instances of the operations that have ended ($41 ids, $42 gone, $43 completed), by primary
 // key, and returns how many operations wait for each.
 const (
 	writeOnlySQL    = writeSQL + ` SELECT id, 0 FROM u`
 	writeReleaseSQL = writeSQL + `, r AS (
-    SELECT * FROM unnest($40::uuid[], $41::bool[], $42::text[]) AS r(id, gone, completed)
+    SELECT * FROM unnest($41::uuid[], $42::bool[], $43::text[]) AS r(id, gone, completed)
 ), i AS (
     UPDATE orchestrator.instances n SET
         running = NULLIF(n.running, u.id),
@@ -74,7 +74,7 @@ type columns struct {
 	firstTriedAt, executeBefore, dueAt, startedAt, finishedAt, deadline                       column
 	tries, notCompleted, completed, cancelReason, message, failure, detailsChanged, details   column
 	hID, hCursor, hStage, hStep, hStageAttempt, hStepAttempt, hStartedAt, hFinishedAt         column
-	hKind, hWorkerVersion, hMessage, hError, ending, stageStartedAt, sentAt                   column
+	hKind, hWorkerVersion, hMessage, hError, ending, stageStartedAt, sentAt, factsAfter       column
 	rID, rGone, rCompleted                                                                    column
 	releases                                                                                  int
 }
@@ -92,7 +92,7 @@ func newColumns(changes int) *columns {
 		detailsChanged: newColumn(typeBool, changes), details: texts(),
 		hID: newColumn(typeUUID, changes), hCursor: ints(), hStage: ints(), hStep: ints(), hStageAttempt: ints(), hStepAttempt: ints(),
 		hStartedAt: times(), hFinishedAt: times(), hKind: texts(), hWorkerVersion: texts(), hMessage: texts(), hError: texts(),
-		ending: texts(), stageStartedAt: times(), sentAt: times(),
+		ending: texts(), stageStartedAt: times(), sentAt: times(), factsAfter: ints(),
 		rID: newColumn(typeUUID, 0), rGone: newColumn(typeBool, 0), rCompleted: newColumn(typeText, 0),
 	}
 }
@@ -147,6 +147,11 @@ func (c *columns) add(change *Change) error {
 			return fmt.Errorf("encode ending: %w", err)
 		}
 		c.ending.text(clean(string(ending)))
+	}
+	if change.FactsAfter == nil {
+		c.factsAfter.null()
+	} else {
+		c.factsAfter.int(int(*change.FactsAfter))
 	}
 	c.detailsChanged.bool(change.DetailsChanged)
 	if change.DetailsChanged {
@@ -211,7 +216,7 @@ func (c *columns) args() []any {
 		c.firstTriedAt.value(), c.executeBefore.value(), c.dueAt.value(), c.startedAt.value(), c.finishedAt.value(), c.deadline.value(),
 		c.tries.value(), c.notCompleted.value(), c.completed.value(), c.cancelReason.value(), c.message.value(), c.failure.value(), c.detailsChanged.value(), c.details.value(),
 		c.hID.value(), c.hCursor.value(), c.hStage.value(), c.hStep.value(), c.hStageAttempt.value(), c.hStepAttempt.value(), c.hStartedAt.value(), c.hFinishedAt.value(),
-		c.hKind.value(), c.hWorkerVersion.value(), c.hMessage.value(), c.hError.value(), c.ending.value(), c.stageStartedAt.value(), c.sentAt.value(),
+		c.hKind.value(), c.hWorkerVersion.value(), c.hMessage.value(), c.hError.value(), c.ending.value(), c.stageStartedAt.value(), c.sentAt.value(), c.factsAfter.value(),
 	}
 	if c.releases > 0 {
 		args = append(args, c.rID.value(), c.rGone.value(), c.rCompleted.value())

@@ -26,6 +26,7 @@ type Dispatcher interface {
 	Drain(ctx context.Context) error
 	Due(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
+	PublishFacts(ctx context.Context) error
 }
 
 // Config is how often a Timer looks.
@@ -152,6 +153,7 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	if look.Pending {
 		fails(d.Admit(ctx))
 	}
+	fails(d.PublishFacts(ctx)) // last: operations do not wait for it
 	if len(failed) > 0 {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}

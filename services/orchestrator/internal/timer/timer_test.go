@@ -102,6 +102,8 @@ func (f *fakeStore) Admit(context.Context) error {
 	return f.call("admit")
 }
 
+func (f *fakeStore) PublishFacts(context.Context) error { return nil }
+
 // in runs a timer in a bubble of fake time, for as long as the test does.
 func in(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
 	t.Helper()

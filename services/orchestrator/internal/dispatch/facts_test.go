@@ -1,0 +1,325 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// factReader collects the facts that are published, as cursor and kind.
+type factReader struct {
+	b    *bundle
+	seen map[string][]string // by the ids of operations
+}
+
+func (b *bundle) readFacts() *factReader {
+	b.t.Helper()
+	r := &factReader{b: b, seen: map[string][]string{}}
+	b.listen("keb.fact.>", func(m *nats.Msg) {
+		id, rest, _ := strings.Cut(m.Header.Get("ce-id"), "%2F")
+		if !strings.Contains(m.Header.Get("ce-id"), "%2F") {
+			id, rest, _ = strings.Cut(m.Header.Get("ce-id"), "/")
+		}
+		cursor, _, _ := strings.Cut(strings.ReplaceAll(rest, "%2F", "/"), "/")
+		kind := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+		r.seen[id] = append(r.seen[id], cursor+" "+kind)
+	})
+	return r
+}
+
+// want waits until the facts of an operation are published, each at least once and none besides.
+func (r *factReader) want(id string, want ...string) {
+	r.b.t.Helper()
+	var got []string
+	defer func() {
+		if r.b.t.Failed() {
+			r.b.t.Logf("facts of %s: %v", id, got)
+		}
+	}()
+	testkit.Eventually(r.b.t, patience, fmt.Sprintf("the facts %v are published", want), func() bool {
+		r.b.mu.Lock()
+		defer r.b.mu.Unlock()
+		got = slices.Clone(r.seen[id])
+		slices.Sort(got)
+		return slices.Equal(slices.Compact(slices.Clone(got)), want)
+	})
+}
+
+// nothing lets no message through.
+func nothing(string) bool { return true }
+
+// killed does something in which the orchestrator is killed, and lets the bus deliver the messages again.
+func killed(t *testing.T, batch []*bus.Delivery, do func() error) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Fatal("the orchestrator was not killed")
+		}
+		for _, d := range batch {
+			require.NoError(t, d.Nak(0))
+		}
+	}()
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bundle) factsAfter(id string) (after *int64) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.Get(&after, `SELECT facts_after FROM orchestrator.operations WHERE id = $1`, id))
+	return after
+}
+
+// finish lets both steps of an update succeed.
+func (b *bundle) finish(o *orchestrator, id string) {
+	b.t.Helper()
+	for b.row(id).InFlight() {
+		b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
+		b.fold(o, 1)
+	}
+	if got := b.row(id).Status; got != event.Succeeded {
+		b.t.Fatalf("the operation is %s", got)
+	}
+}
+
+var (
+	begun    = []string{"1 operation-started"}
+	oneDone  = append(slices.Clone(begun), "2 step-finished")
+	finished = append(slices.Clone(oneDone), "3 stage-finished", "3 step-finished", "4 operation-succeeded")
+)
+
+func TestFacts_KilledBeforePublication_GoOutWithTheMessage(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	o.bus.set(func(string) bool { panic("killed") }, false)
+	id := b.publishRequests(event.Operation{Type: event.Update, InstanceID: "i-1"})[0]
+	batch := b.take(b.requests, 1)
+	killed(t, batch, func() error { return o.Requests(t.Context(), batch) })
+	facts.want(id)
+	o = b.orchestrator()
+	require.NoError(t, o.Requests(t.Context(), b.take(b.requests, 1)))
+	facts.want(id, begun...)
+	for b.row(id).InFlight() { // with the second result the operation ends
+		b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
+		o.bus.set(func(string) bool { panic("killed") }, false)
+		batch = b.take(b.results, 1)
+		killed(t, batch, func() error { return o.Results(t.Context(), batch) })
+		o = b.orchestrator()
+		b.fold(o, 1)
+	}
+	facts.want(id, finished...)
+	b.inStream(event.StreamResults, 0)
+	if after := b.factsAfter(id); after != nil {
+		t.Errorf("facts after %d are said not to be published", *after)
+	}
+}
+
+// No message comes again for what the clock, an operator or the end of another operation has caused.
+func TestFacts_KilledBeforePublication_GoOutWithTheNextStart(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		prepare func(b *bundle, o *orchestrator) (id string)
+		do      func(b *bundle, o *orchestrator, id string) error
+		want    []string
+	}{
+		{"admission", func(b *bundle, o *orchestrator) string {
+			o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+			id := b.request(o, "i-1")[0]
+			o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+			return id
+		}, func(_ *bundle, o *orchestrator, _ string) error { return o.Admit(t.Context()) }, begun},
+		{"action", func(b *bundle, o *orchestrator) string {
+			return b.request(o, "i-1")[0]
+		}, func(_ *bundle, o *orchestrator, id string) error {
+			return o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"})
+		}, oneDone},
+		{"end by an action", func(b *bundle, o *orchestrator) string {
+			id := b.request(o, "i-1")[0]
+			require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
+			return id
+		}, func(_ *bundle, o *orchestrator, id string) error {
+			return o.Act(t.Context(), id, engine.SkipStep{Step: "Two", By: "me"})
+		}, finished},
+		{"deadline", func(b *bundle, o *orchestrator) string {
+			id := b.request(o, "i-1")[0]
+			b.clock.Advance(2 * time.Hour)
+			return id
+		}, func(_ *bundle, o *orchestrator, _ string) error {
+			_, err := o.Due(t.Context())
+			return err
+		}, append(slices.Clone(begun), "2 operation-failed")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := setup(t)
+			facts := b.readFacts()
+			o := b.orchestrator()
+			id := c.prepare(b, o)
+			o.bus.set(nothing, false)
+			if err := c.do(b, o, id); err != nil && b.row(id).Status.Final() {
+				t.Fatalf("error %v", err)
+			}
+			if b.factsAfter(id) == nil {
+				t.Fatal("the row does not say that its facts may not be published")
+			}
+			started := b.orchestrator()
+			require.NoError(t, started.PublishFacts(t.Context()))
+			facts.want(id, c.want...)
+			if after := b.factsAfter(id); after != nil {
+				t.Errorf("facts after %d are said not to be published", *after)
+			}
+			published := len(facts.seen[id])
+			b.clock.Advance(factsEvery)
+			require.NoError(t, started.PublishFacts(t.Context()))
+			last := b.request(started, "i-2")[0] // what was published before it has been seen when it is
+			facts.want(last, begun...)
+			if got := len(facts.seen[id]); got != published {
+				t.Errorf("%d facts published, and %d after another look", published, got)
+			}
+		})
+	}
+}
+
+func TestFacts_Published_LeaveNothingInTheRow(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	id := b.request(o, "i-1")[0]
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	require.NoError(t, o.Admit(t.Context()))
+	facts.want(id, begun...)
+	if after := b.factsAfter(id); after != nil {
+		t.Errorf("facts after %d are said not to be published", *after)
+	}
+}
+
+func TestFacts_RefusedByTheBus_HoldUpNoOperation(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	o.bus.set(factsOnly, false)
+	id := b.request(o, "i-1")[0]
+	b.finish(o, id)
+	b.inStream(event.StreamResults, 0)
+	b.inStream(event.StreamFacts, 0)
+	if count(o.metrics.factsLost) == 0 {
+		t.Error("the facts that were not taken are not counted")
+	}
+	require.NoError(t, b.orchestrator().PublishFacts(t.Context())) // of another process
+	facts.want(id, finished...)
+	if err := o.PublishFacts(t.Context()); err != nil || b.factsAfter(id) != nil {
+		t.Errorf("error %v; want nothing left to publish", err)
+	}
+}
+
+func TestFacts_BusRefusesThemAgain_AreTriedLater(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	o.bus.set(factsOnly, false)
+	id := b.request(o, "i-1")[0]
+	if err := o.PublishFacts(t.Context()); err == nil {
+		t.Error("no error although the bus refuses them")
+	}
+	o.bus.set(nil, false)
+	require.NoError(t, o.PublishFacts(t.Context())) // not yet
+	facts.want(id)
+	b.clock.Advance(factsPause)
+	require.NoError(t, o.PublishFacts(t.Context()))
+	facts.want(id, begun...)
+}
+
+// A result that comes twice has had its effect; only its own facts are published again.
+func TestFacts_ResultComesTwice_PublishesItsFactsAgain(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	first := b.row(id).Cursor
+	b.finish(o, id)
+	facts.want(id, finished...)
+	b.exec(`UPDATE orchestrator.history SET cursor = cursor + 100 WHERE operation_id = $1 AND cursor > 2`, id)
+	b.exec(`UPDATE orchestrator.operations SET cursor = cursor + 100 WHERE id = $1`, id)
+	b.answer(id, first, nil)
+	b.fold(b.orchestrator(), 1)
+	testkit.Eventually(t, patience, "the fact of the result is published again", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(facts.seen[id]) == len(finished)+1 && facts.seen[id][len(finished)] == "2 step-finished"
+	})
+	b.answer(id, 1<<40, nil) // no such command
+	b.fold(o, 1)
+	b.inStream(event.StreamDead, 0)
+}
+
+func TestReplayFacts_AfterTheStreamWasLost_PublishesAllSinceATime(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	early := b.request(o, "i-1")[0]
+	b.finish(o, early)
+	b.clock.Advance(time.Hour)
+	late := b.request(o, "i-1")[0]
+	b.answer(late, b.row(late).Cursor, func(r *event.StepSucceeded) {
+		r.StartedAt, r.FinishedAt = b.clock.Now(), b.clock.Now()
+	})
+	b.fold(o, 1)
+	require.NoError(t, b.bus.JetStream().DeleteStream(t.Context(), string(event.StreamFacts)))
+	require.NoError(t, b.bus.EnsureStreams(t.Context()))
+	for _, c := range []struct {
+		name  string
+		since time.Time
+		early []string
+		facts int
+	}{
+		{"of the last minute", b.clock.Now().Add(-time.Minute), nil, len(oneDone)},
+		{"all", epoch, finished, len(finished) + len(oneDone)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			facts := b.readFacts()
+			n, next, err := o.ReplayFacts(context.Background(), c.since, "")
+			if n != c.facts || next != "" || err != nil {
+				t.Errorf("%d facts, next %q, error %v; want %d", n, next, err, c.facts)
+			}
+			facts.want(late, oneDone...)
+			facts.want(early, c.early...)
+		})
+	}
+}
+
+func TestReplayFacts_LongHistory_HasNoGaps(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	tries := 2*linesPage + 7
+	b.exec(`INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind)
+		SELECT $1, n, 0, 0, n, n, $2, $2, 'retry' FROM generate_series(2, $3) AS n`, id, epoch, tries)
+	b.exec(`UPDATE orchestrator.operations SET cursor = $2 WHERE id = $1`, id, tries)
+	n, _, err := o.ReplayFacts(t.Context(), epoch, "")
+	require.NoError(t, err)
+	if n != tries {
+		t.Errorf("%d facts published, want %d", n, tries)
+	}
+	want := []string{"1 operation-started"}
+	for i := 2; i <= tries; i++ {
+		want = append(want, fmt.Sprint(i, " step-finished"))
+	}
+	slices.Sort(want)
+	facts.want(id, want...)
+	if diff := cmp.Diff(tries+1, len(facts.seen[id])); diff != "" { // the start was published before
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+}

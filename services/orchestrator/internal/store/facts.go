@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+const (
+	// unpublishedSQL goes through operations_unfinished, and through the part of operations_finished that is younger than $1. Hardly a
+	// row has facts_after.
+	unpublishedSQL = `
+SELECT o.id::text, o.facts_after FROM orchestrator.operations o WHERE o.state IN ('pending', 'in progress') AND o.facts_after IS NOT NULL
+UNION ALL
+SELECT o.id::text, o.facts_after FROM orchestrator.operations o
+WHERE o.finished_at >= $1 AND o.state IN ('succeeded', 'failed', 'cancelled') AND o.facts_after IS NOT NULL
+LIMIT $2`
+	// The next two go by primary key, and lock the rows in the order of their ids.
+	factsUnpublishedSQL = `
+WITH v AS (
+    SELECT v.id, v.after FROM orchestrator.operations o JOIN unnest($1::uuid[], $2::int4[]) AS v(id, after) USING (id) ORDER BY id FOR UPDATE OF o
+) UPDATE orchestrator.operations o SET facts_after = LEAST(o.facts_after, v.after) FROM v WHERE o.id = v.id`
+	factsPublishedSQL = `
+WITH v AS (
+    SELECT v.* FROM orchestrator.operations o JOIN unnest($1::uuid[], $2::int4[], $3::int4[]) AS v(id, after, through) USING (id)
+    WHERE o.facts_after = v.after ORDER BY id FOR UPDATE OF o SKIP LOCKED
+) UPDATE orchestrator.operations o SET facts_after = CASE WHEN o.cursor > v.through THEN v.through END
+FROM v WHERE o.id = v.id AND o.facts_after = v.after`
+	// linesAfterSQL relies on history_pkey.
+	linesAfterSQL = `
+SELECT v.id::text, ` + lineColumns + `
+FROM unnest($1::uuid[], $2::int4[]) AS v(id, after), LATERAL (
+    SELECT * FROM orchestrator.history h WHERE h.operation_id = v.id AND h.cursor > v.after ORDER BY h.cursor LIMIT $3
+) h ORDER BY v.id, cursor`
+	// activeSinceSQL goes through requests_pkey in the order of its ids; finished operations that are older are left out.
+	activeSinceSQL = `
+SELECT o.id::text FROM orchestrator.operations o
+WHERE o.id > $1::uuid AND (o.finished_at IS NULL OR o.finished_at >= $2) AND o.cursor > 0 ORDER BY o.id LIMIT $3`
+)
+
+// FactRange is a part of the history of an operation: the lines with a cursor above After, up to Through.
+type FactRange struct {
+	OperationID    string
+	After, Through int64
+}
+
+// Unpublished returns operations whose facts may not all be on the bus, at most limit of them; of those that have ended only the ones
+// that did so since a time. Through is not set.
+func (s *Store) Unpublished(ctx context.Context, endedSince time.Time, limit int) (found []FactRange, err error) {
+	rows, err := s.read.QueryContext(ctx, unpublishedSQL, endedSince, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for facts that are not published: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var f FactRange
+		if err := rows.Scan(&f.OperationID, &f.After); err != nil {
+			return nil, fmt.Errorf("look for facts that are not published: %w", err)
+		}
+		found = append(found, f)
+	}
+	return found, rows.Err()
+}
+
+// FactsUnpublished notes that the facts of ranges may not be on the bus.
+func (s *Store) FactsUnpublished(ctx context.Context, ranges []FactRange) error {
+	return s.noteFacts(ctx, factsUnpublishedSQL, ranges, false)
+}
+
+// FactsPublished notes that the facts of ranges are on the bus. A row whose note has changed, or that is locked, keeps its note: its facts
+// are published again.
+func (s *Store) FactsPublished(ctx context.Context, ranges []FactRange) error {
+	return s.noteFacts(ctx, factsPublishedSQL, ranges, true)
+}
+
+func (s *Store) noteFacts(ctx context.Context, query string, ranges []FactRange, through bool) error {
+	if len(ranges) == 0 {
+		return nil
+	}
+	var ids, after, last array
+	for _, f := range ranges {
+		ids.raw(f.OperationID)
+		after.int(f.After)
+		last.int(f.Through)
+	}
+	args := []any{&ids, &after}
+	if through {
+		args = append(args, &last)
+	}
+	if _, err := s.commit.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("note which facts are published: %w", err)
+	}
+	return nil
+}
+
+// LinesAfter returns the lines of the histories in ranges, at most limit of each, by operation and in order. Through does not count.
+func (s *Store) LinesAfter(ctx context.Context, ranges []FactRange, limit int) (map[string][]engine.Entry, error) {
+	var ids, after array
+	for _, f := range ranges {
+		ids.raw(f.OperationID)
+		after.int(f.After)
+	}
+	rows, err := s.read.QueryContext(ctx, linesAfterSQL, &ids, &after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read histories: %w", err)
+	}
+	defer rows.Close()
+	found := make(map[string][]engine.Entry, len(ranges))
+	for rows.Next() {
+		var id string
+		l, err := scanLine(prefixed{rows, &id})
+		if err != nil {
+			return nil, fmt.Errorf("read histories: %w", err)
+		}
+		found[id] = append(found[id], l.entry())
+	}
+	return found, rows.Err()
+}
+
+// ActiveSince returns the operations that have not ended, or ended since a time, in the order of their ids and behind one of them, at most
+// limit of them.
+func (s *Store) ActiveSince(ctx context.Context, since time.Time, behind string, limit int) (found []string, err error) {
+	if err := s.read.SelectContext(ctx, &found, activeSinceSQL, behind, since, limit); err != nil {
+		return nil, fmt.Errorf("list operations: %w", err)
+	}
+	return found, nil
+}
+
+// scanner is a row.
+type scanner interface{ Scan(dest ...any) error }
+
+// prefixed is a row whose first column is scanned into something of its own.
+type prefixed struct {
+	*sql.Rows
+	first any
+}
+
+func (p prefixed) Scan(dest ...any) error { return p.Rows.Scan(append([]any{p.first}, dest...)...) }
+
+// entry is the line as the engine has recorded it.
+func (l *Line) entry() engine.Entry {
+	e := engine.Entry{
+		Cursor: l.Cursor, Kind: engine.Kind(l.Kind), Stage: l.Stage, Step: l.Step, StageAttempt: l.StageAttempt, StepAttempt: l.StepAttempt,
+		WorkerVersion: l.WorkerVersion, Message: l.Message, Error: l.Error, StartedAt: l.StartedAt, FinishedAt: l.FinishedAt,
+	}
+	switch e.Kind {
+	case engine.KindStarted, engine.KindSucceeded, engine.KindFailed, engine.KindCancelled, engine.KindRetried, engine.KindEnding:
+	default:
+		e.Kind, e.Outcome = engine.KindStep, event.Outcome(l.Kind)
+	}
+	return e
+}
