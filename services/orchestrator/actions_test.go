@@ -87,6 +87,8 @@ func TestWhatOperatorsDoIsRecordedWithTheirNames(t *testing.T) {
 	expect(200, "PUT", "/orchestrations/"+orchestration+"/cancel", "", bearer(ottoToken))
 	expect(400, "POST", "/orchestrations/"+orchestration+"/retry", "x=y", bearer(ottoToken))
 	expect(401, "POST", id+"/cancel", "", bearer("wrong"))
+	expect(403, "POST", "/facts/replay", `{"since":"2026-01-02T03:04:05Z"}`, bearer(veraToken))
+	expect(200, "POST", "/facts/replay", `{"since":"2026-01-02T03:04:05Z"}`, jane)
 
 	var got []string
 	for _, a := range slices.Backward(g.record("")) {
@@ -100,6 +102,8 @@ func TestWhatOperatorsDoIsRecordedWithTheirNames(t *testing.T) {
 		"jane@example.com|operator|oidc|upgrade_kyma|" + orchestration + "||done|",
 		"otto|operator|token|cancel_orchestration|" + orchestration + "||done|",
 		`otto|operator|token|retry_orchestration|` + orchestration + `||refused|body: unknown field "x"; allowed are operation-id, immediate`,
+		"vera|viewer|token|replay_facts|||refused|vera has the role viewer, and this needs the role operator",
+		"jane@example.com|operator|oidc|replay_facts||since 2026-01-02T03:04:05Z|done|",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("record (-want +got)\n%s", diff)

@@ -366,7 +366,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
 	})
 	o.api = operatorapi.New(operatorapi.Deps{
-		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch,
+		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,

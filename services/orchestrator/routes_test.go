@@ -29,6 +29,7 @@ func routes(op string) []route {
 		{pattern: "POST /operations/{id}/cancel", target: "/operations/" + op + "/cancel", role: access.Operator, want: 409},
 		{pattern: "POST /operations/{id}/retry", target: "/operations/" + none + "/retry", role: access.Operator, want: 404},
 		{pattern: "POST /operations/{id}/skip", target: "/operations/" + op + "/skip", body: `{"step":"Second"}`, contentType: jsonBody, role: access.Operator, want: 409},
+		{pattern: "POST /facts/replay", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
 		{pattern: "GET /processes", role: access.Viewer, want: 200},
 		{pattern: "GET /workers", role: access.Viewer, want: 200},
 		{pattern: "GET /me", role: access.Viewer, want: 200},

@@ -272,6 +272,19 @@ func (c *Client) RetryOrchestration(ctx context.Context, id string, operations [
 
 func orchestrationPath(id, rest string) string { return "/orchestrations/" + url.PathEscape(id) + rest }
 
+// ReplayFacts publishes facts again, for a few seconds. The answer says where to go on.
+func (c *Client) ReplayFacts(ctx context.Context, r Replay) (ReplayAnswer, error) {
+	var out ReplayAnswer
+	body, err := json.Marshal(r)
+	if err != nil {
+		return out, err
+	}
+	if _, err := c.send(ctx, http.MethodPost, "/facts/replay", "application/json", body, &out); err != nil {
+		return out, fmt.Errorf("publish facts again: %w", err)
+	}
+	return out, nil
+}
+
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()

@@ -95,6 +95,7 @@ type Deps struct {
 	Definitions Definitions
 	Workers     Workers
 	Actor       Actor
+	Facts       Facts
 	Counts      Counts
 	Changes     Changes
 	// Orchestrations keeps orchestrations; Wake is called when there is something to do for them.
@@ -154,6 +155,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	a.acts(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
 	a.acts(mux, "POST /operations/{id}/retry", "retry", a.retry)
 	a.acts(mux, "POST /operations/{id}/skip", "skip", a.skip)
+	a.acts(mux, "POST /facts/replay", "replay_facts", a.replayFacts)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
 	mux.HandleFunc("GET /overview", a.overview)

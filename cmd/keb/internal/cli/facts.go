@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+)
+
+func newFacts(o *options) *cobra.Command {
+	facts := &cobra.Command{Use: "facts", Short: "Publish facts about operations again"}
+	var since string
+	replay := &cobra.Command{
+		Use:   "replay --since TIME",
+		Short: "Publish the facts again that occurred since a time",
+		Long: `Publish the facts again that occurred since a time, after the stream KEB_FACTS was lost. They follow from the history of operations and
+have the same ids as before, so readers that have seen them ignore them. Role: operator.`,
+		Example: "  keb facts replay --since 2h\n  keb facts replay --since 2026-11-21T22:00:00Z",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := parseTime(since, time.Now())
+			if err != nil {
+				return usageError("--since %q: %s", since, err)
+			}
+			return o.replayFacts(cmd.Context(), at)
+		},
+	}
+	replay.Flags().StringVar(&since, "since", "", "a time such as 2026-11-21T22:00:00Z, or a duration such as 2h (required)")
+	if err := replay.MarkFlagRequired("since"); err != nil {
+		panic(err) // the flag is the one above
+	}
+	facts.AddCommand(replay)
+	return facts
+}
+
+func (o *options) replayFacts(ctx context.Context, since time.Time) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	total := 0
+	for replay := (operator.Replay{Since: since.UTC()}); ; {
+		answer, err := client.ReplayFacts(ctx, replay)
+		if err != nil {
+			return fmt.Errorf("%w (%d facts were published; run the command again)", err, total)
+		}
+		total += answer.Published
+		if replay.Next = answer.Next; replay.Next == "" {
+			_, err := fmt.Fprintf(o.Out, "%d facts published again\n", total)
+			return err
+		}
+		if _, err := fmt.Fprintf(o.Err, "%d facts published again so far\n", total); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package operatorapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Facts publishes facts again.
+type Facts interface {
+	// ReplayFacts publishes the facts that occurred since a time, of the operations behind one of them, for a few seconds; next is
+	// where to go on, and empty when there are no more.
+	ReplayFacts(ctx context.Context, since time.Time, behind string) (published int, next string, err error)
+}
+
+// replayFacts publishes a part of the facts again. The body is {"since": a time, "next": that of the answer before}.
+func (a *API) replayFacts(w http.ResponseWriter, r *http.Request) {
+	var body operator.Replay
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&body); err != nil {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "since", a time such as 2026-11-21T22:00:00Z, and "next": %w`, err))
+		return
+	}
+	switch {
+	case body.Since.IsZero():
+		a.fail(w, http.StatusBadRequest, errors.New("since: must be a time such as 2026-11-21T22:00:00Z"))
+		return
+	case body.Since.After(a.deps.Now()):
+		a.fail(w, http.StatusBadRequest, errors.New("since: must not be in the future"))
+		return
+	}
+	if _, err := uuid.Parse(body.Next); body.Next != "" && err != nil {
+		a.fail(w, http.StatusBadRequest, errors.New("next: must be that of an earlier answer"))
+		return
+	}
+	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = body.Next, "since "+body.Since.UTC().Format(time.RFC3339) })
+	n, next, err := a.deps.Facts.ReplayFacts(r.Context(), body.Since, body.Next)
+	if err != nil {
+		a.broken(w, r, err)
+		return
+	}
+	a.write(w, http.StatusOK, operator.ReplayAnswer{Published: n, Next: next})
+}
