@@ -337,7 +337,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Every: changesEvery, Reconcile: reconcileEvery, Buffer: clientBuffer, MaxClients: maxClients,
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
-		Store: o.store, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
+		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
 		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes},
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -66,8 +65,8 @@ func (d *Dispatcher) failUnsendable(ctx context.Context, u unsendable) (*work, e
 
 // newest refuses the retry of an operation that others have followed: it would undo what they did, or bring back what they have
 // removed.
-func (d *Dispatcher) newest(ctx context.Context, tx *sqlx.Tx, row *store.Row) error {
-	newer, err := d.deps.Store.NewerTx(ctx, tx, row.Operation.ID, row.Operation.InstanceID)
+func (d *Dispatcher) newest(ctx context.Context, tx Tx, row *store.Row) error {
+	newer, err := tx.Newer(ctx, row.Operation.ID, row.Operation.InstanceID)
 	if err != nil {
 		return err
 	}
@@ -91,13 +90,13 @@ func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engin
 	}
 	var written []*work
 	begun := d.deps.Now()
-	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
-		instances, err := d.deps.Store.LockInstancesTx(ctx, tx, []string{row.Operation.InstanceID})
+	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
+		instances, err := tx.LockInstances(ctx, []string{row.Operation.InstanceID})
 		if err != nil {
 			return err
 		}
 		instance := instances[row.Operation.InstanceID]
-		if row, err = d.deps.Store.LockTx(ctx, tx, operationID); err != nil {
+		if row, err = tx.Lock(ctx, operationID); err != nil {
 			return err
 		}
 		_, retry := e.(engine.Retry)
@@ -122,16 +121,16 @@ func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engin
 		case before == event.InProgress && after.Final():
 			leave(w, instance)
 		}
-		if _, err := d.deps.Store.WriteTx(ctx, tx, changesOf([]*work{w})); err != nil {
+		if _, err := tx.Write(ctx, changesOf([]*work{w})); err != nil {
 			return err
 		}
 		written = []*work{w}
 		if retry {
-			if err := d.deps.Store.ReopenMemberTx(ctx, tx, operationID, d.deps.Now()); err != nil {
+			if err := tx.ReopenMember(ctx, operationID, d.deps.Now()); err != nil {
 				return err
 			}
 		}
-		return d.deps.Store.SaveInstancesTx(ctx, tx, []*store.Instance{instance})
+		return tx.SaveInstances(ctx, []*store.Instance{instance})
 	})
 	if err != nil {
 		d.cache.drop(operationID)

@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -20,8 +18,8 @@ const admitBatch = 200
 func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
 	slices.Sort(instanceIDs)
 	var limited bool
-	_, err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
-		found, err := d.deps.Store.PendingOfTx(ctx, tx, instanceIDs)
+	_, err := d.admit(ctx, func(ctx context.Context, tx Tx) ([]store.Candidate, error) {
+		found, err := tx.PendingOf(ctx, instanceIDs)
 		if err != nil {
 			return nil, err
 		}
@@ -59,10 +57,10 @@ func (d *Dispatcher) Admit(ctx context.Context) error {
 func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error {
 	limit, limited := d.cfg.Admission[t]
 	for {
-		started, err := d.admit(ctx, func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error) {
+		started, err := d.admit(ctx, func(ctx context.Context, tx Tx) ([]store.Candidate, error) {
 			room := math.MaxInt
 			if limited {
-				running, err := d.deps.Store.AdmissionTx(ctx, tx, t)
+				running, err := tx.Admission(ctx, t)
 				if err != nil {
 					return nil, err
 				}
@@ -71,7 +69,7 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 			if room <= 0 {
 				return nil, errNothingToDo
 			}
-			found, err := d.deps.Store.PendingTx(ctx, tx, t, min(room, admitBatch))
+			found, err := tx.Pending(ctx, t, min(room, admitBatch))
 			if err != nil {
 				return nil, err
 			}
@@ -87,7 +85,7 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 }
 
 // picker returns candidates whose instances it has locked.
-type picker func(ctx context.Context, tx *sqlx.Tx) ([]store.Candidate, error)
+type picker func(ctx context.Context, tx Tx) ([]store.Candidate, error)
 
 // admit starts the operations that pick returns, and returns how many there were to start.
 func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err error) {
@@ -101,7 +99,7 @@ func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err e
 func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, err error) {
 	var works []*work
 	begun := d.deps.Now()
-	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
 		works = nil
 		candidates, err := pick(ctx, tx)
 		if err != nil {
@@ -116,11 +114,11 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 			instanceIDs = append(instanceIDs, c.InstanceID)
 		}
 		slices.Sort(instanceIDs)
-		instances, err := d.deps.Store.LockInstancesTx(ctx, tx, instanceIDs)
+		instances, err := tx.LockInstances(ctx, instanceIDs)
 		if err != nil {
 			return err
 		}
-		rows, err := d.deps.Store.LoadTx(ctx, tx, operationIDs)
+		rows, err := tx.Load(ctx, operationIDs)
 		if err != nil {
 			return err
 		}
@@ -146,14 +144,14 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 			save = append(save, instance)
 		}
 		changes := changesOf(works)
-		written, err := d.deps.Store.WriteTx(ctx, tx, changes)
+		written, err := tx.Write(ctx, changes)
 		if err != nil {
 			return err
 		}
 		if len(written) != len(changes) {
 			return store.ErrConflict
 		}
-		return d.deps.Store.SaveInstancesTx(ctx, tx, save)
+		return tx.SaveInstances(ctx, save)
 	})
 	if errors.Is(err, errNothingToDo) {
 		return 0, nil

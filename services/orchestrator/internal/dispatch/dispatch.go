@@ -24,38 +24,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
-	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
-
-// Publisher takes messages and returns when the bus has them.
-type Publisher interface {
-	Publish(ctx context.Context, msgs ...bus.Message) error
-}
-
-// Definitions finds process definitions.
-type Definitions interface {
-	// Current is the definition for a new operation of a type; nil when there is none.
-	Current(t event.OperationType) *process.Process
-	// Pinned is the definition with a hash.
-	Pinned(ctx context.Context, hash string) (*process.Process, error)
-}
-
-// Workers tells who is alive.
-type Workers interface {
-	// Serves tells whether a live worker serves the step.
-	Serves(worker, step string) bool
-}
-
-// Memory is the stage memory.
-type Memory interface {
-	// Purge forgets what the steps of a stage have put there; an empty stage means the whole operation.
-	Purge(ctx context.Context, operationID, stage string) error
-}
 
 // Config is how a Dispatcher behaves.
 type Config struct {
@@ -67,7 +41,7 @@ type Config struct {
 
 // Deps is what a Dispatcher works with. All but Registerer, Log and TracerProvider are required.
 type Deps struct {
-	Store       *store.Store
+	Store       Store
 	Publisher   Publisher
 	Definitions Definitions
 	Workers     Workers

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -21,18 +19,22 @@ const dueBatch = 500
 // has answered. It returns how many there were. What fails for the one does not keep the other from being taken up, unless nothing can be
 // published.
 func (d *Dispatcher) Due(ctx context.Context) (taken int, err error) {
-	taken, err = d.takeUp(ctx, "take up due operations", d.deps.Store.DueTx)
+	taken, err = d.takeUp(ctx, "take up due operations", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
+		return tx.Due(ctx, now, limit)
+	})
 	if publish, ok := errors.AsType[*bus.PublishError](err); ok && publish.Away() || ctx.Err() != nil {
 		return taken, err
 	}
-	unanswered, problem := d.takeUp(ctx, "take up unanswered commands", d.deps.Store.UnansweredTx)
+	unanswered, problem := d.takeUp(ctx, "take up unanswered commands", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
+		return tx.Unanswered(ctx, now, limit)
+	})
 	if unanswered > 0 {
 		d.log.Info("unanswered commands taken up", "commands", unanswered)
 	}
 	return taken + unanswered, errors.Join(err, problem)
 }
 
-type finder func(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error)
+type finder func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error)
 
 // takeUp wakes the operations that find returns, batch by batch.
 func (d *Dispatcher) takeUp(ctx context.Context, what string, find finder) (int, error) {
@@ -73,7 +75,7 @@ func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (fo
 func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (found int, works []*work, waiting map[string]int, err error) {
 	now := d.deps.Now()
 	var written bool
-	err = d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
 		works = nil
 		ids, err := find(ctx, tx, now, d.dueBatch)
 		if err != nil {
@@ -82,7 +84,7 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 		if found = len(ids); found == 0 {
 			return errNothingToDo
 		}
-		rows, err := d.deps.Store.LoadTx(ctx, tx, ids)
+		rows, err := tx.Load(ctx, ids)
 		if err != nil {
 			return err
 		}
@@ -105,7 +107,7 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 			works = append(works, w)
 		}
 		changes := changesOf(works)
-		if waiting, err = d.deps.Store.WriteTx(ctx, tx, changes); err != nil {
+		if waiting, err = tx.Write(ctx, changes); err != nil {
 			return err
 		}
 		if len(waiting) != len(changes) {

@@ -212,7 +212,7 @@ func (b *bundle) orchestrator() *orchestrator {
 	}
 	f := &faulty{Bus: b.bus}
 	d, err := New(Config{}, Deps{
-		Store: b.store, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(nobody{}, testkit.Logger(b.t)),
+		Store: Postgres{Store: b.store}, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(nobody{}, testkit.Logger(b.t)),
 		Log: testkit.Logger(b.t), Registerer: prometheus.NewRegistry(), Now: b.clock.Now, Wake: func(time.Time) {},
 	})
 	if err != nil {

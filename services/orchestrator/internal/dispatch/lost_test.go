@@ -205,9 +205,9 @@ func (b *bundle) loseAnswer(o *orchestrator) *unsure {
 	database := &unsure{driver: b.db.Driver(), url: address.String()}
 	db := sqlx.NewDb(sql.OpenDB(database), "postgres")
 	b.t.Cleanup(func() { _ = db.Close() })
-	if o.deps.Store, err = store.New(b.t.Context(), db, b.db); err != nil {
-		b.t.Fatal(err)
-	}
+	unsure, err := store.New(b.t.Context(), db, b.db)
+	require.NoError(b.t, err)
+	o.deps.Store = Postgres{Store: unsure}
 	database.lose.Store(true)
 	return database
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -392,8 +390,8 @@ func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnl
 	behind := beforeAll
 	for {
 		last, again, absent := "", 0, 0
-		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx *sqlx.Tx, _ time.Time, limit int) ([]string, error) {
-			ids, err := d.deps.Store.InFlightTx(ctx, tx, until, behind, limit)
+		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
+			ids, err := tx.InFlight(ctx, until, behind, limit)
 			last, again, absent = "", 0, 0
 			if len(ids) > 0 {
 				last = ids[len(ids)-1]

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -146,7 +145,7 @@ func (d *Dispatcher) refuse(ctx context.Context, o *order, cause error) {
 // intake is one transaction that takes in requests.
 type intake struct {
 	d         *Dispatcher
-	tx        *sqlx.Tx
+	tx        Tx
 	instances map[string]*store.Instance
 	touched   map[string]bool
 	news      []*work // new operations
@@ -164,7 +163,7 @@ func (d *Dispatcher) takeIn(ctx context.Context, orders []order) error {
 
 func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
 	in := &intake{d: d}
-	err := d.deps.Store.InTx(ctx, func(tx *sqlx.Tx) error {
+	err := d.deps.Store.InTx(ctx, func(tx Tx) error {
 		*in = intake{d: d, tx: tx, touched: map[string]bool{}}
 		return in.run(ctx, orders)
 	})
@@ -200,11 +199,10 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 		instances[orders[i].request.Operation.InstanceID] = true
 	}
 	var err error
-	s := in.d.deps.Store
-	if in.instances, err = s.LockInstancesTx(ctx, in.tx, slices.Sorted(maps.Keys(instances))); err != nil {
+	if in.instances, err = in.tx.LockInstances(ctx, slices.Sorted(maps.Keys(instances))); err != nil {
 		return err
 	}
-	known, err := s.LoadTx(ctx, in.tx, slices.Sorted(maps.Keys(operations)))
+	known, err := in.tx.Load(ctx, slices.Sorted(maps.Keys(operations)))
 	if err != nil {
 		return err
 	}
@@ -241,11 +239,11 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 			save = append(save, i)
 		}
 	}
-	if err := s.SaveInstancesTx(ctx, in.tx, created); err != nil {
+	if err := in.tx.SaveInstances(ctx, created); err != nil {
 		return err
 	}
 	// What is cancelled makes room first: an instance has one operation in progress at any moment of the transaction.
-	written, err := s.WriteTx(ctx, in.tx, in.cancelled)
+	written, err := in.tx.Write(ctx, in.cancelled)
 	if err != nil {
 		return err
 	}
@@ -258,10 +256,10 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 			news[i] = &store.Change{Row: w.row}
 		}
 	}
-	if err := s.InsertTx(ctx, in.tx, news); err != nil {
+	if err := in.tx.Insert(ctx, news); err != nil {
 		return err
 	}
-	return s.SaveInstancesTx(ctx, in.tx, save)
+	return in.tx.SaveInstances(ctx, save)
 }
 
 // archived are those of the operations that are not among the known ones because they ended long ago.
@@ -275,7 +273,7 @@ func (in *intake) archived(ctx context.Context, operations map[string]bool, know
 	if len(unknown) == 0 {
 		return nil, nil
 	}
-	return in.d.deps.Store.ArchivedTx(ctx, in.tx, unknown)
+	return in.tx.Archived(ctx, unknown)
 }
 
 // add takes in one new request: it makes way for a deprovisioning, and starts the operation or lets it wait.
@@ -336,7 +334,7 @@ func leave(w *work, instance *store.Instance) {
 // preempt cancels every unfinished operation that a deprovisioning makes pointless: one that waits at once, one that runs with its
 // next result, after its finally stage. Only another deprovisioning goes on.
 func (in *intake) preempt(ctx context.Context, instance *store.Instance, by string) error {
-	rows, err := in.d.deps.Store.UnfinishedTx(ctx, in.tx, instance.ID)
+	rows, err := in.tx.Unfinished(ctx, instance.ID)
 	if err != nil {
 		return err
 	}

@@ -85,14 +85,14 @@ func (s *Store) alone(ctx context.Context, query string, args ...any) (n int64, 
 	return n, nil
 }
 
-// ArchivedTx names those of the operations that are archived.
-func (s *Store) ArchivedTx(ctx context.Context, tx *sqlx.Tx, ids []string) ([]string, error) {
+// Archived names those of the operations that are archived.
+func (t *Tx) Archived(ctx context.Context, ids []string) ([]string, error) {
 	var list array
 	for _, id := range ids {
 		list.raw(id)
 	}
 	var found []string
-	if err := tx.StmtxContext(ctx, s.archived).SelectContext(ctx, &found, &list); err != nil {
+	if err := t.tx.StmtxContext(ctx, t.s.archived).SelectContext(ctx, &found, &list); err != nil {
 		return nil, fmt.Errorf("look for archived operations: %w", err)
 	}
 	return found, nil

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -134,8 +133,8 @@ func TestTheOldestAreArchivedAndRemovedFirstByOneAtATime(t *testing.T) {
 	if got, _ := b.read(first.Operation.ID); !got.Archived {
 		t.Error("the older operation was not archived first")
 	}
-	err := b.InTx(t.Context(), func(tx *sqlx.Tx) error { // another orchestrator
-		if _, err := tx.Exec(`SELECT pg_advisory_xact_lock($1)`, archiveLock); err != nil {
+	err := b.InTx(t.Context(), func(tx *Tx) error { // another orchestrator
+		if _, err := tx.tx.Exec(`SELECT pg_advisory_xact_lock($1)`, archiveLock); err != nil {
 			return err
 		}
 		b.archive(epoch.Add(time.Hour), 0)

@@ -233,7 +233,7 @@ func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }() // does nothing once it is committed
 	slow := b.apply(rows["started"], succeeded(rows["started"]), epoch)
-	if _, err := b.WriteTx(t.Context(), tx, []*Change{slow}); err != nil {
+	if _, err := (&Tx{s: b.Store, tx: tx}).Write(t.Context(), []*Change{slow}); err != nil {
 		t.Fatal(err)
 	}
 	if mark, err = ParseMarker(mustMark(t, b).String()); err != nil {

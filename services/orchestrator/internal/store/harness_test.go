@@ -67,9 +67,9 @@ func (b *bundle) row(n int) *Row {
 // insert stores rows, with instances.
 func (b *bundle) insert(changes ...*Change) {
 	b.t.Helper()
-	err := b.InTx(b.t.Context(), func(tx *sqlx.Tx) error {
+	err := b.InTx(b.t.Context(), func(tx *Tx) error {
 		for _, c := range changes {
-			instances, err := b.LockInstancesTx(b.t.Context(), tx, []string{c.Row.Operation.InstanceID})
+			instances, err := tx.LockInstances(b.t.Context(), []string{c.Row.Operation.InstanceID})
 			if err != nil {
 				return err
 			}
@@ -80,11 +80,11 @@ func (b *bundle) insert(changes ...*Change) {
 			case event.InProgress:
 				i.Running = c.Row.Operation.ID
 			}
-			if err := b.SaveInstancesTx(b.t.Context(), tx, []*Instance{i}); err != nil {
+			if err := tx.SaveInstances(b.t.Context(), []*Instance{i}); err != nil {
 				return err
 			}
 		}
-		return b.InsertTx(b.t.Context(), tx, changes)
+		return tx.Insert(b.t.Context(), changes)
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -30,8 +30,8 @@ SELECT v.id, f.type, f.instance_id, f.plan, f.created_at, v.state, 0, v.cursor, 
     v.ending::jsonb, v.stage_started_at, v.sent_at, v.facts_after
 FROM v JOIN f USING (n) ORDER BY n`
 
-// InsertTx stores new operations, in this order of arrival, with what has happened to them so far. Their version is 0 afterwards.
-func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, news []*Change) error {
+// Insert stores new operations, in this order of arrival, with what has happened to them so far. Their version is 0 afterwards.
+func (t *Tx) Insert(ctx context.Context, news []*Change) error {
 	if len(news) == 0 {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *Store) InsertTx(ctx context.Context, tx *sqlx.Tx, news []*Change) error
 		trace.textOrNull(r.TraceParent)
 	}
 	args := append(c.args(), &kind, &instance, &plan, &created, &body, &definition, &trace)
-	if _, err := tx.StmtxContext(ctx, s.insert).ExecContext(ctx, args...); err != nil {
+	if _, err := t.tx.StmtxContext(ctx, t.s.insert).ExecContext(ctx, args...); err != nil {
 		return fmt.Errorf("insert operations: %w", err)
 	}
 	return nil
@@ -87,14 +87,14 @@ FROM orchestrator.operations d JOIN orchestrator.operations o ON o.instance_id =
 WHERE d.id = ANY($1::uuid[]) AND r.operation_id = o.id AND r.body -> 'context' ? 'userId'`
 )
 
-// LockInstancesTx locks instances in one order and returns them by id; those that are missing are new, and nobody's until they are
+// LockInstances locks instances in one order and returns them by id; those that are missing are new, and nobody's until they are
 // saved. Ids must be sorted and unique.
-func (s *Store) LockInstancesTx(ctx context.Context, tx *sqlx.Tx, ids []string) (map[string]*Instance, error) {
+func (t *Tx) LockInstances(ctx context.Context, ids []string) (map[string]*Instance, error) {
 	var list array
 	for _, id := range ids {
 		list.text(id)
 	}
-	rows, err := tx.StmtxContext(ctx, s.lockInstances).QueryContext(ctx, &list)
+	rows, err := t.tx.StmtxContext(ctx, t.s.lockInstances).QueryContext(ctx, &list)
 	if err != nil {
 		return nil, fmt.Errorf("lock instances: %w", err)
 	}
@@ -120,9 +120,9 @@ func (s *Store) LockInstancesTx(ctx context.Context, tx *sqlx.Tx, ids []string) 
 	return instances, nil
 }
 
-// SaveInstancesTx writes instances that are locked, and creates the new ones among them. The error is ErrConflict when another
+// SaveInstances writes instances that are locked, and creates the new ones among them. The error is ErrConflict when another
 // has created one meanwhile. New instances must be in the order of their ids.
-func (s *Store) SaveInstancesTx(ctx context.Context, tx *sqlx.Tx, instances []*Instance) error {
+func (t *Tx) SaveInstances(ctx context.Context, instances []*Instance) error {
 	var created, changed []*Instance
 	for _, i := range instances {
 		if i.New {
@@ -134,11 +134,11 @@ func (s *Store) SaveInstancesTx(ctx context.Context, tx *sqlx.Tx, instances []*I
 	for _, part := range []struct {
 		stmt      *sqlx.Stmt
 		instances []*Instance
-	}{{s.createInstances, created}, {s.saveInstances, changed}} {
+	}{{t.s.createInstances, created}, {t.s.saveInstances, changed}} {
 		if len(part.instances) == 0 {
 			continue
 		}
-		n, err := writeInstances(ctx, tx.StmtxContext(ctx, part.stmt), part.instances)
+		n, err := writeInstances(ctx, t.tx.StmtxContext(ctx, part.stmt), part.instances)
 		if err != nil {
 			return fmt.Errorf("save instances: %w", err)
 		}

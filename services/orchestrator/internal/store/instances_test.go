@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,37 +13,37 @@ import (
 func TestOfTwoWhoCreateAnInstanceOneIsToldToReadAgain(t *testing.T) {
 	b := setup(t)
 	id, running := uuid.NewString(), uuid.NewString()
-	take := func(tx *sqlx.Tx) (*Instance, error) {
-		instances, err := b.LockInstancesTx(t.Context(), tx, []string{id})
+	take := func(tx *Tx) (*Instance, error) {
+		instances, err := tx.LockInstances(t.Context(), []string{id})
 		return instances[id], err
 	}
 	second := make(chan error, 1)
-	err := b.InTx(t.Context(), func(tx *sqlx.Tx) error {
+	err := b.InTx(t.Context(), func(tx *Tx) error {
 		first, err := take(tx)
 		if err != nil || !first.New {
 			t.Fatalf("the first sees %+v, %v; want a new instance", first, err)
 		}
 		seen := make(chan struct{})
 		go func() {
-			second <- b.InTx(t.Context(), func(tx *sqlx.Tx) error {
+			second <- b.InTx(t.Context(), func(tx *Tx) error {
 				i, err := take(tx)
 				close(seen)
 				if err != nil || !i.New {
 					return errors.Join(err, errors.New("the second does not see a new instance"))
 				}
 				i.Running = uuid.NewString()
-				return b.SaveInstancesTx(t.Context(), tx, []*Instance{i})
+				return tx.SaveInstances(t.Context(), []*Instance{i})
 			})
 		}()
 		<-seen
 		first.Running = running
-		return b.SaveInstancesTx(t.Context(), tx, []*Instance{first})
+		return tx.SaveInstances(t.Context(), []*Instance{first})
 	})
 	errs := []error{err, <-second}
 	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), ErrConflict) {
 		t.Fatalf("errors %v; want one, of a conflict", errs)
 	}
-	err = b.InTx(t.Context(), func(tx *sqlx.Tx) error {
+	err = b.InTx(t.Context(), func(tx *Tx) error {
 		i, err := take(tx)
 		if err == nil && (i.New || errs[0] == nil && i.Running != running) {
 			t.Errorf("the instance is %+v", i)

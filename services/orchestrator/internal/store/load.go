@@ -38,9 +38,9 @@ func (s *Store) Load(ctx context.Context, ids []string) (map[string]*Row, error)
 	return s.loadWith(ctx, s.load, ids)
 }
 
-// LoadTx is Load inside a transaction.
-func (s *Store) LoadTx(ctx context.Context, tx *sqlx.Tx, ids []string) (map[string]*Row, error) {
-	return s.loadWith(ctx, tx.StmtxContext(ctx, s.load), ids)
+// Load is Load inside a transaction.
+func (t *Tx) Load(ctx context.Context, ids []string) (map[string]*Row, error) {
+	return t.s.loadWith(ctx, t.tx.StmtxContext(ctx, t.s.load), ids)
 }
 
 func (s *Store) loadWith(ctx context.Context, stmt *sqlx.Stmt, ids []string) (map[string]*Row, error) {
@@ -66,10 +66,10 @@ func (s *Store) loadWith(ctx context.Context, stmt *sqlx.Stmt, ids []string) (ma
 	return byID, nil
 }
 
-// UnfinishedTx locks and returns the operations of an instance that have not ended, in order of arrival. A row that another
+// Unfinished locks and returns the operations of an instance that have not ended, in order of arrival. A row that another
 // transaction holds is an error that postgres.IsRetryable knows: the other may wait for the instance that the caller holds.
-func (s *Store) UnfinishedTx(ctx context.Context, tx *sqlx.Tx, instanceID string) ([]*Row, error) {
-	rows, err := tx.QueryContext(ctx, unfinishedSQL, instanceID)
+func (t *Tx) Unfinished(ctx context.Context, instanceID string) ([]*Row, error) {
+	rows, err := t.tx.QueryContext(ctx, unfinishedSQL, instanceID)
 	if err != nil {
 		return nil, fmt.Errorf("load the operations of an instance: %w", err)
 	}
@@ -175,12 +175,12 @@ SELECT n.id::text FROM orchestrator.operations n JOIN orchestrator.operations o 
 WHERE n.instance_id = $2 AND n.arrived > o.arrived AND (n.state <> 'cancelled' OR n.type = 'update' AND o.type = 'update')
 ORDER BY n.arrived LIMIT 1`
 
-// NewerTx returns the first operation of the same instance that was requested after an operation; empty when there is none. Operations
+// Newer returns the first operation of the same instance that was requested after an operation; empty when there is none. Operations
 // that were cancelled do not count, but an update after an update does: the platform has asked for other values. The instance must be
 // locked.
-func (s *Store) NewerTx(ctx context.Context, tx *sqlx.Tx, id, instanceID string) (string, error) {
+func (t *Tx) Newer(ctx context.Context, id, instanceID string) (string, error) {
 	var found []string
-	err := tx.SelectContext(ctx, &found, newerSQL, id, instanceID)
+	err := t.tx.SelectContext(ctx, &found, newerSQL, id, instanceID)
 	if err != nil {
 		return "", fmt.Errorf("look for a newer operation: %w", err)
 	}
@@ -192,10 +192,10 @@ func (s *Store) NewerTx(ctx context.Context, tx *sqlx.Tx, id, instanceID string)
 
 const lockSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = $1::uuid FOR UPDATE OF o NOWAIT`
 
-// LockTx locks and returns one operation, or ErrNotFound. A row that another transaction holds is an error that
+// Lock locks and returns one operation, or ErrNotFound. A row that another transaction holds is an error that
 // postgres.IsRetryable knows.
-func (s *Store) LockTx(ctx context.Context, tx *sqlx.Tx, id string) (*Row, error) {
-	rows, err := tx.QueryContext(ctx, lockSQL, id)
+func (t *Tx) Lock(ctx context.Context, id string) (*Row, error) {
+	rows, err := t.tx.QueryContext(ctx, lockSQL, id)
 	if err != nil {
 		return nil, fmt.Errorf("lock operation: %w", err)
 	}

@@ -37,11 +37,11 @@ RETURNING m.state`, id, now)
 	return stats, nil
 }
 
-// ReopenMemberTx puts the member whose failed operation an operator retries in progress again, with its orchestration if that has
+// ReopenMember puts the member whose failed operation an operator retries in progress again, with its orchestration if that has
 // failed. One that the orchestration has repeated, and one of an orchestration that was canceled, stays as it is.
-func (s *Store) ReopenMemberTx(ctx context.Context, tx *sqlx.Tx, operationID string, now time.Time) error {
+func (t *Tx) ReopenMember(ctx context.Context, operationID string, now time.Time) error {
 	var id string
-	err := tx.GetContext(ctx, &id, `
+	err := t.tx.GetContext(ctx, &id, `
 SELECT o.id::text FROM orchestrator.orchestrations o
 WHERE o.id = (SELECT m.orchestration_id FROM orchestrator.orchestration_members m WHERE m.operation_id = $1::uuid)
     AND o.state IN ('in progress', 'retrying', 'failed') FOR UPDATE`, operationID)
@@ -51,7 +51,7 @@ WHERE o.id = (SELECT m.orchestration_id FROM orchestrator.orchestration_members 
 	if err != nil {
 		return fmt.Errorf("lock the orchestration of operation %s: %w", operationID, err)
 	}
-	_, err = tx.ExecContext(ctx, `
+	_, err = t.tx.ExecContext(ctx, `
 WITH member AS (
     UPDATE orchestrator.orchestration_members m SET state = 'in progress', description = '', updated_at = $3
     WHERE m.operation_id = $2::uuid AND m.state = 'failed' AND m.retried_as IS NULL RETURNING m.orchestration_id

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -41,10 +39,10 @@ type Candidate struct {
 	Type           event.OperationType
 }
 
-// PendingTx returns pending operations of a type whose instances are free, in order of arrival, and locks the instances. One that
+// Pending returns pending operations of a type whose instances are free, in order of arrival, and locks the instances. One that
 // others of its instance precede, of whatever type, is not among them.
-func (s *Store) PendingTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType, limit int) ([]Candidate, error) {
-	rows, err := tx.QueryContext(ctx, pendingSQL, string(t), limit)
+func (x *Tx) Pending(ctx context.Context, t event.OperationType, limit int) ([]Candidate, error) {
+	rows, err := x.tx.QueryContext(ctx, pendingSQL, string(t), limit)
 	if err != nil {
 		return nil, fmt.Errorf("find pending operations: %w", err)
 	}
@@ -60,13 +58,13 @@ func (s *Store) PendingTx(ctx context.Context, tx *sqlx.Tx, t event.OperationTyp
 	return found, rows.Err()
 }
 
-// PendingOfTx returns all pending operations of certain instances if they are free, in order of arrival, and locks the instances.
-func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []string) ([]Candidate, error) {
+// PendingOf returns all pending operations of certain instances if they are free, in order of arrival, and locks the instances.
+func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, error) {
 	var list array
 	for _, id := range instanceIDs {
 		list.text(id)
 	}
-	rows, err := tx.QueryContext(ctx, pendingOfSQL, &list)
+	rows, err := t.tx.QueryContext(ctx, pendingOfSQL, &list)
 	if err != nil {
 		return nil, fmt.Errorf("find the pending operations of instances: %w", err)
 	}
@@ -82,16 +80,16 @@ func (s *Store) PendingOfTx(ctx context.Context, tx *sqlx.Tx, instanceIDs []stri
 	return found, rows.Err()
 }
 
-// AdmissionTx serializes the admission of a type among all orchestrators until the transaction ends, and returns how many
+// Admission serializes the admission of a type among all orchestrators until the transaction ends, and returns how many
 // of its operations are in progress.
-func (s *Store) AdmissionTx(ctx context.Context, tx *sqlx.Tx, t event.OperationType) (int, error) {
+func (x *Tx) Admission(ctx context.Context, t event.OperationType) (int, error) {
 	key := fnv.New64a()
 	_, _ = key.Write([]byte("keb admission " + string(t))) // a hash does not fail
-	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
+	if _, err := x.tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
 		return 0, fmt.Errorf("lock the admission of %s: %w", t, err)
 	}
 	var n int
-	if err := tx.GetContext(ctx, &n, inProgressSQL, string(t)); err != nil {
+	if err := x.tx.GetContext(ctx, &n, inProgressSQL, string(t)); err != nil {
 		return 0, fmt.Errorf("count operations in progress: %w", err)
 	}
 	return n, nil

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -14,8 +13,8 @@ import (
 func (b *bundle) next(kind event.OperationType) []string {
 	b.t.Helper()
 	var ids []string
-	err := b.InTx(b.t.Context(), func(tx *sqlx.Tx) error {
-		found, err := b.PendingTx(b.t.Context(), tx, kind, 10)
+	err := b.InTx(b.t.Context(), func(tx *Tx) error {
+		found, err := tx.Pending(b.t.Context(), kind, 10)
 		for _, c := range found {
 			ids = append(ids, c.ID)
 		}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -136,8 +135,8 @@ func (b *bundle) ids(query string) []string {
 func (b *bundle) explain(query string, args []any) string {
 	b.t.Helper()
 	var plan []string
-	err := b.InTx(b.t.Context(), func(tx *sqlx.Tx) error {
-		return tx.Select(&plan, "EXPLAIN "+query, args...)
+	err := b.InTx(b.t.Context(), func(tx *Tx) error {
+		return tx.tx.Select(&plan, "EXPLAIN "+query, args...)
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -132,9 +132,15 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 	return s, nil
 }
 
-// InTx runs f in a transaction on the pool for transitions.
-func (s *Store) InTx(ctx context.Context, f func(tx *sqlx.Tx) error) error {
-	return postgres.InTx(ctx, s.commit, f)
+// Tx is a transaction on the pool for transitions. It ends with the function that it was given to.
+type Tx struct {
+	s  *Store
+	tx *sqlx.Tx
+}
+
+// InTx runs f in a transaction.
+func (s *Store) InTx(ctx context.Context, f func(tx *Tx) error) error {
+	return postgres.InTx(ctx, s.commit, func(tx *sqlx.Tx) error { return f(&Tx{s: s, tx: tx}) })
 }
 
 // Ping reports whether the database answers.

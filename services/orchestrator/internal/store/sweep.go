@@ -60,18 +60,18 @@ func (s *Store) Look(ctx context.Context) (Look, error) {
 	return l, nil
 }
 
-// DueTx locks and names operations that are due; those that another orchestrator has locked are left to it.
-func (s *Store) DueTx(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error) {
-	return ids(ctx, tx, dueSQL, now, limit)
+// Due locks and names operations that are due; those that another orchestrator has locked are left to it.
+func (t *Tx) Due(ctx context.Context, now time.Time, limit int) ([]string, error) {
+	return ids(ctx, t.tx, dueSQL, now, limit)
 }
 
-// UnansweredTx locks and names operations whose command is unanswered; those that another orchestrator has locked are left
+// Unanswered locks and names operations whose command is unanswered; those that another orchestrator has locked are left
 // to it.
-func (s *Store) UnansweredTx(ctx context.Context, tx *sqlx.Tx, now time.Time, limit int) ([]string, error) {
-	return ids(ctx, tx, unansweredSQL, now, limit)
+func (t *Tx) Unanswered(ctx context.Context, now time.Time, limit int) ([]string, error) {
+	return ids(ctx, t.tx, unansweredSQL, now, limit)
 }
 
-// AnyInFlight tells whether InFlightTx would find something. It locks nothing.
+// AnyInFlight tells whether InFlight would find something. It locks nothing.
 func (s *Store) AnyInFlight(ctx context.Context, until time.Time) (found bool, err error) {
 	if err := s.read.GetContext(ctx, &found, anyInFlightSQL, until); err != nil {
 		return false, fmt.Errorf("look for operations in flight: %w", err)
@@ -79,10 +79,10 @@ func (s *Store) AnyInFlight(ctx context.Context, until time.Time) (found bool, e
 	return found, nil
 }
 
-// InFlightTx locks and names operations whose command is out and counts as unanswered at that time or before, in the order of their ids
+// InFlight locks and names operations whose command is out and counts as unanswered at that time or before, in the order of their ids
 // and behind one of them; those that somebody else has locked are being changed, and left out.
-func (s *Store) InFlightTx(ctx context.Context, tx *sqlx.Tx, until time.Time, behind string, limit int) ([]string, error) {
-	return ids(ctx, tx, inFlightSQL, until, behind, limit)
+func (t *Tx) InFlight(ctx context.Context, until time.Time, behind string, limit int) ([]string, error) {
+	return ids(ctx, t.tx, inFlightSQL, until, behind, limit)
 }
 
 // Out is a command that is out: what tells it from another, and when it was sent.

@@ -231,9 +231,9 @@ func (s *Store) Write(ctx context.Context, changes []*Change) (map[string]int, e
 	return s.writeWith(ctx, func(stmt *sqlx.Stmt) *sqlx.Stmt { return stmt }, changes)
 }
 
-// WriteTx is Write inside a transaction.
-func (s *Store) WriteTx(ctx context.Context, tx *sqlx.Tx, changes []*Change) (map[string]int, error) {
-	return s.writeWith(ctx, func(stmt *sqlx.Stmt) *sqlx.Stmt { return tx.StmtxContext(ctx, stmt) }, changes)
+// Write is Write inside a transaction.
+func (t *Tx) Write(ctx context.Context, changes []*Change) (map[string]int, error) {
+	return t.s.writeWith(ctx, func(stmt *sqlx.Stmt) *sqlx.Stmt { return t.tx.StmtxContext(ctx, stmt) }, changes)
 }
 
 func (s *Store) writeWith(ctx context.Context, bind func(*sqlx.Stmt) *sqlx.Stmt, changes []*Change) (written map[string]int, err error) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -141,8 +140,8 @@ func TestAReleaseFreesTheInstanceOnlyWithItsOperation(t *testing.T) {
 			if n, ok := written[r.Operation.ID]; ok == c.stale || ok && n != 1 {
 				t.Errorf("written %t with %d waiting, want %t with 1", ok, n, !c.stale)
 			}
-			err = b.InTx(t.Context(), func(tx *sqlx.Tx) error {
-				instances, err := b.LockInstancesTx(t.Context(), tx, []string{r.Operation.InstanceID})
+			err = b.InTx(t.Context(), func(tx *Tx) error {
+				instances, err := tx.LockInstances(t.Context(), []string{r.Operation.InstanceID})
 				i := instances[r.Operation.InstanceID]
 				if err == nil && (i.Running != "") != c.running || string(i.Details) != c.details || i.Waiting != 1 {
 					t.Errorf("instance is %+v, details %s", i, i.Details)
@@ -198,8 +197,8 @@ func TestAnInstanceIsForgottenOnlyWhenNobodyNeedsIt(t *testing.T) {
 	running, waiting := b.started(1), b.row(2)
 	b.insert(&Change{Row: waiting})
 	free := uuid.NewString()
-	err := b.InTx(t.Context(), func(tx *sqlx.Tx) error {
-		return b.SaveInstancesTx(t.Context(), tx, []*Instance{{ID: free, New: true}})
+	err := b.InTx(t.Context(), func(tx *Tx) error {
+		return tx.SaveInstances(t.Context(), []*Instance{{ID: free, New: true}})
 	})
 	require.NoError(t, err)
 	require.NoError(t, b.DropInstances(t.Context(), []string{free, running.Operation.InstanceID, waiting.Operation.InstanceID}))
