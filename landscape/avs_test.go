@@ -139,7 +139,12 @@ func TestAPIsWantTheirCredentials(t *testing.T) {
 	w.must(400, "POST", "/avs/oauth2/token", "grant_type=client_credentials", basic("keb", ""), form)
 	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials&scope=edp-namespace.read+edp-namespace.update", basic("edp-namespace%3Bkyma", "wrong"), form)
 	w.must(401, "POST", "/edp/oauth2/token", "grant_type=client_credentials&scope=edp-namespace.read+edp-namespace.update", basic("keb", "keb"), form)
-	w.must(401, "POST", "/director/oauth2/token", "grant_type=client_credentials", basic("keb", "wrong"), form)
+	w.must(401, "POST", "/director/oauth2/token", "grant_type=client_credentials&scope=runtime:read+runtime:write", basic("keb", "wrong"), form)
+	w.must(400, "POST", "/director/oauth2/token", "grant_type=client_credentials&scope=runtime:read", basic("keb", "keb"), form)
+	w.must(400, "POST", "/director/oauth2/token", "grant_type=client_credentials", basic("keb", "keb"), form)
+	if got := w.violations("director"); len(got) != 2 || !strings.Contains(got[0], "scope must be") || !strings.Contains(got[1], "required: scope") {
+		t.Errorf("violations of the director: %q", got)
+	}
 
 	edp := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
 	for _, c := range []struct {

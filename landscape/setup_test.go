@@ -200,8 +200,11 @@ func (w *world) avsToken() option {
 func (w *world) clientToken(path, client string) option {
 	w.t.Helper()
 	form := "grant_type=client_credentials"
-	if strings.HasPrefix(path, "/edp/") {
+	switch {
+	case strings.HasPrefix(path, "/edp/"):
 		form += "&scope=edp-namespace.read+edp-namespace.update"
+	case strings.HasPrefix(path, "/director/"):
+		form += "&scope=runtime:read+runtime:write"
 	}
 	got := w.must(200, "POST", path, form, basic(url.QueryEscape(client), "keb"), header("Content-Type", "application/x-www-form-urlencoded"))
 	return bearer(text(w.t, got, "access_token"))

@@ -98,17 +98,24 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
+// scope is what a client asks a token for.
+const scope = "runtime:read runtime:write"
+
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, ok := token.Client(r)
-	if grant := r.PostFormValue("grant_type"); grant != "client_credentials" {
-		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+	client, secret, ok := token.Request(w, r, "client_credentials", "scope")
+	if !ok {
 		return
 	}
-	if !ok || client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret) {
+	if r.PostFormValue("scope") != scope {
+		contract.Violation(r, "form: scope must be %s", scope)
+		token.Refuse(w, http.StatusBadRequest, "invalid_scope", "scope must be "+scope)
+		return
+	}
+	if client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret) {
 		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "wrong client id or secret")
 		return
 	}
-	s.tokens.Write(w, client, r.PostFormValue("scope"))
+	s.tokens.Write(w, client, scope)
 }
 
 // Register adds a runtime as its agent would; doing it again changes nothing.
