@@ -16,7 +16,7 @@ type answering func(*http.Request) *http.Response
 
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
 
-// Whatever a system answers, there is a value or an error, which is short and repeats no secret that the request had.
+// For any answer, the client returns a value, or a short error without secrets of the request.
 func FuzzAnswer(f *testing.F) {
 	const secret = "CANARY-2f6a-not-a-word"
 	for i, seed := range []string{

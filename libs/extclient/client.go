@@ -23,34 +23,34 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// Config says which system a client talks to, and how long it waits.
+// Config describes an external system and the limits of its calls.
 type Config struct {
-	// System names the system in errors and metrics, for example "avs".
+	// System is the name of the system in errors and metrics, for example "avs".
 	System string
-	// BaseURL is what every route is added to.
+	// BaseURL is the prefix of every route.
 	BaseURL string
-	// Timeout is the deadline of one request; default 30 s. A token and a repeated request have their own.
+	// Timeout is the timeout of one request; default 30 s. A token request and a repeated request have their own.
 	Timeout time.Duration
-	// MaxAnswer is how many bytes of an answer are read; default 8 MiB. A longer one is an AnswerError.
+	// MaxAnswer is the maximum size of an answer in bytes; default 8 MiB. A longer one is an AnswerError.
 	MaxAnswer int64
-	// Username and Password are for basic authentication; no Username means none.
+	// Username and Password are for basic authentication. An empty Username disables it.
 	Username string
 	Password string
-	// BreakAfter is how many failures in a row open the breaker; default 10.
+	// BreakAfter is the number of consecutive failures that open the breaker; default 10.
 	BreakAfter uint32
-	// BreakFor is how long the breaker stays open before one call may try again; default 5 s.
+	// BreakFor is how long the breaker stays open before it permits one call; default 5 s.
 	BreakFor time.Duration
 }
 
-// Deps is what a client needs besides its configuration. Every field is optional.
+// Deps are the optional dependencies of a client.
 type Deps struct {
-	// Registerer gets the metrics keb_external_*; clients may share it.
+	// Registerer registers the metrics keb_external_*. Clients may share it.
 	Registerer prometheus.Registerer
-	// Transport is used in place of http.DefaultTransport.
+	// Transport replaces http.DefaultTransport.
 	Transport http.RoundTripper
-	// Now is used in place of time.Now.
+	// Now replaces time.Now.
 	Now func() time.Time
-	// Log gets a word when a breaker opens or closes.
+	// Log receives a message when a breaker opens or closes.
 	Log *slog.Logger
 }
 
@@ -61,7 +61,7 @@ func (d Deps) clock() func() time.Time {
 	return d.Now
 }
 
-// Client calls one external system. It is safe for use by several goroutines.
+// Client calls one external system. It is safe for concurrent use.
 type Client struct {
 	cfg     Config
 	base    string
@@ -69,12 +69,11 @@ type Client struct {
 	tokens  TokenSource
 	metrics *metrics
 	breaker *gobreaker.CircuitBreaker[*answer]
-	// lastFailure is a text: the last failure that the breaker has counted.
+	// lastFailure is the text of the last failure that the breaker counted.
 	lastFailure atomic.Value
 }
 
-// New builds a client. Tokens may be nil. It returns an error that names the field for a configuration that cannot
-// work.
+// New creates a client. Tokens may be nil. For an invalid configuration it returns an error with the name of the field.
 func New(cfg Config, tokens TokenSource, deps Deps) (*Client, error) {
 	if err := CheckURL("base URL of "+cfg.System, cfg.BaseURL); err != nil {
 		return nil, err
@@ -106,11 +105,11 @@ func New(cfg Config, tokens TokenSource, deps Deps) (*Client, error) {
 		cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), tokens: tokens, metrics: m,
 		http: &http.Client{Transport: deps.Transport, CheckRedirect: noRedirect},
 	}
-	m.open.WithLabelValues(cfg.System) // there from the start
+	m.open.WithLabelValues(cfg.System) // the metric exists from the start
 	c.breaker = gobreaker.NewCircuitBreaker[*answer](gobreaker.Settings{
 		Name: cfg.System, Timeout: cfg.BreakFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= cfg.BreakAfter },
-		// A caller that goes away says nothing about the system.
+		// A cancelled call does not indicate a failure of the system.
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			open := 0.0
@@ -127,7 +126,7 @@ func New(cfg Config, tokens TokenSource, deps Deps) (*Client, error) {
 	return c, nil
 }
 
-// CheckURL returns an error that names what, unless text is an absolute http or https URL.
+// CheckURL returns an error with the name what, unless text is an absolute http or https URL.
 func CheckURL(what, text string) error {
 	if text == "" {
 		return fmt.Errorf("%s is not set: want an absolute http or https URL", what)
@@ -146,43 +145,43 @@ func redactURL(u *url.URL, text string) string {
 	return u.Redacted()
 }
 
-// A redirect of an API is a wrong configuration, and following it could carry credentials elsewhere.
+// A redirect from an API indicates a wrong configuration, and following it could send credentials to another host.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Request is one call.
+// Request describes a call.
 type Request struct {
 	Method string
-	// Route is the path below the base URL with {names} in braces; it is what errors show.
+	// Route is the path below the base URL, with names in braces. Errors contain it.
 	Route string
-	// Params fill the braces of Route in order, escaped.
+	// Params replace the braces of Route in order, escaped.
 	Params []string
 	Query  url.Values
 	Header http.Header
-	// Body is sent as JSON unless nil. Form is sent instead when it is not nil.
+	// Body is sent as JSON unless it is nil. Form takes precedence over Body.
 	Body any
 	Form url.Values
-	// Accept lists the statuses that are no error; default 200, 201, 202 and 204.
+	// Accept lists the successful statuses; default 200, 201, 202 and 204.
 	Accept []int
-	// Link is an absolute URL that an earlier answer of the system has named, called in place of base URL, route and query;
-	// Route then only names the call. Another scheme or host than the base URL's is an error: credentials would go there.
+	// Link is an absolute URL from an earlier answer of the system. It replaces the base URL, route and query; Route is then only the name of
+	// the call. A scheme or host other than that of the base URL is an error, because the request contains credentials.
 	Link string
-	// Answered gets the status and the header of an accepted answer; nil when nobody wants them.
+	// Answered receives the status and the header of an accepted answer. It may be nil.
 	Answered func(status int, header http.Header)
-	// Sensitive calls carry secrets: nothing the system says about a failure gets into the error.
+	// Sensitive marks a call with secrets: an error contains no text of the system's answer.
 	Sensitive bool
 
-	// Raw takes the answer as it is: into is then a *[]byte, and the answer need not be JSON.
+	// Raw returns the answer unchanged: into must then be a *[]byte, and the answer need not be JSON.
 	Raw bool
 
-	// name stands for the call in its span where the route does not: all GraphQL calls have one route.
+	// name is the name of the call's span if the route is ambiguous: all GraphQL calls have one route.
 	name string
-	// contentType is that of a JSON body; empty means application/json.
+	// contentType is the type of a JSON body; empty means application/json.
 	contentType string
-	// spoken gets what the answer may repeat of what the system was told in confidence; nil when nobody wants it.
+	// spoken receives the secrets of the request, which the answer may repeat. It may be nil.
 	spoken *[]string
 }
 
-// template is what stands for the calls of a kind.
+// template returns the name for all calls of the same kind.
 func (r *Request) template() string {
 	if r.name != "" {
 		return r.name
@@ -194,12 +193,12 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// token is what the call was made with, if anything.
+	// token is the token of the call, if any.
 	token string
 }
 
-// Do sends the request and decodes the JSON answer into the value that into points to, unless that is nil. An answer
-// without a body leaves into untouched.
+// Do sends the request and decodes the JSON answer into the value that into points to, unless into is nil. An answer without a body
+// leaves into unchanged.
 func (c *Client) Do(ctx context.Context, req Request, into any) error {
 	payload, contentType, err := encode(req)
 	if err != nil {
@@ -241,7 +240,7 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 	return nil
 }
 
-// authorized sends the request, and once more with a new token when the first one is refused.
+// authorized sends the request, and repeats it with a new token if the first token is rejected.
 func (c *Client) authorized(ctx context.Context, req Request, target string, payload []byte, contentType string) (*answer, error) {
 	for attempt := 0; ; attempt++ {
 		token := ""
@@ -262,7 +261,7 @@ func (c *Client) authorized(ctx context.Context, req Request, target string, pay
 	}
 }
 
-// errFailing makes the breaker count an answer that says that the system is failing.
+// errFailing makes the breaker count an answer that indicates a failure of the system.
 var errFailing = errors.New("failing")
 
 func (c *Client) guarded(ctx context.Context, req Request, target string, payload []byte, contentType, token string, attempt int) (*answer, error) {
@@ -286,8 +285,8 @@ func (c *Client) guarded(ctx context.Context, req Request, target string, payloa
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
 		c.metrics.requests.WithLabelValues(c.cfg.System, "open").Inc()
 		paused(ctx, c.cfg.System)
-		// Why it is open is what people need to know.
-		return nil, fmt.Errorf("%w after: %v", ErrOpen, c.lastFailure.Load())
+		// The error contains the reason why the breaker is open.
+		return nil, fmt.Errorf("%w (last failure: %v)", ErrOpen, c.lastFailure.Load())
 	}
 	return nil, err
 }
@@ -346,7 +345,7 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 	return &answer{status: resp.StatusCode, header: resp.Header, body: data, token: token}, nil
 }
 
-// spoken is what a system was told in confidence by a call, and may repeat in its answer.
+// spoken returns the secrets of a request, which the system may repeat in its answer.
 func (c *Client) spoken(req Request, token string) []string {
 	secrets := []string{token}
 	if c.cfg.Username != "" {
@@ -372,7 +371,7 @@ func encode(req Request) (payload []byte, contentType string, err error) {
 	return nil, "", nil
 }
 
-// target fills the route's braces. A value that would name another path ("", "." or "..") is refused.
+// target replaces the route's braces. It rejects a value that would lead to another path ("", "." or "..").
 func (c *Client) target(req Request) (string, error) {
 	if req.Link != "" {
 		return c.linked(req.Link)
@@ -387,7 +386,7 @@ func (c *Client) target(req Request) (string, error) {
 		}
 		name, tail, ok := strings.Cut(after, "}")
 		if !ok || len(params) == 0 {
-			return "", errors.New("route and parameters do not fit together")
+			return "", errors.New("the route and the number of parameters do not match")
 		}
 		if params[0] == "" || params[0] == "." || params[0] == ".." {
 			return "", fmt.Errorf("%s: %q cannot be part of a path", name, params[0])
@@ -396,7 +395,7 @@ func (c *Client) target(req Request) (string, error) {
 		rest, params = tail, params[1:]
 	}
 	if len(params) > 0 {
-		return "", errors.New("route and parameters do not fit together")
+		return "", errors.New("the route and the number of parameters do not match")
 	}
 	target := c.base + path.String()
 	if len(req.Query) > 0 {
@@ -405,20 +404,20 @@ func (c *Client) target(req Request) (string, error) {
 	return target, nil
 }
 
-// linked is a URL that the system has named, if it is the system's own.
+// linked validates a URL of an answer: it must belong to the system.
 func (c *Client) linked(link string) (string, error) {
 	base, err := url.Parse(c.base)
 	if err != nil {
-		return "", errors.New("the base URL is none")
+		return "", errors.New("the base URL is invalid")
 	}
 	u, err := url.Parse(link)
 	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host || u.User != nil {
-		return "", errors.New("the system has named a URL that is not its own")
+		return "", errors.New("the system returned a URL that is not its own")
 	}
 	return u.String(), nil
 }
 
-// RetryAfter is the time that the header of that name asks for in seconds; 0 when it is missing or anything else.
+// RetryAfter returns the delay in seconds of the header with that name; 0 if it is missing or has another format.
 func RetryAfter(header http.Header) time.Duration {
 	seconds, err := strconv.Atoi(strings.TrimSpace(header.Get("Retry-After")))
 	if err != nil || seconds < 0 || seconds > 24*60*60 {
@@ -434,7 +433,7 @@ func accepted(statuses []int, status int) bool {
 	return slices.Contains(statuses, status)
 }
 
-// shape keeps of a decoding error where it was and drops what was read there.
+// shape removes the value from a decoding error and keeps the position.
 func shape(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s is not of the expected type %s", fieldName(e.Field), e.Type)

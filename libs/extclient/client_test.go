@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve starts a server and a client of it.
+// serve starts a server and returns a client of it.
 func serve(t *testing.T, cfg extclient.Config, tokens extclient.TokenSource, deps extclient.Deps, h http.HandlerFunc) *extclient.Client {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -46,7 +46,7 @@ func serve(t *testing.T, cfg extclient.Config, tokens extclient.TokenSource, dep
 	return c
 }
 
-func TestRequestReachesTheSystemAsAsked(t *testing.T) {
+func TestDo_Request_IsSentUnchanged(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
 	var body string
@@ -80,7 +80,7 @@ func TestRequestReachesTheSystemAsAsked(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhetherTheyMayPass(t *testing.T) {
+func TestDo_Error_ReportsTemporary(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name      string
@@ -121,7 +121,7 @@ func TestErrorsSayWhetherTheyMayPass(t *testing.T) {
 	}
 }
 
-func TestCallWithoutAnswerIsTemporaryAndEndsInTime(t *testing.T) {
+func TestDo_NoAnswer_TimesOut(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	c := serve(t, extclient.Config{Timeout: 50 * time.Millisecond}, nil, extclient.Deps{}, func(http.ResponseWriter, *http.Request) { <-release })
@@ -137,7 +137,7 @@ func TestCallWithoutAnswerIsTemporaryAndEndsInTime(t *testing.T) {
 	}
 }
 
-func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
+func TestBreaker_FailingSystem_PausesCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked, status := 0, http.StatusServiceUnavailable
@@ -167,7 +167,7 @@ func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
 			t.Errorf("%d series of requests, want one for 503 and one for open", n)
 		}
 		status = http.StatusOK
-		<-time.After(time.Minute - time.Millisecond) // of the bubble: no time passes
+		<-time.After(time.Minute - time.Millisecond) // the fake clock of the bubble
 		if err := call(); !errors.Is(err, extclient.ErrOpen) {
 			t.Errorf("before its time is over: %v", err)
 		}
@@ -180,7 +180,7 @@ func TestBreakerPausesCallsToAFailingSystem(t *testing.T) {
 	})
 }
 
-func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
+func TestBreaker_RejectedRequests_StaysClosed(t *testing.T) {
 	t.Parallel()
 	c := serve(t, extclient.Config{BreakAfter: 2}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
@@ -192,7 +192,7 @@ func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-func TestTooLongAnswerIsRefused(t *testing.T) {
+func TestDo_AnswerTooLong_ReturnsError(t *testing.T) {
 	t.Parallel()
 	c := serve(t, extclient.Config{MaxAnswer: 10}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat("a", 11))
@@ -203,7 +203,7 @@ func TestTooLongAnswerIsRefused(t *testing.T) {
 	}
 }
 
-func TestBadRequestIsPermanentAndNamesTheParameter(t *testing.T) {
+func TestDo_InvalidParameter_IsNamed(t *testing.T) {
 	t.Parallel()
 	c := serve(t, extclient.Config{}, nil, extclient.Deps{}, func(http.ResponseWriter, *http.Request) { t.Error("the system was called") })
 	for _, value := range []string{"", ".", ".."} {
@@ -217,7 +217,7 @@ func TestBadRequestIsPermanentAndNamesTheParameter(t *testing.T) {
 	}
 }
 
-func TestNewRefusesAnAddressThatCannotWork(t *testing.T) {
+func TestNew_InvalidBaseURL_IsRejected(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "localhost:80", "ftp://h", "http://", "http://u:pw-secret@"} {
 		_, err := extclient.New(extclient.Config{System: "sys", BaseURL: address}, nil, extclient.Deps{})
@@ -227,7 +227,7 @@ func TestNewRefusesAnAddressThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestClientsShareTheMetricsOfARegistry(t *testing.T) {
+func TestNew_SharedRegistry_SharesMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	for range 2 {
@@ -241,7 +241,7 @@ func TestClientsShareTheMetricsOfARegistry(t *testing.T) {
 	}
 }
 
-func TestAnswerTellsItsHeader(t *testing.T) {
+func TestDo_Answered_ReceivesHeader(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]time.Duration{"7": 7 * time.Second, "": 0, "-1": 0, "soon": 0, "999999999": 0} {
 		status := http.StatusAccepted
@@ -267,7 +267,7 @@ func TestAnswerTellsItsHeader(t *testing.T) {
 	}
 }
 
-func TestLinksAreFollowedOnlyWithinTheSystem(t *testing.T) {
+func TestDo_LinkToOtherHost_IsRejected(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Value
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked.Store(r.URL.String()) }))

@@ -12,23 +12,23 @@ import (
 // ErrOpen is the cause of a CallError while the circuit breaker of a system is open. It is temporary.
 var ErrOpen = errors.New("the system keeps failing, calls to it are paused")
 
-// StatusError is an answer with a status that the caller did not ask for.
+// StatusError is an answer with an unexpected status.
 type StatusError struct {
-	// System is the client's system, for example "avs".
+	// System is the name of the system, for example "avs".
 	System string
 	Method string
 	// Route is the path template, without values.
 	Route  string
 	Status int
-	// Message is what the system said, shortened and without secrets; often empty.
+	// Message is the system's message, shortened and without secrets. It is often empty.
 	Message string
-	// RetryAfter is how long the system wants to be left alone; 0 when it does not say.
+	// RetryAfter is the delay that the system requests; 0 if it requests none.
 	RetryAfter time.Duration
 
 	body []byte
 }
 
-// Error names the call and the status.
+// Error returns the call and the status.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("%s: %s: status %d", e.System, call(e.Method, e.Route), e.Status)
 	if e.Message != "" {
@@ -37,18 +37,18 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Temporary reports whether the call may work later: 408, 429 and everything from 500 on, and a 2xx that the system does
-// not use for this call, as it comes from something in between.
+// Temporary reports whether the call may succeed later. It is true for 408, 429, all statuses from 500 on, and an unexpected 2xx, which
+// probably comes from a proxy.
 func (e *StatusError) Temporary() bool {
 	return e.Status < http.StatusMultipleChoices || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests ||
 		e.Status >= http.StatusInternalServerError
 }
 
-// Body is the beginning of the answer's body, for a client that decides by it. It must not be logged.
+// Body returns the beginning of the answer's body, for clients that decide by it. It must not be logged.
 func (e *StatusError) Body() []byte { return e.body }
 
-// CallError is a call that got no answer: the network failed, the deadline passed, no token could be had, or the
-// breaker is open. It is temporary, unless the request itself could not be built.
+// CallError is a call without an answer, because of the network, a timeout, a missing token, or an open breaker. It is temporary, unless
+// the request is invalid.
 type CallError struct {
 	System string
 	Method string
@@ -58,7 +58,7 @@ type CallError struct {
 	permanent bool
 }
 
-// Error names the call and the cause.
+// Error returns the call and the cause.
 func (e *CallError) Error() string {
 	return fmt.Sprintf("%s: %s: %v", e.System, call(e.Method, e.Route), e.Err)
 }
@@ -66,11 +66,11 @@ func (e *CallError) Error() string {
 // Unwrap returns the cause.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Temporary reports whether the call may work later.
+// Temporary reports whether the call may succeed later.
 func (e *CallError) Temporary() bool { return !e.permanent }
 
-// AnswerError is an answer with a good status that cannot be read. It is temporary: such answers come from something
-// in between, and the next call looks whether the work was done.
+// AnswerError is a successful answer that cannot be decoded. It is temporary, because such answers come from proxies; the next call
+// checks whether the work was done.
 type AnswerError struct {
 	System string
 	Method string
@@ -78,7 +78,7 @@ type AnswerError struct {
 	Err    error
 }
 
-// Error names the call and what is wrong with its answer.
+// Error returns the call and the reason.
 func (e *AnswerError) Error() string {
 	return fmt.Sprintf("%s: %s: unreadable answer: %v", e.System, call(e.Method, e.Route), e.Err)
 }
@@ -86,14 +86,13 @@ func (e *AnswerError) Error() string {
 // Unwrap returns the cause.
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// Temporary is true.
+// Temporary returns true.
 func (e *AnswerError) Temporary() bool { return true }
 
-// call names a call; a route may be empty, as the base URL is one too.
+// call returns the name of a call. The route may be empty, because the base URL is also valid.
 func call(method, route string) string { return strings.TrimSpace(method + " " + route) }
 
-// IsTemporary reports whether any error in err's chain says that the call may work later. It is false for nil and
-// for errors that say nothing about it.
+// IsTemporary reports whether any error in err's chain is temporary. It is false for nil, and for errors without the method Temporary.
 func IsTemporary(err error) bool {
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()

@@ -10,7 +10,7 @@ import (
 
 // GraphQLRequest is one GraphQL operation whose field is aliased as "result".
 type GraphQLRequest struct {
-	// Name is what errors show, for example "provisionRuntime".
+	// Name is the name of the operation in errors, for example "provisionRuntime".
 	Name      string
 	Query     string
 	Variables map[string]any
@@ -21,21 +21,21 @@ type GraphQLRequest struct {
 // GraphQLError is the first error of a GraphQL answer, with the extensions of docs/contracts/runtime-provisioner.md#errors.
 type GraphQLError struct {
 	System string
-	// Name is the request's name.
+	// Name is the name of the request.
 	Name string
-	// Code is error_code; 0 when the system gave none.
+	// Code is error_code; 0 if it is missing.
 	Code int
 	// Reason and Component are error_reason and error_component.
 	Reason    string
 	Component string
-	// Message is shortened and without secrets.
+	// Message is the system's message, shortened and without secrets.
 	Message string
 }
 
-// ReasonNotFound is the error_reason of something that does not exist.
+// ReasonNotFound is the error_reason of a missing object.
 const ReasonNotFound = "err_db_not_found"
 
-// Error names the operation and what the system said.
+// Error returns the operation and the system's message.
 func (e *GraphQLError) Error() string {
 	text := fmt.Sprintf("%s: %s: code %d", e.System, e.Name, e.Code)
 	if e.Reason != "" {
@@ -47,23 +47,23 @@ func (e *GraphQLError) Error() string {
 	return text
 }
 
-// NotFound reports whether the thing asked for does not exist.
+// NotFound reports whether the requested object does not exist.
 func (e *GraphQLError) NotFound() bool { return e.Reason == ReasonNotFound }
 
-// Temporary reports whether the operation may work later: everything but not found and codes 400 to 499.
+// Temporary reports whether the operation may succeed later. It is false for a missing object and codes 400 to 499.
 func (e *GraphQLError) Temporary() bool {
 	return !e.NotFound() && (e.Code < http.StatusBadRequest || e.Code >= http.StatusInternalServerError)
 }
 
-// IsNotFound reports whether err is an answer that says that the thing asked for does not exist. Status 404 is not:
-// on a GraphQL endpoint it means a wrong address.
+// IsNotFound reports whether err means that the requested object does not exist. It is false for status 404, which means a wrong address
+// of the GraphQL endpoint.
 func IsNotFound(err error) bool {
 	var e interface{ NotFound() bool }
 	return errors.As(err, &e) && e.NotFound()
 }
 
-// GraphQL posts the operation to the base URL and decodes its result into the value that into points to. An
-// answer without a result and without an error is an AnswerError.
+// GraphQL posts the operation to the base URL and decodes its result into the value that into points to. An answer with neither a
+// result nor an error is an AnswerError.
 func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) error {
 	var got struct {
 		Data struct {

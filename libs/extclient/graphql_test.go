@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-func TestGraphQLAnswers(t *testing.T) {
+func TestGraphQL_Answers_AreClassified(t *testing.T) {
 	t.Parallel()
 	failure := func(extensions string) string {
 		return `{"data":{"result":null},"errors":[{"message":"m","extensions":` + extensions + `}]}`
@@ -51,8 +51,8 @@ func TestGraphQLAnswers(t *testing.T) {
 	}
 }
 
-// A wrong address must not look like a runtime that is gone.
-func TestStatus404IsNotAMissingObject(t *testing.T) {
+// A wrong address must not be mistaken for a missing runtime.
+func TestIsNotFound_Status404_ReturnsFalse(t *testing.T) {
 	t.Parallel()
 	c := serve(t, extclient.Config{}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
 	err := c.GraphQL(t.Context(), extclient.GraphQLRequest{Name: "thing"}, nil)
@@ -61,7 +61,7 @@ func TestStatus404IsNotAMissingObject(t *testing.T) {
 	}
 }
 
-func TestSanitizeRemovesWhatLooksLikeASecret(t *testing.T) {
+func TestSanitize_Secrets_AreRemoved(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"plain words, id 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20": "plain words, id 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20",

@@ -42,7 +42,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, err
 }
 
-// register registers c, or returns the collector that another client of the same registry has registered before.
+// register registers c, or returns the collector that another client has already registered.
 func register[C prometheus.Collector](r prometheus.Registerer, c C, failed *error) C {
 	err := r.Register(c)
 	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
@@ -65,8 +65,8 @@ func (m *metrics) answered(system string, status int, took time.Duration) {
 	m.duration.WithLabelValues(system).Observe(took.Seconds())
 }
 
-// Measure counts and times the requests that go through next under the name of a system, for clients that are not
-// built by this package. A nil registerer is allowed; a nil next is http.DefaultTransport.
+// Measure counts and times the requests through next under the name of a system, for clients that this package did not create. A nil
+// registerer is valid; a nil next is http.DefaultTransport.
 func Measure(system string, r prometheus.Registerer, next http.RoundTripper) (http.RoundTripper, error) {
 	m, err := newMetrics(r)
 	if err != nil {

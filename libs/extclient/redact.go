@@ -10,21 +10,21 @@ import (
 	"unicode"
 )
 
-// maxMessage bounds how much of a system's own words gets into an error.
+// maxMessage limits the length of a system's message in an error.
 const maxMessage = 200
 
 const redacted = "[redacted]"
 
 var (
-	// Long runs without a blank are tokens, keys or encoded files rather than words; UUIDs (36) still fit.
+	// Long runs without a blank are probably tokens, keys or encoded files. UUIDs (36 characters) are shorter.
 	longRun = regexp.MustCompile(`[A-Za-z0-9+/_=.\-]{41,}`)
 	named   = regexp.MustCompile(`(?i)((?:pass(?:word|wd)?|secret|token|authorization|api[_-]?key|client[_-]?secret|kubeconfig)["']?\s*[:=]\s*)\S+`)
 	bearer  = regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S+`)
 	query   = regexp.MustCompile(`\?\S+`)
 )
 
-// Sanitize makes a text of an external system fit for logs and errors: one line, short, and without anything that
-// looks like a secret.
+// Sanitize makes a text of an external system safe for logs and errors: one line, shortened, and without anything that looks like a
+// secret.
 func Sanitize(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -46,10 +46,10 @@ func Sanitize(text string) string {
 	return text
 }
 
-// minSecret is the length, in bytes, from which a text counts as a secret. Anything shorter stands in too many innocent words.
+// minSecret is the minimum length of a secret, in bytes. Shorter texts occur in too many ordinary words.
 const minSecret = 8
 
-// without is a text without secrets, as they are and as they are in a URL or in base64.
+// without removes secrets from a text, including their URL and base64 encodings.
 func without(text string, secrets []string) string {
 	for _, secret := range secrets {
 		if len(secret) < minSecret {
@@ -64,10 +64,10 @@ func without(text string, secrets []string) string {
 	return text
 }
 
-// maxWord bounds what counts as a word.
+// maxWord is the maximum length of a word.
 const maxWord = 64
 
-// word is a text of an external system that is to be a word or a few, such as a reason; anything else is not shown.
+// word returns a text of an external system if it is one or a few words, such as a reason, and "" otherwise.
 func word(text string, secrets []string) string {
 	text = without(text, secrets)
 	if len(text) > maxWord || strings.ContainsFunc(text, func(r rune) bool {
@@ -78,8 +78,8 @@ func word(text string, secrets []string) string {
 	return Sanitize(text)
 }
 
-// message finds what a system says about a failure in the usual members of a JSON error body, without the secrets that it was told.
-// Any other body is not shown at all.
+// message returns the message in the usual members of a JSON error body, without the secrets of the request. It returns "" for any other
+// body.
 func message(body []byte, secrets []string) string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil {

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// TokenSource gives bearer tokens. It must be safe for use by several goroutines.
+// TokenSource returns bearer tokens. It must be safe for concurrent use.
 type TokenSource interface {
-	// Token returns a token that is believed to be good.
+	// Token returns a token that should be valid.
 	Token(ctx context.Context) (string, error)
-	// Forget tells that a token was refused, so that Token does not return it again.
+	// Forget reports that a token was rejected, so that Token does not return it again.
 	Forget(token string)
 }
 
-// TokenConfig says how tokens are had from an OAuth2 token endpoint.
+// TokenConfig describes an OAuth2 token endpoint.
 type TokenConfig struct {
 	// URL is the token endpoint.
 	URL          string
@@ -31,13 +31,13 @@ type TokenConfig struct {
 	Username string
 	Password string
 	Scopes   []string
-	// Params are more members of the form of a client credentials grant, for example the resource that Azure wants.
+	// Params are additional form members of a client credentials grant, for example the resource for Azure.
 	Params url.Values
-	// Timeout is the deadline of one call; default 10 s.
+	// Timeout is the timeout of one call; default 10 s.
 	Timeout time.Duration
 }
 
-// ClientCredentials gives tokens of the OAuth2 client credentials grant, kept until shortly before they expire.
+// ClientCredentials returns tokens of the OAuth2 client credentials grant. It caches a token until shortly before it expires.
 func ClientCredentials(cfg TokenConfig, deps Deps) TokenSource {
 	grant := &clientcredentials.Config{
 		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, TokenURL: cfg.URL, Scopes: cfg.Scopes,
@@ -46,8 +46,8 @@ func ClientCredentials(cfg TokenConfig, deps Deps) TokenSource {
 	return newTokens(cfg, deps, grant.Token)
 }
 
-// PasswordGrant gives tokens of the OAuth2 resource owner password grant (docs/contracts/avs.md#calls), kept until shortly before
-// they expire.
+// PasswordGrant returns tokens of the OAuth2 resource owner password grant (docs/contracts/avs.md#calls). It caches a token until
+// shortly before it expires.
 func PasswordGrant(cfg TokenConfig, deps Deps) TokenSource {
 	grant := &oauth2.Config{
 		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Scopes: cfg.Scopes,
@@ -58,25 +58,25 @@ func PasswordGrant(cfg TokenConfig, deps Deps) TokenSource {
 	})
 }
 
-// tokens keeps one token. Callers that need a new one wait for the same call, and take its failure as theirs, so that an
-// endpoint which does not answer holds each of them up once and not one after the other.
+// tokens caches one token. Callers that need a new one wait for the same call and share its error. An endpoint that does not answer
+// therefore blocks all of them only once.
 type tokens struct {
 	timeout time.Duration
 	client  *http.Client
 	now     func() time.Time
 	fetch   func(context.Context) (*oauth2.Token, error)
 
-	// fetching (one slot) guards a call to the endpoint; a channel, as waiting for it must end with the context.
+	// fetching has one slot, which guards a call to the endpoint. It is a channel so that waiting for it ends with the context.
 	fetching chan struct{}
 
 	mu    sync.Mutex
 	token *oauth2.Token
-	// calls counts the calls that have ended, and failed is why the last one failed.
+	// calls counts the completed calls, and failed is the error of the last one.
 	calls  int
 	failed error
 }
 
-// expiryMargin is how long before its end a token is no longer used.
+// expiryMargin is the time before its expiry from which a token is no longer used.
 const expiryMargin = 20 * time.Second
 
 func newTokens(cfg TokenConfig, deps Deps, fetch func(context.Context) (*oauth2.Token, error)) *tokens {
@@ -108,7 +108,7 @@ func (t *tokens) Token(ctx context.Context) (string, error) {
 	return t.get(ctx)
 }
 
-// kept is the token that is still good, if there is one, and what came of the last call.
+// kept returns the cached token if it is valid, and the result of the last call.
 func (t *tokens) kept() (token string, calls int, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +130,7 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	t.calls++
 	t.failed = nil
 	if err != nil {
-		// A caller that went away says nothing about the endpoint.
+		// A cancelled caller does not indicate a failure of the endpoint.
 		if ctx.Err() == nil {
 			t.failed = err
 		}
@@ -149,7 +149,7 @@ func (t *tokens) Forget(token string) {
 	}
 }
 
-// tokenError drops what the library's errors repeat of the request and the answer.
+// tokenError removes texts of the request and the answer from the library's errors.
 func tokenError(err error) error {
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return fmt.Errorf("token endpoint: status %d", refused.Response.StatusCode)
@@ -160,5 +160,5 @@ func tokenError(err error) error {
 	return errors.New("token endpoint: unreadable answer")
 }
 
-// tokenCall names the spans of token calls: their path may name a tenant.
+// tokenCall is the name of the spans of token calls, because their path may contain a tenant.
 func tokenCall(*http.Request) string { return "token" }

@@ -19,13 +19,13 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// issuer is a token endpoint that counts; its n-th token is "token-n".
+// issuer is a token endpoint with a counter; its n-th token is "token-n".
 type issuer struct {
 	url    string
 	issued atomic.Int64
 	status atomic.Int64
 	form   chan string
-	hold   chan struct{} // each answer waits for it, unless nil
+	hold   chan struct{} // unless nil, each answer waits for it
 }
 
 func newIssuer(t *testing.T, deps *extclient.Deps) *issuer {
@@ -57,7 +57,7 @@ func newIssuer(t *testing.T, deps *extclient.Deps) *issuer {
 	return i
 }
 
-func TestTokenIsKeptUntilItExpires(t *testing.T) {
+func TestToken_Valid_IsCached(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	now := time.Now()
@@ -84,7 +84,7 @@ func TestTokenIsKeptUntilItExpires(t *testing.T) {
 	}
 }
 
-func TestRefusedTokenIsReplacedOnceAndTheBodySentAgain(t *testing.T) {
+func TestToken_Rejected_IsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	deps := extclient.Deps{}
 	i := newIssuer(t, &deps)
@@ -112,7 +112,7 @@ func TestRefusedTokenIsReplacedOnceAndTheBodySentAgain(t *testing.T) {
 	}
 }
 
-func TestNoTokenIsATemporaryErrorWithoutTheCredentials(t *testing.T) {
+func TestToken_EndpointFails_ReturnsTemporaryError(t *testing.T) {
 	t.Parallel()
 	deps := extclient.Deps{}
 	i := newIssuer(t, &deps)
@@ -125,7 +125,7 @@ func TestNoTokenIsATemporaryErrorWithoutTheCredentials(t *testing.T) {
 	}
 }
 
-func TestManyCallersShareOneToken(t *testing.T) {
+func TestToken_ConcurrentCallers_ShareOne(t *testing.T) {
 	t.Parallel()
 	deps := extclient.Deps{}
 	i := newIssuer(t, &deps)
@@ -149,7 +149,7 @@ type endpoint func() *http.Response
 
 func (e endpoint) RoundTrip(*http.Request) (*http.Response, error) { return e(), nil }
 
-func TestWaitingCallersTakeTheFailureAsTheirs(t *testing.T) {
+func TestToken_ConcurrentCallers_ShareError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
@@ -180,7 +180,7 @@ func TestWaitingCallersTakeTheFailureAsTheirs(t *testing.T) {
 	})
 }
 
-func TestWaitingForATokenEndsWithTheContext(t *testing.T) {
+func TestToken_ContextEnds_StopsWaiting(t *testing.T) {
 	t.Parallel()
 	deps := extclient.Deps{}
 	i := newIssuer(t, &deps)

@@ -18,10 +18,9 @@ import (
 // callSpan is the span of one call to an external system. The zero value is no span.
 type callSpan struct{ span trace.Span }
 
-// startCall begins the span of a call below the span in ctx; without one that is recorded there is none. Nobody has to be told
-// about tracing for that: a span knows its provider. route is the path with {names} in place of ids, or what else stands for a
-// set of calls; repeated counts the same request before. Of the URL it takes scheme, host and path only: a query or a user may
-// be a secret.
+// startCall starts the span of a call as a child of the span in ctx. It starts none if that span is not recorded. The span provides the
+// tracer provider. route is the path with {names} in place of ids, or another name for calls of the same kind; repeated counts the
+// earlier attempts. Of the URL, the span contains only scheme, host and path, because a query or a user may be a secret.
 func startCall(ctx context.Context, system, method, route string, target *url.URL, repeated int) (context.Context, callSpan) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -52,7 +51,7 @@ func startCall(ctx context.Context, system, method, route string, target *url.UR
 	return ctx, callSpan{span: span}
 }
 
-// answered ends the span with the status, or the error. The text of an error may repeat the URL, so only its kind is told.
+// answered ends the span with the status or the kind of the error. The error's text may contain the URL.
 func (c callSpan) answered(status int, err error) {
 	if c.span == nil {
 		return
@@ -84,16 +83,16 @@ func errorKind(err error) string {
 	return "no answer"
 }
 
-// paused notes in the span of the caller that its call was not made.
+// paused records in the caller's span that the call was not made.
 func paused(ctx context.Context, system string) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("call paused: the system keeps failing", trace.WithAttributes(attribute.String("keb.system", system)))
 	}
 }
 
-// Trace makes a span of each request that goes through next and is sent below a recorded span, and sends the trace along, for
-// clients that are not built by this package. route gives what stands for the request's path in the name of the span; nil
-// means the method alone. A nil next is http.DefaultTransport.
+// Trace creates a span for each request through next below a recorded span, and propagates the trace, for clients that this package did
+// not create. route returns the name of the span for the request's path; nil means only the method. A nil next is
+// http.DefaultTransport.
 func Trace(system string, route func(*http.Request) string, next http.RoundTripper) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport
@@ -107,7 +106,7 @@ type traced struct {
 	next   http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. The span ends with the head of the answer.
+// RoundTrip implements http.RoundTripper. The span ends with the header of the answer.
 func (t *traced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !trace.SpanContextFromContext(req.Context()).IsValid() {
 		return t.next.RoundTrip(req)

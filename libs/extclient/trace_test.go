@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// step is what a worker gives to a step: a context with the span of the execution.
+// step creates the context of a step, with the span of the execution.
 func step(t *testing.T, call func(*testing.T, *extclient.Client, *http.Request) error, url string) ([]sdk.ReadOnlySpan, error) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
@@ -38,7 +38,7 @@ func attributesOf(s sdk.ReadOnlySpan) map[string]string {
 	return m
 }
 
-func TestACallIsASpanBelowItsCallerWithoutSecrets(t *testing.T) {
+func TestTrace_Call_CreatesSpanWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	var parents []string
 	refused := false
@@ -89,7 +89,7 @@ func TestACallIsASpanBelowItsCallerWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestACallThatFailsSaysHowAndAPausedOneIsNone(t *testing.T) {
+func TestTrace_FailedAndPausedCalls_AreDistinct(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/token" {
@@ -131,7 +131,7 @@ func TestACallThatFailsSaysHowAndAPausedOneIsNone(t *testing.T) {
 	}
 }
 
-func TestATransportOfAnotherClientIsTracedBelowASpanOnly(t *testing.T) {
+func TestTrace_NoRecordedSpan_CreatesNone(t *testing.T) {
 	t.Parallel()
 	var parent string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parent = r.Header.Get("Traceparent") }))

@@ -14,19 +14,18 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// broken is what net/http says of an answer that is no HTTP, before it repeats what has come.
+// broken lists texts of net/http errors about an invalid HTTP answer, which precede the received data.
 var broken = []string{
 	"malformed HTTP response", "malformed HTTP status code", "malformed HTTP version", "malformed MIME header", "bad Content-Length",
 	"invalid header field", "unsupported transfer encoding", "too many transfer encodings", "failed to parse Location header",
 	"malformed chunked encoding", "invalid byte in chunk length", "chunked encoding", "header line too long", "server response headers exceeded",
 }
 
-// errNoHTTP stands for the rest.
+// errNoHTTP replaces the received data.
 var errNoHTTP = errors.New("no valid HTTP answer")
 
-// Unanswered is why a call of net/http got no answer, without what that repeats: of the request's URL, whose query may hold a secret,
-// and of an answer that is no HTTP, in which anything may stand. The cause stays in the chain where it is one of the network, of TLS or
-// of the context.
+// Unanswered returns the cause of a net/http call without an answer. It omits the URL, whose query may contain a secret, and the data of an
+// invalid answer, which may contain anything. It keeps errors of the network, of TLS and of the context in the chain.
 func Unanswered(err error) error {
 	if call, ok := errors.AsType[*url.Error](err); ok {
 		err = call.Err

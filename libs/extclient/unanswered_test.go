@@ -20,10 +20,10 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// confided is a secret that a client shows to a system, which repeats it.
+// confided is a secret that a client sends to a system, which repeats it.
 const confided = "CANARY&<zg5w7xq2>"
 
-// says is a server that answers every connection with the same bytes.
+// says starts a server that answers every connection with the same bytes.
 func says(t *testing.T, text string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -39,7 +39,7 @@ func says(t *testing.T, text string) string {
 	return server.URL
 }
 
-func TestAnAnswerThatIsNoHTTPIsNotRepeated(t *testing.T) {
+func TestUnanswered_InvalidHTTP_OmitsData(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		confided + "\r\n\r\n":                                                                  "malformed HTTP response",
@@ -66,7 +66,7 @@ func TestAnAnswerThatIsNoHTTPIsNotRepeated(t *testing.T) {
 	}
 }
 
-func TestTheCauseStaysKnown(t *testing.T) {
+func TestUnanswered_NetworkError_KeepsCause(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	for _, c := range []struct{ err, want error }{
@@ -79,17 +79,17 @@ func TestTheCauseStaysKnown(t *testing.T) {
 		}
 	}
 	if got := extclient.Unanswered(errors.New("something about CANARY")); strings.Contains(got.Error(), "CANARY") {
-		t.Errorf("what nobody knows is repeated: %v", got)
+		t.Errorf("the unknown error is repeated: %v", got)
 	}
 }
 
-// one gives the same token for ever.
+// one is a source of a single token.
 type one string
 
 func (o one) Token(context.Context) (string, error) { return string(o), nil }
 func (one) Forget(string)                           {}
 
-func TestASystemThatRepeatsWhatItWasToldIsNotQuoted(t *testing.T) {
+func TestDo_AnswerRepeatsSecret_OmitsIt(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// answer is what goes back to the platform. A nil body sends none.
+// answer is the response to the platform. A nil body sends none.
 type answer struct {
 	status int
 	header map[string]string
 	body   any
 }
 
-// encoded is a body that is JSON already.
+// encoded is a body that is already encoded as JSON.
 type encoded []byte
 
-// write sends the answer. An error means that nothing was sent, since the body cannot be encoded.
+// write sends the answer. An error means that the body cannot be encoded, and nothing was sent.
 func (a answer) write(w http.ResponseWriter) error {
 	body, isEncoded := a.body.(encoded)
 	if a.body != nil && !isEncoded {
@@ -40,13 +40,13 @@ func (a answer) write(w http.ResponseWriter) error {
 	}
 	w.WriteHeader(a.status)
 	if a.body != nil {
-		// An error means that the platform is gone, and then there is nobody to tell.
+		// An error means that the platform has disconnected.
 		_, _ = w.Write(body)
 	}
 	return nil
 }
 
-// encode leaves <, > and & as they are: they stand in URLs, and nobody puts this JSON into HTML.
+// encode does not escape <, > and &: they occur in URLs, and this JSON is not embedded in HTML.
 func encode(v any) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -84,10 +84,10 @@ type errorBody struct {
 	UpdateRepeatable *bool  `json:"update_repeatable,omitempty"`
 }
 
-// seconds rounds up, so that nobody asks too early.
+// seconds rounds up, so that clients do not retry too early.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// instanceAnswer is the body of the answers about an instance that is being made or changed.
+// instanceAnswer is the body of an answer about an instance that is being created or changed.
 type instanceAnswer struct {
 	DashboardURL string    `json:"dashboard_url,omitempty"`
 	Operation    string    `json:"operation,omitempty"`

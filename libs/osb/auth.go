@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// ErrUnauthenticated is the answer of an Authenticator to missing or wrong credentials. It does not say which, and is
-// answered as 401 with the same body for both.
+// ErrUnauthenticated is returned by an Authenticator for missing or wrong credentials. It does not distinguish them, and both
+// result in 401 with the same body.
 var ErrUnauthenticated = errors.New("osb: not authenticated")
 
-// Principal is who calls.
+// Principal is the authenticated client.
 type Principal struct {
 	// Name is the user or client id.
 	Name string
-	// Scheme is how it was authenticated: "basic" or "bearer".
+	// Scheme is the authentication scheme: "basic" or "bearer".
 	Scheme string
 }
 
-// Authenticator finds out who calls. Any error is answered as 401, except an *Error, which is answered as it says (for
-// example 503 when credentials cannot be checked now). Authenticate must not write credentials into an error.
+// Authenticator authenticates clients. An *Error is answered as it specifies (for example 503 if credentials cannot be checked now), and
+// any other error as 401. Errors must not contain credentials.
 type Authenticator interface {
 	Authenticate(r *http.Request) (Principal, error)
-	// Challenge is the value of WWW-Authenticate that asks for this kind of credentials.
+	// Challenge returns the WWW-Authenticate value for this kind of credentials.
 	Challenge() string
 }
 
@@ -57,7 +57,7 @@ func (b *basicAuth) Authenticate(r *http.Request) (Principal, error) {
 	if !ok {
 		return Principal{}, ErrUnauthenticated
 	}
-	// Every user is compared, by hashes of equal length, so that the time tells neither a name nor a length.
+	// Compare hashes of equal length with every user, so that the duration reveals neither a name nor a length.
 	hash, found := credentialsHash(user, password), -1
 	for i := range b.users {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], b.users[i].hash[:]), i, found)
@@ -68,12 +68,12 @@ func (b *basicAuth) Authenticate(r *http.Request) (Principal, error) {
 	return Principal{Name: b.users[found].name, Scheme: "basic"}, nil
 }
 
-// credentialsHash is one-to-one: a user name in basic credentials has no colon.
+// credentialsHash is unambiguous: a user name in basic credentials contains no colon.
 func credentialsHash(user, password string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(user + ":" + password))
 }
 
-// AnyOf accepts what one of the authenticators accepts, asked in order. Without any it accepts nothing.
+// AnyOf accepts credentials that one of the authenticators accepts, tried in order. Without authenticators it accepts none.
 func AnyOf(authenticators ...Authenticator) Authenticator { return anyOf(authenticators) }
 
 type anyOf []Authenticator

@@ -18,7 +18,7 @@ func bind(ctx context.Context, x *exchange) (answer, error) {
 	}
 	read := m.required
 	if req.PredecessorBindingID != "" {
-		// A rotation may leave out everything else: it is all the predecessor's.
+		// A rotation may omit everything else: the values are those of the predecessor.
 		read = m.text
 	}
 	req.ServiceID, req.PlanID = read("service_id"), read("plan_id")
@@ -60,7 +60,7 @@ func bind(ctx context.Context, x *exchange) (answer, error) {
 	return unexpected(result)
 }
 
-// bindable checks the ids of a bind request, as far as it has them, against the catalog.
+// bindable validates the given ids of a bind request against the catalog.
 func (x *exchange) bindable(ctx context.Context, req *BindRequest) error {
 	if req.ServiceID == "" {
 		if req.PlanID != "" {

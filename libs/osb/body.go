@@ -13,11 +13,11 @@ import (
 	"unicode/utf8"
 )
 
-// drainLimit bounds what is read of a body that is too long, so that the connection can be used again.
+// drainLimit is the maximum size of a rejected body that is read, so that the connection can be reused.
 const drainLimit = 4 << 20
 
-// members is a decoded JSON object whose members are read one by one, by their exact names. The first problem is kept
-// in err, after which the values read do not matter.
+// members is a decoded JSON object whose members are read by their exact names. err is the first error; after an error the read values
+// are invalid.
 type members struct {
 	raw    json.RawMessage
 	values map[string]json.RawMessage
@@ -59,7 +59,7 @@ func (x *exchange) readBody() (*members, error) {
 	return m, nil
 }
 
-// decodeMembers decodes a JSON object. Errors say where, and do not repeat what the body says.
+// decodeMembers decodes a JSON object. Errors contain the position, but no part of the body.
 func decodeMembers(raw []byte) (*members, *Error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, BadRequest("the body is empty: a JSON object is required")
@@ -83,7 +83,7 @@ func decodeMembers(raw []byte) (*members, *Error) {
 	return m, nil
 }
 
-// hasNUL finds an escaped U+0000 in valid JSON; a raw one would not be valid.
+// hasNUL reports whether valid JSON contains an escaped U+0000. An unescaped one would be invalid.
 func hasNUL(raw []byte) bool {
 	for {
 		i := bytes.IndexByte(raw, '\\')
@@ -108,7 +108,7 @@ func (m *members) has(name string) bool {
 	return ok && string(raw) != "null"
 }
 
-// text reads an optional string; absent and null are empty.
+// text reads an optional string. Absent and null are empty.
 func (m *members) text(name string) string {
 	var s string
 	if m.has(name) && json.Unmarshal(m.values[name], &s) != nil {
@@ -126,7 +126,7 @@ func (m *members) required(name string) string {
 	return s
 }
 
-// object reads an optional JSON object; absent and null are nil.
+// object reads an optional JSON object. Absent and null are nil.
 func (m *members) object(name string) json.RawMessage {
 	if !m.has(name) {
 		return nil
@@ -138,7 +138,7 @@ func (m *members) object(name string) json.RawMessage {
 	return nil
 }
 
-// maintenanceInfo reads the optional maintenance_info, of which only the version counts. An empty object is the same as none.
+// maintenanceInfo reads the optional maintenance_info and uses only its version. An empty object means none.
 func (m *members) maintenanceInfo() *MaintenanceInfo {
 	raw := m.object("maintenance_info")
 	if raw == nil {
@@ -159,7 +159,7 @@ func (m *members) maintenanceInfo() *MaintenanceInfo {
 	return info
 }
 
-// checkID refuses ids that could not be stored or would tear a log line. An empty one passes: it is not in the path.
+// checkID rejects ids that cannot be stored or would break a log line. It accepts an empty id, which means that the path has none.
 func checkID(name, id string) *Error {
 	if len(id) > MaxIDLength {
 		return BadRequest("the %s is longer than %d bytes", name, MaxIDLength)

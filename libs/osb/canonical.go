@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Canonical returns the same JSON value in one agreed form: members sorted by name, no white space, numbers in their
-// shortest form (1.0, 1e0 and 1 are one number). Two values mean the same exactly when their canonical forms are equal.
-// Of members with the same name the last counts. Nothing, or null, is taken for the empty object, since absent
-// parameters mean the same as none.
+// Canonical returns a JSON value in its canonical form: members sorted by name, no white space, numbers in their shortest form (1.0, 1e0
+// and 1 are one number). Two values are equivalent exactly if their canonical forms are equal. Of duplicated members the last counts.
+// An empty value and null are equivalent to the empty object, because absent parameters are equivalent to empty ones.
 func Canonical(raw json.RawMessage) (json.RawMessage, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage("{}"), nil
@@ -35,7 +34,7 @@ func Canonical(raw json.RawMessage) (json.RawMessage, error) {
 	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
-// SameJSON tells whether two JSON values have the same canonical form. Values that are no JSON are the same as nothing.
+// SameJSON reports whether two JSON values have the same canonical form. An invalid value is equivalent to an empty one.
 func SameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) && json.Valid(a) {
 		return true
@@ -61,7 +60,7 @@ func canonicalNumbers(value any) any {
 	return value
 }
 
-// canonicalNumber works on the digits, so that neither big integers nor huge exponents lose or cost anything.
+// canonicalNumber works on the digits, so that large integers and exponents lose no precision and need no memory.
 func canonicalNumber(n json.Number) json.Number {
 	digits, sign := string(n), ""
 	if rest, negative := strings.CutPrefix(digits, "-"); negative {
@@ -70,7 +69,7 @@ func canonicalNumber(n json.Number) json.Number {
 	exponent := 0
 	if i := strings.IndexAny(digits, "eE"); i >= 0 {
 		e, err := strconv.Atoi(digits[i+1:])
-		// Sums of two such numbers cannot overflow; what is outside means the same only if it is written the same.
+		// Sums of two such exponents cannot overflow. Larger ones are equivalent only if they are written identically.
 		if err != nil || e > 1<<30 || e < -(1<<30) {
 			return n
 		}

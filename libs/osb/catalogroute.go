@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxCatalogs bounds the cache, since the region is what the caller wrote into the path.
+// maxCatalogs limits the cache, because the path contains any region that the client chooses.
 const maxCatalogs = 256
 
 func getCatalog(ctx context.Context, x *exchange) (answer, error) {
@@ -33,7 +33,7 @@ func getCatalog(ctx context.Context, x *exchange) (answer, error) {
 	return a, nil
 }
 
-// unmodified tells whether the caller has this catalog already. When both headers are sent the ETag decides.
+// unmodified reports whether the client has this catalog. If the request has both headers, the ETag decides.
 func unmodified(r *http.Request, etag string, c *Catalog) bool {
 	if values := r.Header.Values("If-None-Match"); len(values) > 0 {
 		for candidate := range strings.SplitSeq(strings.Join(values, ","), ",") {
@@ -48,7 +48,7 @@ func unmodified(r *http.Request, etag string, c *Catalog) bool {
 	return err == nil && !c.LastModified.IsZero() && c.LastModified.Unix() <= since.Unix()
 }
 
-// encoded returns the encoding of a region's catalog, from the cache if it is still the same catalog.
+// encoded returns the encoded catalog of a region, from the cache if the catalog is unchanged.
 func (cc *catalogCache) encoded(region string, c *Catalog) (catalogEntry, error) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()

@@ -14,23 +14,23 @@ const (
 	CodeMaintenanceInfoConflict = "MaintenanceInfoConflict"
 )
 
-// Error is an answer other than success. Description goes to the platform and often to its user, so it holds neither
-// secrets nor internal names; Err is for the log.
+// Error is an error response. Description is sent to the platform and often shown to its user, so it must contain neither secrets nor
+// internal names. Err is for the log.
 type Error struct {
 	// Status is the HTTP status, 400 to 599.
 	Status int
 	// Code is one of the Code constants, or empty.
 	Code string
-	// Description is for people and not empty.
+	// Description is for people. It must not be empty.
 	Description string
-	// InstanceUsable and UpdateRepeatable go into the body unless nil.
+	// InstanceUsable and UpdateRepeatable are members of the body unless they are nil.
 	InstanceUsable   *bool
 	UpdateRepeatable *bool
-	// RetryAfter becomes a Retry-After header in whole seconds, rounded up; zero sends none.
+	// RetryAfter is the Retry-After header in seconds, rounded up; zero omits it.
 	RetryAfter time.Duration
-	// Body replaces the whole body unless nil.
+	// Body replaces the whole body unless it is nil.
 	Body any
-	// Err is the cause, for the log only; optional.
+	// Err is the cause, for the log only. It is optional.
 	Err error
 
 	allow string
@@ -52,39 +52,39 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// SetHeader sets what an answer with the error has in its header besides its content type.
+// SetHeader sets the headers of the error response, except the content type.
 func (e *Error) SetHeader(h http.Header) {
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", seconds(e.RetryAfter))
 	}
 }
 
-// BadRequest is 400: the request is wrong in itself. The arguments are those of fmt.Sprintf.
+// BadRequest is 400: the request is invalid. The arguments are those of fmt.Sprintf.
 func BadRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Description: fmt.Sprintf(format, args...)}
 }
 
-// NotFound is 404: what the request is about does not exist.
+// NotFound is 404: the object of the request does not exist.
 func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Description: fmt.Sprintf(format, args...)}
 }
 
-// Conflict is 409: something with this id exists and is different.
+// Conflict is 409: a different object with this id exists.
 func Conflict(format string, args ...any) *Error {
 	return &Error{Status: http.StatusConflict, Description: fmt.Sprintf(format, args...)}
 }
 
-// Gone is 410 with an empty JSON object: what was to be deleted, or polled after a deletion, does not exist any more.
+// Gone is 410 with an empty JSON object: the object of a deletion, or of a poll after a deletion, does not exist any more.
 func Gone() *Error {
 	return &Error{Status: http.StatusGone, Description: "it does not exist any more", Body: struct{}{}}
 }
 
-// Unprocessable is 422 without a code: the request is well-formed but is refused, for example by a quota.
+// Unprocessable is 422 without a code: the request is valid but rejected, for example because of a quota.
 func Unprocessable(format string, args ...any) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Description: fmt.Sprintf(format, args...)}
 }
 
-// AsyncRequired is 422: the platform has to send accepts_incomplete=true.
+// AsyncRequired is 422: the platform must send accepts_incomplete=true.
 func AsyncRequired() *Error {
 	return &Error{
 		Status: http.StatusUnprocessableEntity, Code: CodeAsyncRequired,
@@ -108,7 +108,7 @@ func RequiresApp() *Error {
 	}
 }
 
-// MaintenanceInfoConflict is 422: the maintenance_info of the request is not the catalog's.
+// MaintenanceInfoConflict is 422: the maintenance_info of the request differs from that of the catalog.
 func MaintenanceInfoConflict(format string, args ...any) *Error {
 	return &Error{
 		Status: http.StatusUnprocessableEntity, Code: CodeMaintenanceInfoConflict, Description: fmt.Sprintf(format, args...),
@@ -124,7 +124,7 @@ func PlanNotUpdateable() *Error {
 	}
 }
 
-// Unavailable is 503: something that the broker depends on does not answer. The cause is logged, not sent.
+// Unavailable is 503: a dependency of the broker does not answer. The cause is logged, not sent.
 func Unavailable(cause error) *Error {
 	return &Error{
 		Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Err: cause,

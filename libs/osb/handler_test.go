@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-func TestErrorsOfTheBrokerBecomeAnswers(t *testing.T) {
+func TestHandler_BrokerErrors_BecomeAnswers(t *testing.T) {
 	t.Parallel()
 	no := false
 	tests := map[string]struct {
@@ -52,7 +52,7 @@ func TestErrorsOfTheBrokerBecomeAnswers(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsRoundedUp(t *testing.T) {
+func TestRetryAfter_Fraction_IsRoundedUp(t *testing.T) {
 	t.Parallel()
 	b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) {
 		return nil, &osb.Error{Status: 503, Description: "d", RetryAfter: 1200 * time.Millisecond}
@@ -63,12 +63,12 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 	}
 }
 
-func TestWithoutAuthenticationEverythingIsRefused(t *testing.T) {
+func TestHandler_NoAuthenticator_Returns401(t *testing.T) {
 	t.Parallel()
 	expectAnswer(t, call(t.Context(), osb.NewHandler(&stub{}), http.MethodGet, "/v2/catalog", ""), 401)
 }
 
-func TestAUserWithoutAPasswordIsNeverAccepted(t *testing.T) {
+func TestBasicAuth_EmptyPassword_IsRejected(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/v2/catalog", nil)
 	r.SetBasicAuth("other", "")
@@ -77,13 +77,13 @@ func TestAUserWithoutAPasswordIsNeverAccepted(t *testing.T) {
 	expectAnswer(t, w, 401)
 }
 
-// bearer refuses everything in its own way.
+// bearer rejects everything with its error.
 type bearer struct{ err error }
 
 func (b bearer) Authenticate(*http.Request) (osb.Principal, error) { return osb.Principal{}, b.err }
 func (b bearer) Challenge() string                                 { return "Bearer" }
 
-func TestAnyOfAcceptsWhatOneAcceptsAndTellsOfAnOutage(t *testing.T) {
+func TestAnyOf_OneAccepts_Authenticates(t *testing.T) {
 	t.Parallel()
 	basic := osb.BasicAuth("test", map[string]string{"u": "p"})
 	away := bearer{osb.Unavailable(errors.New("issuer away"))}
@@ -100,7 +100,7 @@ func TestAnyOfAcceptsWhatOneAcceptsAndTellsOfAnOutage(t *testing.T) {
 	expectAnswer(t, w, 503)
 }
 
-func TestTheBrokerGetsWhatTheRequestSays(t *testing.T) {
+func TestHandler_Request_ReachesBroker(t *testing.T) {
 	t.Parallel()
 	var got *osb.ProvisionRequest
 	b := &stub{provision: func(_ context.Context, req *osb.ProvisionRequest) (osb.ProvisionResult, error) {
@@ -122,7 +122,7 @@ func TestTheBrokerGetsWhatTheRequestSays(t *testing.T) {
 	}
 }
 
-func TestInputThatCannotBeStoredIsRefused(t *testing.T) {
+func TestHandler_CharacterNUL_IsRejected(t *testing.T) {
 	t.Parallel()
 	h := osb.NewHandler(&stub{}, auth)
 	tests := map[string]struct{ target, body string }{
@@ -141,21 +141,21 @@ func TestInputThatCannotBeStoredIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnEscapedBackslashBeforeU0000IsNoNUL(t *testing.T) {
+func TestHandler_EscapedBackslashU0000_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) { return osb.Accepted{}, nil }}
 	body := `{"service_id":"s1","plan_id":"pa","space_guid":"\\u0000"}`
 	expectAnswer(t, call(t.Context(), osb.NewHandler(b, auth), http.MethodPut, instanceTarget, body), 202)
 }
 
-func TestPathsThatAreNotCleanAreAnsweredNotRedirected(t *testing.T) {
+func TestHandler_UncleanPath_IsNotRedirected(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"/v2//catalog", "/v2/../v2/catalog", "/v2/catalog/", "/", "/v2/service_instances//last_operation"} {
 		expectAnswer(t, call(t.Context(), osb.NewHandler(&stub{}, auth), http.MethodGet, target, ""), 404, "description")
 	}
 }
 
-func TestAChangeIsFinishedThoughThePlatformHasHungUp(t *testing.T) {
+func TestHandler_PlatformDisconnects_FinishesChange(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -168,7 +168,7 @@ func TestAChangeIsFinishedThoughThePlatformHasHungUp(t *testing.T) {
 	expectAnswer(t, call(ctx, osb.NewHandler(b, auth), http.MethodPut, instanceTarget, validBody), 202)
 }
 
-func TestAPanicIsLoggedWithoutItsValueAndObserved(t *testing.T) {
+func TestHandler_Panic_IsLoggedWithoutValue(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var seen []osb.Observation
@@ -187,7 +187,7 @@ func TestAPanicIsLoggedWithoutItsValueAndObserved(t *testing.T) {
 	}
 }
 
-func TestBindChecksThePlanAndLetsARotationBeShort(t *testing.T) {
+func TestBind_Rotation_NeedsNoPlan(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
 	c := validCatalog()
@@ -210,7 +210,7 @@ func TestBindChecksThePlanAndLetsARotationBeShort(t *testing.T) {
 	}
 }
 
-func TestABodyInAnotherEncodingIsRefused(t *testing.T) {
+func TestHandler_OtherContentEncoding_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) { return osb.Accepted{}, nil }}
 	h := osb.NewHandler(b, auth)
@@ -236,7 +236,7 @@ func TestABodyInAnotherEncodingIsRefused(t *testing.T) {
 	}
 }
 
-func TestAQueryThatCannotBeReadIsRefused(t *testing.T) {
+func TestHandler_InvalidQuery_IsRejected(t *testing.T) {
 	t.Parallel()
 	h := osb.NewHandler(&stub{}, auth)
 	for _, query := range []string{"accepts_incomplete=true;x=y", "operation=%zz"} {

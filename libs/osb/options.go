@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// MaxIDLength is the longest instance or binding id in bytes.
+// MaxIDLength is the maximum length of an instance or binding id in bytes.
 const MaxIDLength = 512
 
 // Defaults of the options.
@@ -18,11 +18,11 @@ const (
 // Option configures NewHandler.
 type Option func(*handler)
 
-// WithAuth sets how callers are authenticated. Without it every request is answered 401.
+// WithAuth sets the authenticator. Without it every request is answered 401.
 func WithAuth(a Authenticator) Option { return func(h *handler) { h.auth = a } }
 
-// WithLogger sets where the handler logs: each request at level debug, refused and failed ones higher.
-// Without it nothing is logged.
+// WithLogger sets the log: successful requests are logged at level debug, rejected and failed ones at a higher level. Without it nothing is
+// logged.
 func WithLogger(log *slog.Logger) Option { return func(h *handler) { h.log = log } }
 
 // WithObserver adds a function that is called after each request, in the goroutine of the request.
@@ -30,28 +30,28 @@ func WithObserver(observe func(ctx context.Context, o Observation)) Option {
 	return func(h *handler) { h.observers = append(h.observers, observe) }
 }
 
-// WithBodyLimit sets the longest body in bytes, instead of DefaultBodyLimit.
+// WithBodyLimit sets the maximum size of a body in bytes, instead of DefaultBodyLimit.
 func WithBodyLimit(bytes int64) Option { return func(h *handler) { h.bodyLimit = bytes } }
 
-// WithTimeout sets how long the broker may take for a request, instead of DefaultTimeout.
+// WithTimeout sets the timeout of a request, instead of DefaultTimeout.
 func WithTimeout(d time.Duration) Option { return func(h *handler) { h.timeout = d } }
 
-// WithRequireOrgSpace refuses to provision without organization_guid and space_guid.
+// WithRequireOrgSpace rejects provisioning without organization_guid and space_guid.
 func WithRequireOrgSpace(on bool) Option { return func(h *handler) { h.requireOrgSpace = on } }
 
-// WithClock sets the clock that durations are measured with, instead of time.Now.
+// WithClock sets the clock for measuring durations, instead of time.Now.
 func WithClock(now func() time.Time) Option { return func(h *handler) { h.now = now } }
 
-// Observation is one answered request, for metrics and audit.
+// Observation is an answered request, for metrics and audit.
 type Observation struct {
-	// Route is the pattern without prefix, for example "/v2/service_instances/{instance_id}"; "other" for unknown paths.
+	// Route is the pattern without prefix, for example "/v2/service_instances/{instance_id}", or "other" for unknown paths.
 	Route  string
 	Method string
 	// Status is the HTTP status, and Code the error code of the body, if any.
 	Status   int
 	Code     string
 	Duration time.Duration
-	// Call is as far as the request was understood; its Principal is empty for 401.
+	// Call contains the valid parts of the request. Its Principal is empty for 401.
 	Call Call
 	// InstanceID and BindingID are empty on routes without them.
 	InstanceID string

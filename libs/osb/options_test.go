@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-func TestABodyOverTheConfiguredLimitIsRefused(t *testing.T) {
+func TestWithBodyLimit_LargerBody_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) { return osb.Accepted{}, nil }}
 	target := instanceTarget + "?accepts_incomplete=true"
@@ -20,7 +20,7 @@ func TestABodyOverTheConfiguredLimitIsRefused(t *testing.T) {
 	expectAnswer(t, w, http.StatusAccepted)
 }
 
-func TestTheBrokerHasTheConfiguredTime(t *testing.T) {
+func TestWithTimeout_Deadline_IsSet(t *testing.T) {
 	t.Parallel()
 	b := &stub{provision: func(ctx context.Context, _ *osb.ProvisionRequest) (osb.ProvisionResult, error) {
 		if _, limited := ctx.Deadline(); !limited {
@@ -34,7 +34,7 @@ func TestTheBrokerHasTheConfiguredTime(t *testing.T) {
 	expectAnswer(t, call(t.Context(), h, http.MethodPut, instanceTarget, validBody), http.StatusServiceUnavailable)
 }
 
-func TestTheConfiguredClockMeasuresARequest(t *testing.T) {
+func TestWithClock_Duration_IsMeasured(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	clock := func() time.Time {

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-func TestValidateNamesEveryProblemOfACatalog(t *testing.T) {
+func TestValidate_InvalidCatalog_NamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
 	schema := func(s string) *osb.Schemas {

@@ -2,7 +2,7 @@ package scrape
 
 import "sync"
 
-// Other is the value of a label that stands for all that are not shown.
+// Other is the label value that stands for all omitted values.
 const Other = "other"
 
 const (
@@ -10,14 +10,14 @@ const (
 	maxDigits = 4
 )
 
-// Bound keeps the values of a label few and fit to be shown, whoever they come from. It is safe for concurrent use.
+// Bound limits the number and the form of a label's values, whatever their source. It is safe for concurrent use.
 type Bound struct {
 	mu    sync.RWMutex
 	limit int
 	seen  map[string]struct{}
 }
 
-// NewBound lets the known values pass, and as many others as limit says: those that come first.
+// NewBound creates a Bound that accepts the known values, and the first limit other values.
 func NewBound(limit int, known ...string) *Bound {
 	b := &Bound{limit: limit + len(known), seen: make(map[string]struct{}, len(known))}
 	for _, v := range known {
@@ -26,8 +26,8 @@ func NewBound(limit int, known ...string) *Bound {
 	return b
 }
 
-// Value returns v, or Other if there are too many values already or v is no word: longer than 64 bytes, with something else than
-// letters, digits, blanks and _ - . : / in it, or with so many digits that it looks like an id. An empty value stays empty.
+// Value returns v, or Other if there are too many values or v is not a word. A word has at most 64 bytes and contains letters, digits,
+// blanks and _ - . : / only, and not so many digits that it looks like an id. An empty value stays empty.
 func (b *Bound) Value(v string) string {
 	if v == "" {
 		return v

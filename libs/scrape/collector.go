@@ -13,22 +13,22 @@ import (
 const (
 	defaultAge   = 5 * time.Second
 	defaultLimit = 2 * time.Second
-	// share is how much of its time a source works for us at most: a twentieth. One that could not be read may be well again,
-	// and is tried a little sooner.
+	// share limits the time that a source spends on readings to a twentieth. After a failure the source is read earlier, because it may have
+	// recovered.
 	share, shareOfFailing = 20, 4
-	// maxAge bounds how old values get because a source is slow.
+	// maxAge is the maximum age of values of a slow source.
 	maxAge = 30 * time.Second
-	// maxRemembered bounds the combinations of labels that a gauge remembers.
+	// maxRemembered is the maximum number of label combinations that a gauge remembers.
 	maxRemembered = 1000
 )
 
-// Config says how a source is read.
+// Config describes a source.
 type Config struct {
-	// Source names it in the metrics about the reading itself.
+	// Source is the name of the source in the metrics about its readings.
 	Source string
-	// Age is how old values may be; zero means five seconds. A slow source is read less often, see the package.
+	// Age is the maximum age of values; zero means five seconds. A slow source is read less often, see the package.
 	Age time.Duration
-	// Limit bounds one reading; zero means two seconds.
+	// Limit is the timeout of a reading; zero means two seconds.
 	Limit time.Duration
 	// Log and Now are optional.
 	Log *slog.Logger
@@ -42,29 +42,29 @@ type Gauge struct {
 	remember bool
 }
 
-// NewGauge makes a gauge. All its labels are variable.
+// NewGauge creates a gauge. All its labels are variable.
 func NewGauge(name, help string, labels ...string) *Gauge {
 	return &Gauge{desc: prometheus.NewDesc(name, help, labels, nil), labels: len(labels)}
 }
 
-// Remembered makes a gauge show 0 for a combination of labels that it had a value for before, instead of nothing.
+// Remembered makes a gauge report 0 for a label combination that previously had a value.
 func (g *Gauge) Remembered() *Gauge {
 	g.remember = true
 	return g
 }
 
-// Sample is what one reading has found.
+// Sample holds the values of one reading.
 type Sample struct{ values map[*Gauge]map[string]float64 }
 
-// separator is between the labels of a key; it is in no UTF-8 text.
+// separator separates the labels of a key. It does not occur in UTF-8 text.
 const separator = "\xff"
 
-// Add adds to the value of a gauge for these labels; a value that was not there was 0.
+// Add adds to the value of a gauge for these labels. A missing value counts as 0.
 func (s *Sample) Add(g *Gauge, value float64, labels ...string) {
 	s.of(g)[key(labels)] += value
 }
 
-// Max raises the value of a gauge for these labels to at least this.
+// Max raises the value of a gauge for these labels to at least value.
 func (s *Sample) Max(g *Gauge, value float64, labels ...string) {
 	values, k := s.of(g), key(labels)
 	if old, ok := values[k]; !ok || value > old {
@@ -72,7 +72,7 @@ func (s *Sample) Max(g *Gauge, value float64, labels ...string) {
 	}
 }
 
-// key is labels as one text; what is no text in them becomes a question mark.
+// key joins labels. It replaces invalid UTF-8 with question marks.
 func key(labels []string) string {
 	texts := make([]string, len(labels))
 	for i, l := range labels {
@@ -90,8 +90,8 @@ func (s *Sample) of(g *Gauge) map[string]float64 {
 	return values
 }
 
-// Collector is a source as a prometheus.Collector. A reading that fails shows nothing rather than old values, and says so in
-// keb_gauges_fresh.
+// Collector reads a source as a prometheus.Collector. After a failed reading it reports no values instead of old ones, and sets
+// keb_gauges_fresh to 0.
 type Collector struct {
 	cfg    Config
 	read   func(ctx context.Context, s *Sample) error
@@ -105,7 +105,7 @@ type Collector struct {
 	remembered map[*Gauge]map[string]struct{}
 }
 
-// New returns a Collector of the gauges, which read fills in.
+// New creates a Collector of the gauges, whose values read sets.
 func New(cfg Config, read func(ctx context.Context, s *Sample) error, gauges ...*Gauge) *Collector {
 	if cfg.Age == 0 {
 		cfg.Age = defaultAge
@@ -138,7 +138,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.took
 }
 
-// Collect implements prometheus.Collector. Scrapes that come while the source is read wait for that reading.
+// Collect implements prometheus.Collector. Scrapes during a reading wait for that reading.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *Collector) refresh() {
 		prometheus.MustNewConstMetric(c.took, prometheus.GaugeValue, took.Seconds()))
 }
 
-// add makes the metrics of one gauge.
+// add creates the metrics of one gauge.
 func (c *Collector) add(g *Gauge, values map[string]float64) {
 	for key, value := range values {
 		c.metrics = append(c.metrics, g.metric(key, value))

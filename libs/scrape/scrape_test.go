@@ -39,7 +39,7 @@ func (s *source) count() int {
 	return s.reads
 }
 
-// collector shows the source as keb_things{name}.
+// collector returns a collector with the source as keb_things{name}.
 func (s *source) collector(cfg scrape.Config, remembered bool) *scrape.Collector {
 	things := scrape.NewGauge("keb_things", "Things.", "name")
 	if remembered {
@@ -64,7 +64,7 @@ func (s *source) collector(cfg scrape.Config, remembered bool) *scrape.Collector
 	}, things)
 }
 
-// shows are the series of a metric, "name value" each.
+// shows returns the series of a metric as "name value".
 func shows(t *testing.T, c prometheus.Collector, metric string) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -91,7 +91,7 @@ func check(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-func TestASourceIsReadOnceWhileItsValuesAreFresh(t *testing.T) {
+func TestCollector_FreshValues_AreNotReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{values: map[string]float64{"a": 1}}
@@ -111,7 +111,7 @@ func TestASourceIsReadOnceWhileItsValuesAreFresh(t *testing.T) {
 	})
 }
 
-func TestASlowSourceIsReadLessOften(t *testing.T) {
+func TestCollector_SlowSource_IsReadLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{values: map[string]float64{"a": 1}, takes: time.Second}
@@ -126,7 +126,7 @@ func TestASlowSourceIsReadLessOften(t *testing.T) {
 	})
 }
 
-func TestASourceThatHangsHoldsNoScrapeAndShowsNothingOld(t *testing.T) {
+func TestCollector_SourceHangs_ShowsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{values: map[string]float64{"a": 1}}
@@ -148,7 +148,7 @@ func TestASourceThatHangsHoldsNoScrapeAndShowsNothingOld(t *testing.T) {
 	})
 }
 
-func TestAReadingThatFailsShowsNothingOfItself(t *testing.T) {
+func TestCollector_ReadingFails_ShowsNothing(t *testing.T) {
 	t.Parallel()
 	s := &source{values: map[string]float64{"a": 1}, err: errors.New("broken")}
 	c := s.collector(scrape.Config{}, false)
@@ -156,7 +156,7 @@ func TestAReadingThatFailsShowsNothingOfItself(t *testing.T) {
 	check(t, "half a reading", shows(t, c, "keb_gauges_fresh"), `keb_gauges_fresh{source="things"} 0`)
 }
 
-func TestOnlyARememberedGaugeShowsZeroForWhatIsGone(t *testing.T) {
+func TestGauge_Remembered_ShowsZero(t *testing.T) {
 	t.Parallel()
 	for remembered, want := range map[bool][]string{
 		true: {`keb_things{name="a"} 0`, `keb_things{name="b"} 1`}, false: {`keb_things{name="b"} 1`},
@@ -172,13 +172,13 @@ func TestOnlyARememberedGaugeShowsZeroForWhatIsGone(t *testing.T) {
 	}
 }
 
-func TestALabelThatIsNoTextDoesNotBreakTheScrape(t *testing.T) {
+func TestCollector_InvalidUTF8Label_IsReplaced(t *testing.T) {
 	t.Parallel()
 	s := &source{values: map[string]float64{"a\xc0": 1, "a\xc1": 2}}
 	check(t, "broken labels", shows(t, s.collector(scrape.Config{}, false), "keb_things"), `keb_things{name="a?"} 3`)
 }
 
-func TestABoundKeepsLabelsFewAndReadable(t *testing.T) {
+func TestBound_ManyValues_ReturnsOther(t *testing.T) {
 	t.Parallel()
 	b := scrape.NewBound(3, "known")
 	for _, c := range []struct{ value, want string }{
@@ -202,7 +202,7 @@ func TestABoundKeepsLabelsFewAndReadable(t *testing.T) {
 	}
 }
 
-func FuzzABound(f *testing.F) {
+func FuzzBound(f *testing.F) {
 	f.Add("err_keb_timeout")
 	f.Add("01a20086-6a14-78fb-bb5d-60d9d249cff5")
 	b := scrape.NewBound(50)

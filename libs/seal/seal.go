@@ -1,8 +1,8 @@
-// Package seal keeps secrets that must be stored: authenticated encryption with
-// keys that can be changed while values sealed with the old ones still open.
+// Package seal encrypts secrets for storage, with authenticated encryption. Keys can
+// be replaced while values of the old keys can still be decrypted.
 //
-// A sealed value reads "v1.<key id>.<base64>". It is AES-256-GCM with a random
-// nonce, and is bound to its owner: a value copied to another row does not open.
+// A sealed value has the form "v1.<key id>.<base64>". It is encrypted with AES-256-GCM
+// and a random nonce, and bound to its owner: a value copied to another row does not open.
 package seal
 
 import (
@@ -24,9 +24,9 @@ const (
 )
 
 var (
-	// ErrUnknownKey means that the keyring lacks the key a value was sealed with.
+	// ErrUnknownKey means that the keyring does not contain the key of a sealed value.
 	ErrUnknownKey = errors.New("sealed with an unknown key")
-	// ErrTampered means that a value is damaged, or belongs to another owner than the one it is opened for.
+	// ErrTampered means that a value is damaged, or belongs to another owner.
 	ErrTampered = errors.New("sealed value is damaged or belongs to another owner")
 )
 
@@ -37,9 +37,9 @@ type Keyring struct {
 	keys  map[string]cipher.AEAD
 }
 
-// ParseKeyring reads "id1:base64key,id2:base64key". The first key seals, all of them open: to change keys, put the new
-// one in front, seal everything anew (see Stale), then drop the old one. An id has 1 to 64 letters, digits, hyphens or
-// underscores; a key has 32 bytes, in standard or URL base64. No error repeats a key.
+// ParseKeyring parses "id1:base64key,id2:base64key". The first key seals, and all keys open. To replace a key, put the new one first, seal
+// all values again (see Stale), then remove the old one. An id has 1 to 64 letters, digits, hyphens or underscores. A key has 32
+// bytes, in standard or URL base64. Errors contain no keys.
 func ParseKeyring(s string) (*Keyring, error) {
 	k := &Keyring{keys: make(map[string]cipher.AEAD)}
 	for i, part := range strings.Split(s, ",") {
@@ -56,11 +56,11 @@ func (k *Keyring) add(part string) error {
 		return errors.New(`want "<id>:<base64 of 32 bytes>"`)
 	}
 	if !validID(id) {
-		// A bad id may be a key that stands in the wrong place, so it is not repeated.
+		// An invalid id may be a misplaced key, so the error does not contain it.
 		return fmt.Errorf("the id: want 1 to %d letters, digits, hyphens or underscores", maxIDSize)
 	}
 	if _, twice := k.keys[id]; twice {
-		return fmt.Errorf("the id %q stands there twice", id)
+		return fmt.Errorf("the id %q is duplicated", id)
 	}
 	key, err := decodeKey(encoded)
 	if err != nil {
@@ -108,22 +108,22 @@ func validID(id string) bool {
 	return id != "" && len(id) <= maxIDSize
 }
 
-// NewKey makes a random key, in the form that ParseKeyring reads after an id.
+// NewKey returns a random key, in the form that ParseKeyring expects after an id.
 func NewKey() string {
 	key := make([]byte, KeySize)
 	_, _ = rand.Read(key) // crypto/rand.Read never fails: it ends the program instead
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// Seal encrypts plain with the first key and binds it to associated, which is not part of the value and must be given
-// again to Open: for example the instance id and the name of the credentials. One key is good for 2^32 values.
+// Seal encrypts plain with the first key and binds it to associated, for example the instance id and the name of the credentials. The
+// value does not contain associated, so Open needs it again. A key can seal 2^32 values.
 func (k *Keyring) Seal(plain, associated []byte) (string, error) {
 	aead, ok := k.keys[k.first]
 	if !ok {
 		return "", errors.New("seal: the keyring is empty")
 	}
 	prefix := version + "." + k.first + "."
-	sealed := aead.Seal(nil, nil, plain, bound(prefix, associated)) //nolint:gosec // this AEAD makes its own random nonce
+	sealed := aead.Seal(nil, nil, plain, bound(prefix, associated)) //nolint:gosec // this AEAD generates a random nonce
 	return prefix + base64.RawURLEncoding.EncodeToString(sealed), nil
 }
 
@@ -131,7 +131,7 @@ func (k *Keyring) Seal(plain, associated []byte) (string, error) {
 func (k *Keyring) Open(sealed string, associated []byte) ([]byte, error) {
 	v, rest, _ := strings.Cut(sealed, ".")
 	id, encoded, ok := strings.Cut(rest, ".")
-	// The base64 decoder passes over line breaks; a sealed value has none.
+	// The base64 decoder ignores line breaks; a sealed value has none.
 	if v != version || !ok || !validID(id) || strings.ContainsAny(encoded, "\r\n") {
 		return nil, fmt.Errorf("open: want %s.<key id>.<base64>: %w", version, ErrTampered)
 	}
@@ -150,18 +150,18 @@ func (k *Keyring) Open(sealed string, associated []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// bound covers the version and key id too, so that they cannot be exchanged.
+// bound includes the version and the key id, so that they cannot be exchanged.
 func bound(prefix string, associated []byte) []byte {
 	return append([]byte(prefix), associated...)
 }
 
-// Stale reports whether a value was sealed with another key than the one that seals now, so that it should be sealed
-// anew before that key is dropped.
+// Stale reports whether a value was sealed with a key other than the first one. Such values must be sealed again before their key is
+// removed.
 func (k *Keyring) Stale(sealed string) bool {
 	return !strings.HasPrefix(sealed, version+"."+k.first+".")
 }
 
-// String names the ids of the keys.
+// String returns the ids of the keys.
 func (k *Keyring) String() string {
 	if k == nil {
 		return "keyring[]"
@@ -169,5 +169,5 @@ func (k *Keyring) String() string {
 	return "keyring[" + strings.Join(k.ids, ",") + "]"
 }
 
-// GoString keeps the keys out of %#v.
+// GoString omits the keys from %#v.
 func (k *Keyring) GoString() string { return k.String() }

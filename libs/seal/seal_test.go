@@ -31,7 +31,7 @@ func sealed(t testing.TB, k *seal.Keyring, plain, owner string) string {
 	return s
 }
 
-func TestOpenReturnsWhatWasSealed(t *testing.T) {
+func TestOpen_SealedValue_ReturnsPlain(t *testing.T) {
 	t.Parallel()
 	k := keyring(t, "a:"+keyOf(1))
 	for _, plain := range []string{"", "secret", strings.Repeat("long ", 10_000)} {
@@ -49,7 +49,7 @@ func TestOpenReturnsWhatWasSealed(t *testing.T) {
 	}
 }
 
-func TestSealingTwiceGivesDifferentValues(t *testing.T) {
+func TestSeal_SameValue_DiffersEachTime(t *testing.T) {
 	t.Parallel()
 	k := keyring(t, "a:"+keyOf(1))
 	if first, second := sealed(t, k, "x", "o"), sealed(t, k, "x", "o"); first == second {
@@ -57,7 +57,7 @@ func TestSealingTwiceGivesDifferentValues(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatIsNotTheOwners(t *testing.T) {
+func TestOpen_OtherOwner_ReturnsErrTampered(t *testing.T) {
 	t.Parallel()
 	k := keyring(t, "a:"+keyOf(1)+",b:"+keyOf(1))
 	s := sealed(t, k, "secret", "instance 1")
@@ -68,7 +68,7 @@ func TestOpenRefusesWhatIsNotTheOwners(t *testing.T) {
 		"no owner":        {s, ""},
 		"changed byte":    {string(flipped), "instance 1"},
 		"cut off":         {s[:len(s)-4], "instance 1"},
-		"other key id":    {strings.Replace(s, "v1.a.", "v1.b.", 1), "instance 1"}, // the same key under another id
+		"other key id":    {strings.Replace(s, "v1.a.", "v1.b.", 1), "instance 1"}, // the same key with another id
 		"other version":   {strings.Replace(s, "v1.", "v2.", 1), "instance 1"},
 		"not base64":      {"v1.a.!!", "instance 1"},
 		"no ciphertext":   {"v1.a.", "instance 1"},
@@ -84,7 +84,7 @@ func TestOpenRefusesWhatIsNotTheOwners(t *testing.T) {
 	}
 }
 
-func TestKeysCanBeChanged(t *testing.T) {
+func TestKeyring_NewKey_OpensOldValues(t *testing.T) {
 	t.Parallel()
 	old := keyring(t, "2025:"+keyOf(1))
 	s := sealed(t, old, "secret", "o")
@@ -104,7 +104,7 @@ func TestKeysCanBeChanged(t *testing.T) {
 	}
 }
 
-func TestParseKeyringRefusesBadInputWithoutRepeatingKeys(t *testing.T) {
+func TestParseKeyring_Invalid_OmitsKeys(t *testing.T) {
 	t.Parallel()
 	const canary = "Q0FOQVJZ"
 	for in, want := range map[string]string{
@@ -129,7 +129,7 @@ func TestParseKeyringRefusesBadInputWithoutRepeatingKeys(t *testing.T) {
 	}
 }
 
-func TestKeyringPrintsOnlyIDs(t *testing.T) {
+func TestKeyring_String_ContainsOnlyIDs(t *testing.T) {
 	t.Parallel()
 	k := keyring(t, "a:"+seal.NewKey()+",b:"+seal.NewKey())
 	for _, format := range []string{"%v", "%+v", "%s", "%#v"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// scripted makes a bucket whose lists the test answers: the server does not, since direct reads are off.
+// scripted creates a bucket whose lists the test answers. The server does not answer them, because direct reads are off.
 func scripted(t *testing.T, f *fixture, answers func(round int) []*nats.Msg) {
 	t.Helper()
 	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -48,7 +48,7 @@ func (f *fixture) value(t *testing.T, key string) *nats.Msg {
 	return &nats.Msg{Header: nats.Header{jetstream.SubjectHeader: {"$KV." + event.StageBucket + "." + full}}, Data: []byte(sealed)}
 }
 
-func TestAListThatTheServerCutsShortIsNotTakenForWhole(t *testing.T) {
+func TestList_Incomplete_ReturnsError(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]*nats.Msg{
 		"a value cannot be read": status("404 Message Not Found", ""),
@@ -66,7 +66,7 @@ func TestAListThatTheServerCutsShortIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
-func TestAListThatWasCutShortIsAskedForOnceMore(t *testing.T) {
+func TestList_IncompleteOnce_IsRepeated(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	scripted(t, f, func(round int) []*nats.Msg {

@@ -9,7 +9,7 @@ import (
 
 const hexDigits = "0123456789ABCDEF"
 
-// prefix is "<operation>.<stage>.<stage attempt>.".
+// prefix returns "<operation>.<stage>.<stage attempt>.".
 func (s Scope) prefix() (string, error) {
 	switch {
 	case s.OperationID == "":
@@ -32,8 +32,8 @@ func names(s Scope, key string) (prefix, token string, err error) {
 	return prefix, encode(key), nil
 }
 
-// encode makes one token of a key-value key: letters, digits, hyphen and underscore stand for themselves, every other
-// byte is "=" and two hexadecimal digits.
+// encode encodes a text as one token of a key-value key. It keeps letters, digits, hyphens and underscores, and encodes every other byte
+// as "=" and two hexadecimal digits.
 func encode(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func FuzzEncodedKeyIsOneTokenAndComesBack(f *testing.F) {
+func FuzzEncode(f *testing.F) {
 	for _, s := range []string{"a", "overrides.avs", "a b", "=", "=41", "ä/*>", "\x00\xff", "."} {
 		f.Add(s)
 	}
@@ -21,7 +21,7 @@ func FuzzEncodedKeyIsOneTokenAndComesBack(f *testing.F) {
 	})
 }
 
-func TestDecodeRefusesBadEscapes(t *testing.T) {
+func TestDecode_InvalidEscape_IsRejected(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"=", "a=4", "=XY"} {
 		if got, err := decode(s); err == nil {

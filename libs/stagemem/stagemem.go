@@ -1,7 +1,7 @@
-// Package stagemem is what the steps of one stage remember for each other:
-// overrides, kubeconfigs, tokens. Values are sealed and live in the memory of
-// the NATS server only, for as long as the stage runs. When the server loses
-// them, Check says so, and the stage is repeated.
+// Package stagemem stores values that the steps of one stage share: overrides,
+// kubeconfigs, tokens. Values are sealed and stored only in the memory of the NATS
+// server, while the stage runs. If the server loses them, Check returns ErrLost, and
+// the stage is repeated.
 package stagemem
 
 import (
@@ -22,50 +22,50 @@ import (
 )
 
 var (
-	// ErrNotFound means that there is no value under a key.
+	// ErrNotFound means that a key has no value.
 	ErrNotFound = errors.New("not in the stage memory")
-	// ErrLost means that the memory of a scope was used, and is gone.
+	// ErrLost means that the memory of a scope was used, and is lost.
 	ErrLost = errors.New("the stage memory is lost")
 )
 
-// subjects is what the subjects of the bucket's keys begin with.
+// subjects is the prefix of the subjects of the bucket's keys.
 const subjects = "$KV." + event.StageBucket + "."
 
-// The server's status after the last answer to a list, and in place of answers when there are none.
+// The server's status after the last answer to a list, and in place of an answer if there is none.
 const (
 	statusEnd  = "204"
 	statusNone = "404"
 )
 
-// noResults is the description of statusNone when nothing matches. With another one, something did, and could not be read.
+// noResults is the description of statusNone if nothing matches. Any other description means that a match could not be read.
 const noResults = "No Results"
 
-// pendingHeader tells how many answers there would be beyond the last one.
+// pendingHeader is the header with the number of remaining answers.
 const pendingHeader = "Nats-Num-Pending"
 
-// errIncomplete means that a list would lack values, for example because the server lost them while it answered.
+// errIncomplete means that values are missing from a list, for example because the server lost them while it answered.
 var errIncomplete = errors.New("the list is not complete")
 
-// listTimeout bounds one list when ctx does not.
+// listTimeout limits one list if ctx has no earlier deadline.
 const listTimeout = 5 * time.Second
 
-// lostAfter is how long an answer may take before the question is asked once more: one that was on its way when the connection broke has
-// none, and a step would wait for it until its time is over.
+// lostAfter is the timeout before a request is repeated once. A request that was in flight when the connection broke gets no answer, and a
+// step would otherwise wait until its deadline.
 const lostAfter = 2 * time.Second
 
-// marker is the key that says that a scope was used. No encoded key looks like it.
+// marker is the key that marks a scope as used. No encoded key is equal to it.
 const marker = "="
 
-// guestPatience is how long a guest waits for the bucket: the orchestrator makes it anew as soon as it sees the server again.
-const guestPatience = 10 * time.Second
+// guestTimeout is how long a guest waits for the bucket. The orchestrator creates it again when it reconnects to the server.
+const guestTimeout = 10 * time.Second
 
-// maxKnown bounds the scopes that a Memory remembers to have a marker.
+// maxKnown is the maximum number of scopes with a known marker.
 const maxKnown = 10_000
 
-// Scope is whose memory it is. Another stage attempt starts with an empty memory.
+// Scope identifies a stage attempt. Each stage attempt starts with an empty memory.
 type Scope struct {
 	OperationID, Stage string
-	// StageAttempt counts from 1.
+	// StageAttempt starts at 1.
 	StageAttempt int
 }
 
@@ -76,31 +76,30 @@ type Memory struct {
 	open func(context.Context, jetstream.JetStream) (jetstream.KeyValue, error)
 
 	mu sync.Mutex
-	kv jetstream.KeyValue // nil until first used, and again after the bucket was lost
-	// known holds the scopes whose marker this process has seen. A scope whose marker has been seen never gets another,
-	// so that values put after a loss cannot hide it.
+	kv jetstream.KeyValue // nil before the first use, and after the bucket was lost
+	// known holds the scopes whose marker this process has seen. It never writes their marker again, so that values that are put after a
+	// loss do not hide the loss.
 	known map[string]struct{}
 }
 
-// New makes a Memory. The bucket is opened, or created, when it is first used.
+// New creates a Memory. It opens or creates the bucket at the first use.
 func New(js jetstream.JetStream, keys *seal.Keyring) *Memory {
 	return &Memory{js: js, keys: keys, open: bus.EnsureStageBucket, known: make(map[string]struct{})}
 }
 
-// NewGuest makes a Memory that never creates the bucket: it waits for it, within the deadline of each call and for at most
-// twelve seconds. It is for a user of the bus that has no right to create one.
+// NewGuest creates a Memory that never creates the bucket. It waits for the bucket within the deadline of each call, at most twelve
+// seconds. It is for users of the bus without the right to create a bucket.
 func NewGuest(js jetstream.JetStream, keys *seal.Keyring) *Memory {
 	m := New(js, keys)
 	m.open = func(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
-		ctx, cancel := context.WithTimeout(ctx, guestPatience)
+		ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 		defer cancel()
 		return bus.AwaitStageBucket(ctx, js)
 	}
 	return m
 }
 
-// Put stores a value, and replaces what is there. The key may be any text but empty; the value is sealed for this
-// scope and key.
+// Put stores or replaces a value. The key may be any text except "". The value is sealed for this scope and key.
 func (m *Memory) Put(ctx context.Context, s Scope, key string, value []byte) error {
 	prefix, token, err := names(s, key)
 	if err != nil {
@@ -124,7 +123,7 @@ func (m *Memory) Put(ctx context.Context, s Scope, key string, value []byte) err
 	return nil
 }
 
-// mark writes the marker of a scope unless it is known to be there.
+// mark writes the marker of a scope unless it is known.
 func (m *Memory) mark(ctx context.Context, kv jetstream.KeyValue, prefix string) error {
 	if m.isKnown(prefix) {
 		return nil
@@ -137,8 +136,7 @@ func (m *Memory) mark(ctx context.Context, kv jetstream.KeyValue, prefix string)
 	return nil
 }
 
-// Get returns a value; ErrNotFound when there is none. A value that does not open is an error that wraps those of
-// package seal.
+// Get returns a value, or ErrNotFound. If the value cannot be decrypted, the error wraps one of package seal.
 func (m *Memory) Get(ctx context.Context, s Scope, key string) ([]byte, error) {
 	prefix, token, err := names(s, key)
 	if err != nil {
@@ -163,7 +161,7 @@ func (m *Memory) Get(ctx context.Context, s Scope, key string) ([]byte, error) {
 	return plain, nil
 }
 
-// List returns the values of all keys that start with prefix; an empty map when there is none.
+// List returns the values of all keys that start with prefix. The map is empty if there are none.
 func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][]byte, error) {
 	scope, err := s.prefix()
 	if err != nil {
@@ -173,7 +171,7 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 	err = m.do(ctx, func(ctx context.Context, _ jetstream.KeyValue) (err error) {
 		values, err = m.list(ctx, scope, prefix)
 		if errors.Is(err, errIncomplete) {
-			values, err = m.list(ctx, scope, prefix) // what has vanished meanwhile is not found again
+			values, err = m.list(ctx, scope, prefix) // values that have vanished are omitted
 		}
 		return err
 	})
@@ -183,7 +181,7 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 	return values, nil
 }
 
-// list asks for the last message of each subject of the scope in one request. A watch would need a consumer, and the right to make
+// list requests the last message of each subject of the scope in one request. A watch would need a consumer, and the right to create
 // one.
 func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]byte, error) {
 	request, err := json.Marshal(struct {
@@ -215,7 +213,7 @@ func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]b
 			status == statusNone && answer.Header.Get("Description") == noResults && got == 0:
 			return values, nil
 		case status == statusEnd, status == statusNone:
-			return nil, fmt.Errorf("%w: %d have come, then %s %s with %q more to come",
+			return nil, fmt.Errorf("%w: %d values arrived, then %s %s with %q remaining",
 				errIncomplete, got, status, answer.Header.Get("Description"), answer.Header.Get(pendingHeader))
 		case status != "":
 			return nil, fmt.Errorf("the server answers %s %s", status, answer.Header.Get("Description"))
@@ -242,8 +240,7 @@ func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]b
 	}
 }
 
-// Check is for a scope that is known to have been used: it returns ErrLost when the memory of that is gone, for
-// example because the server was restarted.
+// Check returns ErrLost if the memory of a scope that was used is lost, for example because the server restarted.
 func (m *Memory) Check(ctx context.Context, s Scope) error {
 	prefix, err := s.prefix()
 	if err != nil {
@@ -263,8 +260,8 @@ func (m *Memory) Check(ctx context.Context, s Scope) error {
 	return nil
 }
 
-// Purge removes the memory of all attempts of a stage, or of the whole operation when stage is empty. It leaves no
-// trace in the bucket: a deletion per key would leave a marker per key there, for a day.
+// Purge deletes the memory of all attempts of a stage, or of the whole operation if stage is empty. It purges the subjects: deleting each
+// key would leave a marker per key in the bucket for a day.
 func (m *Memory) Purge(ctx context.Context, operationID, stage string) error {
 	if operationID == "" {
 		return errors.New("purge stage memory: operation id is empty")
@@ -287,7 +284,7 @@ func (m *Memory) Purge(ctx context.Context, operationID, stage string) error {
 	return nil
 }
 
-// do runs f on the bucket, and once more when nobody has answered for a while. f may have been carried out all the same.
+// do runs f on the bucket, and repeats it once if there is no answer in time. The first attempt may have succeeded nevertheless.
 func (m *Memory) do(ctx context.Context, f func(context.Context, jetstream.KeyValue) error) error {
 	first, cancel := context.WithTimeout(ctx, lostAfter)
 	defer cancel()
@@ -298,7 +295,7 @@ func (m *Memory) do(ctx context.Context, f func(context.Context, jetstream.KeyVa
 	return err
 }
 
-// once runs f on the bucket; when the bucket turns out to be missing, once more on a new one.
+// once runs f on the bucket. If the bucket is missing, it runs f again on a new one.
 func (m *Memory) once(ctx context.Context, f func(context.Context, jetstream.KeyValue) error) error {
 	kv, fresh, err := m.bucket(ctx)
 	if err != nil {
@@ -326,7 +323,7 @@ func (m *Memory) bucket(ctx context.Context) (kv jetstream.KeyValue, fresh bool,
 	if kv != nil {
 		return kv, false, nil
 	}
-	// Not under the lock: this asks the server. Two at the same time do no harm.
+	// open sends requests, so it runs without the lock. Two concurrent calls are harmless.
 	if kv, err = m.open(ctx, m.js); err != nil {
 		return nil, false, err
 	}
@@ -347,7 +344,7 @@ func (m *Memory) know(prefix string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.known) >= maxKnown {
-		for k := range m.known { // any one goes: what is forgotten costs one request
+		for k := range m.known { // remove any one: a forgotten scope costs one request
 			delete(m.known, k)
 			break
 		}
@@ -365,7 +362,7 @@ func (m *Memory) forget(prefix string) {
 	}
 }
 
-// isMissing tells that the bucket is not there.
+// isMissing reports whether the bucket does not exist.
 func isMissing(err error) bool {
 	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)

@@ -40,7 +40,7 @@ func setup(t testing.TB) *fixture {
 	return &fixture{nats: n, js: js, keys: keys, mem: stagemem.New(js, keys)}
 }
 
-// other is the memory of another process.
+// other returns the memory of another process.
 func (f *fixture) other() *stagemem.Memory { return stagemem.New(f.js, f.keys) }
 
 func put(t testing.TB, m *stagemem.Memory, s stagemem.Scope, key, value string) {
@@ -48,7 +48,7 @@ func put(t testing.TB, m *stagemem.Memory, s stagemem.Scope, key, value string) 
 	require.NoError(t, m.Put(t.Context(), s, key, []byte(value)))
 }
 
-func TestGetReturnsWhatAnotherProcessPut(t *testing.T) {
+func TestGet_OtherProcess_ReturnsValue(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for _, key := range []string{"kubeconfig", "overrides.avs", "any *text* > ä"} {
@@ -61,7 +61,7 @@ func TestGetReturnsWhatAnotherProcessPut(t *testing.T) {
 	}
 }
 
-func TestGetFindsNothingInAnotherScope(t *testing.T) {
+func TestGet_OtherScope_ReturnsErrNotFound(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "key", "value")
@@ -76,7 +76,7 @@ func TestGetFindsNothingInAnotherScope(t *testing.T) {
 	}
 }
 
-func TestListReturnsTheKeysWithAPrefix(t *testing.T) {
+func TestList_Prefix_ReturnsItsKeys(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "overrides.avs", "1")
@@ -96,7 +96,7 @@ func TestListReturnsTheKeysWithAPrefix(t *testing.T) {
 	}
 }
 
-func TestValuesAreSealed(t *testing.T) {
+func TestPut_Value_IsSealed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "key", "canary-value")
@@ -107,7 +107,7 @@ func TestValuesAreSealed(t *testing.T) {
 	if bytes.Contains(e.Value(), []byte("canary")) {
 		t.Errorf("the bucket holds %q in the clear", e.Value())
 	}
-	// A value copied under another key does not open there.
+	// A value that is copied to another key does not open.
 	if _, err := kv.Put(t.Context(), scope.OperationID+".create_runtime.1.stolen", e.Value()); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestValuesAreSealed(t *testing.T) {
 	}
 }
 
-func TestCheckFindsLostMemory(t *testing.T) {
+func TestCheck_ServerRestarted_ReturnsErrLost(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	if err := f.mem.Check(t.Context(), scope); !errors.Is(err, stagemem.ErrLost) {
@@ -127,7 +127,7 @@ func TestCheckFindsLostMemory(t *testing.T) {
 		t.Errorf("memory that is there: %v", err)
 	}
 	f.nats.Restart(t)
-	// A question that was on its way when the connection broke gets no answer.
+	// A request that was in flight when the connection broke gets no answer.
 	var err error
 	testkit.Eventually(t, time.Minute, "an answer after the restart", func() bool {
 		err = f.mem.Check(t.Context(), scope)
@@ -138,14 +138,14 @@ func TestCheckFindsLostMemory(t *testing.T) {
 	}
 }
 
-func TestPutAfterALossDoesNotHideIt(t *testing.T) {
+func TestCheck_PutAfterLoss_ReturnsErrLost(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "early", "value")
 	worker := f.other()
 	require.NoError(t, worker.Check(t.Context(), scope))
 	f.nats.Restart(t)
-	// A request that was on its way when the connection broke gets no answer; the step would run again.
+	// A request that was in flight when the connection broke gets no answer. The step would run again.
 	testkit.Eventually(t, time.Minute, "the late value is put", func() bool {
 		return worker.Put(t.Context(), scope, "late", []byte("value")) == nil
 	})
@@ -154,7 +154,7 @@ func TestPutAfterALossDoesNotHideIt(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatGoesDownWithTheConnectionIsAskedAgain(t *testing.T) {
+func TestCheck_ConnectionLost_Retries(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "key", "value")
@@ -177,12 +177,12 @@ func TestAQuestionThatGoesDownWithTheConnectionIsAskedAgain(t *testing.T) {
 			way := testkit.Proxy(t, address.Host)
 			b := testkit.Connect(t, "nats://"+way.Addr())
 			m := stagemem.New(b.JetStream(), f.keys)
-			if err := m.Check(t.Context(), scope); err != nil { // it knows the bucket
+			if err := m.Check(t.Context(), scope); err != nil { // the bucket is known now
 				t.Fatal(err)
 			}
 			way.Stall()
 			sent := b.NATS().Stats().OutMsgs
-			// As long as the time of a step, which is what the question must not take.
+			// This is the duration of a step; the request must not take so long.
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			answer := make(chan error, 1)
@@ -204,7 +204,7 @@ func TestAQuestionThatGoesDownWithTheConnectionIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestEverythingWorksAgainAfterTheBucketWasLost(t *testing.T) {
+func TestMemory_BucketLost_WorksAgain(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "key", "value")
@@ -228,7 +228,7 @@ func TestEverythingWorksAgainAfterTheBucketWasLost(t *testing.T) {
 	}
 }
 
-func TestPurgeRemovesAStageOrTheWholeOperation(t *testing.T) {
+func TestPurge_StageOrOperation_RemovesValues(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	second, other := scope, scope
@@ -258,9 +258,9 @@ func TestPurgeRemovesAStageOrTheWholeOperation(t *testing.T) {
 	}
 }
 
-func TestBadScopesAndKeysAreRefused(t *testing.T) {
+func TestPut_InvalidScopeOrKey_IsRejected(t *testing.T) {
 	t.Parallel()
-	m := stagemem.New(nil, nil) // refused before anything is used
+	m := stagemem.New(nil, nil) // rejected before the first use
 	for name, c := range map[string]struct {
 		scope stagemem.Scope
 		key   string

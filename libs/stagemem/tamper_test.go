@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/stagemem"
 )
 
-func TestATamperedValueIsNotOpened(t *testing.T) {
+func TestGet_TamperedValue_ReturnsErrTampered(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	const canary = "CANARY-value"
@@ -67,7 +67,7 @@ func TestATamperedValueIsNotOpened(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsGoneIsNamed(t *testing.T) {
+func TestGet_UnknownKey_IsNamed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	put(t, f.mem, scope, "kubeconfig", "CANARY")

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 )
 
-// Bus connects to the server at url and makes the contract's streams. The connection is closed when the test ends.
+// Bus connects to the server at url and creates the contract's streams. The connection is closed when the test ends.
 func Bus(t testing.TB, url string) *bus.Bus {
 	t.Helper()
 	b := Connect(t, url)
@@ -19,7 +19,7 @@ func Bus(t testing.TB, url string) *bus.Bus {
 	return b
 }
 
-// Connect is Bus for a server whose streams have been made, or need not be there.
+// Connect is like Bus, but creates no streams.
 func Connect(t testing.TB, url string) *bus.Bus {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)

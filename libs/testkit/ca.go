@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// CA is a certificate authority of one test.
+// CA is a certificate authority for one test.
 type CA struct {
-	// File holds its certificate in PEM.
+	// File contains the authority's certificate in PEM.
 	File string
 
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewCA makes an authority. name is what errors call it.
+// NewCA creates an authority. Errors contain its name.
 func NewCA(t testing.TB, name string) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -46,20 +46,20 @@ func NewCA(t testing.TB, name string) *CA {
 	return ca
 }
 
-// Leaf is a certificate to be made. The zero value is that of a client, good for an hour.
+// Leaf describes a certificate. The zero value is a client certificate that is valid for an hour.
 type Leaf struct {
-	// Name is its common name.
+	// Name is the common name.
 	Name string
-	// Hosts are names and IP addresses of a server; without them it is the certificate of a client.
+	// Hosts are the names and IP addresses of a server. A certificate without hosts is for a client.
 	Hosts []string
-	// NotAfter is when it expires, in an hour if zero.
+	// NotAfter is the expiry; zero means in an hour.
 	NotAfter time.Time
 }
 
-// KeyPair is where a certificate and its key are.
+// KeyPair contains the paths of a certificate and its key.
 type KeyPair struct{ CertFile, KeyFile string }
 
-// Issue makes a certificate in a folder of its own.
+// Issue creates a certificate in a new folder.
 func (ca *CA) Issue(t testing.TB, leaf Leaf) KeyPair {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func (ca *CA) Issue(t testing.TB, leaf Leaf) KeyPair {
 	return pair
 }
 
-// Renew writes a new certificate with a new key over an old one, each file as a whole.
+// Renew replaces a certificate and its key. It replaces each file atomically.
 func (ca *CA) Renew(t testing.TB, pair KeyPair, leaf Leaf) {
 	t.Helper()
 	key := newKey(t)
@@ -99,14 +99,14 @@ func (ca *CA) Renew(t testing.TB, pair KeyPair, leaf Leaf) {
 	writePEM(t, pair.CertFile, "CERTIFICATE", der, 0o644)
 }
 
-// Pool is the authority alone.
+// Pool returns a pool with only this authority.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return pool
 }
 
-// NotAfter is when the authority itself expires.
+// NotAfter returns the expiry of the authority.
 func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -127,7 +127,7 @@ func serial(t testing.TB) *big.Int {
 	return n
 }
 
-// writePEM never leaves half a file to whoever reads meanwhile.
+// writePEM replaces a file atomically.
 func writePEM(t testing.TB, path, kind string, der []byte, mode os.FileMode) {
 	t.Helper()
 	content := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})

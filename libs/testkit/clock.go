@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Clock is a clock that only moves when the test says so. It may be used from several goroutines.
+// Clock is a clock that only Advance moves. It is safe for concurrent use.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// NewClock returns a clock that shows t0.
+// NewClock returns a clock with the time t0.
 func NewClock(t0 time.Time) *Clock { return &Clock{now: t0} }
 
-// Now is the time the clock shows. The method value fits a "Now func() time.Time" dependency.
+// Now returns the time of the clock. The method value is a "Now func() time.Time" dependency.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package testkit gives tests the real things: a PostgreSQL database of their own, a real NATS server in process, a TCP proxy
-// that delays and cuts, a clock they move, and waiting on conditions. It is for tests only.
+// Package testkit provides real dependencies for tests: a separate PostgreSQL database, a NATS server in the test's process, a TCP proxy
+// that delays and cuts connections, a clock, and waiting for conditions. Only tests may import it.
 package testkit

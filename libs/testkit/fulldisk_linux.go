@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// fullDiskVariable is set in the process that FullDisk starts.
+// fullDiskVariable marks the process that FullDisk starts.
 const fullDiskVariable = "KEB_TEST_FULL_DISK"
 
-// FullDisk runs the test that calls it in a process of its own. After fill no file can grow beyond a size, for root as well: a write is cut
-// short there, and the next one fails, as on a full disk. It must not be zero. After empty there is room again. The test must not run
-// parallel, and must not write files of its own while the disk is full.
+// FullDisk runs the calling test in a separate process. fill limits the size of files, which must not be zero, also for root. A write that
+// exceeds it is truncated, and the next one fails, as on a full disk. empty removes the limit. The test must not be parallel, and must
+// not write its own files while the disk is full.
 func FullDisk(t *testing.T, test func(t *testing.T, fill func(size int64), empty func())) {
 	t.Helper()
 	if os.Getenv(fullDiskVariable) == "" {
@@ -24,7 +24,7 @@ func FullDisk(t *testing.T, test func(t *testing.T, fill func(size int64), empty
 		}
 		return
 	}
-	signal.Ignore(syscall.SIGXFSZ) // the write fails instead
+	signal.Ignore(syscall.SIGXFSZ) // makes the write fail instead
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)

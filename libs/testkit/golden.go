@@ -11,10 +11,10 @@ import (
 
 var update = flag.Bool("update", false, "write golden files and generated pages anew")
 
-// Update reports whether the test was started with -update: golden files and pages are to be written, not compared.
+// Update reports whether the test was started with -update, which writes golden files and pages instead of comparing them.
 func Update() bool { return *update }
 
-// Golden compares got with the golden file at path, or writes the file when the test was started with -update.
+// Golden compares got with the golden file at path. With -update it writes the file.
 func Golden(t testing.TB, path string, got []byte) {
 	t.Helper()
 	if Update() {

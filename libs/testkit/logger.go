@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Logger writes to the test's log, every level. What is logged after the test has ended is dropped.
+// Logger writes all levels to the test's log. It drops messages after the end of the test.
 func Logger(t testing.TB) *slog.Logger {
 	t.Helper()
 	w := &testWriter{t: t}
@@ -19,7 +19,7 @@ func Logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Log is a text that goroutines write and the test reads meanwhile, what a service logs above all. The zero value is empty.
+// Log collects text that goroutines write and the test reads, for example the log of a service. The zero value is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,14 +32,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String is all that has been written.
+// String returns all written text.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Logger writes to it, every level.
+// Logger returns a logger that writes all levels to l.
 func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

@@ -12,7 +12,7 @@ import (
 
 const natsReady = time.Minute
 
-// NATSServer is a real NATS server with JetStream in this process, on a loopback port of its own. Its store is a temporary folder.
+// NATSServer is a real NATS server with JetStream in this process, on a separate loopback port. Its store is a temporary folder.
 type NATSServer struct {
 	mu   sync.Mutex
 	opts *server.Options
@@ -20,11 +20,11 @@ type NATSServer struct {
 	url  string
 }
 
-// NATS starts a server and shuts it down when the test ends.
+// NATS starts a server and stops it when the test ends.
 func NATS(t testing.TB) *NATSServer {
 	t.Helper()
 	n := &NATSServer{opts: &server.Options{
-		ServerName: "keb-test", Host: "127.0.0.1", Port: Port(t), // its own also while it is stopped
+		ServerName: "keb-test", Host: "127.0.0.1", Port: Port(t), // reserved even while the server is stopped
 		JetStream: true, StoreDir: t.TempDir(), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 16 << 30,
 		NoSigs: true, NoLog: true,
 	}}
@@ -48,18 +48,18 @@ func (n *NATSServer) start(t testing.TB) {
 	n.url = srv.ClientURL()
 }
 
-// URL is the server's address. It stays the same over Restart.
+// URL returns the server's address. Restart does not change it.
 func (n *NATSServer) URL() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.url
 }
 
-// StoreDir is the folder of JetStream's files.
+// StoreDir returns the folder of JetStream's files.
 func (n *NATSServer) StoreDir() string { return filepath.Join(n.opts.StoreDir, "jetstream") }
 
-// Restart shuts the server down and starts it again on the same address and store: connections break, what is kept in
-// memory is gone.
+// Restart restarts the server with the same address and store. Connections are lost, and so is everything that is stored in
+// memory.
 func (n *NATSServer) Restart(t testing.TB) {
 	t.Helper()
 	n.mu.Lock()
@@ -68,7 +68,7 @@ func (n *NATSServer) Restart(t testing.TB) {
 	n.start(t)
 }
 
-// RestartEmpty is Restart with the whole JetStream store deleted in between.
+// RestartEmpty restarts the server with an empty JetStream store.
 func (n *NATSServer) RestartEmpty(t testing.TB) {
 	t.Helper()
 	n.mu.Lock()

@@ -23,7 +23,7 @@ func messages(t *testing.T, js jetstream.JetStream, stream string) (uint64, erro
 	return s.CachedInfo().State.Msgs, nil
 }
 
-func TestNATSKeepsStreamsOverARestartAndLosesThemWithTheStore(t *testing.T) {
+func TestNATS_RestartEmpty_LosesStreams(t *testing.T) {
 	t.Parallel()
 	n := NATS(t)
 	js := Bus(t, n.URL()).JetStream()
@@ -50,7 +50,7 @@ func TestNATSKeepsStreamsOverARestartAndLosesThemWithTheStore(t *testing.T) {
 	})
 }
 
-func TestNATSServersAreApart(t *testing.T) {
+func TestNATS_TwoServers_AreIndependent(t *testing.T) {
 	t.Parallel()
 	if a, b := NATS(t).URL(), NATS(t).URL(); a == b {
 		t.Errorf("two servers at %s", a)

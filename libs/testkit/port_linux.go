@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// Port returns a port of 127.0.0.1 that nobody else is given until the test ends, whether somebody listens there or not. It is for a
-// server that is stopped and started again, or of which nobody hears where it listens.
+// Port reserves a port of 127.0.0.1 until the test ends, whether a server listens on it or not. It is for a server that restarts, or whose
+// port cannot be queried.
 func Port(t testing.TB) int {
 	t.Helper()
-	// A socket that is bound and does not listen keeps the port: the kernel chooses another one for whoever asks for any, and those who
-	// ask for this one may listen there, as package net lets them use addresses again.
+	// A bound socket that does not listen reserves the port: the kernel does not assign it to other processes. A server can still listen on
+	// this port, because package net allows the reuse of addresses.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("keep a port: %v", os.NewSyscallError("socket", err))

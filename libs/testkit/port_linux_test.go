@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
+func TestPort_NoListener_StaysReserved(t *testing.T) {
 	t.Parallel()
 	address := fmt.Sprintf("127.0.0.1:%d", Port(t))
 	for range 2 {
@@ -30,7 +30,7 @@ func TestAPortIsKeptWhileNobodyListensThere(t *testing.T) {
 			t.Error("somebody listens there who has gone")
 		}
 	}
-	// Whoever asks for any port gets another.
+	// Listeners without a specific port get other ports.
 	var all []net.Listener
 	defer func() {
 		for _, ln := range all {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Port returns a port of 127.0.0.1 that was free a moment ago.
+// Port returns a currently free port of 127.0.0.1.
 func Port(t testing.TB) int {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

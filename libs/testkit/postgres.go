@@ -18,12 +18,12 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
-// DatabaseURLEnv names the environment variable with the address of a PostgreSQL server for tests. Its user must be allowed to
-// make databases. Each test makes and removes its own.
+// DatabaseURLEnv is the name of the environment variable with the address of a PostgreSQL server for tests. Its user must be allowed to
+// create databases. Each test creates and removes its own.
 const DatabaseURLEnv = "KEB_TEST_DATABASE_URL"
 
 const (
-	startLimit = 5 * time.Minute // a fallback may have to fetch an image or binaries
+	startLimit = 5 * time.Minute // a fallback may download an image or binaries
 	stopLimit  = 30 * time.Second
 	callLimit  = time.Minute
 )
@@ -41,23 +41,23 @@ type pgServer struct {
 	prefix    string
 }
 
-// template is a migrated database that tests get copies of.
+// template is a migrated database that is copied for tests.
 type template struct {
 	once    sync.Once
-	migrate func(context.Context, *sqlx.DB) error // keeps the key's address from being used again
+	migrate func(context.Context, *sqlx.DB) error // keeps the address in the key valid
 	name    string
 	err     error
 }
 
-// shared is the only state of the package: a test binary has one server.
+// shared is the only global state of the package: a test binary has one server.
 var shared struct {
 	once   sync.Once
 	server *pgServer
 	err    error
 }
 
-// Run runs the tests of a package and then stops what they shared. Use it in TestMain: os.Exit(testkit.Run(m)). A goroutine
-// check belongs behind it.
+// Run runs the tests of a package and then stops the shared server. Use it in TestMain: os.Exit(testkit.Run(m)). Check for leaked
+// goroutines after it.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if err := Stop(); err != nil {
@@ -69,10 +69,9 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// Stop stops the PostgreSQL server that the tests of this binary have shared, if any. Run does it; only a TestMain that
-// cannot use Run needs it.
+// Stop stops the shared PostgreSQL server of this binary, if it runs. Run calls it; only a TestMain that cannot use Run needs it.
 func Stop() error {
-	// After this nobody starts one any more.
+	// This prevents a later start.
 	shared.once.Do(func() { shared.err = errors.New("the tests of this binary are over") })
 	if shared.server == nil {
 		return nil
@@ -82,9 +81,9 @@ func Stop() error {
 	return shared.server.close(ctx)
 }
 
-// Postgres returns the address of a database that is this test's alone: a copy of one that migrate, if not nil, has been run on
-// once. It is removed when the test ends. The server comes from KEB_TEST_DATABASE_URL, else from the machine's own
-// binaries, a container, or downloaded binaries, in this order. Without any of them the test fails and says what to do.
+// Postgres creates a database for this test and returns its address. The database is a copy of one that was migrated once with migrate,
+// unless migrate is nil. It is removed when the test ends. The server is the first available of: KEB_TEST_DATABASE_URL, the machine's
+// binaries, a container, downloaded binaries. Without any of them the test fails with advice.
 func Postgres(t testing.TB, migrate func(context.Context, *sqlx.DB) error) string {
 	t.Helper()
 	shared.once.Do(func() {
@@ -118,7 +117,7 @@ func newServer(ctx context.Context, address string, stop func(context.Context) e
 	}
 	return &pgServer{
 		url: address, stop: stop, admin: admin, templates: map[unsafe.Pointer]*template{},
-		// Several test binaries may share a server, and runs on several machines may.
+		// Several test binaries can share a server, also from several machines.
 		prefix: "keb_test_" + strconv.FormatInt(time.Now().UnixNano(), 36) + "_" + strconv.Itoa(os.Getpid()) + "_",
 	}, nil
 }
@@ -128,7 +127,7 @@ func (s *pgServer) name() string { return s.prefix + strconv.FormatInt(s.next.Ad
 func (s *pgServer) database(ctx context.Context, migrate func(context.Context, *sqlx.DB) error) (string, error) {
 	from := ""
 	if migrate != nil {
-		// The address of the function value, not of its code: closures over different variables are different templates.
+		// The key is the address of the function value, not of its code: closures over different variables have different templates.
 		key := *(*unsafe.Pointer)(unsafe.Pointer(&migrate))
 		s.mu.Lock()
 		t := s.templates[key]
@@ -176,15 +175,15 @@ func (s *pgServer) close(ctx context.Context) error {
 func withDatabase(address, name string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return address // it has been opened before, so it parses
+		return address // it was opened before, so it is valid
 	}
 	u.Path = "/" + name
 	return u.String()
 }
 
-// Tests is a test binary whose Run is the package's Run, for goleak.VerifyTestMain(testkit.Tests{M: m}): leaks are then looked
-// for when the shared server has been stopped.
+// Tests is a test binary whose Run is the package's Run, for goleak.VerifyTestMain(testkit.Tests{M: m}): the check for leaks then runs
+// after the shared server has stopped.
 type Tests struct{ M *testing.M }
 
-// Run runs the tests and stops what they shared.
+// Run runs the tests and stops the shared server.
 func (t Tests) Run() int { return Run(t.M) }

@@ -25,7 +25,7 @@ func tableWith(n int) func(context.Context, *sqlx.DB) error {
 	}
 }
 
-func TestPostgresGivesEachTestItsOwnCopyOfTheMigratedDatabase(t *testing.T) {
+func TestPostgres_EachTest_GetsItsOwnCopy(t *testing.T) {
 	t.Parallel()
 	runs := 0
 	migrate := func(ctx context.Context, db *sqlx.DB) error {
@@ -47,7 +47,7 @@ func TestPostgresGivesEachTestItsOwnCopyOfTheMigratedDatabase(t *testing.T) {
 	}
 }
 
-func TestPostgresTellsClosuresOfOneFunctionApart(t *testing.T) {
+func TestPostgres_DifferentClosures_HaveTemplates(t *testing.T) {
 	t.Parallel()
 	for _, want := range []int{1, 2} {
 		db := openDB(t, Postgres(t, tableWith(want)))
@@ -59,7 +59,7 @@ func TestPostgresTellsClosuresOfOneFunctionApart(t *testing.T) {
 	}
 }
 
-func TestPostgresRemovesTheDatabaseWithTheTest(t *testing.T) {
+func TestPostgres_TestEnds_RemovesDatabase(t *testing.T) {
 	t.Parallel()
 	var url, name string
 	t.Run("uses one", func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
-// PostgresTLS starts a server of this test alone that talks over TLS only, with that certificate, and returns its address without
-// sslmode. With clients it demands a certificate of theirs. It comes from the machine's own binaries, or downloaded ones.
+// PostgresTLS starts a PostgreSQL server for this test that accepts only TLS, with this certificate. It returns the address without
+// sslmode. With clients the server requires a client certificate. It uses the machine's binaries, or downloaded ones.
 func PostgresTLS(t testing.TB, pair KeyPair, clients *CA) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -55,7 +55,7 @@ func PostgresTLS(t testing.TB, pair KeyPair, clients *CA) string {
 	return address.String()
 }
 
-// encrypt lets the server itself write the files, for they must belong to its user.
+// encrypt makes the server write the files, because its user must own them.
 func encrypt(ctx context.Context, admin *sqlx.DB, pair KeyPair, clients *CA) error {
 	access := "local all all trust\nhostssl all all all scram-sha-256\n"
 	files := map[string]string{"server.crt": pair.CertFile, "server.key": pair.KeyFile}

@@ -14,7 +14,7 @@ const (
 	proxyChunk = 32 << 10
 )
 
-// TCPProxy passes connections on to a target and lets a test break them. It may be used from several goroutines.
+// TCPProxy forwards connections to a target and simulates network failures. It is safe for concurrent use.
 type TCPProxy struct {
 	target string
 	ln     net.Listener
@@ -30,7 +30,7 @@ type TCPProxy struct {
 	stalled chan struct{}         // non-nil while stalled; closed by Restore
 }
 
-// Proxy starts a proxy to target ("host:port") on a loopback port of its own, and stops it when the test ends.
+// Proxy starts a proxy to target ("host:port") on a loopback port, and stops it when the test ends.
 func Proxy(t testing.TB, target string) *TCPProxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,24 +48,24 @@ func Proxy(t testing.TB, target string) *TCPProxy {
 	return p
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy.
 func (p *TCPProxy) Addr() string { return p.ln.Addr().String() }
 
-// Cut breaks every connection and refuses new ones until Restore.
+// Cut closes every connection and rejects new ones until Restore.
 func (p *TCPProxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = true
 	for c := range p.conns {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, as from a machine that is gone
+			_ = tcp.SetLinger(0) // a reset, as after a crash of the machine
 		}
 		_ = c.Close()
 	}
 	clear(p.conns)
 }
 
-// Stall keeps connections open and passes nothing on, until Restore or Cut: the network that swallows packets.
+// Stall keeps connections open and forwards nothing until Restore or Cut, like a network that drops packets.
 func (p *TCPProxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,15 +74,15 @@ func (p *TCPProxy) Stall() {
 	}
 }
 
-// Silence makes the connections that are open now pass nothing on for the rest of their lives, while new ones work: the
-// peer that moved elsewhere without a word.
+// Silence stops forwarding on the existing connections for good. New connections work, as after a failover of the
+// server.
 func (p *TCPProxy) Silence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.Copy(p.silent, p.conns)
 }
 
-// Restore ends Cut, Stall and Delay. Connections that were cut or silenced stay so.
+// Restore ends Cut, Stall and Delay. Connections that were closed or silenced stay so.
 func (p *TCPProxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,14 +94,14 @@ func (p *TCPProxy) Restore() {
 	}
 }
 
-// Delay holds every chunk of data back for d, in both directions.
+// Delay delays every chunk of data by d, in both directions.
 func (p *TCPProxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Refused is how many connections Cut has refused so far.
+// Refused returns the number of connections that Cut has rejected.
 func (p *TCPProxy) Refused() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *TCPProxy) accept() {
 	}
 }
 
-// track remembers a connection to cut; it answers false when the proxy is cut.
+// track registers a connection for Cut. It returns false if the proxy is cut.
 func (p *TCPProxy) track(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +172,7 @@ func (p *TCPProxy) copy(to, from net.Conn) {
 			}
 		}
 		if err != nil {
-			// An end is passed on as an end, a broken connection as a broken one.
+			// Forward a regular end as an end, and a lost connection as a lost one.
 			if tcp, ok := to.(*net.TCPConn); ok && !errors.Is(err, net.ErrClosed) {
 				_ = tcp.CloseWrite()
 			} else {
@@ -183,7 +183,7 @@ func (p *TCPProxy) copy(to, from net.Conn) {
 	}
 }
 
-// hold waits as Delay, Stall and Silence ask; it answers false when the proxy ends.
+// hold waits as Delay, Stall and Silence require. It returns false if the proxy has ended.
 func (p *TCPProxy) hold(from net.Conn) bool {
 	p.mu.Lock()
 	delay, stalled := p.delay, p.stalled

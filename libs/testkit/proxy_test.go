@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo is a server that answers every line with itself.
+// echo starts a server that echoes every line.
 func echo(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func say(c net.Conn, line string) (string, error) {
 	return strings.TrimSpace(answer), err
 }
 
-func TestProxyPassesOnCutsAndRestores(t *testing.T) {
+func TestProxy_CutAndRestore_BreakConnections(t *testing.T) {
 	t.Parallel()
 	p := Proxy(t, echo(t))
 	c := dial(t, p.Addr())
@@ -72,7 +72,7 @@ func TestProxyPassesOnCutsAndRestores(t *testing.T) {
 	})
 }
 
-func TestProxyDelaysBothWays(t *testing.T) {
+func TestProxy_Delay_AppliesBothWays(t *testing.T) {
 	t.Parallel()
 	const delay = 50 * time.Millisecond
 	p := Proxy(t, echo(t))
@@ -87,7 +87,7 @@ func TestProxyDelaysBothWays(t *testing.T) {
 	}
 }
 
-func TestProxyStallsWithoutBreakingTheConnection(t *testing.T) {
+func TestProxy_Stall_KeepsConnection(t *testing.T) {
 	t.Parallel()
 	p := Proxy(t, echo(t))
 	c := dial(t, p.Addr())
@@ -103,7 +103,7 @@ func TestProxyStallsWithoutBreakingTheConnection(t *testing.T) {
 	}
 }
 
-func TestProxySilencesOnlyTheConnectionsThatAreThere(t *testing.T) {
+func TestProxy_Silence_KeepsNewConnections(t *testing.T) {
 	t.Parallel()
 	p := Proxy(t, echo(t))
 	c := dial(t, p.Addr())
@@ -120,7 +120,7 @@ func TestProxySilencesOnlyTheConnectionsThatAreThere(t *testing.T) {
 	}
 }
 
-func TestProxyEndsWithTheTestEvenWhenStalled(t *testing.T) {
+func TestProxy_StalledAtTestEnd_Ends(t *testing.T) {
 	t.Parallel()
 	t.Run("stalled", func(t *testing.T) {
 		p := Proxy(t, echo(t))

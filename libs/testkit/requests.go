@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Request is one whole HTTP request to another system, as golden files show it.
+// Request is an HTTP request to another system, in the format of golden files.
 type Request struct {
-	// Path is the path without the query; golden files show it as a part of Request.
+	// Path is the path without the query. Golden files contain it in Request.
 	Path string `json:"-"`
 	// Request is the method and the path with its query.
 	Request string            `json:"request"`
@@ -19,12 +19,12 @@ type Request struct {
 	Body any `json:"body,omitempty"`
 }
 
-// shownHeaders are those that contracts speak of. Of credentials only the scheme is shown.
+// shownHeaders are the headers that contracts mention. Of credentials only the scheme is shown.
 var shownHeaders = []string{
 	"Authorization", "Content-Type", "Sub-Account", "Tenant", "User-Agent", "X-Broker-Api-Version", "X-Lms-Token",
 }
 
-// NewRequest describes r with the body that was read from it.
+// NewRequest describes r with its body.
 func NewRequest(r *http.Request, body []byte) Request {
 	seen := Request{Path: r.URL.Path, Request: r.Method + " " + r.URL.RequestURI(), Header: map[string]string{}}
 	for _, name := range shownHeaders {
@@ -49,8 +49,8 @@ func NewRequest(r *http.Request, body []byte) Request {
 	return seen
 }
 
-// GoldenRequests compares requests with the golden file at path as Golden does. The function rewrite, unless nil, replaces in the
-// JSON text what differs from run to run.
+// GoldenRequests compares requests with the golden file at path, like Golden. Unless it is nil, rewrite replaces the variable parts of
+// the JSON text.
 func GoldenRequests(t testing.TB, path string, requests []Request, rewrite func(string) string) {
 	t.Helper()
 	var b bytes.Buffer

@@ -14,13 +14,13 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
-// ImageEnv names the environment variable with the PostgreSQL image for the container fallback; empty means DefaultImage.
+// ImageEnv is the name of the environment variable with the PostgreSQL image of the container fallback; empty means DefaultImage.
 const ImageEnv = "KEB_TEST_POSTGRES_IMAGE"
 
 // DefaultImage is the image of the container fallback.
 const DefaultImage = "postgres:17-alpine"
 
-// source is one way to get a server. It answers errNotHere when the machine does not have this way.
+// source is one way to get a server. It returns errNotHere if the machine does not support it.
 type source struct {
 	name  string
 	start func(ctx context.Context) (*pgServer, error)
@@ -28,7 +28,7 @@ type source struct {
 
 func startServer(ctx context.Context) (*pgServer, error) {
 	if address := os.Getenv(DatabaseURLEnv); address != "" {
-		// Somebody has chosen it: when it does not work, nothing else is meant.
+		// The address was set explicitly, so there is no fallback.
 		s, err := newServer(ctx, address, func(context.Context) error { return nil })
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", DatabaseURLEnv, err)
@@ -42,7 +42,7 @@ func startServer(ctx context.Context) (*pgServer, error) {
 	)
 }
 
-// firstOf returns the first server that starts, or what is wrong with every way and how to help.
+// firstOf returns the first server that starts, or the errors of all sources with advice.
 func firstOf(ctx context.Context, sources ...source) (*pgServer, error) {
 	var errs []error
 	for _, src := range sources {
@@ -73,7 +73,7 @@ func local(ctx context.Context, binDir string) (*pgServer, error) {
 }
 
 func fromContainer(ctx context.Context) (_ *pgServer, err error) {
-	// The library panics when it finds no engine that it can talk to.
+	// The library panics if it finds no engine.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("docker: %v", p)

@@ -13,11 +13,11 @@ import (
 const (
 	tempPrefix = "keb-test-postgres-"
 	tempData   = "data"
-	// A test binary that was killed leaves its folder. Nobody needs longer than this between making it and locking it.
+	// A killed test binary leaves its folder. Creating and locking a folder takes less than this.
 	staleAfter = 10 * time.Minute
 )
 
-// tempDir makes the folder for the server's data, after it has removed those that killed test binaries have left in parent.
+// tempDir creates the folder for the server's data. It first removes the folders of killed test binaries in parent.
 func tempDir(parent string) (string, error) {
 	if err := removeStale(parent, time.Now().Add(-staleAfter)); err != nil {
 		return "", err
@@ -26,7 +26,7 @@ func tempDir(parent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The server may have to run as another user.
+	// The server may run as another user.
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return "", err
 	}
@@ -43,7 +43,7 @@ func removeStale(parent string, madeBefore time.Time) error {
 		if err != nil || info.ModTime().After(madeBefore) {
 			continue
 		}
-		// The lock of a server's folder is free once its process has died; that of another user cannot be opened.
+		// The lock of a folder is free if its process has ended; that of another user cannot be opened.
 		lock, err := flock.Acquire(filepath.Join(dir, tempData+".lock"))
 		if err != nil {
 			continue

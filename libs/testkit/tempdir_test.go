@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/internal/flock"
 )
 
-func TestFoldersOfKilledRunsAreRemovedAndNoOthers(t *testing.T) {
+func TestTempDir_LeftoverFolders_AreRemoved(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	old := time.Now().Add(-time.Hour)

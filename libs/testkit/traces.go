@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Traces is a collector of traces: a server that takes them by OTLP over HTTP and keeps them.
+// Traces is a collector of traces: a server that stores spans received by OTLP over HTTP.
 type Traces struct {
 	t      testing.TB
 	server *httptest.Server
@@ -33,7 +33,7 @@ type Traces struct {
 	headers []http.Header
 }
 
-// Span is a span as the collector got it; ids are hexadecimal, and empty where there is none.
+// Span is a received span. Ids are hexadecimal, or empty if missing.
 type Span struct {
 	TraceID, ID, ParentID string
 	Name, Kind            string
@@ -43,7 +43,7 @@ type Span struct {
 	Attributes map[string]string
 	Links      []string // ids of spans
 	Events     []string
-	// Failure is set when its status is error.
+	// Failure is set if its status is error.
 	Failure string
 	Failed  bool
 }
@@ -60,10 +60,10 @@ func CollectTraces(t testing.TB) *Traces {
 	return c
 }
 
-// URL is what OTEL_EXPORTER_OTLP_ENDPOINT is set to.
+// URL returns the value for OTEL_EXPORTER_OTLP_ENDPOINT.
 func (c *Traces) URL() string { return c.server.URL }
 
-// Refuse makes the collector answer with a status; 0 makes it take spans again.
+// Refuse makes the collector answer with a status; 0 makes it accept spans again.
 func (c *Traces) Refuse(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,26 +77,26 @@ func (c *Traces) Refused() int {
 	return c.refused
 }
 
-// Spans are those that have come so far.
+// Spans returns the received spans.
 func (c *Traces) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
 }
 
-// Trace are the spans of one trace.
+// Trace returns the spans of one trace.
 func (c *Traces) Trace(id string) []Span {
 	return slices.DeleteFunc(c.Spans(), func(s Span) bool { return s.TraceID != id })
 }
 
-// Raw is everything that was received, one after the other, to look for what must not be there.
+// Raw returns all received data, to search for secrets.
 func (c *Traces) Raw() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.raw)
 }
 
-// Headers are those of the requests.
+// Headers returns the headers of the requests.
 func (c *Traces) Headers() []http.Header {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,8 +188,7 @@ func text(v *common.AnyValue) string {
 	return ""
 }
 
-// Tree draws spans, children below their parents in the order of their start, with when they began after the first of all and
-// how long they took.
+// Tree formats spans as a tree in the order of their start, with their start relative to the first span and their duration.
 func Tree(spans []Span) string {
 	sorted := slices.Clone(spans)
 	slices.SortStableFunc(sorted, func(a, b Span) int { return a.Start.Compare(b.Start) })
@@ -221,7 +220,7 @@ func Tree(spans []Span) string {
 	return out.String()
 }
 
-// Ancestors are the names of a span and of those above it, up to the last one that is known.
+// Ancestors returns the names of a span and of its known ancestors.
 func Ancestors(spans []Span, s Span) []string {
 	byID := make(map[string]Span, len(spans))
 	for _, s := range spans {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Looking soon at first and then ever more rarely learns of a quick change at once, and leaves the machine to what is waited for:
-// a look may well be a request that costs several servers a millisecond of the CPU each.
+// Short pauses at first detect quick changes immediately; longer ones later save CPU time for the awaited work. A check may be a request
+// that takes several servers a millisecond each.
 const (
 	firstPoll = 5 * time.Millisecond
 	lastPoll  = 50 * time.Millisecond
 )
 
-// Eventually waits until ok answers true, and fails the test when it has not within the time. what completes the sentence
-// "... did not happen". ok is called again and again, from the test's goroutine, with pauses of 5 to 50 ms.
+// Eventually waits until ok returns true, and fails the test after the time within. what completes the sentence "... did not happen". ok
+// is called in the test's goroutine, with pauses of 5 to 50 ms.
 func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)
@@ -27,7 +27,7 @@ func Eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 		}
 		select {
 		case <-deadline.C:
-			// The last look counts: on a busy machine the time may have gone into ok itself.
+			// Check once more: on a busy machine ok itself may have used up the time.
 			if !ok() {
 				t.Fatalf("%s: did not happen within %s", what, within)
 			}

@@ -35,7 +35,7 @@ func failing(run func(t testing.TB)) (fatal string) {
 	return f.fatal
 }
 
-func TestEventuallyWaitsForTheCondition(t *testing.T) {
+func TestEventually_Condition_Waits(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	Eventually(t, time.Minute, "the third call", func() bool { calls++; return calls == 3 })
@@ -44,7 +44,7 @@ func TestEventuallyWaitsForTheCondition(t *testing.T) {
 	}
 }
 
-func TestEventuallyFailsWithWhatDidNotHappen(t *testing.T) {
+func TestEventually_Timeout_FailsWithDescription(t *testing.T) {
 	t.Parallel()
 	got := failing(func(t testing.TB) {
 		Eventually(t, time.Millisecond, "the impossible", func() bool { return false })
@@ -54,7 +54,7 @@ func TestEventuallyFailsWithWhatDidNotHappen(t *testing.T) {
 	}
 }
 
-func TestClockMovesOnlyWhenAdvanced(t *testing.T) {
+func TestClock_Advance_MovesTime(t *testing.T) {
 	t.Parallel()
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := NewClock(t0)
@@ -67,7 +67,7 @@ func TestClockMovesOnlyWhenAdvanced(t *testing.T) {
 	}
 }
 
-func TestLoggerDropsWhatComesAfterTheTest(t *testing.T) {
+func TestLogger_AfterTest_DropsMessages(t *testing.T) {
 	t.Parallel()
 	var late interface{ Info(string, ...any) }
 	t.Run("logs", func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestLoggerDropsWhatComesAfterTheTest(t *testing.T) {
 	late.Info("late") // testing would panic
 }
 
-func TestWithoutAnySourceTheErrorSaysWhatToDo(t *testing.T) {
+func TestPostgres_NoSource_NamesAlternatives(t *testing.T) {
 	t.Parallel()
 	broken := func(name string) source {
 		return source{name, func(context.Context) (*pgServer, error) { return nil, fmt.Errorf("no %s", name) }}
@@ -94,7 +94,7 @@ func TestWithoutAnySourceTheErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAnAddressInTheEnvironmentIsUsedAndNothingElse(t *testing.T) {
+func TestPostgres_AddressVariable_IsUsed(t *testing.T) {
 	address := Postgres(t, nil)
 	t.Setenv(DatabaseURLEnv, address)
 	s, err := startServer(t.Context())

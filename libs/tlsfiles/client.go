@@ -15,31 +15,31 @@ import (
 	"time"
 )
 
-// handshakeTimeout bounds a handshake of a Transport.
+// handshakeTimeout is the timeout of a handshake of a Transport.
 const handshakeTimeout = 10 * time.Second
 
-// Client names the files of whoever connects. The zero value trusts what the system trusts and shows no certificate. The prefix that its
-// methods take is that of its variables.
+// Client names the TLS files of a client. The zero value trusts the system's authorities and has no certificate. The prefix parameter of
+// the methods is the prefix of the variables.
 type Client struct {
-	// CAFile holds certificates of the authorities whose servers are trusted, in PEM; without it those of the system are.
+	// CAFile contains the trusted authorities of servers, in PEM. If it is empty, the system's authorities are trusted.
 	CAFile string `env:"CA_FILE"`
-	// CertFile holds the certificate that is shown to the server (mutual TLS), in PEM, and those between it and its authority; KeyFile its
-	// key. Files that change are read again for the next connection.
+	// CertFile contains the client certificate (mutual TLS) and its intermediate certificates in PEM; KeyFile contains its key. Changed files
+	// are read again for the next connection.
 	CertFile string `env:"CERT_FILE"`
 	KeyFile  string `env:"KEY_FILE"`
 }
 
-// Enabled reports whether there is any file: TLS is then meant, and nothing else will do.
+// Enabled reports whether any file is set. TLS is then mandatory.
 func (c Client) Enabled() bool { return c != Client{} }
 
-// Validate reads the files, and names every variable that is missing or whose file cannot be used.
+// Validate reads the files. It reports every variable that is missing or whose file is invalid.
 func (c Client) Validate(prefix string) error {
 	_, err := c.Config(prefix)
 	return err
 }
 
-// Config is the configuration of one connection, from what the files hold now. Whoever connects again asks again. The name of the
-// server is left to the caller.
+// Config returns the configuration of one connection with the current content of the files. Call it for each connection. The caller sets
+// the name of the server.
 func (c Client) Config(prefix string) (*tls.Config, error) {
 	cfg, err := c.config(prefix)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c Client) config(prefix string) (*tls.Config, error) {
 		return nil, err
 	}
 	if shown {
-		// Not in Certificates: of those none is shown whose authority the server does not name, and the server then only says that there is none.
+		// A certificate in Certificates is sent only if the server names its authority. Otherwise the server reports a missing certificate.
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 	}
 	if cfg.RootCAs, err = c.roots(prefix); err != nil {
@@ -64,7 +64,7 @@ func (c Client) config(prefix string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// roots is nil for those of the system.
+// roots returns nil for the system's authorities.
 func (c Client) roots(prefix string) (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil
@@ -85,17 +85,17 @@ func (c Client) certificate(prefix string) (tls.Certificate, bool, error) {
 	return cert, err == nil, err
 }
 
-// Transport is http.DefaultTransport with files: certificates come from them, and an error of TLS says which variable to look at.
+// Transport is http.DefaultTransport with certificates from files. TLS errors contain the name of the relevant variable.
 type Transport struct {
 	*http.Transport
 	files  Client
 	prefix string
-	// asked tells that a server has asked for a certificate.
+	// asked reports whether a server has requested a certificate.
 	asked atomic.Bool
 }
 
-// Transport is for an http.Client, or in place of http.DefaultTransport. HTTP/2 is offered. Connections that are made later use what the
-// files hold then. The caller closes idle connections when it is done.
+// Transport returns a transport for an http.Client. It offers HTTP/2. New connections use the current content of the files. The caller must
+// close idle connections.
 func (c Client) Transport(prefix string) (*Transport, error) {
 	atFirst, err := c.Config(prefix)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c Client) Transport(prefix string) (*Transport, error) {
 	t.Transport = &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
 		MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: handshakeTimeout, ExpectContinueTimeout: time.Second,
-		TLSClientConfig: atFirst, // behind a proxy, where DialTLSContext is not asked
+		TLSClientConfig: atFirst, // for a proxy, where DialTLSContext is not called
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return t.dial(ctx, dialer, network, address)
 		},
@@ -114,27 +114,27 @@ func (c Client) Transport(prefix string) (*Transport, error) {
 	return t, nil
 }
 
-// RoundTrip sends a request. A server tells only after the handshake, in place of the first answer, that it does not take a certificate.
+// RoundTrip sends a request. A server reports a rejected certificate only after the handshake, in place of the first answer.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.Transport.RoundTrip(r)
 	switch {
 	case err == nil:
 		return response, nil
 	case t.asked.Load() && hungUp(err):
-		// It may have hung up before its reason was read.
+		// The server may have closed the connection before its reason was read.
 		return nil, &Error{Cause: err, Cure: "perhaps " + noCertificate(t.files, t.prefix)}
 	}
 	return nil, t.files.Explain(t.prefix, err)
 }
 
-// hungUp reports whether the server has closed the connection without a word that was heard.
+// hungUp reports whether the server has closed the connection without a reason.
 func hungUp(err error) bool {
 	for _, sign := range []error{syscall.EPIPE, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, sign) {
 			return true
 		}
 	}
-	// The client of HTTP/2 has no error for it that can be told by its type.
+	// The HTTP/2 client has no error type for it.
 	return strings.Contains(err.Error(), "http2: client conn")
 }
 
@@ -169,7 +169,7 @@ func (t *Transport) dial(ctx context.Context, dialer *net.Dialer, network, addre
 	return conn, nil
 }
 
-// ignoreClosed: a handshake that its context ends closes the connection itself.
+// ignoreClosed ignores a closed connection: a handshake whose context ends closes the connection itself.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -177,10 +177,10 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// remoteAlert begins the text of what the other side says before it hangs up.
+// remoteAlert is the prefix of an error that the other side sent before it closed the connection.
 const remoteAlert = "remote error: tls: "
 
-// IsTLS reports whether err is about certificates, their files or versions of TLS, which no waiting mends.
+// IsTLS reports whether err is about certificates, their files or TLS versions, which a retry cannot resolve.
 func IsTLS(err error) bool {
 	if _, ok := errors.AsType[*fileError](err); ok {
 		return true
@@ -188,28 +188,28 @@ func IsTLS(err error) bool {
 	return cureFor(Client{}, "", err) != ""
 }
 
-// fileError is what is wrong with the files of a Client.
+// fileError is an error about the files of a Client.
 type fileError struct{ cause error }
 
-// Error is the cause.
+// Error returns the text of the cause.
 func (e *fileError) Error() string { return e.cause.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *fileError) Unwrap() error { return e.cause }
 
-// Error is a failed connection of TLS, with what to do about it.
+// Error is a failed TLS connection, with advice.
 type Error struct {
 	Cause error
 	Cure  string
 }
 
-// Error is the cause, and then the cure.
+// Error returns the cause and the advice.
 func (e *Error) Error() string { return e.Cause.Error() + "; " + e.Cure }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Explain makes an *Error of an error of TLS, which says which variable to look at. Any other error comes back as it is.
+// Explain converts a TLS error to an *Error with the relevant variable. It returns any other error unchanged.
 func (c Client) Explain(prefix string, err error) error {
 	if cure := cureFor(c, prefix, err); cure != "" {
 		return &Error{Cause: err, Cure: cure}
@@ -240,7 +240,7 @@ func cureFor(c Client, prefix string, err error) string {
 		return noCertificate(c, prefix)
 	case strings.HasPrefix(alert, "bad certificate") && c.CertFile == "":
 		return noCertificate(c, prefix)
-	case strings.HasPrefix(alert, "bad certificate"), strings.HasPrefix(alert, "unknown certificate"), // also its authority
+	case strings.HasPrefix(alert, "bad certificate"), strings.HasPrefix(alert, "unknown certificate"), // also for its authority
 		strings.HasPrefix(alert, "expired certificate"),
 		strings.HasPrefix(alert, "revoked certificate"), strings.HasPrefix(alert, "unsupported certificate"):
 		return fmt.Sprintf("the server does not take the certificate in %s: is it still valid, and of an authority that the server knows?", prefix+certSuffix)
@@ -257,7 +257,7 @@ func noCertificate(c Client, prefix string) string {
 	return fmt.Sprintf("the server demands a certificate: set %s and %s", prefix+certSuffix, prefix+keySuffix)
 }
 
-// untrusted is about the certificate of the server.
+// untrusted returns the advice about the server's certificate.
 func untrusted(c Client, prefix string, err error) string {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if c.CAFile == "" {

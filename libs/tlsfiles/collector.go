@@ -18,25 +18,24 @@ var (
 		"When the certificate in the file that a variable names began.", []string{"variable"}, nil)
 )
 
-// Collector tells when the certificates in the files of a process begin and end; register it with Prometheus. It reads the files when it
-// is asked, so a renewal shows at once. While a file cannot be used the values are those of what was last good, which is what a server
-// goes on with: also those of a certificate that has expired since. Of a chain it tells of the certificate that ends first, and of the
-// authorities in a bundle of the one that ends last.
+// Collector reports the validity of the certificates in the files of a process to Prometheus. It reads the files for each scrape, so a
+// renewal is visible immediately. While a file is invalid, the values are those of its last valid content, which a server continues to use,
+// even if that has expired. For a chain it reports the certificate that expires first, and for a bundle the authority that expires last.
 type Collector struct {
 	files []measured
 
 	mu sync.Mutex
-	// last has what was last good, for each of files; nil before the first.
+	// last contains the last valid certificate of each file; nil before the first.
 	last []*x509.Certificate
 }
 
-// measured is a file, and how to find the certificate in it that counts.
+// measured is a file, and the function that selects its relevant certificate.
 type measured struct {
 	variable string
 	read     func(now time.Time) (*x509.Certificate, error)
 }
 
-// NewCollector is for the files of these servers and clients, each under the prefix of its variables. Those without files are left out.
+// NewCollector creates a collector for the files of servers and clients, by the prefix of their variables. It skips those without files.
 func NewCollector(servers map[string]Server, clients map[string]Client) *Collector {
 	c := &Collector{}
 	for prefix, s := range servers {
@@ -78,7 +77,7 @@ func (c *Collector) bundle(variable, path string) {
 	}})
 }
 
-// firstToEnd is what ends a chain.
+// firstToEnd returns the certificate of a chain that expires first.
 func firstToEnd(chain tls.Certificate) (*x509.Certificate, error) {
 	first := chain.Leaf
 	for _, der := range chain.Certificate[1:] {
@@ -93,19 +92,19 @@ func firstToEnd(chain tls.Certificate) (*x509.Certificate, error) {
 
 func byEnd(a, b *x509.Certificate) int { return cmp.Compare(a.NotAfter.Unix(), b.NotAfter.Unix()) }
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- notAfterDesc
 	descs <- notBeforeDesc
 }
 
-// Collect reads the files.
+// Collect implements prometheus.Collector. It reads the files.
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for i, file := range c.files {
-		// Whoever uses the files says what is wrong with them, and once: a log line for each scrape helps nobody.
+		// The users of the files log their errors. A log line per scrape would not help.
 		if found, err := file.read(now); err == nil {
 			c.last[i] = found
 		}

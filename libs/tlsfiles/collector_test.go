@@ -22,7 +22,7 @@ const (
 	begins = "keb_tls_certificate_not_before_timestamp_seconds"
 )
 
-// gather has the values of a gauge by the variable of the file.
+// gather returns the values of a gauge by the variable of the file.
 func gather(t *testing.T, r prometheus.Gatherer, name string) map[string]time.Time {
 	t.Helper()
 	families, err := r.Gather()
@@ -53,7 +53,7 @@ func wantTimes(t *testing.T, got, want map[string]time.Time) {
 	}
 }
 
-// join writes the certificates of files into one.
+// join writes the certificates of several files into one.
 func join(t *testing.T, into string, paths ...string) {
 	t.Helper()
 	var all []byte
@@ -67,7 +67,7 @@ func join(t *testing.T, into string, paths ...string) {
 
 func in(d time.Duration) time.Time { return time.Now().Add(d) }
 
-func TestMetricsSayWhenTheCertificateOfEachFileBeginsAndEnds(t *testing.T) {
+func TestCollector_Files_ReportsValidity(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	day, week := in(24*time.Hour), in(7*24*time.Hour)
@@ -93,7 +93,7 @@ func TestMetricsSayWhenTheCertificateOfEachFileBeginsAndEnds(t *testing.T) {
 	}
 }
 
-func TestMetricsFollowARenewalAndKeepWhatIsInUseWhenItGoesWrong(t *testing.T) {
+func TestCollector_InvalidRenewal_KeepsLastValid(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	first, second := in(time.Hour), in(2*time.Hour)
@@ -107,7 +107,7 @@ func TestMetricsFollowARenewalAndKeepWhatIsInUseWhenItGoesWrong(t *testing.T) {
 	want(first)
 	ca.Renew(t, pair, testkit.Leaf{Hosts: []string{"127.0.0.1"}, NotAfter: second})
 	want(second)
-	// None of these is taken by a server, so the second stays in use.
+	// A server accepts none of these, so the second one stays in use.
 	ca.Renew(t, pair, testkit.Leaf{Hosts: []string{"127.0.0.1"}, NotAfter: in(-time.Hour)})
 	want(second)
 	ca.Renew(t, pair, testkit.Leaf{Name: "client", NotAfter: in(9 * time.Hour)})
@@ -116,7 +116,7 @@ func TestMetricsFollowARenewalAndKeepWhatIsInUseWhenItGoesWrong(t *testing.T) {
 	want(second)
 }
 
-func TestAChainEndsWithTheFirstAndABundleWithTheLastThatIsGood(t *testing.T) {
+func TestCollector_ChainAndBundle_ReportsExpiry(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	soon, late := in(time.Hour), in(9*time.Hour)
@@ -133,8 +133,8 @@ func TestAChainEndsWithTheFirstAndABundleWithTheLastThatIsGood(t *testing.T) {
 	wantTimes(t, gather(t, r, ends), map[string]time.Time{"KEB_TLS_CERT_FILE": soon, "KEB_TLS_CLIENT_CA_FILE": late})
 }
 
-// What is not there at first has no value: there is nothing that it could be.
-func TestAFileThatWasNeverGoodHasNoMetric(t *testing.T) {
+// A file that was never valid has no value.
+func TestCollector_InvalidFile_HasNoMetric(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")}), 0o600))

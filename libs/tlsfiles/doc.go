@@ -1,4 +1,4 @@
-// Package tlsfiles makes TLS configurations from files: the certificate and key of a server, the authorities whose clients it lets in,
-// the authorities that a client trusts, and the certificate that it shows. Files are read again when they change, so a certificate is
-// renewed without a restart; what is wrong with one is said with the variable that names it. TLS 1.2 is the oldest version spoken.
+// Package tlsfiles creates TLS configurations from files: the certificate and key of a server, the authorities of its clients, the
+// authorities that a client trusts, and the client's certificate. Changed files are read again, so a certificate is renewed without a
+// restart. Errors contain the name of the variable. The oldest supported version is TLS 1.2.
 package tlsfiles

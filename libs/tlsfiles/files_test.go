@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
+func TestValidate_InvalidFiles_AreNamed(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	server := ca.Issue(t, testkit.Leaf{Hosts: []string{"localhost"}})
@@ -39,7 +39,7 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	}{
 		"no key":                  {tlsfiles.Server{CertFile: server.CertFile}, []string{"KEB_TLS_KEY_FILE: is required with KEB_TLS_CERT_FILE"}},
 		"no certificate":          {tlsfiles.Server{KeyFile: server.KeyFile}, []string{"KEB_TLS_CERT_FILE: is required with KEB_TLS_KEY_FILE"}},
-		"an authority alone":      {tlsfiles.Server{ClientCAFile: ca.File}, []string{"KEB_TLS_CLIENT_CA_FILE: means nothing without KEB_TLS_CERT_FILE"}},
+		"an authority alone":      {tlsfiles.Server{ClientCAFile: ca.File}, []string{"KEB_TLS_CLIENT_CA_FILE: has no effect without KEB_TLS_CERT_FILE"}},
 		"a missing file":          {tlsfiles.Server{CertFile: "no-such-file", KeyFile: server.KeyFile}, []string{`KEB_TLS_CERT_FILE: "no-such-file" cannot be read: no such file`}},
 		"a missing key":           {tlsfiles.Server{CertFile: server.CertFile, KeyFile: "no-such-key"}, []string{`KEB_TLS_KEY_FILE: "no-such-key" cannot be read`}},
 		"a folder":                {tlsfiles.Server{CertFile: dir, KeyFile: server.KeyFile}, []string{"KEB_TLS_CERT_FILE", "is not a file"}},
@@ -89,8 +89,8 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	}
 }
 
-// A bundle may hold the old authority beside the new while one takes the place of the other.
-func TestABundleMayHoldAnExpiredAuthority(t *testing.T) {
+// During a replacement, a bundle can contain the old authority and the new one.
+func TestValidate_ExpiredAuthorityInBundle_IsAccepted(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	old := ca.Issue(t, testkit.Leaf{Hosts: []string{"old"}, NotAfter: time.Now().Add(-time.Hour)})

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is in the files, an error names the variable and repeats nothing of the key.
+// For any files, an error contains the variable and no part of the key.
 func FuzzCertificateAndKey(f *testing.F) {
 	now := time.Now()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// site is a server with the product's own way to serve.
+// site is a server as the product configures it.
 type site struct {
 	addr string
 	log  *testkit.Log
@@ -49,7 +49,7 @@ func hello(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s", r.Proto, who)
 }
 
-// client is an http.Client with files.
+// client returns an http.Client with files.
 func client(t *testing.T, files tlsfiles.Client) *http.Client {
 	t.Helper()
 	transport, err := files.Transport("KEB_")

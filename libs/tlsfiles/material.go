@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// maxFile bounds what is read of a file: a bundle of all public authorities has a quarter of it.
+// maxFile is the maximum size of a file. A bundle of all public authorities is a quarter of it.
 const maxFile = 1 << 20
 
-// Suffixes of the variables, behind the prefix of whoever uses them.
+// Suffixes of the variables. Each user of this package has its own prefix.
 const (
 	certSuffix     = "CERT_FILE"
 	keySuffix      = "KEY_FILE"
@@ -24,7 +24,7 @@ const (
 	clientCASuffix = "CLIENT_CA_FILE"
 )
 
-// named is a file and the variable that names it.
+// named is a file and its variable.
 type named struct{ variable, path string }
 
 func (n named) read() ([]byte, error) {
@@ -44,7 +44,7 @@ func (n named) read() ([]byte, error) {
 	return content, nil
 }
 
-// cause drops the path from a file error, which is said already.
+// cause removes the path from a file error that already contains it.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -52,7 +52,7 @@ func cause(err error) error {
 	return err
 }
 
-// pair reads a certificate with its chain, and its key. usage is what it must be good for now.
+// pair reads a certificate with its chain, and its key. The certificate must be valid for usage now.
 func pair(cert, key named, usage x509.ExtKeyUsage, now time.Time) (tls.Certificate, error) {
 	certPEM, err := cert.read()
 	if err != nil {
@@ -77,7 +77,7 @@ func pair(cert, key named, usage x509.ExtKeyUsage, now time.Time) (tls.Certifica
 	}
 	made, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		// Both have been read: what is left is the key. The library's text holds nothing of it.
+		// The certificate and the key are readable, so the key does not match. The library's error contains no part of the key.
 		if strings.Contains(err.Error(), "does not match") {
 			return tls.Certificate{}, fmt.Errorf("%s: %q is not the key of the certificate in %s, %q", key.variable, key.path, cert.variable, cert.path)
 		}
@@ -86,7 +86,7 @@ func pair(cert, key named, usage x509.ExtKeyUsage, now time.Time) (tls.Certifica
 	return made, nil
 }
 
-// clear finds a file without a key that can be used as it is.
+// clear rejects a file without an unencrypted key.
 func clear(key named, keyPEM []byte) error {
 	for rest := keyPEM; ; {
 		var block *pem.Block
@@ -102,7 +102,7 @@ func clear(key named, keyPEM []byte) error {
 	}
 }
 
-// authorities are those of trusted, for a configuration.
+// authorities returns the certificates of trusted as a pool.
 func authorities(file named, now time.Time) (*x509.CertPool, error) {
 	good, err := trusted(file, now)
 	if err != nil {
@@ -115,7 +115,7 @@ func authorities(file named, now time.Time) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// trusted reads certificates of authorities: those that are good now, at least one.
+// trusted returns the currently valid authorities of a file, at least one.
 func trusted(file named, now time.Time) ([]*x509.Certificate, error) {
 	content, err := file.read()
 	if err != nil {
@@ -128,7 +128,7 @@ func trusted(file named, now time.Time) ([]*x509.Certificate, error) {
 	var good []*x509.Certificate
 	var expired error
 	for _, c := range found {
-		// A bundle may keep an old one beside the new.
+		// A bundle can contain an expired authority in addition to its successor.
 		if err := valid(file, c, now); err != nil {
 			expired = err
 			continue
@@ -141,7 +141,7 @@ func trusted(file named, now time.Time) ([]*x509.Certificate, error) {
 	return good, nil
 }
 
-// certificates are those of a file, at least one.
+// certificates returns the certificates of a file, at least one.
 func certificates(file named, content []byte) ([]*x509.Certificate, error) {
 	var found []*x509.Certificate
 	for rest := content; ; {
@@ -169,12 +169,12 @@ func valid(file named, c *x509.Certificate, now time.Time) error {
 	case now.After(c.NotAfter):
 		return fmt.Errorf("%s: the certificate in %q expired on %s: renew it", file.variable, file.path, c.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("%s: the certificate in %q begins only on %s: look at the clocks", file.variable, file.path, c.NotBefore.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%s: the certificate in %q is valid only from %s: check the clocks", file.variable, file.path, c.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// goodFor refuses a certificate that the other side would refuse. One that says nothing about its use is good for all.
+// goodFor rejects a certificate that the other side would reject. A certificate without extended key usage is valid for all uses.
 func goodFor(file named, c *x509.Certificate, usage x509.ExtKeyUsage) error {
 	if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
 		return nil
@@ -183,5 +183,5 @@ func goodFor(file named, c *x509.Certificate, usage x509.ExtKeyUsage) error {
 	if usage == x509.ExtKeyUsageClientAuth {
 		want = "clients (clientAuth)"
 	}
-	return fmt.Errorf("%s: the certificate in %q is not for %s; look at its extended key usage", file.variable, file.path, want)
+	return fmt.Errorf("%s: the certificate in %q is not for %s; check its extended key usage", file.variable, file.path, want)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-func TestServerAndClientKnowEachOther(t *testing.T) {
+func TestTLS_MutualCertificates_Connect(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	files := serverFiles(ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1", "localhost"}}))
@@ -45,7 +45,7 @@ func TestServerAndClientKnowEachOther(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedSaysWhereToLook(t *testing.T) {
+func TestTLS_Rejected_NamesTheVariable(t *testing.T) {
 	t.Parallel()
 	ca, other := testkit.NewCA(t, "ours"), testkit.NewCA(t, "theirs")
 	good := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
@@ -101,8 +101,8 @@ func TestWhatIsRefusedSaysWhereToLook(t *testing.T) {
 	}
 }
 
-// The certificate expires while the server runs, which nobody notices but those who connect.
-func TestACertificateThatHasExpiredIsRefusedByTheClient(t *testing.T) {
+// The certificate expires while the server runs. Only new connections detect it.
+func TestClient_ExpiredCertificate_IsRejected(t *testing.T) {
 	t.Parallel()
 	err := asked(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}, NotAfter: time.Now().Add(-time.Minute)}, &tls.Config{})
 	if err == nil {
@@ -111,7 +111,7 @@ func TestACertificateThatHasExpiredIsRefusedByTheClient(t *testing.T) {
 	wantAll(t, err.Error(), "expired", "the server's certificate must be renewed")
 }
 
-// asked is what a client of the product says of a server that is not one of the product.
+// asked returns the error of a client for a server that does not belong to the product.
 func asked(t *testing.T, leaf testkit.Leaf, server *tls.Config) error {
 	t.Helper()
 	ca := testkit.NewCA(t, "ours")
@@ -125,7 +125,7 @@ func asked(t *testing.T, leaf testkit.Leaf, server *tls.Config) error {
 	go func() {
 		defer close(ended)
 		if conn, err := ln.Accept(); err == nil {
-			_ = conn.(*tls.Conn).HandshakeContext(t.Context()) // the client's side is looked at
+			_ = conn.(*tls.Conn).HandshakeContext(t.Context()) // the client's error is checked
 			_ = conn.Close()
 		}
 	}()
@@ -135,7 +135,7 @@ func asked(t *testing.T, leaf testkit.Leaf, server *tls.Config) error {
 	return err
 }
 
-func TestWithoutTLSAClearAnswer(t *testing.T) {
+func TestServer_NoTLS_ReturnsClearError(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	s := serve(t, serverFiles(ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})), tlsfiles.Always, http.HandlerFunc(hello))
@@ -148,7 +148,7 @@ func TestWithoutTLSAClearAnswer(t *testing.T) {
 	})
 }
 
-func TestWhoSpeaksAnotherProtocolIsHungUpOn(t *testing.T) {
+func TestServer_OtherProtocol_ClosesConnection(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	s := serve(t, serverFiles(ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})), tlsfiles.Always, http.HandlerFunc(hello))
@@ -163,7 +163,7 @@ func TestWhoSpeaksAnotherProtocolIsHungUpOn(t *testing.T) {
 	})
 }
 
-func TestOldVersionsAreRefused(t *testing.T) {
+func TestServer_OldTLSVersion_IsRejected(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	s := serve(t, serverFiles(ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})), tlsfiles.Always, http.HandlerFunc(hello))
@@ -182,7 +182,7 @@ func TestOldVersionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAClientSpeaksNoOldVersion(t *testing.T) {
+func TestClient_OldTLSVersion_IsRejected(t *testing.T) {
 	t.Parallel()
 	old := &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
 	if err := asked(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}, old); err == nil || !strings.Contains(err.Error(), "1.2 is the oldest") {
@@ -190,8 +190,8 @@ func TestAClientSpeaksNoOldVersion(t *testing.T) {
 	}
 }
 
-// Metrics ask for a certificate in the handler, so that health can be asked without.
-func TestACertificateMayBeLeftOutWhereTheHandlerDecides(t *testing.T) {
+// The metrics route checks the certificate in the handler, so that health needs none.
+func TestServer_WhereAsked_AcceptsNoCertificate(t *testing.T) {
 	t.Parallel()
 	ca, other := testkit.NewCA(t, "ours"), testkit.NewCA(t, "theirs")
 	good := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
@@ -205,7 +205,7 @@ func TestACertificateMayBeLeftOutWhereTheHandlerDecides(t *testing.T) {
 	}
 }
 
-func TestAddressesWithoutFilesAreLeftAsTheyAre(t *testing.T) {
+func TestListen_NoFiles_ReturnsListener(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// tellEvery is the least time between two lines about connections that were refused: anybody can make them.
+// tellEvery is the minimum interval between log lines about rejected connections, which any client can cause.
 const tellEvery = time.Second
 
-// listener speaks TLS, and knows where its server's complaints go.
+// listener is a TLS listener with the error log of its server.
 type listener struct {
 	net.Listener
 	refusals *refusals
 }
 
-// ErrorLog gets what an http.Server has to say about connections.
+// ErrorLog returns the error log for an http.Server.
 func (l *listener) ErrorLog() *log.Logger { return log.New(l.refusals, "", 0) }
 
-// refusals writes the complaints of an http.Server to the log, with what may be wrong.
+// refusals writes the errors of an http.Server to the log, with a possible reason.
 type refusals struct {
 	prefix string
 	log    *slog.Logger
@@ -34,10 +34,10 @@ type refusals struct {
 	missed int
 }
 
-// Write gets one complaint.
+// Write logs one error.
 func (r *refusals) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
-	// Whoever only looks whether the port is open hangs up; it is done all the time.
+	// Port scanners and health checks connect and disconnect frequently.
 	if strings.Contains(text, "TLS handshake error") && strings.HasSuffix(text, ": EOF") {
 		return len(line), nil
 	}

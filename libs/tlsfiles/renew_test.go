@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// shownBy is the common name of the certificate that a server shows to a new connection.
+// shownBy returns the common name of the certificate that a server presents to a new connection.
 func shownBy(t *testing.T, ca *testkit.CA, addr string) string {
 	t.Helper()
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool()}}
@@ -36,7 +36,7 @@ func leaf(name string) testkit.Leaf {
 	return testkit.Leaf{Name: name, Hosts: []string{"127.0.0.1"}}
 }
 
-// ticks is a stream that lasts until its client or the server has enough of it.
+// ticks is a stream that lasts until the client or the server ends it.
 func ticks(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -57,7 +57,7 @@ func ticks(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestACertificateIsRenewedUnderRequestsAndAStream(t *testing.T) {
+func TestServer_CertificateRenewed_KeepsStream(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, leaf("first"))
@@ -66,7 +66,7 @@ func TestACertificateIsRenewedUnderRequestsAndAStream(t *testing.T) {
 	mux.HandleFunc("/ticks", ticks)
 	s := serve(t, serverFiles(pair), tlsfiles.Always, mux)
 
-	// A stream, and requests on new connections each, all the while.
+	// Run a stream, and requests with a new connection each.
 	stream := client(t, tlsfiles.Client{CAFile: ca.File})
 	ctx, stop := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.addr+"/ticks", nil)
@@ -133,8 +133,8 @@ func TestACertificateIsRenewedUnderRequestsAndAStream(t *testing.T) {
 	}
 }
 
-// Kubernetes exchanges a folder behind a symbolic link.
-func TestACertificateIsRenewedByAnExchangeOfFolders(t *testing.T) {
+// Kubernetes replaces a folder behind a symbolic link.
+func TestServer_FolderReplaced_UsesNewCertificate(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	dir := t.TempDir()
@@ -144,7 +144,7 @@ func TestACertificateIsRenewedByAnExchangeOfFolders(t *testing.T) {
 		require.NoError(t, os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "..data")))
 	}
 	first, second := ca.Issue(t, leaf("first")), ca.Issue(t, leaf("second"))
-	// Nothing but the folder tells one from the other.
+	// The two versions differ only in their folder.
 	when := time.Now().Add(-time.Hour)
 	for _, path := range []string{first.CertFile, first.KeyFile, second.CertFile, second.KeyFile} {
 		require.NoError(t, os.Chtimes(path, when, when))
@@ -159,7 +159,7 @@ func TestACertificateIsRenewedByAnExchangeOfFolders(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "the new certificate is shown", func() bool { return shownBy(t, ca, s.addr) == "second" })
 }
 
-func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
+func TestServer_InvalidNewFiles_KeepsOldOnes(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, leaf("first"))
@@ -178,7 +178,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 	}
 }
 
-func TestAClientShowsItsNewCertificateToTheNextConnection(t *testing.T) {
+func TestClient_CertificateRenewed_IsUsed(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, leaf("server"))

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// lookEvery is how often files are looked at, when somebody connects.
+// lookEvery is the minimum interval of the checks for changed files, which new connections trigger.
 const lookEvery = time.Second
 
-// Server names the files of an address. The zero value has no TLS. The prefix that its methods take is that of its variables.
+// Server names the TLS files of an address. The zero value disables TLS. The prefix parameter of the methods is the prefix of the variables.
 type Server struct {
-	// CertFile holds the certificate in PEM, and those between it and its authority; KeyFile its key. Without them there is no TLS.
-	// Files that change are read again.
+	// CertFile contains the certificate and its intermediate certificates in PEM; KeyFile contains its key. Without them TLS is off.
+	// Changed files are read again.
 	CertFile string `env:"CERT_FILE"`
 	KeyFile  string `env:"KEY_FILE"`
-	// ClientCAFile holds certificates of authorities: a client must then show a certificate that one of them has signed (mutual TLS).
+	// ClientCAFile contains authorities. A client must then present a certificate of one of them (mutual TLS).
 	ClientCAFile string `env:"CLIENT_CA_FILE"`
 }
 
@@ -30,7 +30,7 @@ func (s Server) Enabled() bool { return s.CertFile != "" }
 // Mutual reports whether clients need a certificate.
 func (s Server) Mutual() bool { return s.ClientCAFile != "" }
 
-// Validate reads the files, and names every variable that is missing or whose file cannot be used.
+// Validate reads the files. It reports every variable that is missing or whose file is invalid.
 func (s Server) Validate(prefix string) error {
 	if err := s.complete(prefix); err != nil || !s.Enabled() {
 		return err
@@ -46,19 +46,19 @@ func (s Server) complete(prefix string) error {
 	case s.CertFile == "" && s.KeyFile != "":
 		return fmt.Errorf("%s: is required with %s", prefix+certSuffix, prefix+keySuffix)
 	case s.CertFile == "" && s.ClientCAFile != "":
-		return fmt.Errorf("%s: means nothing without %s and %s", prefix+clientCASuffix, prefix+certSuffix, prefix+keySuffix)
+		return fmt.Errorf("%s: has no effect without %s and %s", prefix+clientCASuffix, prefix+certSuffix, prefix+keySuffix)
 	}
 	return nil
 }
 
-// Demand says what a client must show where Mutual is on.
+// Demand determines which connections need a client certificate if Mutual is true.
 type Demand int
 
 const (
-	// Always refuses a connection without a certificate.
+	// Always rejects a connection without a certificate.
 	Always Demand = iota
-	// WhereAsked lets connections without one in, and leaves it to the handler who needs one (http.Request.TLS.VerifiedChains).
-	// A certificate that is shown must be good.
+	// WhereAsked accepts connections without a certificate. The handler decides where one is required (http.Request.TLS.VerifiedChains).
+	// A presented certificate must be valid.
 	WhereAsked
 )
 
@@ -69,8 +69,8 @@ func (d Demand) clientAuth() tls.ClientAuthType {
 	return tls.RequireAndVerifyClientCert
 }
 
-// Listen makes ln speak TLS; without files it returns ln as it is. Files that have changed are used for new connections, within a second;
-// while they cannot be used the old ones are, and log says why. HTTP/2 is offered.
+// Listen returns a TLS listener on ln; without files it returns ln itself. New connections use changed files within a second. While those are
+// invalid, Listen logs the error and uses the previous content. HTTP/2 is offered.
 func (s Server) Listen(ln net.Listener, prefix string, demand Demand, log *slog.Logger) (net.Listener, error) {
 	if err := s.complete(prefix); err != nil || !s.Enabled() {
 		return ln, err
@@ -79,12 +79,12 @@ func (s Server) Listen(ln net.Listener, prefix string, demand Demand, log *slog.
 	if err := c.start(); err != nil {
 		return nil, err
 	}
-	// The configuration of a connection comes from current; the version here is for those that look at this one.
+	// The configuration of a connection comes from current. MinVersion is only for tools that inspect this one.
 	outer := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: c.config}
 	return &listener{Listener: tls.NewListener(ln, outer), refusals: &refusals{prefix: prefix, log: log, now: time.Now}}, nil
 }
 
-// load makes the configuration of connections from what the files hold now.
+// load creates the configuration of connections from the current content of the files.
 func (s Server) load(prefix string, auth tls.ClientAuthType, now time.Time) (*tls.Config, error) {
 	cert, err := pair(named{prefix + certSuffix, s.CertFile}, named{prefix + keySuffix, s.KeyFile}, x509.ExtKeyUsageServerAuth, now)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s Server) load(prefix string, auth tls.ClientAuthType, now time.Time) (*tl
 	return cfg, nil
 }
 
-// current is what new connections get.
+// current is the configuration of new connections.
 type current struct {
 	files  Server
 	prefix string
@@ -112,7 +112,7 @@ type current struct {
 	cfg     *tls.Config
 	marks   [3]mark
 	looked  time.Time
-	refused string // the last problem that was logged
+	refused string // the last logged error
 }
 
 func (c *current) start() error {
@@ -126,7 +126,7 @@ func (c *current) start() error {
 	return nil
 }
 
-// config is asked once for each connection.
+// config returns the configuration of a connection.
 func (c *current) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *current) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return c.cfg, nil
 	}
 	c.looked = now
-	// Marks are taken before the files are read: a change in between is seen the next time.
+	// Take the marks before reading the files, so that a change in between is detected the next time.
 	marks := c.files.marks()
 	if marks == c.marks && c.refused == "" {
 		return c.cfg, nil
@@ -153,7 +153,7 @@ func (c *current) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return c.cfg, nil
 }
 
-// mark tells one content of a file from the next without reading it.
+// mark distinguishes two contents of a file without reading it.
 type mark struct {
 	real     string
 	modified time.Time
@@ -167,8 +167,8 @@ func (s Server) marks() (all [3]mark) {
 	return all
 }
 
-// markOf is zero for a file that is not there. Kubernetes exchanges a folder behind a symbolic link, which the real path shows even where
-// the new file is as long and as old as the one before.
+// markOf returns the zero mark for a missing file. Kubernetes replaces a folder behind a symbolic link. The real path detects that, even if
+// the new file has the same size and time.
 func markOf(path string) mark {
 	info, err := os.Stat(path)
 	if path == "" || err != nil {

@@ -1,14 +1,14 @@
 // Package tracing sends OpenTelemetry spans to a collector, by OTLP over HTTP. It
-// is off unless the standard environment names a collector, and then there is
-// nothing: no provider, no goroutine, no span.
+// is off unless the standard environment variables name a collector. If it is off,
+// there is no provider, no goroutine and no span.
 //
-// Nothing is global. New makes the way to the collector, Provider a provider of
-// one service, which goes to the parts of the service; a part that gets none
-// makes no spans. A part that runs inside a span finds the provider in the span
-// (trace.SpanFromContext), and needs none of its own.
+// Nothing is global. New creates the exporter, and Provider creates the provider of
+// one service, which the service passes to its parts. A part without a provider
+// creates no spans. A part that runs inside a span gets the provider from the span
+// (trace.SpanFromContext).
 //
-// An operation takes hours and any process may end meanwhile, so no span of it
-// stays open. Its spans are made when what they show has ended (Record), with ids
-// that follow from what they are about (SpanID), so that others could name them as
-// parents long before.
+// An operation takes hours and any process may end meanwhile, so its spans do not
+// stay open. They are created when the recorded work has ended (Record). Their ids
+// are derived from the subject (SpanID), so that other spans can refer to them as
+// parents earlier.
 package tracing

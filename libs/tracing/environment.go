@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// checkEnvironment tells whether tracing is on. The libraries read the variables themselves, but go on with defaults where they
-// cannot; so they are checked here. Values are not repeated where they may be secrets.
+// checkEnvironment reports whether tracing is on, and validates the variables: the libraries read them, but use defaults for invalid
+// values. Errors contain no values that may be secrets.
 func checkEnvironment() (on bool, err error) {
 	var c checker
 	disabled := c.oneOf("OTEL_SDK_DISABLED", "true", "false")
@@ -56,22 +56,22 @@ func checkEnvironment() (on bool, err error) {
 	return true, errors.Join(c.problems...)
 }
 
-// maxQueue bounds the spans that wait: each is a few kilobytes.
+// maxQueue limits the number of waiting spans. Each takes a few kilobytes.
 const maxQueue = 1 << 16
 
-// both are the variables of a setting for all signals, and for traces, which comes first for the libraries.
+// both returns the variables of a setting for all signals, and for traces, which takes precedence.
 func both(setting string) []string {
 	return []string{"OTEL_EXPORTER_OTLP_" + setting, "OTEL_EXPORTER_OTLP_TRACES_" + setting}
 }
 
-// checker gathers what is wrong.
+// checker collects errors.
 type checker struct{ problems []error }
 
 func (c *checker) bad(name, format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
 }
 
-// get is the value of a variable; one that is empty counts as not set.
+// get returns the value of a variable. An empty one counts as not set.
 func get(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
 func (c *checker) oneOf(name string, allowed ...string) string {

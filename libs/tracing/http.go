@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Handler continues the trace that a request brings along, and makes a span of each request: its method, path and status, and
-// nothing else of it, for queries, headers and bodies may hold secrets. Without a provider it only hands the trace on. The
-// name of the span is that of the route, when next is an http.ServeMux or tells it with SetRoute.
+// Handler continues the trace of a request, and creates a span for each request with its method, path and status. The span has no other
+// data, because queries, headers and bodies may contain secrets. Without a provider it only propagates the trace. The span has the name
+// of the route if next is an http.ServeMux or calls SetRoute.
 func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 	t := TracerOf(p, "libs/tracing")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,7 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(ctx, namedKey{}, named))
 		defer func() {
 			defer span.End()
-			if !returned { // A panic, which is on its way to the server.
+			if !returned { // a panic, which the server handles
 				span.SetStatus(codes.Error, "the request panicked")
 				return
 			}
@@ -55,10 +55,10 @@ func Handler(p trace.TracerProvider, next http.Handler) http.Handler {
 	})
 }
 
-// namedKey finds whether somebody has called SetRoute, who knows better than the mux.
+// namedKey is the context key that records whether SetRoute was called, which takes precedence over the mux.
 type namedKey struct{}
 
-// SetRoute names the span of a request by its route, and adds what the route knows. It is called in the goroutine of the request.
+// SetRoute sets the name of a request's span to its route, and adds attributes. It must be called in the goroutine of the request.
 func SetRoute(ctx context.Context, method, route string, more ...attribute.KeyValue) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -71,7 +71,7 @@ func SetRoute(ctx context.Context, method, route string, more ...attribute.KeyVa
 	span.SetAttributes(append(more, attribute.String("http.route", route))...)
 }
 
-// pathOf is the path of a pattern of http.ServeMux.
+// pathOf returns the path of a pattern of http.ServeMux.
 func pathOf(pattern string) string {
 	if method, path, ok := strings.Cut(pattern, " "); ok && KnownMethod(method) == method {
 		return path
@@ -79,7 +79,7 @@ func pathOf(pattern string) string {
 	return pattern
 }
 
-// KnownMethod bounds the names of spans: a caller may send any word as a method.
+// KnownMethod limits the names of spans, because a client can send any word as a method.
 func KnownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodPost, http.MethodHead, http.MethodOptions:
@@ -88,7 +88,7 @@ func KnownMethod(method string) string {
 	return "_OTHER"
 }
 
-// statusWriter notes the status of an answer.
+// statusWriter records the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	code int
@@ -110,8 +110,8 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Flush implements http.Flusher, which streams ask for.
+// Flush implements http.Flusher, which streams need.
 func (w *statusWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// Unwrap lets http.ResponseController reach the writer below.
+// Unwrap gives http.ResponseController access to the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// chosen are the ids of the next span of a context, where they are set.
+// chosen holds the ids of the next span of a context, if they are set.
 type chosen struct {
 	trace trace.TraceID
 	span  trace.SpanID
@@ -18,7 +18,7 @@ type chosen struct {
 
 type chosenKey struct{}
 
-// ids takes the ids that the context chooses, and others at random.
+// ids generates the ids that the context contains, and random ids otherwise.
 type ids struct{}
 
 // NewIDs implements sdk.IDGenerator.
@@ -44,7 +44,7 @@ func random(id trace.SpanID) trace.SpanID {
 	return id
 }
 
-// SpanID is the id of the span about something: always the same for the same words and numbers, and never zero.
+// SpanID returns the id of the span for a subject. It is always the same for equal arguments, and never zero.
 func SpanID(kind, operationID string, numbers ...int64) trace.SpanID {
 	text := make([]byte, 0, 128)
 	text = append(text, kind...)
@@ -62,8 +62,8 @@ func SpanID(kind, operationID string, numbers ...int64) trace.SpanID {
 	return id
 }
 
-// WithTraceID makes the next span that starts with the context, and has no parent, the root of that trace. Only that span may be
-// started with it.
+// WithTraceID makes the next span that starts with the context, and has no parent, the root of that trace. Only one span may be started
+// with the context.
 func WithTraceID(ctx context.Context, id trace.TraceID) context.Context {
 	return context.WithValue(ctx, chosenKey{}, chosen{trace: id})
 }

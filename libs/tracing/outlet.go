@@ -14,17 +14,17 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// complainEvery is how often the log is told that the collector takes no spans.
+// complainEvery is the minimum interval between log lines about rejected spans.
 const complainEvery = time.Minute
 
-// outlet is the exporter as the batch processor sees it: it never fails, since the processor would tell a global handler. What
-// fails goes to the log, once a minute.
+// outlet is the exporter for the batch processor. It never returns an error, because the processor would pass it to a global handler.
+// It logs errors once a minute.
 type outlet struct {
 	next sdk.SpanExporter
 	log  *slog.Logger
 	now  func() time.Time
 
-	// quit ends what is on its way when Close no longer waits.
+	// quit cancels the exports in progress when Close stops waiting.
 	quit context.Context
 	stop context.CancelFunc
 	// ended is closed when the processor has ended.
@@ -83,8 +83,7 @@ func (o *outlet) Shutdown(ctx context.Context) error {
 
 var status = regexp.MustCompile(`: ([1-5][0-9][0-9] [A-Za-z -]+) \(body:`)
 
-// cause leaves out the address, which may hold a credential, and what the collector says, which is long and may repeat what it was
-// sent.
+// cause removes the address, which may contain credentials, and the collector's message, which is long and may repeat the request.
 func cause(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -103,5 +102,5 @@ func cause(err error) error {
 			return errors.New("no answer in time")
 		}
 	}
-	return errors.New("the exchange with the collector fails")
+	return errors.New("the request to the collector failed")
 }

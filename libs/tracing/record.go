@@ -10,24 +10,23 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span is a span of something that has ended.
+// Span describes a span of work that has ended.
 type Span struct {
-	// Parent is the span that it belongs to. A parent that is not sampled makes Record do nothing, unless the sampler thinks
-	// otherwise.
+	// Parent is the parent span. If it is not sampled, Record does nothing, unless the sampler decides otherwise.
 	Parent trace.SpanContext
-	// ID is a chosen id; zero means any.
+	// ID is the id of the span; zero means a random one.
 	ID trace.SpanID
-	// Name is of a small set: ids belong into the attributes.
+	// Name must be one of a small set: ids belong in the attributes.
 	Name       string
 	Kind       trace.SpanKind
 	Start, End time.Time
 	Attributes []attribute.KeyValue
 	Links      []trace.Link
-	// Failure is why it failed; empty when it did not. It holds no secret.
+	// Failure is the reason of a failure; empty means success. It must contain no secret.
 	Failure string
 }
 
-// Record makes a span of something that has ended. A nil tracer makes none.
+// Record creates the span of work that has ended. With a nil tracer it does nothing.
 func Record(ctx context.Context, t trace.Tracer, s Span) {
 	if t == nil {
 		return
@@ -36,7 +35,7 @@ func Record(ctx context.Context, t trace.Tracer, s Span) {
 	if s.ID.IsValid() {
 		ctx = context.WithValue(ctx, chosenKey{}, chosen{span: s.ID})
 	}
-	// The context that Start returns would choose the id again, so nothing may be started with it.
+	// The returned context would use the id again, so no other span may be started with it.
 	_, span := t.Start(ctx, s.Name, trace.WithSpanKind(s.Kind), trace.WithTimestamp(s.Start), trace.WithAttributes(s.Attributes...),
 		trace.WithLinks(s.Links...))
 	if s.Failure != "" {
@@ -45,10 +44,10 @@ func Record(ctx context.Context, t trace.Tracer, s Span) {
 	span.End(trace.WithTimestamp(s.End))
 }
 
-// TraceParent is the name of the W3C header that carries a trace, and of the extension of a CloudEvent that does (Distributed Tracing).
+// TraceParent is the name of the W3C header for a trace, and of the extension of a CloudEvent (Distributed Tracing).
 const TraceParent = "traceparent"
 
-// Parent is a span context as the W3C header traceparent; empty when it is none.
+// Parent returns a span context as a W3C header traceparent; empty if it is invalid.
 func Parent(sc trace.SpanContext) string {
 	if !sc.IsValid() {
 		return ""
@@ -70,12 +69,12 @@ func Parent(sc trace.SpanContext) string {
 	return string(text)
 }
 
-// ParseParent reads the W3C header traceparent; what it returns is not valid when the text is not.
+// ParseParent parses the W3C header traceparent. For an invalid text the result is invalid.
 func ParseParent(s string) trace.SpanContext {
 	return trace.SpanContextFromContext(Continue(context.Background(), s))
 }
 
-// Continue returns ctx with the remote span that a W3C header traceparent names; ctx itself when it names none.
+// Continue returns ctx with the remote span of a W3C header traceparent, or ctx itself if the header is invalid.
 func Continue(ctx context.Context, parent string) context.Context {
 	if parent == "" {
 		return ctx
@@ -83,7 +82,7 @@ func Continue(ctx context.Context, parent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, carrier(parent))
 }
 
-// Extension is the trace of ctx as the extensions of a CloudEvent (Distributed Tracing extension); empty when there is none, and
+// Extension returns the trace of ctx as extensions of a CloudEvent (Distributed Tracing extension). It is empty if there is no trace, and
 // never nil.
 func Extension(ctx context.Context) map[string]string {
 	e := map[string]string{}
@@ -93,7 +92,7 @@ func Extension(ctx context.Context) map[string]string {
 	return e
 }
 
-// carrier is a traceparent alone.
+// carrier is a propagation carrier with only a traceparent.
 type carrier string
 
 // Get implements propagation.TextMapCarrier.
@@ -104,7 +103,7 @@ func (c carrier) Get(key string) string {
 	return ""
 }
 
-// Set implements propagation.TextMapCarrier. Nothing is written to a carrier that is read.
+// Set implements propagation.TextMapCarrier. It does nothing, because the carrier is only read.
 func (carrier) Set(string, string) {}
 
 // Keys implements propagation.TextMapCarrier.

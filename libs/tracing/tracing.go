@@ -13,29 +13,29 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// closeTimeout is how long spans that wait may take to get out when the process ends.
+// closeTimeout is the time for sending waiting spans when the process ends.
 const closeTimeout = 5 * time.Second
 
-// Config says how an Exporter behaves, besides what the environment says.
+// Config configures an Exporter in addition to the environment.
 type Config struct {
-	// Log is told when the collector does not take spans, and when it does again; nil drops that.
+	// Log receives a message when the collector rejects spans, and when it accepts them again. It may be nil.
 	Log *slog.Logger
-	// Together is for several services in one process: each keeps its own name, whatever OTEL_SERVICE_NAME says.
+	// Together is for several services in one process: each keeps its own name and ignores OTEL_SERVICE_NAME.
 	Together bool
 }
 
-// Exporter brings spans to the collector. A nil one is off: all its methods may be called, and do nothing.
+// Exporter sends spans to the collector. A nil Exporter is valid, and its methods do nothing.
 type Exporter struct {
 	cfg   Config
 	out   *outlet
 	batch sdk.SpanProcessor
 }
 
-// New reads the environment, and returns nil when it names no collector or switches tracing off. Spans wait in a bounded
-// queue; when it is full, because the collector is slow or away, they are dropped. Nothing waits for a collector. The error
-// names each variable that cannot be used. The caller calls Close.
+// New reads the environment. It returns nil if tracing is off or no collector is set. Spans wait in a queue with a limit. If it is full
+// because the collector is slow or unavailable, spans are dropped. No caller waits for the collector. The error reports every invalid
+// variable. The caller must call Close.
 //
-// These are read: OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER (otlp or none), OTEL_EXPORTER_OTLP_* and
+// New reads these variables: OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER (otlp or none), OTEL_EXPORTER_OTLP_* and
 // OTEL_EXPORTER_OTLP_TRACES_* (ENDPOINT, HEADERS, TIMEOUT, COMPRESSION, PROTOCOL, CERTIFICATE, CLIENT_CERTIFICATE,
 // CLIENT_KEY), OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_* and
 // OTEL_SPAN_*.
@@ -58,7 +58,7 @@ func New(ctx context.Context, cfg Config) (*Exporter, error) {
 	return &Exporter{cfg: cfg, out: out, batch: sdk.NewBatchSpanProcessor(out)}, nil
 }
 
-// Check reports each variable of the environment that New would refuse.
+// Check reports each invalid variable of the environment.
 func Check() error {
 	if _, err := checkEnvironment(); err != nil {
 		return fmt.Errorf("tracing: %w", err)
@@ -66,8 +66,8 @@ func Check() error {
 	return nil
 }
 
-// Provider makes the provider of one service, by the name and version that its spans show; an empty version is not
-// shown. It is nil when tracing is off, and then costs nothing.
+// Provider creates the provider of one service with the name and version of its spans; an empty version is omitted. It returns nil if
+// tracing is off.
 func (e *Exporter) Provider(service, version string) trace.TracerProvider {
 	if e == nil {
 		return nil
@@ -80,20 +80,20 @@ func (e *Exporter) Provider(service, version string) trace.TracerProvider {
 	if e.cfg.Together {
 		options = append(options, resource.WithAttributes(own[1]))
 	}
-	// What is in the environment was checked; a resource comes also with an error.
+	// The environment is already validated. New returns a resource even with an error.
 	r, err := resource.New(context.Background(), options...)
 	if err != nil {
-		e.cfg.Log.Warn("resource of spans is not complete", "err", err)
+		e.cfg.Log.Warn("resource of spans is incomplete", "err", err)
 	}
 	return NewProvider(e.batch, sdk.WithResource(r))
 }
 
-// NewProvider makes a provider whose spans can have chosen ids (Record), for tests that have a processor of their own.
+// NewProvider creates a provider whose spans can have chosen ids (Record), for tests with their own processor.
 func NewProvider(p sdk.SpanProcessor, more ...sdk.TracerProviderOption) trace.TracerProvider {
 	return sdk.NewTracerProvider(append(more, sdk.WithIDGenerator(ids{}), sdk.WithSpanProcessor(p))...)
 }
 
-// Close sends what waits, for five seconds at most, and returns when nothing runs any more. Spans that end later are dropped.
+// Close sends the waiting spans for at most five seconds, and returns when all goroutines have ended. Later spans are dropped.
 func (e *Exporter) Close() {
 	if e == nil {
 		return
@@ -106,7 +106,7 @@ func (e *Exporter) Close() {
 	e.out.stop()
 }
 
-// TracerOf is the tracer of a part of the product; nil when the provider is.
+// TracerOf returns the tracer of a part of the product; nil if the provider is nil.
 func TracerOf(p trace.TracerProvider, part string) trace.Tracer {
 	if p == nil {
 		return nil

@@ -28,7 +28,7 @@ import (
 
 const limit = 30 * time.Second
 
-// silence takes out of the environment what the machine may have set.
+// silence removes variables of the machine from the environment.
 func silence(t *testing.T) {
 	t.Helper()
 	for _, variable := range os.Environ() {
@@ -38,7 +38,7 @@ func silence(t *testing.T) {
 	}
 }
 
-func TestWithoutACollectorThereIsNothing(t *testing.T) {
+func TestNew_NoCollector_ReturnsNil(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
 		"nothing is set":    {},
 		"empty":             {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
@@ -66,7 +66,7 @@ func TestWithoutACollectorThereIsNothing(t *testing.T) {
 	}
 }
 
-func TestSpansReachTheCollectorUnderTheNameOfTheirService(t *testing.T) {
+func TestProvider_Spans_HaveServiceName(t *testing.T) {
 	silence(t)
 	collector := testkit.CollectTraces(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL())
@@ -98,7 +98,7 @@ func TestSpansReachTheCollectorUnderTheNameOfTheirService(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentNamesAServiceThatIsAloneInItsProcess(t *testing.T) {
+func TestProvider_ServiceNameVariable_IsUsed(t *testing.T) {
 	silence(t)
 	collector := testkit.CollectTraces(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL()+"/v1/traces")
@@ -120,7 +120,7 @@ func TestTheEnvironmentNamesAServiceThatIsAloneInItsProcess(t *testing.T) {
 	}
 }
 
-func TestEachBadVariableIsNamedAndNoSecretIsRepeated(t *testing.T) {
+func TestNew_InvalidVariables_AreNamed(t *testing.T) {
 	const secret = "s3cr3t-value"
 	folder := t.TempDir()
 	empty := filepath.Join(folder, "empty.pem")
@@ -168,7 +168,7 @@ func TestEachBadVariableIsNamedAndNoSecretIsRepeated(t *testing.T) {
 	}
 }
 
-func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
+func TestExporter_CollectorRejects_DropsSpans(t *testing.T) {
 	silence(t)
 	collector := testkit.CollectTraces(t)
 	collector.Refuse(http.StatusBadRequest)
@@ -201,7 +201,7 @@ func TestACollectorThatRefusesNeitherHoldsNorFloodsAnybody(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheProcessDoesNotWaitForACollectorThatIsSilent(t *testing.T) {
+func TestClose_SilentCollector_DoesNotWait(t *testing.T) {
 	silence(t)
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 10)
@@ -229,13 +229,13 @@ func TestTheEndOfTheProcessDoesNotWaitForACollectorThatIsSilent(t *testing.T) {
 	<-arrived
 }
 
-// recorder gives a tracer and what it has made.
+// recorder returns a tracer and the recorder of its spans.
 func recorder() (trace.Tracer, *tracetest.SpanRecorder) {
 	r := tracetest.NewSpanRecorder()
 	return tracing.TracerOf(tracing.NewProvider(r), "x"), r
 }
 
-func TestASpanThatIsRecordedLaterHasTheIDThatOthersKnewBefore(t *testing.T) {
+func TestRecord_ChosenID_IsUsed(t *testing.T) {
 	t.Parallel()
 	tracer, spans := recorder()
 	parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
@@ -260,7 +260,7 @@ func TestASpanThatIsRecordedLaterHasTheIDThatOthersKnewBefore(t *testing.T) {
 	}
 }
 
-func TestIDsFollowFromWhatTheyAreAbout(t *testing.T) {
+func TestSpanID_SameSubject_IsEqual(t *testing.T) {
 	t.Parallel()
 	seen := map[trace.SpanID]string{}
 	for _, kind := range []string{"step", "stage"} {
@@ -286,7 +286,7 @@ func TestIDsFollowFromWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-func TestRequestsContinueTheTraceOfTheirCaller(t *testing.T) {
+func TestHandler_TraceParent_IsContinued(t *testing.T) {
 	t.Parallel()
 	const incoming = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 	r := tracetest.NewSpanRecorder()
@@ -339,7 +339,7 @@ func TestRequestsContinueTheTraceOfTheirCaller(t *testing.T) {
 	}
 }
 
-func TestARequestThatPanicsHasASpanAndGoesOnPanicking(t *testing.T) {
+func TestHandler_Panic_RecordsSpanAndPanics(t *testing.T) {
 	t.Parallel()
 	r := tracetest.NewSpanRecorder()
 	h := tracing.Handler(tracing.NewProvider(r), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
@@ -351,7 +351,7 @@ func TestARequestThatPanicsHasASpanAndGoesOnPanicking(t *testing.T) {
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-func TestAStreamIsFlushedThroughTheSpan(t *testing.T) {
+func TestHandler_Stream_IsFlushed(t *testing.T) {
 	t.Parallel()
 	h := tracing.Handler(tracing.NewProvider(sdk.NewSimpleSpanProcessor(tracetest.NewNoopExporter())), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, err := w.Write([]byte("x")); err != nil {

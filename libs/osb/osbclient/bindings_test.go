@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 )
 
-func TestBindings(t *testing.T) {
+func TestClient_Bindings_AreDecoded(t *testing.T) {
 	t.Parallel()
 	const body = `{"credentials":{"kubeconfig":"canary"},"metadata":{"expires_at":"2026-01-02T03:04:05.0Z"}}`
 	c, s := setup(t, osbclient.Config{},

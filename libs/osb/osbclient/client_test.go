@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 )
 
-// script answers requests one after the other and keeps what was asked.
+// script answers requests one after the other and records them.
 type script struct {
 	t       *testing.T
 	answers []scripted
@@ -65,7 +65,7 @@ func setup(t *testing.T, cfg osbclient.Config, answers ...scripted) (*osbclient.
 	return c, s
 }
 
-func TestProvisionSendsTheRequestAndReadsTheAnswer(t *testing.T) {
+func TestProvision_Request_IsSentAndAnswered(t *testing.T) {
 	t.Parallel()
 	identity := &osb.OriginatingIdentity{Platform: "cloudfoundry", Value: json.RawMessage(`{"user_id":"u"}`)}
 	c, s := setup(t, osbclient.Config{User: "u", Password: "p", OriginatingIdentity: identity, UserAgent: "agent/1"},
@@ -94,7 +94,7 @@ func TestProvisionSendsTheRequestAndReadsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheBrokerAreTyped(t *testing.T) {
+func TestClient_BrokerErrors_AreTyped(t *testing.T) {
 	t.Parallel()
 	c, s := setup(t, osbclient.Config{Token: "secret"},
 		scripted{status: 422, retryAfter: "3", body: `{"error":"ConcurrencyError","description":"busy"}`},
@@ -118,9 +118,9 @@ func TestErrorsOfTheBrokerAreTyped(t *testing.T) {
 	}
 }
 
-func TestCredentialsDoNotFollowARedirect(t *testing.T) {
+func TestClient_Redirect_IsNotFollowed(t *testing.T) {
 	t.Parallel()
-	// Another port of the same host: Go's client would send the credentials there.
+	// Go's client would send the credentials to another port of the same host.
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect is followed") }))
 	t.Cleanup(other.Close)
 	server := httptest.NewServer(http.RedirectHandler(other.URL+"/v2/catalog", http.StatusTemporaryRedirect))
@@ -134,7 +134,7 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	}
 }
 
-func TestPollWaitsUntilTheOperationHasEnded(t *testing.T) {
+func TestPoll_InProgress_Waits(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		answers []scripted
@@ -161,7 +161,7 @@ func TestPollWaitsUntilTheOperationHasEnded(t *testing.T) {
 	}
 }
 
-func TestPollGivesUpOnAnUnknownOperationAndWithItsContext(t *testing.T) {
+func TestPoll_UnknownOperation_ReturnsError(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t, osbclient.Config{}, scripted{404, "", `{"description":"unknown"}`}, scripted{200, "", `{"state":"in progress"}`})
 	if _, err := c.Poll(t.Context(), "i", "op", nil); !osbclient.IsNotFound(err) {
@@ -174,7 +174,7 @@ func TestPollGivesUpOnAnUnknownOperationAndWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNewRefusesAnAddressThatIsNone(t *testing.T) {
+func TestNew_InvalidAddress_IsRejected(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "127.0.0.1:8080", "ftp://host", "http://"} {
 		if _, err := osbclient.New(osbclient.Config{BaseURL: address}, nil); err == nil {

@@ -18,7 +18,7 @@ type answering func(*http.Request) *http.Response
 
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
 
-// Whatever answers in the broker's place, there is a value or an error, and never both.
+// For any answer, the client returns either a value or an error.
 func FuzzAnswers(f *testing.F) {
 	for i, seed := range []string{
 		`{"operation":"o-1","dashboard_url":"https://x"}`, `{}`, ``, `null`, `{"services":[{"id":1}]}`, `{"state":"in progress"}`, `{"error":"X","description":"d"}`,

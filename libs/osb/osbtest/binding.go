@@ -25,7 +25,7 @@ func (s *session) unbind(id, binding string) response {
 	return s.send(request{method: del, path: bindingPath(id, binding), query: s.ids("accepts_incomplete", "true")})
 }
 
-// bound makes a binding, waits for it and returns it as GET tells.
+// bound creates a binding, waits for it and returns its GET response.
 func (s *session) bound(id, binding string, edits ...func(map[string]any)) response {
 	s.Helper()
 	if r := s.must(s.bind(id, binding, edits...), 201, 202); r.status == 202 {
@@ -35,7 +35,7 @@ func (s *session) bound(id, binding string, edits ...func(map[string]any)) respo
 	return s.must(s.send(request{path: bindingPath(id, binding)}), 200)
 }
 
-// removed unbinds and waits for it.
+// removed unbinds and waits for the end.
 func (s *session) removed(id, binding string) {
 	s.Helper()
 	if r := s.must(s.unbind(id, binding), 200, 202); r.status == 202 {
@@ -55,20 +55,20 @@ func (s *session) bindAtOnce(id, binding, plan string) response {
 	return s.send(request{method: put, path: bindingPath(id, binding), body: body})
 }
 
-// unbindAtOnce does the same with an unbind request.
+// unbindAtOnce sends an unbind request that does not accept an asynchronous answer.
 func (s *session) unbindAtOnce(id, binding string) response {
 	s.Helper()
 	return s.send(request{method: del, path: bindingPath(id, binding), query: s.ids()})
 }
 
-// withInstance returns an instance that is there, and a fresh binding id.
+// withInstance creates an instance, and returns it with a new binding id.
 func (s *session) withInstance() (id, binding string) {
 	s.Helper()
 	id, _ = s.provisioned()
 	return id, uuid()
 }
 
-// withInstanceOf does the same with another plan.
+// withInstanceOf is like withInstance with another plan.
 func (s *session) withInstanceOf(plan string) (id, binding string) {
 	s.Helper()
 	id, _ = s.provisioned(func(body map[string]any) {

@@ -2,7 +2,7 @@ package osbtest
 
 import "github.com/kyma-project/keb/libs/osb"
 
-// binding returns an instance of the plan that binds asynchronously, whose binding is in progress until released.
+// binding returns an instance of the plan with asynchronous bindings. Its binding is in progress until release is called.
 func (s *session) binding() (id, binding string, accepted response, release func()) {
 	s.Helper()
 	id, binding = s.withInstanceOf(s.cfg.Fixtures.PlanBindsLater)
@@ -15,7 +15,7 @@ func (s *session) bindLater(id, binding string) response {
 	return s.bind(id, binding, ofPlan(s.cfg.Fixtures.PlanBindsLater))
 }
 
-// lateBindingCases are those of bindings that are made asynchronously.
+// lateBindingCases are the cases of asynchronous bindings.
 func lateBindingCases() []Case {
 	needs := func(more ...string) []string { return append([]string{"Bindings", "PlanBindsLater"}, more...) }
 	return []Case{

@@ -13,7 +13,7 @@ func contains(text, part string) bool { return strings.Contains(text, part) }
 
 func contentType(value ...string) http.Header { return http.Header{"Content-Type": value} }
 
-// badBodies are bodies that are no JSON object.
+// badBodies are bodies that are not a JSON object.
 var badBodies = []string{`{"service_id":`, `["a"]`, `"text"`, ``, `null`, `{} {}`, "{\"a\":\"\xff\"}"}
 
 func bodyCases() []Case {

@@ -14,7 +14,7 @@ import (
 
 func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
-// offerings reads the catalog as it is, without the types of package osb, which would hide misspelt members.
+// offerings reads the catalog without the types of package osb, which would hide misspelled members.
 func (s *session) offerings() []map[string]any {
 	s.Helper()
 	r := s.must(s.catalogWith(nil), 200)
@@ -51,7 +51,7 @@ func (s *session) expectTexts(what string, object map[string]any, names ...strin
 	}
 }
 
-// expectFlags checks that members are boolean if they are there.
+// expectFlags checks that existing members are boolean.
 func (s *session) expectFlags(what string, object map[string]any, names ...string) {
 	s.Helper()
 	for _, name := range names {
@@ -252,7 +252,7 @@ func (s *session) expectSchemas(plan map[string]any) {
 	}
 }
 
-// compiles tells what is wrong with a schema; the compiler loads nothing from outside.
+// compiles returns the error of an invalid schema. The compiler loads no external schema.
 func compiles(schema any) string {
 	object, ok := schema.(map[string]any)
 	if !ok {

@@ -2,10 +2,10 @@
 // the cases of docs/contracts/osb.md, each under its id, over real HTTP against
 // any base URL.
 //
-// Some cases need what only the owner of the broker can do, such as making an
-// operation fail; those are functions in Hooks. Others need something in the
-// catalog that not every broker has. A case whose need is not met is reported by
-// name as not run and counted, never passed over in silence.
+// Some cases need actions that only the owner of the broker can perform, such as
+// making an operation fail; Hooks contains functions for them. Others need optional
+// features of the catalog. A case without its prerequisites is reported by name and
+// counted as not run.
 package osbtest
 
 import (
@@ -18,116 +18,116 @@ import (
 
 // Config describes the broker under test.
 type Config struct {
-	// BaseURL is what stands before /v2. Client sends the requests; nil means http.DefaultClient.
+	// BaseURL is the URL before /v2. Client sends the requests; nil means http.DefaultClient.
 	BaseURL string
 	Client  *http.Client
-	// User and Password are accepted by the broker. BadTokens are bearer tokens that it must refuse, by what is wrong.
+	// User and Password are valid credentials. BadTokens are bearer tokens that the broker must reject, by reason.
 	User, Password string
 	BadTokens      map[string]string
 
 	Fixtures Fixtures
 	Hooks    Hooks
 
-	// Parameters and Context return valid ones for a plan; nil means none.
+	// Parameters and Context return valid values for a plan; nil means none.
 	Parameters func(planID string) map[string]any
 	Context    func(planID string) map[string]any
-	// RequireOrgSpace tells that the broker insists on organization_guid and space_guid.
+	// RequireOrgSpace reports whether the broker requires organization_guid and space_guid.
 	RequireOrgSpace bool
-	// BodyLimit is the longest body in bytes; zero means 1 MiB.
+	// BodyLimit is the maximum size of a body in bytes; zero means 1 MiB.
 	BodyLimit int
-	// RetryAfterMin and RetryAfterMax bound Retry-After; zero means 1 s and 1 h.
+	// RetryAfterMin and RetryAfterMax are the limits of Retry-After; zero means 1 s and 1 h.
 	RetryAfterMin, RetryAfterMax time.Duration
-	// OperationTimeout is how long an operation may take; zero means 30 s. PollEvery is how often to ask; zero means 20 ms.
+	// OperationTimeout is the maximum duration of an operation; zero means 30 s. PollEvery is the polling interval; zero means 20 ms.
 	OperationTimeout, PollEvery time.Duration
-	// Rounds caps the rounds of the cases that repeat (P23, F02, D14); zero means as many as the case says.
+	// Rounds limits the rounds of the repeating cases (P23, F02, D14); zero means the number of the case.
 	Rounds int
 	// Secrets must not occur in any answer of the broker.
 	Secrets []string
 
-	// Groups are the letters of the groups to run; empty means G, C, P, L, F, D and O. Only, if not empty, are the case ids to run.
+	// Groups are the letters of the groups to run; empty means G, C, P, L, F, D and O. Only limits the run to these case ids.
 	Groups string
 	Only   []string
-	// RequireAll makes a case that is not run fail.
+	// RequireAll makes a case without its prerequisites fail.
 	RequireAll bool
 }
 
-// Fixtures name what is in the catalog and what the broker makes of it. Only ServiceID and PlanA are always needed.
+// Fixtures describe the catalog and the behaviour of the broker. Only ServiceID and PlanA are always required.
 type Fixtures struct {
-	// ServiceID and PlanA name the plan that most cases use; PlanB is one that PlanA can change to.
+	// ServiceID and PlanA are the offering and the plan of most cases; PlanB is a plan that PlanA can change to.
 	ServiceID, PlanA, PlanB string
-	// PlanFixed is not plan_updateable, PlanUnbindable not bindable, PlanMaintained has maintenance_info and PlanOptional
-	// requires no parameters.
+	// PlanFixed is not plan_updateable, PlanUnbindable is not bindable, PlanMaintained has maintenance_info, and PlanOptional requires no
+	// parameters.
 	PlanFixed, PlanUnbindable, PlanMaintained, PlanOptional string
 	// OtherPlan is a plan of another offering than ServiceID.
 	OtherPlan string
-	// Parameters that differ from the valid ones in what counts.
+	// ChangedParameters differ from the valid ones in relevant values.
 	ChangedParameters map[string]any
-	// CreateOnlyParameters are other values for members that only an order may set; a broker without such members has none.
+	// CreateOnlyParameters are other values for members that only an order may set. It is empty for a broker without such members.
 	CreateOnlyParameters map[string]any
-	// InvalidParameters break the schema of PlanA, at the JSON pointer InvalidPointer.
+	// InvalidParameters violate the schema of PlanA, at the JSON pointer InvalidPointer.
 	InvalidParameters map[string]any
 	InvalidPointer    string
-	// AccountMembers are the members of the context that make an instance another one; RequiredMembers those that must be there.
+	// AccountMembers are the context members that distinguish instances; RequiredMembers are the required ones.
 	AccountMembers, RequiredMembers []string
-	// DisplayContext are members of the context that do not count. RejectedContext are members with which a quota or an
-	// allow-list refuses the request.
+	// DisplayContext contains irrelevant members of the context. RejectedContext contains members for which a quota or an allow-list rejects
+	// the request.
 	DisplayContext, RejectedContext map[string]any
-	// LongestOperation is the longest operation timeout of PlanA.
+	// LongestOperation is the maximum operation timeout of PlanA.
 	LongestOperation time.Duration
-	// Updates and Bindings tell that the broker has them.
+	// Updates and Bindings report whether the broker supports them.
 	Updates, Bindings bool
-	// RejectedBindingParameters break the binding schema; ChangedBindingParameters are valid and no defaults.
+	// RejectedBindingParameters violate the binding schema; ChangedBindingParameters are valid and differ from the defaults.
 	RejectedBindingParameters, ChangedBindingParameters map[string]any
-	// PlanBindsAtOnce makes bindings within the request, PlanBindsLater only asynchronously. PlanNeedsApp is only bound to an
+	// PlanBindsAtOnce creates bindings synchronously, PlanBindsLater asynchronously. PlanNeedsApp can only be bound to an
 	// application.
 	PlanBindsAtOnce, PlanBindsLater, PlanNeedsApp string
-	// BindingLimit is how many bindings an instance may have.
+	// BindingLimit is the maximum number of bindings of an instance.
 	BindingLimit int
-	// Rotation tells that the bindings of PlanA can be rotated; PlanNotRotatable is bindable, and its bindings cannot.
+	// Rotation reports whether the bindings of PlanA can be rotated; PlanNotRotatable is bindable without rotation.
 	Rotation         bool
 	PlanNotRotatable string
 }
 
-// Hooks are what only the owner of the broker can do. Each may be nil. Those that return a function change something until
-// it is called.
+// Hooks are actions that only the owner of the broker can perform. Each may be nil. A returned function reverts the
+// change.
 type Hooks struct {
-	// Hold keeps operations in progress until it is released.
+	// Hold keeps operations in progress until release is called.
 	Hold func(ctx context.Context) (release func(), err error)
-	// Fail makes the provisionings and updates that run fail; FailDeprovision the deprovisionings.
+	// Fail makes running provisionings and updates fail; FailDeprovision makes deprovisionings fail.
 	Fail            func(ctx context.Context) (restore func(), err error)
 	FailDeprovision func(ctx context.Context) (restore func(), err error)
-	// Counts tells what the broker recorded and published about an instance, ever.
+	// Counts returns the total number of records and events of an instance.
 	Counts func(ctx context.Context, instanceID string) (Counts, error)
-	// Resources counts what exists in external systems for an instance.
+	// Resources counts the resources of an instance in external systems.
 	Resources func(ctx context.Context, instanceID string) (int, error)
-	// Restart ends the broker's process and starts it again with the same configuration and address.
+	// Restart restarts the broker's process with the same configuration and address.
 	Restart func(ctx context.Context) error
-	// ChangeCatalog does the same with the description of one plan changed.
+	// ChangeCatalog restarts the broker with another description of one plan.
 	ChangeCatalog func(ctx context.Context) (restore func(), err error)
 	// RaiseMaintenance gives PlanMaintained a newer version in its maintenance_info.
 	RaiseMaintenance func(ctx context.Context) (restore func(), err error)
-	// StartBroken starts another broker with a faulty catalog and returns why it did not start; no error means that it did.
+	// StartBroken starts another broker with a faulty catalog and returns its start error; nil means that it started.
 	StartBroken func(ctx context.Context, fault CatalogFault) (offendingID string, refusal error)
-	// Outage takes away what the broker depends on.
+	// Outage makes the broker's dependencies unavailable.
 	Outage func(ctx context.Context) (restore func(), err error)
-	// WorkedOff waits until an order for an instance whose platform has hung up has no effect any more. Without it that is taken
-	// to be so half a second later.
+	// WorkedOff waits until an order of a disconnected platform has no further effect. Without it, the suite waits half a
+	// second.
 	WorkedOff func(ctx context.Context, instanceID string) error
 	// Panic makes the handler panic once, at the next request.
 	Panic func(ctx context.Context) error
-	// Audit reads the originating identity that was recorded and published for the newest operation of an instance.
+	// Audit returns the recorded and published originating identity of an instance's newest operation.
 	Audit func(ctx context.Context, instanceID string) (Identity, error)
-	// Logs reads the log of the broker so far.
+	// Logs returns the log of the broker.
 	Logs func(ctx context.Context) (string, error)
-	// Purge drops the record of a deprovisioned instance, so that only the tombstone is left.
+	// Purge deletes the record of a deprovisioned instance, so that only the tombstone is left.
 	Purge func(ctx context.Context, instanceID string) error
-	// Retry makes a step of the operations that run fail in a way that is tried again.
+	// Retry makes a step of running operations fail with a temporary error.
 	Retry func(ctx context.Context) (restore func(), err error)
-	// Expire makes the operation in progress of an instance older than maximum_polling_duration.
+	// Expire makes an instance's operation in progress older than maximum_polling_duration.
 	Expire func(ctx context.Context, instanceID string) error
-	// KillOrchestrator kills what runs the operations, without a chance to clean up, and starts it again.
+	// KillOrchestrator kills the process that runs the operations, and starts it again.
 	KillOrchestrator func(ctx context.Context) error
-	// StepRuns counts how often each deprovisioning step of an instance succeeded.
+	// StepRuns counts the successful runs of each deprovisioning step of an instance.
 	StepRuns func(ctx context.Context, instanceID string) (map[string]int, error)
 	// Exhaust makes a clean-up step of the deprovisionings that run use up its retries; NotCompleted lists the steps recorded as
 	// such, and Sweep runs the later clean-up.

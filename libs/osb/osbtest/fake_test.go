@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// fake is a broker in memory. Its operations end when somebody looks, unless they are held. With bug set to the id of a
-// case it does wrong what that case is about.
+// fake is a broker in memory. Its operations end at the next request, unless they are held. If bug is the id of a case, the fake violates
+// that case.
 type fake struct {
 	bug string
 
@@ -86,7 +86,7 @@ func fakeCatalog(description string) *osb.Catalog {
 
 func (f *fake) is(bugs ...string) bool { return slices.Contains(bugs, f.bug) }
 
-// lock settles what has ended meanwhile.
+// lock locks the fake, and ends completed operations.
 func (f *fake) lock() func() {
 	f.mu.Lock()
 	if !f.held {

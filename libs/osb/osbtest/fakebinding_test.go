@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// plansLater is a plan that binds asynchronously, planApp one that is bound to applications only.
+	// plansLater is a plan with asynchronous bindings, planApp one that can be bound to applications only.
 	plansLater = "pl"
 	planApp    = "pp"
-	// bindingLimit is how many bindings an instance may have.
+	// bindingLimit is the maximum number of bindings of an instance.
 	bindingLimit = 3
 )
 
-// bound is a binding. Asynchronous ones are made, and removed, when somebody looks, unless they are held.
+// bound is a binding. Asynchronous bindings are created and removed at the next request, unless they are held.
 type bound struct {
 	osb.Binding
 	predecessor       string
@@ -107,7 +107,7 @@ func (f *fake) boundAgain(b *bound, req *osb.BindRequest) (osb.BindResult, error
 	return osb.Bound{Binding: again, Existed: true}, nil
 }
 
-// rotated is the parameters of a new binding: those of its predecessor, if it has one.
+// rotated returns the parameters of a new binding: those of its predecessor, if it has one.
 func (f *fake) rotated(i *instance, req *osb.BindRequest) (json.RawMessage, error) {
 	if req.PredecessorBindingID == "" {
 		return req.Parameters, nil

@@ -14,7 +14,7 @@ const (
 	del   = http.MethodDelete
 )
 
-// allRoutes is every route except the catalog, with ids that nothing exists for.
+// allRoutes returns every route except the catalog, with unknown ids.
 func (s *session) allRoutes() []request {
 	id, body := uuid(), s.order(s.cfg.Fixtures.PlanA)
 	instance, binding := instancePath(id), bindingPath(id, uuid())

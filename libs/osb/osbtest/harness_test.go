@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbtest"
 )
 
-// harness serves a fake broker and can do with it whatever a case needs.
+// harness serves a fake broker and implements all hooks.
 type harness struct {
 	*fake
 	handler atomic.Pointer[http.Handler]
@@ -62,7 +62,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-// flag sets a switch of the fake until it is undone.
+// flag sets a switch of the fake until the returned function is called.
 func (h *harness) flag(flag *bool) func(context.Context) (func(), error) {
 	put := func(value bool) {
 		defer h.lock()()

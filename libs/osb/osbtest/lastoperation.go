@@ -24,7 +24,7 @@ func (s *session) expectAbsent(r response, names ...string) {
 	}
 }
 
-// newest checks that asking without an operation tells of the newest one.
+// newest checks that a request without an operation returns the newest one.
 func newest(query url.Values) func(s *session) {
 	return func(s *session) {
 		id, provisioning := s.provisioned()

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbtest"
 )
 
-// mutants break, for the case of their id, what lies outside of the fake: its requests on the way in, its answers on the way
-// out, and the catalog. Every other case is broken inside of the fake, by its bug.
+// mutants contains a mutant for each case that concerns data outside of the fake: incoming requests, outgoing answers, and the catalog.
+// The bug of the fake breaks every other case.
 var mutants = map[string]mutant{
 	"G01": status(412, 400), "G02": onVersion("1.0", "2.17"), "G03": onVersion("3.0", "2.17"), "G04": onVersion("2.x", "2.17"),
 	"G05": status(200, 412), "G06": onVersion("2.13", "1.0"), "G07": onVersion("2.99", "1.0"),
@@ -68,7 +68,7 @@ var mutants = map[string]mutant{
 	"B31": replace(`"ports":["443"]`, `"ports":[443]`),
 }
 
-// mutant changes requests before and answers after the handler, or the catalog. Each may be nil.
+// mutant changes requests before the handler, answers after it, or the catalog. Each function may be nil.
 type mutant struct {
 	in      func(r *http.Request)
 	out     func(w *httptest.ResponseRecorder)
@@ -155,7 +155,7 @@ func onPath(suffix, name, value string) mutant {
 	}}
 }
 
-// performed does what the request asks although it lacks something, and answers as if it had not.
+// performed executes a request although it lacks a value, and answers as if it had not.
 func performed(name, value string, status int) mutant {
 	return mutant{both: func(r *http.Request) func(*httptest.ResponseRecorder) {
 		if r.Header.Get(name) != "" && r.Header.Get(name) != "Basic dTp3cm9uZw==" {
@@ -177,7 +177,7 @@ func unlessHeader(name, part string, m mutant) mutant {
 	}}
 }
 
-// readAll takes the body out of a request and puts another one in.
+// rewriteBody replaces the body of a request.
 func rewriteBody(r *http.Request, change func(string) string) {
 	var b bytes.Buffer
 	_, _ = b.ReadFrom(r.Body)
@@ -250,7 +250,7 @@ func dropAndSet(name, value string) mutant {
 
 func inCatalog(change func(c *osb.Catalog)) mutant { return mutant{catalog: change} }
 
-func TestEveryCaseFailsWithABrokerThatBreaksIt(t *testing.T) {
+func TestCases_BrokenBroker_FailsCase(t *testing.T) {
 	t.Parallel()
 	for _, c := range osbtest.Cases() {
 		t.Run(c.ID, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// mitigated removes an instance that the platform does not know the state of, and checks that nothing is left.
+// mitigated removes an instance whose state the platform does not know, and checks that nothing is left.
 func (s *session) mitigated(id string, answer response) {
 	s.Helper()
 	if s.must(answer, 202, 410); answer.status == 202 {
@@ -86,7 +86,7 @@ func orphanCases() []Case {
 	}
 }
 
-// settled waits until a request that nobody waits for has been worked off: the instance is known, or it will not be.
+// settled waits until an abandoned request is handled: the instance either exists now, or never will.
 func (s *session) settled(id string) {
 	s.Helper()
 	if workedOff := s.cfg.Hooks.WorkedOff; workedOff != nil {
@@ -101,7 +101,7 @@ func (s *session) settled(id string) {
 	})
 }
 
-// settleTime is how long an abandoned request may still have an effect.
+// settleTime is the time in which an abandoned request may still have an effect.
 const settleTime = 500 * time.Millisecond
 
 // hangUp sends a provision request and closes the connection without waiting for the answer.

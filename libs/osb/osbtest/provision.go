@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// refused sends a provision request that must be refused with a status, and checks that nothing changed.
+// refused sends a provision request that must be rejected with a status, and checks that nothing changed.
 func (s *session) refused(status int, edits ...func(map[string]any)) response {
 	s.Helper()
 	id := s.newID()

@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// running provisions an instance that stays in progress until released.
+// running provisions an instance that stays in progress until release is called.
 func (s *session) running() (id string, accepted response, release func()) {
 	s.Helper()
 	release = s.use(s.cfg.Hooks.Hold)
@@ -14,7 +14,7 @@ func (s *session) running() (id string, accepted response, release func()) {
 	return id, s.must(s.put(id), 202), release
 }
 
-// parallel sends requests at the same time.
+// parallel sends concurrent requests.
 func (s *session) parallel(requests ...request) []response {
 	s.Helper()
 	out, errs := make([]response, len(requests)), make([]error, len(requests))
@@ -153,7 +153,7 @@ func (s *session) failed() string {
 	return id
 }
 
-// recovered deletes an instance as soon as the broker has come back.
+// recovered deletes an instance once the broker is available again.
 func (s *session) recovered(id string) (r response) {
 	s.Helper()
 	s.eventually("the broker has recovered", func() bool {

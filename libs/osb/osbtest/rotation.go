@@ -1,6 +1,6 @@
 package osbtest
 
-// rotate asks for a binding that replaces another one.
+// rotate requests a binding that replaces another one.
 func (s *session) rotate(id, binding, predecessor string, edits ...func(map[string]any)) response {
 	s.Helper()
 	return s.bind(id, binding, append(edits, set("predecessor_binding_id", predecessor))...)

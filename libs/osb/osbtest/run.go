@@ -20,15 +20,15 @@ type T interface {
 
 // Case is one case of the suite.
 type Case struct {
-	// ID is as in docs/contracts/osb.md, for example "P05".
+	// ID is the id of the case in docs/contracts/osb.md, for example "P05".
 	ID   string
 	Name string
-	// Needs are the names of the fields of Hooks and Fixtures without which the case cannot run.
+	// Needs are the names of the required fields of Hooks and Fixtures.
 	Needs []string
 	run   func(s *session)
 }
 
-// Outcome is how a case ended.
+// Outcome is the outcome of a case.
 type Outcome string
 
 // The outcomes.
@@ -38,11 +38,11 @@ const (
 	NotRun Outcome = "not run"
 )
 
-// Result is how a case ended.
+// Result is the result of a case.
 type Result struct {
 	Case    Case
 	Outcome Outcome
-	// Messages are the failures, or the missing needs.
+	// Messages are the failures, or the missing fields.
 	Messages []string
 }
 
@@ -53,7 +53,7 @@ func Cases() []Case {
 		lateBindingCases(), rotationCases())
 }
 
-// Run runs the suite, each case as a subtest named by its id. What was not run is logged at the end, with the count.
+// Run runs the suite, each case as a subtest with its id. At the end it logs the cases that were not run, and their number.
 func Run(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.setDefaults()
@@ -125,13 +125,13 @@ func execute(t T, cfg Config, c Case) {
 	c.run(s)
 }
 
-// recorder is a T that keeps the failures.
+// recorder is a T that records failures.
 type recorder struct {
 	ctx      context.Context
 	failures []string
 }
 
-// stopped ends a case after Fatalf.
+// stopped is the panic value that ends a case after Fatalf.
 type stopped struct{}
 
 func record(ctx context.Context, cfg Config, c Case) (failures []string) {

@@ -31,19 +31,19 @@ func isHook(name string) bool {
 	return ok
 }
 
-// request is what a case sends. The zero value of a field means the valid one.
+// request is a request of a case. A zero field means the valid value.
 type request struct {
 	method string
 	path   string
 	query  url.Values
-	// header replaces headers; an entry of nil removes one.
+	// header replaces headers; a nil entry removes one.
 	header http.Header
-	// body is sent as JSON, raw as it is.
+	// body is sent as JSON; raw is sent unchanged.
 	body any
 	raw  []byte
 }
 
-// response is what came back.
+// response is the response to a request.
 type response struct {
 	what   string
 	status int
@@ -57,7 +57,7 @@ func (r response) text(name string) string {
 	return s
 }
 
-// try sends a request and returns the error of the transport.
+// try sends a request and returns the transport's error.
 func (s *session) try(r request) (response, error) {
 	if r.method == "" {
 		r.method = http.MethodGet

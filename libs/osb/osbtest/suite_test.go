@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbtest"
 )
 
-func TestTheSuitePassesWithABrokerThatKeepsTheContract(t *testing.T) {
+func TestRun_CorrectBroker_Passes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(newFake(""))
 	cfg := h.config(serve(t, h))
@@ -18,7 +18,7 @@ func TestTheSuitePassesWithABrokerThatKeepsTheContract(t *testing.T) {
 	osbtest.Run(t, cfg)
 }
 
-func TestTheSuitePassesUnderARegionAndWithOrgSpaceRequired(t *testing.T) {
+func TestRun_RegionAndOrgSpace_Passes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(newFake(""), osb.WithRequireOrgSpace(true))
 	cfg := h.config(serve(t, h) + "/oauth/cf-eu10/")
@@ -26,7 +26,7 @@ func TestTheSuitePassesUnderARegionAndWithOrgSpaceRequired(t *testing.T) {
 	osbtest.Run(t, cfg)
 }
 
-func TestCasesWhoseNeedsAreNotMetAreReported(t *testing.T) {
+func TestCheck_MissingNeeds_AreReported(t *testing.T) {
 	t.Parallel()
 	h := newHarness(newFake(""))
 	cfg := h.config(serve(t, h))
@@ -52,7 +52,7 @@ func TestCasesWhoseNeedsAreNotMetAreReported(t *testing.T) {
 	}
 }
 
-func TestCaseIDsAreUniqueAndWellFormed(t *testing.T) {
+func TestCases_IDs_AreUniqueAndValid(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, c := range osbtest.Cases() {
