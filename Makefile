@@ -96,7 +96,8 @@ cluster = etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwo
 servers_btpmanager = $(cluster)
 servers_charts = $(cluster)
 servers_dashboards = etcd kube-apiserver
-packages_btpmanager = ./services/btp-manager/kubetest ./services/btp-manager/e2e
+packages_btpmanager = $(addprefix ./services/btp-manager/,kubetest e2e internal/app internal/operand)
+packages_containers = ./libs/testkit
 packages_workers = ./libs/worker/contract/...
 
 # What axe-core finds in the console is looked for too, if npm can bring it.

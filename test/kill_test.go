@@ -15,23 +15,6 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestOperationsSurviveFiveKills(t *testing.T) {
-	t.Parallel()
-	survive(t, harness.Options{}, func(*harness.System) {})
-}
-
-func TestOperationsSurviveFiveKillsAndTheLossOfTheBus(t *testing.T) {
-	t.Parallel()
-	// What was on the bus comes again when its execution limit is over, which is a minute otherwise.
-	survive(t, harness.Options{Overlays: []string{"testdata/short-executions"}}, func(sys *harness.System) {
-		dir := filepath.Join(sys.DataDir, "nats")
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
-			t.Errorf("the bus has no store in %s: %v", dir, err)
-		}
-		require.NoError(t, os.RemoveAll(dir))
-	})
-}
-
 const (
 	kills = 5
 	// startingKill is the kill that hits a process which is still starting; lossKill the one after which the bus may be lost.
@@ -44,13 +27,13 @@ const (
 // the call and its answer leaves one behind: test/steps holds that to one.
 var lookUps = []string{"KEB_AVS_LOOK_UP=true", "KEB_LANDSCAPE_AVS_LOOK_UP=true"}
 
-// survive kills keb five times while many operations are in flight, and calls meanwhile while it is down after the third.
-func survive(t *testing.T, opts harness.Options, meanwhile func(*harness.System)) {
-	t.Helper()
+// TestOperationsSurviveFiveKillsAndTheLossOfTheBus kills keb five times while many operations are in flight, and loses the bus while it is down
+// after the third.
+func TestOperationsSurviveFiveKillsAndTheLossOfTheBus(t *testing.T) {
+	t.Parallel()
 	rnd := random(t)
-	opts.Accounts = 2 * operations(t)
-	opts.Env = append(opts.Env, lookUps...)
-	sys := harness.Start(t, opts)
+	// What was on the bus comes again when its execution limit is over, which is a minute otherwise.
+	sys := harness.Start(t, harness.Options{Accounts: 2 * operations(t), Env: lookUps, Overlays: []string{"testdata/short-executions"}})
 	// Steps of a simulated landscape take no time at all; real ones are killed while they wait for an answer.
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		sys.Fault(system, `{"latencyMs": 40}`)
@@ -80,7 +63,7 @@ func survive(t *testing.T, opts harness.Options, meanwhile func(*harness.System)
 		}
 		sys.Kill()
 		if n == lossKill {
-			meanwhile(sys)
+			loseBus(t, sys)
 		}
 	}
 	sys.Start()
@@ -88,6 +71,16 @@ func survive(t *testing.T, opts harness.Options, meanwhile func(*harness.System)
 		sys.PollEnd(o, ids[i], osb.StateSucceeded, limit)
 	}
 	checkOnce(t, sys, orders, ids, before)
+}
+
+// loseBus deletes the store of the bus.
+func loseBus(t *testing.T, sys *harness.System) {
+	t.Helper()
+	dir := filepath.Join(sys.DataDir, "nats")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
+		t.Errorf("the bus has no store in %s: %v", dir, err)
+	}
+	require.NoError(t, os.RemoveAll(dir))
 }
 
 // awaitMoment waits for a random moment: when a random share of all transitions is made, between those of the kill before and

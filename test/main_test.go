@@ -18,10 +18,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
 // limit is how long anything may take before a test gives up. It is generous: a busy machine must not fail a test.
 const limit = 90 * time.Second
 
-// operations is how many operations are in flight in the tests that kill: 60, or KEB_E2E_OPERATIONS.
+// operations is how many operations are in flight in the tests that kill: 24, or KEB_E2E_OPERATIONS.
 func operations(t *testing.T) int {
 	t.Helper()
-	return fromEnv(t, "KEB_E2E_OPERATIONS", 60)
+	return fromEnv(t, "KEB_E2E_OPERATIONS", 24)
 }
 
 // random is seeded by the clock, or by KEB_E2E_SEED to repeat a run as far as processes can be made to repeat one.

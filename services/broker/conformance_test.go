@@ -124,7 +124,7 @@ func TestBroker_OpenServiceBrokerAPI_Conforms(t *testing.T) {
 				return names, errors.Join(err, json.Unmarshal([]byte(raw), &names))
 			},
 		},
-		OperationTimeout: waitTimeout, PollEvery: 5 * time.Millisecond, Groups: "GCPLFDOUB",
+		OperationTimeout: waitTimeout, PollEvery: 5 * time.Millisecond, Rounds: 20, Groups: "GCPLFDOUB",
 	})
 	for id, n := range orch.deliveries() {
 		if n != 1 {

@@ -136,7 +136,7 @@ func (c *clean) calling() map[string]int {
 }
 
 // TestEveryStep spoils every call of every step in turn, and then compares what the steps were seen to do with what they tell of
-// themselves. Under the race detector each step is spoilt once, by which they are not seen to do everything.
+// themselves. Under the race detector every step runs without a fault and some are spoilt, by which they are not seen to do everything.
 func TestEveryStep(t *testing.T) {
 	t.Parallel()
 	seen := &record{}
@@ -154,6 +154,12 @@ func bearFaults(t *testing.T, seen *record) {
 			c := play(t, s, seen)
 			calling := c.calling()
 			for i, step := range slices.Sorted(maps.Keys(calling)) {
+				if _, _, same := rehearsal.Processes(t, false)[s.Tested.Type].Find(step); s.Kyma1 && same {
+					continue // the scenario without Kyma 1 spoils it
+				}
+				if !runs(i + k) {
+					continue
+				}
 				t.Run(step, func(t *testing.T) {
 					t.Parallel()
 					row, ok := answers[step]
@@ -173,7 +179,7 @@ func bearFaults(t *testing.T, seen *record) {
 							c.once(t, s, step, fmt.Sprint("kill after call ", n+1), rehearsal.Fault{KillAfter: n + 1}, again)
 						})
 					}
-					if testkit.RaceDetector() { // another one for each step
+					if testkit.RaceDetector() {
 						trials = trials[(i+k)%len(trials):][:1]
 					}
 					for _, try := range trials {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -118,6 +119,14 @@ func upgrade(t *testing.T) (old, next []*unstructured.Unstructured) {
 	return old, next
 }
 
+// stride is the distance between the writes after which the tests kill: the suite btpmanager takes each, make test every third.
+func stride() int {
+	if os.Getenv("KEB_SUITE") == "btpmanager" {
+		return 1
+	}
+	return 3
+}
+
 func TestAnUpgradeKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
 	b := setup(t)
 	old, next := upgrade(t)
@@ -131,7 +140,7 @@ func TestAnUpgradeKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
 	b.settle(next)
 	want := b.contents()
 	n := 1
-	for ; ; n++ {
+	for ; ; n += stride() {
 		begin()
 		killed := b.die(n, func(o *operand.Operand) error { _, err := o.Apply(t.Context(), next); return err })
 		b.settle(next)
@@ -151,7 +160,7 @@ func TestAnInstallationKilledAfterAnyWriteIsFinishedOrRemovedByTheNextRun(t *tes
 	old, _ := upgrade(t)
 	b.settle(old)
 	want := b.contents()
-	for n := 1; ; n++ {
+	for n := 1; ; n += stride() {
 		install := func() bool {
 			b.empty(t.Context())
 			return b.die(n, func(o *operand.Operand) error { _, err := o.Apply(t.Context(), old); return err })
@@ -177,7 +186,7 @@ func TestARemovalKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
 		b.settle(append(objs, odd))
 		b.make(bare(secret(t, "1", "sap-btp-operator-clusterid")))
 	}
-	for n := 1; ; n++ {
+	for n := 1; ; n += stride() {
 		begin()
 		killed := b.die(n, func(o *operand.Operand) error {
 			// Only the inventory knows of the PriorityClass.
@@ -191,8 +200,8 @@ func TestARemovalKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
 		b.remove(objs)
 		equal(t, fmt.Sprintf("objects after a death at write %d", n), len(b.all(t.Context())), 0)
 		if !killed {
-			if want := len(objs) + 4; n != want {
-				t.Errorf("the removal had %d writes, want %d", n-1, want-1)
+			if want := len(objs) + 4; n < want || n >= want+stride() {
+				t.Errorf("the removal had less than %d writes, want %d", n, want-1)
 			}
 			break
 		}
