@@ -73,3 +73,18 @@ func TestPostgres_TestEnds_RemovesDatabase(t *testing.T) {
 		t.Errorf("database %s is still there", name)
 	}
 }
+
+func TestFromContainer_DockerEngine_RunsAServer(t *testing.T) {
+	t.Parallel()
+	Suite(t, "containers")
+	server, err := fromContainer(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.close(context.WithoutCancel(t.Context()))) })
+	name, err := server.database(t.Context(), tableWith(1))
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, openDB(t, withDatabase(server.url, name)).GetContext(t.Context(), &n, `SELECT n FROM numbers`))
+	if n != 1 {
+		t.Errorf("the database in the container has %d, want 1", n)
+	}
+}

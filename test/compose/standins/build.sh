@@ -66,7 +66,7 @@ postgres() {
 	local root=$work/postgres bin
 	bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 	base "$root"
-	put "$root" "$bin"/{postgres,initdb,pg_ctl,psql,pg_isready}
+	put "$root" "$bin"/{postgres,initdb,pg_ctl,psql,pg_isready} "$(command -v setpriv)"
 	mkdir -p "$root/usr/share/postgresql" "$root/usr/share" "$root/usr/lib/postgresql" "$root/usr/local/bin" "$root/docker-entrypoint-initdb.d"
 	cp -r "/usr/share/postgresql/$(basename "$(dirname "$bin")")" "$root/usr/share/postgresql/"
 	cp -r "$(dirname "$bin")/lib" "$root$(dirname "$bin")/"

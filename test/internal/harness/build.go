@@ -65,10 +65,15 @@ func build(pkg, name string) func() (string, error) {
 	})
 }
 
-// Build builds a program of the repository, for a test that is alone in needing it, and returns its path.
+// others are programs that only some tests need, by folder.
+var others sync.Map
+
+// Build builds a program of the repository, once for a test binary, and returns its path.
 func Build(t testing.TB, folder, name string) string {
 	t.Helper()
-	return program(t, build("github.com/kyma-project/keb/"+folder, name))
+	found, _ := others.LoadOrStore(folder, build("github.com/kyma-project/keb/"+folder, name))
+	once, _ := found.(func() (string, error))
+	return program(t, once)
 }
 
 // Keb is the path of the built keb.
