@@ -31,21 +31,22 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// Config describes the server and the connection.
+// Config describes the server and the connection. Fields with a variable are the same for all connections of a process.
 type Config struct {
 	// URL is one address, or several separated by commas, for example "nats://127.0.0.1:4222".
-	URL string
+	URL string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	// Name is the name of the connection in the server's list.
 	Name string
 	// User and Password are optional. The password is never logged. With a user, answers arrive on subjects below
 	// event.InboxPrefix(User), so that the server can reject other subscribers.
-	User, Password string
+	User     string `env:"KEB_NATS_USER"`
+	Password string `env:"KEB_NATS_PASSWORD"`
 	// TLS holds the files for TLS. If one is set, the server must use TLS, for any scheme of URL. Without files, "tls://" requires TLS with
 	// the system's certificate authorities, and TLS is also used if the server requires it. The files are read for each connection.
 	// Errors contain the names of the variables, for example KEB_NATS_CA_FILE.
-	TLS tlsfiles.Client
+	TLS tlsfiles.Client `envPrefix:"KEB_NATS_"`
 	// TLSFirst starts the connection with TLS, for a server with handshake_first.
-	TLSFirst bool
+	TLSFirst bool `env:"KEB_NATS_TLS_FIRST"`
 	// Guest makes the connection create no stream, consumer or bucket: it waits until the orchestrator has created them. All users with
 	// the rights of event.Users need it, except the orchestrator.
 	Guest bool
@@ -55,6 +56,9 @@ type Config struct {
 	// Replicas is the number of replicas of new streams in a cluster; 0 means 1. Existing streams keep theirs.
 	Replicas int
 }
+
+// Validate reports invalid files for TLS.
+func (c Config) Validate() error { return c.TLS.Validate(tlsPrefix) }
 
 // LogValue omits the password.
 func (c Config) LogValue() slog.Value {

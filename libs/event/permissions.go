@@ -34,6 +34,12 @@ const workerUserPrefix = "worker-"
 // WorkerUserName is the user of a worker: "worker-<name>".
 func WorkerUserName(worker string) string { return workerUserPrefix + worker }
 
+// PasswordVariable is the environment variable with the password of a user where several are needed: KEB_NATS_PASSWORD_WORKER_AVS for
+// worker-avs.
+func PasswordVariable(user string) string {
+	return "KEB_NATS_PASSWORD_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_"))
+}
+
 // InboxPrefix is what the reply subjects of a user begin with. Nobody else may listen there.
 func InboxPrefix(user string) string { return "_INBOX_" + user }
 

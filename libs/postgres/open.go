@@ -51,7 +51,7 @@ type Config struct {
 func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
 	dsn, err := cfg.dsn()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	if err := register(cfg.TLS); err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
@@ -110,15 +110,15 @@ func isTimeout(err error) bool {
 // dsn adds the parameters that the rest of the code relies on to the URL.
 func (c Config) dsn() (string, error) {
 	if c.URL == "" {
-		return "", errors.New("open postgres: the database URL is empty; want postgres://user:password@host:port/database")
+		return "", errors.New("the database URL is empty; want postgres://user:password@host:port/database")
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		// The errors of url.Parse contain its input, including the password.
-		return "", errors.New("open postgres: the database URL cannot be parsed; want postgres://user:password@host:port/database")
+		return "", errors.New("the database URL cannot be parsed; want postgres://user:password@host:port/database")
 	}
 	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return "", fmt.Errorf("open postgres: the database URL has scheme %q; want postgres", u.Scheme)
+		return "", fmt.Errorf("the database URL has scheme %q; want postgres", u.Scheme)
 	}
 	q := u.Query()
 	setDefault := func(key, value string) {
@@ -128,7 +128,7 @@ func (c Config) dsn() (string, error) {
 	}
 	// This saves a round trip per statement with parameters (docs/contracts/nats.md#postgres), and bytes arrive unchanged.
 	if v := q.Get("binary_parameters"); v != "" && v != "yes" {
-		return "", fmt.Errorf("open postgres: the database URL has binary_parameters=%s; leave it out, only yes works", v)
+		return "", fmt.Errorf("the database URL has binary_parameters=%s; leave it out, only yes works", v)
 	}
 	setDefault("binary_parameters", "yes")
 	setDefault("connect_timeout", strconv.Itoa(int(defaultConnectTimeout/time.Second)))

@@ -23,11 +23,11 @@ func (c Config) checkFiles(query url.Values) error {
 		return nil
 	}
 	if mode := query.Get("sslmode"); mode != "" && mode != verifyFull {
-		return fmt.Errorf("open postgres: sslmode=%s in the database URL contradicts KEB_DATABASE_CA_FILE, KEB_DATABASE_CERT_FILE and KEB_DATABASE_KEY_FILE: leave it out, or write verify-full", mode)
+		return fmt.Errorf("sslmode=%s in the database URL contradicts KEB_DATABASE_CA_FILE, KEB_DATABASE_CERT_FILE and KEB_DATABASE_KEY_FILE: leave it out, or write verify-full", mode)
 	}
-	for parameter, variable := range map[string]string{"sslrootcert": "CA_FILE", "sslcert": "CERT_FILE", "sslkey": "KEY_FILE"} {
-		if query.Has(parameter) {
-			return fmt.Errorf("open postgres: %s in the database URL and %s exclude each other", parameter, tlsPrefix+variable)
+	for _, file := range []struct{ parameter, variable string }{{"sslrootcert", "CA_FILE"}, {"sslcert", "CERT_FILE"}, {"sslkey", "KEY_FILE"}} {
+		if query.Has(file.parameter) {
+			return fmt.Errorf("%s in the database URL and %s exclude each other", file.parameter, tlsPrefix+file.variable)
 		}
 	}
 	return nil

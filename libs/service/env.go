@@ -45,10 +45,15 @@ func LoadEnvFrom(into any, environment map[string]string, defaults func(name, by
 }
 
 func loadEnv(into any, environment map[string]string) error {
-	problems, err := fromFiles(into, environment)
+	fields, err := env.GetFieldParams(into)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
+	names := make([]string, len(fields))
+	for i, field := range fields {
+		names[i] = field.Key
+	}
+	problems := fromFiles(names, environment)
 	err = env.ParseWithOptions(into, env.Options{Environment: environment})
 	var aggregate env.AggregateError
 	if err != nil && !errors.As(err, &aggregate) {
@@ -76,15 +81,28 @@ func loadEnv(into any, environment map[string]string) error {
 
 const fileSuffix = "_FILE"
 
-// fromFiles puts the contents of the files into the environment, and nothing for a file that cannot be read.
-func fromFiles(into any, environment map[string]string) (problems []error, err error) {
-	fields, err := env.GetFieldParams(into)
-	if err != nil {
-		return nil, err
+// LoadSecret returns the value of one variable whose name is not known in advance, or the content of the file that its X_FILE names.
+func LoadSecret(name string) (string, error) {
+	environment := map[string]string{name: os.Getenv(name), name + fileSuffix: os.Getenv(name + fileSuffix)}
+	if err := errors.Join(fromFiles([]string{name}, environment)...); err != nil {
+		return "", fmt.Errorf("configuration: %w", err)
 	}
-	seen := make(map[string]bool, len(fields))
-	for _, field := range fields {
-		name := field.Key
+	return environment[name], nil
+}
+
+// Defaults returns a configuration in which every field has its default.
+func Defaults[C any]() C {
+	var c C
+	// The defaults are constants in the tags of the struct; tests load each struct.
+	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
+	return c
+}
+
+// fromFiles puts the contents of the files that the X_FILE of these variables name into the environment, and nothing for a file that
+// cannot be read.
+func fromFiles(names []string, environment map[string]string) (problems []error) {
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
 		path := environment[name+fileSuffix]
 		if path == "" || seen[name] {
 			continue
@@ -100,7 +118,7 @@ func fromFiles(into any, environment map[string]string) (problems []error, err e
 		}
 		environment[name] = strings.TrimRight(string(content), "\r\n")
 	}
-	return problems, nil
+	return problems
 }
 
 func problem(err error) error {

@@ -42,21 +42,43 @@ func onLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// ServeMonitoring listens on the address of metrics and health that a variable holds, and returns what serves h there. With a ClientCAFile
-// only /healthz and /readyz are for everybody: a kubelet has no certificate to show.
-func ServeMonitoring(variable, addr string, files tlsfiles.Server, h http.Handler, log *slog.Logger) (func(context.Context) error, error) {
-	plain, err := Listen(addr)
+// API bounds and encrypts the address that a service is there for.
+type API struct {
+	// HTTP bounds what clients may take of the address.
+	HTTP HTTP
+	// TLS are the files of the address.
+	TLS tlsfiles.Server `envPrefix:"KEB_TLS_"`
+}
+
+// Validate reports every invalid setting.
+func (a API) Validate() error { return errors.Join(a.HTTP.Validate(), a.TLS.Validate(TLSPrefix)) }
+
+// Metrics is the address of metrics and health.
+type Metrics struct {
+	// Addr serves /metrics, /healthz and /readyz; off if empty.
+	Addr string `env:"KEB_METRICS_ADDR"`
+	// TLS are the files of the address.
+	TLS tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
+}
+
+// Validate reports every invalid setting.
+func (m Metrics) Validate() error { return m.TLS.Validate(MetricsTLSPrefix) }
+
+// Serve listens on the address, and returns what serves h there. With a ClientCAFile only /healthz and /readyz need no certificate: a
+// kubelet has none to show.
+func (m Metrics) Serve(h http.Handler, log *slog.Logger) (func(context.Context) error, error) {
+	plain, err := Listen(m.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", variable, err)
+		return nil, fmt.Errorf("%s: %w", metricsAddr, err)
 	}
-	ln, err := files.Listen(plain, MetricsTLSPrefix, tlsfiles.WhereAsked, log)
+	ln, err := m.TLS.Listen(plain, MetricsTLSPrefix, tlsfiles.WhereAsked, log)
 	if err != nil {
 		return nil, errors.Join(err, plain.Close())
 	}
-	if files.Mutual() {
+	if m.TLS.Mutual() {
 		h = certified(h)
 	}
-	log.Info("serving metrics and health", "addr", ln.Addr().String(), "tls", files.Enabled())
+	log.Info("serving metrics and health", "addr", ln.Addr().String(), "tls", m.TLS.Enabled())
 	return func(ctx context.Context) error { return ServeHTTP(ctx, ln, h) }, nil
 }
 

@@ -44,7 +44,7 @@ func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
 	addr := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
 	files := tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile, ClientCAFile: ca.File}
 	health := service.NewHealth()
-	run, err := service.ServeMonitoring("KEB_METRICS_ADDR", addr, files, service.Monitoring(prometheus.NewRegistry(), health), slog.New(slog.DiscardHandler))
+	run, err := service.Metrics{Addr: addr, TLS: files}.Serve(service.Monitoring(prometheus.NewRegistry(), health), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -105,7 +105,7 @@ func TestAnAddressThatOthersReachWithoutTLSIsWarnedOf(t *testing.T) {
 		!strings.Contains(err.Error(), "KEB_TLS_KEY_FILE") {
 		t.Errorf("half a pair: %v", err)
 	}
-	if _, err := service.ServeMonitoring("KEB_METRICS_ADDR", "127.0.0.1:0", tlsfiles.Server{CertFile: "none", KeyFile: pair.KeyFile}, nil, slog.New(slog.DiscardHandler)); err == nil ||
+	if _, err := (service.Metrics{Addr: "127.0.0.1:0", TLS: tlsfiles.Server{CertFile: "none", KeyFile: pair.KeyFile}}).Serve(nil, slog.New(slog.DiscardHandler)); err == nil ||
 		!strings.Contains(err.Error(), "KEB_METRICS_TLS_CERT_FILE") {
 		t.Errorf("no file: %v", err)
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,28 +16,20 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/tlsfiles"
-	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // environment is what Main reads. KEB_LOG_FORMAT and KEB_LOG_LEVEL are read by service.Main.
 type environment struct {
-	// NATSURL is the address of NATS, NATSUser and NATSPassword are the credentials there.
-	NATSURL      string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
-	NATSUser     string `env:"KEB_NATS_USER"`
-	NATSPassword string `env:"KEB_NATS_PASSWORD"`
-	// NATSTLS are the files for TLS to NATS.
-	NATSTLS tlsfiles.Client `envPrefix:"KEB_NATS_"`
-	// NATSTLSFirst begins with TLS, for a server that expects it (handshake_first).
-	NATSTLSFirst bool `env:"KEB_NATS_TLS_FIRST"`
+	// NATS is the bus.
+	NATS bus.Config
 	// StageKeys are the keyring of the stage memory, "id1:base64key,id2:base64key", the same for all workers.
 	StageKeys string `env:"KEB_STAGE_KEYS"`
-	// MetricsAddr serves /metrics, /healthz and /readyz; off if empty.
-	MetricsAddr string          `env:"KEB_METRICS_ADDR"`
-	MetricsTLS  tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
+	Metrics   service.Metrics
 
 	Limits
 
@@ -48,12 +38,12 @@ type environment struct {
 
 // Limits are the bounds of a worker's process, as they are read from the environment.
 type Limits struct {
-	// Concurrency is how many steps run at once in this process; 0 means 32.
-	Concurrency int `env:"KEB_WORKER_CONCURRENCY"`
-	// RateLimit is how many steps are started per second in this process; 0 means no limit.
-	RateLimit float64 `env:"KEB_WORKER_RATE_LIMIT"`
-	// DrainTimeout is how long running steps may go on after the worker was told to stop; 0 means 20 s.
-	DrainTimeout time.Duration `env:"KEB_WORKER_DRAIN_TIMEOUT"`
+	// Concurrency is how many steps each worker of this process runs at once.
+	Concurrency int `env:"KEB_WORKER_CONCURRENCY" envDefault:"32"`
+	// RateLimit is how many steps each worker of this process starts per second; 0 means no limit.
+	RateLimit float64 `env:"KEB_WORKER_RATE_LIMIT" envDefault:"0"`
+	// DrainTimeout is how long running steps may go on after the process was told to stop.
+	DrainTimeout time.Duration `env:"KEB_WORKER_DRAIN_TIMEOUT" envDefault:"20s"`
 }
 
 // Config is the configuration of a worker within the limits.
@@ -64,9 +54,9 @@ func (l Limits) Config(name, version string) Config {
 	}
 }
 
-// Validate reads the keys, too.
+// Validate reports every invalid setting, and reads the keys.
 func (e *environment) Validate() error {
-	problems := []error{e.NATSTLS.Validate("KEB_NATS_"), e.MetricsTLS.Validate("KEB_METRICS_TLS_")}
+	problems := []error{e.NATS.Validate(), e.Metrics.Validate()}
 	if e.StageKeys != "" {
 		keys, err := seal.ParseKeyring(strings.TrimSpace(e.StageKeys))
 		if err != nil {
@@ -75,6 +65,27 @@ func (e *environment) Validate() error {
 		e.keys = keys
 	}
 	return errors.Join(problems...)
+}
+
+// connection is that of a worker. Each worker logs on to the bus as its own user; those that share a process have a variable each for
+// the password of their user.
+func (e *environment) connection(name string, alone bool) (bus.Config, error) {
+	cfg := e.NATS
+	cfg.Name, cfg.Guest = ServicePrefix+name, true
+	if alone {
+		return cfg, nil
+	}
+	user := event.WorkerUserName(name)
+	variable := event.PasswordVariable(user)
+	if cfg.User != "" || cfg.Password != "" {
+		return cfg, fmt.Errorf("configuration: KEB_NATS_USER and KEB_NATS_PASSWORD are for a process with one worker: "+
+			"with several, set %s, the password of user %s", variable, user)
+	}
+	password, err := service.LoadSecret(variable)
+	if password != "" {
+		cfg.User, cfg.Password = user, password
+	}
+	return cfg, err
 }
 
 // Env is what Main lends to the function that makes a worker's steps, besides the environment of the process.
@@ -119,101 +130,167 @@ func (e Env) Answer(questions ...Question) {
 //
 // With the flag -check-config it checks all that, prints it without secrets, and ends.
 func Main(name, version string, steps func(ctx context.Context, env Env) ([]Step, error)) {
-	service.Main(ServicePrefix+name, func(ctx context.Context, log *slog.Logger) error {
-		return runMain(ctx, log, os.Args[1:], os.Stdout, name, version, steps)
+	single(Program{Name: name, Version: version, Steps: steps}).Main()
+}
+
+// Program is one of the workers that a binary holds; Steps makes its steps, as the function given to Main does.
+type Program struct {
+	Name, Version string
+	Steps         func(ctx context.Context, env Env) ([]Step, error)
+}
+
+// MainOf is Main for a binary that holds several workers. Its arguments name those that run in this process. With one name the
+// environment is that of Main. With several, each worker logs on as its own user, worker-<name>, whose password is in a variable such as
+// KEB_NATS_PASSWORD_WORKER_AVS (or _FILE), and the limits count for each.
+func MainOf(binary string, all ...Program) { several(binary, all).Main() }
+
+func single(only Program) service.Program[environment] {
+	return program(ServicePrefix+only.Name, func(args []string) ([]Program, error) {
+		if len(args) > 0 {
+			return nil, fmt.Errorf("argument %q: there are only flags, see -help", args[0])
+		}
+		return []Program{only}, nil
 	})
 }
 
-func runMain(
-	ctx context.Context, log *slog.Logger, args []string, stdout io.Writer, name, version string,
-	makeSteps func(ctx context.Context, env Env) ([]Step, error),
-) error {
-	flags := flag.NewFlagSet(ServicePrefix+name, flag.ContinueOnError)
-	flags.SetOutput(stdout)
-	checkOnly := flags.Bool("check-config", false, "check the configuration, print it without secrets, and end")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
+func several(binary string, all []Program) service.Program[environment] {
+	return program(binary, func(args []string) ([]Program, error) {
+		var chosen []Program
+		names := make([]string, len(all))
+		for i, p := range all {
+			names[i] = p.Name
 		}
-		return err
+		for i, arg := range args {
+			at := slices.Index(names, arg)
+			switch {
+			case at < 0:
+				return nil, fmt.Errorf("there is no worker %q; there are %s", arg, strings.Join(names, ", "))
+			case slices.Contains(args[:i], arg):
+				return nil, fmt.Errorf("worker %q is named twice", arg)
+			}
+			chosen = append(chosen, all[at])
+		}
+		if len(chosen) == 0 {
+			return nil, fmt.Errorf("name the workers to run: %s", strings.Join(names, ", "))
+		}
+		return chosen, nil
+	})
+}
+
+// program runs the workers that choose picks by the arguments.
+func program(name string, choose func(args []string) ([]Program, error)) service.Program[environment] {
+	var chosen []Program
+	return service.Program[environment]{
+		Name: name,
+		Arguments: func(args []string) (err error) {
+			chosen, err = choose(args)
+			return err
+		},
+		Check: func(ctx context.Context, env *environment, p *service.Process, out io.Writer) error {
+			made, err := makeAll(ctx, env, p, chosen)
+			if err != nil {
+				return err
+			}
+			for _, m := range made {
+				if err := m.print(out, env); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Start: func(ctx context.Context, env *environment, p *service.Process) error {
+			made, err := makeAll(ctx, env, p, chosen)
+			if err != nil {
+				return err
+			}
+			for _, m := range made {
+				if err := m.start(ctx, env, p); err != nil {
+					return err
+				}
+			}
+			return p.ServeMetrics(env.Metrics, service.Monitoring(p.Registry, p.Health))
+		},
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("argument %q: there are only flags, see -help", flags.Arg(0))
+}
+
+// made is a worker with its steps, before it has a connection.
+type made struct {
+	cfg        Config
+	connection bus.Config
+	deps       Deps
+	steps      []Step
+	// check is the name of its condition of readiness.
+	check string
+}
+
+// makeAll makes the steps of all workers and checks them, so that nothing starts with a configuration that is wrong in one of them.
+func makeAll(ctx context.Context, env *environment, p *service.Process, programs []Program) ([]*made, error) {
+	if err := p.Certificates(
+		map[string]tlsfiles.Server{service.MetricsTLSPrefix: env.Metrics.TLS}, map[string]tlsfiles.Client{"KEB_NATS_": env.NATS.TLS},
+	); err != nil {
+		return nil, err
 	}
-	var env environment
-	if err := service.LoadEnv(&env); err != nil {
-		return err
+	alone := len(programs) == 1
+	var all []*made
+	var problems []error
+	for _, program := range programs {
+		m, err := makeOne(ctx, env, p, program, alone)
+		if err != nil && !alone {
+			err = fmt.Errorf("worker %s: %w", program.Name, err)
+		}
+		all, problems = append(all, m), append(problems, err)
 	}
-	cfg := env.Config(name, version)
-	registry := service.Registry()
-	if err := registry.Register(tlsfiles.NewCollector(
-		map[string]tlsfiles.Server{"KEB_METRICS_TLS_": env.MetricsTLS}, map[string]tlsfiles.Client{"KEB_NATS_": env.NATSTLS},
-	)); err != nil {
-		return err
+	return all, errors.Join(problems...)
+}
+
+func makeOne(ctx context.Context, env *environment, p *service.Process, program Program, alone bool) (_ *made, err error) {
+	m := &made{cfg: env.Config(program.Name, program.Version), check: "nats"}
+	if m.connection, err = env.connection(program.Name, alone); err != nil {
+		return nil, err
 	}
-	traces, err := tracing.New(ctx, tracing.Config{Log: log})
-	if err != nil {
-		return err
+	log := p.Log
+	if !alone {
+		log, m.check = log.With("component", event.WorkerUserName(program.Name)), "nats of "+program.Name
 	}
-	defer traces.Close()
-	deps := Deps{Log: log, Registerer: registry, TracerProvider: traces.Provider(ServicePrefix+name, version)}
-	lent := Env{Log: log, Registerer: registry, TracerProvider: deps.TracerProvider, questions: &cfg.Questions}
+	m.deps = Deps{Log: log, Registerer: p.Registry, TracerProvider: p.TracerProvider(ServicePrefix+program.Name, program.Version)}
+	lent := Env{Log: log, Registerer: p.Registry, TracerProvider: m.deps.TracerProvider, questions: &m.cfg.Questions}
 	if lent.TracerProvider == nil {
 		lent.TracerProvider = noop.NewTracerProvider()
 	}
-	steps, err := makeSteps(ctx, lent)
-	if err != nil {
-		return fmt.Errorf("make steps: %w", err)
+	if m.steps, err = program.Steps(ctx, lent); err != nil {
+		return nil, fmt.Errorf("make steps: %w", err)
 	}
-	if err := check(cfg, steps); err != nil {
-		return fmt.Errorf("configuration: %w", err)
+	if err := check(m.cfg, m.steps); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	if *checkOnly {
-		return printConfig(stdout, &env, cfg.withDefaults(), steps)
-	}
-	return serve(ctx, deps, registry, &env, cfg, steps)
+	return m, nil
 }
 
-func serve(ctx context.Context, deps Deps, metrics prometheus.Gatherer, env *environment, cfg Config, steps []Step) error {
-	log := deps.Log
-	b, err := bus.Connect(ctx, bus.Config{
-		URL: env.NATSURL, Name: ServicePrefix + cfg.Name, User: env.NATSUser, Password: env.NATSPassword,
-		TLS: env.NATSTLS, TLSFirst: env.NATSTLSFirst, Guest: true,
-	}, bus.Deps{Log: log, Registerer: deps.Registerer})
+// start connects the worker and adds it to the process.
+func (m *made) start(ctx context.Context, env *environment, p *service.Process) error {
+	b, err := bus.Connect(ctx, m.connection, bus.Deps{Log: m.deps.Log, Registerer: p.Registry})
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	deps.Bus = b
+	p.Defer(func() error { b.Close(); return nil })
+	m.deps.Bus = b
 	if env.keys != nil {
-		deps.StageMemory = stagemem.NewGuest(b.JetStream(), env.keys)
+		m.deps.StageMemory = stagemem.NewGuest(b.JetStream(), env.keys)
 	}
-	w, err := New(cfg, deps, steps...)
+	w, err := New(m.cfg, m.deps, m.steps...)
 	if err != nil {
 		return err
 	}
-	group := service.NewGroup(log)
-	group.Add("worker", w.Run)
-	if env.MetricsAddr != "" {
-		serve, err := service.ServeMonitoring("KEB_METRICS_ADDR", env.MetricsAddr, env.MetricsTLS, monitoring(metrics, b), log)
-		if err != nil {
-			return err
-		}
-		group.Add("http", serve)
-	}
-	return group.Run(ctx)
+	p.Health.Add(m.check, b.Ready)
+	p.Add("worker "+m.cfg.Name, w.Run)
+	return nil
 }
 
-func monitoring(metrics prometheus.Gatherer, b *bus.Bus) http.Handler {
-	health := service.NewHealth()
-	health.Add("nats", b.Ready)
-	return service.Monitoring(metrics, health)
-}
-
-// printConfig shows what the worker would run with. Of secrets it says only whether they are set.
-func printConfig(out io.Writer, env *environment, cfg Config, steps []Step) error {
-	names := make([]string, len(steps))
-	for i, s := range steps {
+// print shows what the worker would run with. Of secrets it says only whether they are set.
+func (m *made) print(out io.Writer, env *environment) error {
+	cfg := m.cfg.withDefaults()
+	names := make([]string, len(m.steps))
+	for i, s := range m.steps {
 		names[i] = s.Name()
 	}
 	secret := func(value string) string {
@@ -238,8 +315,8 @@ func printConfig(out io.Writer, env *environment, cfg Config, steps []Step) erro
 		DrainTimeout string   `json:"drainTimeout"`
 	}{
 		Worker: cfg.Name, Version: cfg.Version, Steps: names,
-		NATSURL: redactURLs(env.NATSURL), NATSUser: env.NATSUser, NATSPassword: secret(env.NATSPassword),
-		StageKeys: secret(env.StageKeys), MetricsAddr: env.MetricsAddr,
+		NATSURL: redactURLs(m.connection.URL), NATSUser: m.connection.User, NATSPassword: secret(m.connection.Password),
+		StageKeys: secret(env.StageKeys), MetricsAddr: env.Metrics.Addr,
 		Concurrency: cfg.Concurrency, RateLimit: cfg.RateLimit, DrainTimeout: cfg.DrainTimeout.String(),
 	})
 }

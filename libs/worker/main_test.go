@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -46,7 +48,7 @@ func TestCheckConfigPrintsWhatWouldRunWithoutSecrets(t *testing.T) {
 	t.Setenv("KEB_STAGE_KEYS", stageKey)
 	t.Setenv("KEB_WORKER_CONCURRENCY", "7")
 	var out bytes.Buffer
-	require.NoError(t, runMain(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out, "hello", "1.0.0", hellos))
+	require.NoError(t, single(Program{"hello", "1.0.0", hellos}).Run(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out))
 	for _, want := range []string{`"worker": "hello"`, `"Hello"`, `nats://***@nats.example:4222,nats://two:4222`, `"concurrency": 7`, `"drainTimeout": "20s"`, `"stageKeys": "(set)"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output lacks %s:\n%s", want, out.String())
@@ -85,7 +87,7 @@ func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
 			if args == nil {
 				args = []string{"-check-config"}
 			}
-			err := runMain(t.Context(), testkit.Logger(t), args, io.Discard, "hello", "1.0.0", steps)
+			err := single(Program{"hello", "1.0.0", steps}).Run(t.Context(), testkit.Logger(t), args, io.Discard)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -109,7 +111,9 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	t.Setenv("KEB_METRICS_ADDR", ln)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- runMain(ctx, testkit.Logger(t), nil, io.Discard, "hello", "1.0.0", hellos) }()
+	go func() {
+		ended <- single(Program{"hello", "1.0.0", hellos}).Run(ctx, testkit.Logger(t), nil, io.Discard)
+	}()
 
 	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
 	require.NoError(t, err)
@@ -140,6 +144,82 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("main: %v", err)
 	}
+}
+
+// workers are two programs of one binary.
+func workers() service.Program[environment] {
+	steps := func(context.Context, Env) ([]Step, error) { return []Step{hello{}}, nil }
+	return several("step-worker", []Program{{"hello", "1.0.0", steps}, {"good-bye", "1.0.0", steps}, {"broken", "1.0.0", func(context.Context, Env) ([]Step, error) {
+		return nil, errors.New("no url")
+	}}})
+}
+
+func TestMainOf_Arguments_NameWorkers(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "name the workers to run: hello, good-bye, broken"},
+		{[]string{"helo"}, `there is no worker "helo"; there are hello, good-bye, broken`},
+		{[]string{"hello", "hello"}, `worker "hello" is named twice`},
+		{[]string{"-check-config", "hello", "broken"}, "worker broken: make steps: no url"},
+	} {
+		err := workers().Run(t.Context(), testkit.Logger(t), tt.args, io.Discard)
+		require.ErrorContains(t, err, tt.want)
+	}
+}
+
+func TestMainOf_SeveralWorkers_HaveTheirOwnUsers(t *testing.T) {
+	args := []string{"-check-config", "hello", "good-bye"}
+	t.Setenv("KEB_NATS_PASSWORD_WORKER_HELLO", canary)
+	t.Setenv("KEB_NATS_PASSWORD_WORKER_GOOD_BYE_FILE", "main_test.go")
+	var out bytes.Buffer
+	require.NoError(t, workers().Run(t.Context(), testkit.Logger(t), args, &out))
+	for _, want := range []string{`"natsUser": "worker-hello"`, `"natsUser": "worker-good-bye"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %s:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), canary) {
+		t.Errorf("output holds a secret:\n%s", out.String())
+	}
+	t.Setenv("KEB_NATS_USER", "worker-hello")
+	err := workers().Run(t.Context(), testkit.Logger(t), args, io.Discard)
+	require.ErrorContains(t, err, "KEB_NATS_USER and KEB_NATS_PASSWORD are for a process with one worker: with several, set KEB_NATS_PASSWORD_WORKER_HELLO")
+}
+
+func TestMainOf_SeveralWorkers_AreReady(t *testing.T) {
+	server := testkit.NATS(t)
+	addr := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
+	t.Setenv("KEB_NATS_URL", server.URL())
+	t.Setenv("KEB_METRICS_ADDR", addr)
+	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
+	require.NoError(t, err)
+	defer b.Close()
+	require.NoError(t, b.EnsureAll(t.Context(), []event.ConsumerSpec{event.CommandsConsumer("hello"), event.CommandsConsumer("good-bye")}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- workers().Run(ctx, testkit.Logger(t), []string{"hello", "good-bye"}, io.Discard) }()
+	var ready struct {
+		Status string
+		Checks map[string]string
+	}
+	testkit.Eventually(t, time.Minute, "metrics are served", func() bool {
+		c, err := net.Dial("tcp", addr)
+		return err == nil && c.Close() == nil
+	})
+	require.NoError(t, json.Unmarshal([]byte(fetch(t, "http://"+addr+"/readyz")), &ready))
+	if ready.Status != "ok" || ready.Checks["nats of hello"] != "ok" || ready.Checks["nats of good-bye"] != "ok" {
+		t.Errorf("ready: %+v", ready)
+	}
+	body := fetch(t, "http://"+addr+"/metrics")
+	for _, want := range []string{`keb_worker_concurrency{worker="hello"} 32`, `keb_worker_concurrency{worker="good-bye"} 32`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %s:\n%s", want, body)
+		}
+	}
+	cancel()
+	require.NoError(t, <-ended)
 }
 
 func fetch(t *testing.T, url string) string {

@@ -140,6 +140,7 @@ func TestOperatorRoutes_EachCaller_GetsItsRole(t *testing.T) {
 	b.provisioned("i-1")
 	// The broker's background work has ended now, so the database does not change any more. The handler still answers.
 	b.stop()
+	b.prepare()
 	of := func(group string) map[string]any { return map[string]any{"groups": group} }
 	foreign := accesstest.NewIssuer(t, clock.Now)
 	expired := of("operators")

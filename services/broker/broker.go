@@ -25,6 +25,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tracing"
@@ -32,6 +33,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/api"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
 	"github.com/kyma-project/keb/services/broker/internal/binding"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/credential"
 	"github.com/kyma-project/keb/services/broker/internal/housekeeping"
 	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
@@ -46,12 +48,11 @@ import (
 
 // Deps are what a Broker needs besides its configuration.
 type Deps struct {
-	// DB must be migrated with Migrate.
-	DB  *sqlx.DB
 	Bus *bus.Bus
-	// Log, Registerer and Now are optional. Now is the clock; nil means time.Now.
+	// Log, Registerer, Health and Now are optional. Health gets the conditions of readiness. Now is the clock; nil means time.Now.
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	Health     *service.Health
 	Now        func() time.Time
 	// TracerProvider creates a span for each request, publication and step. Nil creates none.
 	TracerProvider trace.TracerProvider
@@ -61,6 +62,7 @@ type Deps struct {
 type Broker struct {
 	cfg     Config
 	deps    Deps
+	pool    *sqlx.DB
 	store   *store.Store
 	vault   *credential.Vault
 	relay   *publication.Relay
@@ -78,10 +80,10 @@ type Broker struct {
 // Migrate updates the broker's database schema. Several processes can call it concurrently.
 func Migrate(ctx context.Context, db *sqlx.DB) error { return store.Migrate(ctx, db) }
 
-// New creates a broker. It rejects an invalid configuration, for example a catalog with a duplicated id.
+// New opens and migrates the database, and creates a broker from a valid configuration. Close releases it.
 func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
-	if deps.DB == nil || deps.Bus == nil {
-		return nil, errors.New("new broker: Deps.DB and Deps.Bus are required")
+	if deps.Bus == nil {
+		return nil, errors.New("new broker: Deps.Bus is required")
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -89,40 +91,68 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
-	offers, err := cfg.offers()
+	b := &Broker{cfg: cfg, deps: deps}
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("new broker: %w", err), b.Close())
+	}
+	return b, nil
+}
+
+// Close closes the pool. It must not be called while Run runs.
+func (b *Broker) Close() error {
+	if b.pool == nil {
+		return nil
+	}
+	return postgres.Close(b.pool)
+}
+
+func (b *Broker) open(ctx context.Context) error {
+	cfg, deps := b.cfg, b.deps
+	offers, err := catalog.New(cfg.catalog())
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	keys, err := seal.ParseKeyring(cfg.SealKeys)
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	authenticator, err := cfg.authenticator(ctx, deps.Now)
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	tokens, err := access.New(cfg.Access, access.Deps{Log: deps.Log, Now: deps.Now})
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	attempts, err := access.NewAttempts(cfg.Access, deps.Now)
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	clients, err := access.NewClients(cfg.Access, deps.Now)
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	platforms := auth.Limited(authenticator, attempts)
 	viewers := auth.Limited(auth.ForRole(authenticator, tokens, access.Viewer), attempts)
 	actors := auth.Limited(auth.ForRole(authenticator, tokens, access.Operator), attempts)
 	m, err := newMetrics(deps.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
-	b := &Broker{cfg: cfg, deps: deps, store: store.New(deps.DB, cfg.StoreTimeout)}
-	if err := registerCounts(deps.Registerer, deps.DB.DB, b.store, deps.Now, deps.Log); err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+	pool := cfg.Database.Pool("keb-broker")
+	pool.MaxOpen, pool.StatementTimeout = cfg.MaxConnections, cfg.StatementTimeout
+	if b.pool, err = postgres.Open(ctx, pool); err != nil {
+		return err
+	}
+	if err := Migrate(ctx, b.pool); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	b.store = store.New(b.pool, cfg.StoreTimeout)
+	if deps.Health != nil {
+		deps.Health.Add("database", b.Ready)
+	}
+	if err := registerCounts(deps.Registerer, b.pool.DB, b.store, deps.Now, deps.Log); err != nil {
+		return err
 	}
 	if b.remover, err = worker.New(
 		worker.Config{Name: removal.Worker, Version: "1"},
@@ -131,7 +161,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 		},
 		removal.New(b.store, deps.Bus, deps.Now, cfg.StepRetry, cfg.BindingGrace),
 	); err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	b.vault = credential.New(keys, b.store, deps.Log)
 	if b.resealer, err = reseal.New(reseal.Deps{
@@ -141,7 +171,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 			store.SecretKept: credential.KeptOwner,
 		},
 	}); err != nil {
-		return nil, fmt.Errorf("new broker: %w", err)
+		return err
 	}
 	b.relay = publication.New(
 		publication.Config{SweepEvery: cfg.SweepEvery, Age: cfg.SweepAge, Timeout: publishTimeout},
@@ -178,7 +208,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	handler := tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(platforms), osb.WithLogger(deps.Log),
 		osb.WithObserver(m.observe), osb.WithObserver(traceRoute), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
 	b.handler = clients.Limit(handler, nil, m.refuse)
-	return b, nil
+	return nil
 }
 
 // first serves the routes of a mux, and passes every other path to rest unchanged: a mux would redirect some paths. Browsers

@@ -8,18 +8,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caarlos0/env/v11"
-
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
 )
 
-// Config is the broker's configuration, read from the environment. Start from Defaults.
+// Config is the broker's configuration, read from the environment. Code starts from service.Defaults.
 type Config struct {
+	// Database is where the broker keeps its schema, StatementTimeout the deadline of a statement there, and MaxConnections the size of
+	// its pool.
+	Database         postgres.Address
+	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
+	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
+
 	// User and Password are the basic credentials of the platform; both or neither.
 	User     string `env:"KEB_OSB_USER"`
 	Password string `env:"KEB_OSB_PASSWORD"`
@@ -120,14 +126,6 @@ type Config struct {
 	StepRetry time.Duration `env:"KEB_BROKER_STEP_RETRY" envDefault:"2s"`
 }
 
-// Defaults returns a configuration with the default of every setting that has one.
-func Defaults() Config {
-	var c Config
-	// The defaults are constants in the struct's tags. A test parses them.
-	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
-	return c
-}
-
 // LogValue omits the secrets.
 func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(
@@ -142,13 +140,7 @@ func (c Config) LogValue() slog.Value {
 
 // Validate reports every missing or invalid setting. It needs no network.
 func (c Config) Validate() error {
-	_, err := c.offers()
-	return err
-}
-
-// offers returns the catalog of a valid configuration. The error is that of Validate.
-func (c Config) offers() (*catalog.Catalog, error) {
-	var errs []error
+	errs := []error{c.Database.Validate()}
 	if (c.User == "") != (c.Password == "") {
 		errs = append(errs, errors.New("KEB_OSB_USER and KEB_OSB_PASSWORD: set both or neither"))
 	}
@@ -166,38 +158,34 @@ func (c Config) offers() (*catalog.Catalog, error) {
 	if _, err := seal.ParseKeyring(c.SealKeys); err != nil {
 		errs = append(errs, fmt.Errorf("KEB_SEAL_KEYS: %w", err))
 	}
-	offers, err := catalog.New(c.catalog())
-	if err != nil {
+	if _, err := catalog.New(c.catalog()); err != nil {
 		errs = append(errs, err)
 	}
 	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || u.RawQuery != "") {
 		errs = append(errs, fmt.Errorf("KEB_BROKER_PUBLIC_URL: %q must be an absolute URL without a query", c.PublicURL))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"KEB_TRIAL_LIFETIME", c.TrialLifetime},
-		{"KEB_FREE_LIFETIME", c.FreeLifetime},
-		{"KEB_OSB_RETRY_AFTER", c.RetryAfter},
-		{"KEB_BROKER_STORE_TIMEOUT", c.StoreTimeout},
-		{"KEB_BROKER_SWEEP_EVERY", c.SweepEvery},
-		{"KEB_BROKER_REPAIR_EVERY", c.RepairEvery},
-		{"KEB_BROKER_REPAIR_SILENCE", c.RepairSilence},
-		{"KEB_BROKER_KEEP_OPERATIONS", c.KeepOperations},
-		{"KEB_BROKER_KEEP_TOMBSTONES", c.KeepTombstones},
-		{"KEB_BROKER_STEP_RETRY", c.StepRetry},
-		{"KEB_BROKER_RESEAL_EVERY", c.ResealEvery},
-		{"KEB_BINDING_TIMEOUT", c.BindingTimeout},
-		{"KEB_BINDING_CLEANUP_EVERY", c.BindingCleanup},
-		{"KEB_BINDING_GRACE", c.BindingGrace},
-	} {
-		if d.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %s must be positive", d.name, d.value))
-		}
-	}
+	errs = append(errs,
+		service.Positive("KEB_DATABASE_STATEMENT_TIMEOUT", c.StatementTimeout),
+		service.Positive("KEB_TRIAL_LIFETIME", c.TrialLifetime),
+		service.Positive("KEB_FREE_LIFETIME", c.FreeLifetime),
+		service.Positive("KEB_OSB_RETRY_AFTER", c.RetryAfter),
+		service.Positive("KEB_BROKER_STORE_TIMEOUT", c.StoreTimeout),
+		service.Positive("KEB_BROKER_SWEEP_EVERY", c.SweepEvery),
+		service.Positive("KEB_BROKER_REPAIR_EVERY", c.RepairEvery),
+		service.Positive("KEB_BROKER_REPAIR_SILENCE", c.RepairSilence),
+		service.Positive("KEB_BROKER_KEEP_OPERATIONS", c.KeepOperations),
+		service.Positive("KEB_BROKER_KEEP_TOMBSTONES", c.KeepTombstones),
+		service.Positive("KEB_BROKER_STEP_RETRY", c.StepRetry),
+		service.Positive("KEB_BROKER_RESEAL_EVERY", c.ResealEvery),
+		service.Positive("KEB_BINDING_TIMEOUT", c.BindingTimeout),
+		service.Positive("KEB_BINDING_CLEANUP_EVERY", c.BindingCleanup),
+		service.Positive("KEB_BINDING_GRACE", c.BindingGrace),
+	)
 	if c.BindingTimeout > maxBindingTimeout {
 		errs = append(errs, fmt.Errorf("KEB_BINDING_TIMEOUT: %s must be at most %s, to answer requests in time", c.BindingTimeout, maxBindingTimeout))
+	}
+	if c.MaxConnections < 1 {
+		errs = append(errs, fmt.Errorf("KEB_DATABASE_MAX_CONNECTIONS: %d must be at least 1", c.MaxConnections))
 	}
 	if c.BindingLimit < 1 {
 		errs = append(errs, fmt.Errorf("KEB_BINDING_LIMIT: %d must be at least 1", c.BindingLimit))
@@ -205,7 +193,7 @@ func (c Config) offers() (*catalog.Catalog, error) {
 	if err := kubeconfig.CheckOrigins(c.KubeconfigOrigins); err != nil {
 		errs = append(errs, fmt.Errorf("KEB_KUBECONFIG_ALLOW_ORIGINS: %w", err))
 	}
-	return offers, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // maxBindingTimeout leaves time to store the result before the request times out.

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/broker"
 )
 
 func usable() broker.Config {
-	c := broker.Defaults()
+	c := service.Defaults[broker.Config]()
+	c.Database.URL = "postgres://keb@127.0.0.1/keb"
 	c.User, c.Password, c.SealKeys = "keb", canary, "k1:"+seal.NewKey()
 	return c
 }

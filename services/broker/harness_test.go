@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
@@ -58,7 +59,6 @@ type bench struct {
 	registry *prometheus.Registry
 	server   *httptest.Server
 
-	pool    *sqlx.DB
 	broker  *broker.Broker
 	handler atomic.Pointer[http.Handler]
 	// worked contains the method and path of each handled request, including requests of clients that have disconnected.
@@ -81,9 +81,9 @@ func newBenchAt(t testing.TB, now func() time.Time, change func(*broker.Config))
 	u.Host = b.database.Addr()
 	b.url = u.String()
 	b.db = b.open(direct, 4)
-	b.pool = b.open(b.url, 16)
 	b.bus = testkit.Bus(t, b.nats.URL())
-	b.cfg = broker.Defaults()
+	b.cfg = service.Defaults[broker.Config]()
+	b.cfg.Database.URL, b.cfg.StatementTimeout = b.url, 30*time.Second
 	b.cfg.User, b.cfg.Password = "keb", "keb-password"
 	b.cfg.SealKeys = "k1:" + seal.NewKey()
 	// Concurrent transactions wait for each other, and the machine may be busy.
@@ -127,16 +127,17 @@ func (b *bench) prepare() {
 	b.t.Helper()
 	b.registry = prometheus.NewRegistry()
 	srv, err := broker.New(b.t.Context(), b.cfg, broker.Deps{
-		DB: b.pool, Bus: b.bus, Registerer: b.registry, Now: b.now,
+		Bus: b.bus, Registerer: b.registry, Now: b.now,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.t.Cleanup(func() { _ = srv.Close() }) // a broker that was replaced without a stop
 	h := srv.Handler()
 	b.handler.Store(&h)
 	b.broker = srv
-	b.stop = func() {}
+	b.stop = func() { b.closeBroker(srv) }
 }
 
 // run starts the background work of the prepared broker.
@@ -150,8 +151,15 @@ func (b *bench) run() {
 		if err := <-done; err != nil {
 			b.t.Errorf("broker ended: %v", err)
 		}
-		b.stop = func() {}
+		b.closeBroker(srv)
 	}
+}
+
+func (b *bench) closeBroker(srv *broker.Broker) {
+	if err := srv.Close(); err != nil {
+		b.t.Errorf("close the broker: %v", err)
+	}
+	b.stop = func() {}
 }
 
 func (b *bench) restart() {

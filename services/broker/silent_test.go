@@ -91,8 +91,10 @@ func TestFacts_SilentDatabase_AreReturnedInBatches(t *testing.T) {
 			Outcome: event.OutcomeRetry, Next: &event.Position{Stage: "s", Step: "Step", StageAttempt: 1, StepAttempt: 1},
 		})
 	}
+	b.cfg.StoreTimeout = time.Second
+	b.prepare()
 	b.database.Stall()
-	b.restartWithShortStoreTimeout()
+	b.run()
 	batch := regexp.MustCompile(`facts not applied, they will be redelivered" count=(\d+)`)
 	batches := 0
 	testkit.Eventually(t, waitTimeout, "all facts to be given back", func() bool {

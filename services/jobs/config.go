@@ -11,14 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caarlos0/env/v11"
-
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
-// Config of the jobs, read from the environment; flags change it for one run. Start from Defaults.
+// Config of the jobs, read from the environment; flags change it for one run. Code starts from service.Defaults.
 type Config struct {
 	// BrokerURL is the base URL of the broker.
 	BrokerURL string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
@@ -79,14 +78,6 @@ const (
 	maxRetries  = 20
 )
 
-// Defaults is a configuration with everything set that has a default.
-func Defaults() Config {
-	var c Config
-	// The defaults are constants of the struct's tags; a test reads them.
-	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
-	return c
-}
-
 // LogValue leaves the secrets out.
 func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(
@@ -97,7 +88,7 @@ func (c Config) LogValue() slog.Value {
 	)
 }
 
-// Validate names every setting of a job that is missing or cannot be; it needs no network.
+// Validate reports every invalid setting of a job; it needs no network.
 func (c Config) Validate(job Job) error {
 	_, unknown := Find(string(job))
 	errs := []error{unknown, extclient.CheckURL("--broker-url (KEB_BROKER_URL)", c.BrokerURL), c.BrokerTLS.Validate(brokerTLSPrefix)}
@@ -117,8 +108,8 @@ func (c Config) Validate(job Job) error {
 		errs = append(errs, fmt.Errorf("KEB_JOB_RETRIES: %d is not allowed, use 0 to %d", c.Retries, maxRetries))
 	}
 	errs = append(errs,
-		positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout), positive("KEB_JOB_POLL_EVERY", c.PollEvery),
-		positive("KEB_JOB_REQUEST_TIMEOUT", c.RequestTimeout),
+		service.Positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout), service.Positive("KEB_JOB_POLL_EVERY", c.PollEvery),
+		service.Positive("KEB_JOB_REQUEST_TIMEOUT", c.RequestTimeout),
 		notNegative("KEB_JOB_RETRY_PAUSE", c.RetryPause))
 	switch job {
 	case TrialExpiry:
@@ -148,7 +139,7 @@ func (c Config) validateExpiry() []error {
 			errs = append(errs, fmt.Errorf("--plans (KEB_EXPIRY_PLANS): plan %q does not expire, use trial, free or both", plan))
 		}
 	}
-	return append(errs, positive("--trial-age (KEB_EXPIRY_TRIAL_AGE)", c.TrialAge), positive("--free-age (KEB_EXPIRY_FREE_AGE)", c.FreeAge))
+	return append(errs, service.Positive("--trial-age (KEB_EXPIRY_TRIAL_AGE)", c.TrialAge), service.Positive("--free-age (KEB_EXPIRY_FREE_AGE)", c.FreeAge))
 }
 
 // ages is how old an instance of each plan that expires must be.
@@ -159,13 +150,6 @@ func (c Config) ages() map[string]time.Duration {
 		ages[plan] = all[plan]
 	}
 	return ages
-}
-
-func positive(name string, d time.Duration) error {
-	if d <= 0 {
-		return fmt.Errorf("%s: %s must be longer than nothing", name, d)
-	}
-	return nil
 }
 
 func notNegative(name string, d time.Duration) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/jobs"
 )
 
@@ -28,7 +29,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 		"parallel":        {jobs.TrialExpiry, func(c *jobs.Config) { c.Parallel = 0 }, "--parallel (KEB_JOB_PARALLEL): 0 is not allowed, use 1 to 100"},
 		"retries":         {jobs.TrialExpiry, func(c *jobs.Config) { c.Retries = -1 }, "KEB_JOB_RETRIES: -1 is not allowed"},
 		"retry pause":     {jobs.TrialExpiry, func(c *jobs.Config) { c.RetryPause = -1 }, "KEB_JOB_RETRY_PAUSE"},
-		"wait timeout":    {jobs.TrialExpiry, func(c *jobs.Config) { c.WaitTimeout = 0 }, "--wait-timeout (KEB_JOB_WAIT_TIMEOUT): 0s must be longer"},
+		"wait timeout":    {jobs.TrialExpiry, func(c *jobs.Config) { c.WaitTimeout = 0 }, "--wait-timeout (KEB_JOB_WAIT_TIMEOUT): 0s must be positive"},
 		"request timeout": {jobs.TrialExpiry, func(c *jobs.Config) { c.RequestTimeout = -time.Second }, "KEB_JOB_REQUEST_TIMEOUT"},
 		"poll":            {jobs.TrialExpiry, func(c *jobs.Config) { c.PollEvery = 0 }, "KEB_JOB_POLL_EVERY"},
 		"no plan":         {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = nil }, "--plans (KEB_EXPIRY_PLANS): is empty"},
@@ -42,7 +43,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := jobs.Defaults()
+			cfg := service.Defaults[jobs.Config]()
 			cfg.User, cfg.Password, cfg.CISClientID, cfg.CISClientSecret = user, password, "keb", "CANARY-cis"
 			if job := tt.job; job != "tidy-up" {
 				require.NoError(t, cfg.Validate(job), "the defaults are refused")
@@ -61,7 +62,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 
 func TestFlagsChangeTheConfiguration(t *testing.T) {
 	t.Parallel()
-	cfg := jobs.Defaults()
+	cfg := service.Defaults[jobs.Config]()
 	flags := cfg.Flags(jobs.TrialExpiry)
 	require.NoError(t, flags.Parse([]string{"--dry-run", "--parallel", "9", "--plans", "free, trial", "--free-age=24h", "--wait", "--wait-timeout", "3m"}))
 	if !cfg.DryRun || cfg.Parallel != 9 || strings.Join(cfg.ExpiryPlans, " ") != "free trial" || cfg.FreeAge != 24*time.Hour || !cfg.Wait ||
@@ -83,7 +84,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 
 func TestThePrintedConfigurationHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	cfg := jobs.Defaults()
+	cfg := service.Defaults[jobs.Config]()
 	cfg.User, cfg.Password, cfg.BrokerClientSecret, cfg.CISClientSecret = "jane", "CANARY-1", "CANARY-2", "CANARY-3"
 	var text bytes.Buffer
 	slog.New(slog.NewJSONHandler(&text, nil)).Info("starts", "config", cfg)

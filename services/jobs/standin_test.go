@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/jobs"
 )
@@ -281,7 +282,7 @@ func (s *standin) change(f func()) {
 
 // config is that of a job at the stand-in, without waits.
 func (s *standin) config() jobs.Config {
-	cfg := jobs.Defaults()
+	cfg := service.Defaults[jobs.Config]()
 	cfg.BrokerURL, cfg.User, cfg.Password = s.url, user, password
 	cfg.RetryPause, cfg.CISPause = time.Millisecond, time.Millisecond
 	cfg.RequestTimeout, cfg.WaitTimeout = patience, patience

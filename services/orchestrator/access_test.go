@@ -14,7 +14,6 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/orchestrator"
 )
 
 func TestWhoMayDoWhat(t *testing.T) {
@@ -188,12 +187,14 @@ func TestNobodyTakesTheStreamsOfAllOthers(t *testing.T) {
 func TestSettingsOfAccessThatCannotBeAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"keb.example.org", "ftp://keb", "https://keb.example.org/console", "https://keb?x=y", "https://a:b@keb"} {
-		cfg := orchestrator.Config{DatabaseURL: "postgres://h/d", PublicURL: address}
+		cfg := configAt("postgres://h/d")
+		cfg.PublicURL = address
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "KEB_OPERATOR_PUBLIC_URL") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	cfg := orchestrator.Config{DatabaseURL: "postgres://h/d", PublicURL: "https://keb.example.org/", KeepActions: -1, Access: access.Config{Mode: "all"}}
+	cfg := configAt("postgres://h/d")
+	cfg.PublicURL, cfg.KeepActions, cfg.Access = "https://keb.example.org/", -1, access.Config{Mode: "all"}
 	err := cfg.Validate()
 	for _, want := range []string{"KEB_ACTIONS_KEEP", "KEB_ACCESS:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -26,6 +26,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -186,13 +187,19 @@ func newSystem(t *testing.T) *system {
 	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg = orchestrator.Config{
-		DatabaseURL: s.database, Processes: testProcesses, SweepEvery: 100 * time.Millisecond, AskWorkersEvery: 200 * time.Millisecond,
-	}
+	s.cfg = configAt(s.database)
+	s.cfg.Processes, s.cfg.SweepEvery, s.cfg.AskWorkersEvery = testProcesses, 100*time.Millisecond, 200*time.Millisecond
 	sub, err := s.bus.NATS().Subscribe("keb.fact.>", s.seeFact)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	return s
+}
+
+// configAt is the default configuration with a database.
+func configAt(url string) orchestrator.Config {
+	cfg := service.Defaults[orchestrator.Config]()
+	cfg.Database.URL = url
+	return cfg
 }
 
 func (s *system) seeFact(m *nats.Msg) {

@@ -255,7 +255,7 @@ func TestAScrapeGoesOnWithoutTheDatabase(t *testing.T) {
 	require.NoError(t, err)
 	proxy := testkit.Proxy(t, direct.Host)
 	direct.Host = proxy.Addr()
-	s.cfg.DatabaseURL = direct.String()
+	s.cfg.Database.URL = direct.String()
 	s.orchestrator()
 	s.shows(map[string]float64{"keb_gauges_fresh|operations": 1})
 	proxy.Stall()

@@ -262,23 +262,24 @@ func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 	require.NoError(t, os.WriteFile(policy, []byte(`{"default": {"timeBegin": "220000+0000", "timeEnd": "late"}}`), 0o600))
 	for _, c := range []struct {
 		name string
-		cfg  orchestrator.Config
+		edit func(c *orchestrator.Config)
 		want string
 	}{
-		{"no database", orchestrator.Config{}, "KEB_DATABASE_URL"},
-		{"negative sweep", orchestrator.Config{DatabaseURL: "postgres://h/db", SweepEvery: -1}, "KEB_SWEEP_EVERY"},
-		{"negative rounds", orchestrator.Config{DatabaseURL: "postgres://h/db", AskWorkersEvery: -1}, "KEB_ASK_WORKERS_EVERY"},
-		{"negative time between looks", orchestrator.Config{DatabaseURL: "postgres://h/db", OrchestrationsEvery: -1}, "KEB_ORCHESTRATIONS_EVERY"},
-		{"an archive that is shorter than the facts", orchestrator.Config{DatabaseURL: "postgres://h/db", KeepOperations: time.Hour, KeepArchive: 7 * 24 * time.Hour}, "KEB_ARCHIVE_KEEP: 168h0m0s: must not be shorter than 192h0m0s"},
-		{"an archive that is shorter than the list", orchestrator.Config{DatabaseURL: "postgres://h/db", KeepArchive: 30 * 24 * time.Hour}, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
-		{"missing policy", orchestrator.Config{DatabaseURL: "postgres://h/db", MaintenancePolicy: overlays + "/none"}, "KEB_MAINTENANCE_POLICY: open "},
-		{"broken policy", orchestrator.Config{DatabaseURL: "postgres://h/db", MaintenancePolicy: policy}, "KEB_MAINTENANCE_POLICY: " + policy + ": default.timeEnd"},
-		{"negative admission", orchestrator.Config{DatabaseURL: "postgres://h/db", Admission: map[event.OperationType]int{"provision": -1}}, "KEB_ADMISSION"},
-		{"missing overlay", orchestrator.Config{DatabaseURL: "postgres://h/db", Overlays: []string{overlays + "/none"}}, "KEB_OVERLAYS"},
-		{"typo in an overlay", orchestrator.Config{DatabaseURL: "postgres://h/db", Overlays: []string{overlays}}, "typo.yaml:"},
+		{"no database", func(c *orchestrator.Config) { c.Database.URL = "" }, "KEB_DATABASE_URL"},
+		{"no host of the database", func(c *orchestrator.Config) { c.Database.URL = "postgres:///db" }, "KEB_DATABASE_URL: the database URL names no host"},
+		{"no time for a batch", func(c *orchestrator.Config) { c.BatchTimeout = 0 }, "KEB_BATCH_TIMEOUT"},
+		{"an archive that is shorter than the facts", func(c *orchestrator.Config) { c.KeepOperations = time.Hour; c.KeepArchive = 7 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 168h0m0s: must not be shorter than 192h0m0s"},
+		{"an archive that is shorter than the list", func(c *orchestrator.Config) { c.KeepArchive = 30 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
+		{"missing policy", func(c *orchestrator.Config) { c.MaintenancePolicy = overlays + "/none" }, "KEB_MAINTENANCE_POLICY: open "},
+		{"broken policy", func(c *orchestrator.Config) { c.MaintenancePolicy = policy }, "KEB_MAINTENANCE_POLICY: " + policy + ": default.timeEnd"},
+		{"negative admission", func(c *orchestrator.Config) { c.Admission = map[event.OperationType]int{"provision": -1} }, "KEB_ADMISSION"},
+		{"missing overlay", func(c *orchestrator.Config) { c.Overlays = []string{overlays + "/none"} }, "KEB_OVERLAYS"},
+		{"typo in an overlay", func(c *orchestrator.Config) { c.Overlays = []string{overlays} }, "typo.yaml:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := c.cfg.Validate()
+			cfg := configAt("postgres://h/db")
+			c.edit(&cfg)
+			err := cfg.Validate()
 			if err == nil || !strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("error is %v, want it to name %s", err, c.want)
 			}

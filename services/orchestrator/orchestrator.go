@@ -4,11 +4,13 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -28,7 +30,6 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
@@ -75,12 +76,10 @@ const settleAfterLoss = 3*2*time.Second + time.Second
 // minKeepArchive is a day longer than facts are kept: whoever has missed all of them may still ask.
 const minKeepArchive = event.FactsKept + 24*time.Hour
 
-// Config is how an orchestrator behaves. The zero value of every field but DatabaseURL is a good one.
+// Config is how an orchestrator behaves, read from the environment. Code starts from service.Defaults, and sets Database.
 type Config struct {
-	// DatabaseURL is the address of Postgres.
-	DatabaseURL string `env:"KEB_DATABASE_URL,required"`
-	// DatabaseTLS are files in place of sslrootcert, sslcert and sslkey in the address.
-	DatabaseTLS tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
+	// Database is where the orchestrator keeps its schema.
+	Database postgres.Address
 	// Encrypted says that the operator API has TLS of its own: cookies are then for TLS only.
 	Encrypted bool
 	// Overlays are folders with overlay files, applied in this order.
@@ -90,16 +89,16 @@ type Config struct {
 	Admission map[event.OperationType]int `env:"KEB_ADMISSION"`
 	// Processes replaces the built-in process definitions, for tests and benchmarks.
 	Processes fs.FS `env:"-"`
-	// SweepEvery is the longest time between two sweeps; zero means one second.
-	SweepEvery time.Duration `env:"KEB_SWEEP_EVERY"`
+	// SweepEvery is the longest time between two sweeps, for tests; zero means one second.
+	SweepEvery time.Duration `env:"-"`
 	// BatchTimeout bounds a batch of results, requests or due operations, with its commit and its publication; what is not done
-	// by then is taken up again. Zero means ten seconds.
-	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT"`
-	// AskWorkersEvery is the time between two rounds of asking who is alive; zero means three seconds.
-	AskWorkersEvery time.Duration `env:"KEB_ASK_WORKERS_EVERY"`
-	// OrchestrationsEvery is the longest time between two looks at an orchestration with operations in progress; zero means one
-	// second.
-	OrchestrationsEvery time.Duration `env:"KEB_ORCHESTRATIONS_EVERY"`
+	// by then is taken up again.
+	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT" envDefault:"10s"`
+	// AskWorkersEvery is the time between two rounds of asking which workers are alive, for tests; zero means three seconds.
+	AskWorkersEvery time.Duration `env:"-"`
+	// OrchestrationsEvery is the longest time between two looks at an orchestration with operations in progress, for tests; zero means
+	// one second.
+	OrchestrationsEvery time.Duration `env:"-"`
 	// MaintenancePolicy is a JSON file that says when runtimes may be upgraded (docs/operator.md); empty leaves it to the
 	// maintenance windows of their shoots.
 	MaintenancePolicy string `env:"KEB_MAINTENANCE_POLICY"`
@@ -108,13 +107,13 @@ type Config struct {
 	// PublicURL is the address of the operator API as browsers reach it. The login by OIDC needs it, and https makes cookies
 	// that are sent over TLS only.
 	PublicURL string `env:"KEB_OPERATOR_PUBLIC_URL"`
-	// KeepActions is how long it is known who asked for what; zero means 90 days.
-	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP"`
+	// KeepActions is how long it is known who asked for what.
+	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP" envDefault:"2160h"`
 	// KeepOperations is how long after its end an operation stays in the lists; then it is archived, and can only be asked for by
-	// its id. Zero means 90 days.
-	KeepOperations time.Duration `env:"KEB_OPERATIONS_KEEP"`
+	// its id.
+	KeepOperations time.Duration `env:"KEB_OPERATIONS_KEEP" envDefault:"2160h"`
 	// KeepArchive is how long after its end an archived operation is kept; it must not be shorter than KeepOperations, nor than eight
-	// days. Zero means two years.
+	// days. Empty means two years, or as long as KeepOperations if that is longer.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
 	// LossPatience is how long it is waited for workers before what the bus has lost is sent again, for tests; zero means as long as the
 	// bus waits for them.
@@ -123,67 +122,31 @@ type Config struct {
 	ArchiveEvery time.Duration `env:"-"`
 }
 
-func (c Config) withDefaults() Config {
+// completed sets what only tests set, and what follows from other fields.
+func (c Config) completed() Config {
 	if c.Processes == nil {
 		c.Processes = processes.FS
 	}
-	if c.SweepEvery == 0 {
-		c.SweepEvery = time.Second
-	}
-	if c.BatchTimeout == 0 {
-		c.BatchTimeout = 10 * time.Second
-	}
-	if c.AskWorkersEvery == 0 {
-		c.AskWorkersEvery = 3 * time.Second
-	}
-	if c.OrchestrationsEvery == 0 {
-		c.OrchestrationsEvery = time.Second
-	}
-	if c.KeepActions == 0 {
-		c.KeepActions = 90 * 24 * time.Hour
-	}
-	if c.KeepOperations == 0 {
-		c.KeepOperations = 90 * 24 * time.Hour
-	}
-	if c.KeepArchive == 0 {
-		c.KeepArchive = max(2*365*24*time.Hour, c.KeepOperations)
-	}
-	if c.LossPatience == 0 {
-		c.LossPatience = event.CommandsConsumer("").AckWait
-	}
-	if c.ArchiveEvery == 0 {
-		c.ArchiveEvery = 10 * time.Minute
-	}
+	c.SweepEvery = cmp.Or(c.SweepEvery, time.Second)
+	c.AskWorkersEvery = cmp.Or(c.AskWorkersEvery, 3*time.Second)
+	c.OrchestrationsEvery = cmp.Or(c.OrchestrationsEvery, time.Second)
+	c.KeepArchive = cmp.Or(c.KeepArchive, max(2*365*24*time.Hour, c.KeepOperations))
+	c.LossPatience = cmp.Or(c.LossPatience, event.CommandsConsumer("").AckWait)
+	c.ArchiveEvery = cmp.Or(c.ArchiveEvery, 10*time.Minute)
 	c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	return c
 }
 
 // Validate reports every problem of a configuration, with the name of the field.
 func (c Config) Validate() error {
-	problems := []error{c.DatabaseTLS.Validate("KEB_DATABASE_")}
-	if u, err := url.Parse(c.DatabaseURL); err != nil || u.Host == "" {
-		problems = append(problems, errors.New("KEB_DATABASE_URL: must be a URL such as postgres://user:password@host:5432/keb"))
-	}
-	if c.SweepEvery < 0 {
-		problems = append(problems, fmt.Errorf("KEB_SWEEP_EVERY: %s: must not be negative", c.SweepEvery))
-	}
-	if c.BatchTimeout < 0 {
-		problems = append(problems, fmt.Errorf("KEB_BATCH_TIMEOUT: %s: must not be negative", c.BatchTimeout))
-	}
-	if c.AskWorkersEvery < 0 {
-		problems = append(problems, fmt.Errorf("KEB_ASK_WORKERS_EVERY: %s: must not be negative", c.AskWorkersEvery))
-	}
-	if c.OrchestrationsEvery < 0 {
-		problems = append(problems, fmt.Errorf("KEB_ORCHESTRATIONS_EVERY: %s: must not be negative", c.OrchestrationsEvery))
-	}
+	problems := []error{c.Database.Validate()}
+	problems = append(problems, service.Positive("KEB_BATCH_TIMEOUT", c.BatchTimeout),
+		service.Positive("KEB_ACTIONS_KEEP", c.KeepActions), service.Positive("KEB_OPERATIONS_KEEP", c.KeepOperations))
 	if _, err := loadPolicy(c.MaintenancePolicy); err != nil {
 		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}
 	problems = append(problems, c.validateAccess()...)
-	if c.KeepOperations < 0 {
-		problems = append(problems, fmt.Errorf("KEB_OPERATIONS_KEEP: %s: must not be negative", c.KeepOperations))
-	}
-	switch full := c.withDefaults(); {
+	switch full := c.completed(); {
 	case full.KeepArchive < minKeepArchive:
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than %s: a broker that has missed the end of an operation"+
 			" asks for it, and the operation would run once more if nobody knew it", c.KeepArchive, minKeepArchive))
@@ -191,8 +154,8 @@ func (c Config) Validate() error {
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than KEB_OPERATIONS_KEEP, which is %s",
 			c.KeepArchive, full.KeepOperations))
 	}
-	for t, n := range c.Admission {
-		if n < 0 {
+	for _, t := range slices.Sorted(maps.Keys(c.Admission)) {
+		if n := c.Admission[t]; n < 0 {
 			problems = append(problems, fmt.Errorf("KEB_ADMISSION: %s:%d: must not be negative", t, n))
 		}
 	}
@@ -207,9 +170,6 @@ func (c Config) validateAccess() []error {
 	if err := c.Access.Validate(); err != nil {
 		problems = append(problems, err)
 	}
-	if c.KeepActions < 0 {
-		problems = append(problems, fmt.Errorf("KEB_ACTIONS_KEEP: %s: must not be negative", c.KeepActions))
-	}
 	u, err := url.Parse(c.PublicURL)
 	if c.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" ||
 		u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
@@ -219,7 +179,7 @@ func (c Config) validateAccess() []error {
 }
 
 func (c Config) load() (process.Set, error) {
-	c = c.withDefaults()
+	c = c.completed()
 	overlays := make([]fs.FS, 0, len(c.Overlays))
 	for _, dir := range c.Overlays {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -258,7 +218,9 @@ type Deps struct {
 	// Registerer takes the metrics; Gatherer, if set, is served at /metrics.
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
-	Now        func() time.Time
+	// Health gets the conditions of readiness, and is served beside the operator API; nil makes one.
+	Health *service.Health
+	Now    func() time.Time
 	// TracerProvider makes the spans of operations, stages and steps; nil makes none.
 	TracerProvider trace.TracerProvider
 }
@@ -281,7 +243,6 @@ type Orchestrator struct {
 	changes  *stream.Hub
 	api      *operatorapi.API
 	console  *console.Console
-	health   *service.Health
 	gate     *gate
 }
 
@@ -290,18 +251,21 @@ func Migrate(ctx context.Context, db *sqlx.DB) error { return store.Migrate(ctx,
 
 // New loads the process definitions, opens and migrates the database, and prepares the service. Close releases it.
 func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.completed()
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
+	if deps.Health == nil {
+		deps.Health = service.NewHealth()
+	}
 	set, err := cfg.load()
 	if err != nil {
 		return nil, err
 	}
-	o := &Orchestrator{cfg: cfg, deps: deps, pools: map[string]*sqlx.DB{}, set: set, health: service.NewHealth()}
+	o := &Orchestrator{cfg: cfg, deps: deps, pools: map[string]*sqlx.DB{}, set: set}
 	if err := o.open(ctx); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
@@ -378,8 +342,8 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err := o.observe(standing); err != nil {
 		return err
 	}
-	o.health.Add("postgres", o.store.Ping)
-	o.health.Add("nats", o.deps.Bus.Ready)
+	o.deps.Health.Add("postgres", o.store.Ping)
+	o.deps.Health.Add("nats", o.deps.Bus.Ready)
 	return nil
 }
 
@@ -453,7 +417,7 @@ func (o *Orchestrator) wakeFleet() (stop func(), err error) {
 }
 
 func (o *Orchestrator) pool(ctx context.Context, cfg postgres.Config) (*sqlx.DB, error) {
-	cfg.URL, cfg.TLS = o.cfg.DatabaseURL, o.cfg.DatabaseTLS
+	cfg.URL, cfg.TLS = o.cfg.Database.URL, o.cfg.Database.TLS
 	db, err := postgres.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -472,17 +436,12 @@ func (o *Orchestrator) Handler() http.Handler {
 	// Whoever watches the service is answered whatever others ask.
 	all := http.NewServeMux()
 	all.Handle("/", o.gate.bounded(o.gate.origins.Handler(mux), o.api.Observed))
-	all.Handle("/healthz", o.health.Handler())
-	all.Handle("/readyz", o.health.Handler())
+	all.Handle("/healthz", o.deps.Health.Handler())
+	all.Handle("/readyz", o.deps.Health.Handler())
 	if o.deps.Gatherer != nil {
-		all.Handle("GET /metrics", o.Monitoring())
+		all.Handle("GET /metrics", service.Monitoring(o.deps.Gatherer, o.deps.Health))
 	}
 	return all
-}
-
-// Monitoring serves /healthz, /readyz and the metrics of Deps.Gatherer, which must be set.
-func (o *Orchestrator) Monitoring() http.Handler {
-	return service.Monitoring(o.deps.Gatherer, o.health)
 }
 
 // limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it. Only the stream

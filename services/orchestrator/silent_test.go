@@ -17,7 +17,7 @@ func TestOperationsGoOnWhenTheDatabaseConnectionsFallSilent(t *testing.T) {
 	require.NoError(t, err)
 	database := testkit.Proxy(t, direct.Host)
 	direct.Host = database.Addr()
-	s.cfg.DatabaseURL = direct.String()
+	s.cfg.Database.URL = direct.String()
 	s.cfg.BatchTimeout = time.Second
 	s.start()
 	open := make(gate)

@@ -136,7 +136,9 @@ func newWorld(t *testing.T, o options) *world {
 
 	registry := prometheus.NewRegistry()
 	b := testkit.Bus(t, nats.URL())
-	oc, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: url, Access: cfg}, orchestrator.Deps{
+	oCfg := service.Defaults[orchestrator.Config]()
+	oCfg.Database.URL, oCfg.Access = url, cfg
+	oc, err := orchestrator.New(t.Context(), oCfg, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
 	})
 	require.NoError(t, err)
@@ -144,9 +146,10 @@ func newWorld(t *testing.T, o options) *world {
 	w.run("orchestrator", oc.Run)
 	w.operator = w.serve(o.http, oc.Handler())
 
-	bc := broker.Defaults()
+	bc := service.Defaults[broker.Config]()
+	bc.Database.URL = url
 	bc.User, bc.Password, bc.SealKeys, bc.Access = "keb", platformPassword, "k1:"+seal.NewKey(), cfg
-	br, err := broker.New(t.Context(), bc, broker.Deps{DB: open(t, url), Bus: testkit.Bus(t, nats.URL()), Log: log})
+	br, err := broker.New(t.Context(), bc, broker.Deps{Bus: testkit.Bus(t, nats.URL()), Log: log})
 	require.NoError(t, err)
 	w.run("broker", br.Run)
 	w.osb = w.serve(o.http, br.Handler())

@@ -88,7 +88,9 @@ func start(t *testing.T) *system {
 		require.NoError(t, err)
 		group.Add(name, w.Run)
 	}
-	o, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: testkit.Postgres(t, orchestrator.Migrate), Processes: processes},
+	cfg := service.Defaults[orchestrator.Config]()
+	cfg.Database.URL, cfg.Processes = testkit.Postgres(t, orchestrator.Migrate), processes
+	o, err := orchestrator.New(t.Context(), cfg,
 		orchestrator.Deps{Bus: in.owner, Memory: stagemem.New(in.owner.JetStream(), &seal.Keyring{}), Log: log})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = o.Close() })

@@ -1,13 +1,9 @@
 package charts_test
 
 import (
-	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +35,7 @@ func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
 // read are the variables of structs, which are read from the code, by the names of the structs.
 var read sync.Map
 
-// workerFolders are the folders of the workers by their names, from the constants in the code.
+// workerFolders are the folders of the workers by their names.
 func workerFolders(t *testing.T) map[string]string {
 	t.Helper()
 	found, err := folders()
@@ -48,39 +44,7 @@ func workerFolders(t *testing.T) map[string]string {
 }
 
 // folders is read by many tests, and changed by none.
-var folders = sync.OnceValues(func() (map[string]string, error) {
-	found := map[string]string{}
-	mains, err := filepath.Glob(repository + "services/step-workers/*/cmd/main.go")
-	if err != nil {
-		return nil, err
-	}
-	for _, main := range mains {
-		dir := filepath.Dir(filepath.Dir(main))
-		files, err := filepath.Glob(dir + "/*.go")
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return nil, err
-			}
-			for line := range strings.Lines(string(text)) {
-				if rest, ok := strings.CutPrefix(line, "const Name = "); ok {
-					name, err := strconv.Unquote(strings.TrimSpace(rest))
-					if err != nil {
-						return nil, err
-					}
-					found[name] = "services/step-workers/" + filepath.Base(dir)
-				}
-			}
-		}
-	}
-	if len(found) != len(mains) {
-		return nil, fmt.Errorf("%d names of %d workers", len(found), len(mains))
-	}
-	return found, nil
-})
+var folders = sync.OnceValues(func() (map[string]string, error) { return configdoc.WorkerFolders(repository) })
 
 // known is what a component of the chart takes from its environment.
 func known(t *testing.T, w workload) map[string]configdoc.Variable {
@@ -97,18 +61,21 @@ func known(t *testing.T, w workload) map[string]configdoc.Variable {
 	case w.component() == "orchestrator":
 		structs = []string{"services/orchestrator/cmd/orchestrator.config"}
 	case w.component() == "migrations":
-		structs = []string{"services/broker/cmd/broker.migrateConfig", "services/orchestrator/cmd/orchestrator.migrateConfig"}
+		structs = []string{"libs/postgres.Address"}
 	case w.component() == "test":
 		structs = []string{"services/broker/cmd/broker.catalogConfig"}
 	case w.component() == "jobs":
 		structs = []string{"services/jobs.Config"}
 	case w.component() == "landscape":
-		structs = []string{"landscape/cmd/landscape.config"}
+		structs = []string{"landscape.Config"}
 	default:
 		return nil
 	}
 	found := variables(t, structs...)
 	// Go itself, and OpenTelemetry.
+	if w.component() == "landscape" {
+		found["KEB_LANDSCAPE_ADDR"] = configdoc.Variable{} // of the command line
+	}
 	found["SSL_CERT_DIR"], found["OTEL_EXPORTER_OTLP_ENDPOINT"] = configdoc.Variable{}, configdoc.Variable{}
 	return found
 }

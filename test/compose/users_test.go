@@ -99,7 +99,9 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 		group.Add(sv.Name, w.Run)
 	}
 	ob := connect(event.UserOrchestrator, false)
-	o, err := orchestrator.New(t.Context(), orchestrator.Config{DatabaseURL: databaseURL},
+	oc := service.Defaults[orchestrator.Config]()
+	oc.Database.URL = databaseURL
+	o, err := orchestrator.New(t.Context(), oc,
 		orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), &seal.Keyring{}), Log: log})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = o.Close() })
@@ -107,9 +109,10 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: databaseURL, MaxOpen: 8, ApplicationName: "broker"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	cfg := broker.Defaults()
+	cfg := service.Defaults[broker.Config]()
+	cfg.Database.URL = databaseURL
 	cfg.User, cfg.Password, cfg.SealKeys, cfg.RetryAfter = "keb", "keb", "k1:"+seal.NewKey(), time.Second
-	br, err := broker.New(t.Context(), cfg, broker.Deps{DB: db, Bus: connect(event.UserBroker, true), Log: log})
+	br, err := broker.New(t.Context(), cfg, broker.Deps{Bus: connect(event.UserBroker, true), Log: log})
 	require.NoError(t, err)
 	group.Add("broker", br.Run)
 	platform := httptest.NewServer(br.Handler())

@@ -25,6 +25,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -125,9 +126,9 @@ func newSystem(t *testing.T) *system {
 	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg = orchestrator.Config{
-		DatabaseURL: testkit.Postgres(t, orchestrator.Migrate), Processes: processes, SweepEvery: 100 * time.Millisecond, AskWorkersEvery: 200 * time.Millisecond,
-	}
+	s.cfg = service.Defaults[orchestrator.Config]()
+	s.cfg.Database.URL, s.cfg.Processes = testkit.Postgres(t, orchestrator.Migrate), processes
+	s.cfg.SweepEvery, s.cfg.AskWorkersEvery = 100*time.Millisecond, 200*time.Millisecond
 	return s
 }
 

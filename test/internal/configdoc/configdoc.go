@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,6 +33,10 @@ type section struct {
 // Shared structures have a section of their own, to which those refer that embed them.
 var shared = map[structure]string{
 	"libs/access.Config":                               "Roles",
+	"libs/bus.Config":                                  "Bus",
+	"libs/postgres.Address":                            "Database",
+	"libs/service.API":                                 "API",
+	"libs/service.Metrics":                             "Metrics and health",
 	"services/step-workers/provisioner.ClientConfig":   "Runtime Provisioner",
 	"services/step-workers/internal/kube.ControlPlane": "Kyma control plane",
 }
@@ -99,21 +104,58 @@ func sections(root string) ([]section, error) {
 		{"Broker", "", []structure{"services/broker/cmd/broker.config"}},
 		{"Orchestrator", "", []structure{"services/orchestrator/cmd/orchestrator.config"}},
 		{"Roles", "Of broker and orchestrator; [who may do what](operator.md#who-may-do-what) says how to use them.", []structure{"libs/access.Config"}},
+		{"Bus", "Of broker, orchestrator and workers.", []structure{"libs/bus.Config"}},
+		{"Database", "Of broker and orchestrator.", []structure{"libs/postgres.Address"}},
+		{"API", "Of the address of the OSB API (broker) and of the operator API (orchestrator).", []structure{"libs/service.API"}},
+		{"Metrics and health", "Of broker, orchestrator and workers.", []structure{"libs/service.Metrics"}},
 		{"Jobs", "The command line sets some of them, too: `jobs --help`.", []structure{"services/jobs.Config"}},
-		{"Landscape", "The simulated external systems, [landscape.md](landscape.md). It has no `X_FILE` and no `-check-config`.", []structure{"landscape/cmd/landscape.config"}},
+		{"Landscape", "The simulated external systems, [landscape.md](landscape.md), with `keb landscape`.", []structure{"landscape.Config"}},
 		{"Every worker", "", []structure{"libs/worker.environment"}},
 		{"Kyma control plane", "Of the workers that refer to it.", []structure{"services/step-workers/internal/kube.ControlPlane"}},
 		{"Runtime Provisioner", "Of the workers that refer to it.", []structure{"services/step-workers/provisioner.ClientConfig"}},
 	}
-	folders, err := filepath.Glob(filepath.Join(root, "services/step-workers/*/cmd"))
+	folders, err := WorkerFolders(root)
 	if err != nil {
 		return nil, err
 	}
-	for _, folder := range folders {
-		name := filepath.Base(filepath.Dir(folder))
-		all = append(all, section{"Worker " + name, "", []structure{structure("services/step-workers/" + name + ".Config")}})
+	for _, folder := range slices.Sorted(maps.Values(folders)) {
+		all = append(all, section{"Worker " + path.Base(folder), "", []structure{structure(folder + ".Config")}})
 	}
 	return all, nil
+}
+
+// WorkerFolders are the folders of the step workers below root by the names of the workers, from the constants in the code.
+func WorkerFolders(root string) (map[string]string, error) {
+	docs, err := filepath.Glob(filepath.Join(root, "services/step-workers/*/doc.go"))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, doc := range docs {
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(doc), "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			for line := range strings.Lines(string(text)) {
+				if rest, ok := strings.CutPrefix(line, "const Name = "); ok {
+					name, err := strconv.Unquote(strings.TrimSpace(rest))
+					if err != nil {
+						return nil, err
+					}
+					found[name] = "services/step-workers/" + filepath.Base(filepath.Dir(doc))
+				}
+			}
+		}
+	}
+	if len(found) != len(docs) {
+		return nil, fmt.Errorf("%d names of %d workers", len(found), len(docs))
+	}
+	return found, nil
 }
 
 // found is a struct, and the file that says what its imports are.

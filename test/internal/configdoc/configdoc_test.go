@@ -33,7 +33,7 @@ func TestVariablesAreFoundWhereverTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	for _, want := range []string{
 		"KEB_LOG_LEVEL", "KEB_METRICS_ADDR", "KEB_ADMISSION", "KEB_ACCESS_OIDC_ISSUER", "KEB_PROVISIONER_URL", "KEB_KCP_URL", "KEB_KYMA1_COMPONENTS",
-		"KEB_AVS_TRIAL_GROUP_ID", "KEB_WORKER_RATE_LIMIT", "KEB_LANDSCAPE_ADDR", "KEB_CIS_URL",
+		"KEB_AVS_TRIAL_GROUP_ID", "KEB_WORKER_RATE_LIMIT", "KEB_LANDSCAPE_DATA_DIR", "KEB_CIS_URL",
 	} {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is missing", want)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator"
@@ -101,9 +103,9 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 		if err != nil {
 			return nil, err
 		}
-		o, err := orchestrator.New(ctx, orchestrator.Config{
-			DatabaseURL: p.databaseURL, KeepOperations: l.keepOperations, ArchiveEvery: l.archiveEvery,
-		}, orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log})
+		cfg := service.Defaults[orchestrator.Config]()
+		cfg.Database.URL, cfg.KeepOperations, cfg.ArchiveEvery = p.databaseURL, cmp.Or(l.keepOperations, cfg.KeepOperations), l.archiveEvery
+		o, err := orchestrator.New(ctx, cfg, orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log})
 		if err != nil {
 			return nil, err
 		}

@@ -5,19 +5,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Variable is the environment variable with the password of a user: KEB_NATS_PASSWORD_WORKER_AVS for worker-avs.
-func Variable(user string) string {
-	return "KEB_NATS_PASSWORD_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_"))
-}
-
-// FromEnvironment lets the server read each password from its Variable when it starts. The passwords must begin with a letter:
+// FromEnvironment lets the server read each password from its event.PasswordVariable when it starts. The passwords must begin with a letter:
 // the server takes what begins with a digit for a number.
-func FromEnvironment(user string) (string, error) { return "$" + Variable(user), nil }
+func FromEnvironment(user string) (string, error) { return "$" + event.PasswordVariable(user), nil }
 
 // Config says what is written.
 type Config struct {

@@ -10,7 +10,6 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pgfetch"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
-	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 const (
@@ -23,10 +22,10 @@ const (
 // startDatabase returns the address of the database, and the server if it is our own.
 func (s *system) startDatabase(ctx context.Context) (string, *pglocal.Server, error) {
 	if !s.ownsDatabase() {
-		return s.Orchestrator.DatabaseURL, nil, reach(ctx, s.Orchestrator.DatabaseURL, s.Orchestrator.DatabaseTLS)
+		return s.Orchestrator.Database.URL, nil, reach(ctx, s.Orchestrator.Database)
 	}
 	// Durable: this is the truth of the system, and people pull plugs.
-	local := pglocal.Config{DataDir: filepath.Join(s.cfg.DataDir, "postgres"), Durable: true, Log: s.log.With("component", "postgres")}
+	local := pglocal.Config{DataDir: filepath.Join(s.cfg.DataDir, "postgres"), Durable: true, Log: s.Log.With("component", "postgres")}
 	srv, err := pglocal.Start(ctx, local)
 	// A folder in KEB_POSTGRES_BIN that holds no server is the user's mistake and not a reason to download one.
 	if errors.Is(err, pglocal.ErrNoBinaries) {
@@ -56,10 +55,10 @@ func fetch(ctx context.Context, dataDir string) (string, error) {
 }
 
 // reach waits a little for a database that is not ours.
-func reach(ctx context.Context, url string, files tlsfiles.Client) error {
+func reach(ctx context.Context, at postgres.Address) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	db, err := postgres.Open(ctx, postgres.Config{URL: url, TLS: files, ApplicationName: "keb-up", MaxOpen: 1})
+	db, err := postgres.Open(ctx, at.Pool("keb-up"))
 	if err != nil {
 		return fmt.Errorf("the Postgres of KEB_DATABASE_URL cannot be used: %w", err)
 	}

@@ -39,7 +39,7 @@ func (t JobTimes) validate() error {
 // addJobs lets the jobs run from time to time. They come through the broker's front door like anybody else, so they wait for their next
 // turn when it is away.
 func (s *system) addJobs() error {
-	deps := jobs.Deps{Log: s.log.With("component", "jobs"), Registerer: s.registry}
+	deps := jobs.Deps{Log: s.Log.With("component", "jobs"), Registerer: s.Registry}
 	if !s.Jobs.BrokerTLS.Enabled() {
 		deps.Broker = s.cfg.Transport
 	}
@@ -52,6 +52,6 @@ func (s *system) addJobs() error {
 			return err
 		}
 	}
-	s.group.Add("jobs", schedule.Run)
+	s.Add("jobs", schedule.Run)
 	return nil
 }

@@ -8,14 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/broker"
@@ -26,24 +24,16 @@ import (
 
 // settings are what the parts run with: each is configured as its own process is, from the same variables.
 type settings struct {
-	Log          service.LogConfig
+	LogConfig    service.LogConfig
 	Broker       broker.Config
 	Orchestrator orchestrator.Config
 	Jobs         jobs.Config
 	Landscape    landscape.Config
 	Worker       worker.Limits
 
-	// HTTP and TLS are those of the OSB and the operator API, MetricsTLS is that of MetricsAddr and StatusAddr.
-	HTTP       service.HTTP
-	TLS        tlsfiles.Server `envPrefix:"KEB_TLS_"`
-	MetricsTLS tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
-	// MetricsAddr and StatusAddr serve metrics and health besides the operator API; off if empty.
-	MetricsAddr string `env:"KEB_METRICS_ADDR"`
-	StatusAddr  string `env:"KEB_BROKER_STATUS_ADDR"`
-
-	// StatementTimeout and MaxConnections are those of the broker's pool; the orchestrator has pools of its own.
-	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
-	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
+	// API is that of the OSB and the operator API, and Metrics serves metrics and health besides the operator API.
+	API     service.API
+	Metrics service.Metrics
 
 	// Services are the step workers.
 	Services []stepworkers.Service
@@ -53,7 +43,7 @@ type settings struct {
 const ownDatabase = "postgres://own-server/keb"
 
 // ownsDatabase reports whether keb up starts a Postgres itself.
-func (s settings) ownsDatabase() bool { return s.Orchestrator.DatabaseURL == ownDatabase }
+func (s settings) ownsDatabase() bool { return s.Orchestrator.Database.URL == ownDatabase }
 
 // places are where the parts of this process are, as URLs, and the keyring that they share.
 type places struct {
@@ -89,7 +79,7 @@ func (c Config) load(at places) (settings, error) {
 	}
 	s.Broker.SealKeys = cmp.Or(at.keys, "k1:"+seal.NewKey())
 	s.Jobs.BrokerURL = at.osb
-	s.Orchestrator.Encrypted = s.TLS.Enabled()
+	s.Orchestrator.Encrypted = s.API.TLS.Enabled()
 	s.Landscape.DataDir, s.Landscape.ExternalURL = filepath.Join(c.DataDir, "landscape"), at.landscape
 	var err error
 	s.Services, err = stepworkers.All(at.landscape, stepworkers.Options{Environment: environment, Fast: c.Fast, Registerer: at.registry})
@@ -98,12 +88,12 @@ func (c Config) load(at places) (settings, error) {
 
 // validate is what the mains of the services check. Step workers have been made by then.
 func (s settings) validate() []error {
-	_, wrongLog := service.Logger(nil, s.Log.Format, s.Log.Level)
+	_, wrongLog := service.Logger(nil, s.LogConfig.Format, s.LogConfig.Level)
 	problems := []error{
 		wrongLog, s.Broker.Validate(), s.Orchestrator.Validate(), s.Landscape.Validate(), s.Worker.Config("keb", "").Validate(),
-		s.HTTP.Validate(), tracing.Check(), s.TLS.Validate(service.TLSPrefix), s.MetricsTLS.Validate(service.MetricsTLSPrefix),
+		s.API.Validate(), s.Metrics.Validate(), tracing.Check(),
 	}
-	if s.ownsDatabase() && s.Orchestrator.DatabaseTLS.Enabled() {
+	if s.ownsDatabase() && s.Orchestrator.Database.TLS.Enabled() {
 		problems = append(problems, errors.New("KEB_DATABASE_CA_FILE, KEB_DATABASE_CERT_FILE, KEB_DATABASE_KEY_FILE: "+
 			"are for a Postgres of yours, which --database-url (KEB_DATABASE_URL) names; that of keb up listens on a loopback address, without TLS"))
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
@@ -251,7 +252,7 @@ func TestUp_WithoutFast_WaitsAsTheServicesDo(t *testing.T) {
 			t.Errorf("worker %s (-as a process of its own +in keb up):\n%s", s.Name, diff)
 		}
 	}
-	if got := plain.Broker.RetryAfter; got != broker.Defaults().RetryAfter {
+	if got := plain.Broker.RetryAfter; got != service.Defaults[broker.Config]().RetryAfter {
 		t.Errorf("platforms are told to poll again after %s", got)
 	}
 	cfg.Fast, cfg.Environment = true, map[string]string{"KEB_PROVISIONER_POLL_INTERVAL": "7s"}

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"slices"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 	"github.com/kyma-project/keb/libs/seal"
@@ -40,28 +36,29 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	traces, err := tracing.New(ctx, tracing.Config{Log: log.With("component", "tracing"), Together: true})
+	if err != nil {
+		return err
+	}
 	// From here on everything that was started is stopped again, in reverse order, whatever goes wrong.
-	s := &system{cfg: cfg, out: out, log: log, registry: service.Registry()}
-	defer func() { err = errors.Join(err, s.close()) }()
+	s := &system{Process: service.NewProcess(log, traces), cfg: cfg, out: out}
+	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
 	if err := s.announce(); err != nil {
 		return err
 	}
-	return s.group.Run(ctx)
+	return s.Run(ctx)
 }
 
-// system is what has been started so far. What is in closers is closed in reverse order.
+// system is what has been started so far.
 type system struct {
+	*service.Process
 	settings
 
-	cfg      Config
-	out      io.Writer
-	log      *slog.Logger
-	registry *prometheus.Registry
-	group    *service.Group
-	closers  []func() error
+	cfg Config
+	out io.Writer
 
 	osb, operator, landscape net.Listener
 	nats                     *natsServer
@@ -69,26 +66,10 @@ type system struct {
 	databaseURL              string
 	at                       places
 	keyring                  *seal.Keyring
-	traces                   *tracing.Exporter
-}
-
-func (s *system) later(f func() error) { s.closers = append(s.closers, f) }
-
-func (s *system) close() error {
-	var problems []error
-	for _, closer := range slices.Backward(s.closers) {
-		problems = append(problems, closer())
-	}
-	return errors.Join(problems...)
 }
 
 // start brings up one part after the other: addresses first, for they cost nothing and are what most often goes wrong.
 func (s *system) start(ctx context.Context) (err error) {
-	s.group = service.NewGroup(s.log)
-	if s.traces, err = tracing.New(ctx, tracing.Config{Log: s.log.With("component", "tracing"), Together: true}); err != nil {
-		return err
-	}
-	s.later(func() error { s.traces.Close(); return nil })
 	addrs, err := s.cfg.addresses()
 	if err != nil {
 		return err
@@ -116,7 +97,7 @@ func (s *system) start(ctx context.Context) (err error) {
 		return err
 	}
 	at := addrs.places(keys)
-	at.registry = s.registry
+	at.registry = s.Registry
 	if s.settings, err = s.cfg.settings(at); err != nil {
 		return err
 	}
@@ -125,14 +106,14 @@ func (s *system) start(ctx context.Context) (err error) {
 		return err
 	}
 	if s.postgres != nil {
-		s.later(func() error { return stopDatabase(s.postgres) })
-		s.group.Add("postgres", s.watchDatabase)
+		s.Defer(func() error { return stopDatabase(s.postgres) })
+		s.Add("postgres", s.watchDatabase)
 	}
-	if s.nats, err = newNATS(s.cfg.DataDir, addrs.NATS, s.log); err != nil {
+	if s.nats, err = newNATS(s.cfg.DataDir, addrs.NATS, s.Log); err != nil {
 		return err
 	}
-	s.later(func() error { s.nats.stop(); return nil })
-	s.group.Add("nats", s.nats.watch)
+	s.Defer(func() error { s.nats.stop(); return nil })
+	s.Add("nats", s.nats.watch)
 	return s.compose(ctx)
 }
 
@@ -143,7 +124,7 @@ func (s *system) listen(addr, flag string, into *net.Listener) error {
 	}
 	*into = ln
 	// A server closes its listener; this is for a start that fails before that.
-	s.later(func() error { _ = ln.Close(); return nil })
+	s.Defer(func() error { _ = ln.Close(); return nil })
 	return nil
 }
 

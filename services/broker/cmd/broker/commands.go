@@ -16,31 +16,13 @@ import (
 	"github.com/kyma-project/keb/services/broker"
 )
 
-// command runs a command other than the broker itself. Each command reads a part of the environment:
-//
-//	migrate  updates the schema (KEB_DATABASE_URL)
-//	catalog  reads the catalog of a broker (KEB_BROKER_URL, KEB_OSB_USER, KEB_OSB_PASSWORD) and prints its plans
-func command(ctx context.Context, name string, log *slog.Logger, out io.Writer) error {
-	switch name {
-	case "migrate":
-		return migrate(ctx, log)
-	case "catalog":
-		return catalog(ctx, out)
-	}
-	return fmt.Errorf("unknown command %q: valid commands are migrate and catalog; without a command the broker runs", name)
-}
-
-type migrateConfig struct {
-	DatabaseURL string          `env:"KEB_DATABASE_URL,required,notEmpty"`
-	TLS         tlsfiles.Client `envPrefix:"KEB_DATABASE_"`
-}
-
+// migrate updates the schema.
 func migrate(ctx context.Context, log *slog.Logger) error {
-	var cfg migrateConfig
-	if err := service.LoadEnv(&cfg); err != nil {
+	var database postgres.Address
+	if err := service.LoadEnv(&database); err != nil {
 		return err
 	}
-	if err := postgres.Upgrade(ctx, postgres.Config{URL: cfg.DatabaseURL, TLS: cfg.TLS, ApplicationName: "keb-broker-migrate"}, broker.Migrate); err != nil {
+	if err := postgres.Upgrade(ctx, database.Pool("keb-broker-migrate"), broker.Migrate); err != nil {
 		return err
 	}
 	log.Info("the schema is up to date", "schema", "broker")
@@ -55,6 +37,7 @@ type catalogConfig struct {
 	TLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
 }
 
+// catalog reads the catalog of a broker and prints its plans.
 func catalog(ctx context.Context, out io.Writer) error {
 	var cfg catalogConfig
 	if err := service.LoadEnv(&cfg); err != nil {

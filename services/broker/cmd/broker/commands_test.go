@@ -20,7 +20,7 @@ func TestMigrate_RepeatedRun_IsIdempotent(t *testing.T) {
 	url := testkit.Postgres(t, nil)
 	t.Setenv("KEB_DATABASE_URL", url)
 	for range 2 {
-		require.NoError(t, command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil))
+		require.NoError(t, migrate(t.Context(), slog.New(slog.DiscardHandler)))
 	}
 	var tables int
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: url})
@@ -34,7 +34,7 @@ func TestMigrate_RepeatedRun_IsIdempotent(t *testing.T) {
 
 func TestMigrate_MissingVariable_IsNamed(t *testing.T) {
 	t.Setenv("KEB_DATABASE_URL", "")
-	if err := command(t.Context(), "migrate", slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "KEB_DATABASE_URL") {
+	if err := migrate(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "KEB_DATABASE_URL") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -54,23 +54,16 @@ func TestCatalog_Command_PrintsPlans(t *testing.T) {
 	t.Setenv("KEB_OSB_USER", "platform")
 	t.Setenv("KEB_OSB_PASSWORD", "secret")
 	var out strings.Builder
-	if err := command(t.Context(), "catalog", nil, &out); err != nil || out.String() != "plans: aws, trial\n" {
+	if err := catalog(t.Context(), &out); err != nil || out.String() != "plans: aws, trial\n" {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 	t.Setenv("KEB_OSB_PASSWORD", "wrong")
-	if err := command(t.Context(), "catalog", nil, &out); err == nil {
+	if err := catalog(t.Context(), &out); err == nil {
 		t.Error("no error with a wrong password")
 	}
 	answer = `{"services":[]}`
 	t.Setenv("KEB_OSB_PASSWORD", "secret")
-	if err := command(t.Context(), "catalog", nil, &out); err == nil || !strings.Contains(err.Error(), "no plans") {
+	if err := catalog(t.Context(), &out); err == nil || !strings.Contains(err.Error(), "no plans") {
 		t.Errorf("an empty catalog: %v", err)
-	}
-}
-
-func TestCommand_Unknown_IsRejected(t *testing.T) {
-	t.Parallel()
-	if err := command(t.Context(), "migrat", nil, nil); err == nil || !strings.Contains(err.Error(), `"migrat"`) {
-		t.Errorf("got %v", err)
 	}
 }

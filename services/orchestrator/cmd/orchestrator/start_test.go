@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ func TestTheStartIsRefusedWhereEverybodyCouldAct(t *testing.T) {
 			t.Setenv("KEB_OPERATOR_ADDR", tc.addr)
 			t.Setenv("KEB_ACCESS", tc.mode)
 			t.Setenv("KEB_ACCESS_TOKENS_FILE", tc.tokens)
-			err := run(t.Context(), slog.New(slog.DiscardHandler), true)
+			err := program().Run(t.Context(), slog.New(slog.DiscardHandler), []string{"-check-config"}, io.Discard)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
