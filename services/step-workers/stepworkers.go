@@ -1,13 +1,14 @@
-// Package stepworkers puts together the steps of all workers of this module, for a process that runs them all.
+// Package stepworkers holds all workers of this module: for the command step-worker, whose arguments name those that it runs, and for a
+// process that runs them all.
 package stepworkers
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,24 +76,86 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	if opts.Fast {
 		b.poll = cmp.Or(b.poll, fastPoll)
 	}
-	add(&b, hyperscaler.Name, hyperscaler.Steps)
-	answers(&b, hyperscaler.Name, hyperscaler.Questions)
-	add(&b, avs.Name, avs.Steps)
-	add(&b, edp.Name, edp.Steps)
-	add(&b, kyma.Name, kyma.Steps)
-	add(&b, btp.Name, btp.Steps)
-	add(&b, busola.Name, busola.Steps)
-	add(&b, provisioner.Name, provisioner.Steps)
-	add(&b, reconciler.Name, reconciler.Steps)
-	add(&b, lifecyclemanager.Name, lifecyclemanager.Steps)
-	add(&b, ias.Name, ias.Steps)
-	add(&b, lms.Name, lms.Steps)
-	add(&b, eventhubs.Name, eventhubs.Steps)
-	add(&b, servicemanager.Name, servicemanager.Steps)
-	add(&b, spc.Name, spc.Steps)
-	answers(&b, spc.Name, spc.Questions)
-	answers(&b, runtimeaccess.Name, runtimeaccess.Questions)
-	return b.services, errors.Join(b.errs...)
+	load := func(into any) error { return service.LoadEnvFrom(into, b.environment, b.defaultOf) }
+	var services []Service
+	var problems []error
+	for _, k := range kinds() {
+		s, err := k.make(load, b.deps)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("worker %s: %w", k.name, err))
+			continue
+		}
+		services = append(services, s)
+	}
+	return services, errors.Join(problems...)
+}
+
+// Programs are the workers as the command step-worker runs them, each configured from the environment of the process.
+func Programs() []worker.Program {
+	var all []worker.Program
+	for _, k := range kinds() {
+		all = append(all, worker.Program{
+			Name: k.name, Version: service.Version(),
+			Steps: func(_ context.Context, env worker.Env) ([]worker.Step, error) {
+				s, err := k.make(service.LoadEnv, extclient.Deps{Log: env.Log, Registerer: env.Registerer})
+				env.Answer(s.Questions...)
+				return s.Steps, err
+			},
+		})
+	}
+	return all
+}
+
+// kinds are the workers of this module.
+func kinds() []kind {
+	return []kind{
+		of(hyperscaler.Name, hyperscaler.Steps, hyperscaler.Questions),
+		of(avs.Name, avs.Steps, nil),
+		of(edp.Name, edp.Steps, nil),
+		of(kyma.Name, kyma.Steps, nil),
+		of(btp.Name, btp.Steps, nil),
+		of(busola.Name, busola.Steps, nil),
+		of(provisioner.Name, provisioner.Steps, nil),
+		of(reconciler.Name, reconciler.Steps, nil),
+		of(lifecyclemanager.Name, lifecyclemanager.Steps, nil),
+		of(ias.Name, ias.Steps, nil),
+		of(lms.Name, lms.Steps, nil),
+		of(eventhubs.Name, eventhubs.Steps, nil),
+		of(servicemanager.Name, servicemanager.Steps, nil),
+		of(spc.Name, spc.Steps, spc.Questions),
+		of(runtimeaccess.Name, nil, runtimeaccess.Questions),
+	}
+}
+
+// kind is a worker, and how it is made with the configuration that load reads.
+type kind struct {
+	name string
+	make func(load func(into any) error, deps extclient.Deps) (Service, error)
+}
+
+// of is a worker with the configuration C that has steps, or answers questions, or both.
+func of[C any](
+	name string, steps func(C, extclient.Deps) ([]worker.Step, error), questions func(C, extclient.Deps) ([]worker.Question, error),
+) kind {
+	return kind{name, func(load func(into any) error, deps extclient.Deps) (Service, error) {
+		var cfg C
+		if err := load(&cfg); err != nil {
+			return Service{}, err
+		}
+		s := Service{Name: name, Config: cfg}
+		var err error
+		if steps != nil {
+			if s.Steps, err = steps(cfg, deps); err != nil {
+				return Service{}, err
+			}
+		}
+		if questions != nil {
+			if s.Questions, err = questions(cfg, deps); err != nil {
+				return Service{}, err
+			}
+		}
+		return s, nil
+	}}
 }
 
 const (
@@ -108,9 +171,7 @@ type builder struct {
 	environment map[string]string
 	base        string
 	// poll is the time between two looks at something, and after an error; zero is that of each worker.
-	poll     time.Duration
-	services []Service
-	errs     []error
+	poll time.Duration
 }
 
 // inLandscape is what the landscape has for variables without a default: the paths of systems, and ids that a real system gives out.
@@ -146,32 +207,4 @@ func (b *builder) defaultOf(name, byTag string) string {
 		return callTimeout.String()
 	}
 	return byTag
-}
-
-// add builds the steps of one worker.
-func add[C any](b *builder, name string, steps func(C, extclient.Deps) ([]worker.Step, error)) {
-	build(b, name, steps, func(s *Service, built []worker.Step) { s.Steps = append(s.Steps, built...) })
-}
-
-// answers adds the questions that a worker answers, to its steps if it has some.
-func answers[C any](b *builder, name string, questions func(C, extclient.Deps) ([]worker.Question, error)) {
-	build(b, name, questions, func(s *Service, built []worker.Question) { s.Questions = append(s.Questions, built...) })
-}
-
-func build[C, T any](b *builder, name string, with func(C, extclient.Deps) (T, error), put func(*Service, T)) {
-	var cfg C
-	if err := service.LoadEnvFrom(&cfg, b.environment, b.defaultOf); err != nil {
-		b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
-		return
-	}
-	built, err := with(cfg, b.deps)
-	if err != nil {
-		b.errs = append(b.errs, fmt.Errorf("worker %s: %w", name, err))
-		return
-	}
-	at := slices.IndexFunc(b.services, func(s Service) bool { return s.Name == name })
-	if at < 0 {
-		at, b.services = len(b.services), append(b.services, Service{Name: name, Config: cfg})
-	}
-	put(&b.services[at], built)
 }

@@ -86,7 +86,16 @@ type world struct {
 // service is what the test needs of docker-compose.yml.
 type service struct {
 	Environment map[string]string
+	Command     []string
 	Profiles    []string
+}
+
+// binary is the name of the service's command. All workers have one, whose argument is the worker.
+func (s service) binary(name string) string {
+	if strings.HasPrefix(name, "worker-") {
+		return "step-worker"
+	}
+	return name
 }
 
 // newWorld builds everything and starts it.
@@ -117,9 +126,9 @@ func newWorld(t *testing.T) *world {
 	services := w.compose()
 	start := time.Now()
 	packages := images(t, root)
-	wanted := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2", "keb": packages["cli"], "landscape": packages["landscape"]}
-	for name := range services {
-		wanted[name] = packages[name]
+	wanted := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2", "keb": packages["cli"]}
+	for name, s := range services {
+		wanted[s.binary(name)] = packages[s.binary(name)]
 	}
 	binaries := build(t, filepath.Join(dir, "bin"), wanted)
 	t.Logf("%d commands built in %s", len(wanted), time.Since(start).Round(time.Second))
@@ -131,16 +140,16 @@ func newWorld(t *testing.T) *world {
 	w.startPostgres()
 	w.makeUsers()
 	w.addNATS(binaries["nats-server"])
-	w.add("landscape", binaries["landscape"], []string{
+	w.add("landscape", binaries["keb"], []string{
 		"KEB_LANDSCAPE_ADDR=" + w.addr["landscape"], "KEB_LANDSCAPE_DATA_DIR=" + filepath.Join(dir, "landscape"),
 		"KEB_LANDSCAPE_EXTERNAL_URL=http://" + w.proxy("worker-0", toLandscape), "KEB_LANDSCAPE_CLUSTER_TIME=1s", "KEB_LANDSCAPE_RECONCILE_TIME=300ms",
 		"KEB_LANDSCAPE_BINDINGS=3000",
-	})
+	}, "landscape")
 	w.await("NATS and the landscape", func() bool { return w.listens("nats") && w.listens("landscape") })
 	w.connect()
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for i := range replicas {
-			w.addService(name, i, binaries[name], services[name].Environment)
+			w.addService(name, i, binaries[services[name].binary(name)], services[name])
 		}
 	}
 	w.sys = harness.Connect(t, harness.Remote{
@@ -308,7 +317,7 @@ func (w *world) add(name, binary string, env []string, args ...string) *program 
 var withDefault = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
 
 // addService starts a replica with the environment of docker-compose.yml: only addresses and folders are others, and it is quicker to look again.
-func (w *world) addService(name string, replica int, binary string, environment map[string]string) {
+func (w *world) addService(name string, replica int, binary string, s service) {
 	role := "worker"
 	if !strings.HasPrefix(name, "worker-") {
 		role = name
@@ -316,8 +325,8 @@ func (w *world) addService(name string, replica int, binary string, environment 
 	who := fmt.Sprintf("%s-%d", role, replica)
 	settings := map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}
 	replace := strings.NewReplacer("landscape:8090", w.proxy(who, toLandscape), "nats:4222", w.proxy(who, toNATS), "/run/keb/", filepath.Join(w.dir, "secrets", name)+"/")
-	env := make([]string, 0, len(environment))
-	for key, value := range environment {
+	env := make([]string, 0, len(s.Environment))
+	for key, value := range s.Environment {
 		value = withDefault.ReplaceAllStringFunc(value, func(v string) string {
 			m := withDefault.FindStringSubmatch(v)
 			return cmp.Or(settings[m[1]], m[2])
@@ -342,9 +351,8 @@ func (w *world) addService(name string, replica int, binary string, environment 
 		env = append(env, key+"="+value)
 	}
 	if name == "broker" {
-		env = append(env, "KEB_BROKER_STATUS_ADDR="+harness.FreeAddr(w.t))
 	}
-	w.add(fmt.Sprintf("%s-%d", name, replica), binary, env)
+	w.add(fmt.Sprintf("%s-%d", name, replica), binary, env, s.Command...)
 }
 
 // proxy is the address under which a replica of a role reaches something.

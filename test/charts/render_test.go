@@ -325,7 +325,7 @@ func TestImagesFollowTheirValues(t *testing.T) {
 		}
 	}
 	local := images(small + "image: {registry: '', tag: dev}\n")
-	for _, want := range []string{"keb/broker:dev", "keb/landscape:dev", "keb/orchestrator:dev", "keb/worker-lifecycle-manager:dev"} {
+	for _, want := range []string{"keb/broker:dev", "keb/cli:dev", "keb/orchestrator:dev", "keb/step-worker:dev"} {
 		if !slices.Contains(local, want) {
 			t.Errorf("no %s in %v", want, local)
 		}

@@ -318,7 +318,8 @@ func (w *world) commands(operations, orchestrations []string) map[string][]byte 
 	}
 	// What each service says about its configuration.
 	for name, p := range w.running {
-		check := harness.Spawn(w.t, w.binaries[p.service], nil, "-check-config")
+		binary, args := w.command(p.service)
+		check := harness.Spawn(w.t, binary, nil, append([]string{"-check-config"}, args...)...)
 		_ = check.ExitCode(startLimit) // without the variables: names them
 		out["-check-config of "+name] = []byte(check.Output())
 	}

@@ -127,7 +127,7 @@ var programs = sync.OnceValues(func() (built map[string]string, err error) {
 	places := make(chan struct{}, 2)
 	for line := range strings.Lines(string(images)) {
 		fields := strings.Fields(line)
-		if len(fields) != 2 || fields[0] != "broker" && fields[0] != "orchestrator" && !strings.HasPrefix(fields[0], "worker-") {
+		if len(fields) != 2 || fields[0] != "broker" && fields[0] != "orchestrator" && fields[0] != "step-worker" {
 			continue
 		}
 		building.Go(func() {
@@ -479,7 +479,7 @@ func (w *world) start(replica string, more map[string]string) *process {
 	maps.Copy(env, w.credentials(service))
 	switch service {
 	case "broker":
-		env["KEB_OSB_ADDR"], env["KEB_BROKER_STATUS_ADDR"] = w.osb, harness.FreeAddr(w.t)
+		env["KEB_OSB_ADDR"] = w.osb
 		env["KEB_BROKER_PUBLIC_URL"], env["KEB_BROKER_RESEAL_EVERY"] = "http://"+w.osb, "500ms"
 		env["KEB_PLAN_CHANGES"] = ""
 		if number != "" {
@@ -500,9 +500,18 @@ func (w *world) start(replica string, more map[string]string) *process {
 	for name, value := range env {
 		list = append(list, name+"="+value)
 	}
-	p := &process{Process: harness.Spawn(w.t, w.binaries[service], list), service: service, metrics: metrics}
+	binary, args := w.command(service)
+	p := &process{Process: harness.Spawn(w.t, binary, list, args...), service: service, metrics: metrics}
 	w.running[replica], w.all = p, append(w.all, p)
 	return p
+}
+
+// command returns the binary of a service and its arguments: all workers have one binary, whose argument names the worker.
+func (w *world) command(service string) (binary string, args []string) {
+	if worker, ok := strings.CutPrefix(service, "worker-"); ok {
+		return w.binaries["step-worker"], []string{worker}
+	}
+	return w.binaries[service], nil
 }
 
 // ready waits until processes say that they are.

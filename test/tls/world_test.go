@@ -86,7 +86,7 @@ func start(t *testing.T) *world {
 
 	services := map[string][]string{
 		"broker": {
-			"KEB_OSB_ADDR=" + w.osbAddr, "KEB_METRICS_ADDR=" + w.brokerMetrics, "KEB_BROKER_STATUS_ADDR=" + w.brokerMetrics, "KEB_OSB_USER=keb",
+			"KEB_OSB_ADDR=" + w.osbAddr, "KEB_METRICS_ADDR=" + w.brokerMetrics, "KEB_OSB_USER=keb",
 			"KEB_OSB_PASSWORD_FILE=" + w.path("broker", "osb-password"), "KEB_SEAL_KEYS_FILE=" + w.path("broker", "seal-keys"), "KEB_OSB_RETRY_AFTER=1s",
 		},
 		"orchestrator": {
@@ -102,7 +102,7 @@ func start(t *testing.T) *world {
 		},
 	}
 	packages := map[string]string{
-		"broker": "services/broker/cmd/broker", "orchestrator": "services/orchestrator/cmd/orchestrator", "worker-avs": "services/step-workers/avs/cmd",
+		"broker": "services/broker/cmd/broker", "orchestrator": "services/orchestrator/cmd/orchestrator", "worker-avs": "services/step-workers/cmd/step-worker",
 	}
 	for name, env := range services {
 		env = append(env, "KEB_NATS_URL="+w.nats.ClientURL(), "KEB_NATS_USER="+name, "KEB_NATS_PASSWORD_FILE="+w.path(name, "nats-password"),
@@ -114,7 +114,11 @@ func start(t *testing.T) *world {
 			env = append(env, w.serverFiles("KEB_TLS_", name)...)
 			env = append(env, "KEB_DATABASE_URL_FILE="+w.path(name, "database-url"), "KEB_ACCESS_TOKENS_FILE="+w.path(name, "access-tokens.yaml"))
 		}
-		w.processes[name] = harness.Spawn(t, harness.Build(t, packages[name], name), env)
+		var args []string
+		if name == "worker-avs" {
+			args = []string{"avs"}
+		}
+		w.processes[name] = harness.Spawn(t, harness.Build(t, packages[name], name), env, args...)
 	}
 	for service, addr := range map[string]string{"broker": w.brokerMetrics, "orchestrator": w.orchestratorMetrics, "worker-avs": w.avsAddr} {
 		testkit.Eventually(t, limit, service+" is ready", func() bool {

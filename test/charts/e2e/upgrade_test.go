@@ -74,7 +74,7 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 	h.test()
 	// A team's worker, by its own chart: it is there when the orchestrator says so, to somebody with the token that the chart has made.
 	h.installChart(workerChart, "lms", map[string]any{
-		"image": "keb/worker-lms:" + image, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
+		"image": "keb/step-worker:" + image, "args": []string{"lms"}, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
 		"env": map[string]any{"KEB_LMS_URL": "http://keb-landscape:8090/lms"},
 	})
 	awaitWorker(t, c, n, "lms")
@@ -143,15 +143,7 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 // requireImages fails where the images are missing, and gives them the tag to upgrade to.
 func requireImages(t *testing.T) {
 	t.Helper()
-	var all struct{ Workers map[string]any }
-	text, err := os.ReadFile(filepath.Join(kebChart, "files/systems.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &all))
-	names := []string{"broker", "orchestrator", "landscape", "jobs"}
-	for worker := range all.Workers {
-		names = append(names, "worker-"+worker)
-	}
-	for _, name := range names {
+	for _, name := range []string{"broker", "orchestrator", "step-worker", "cli", "jobs"} {
 		if _, err := run(t.Context(), "docker", "tag", "keb/"+name+":"+image, "keb/"+name+":"+next); err != nil {
 			t.Fatalf("the images are missing, run `make images`: %v", err)
 		}
@@ -164,9 +156,8 @@ func requireImages(t *testing.T) {
 	var defaults struct {
 		Postgres, Nats struct{ Bundled struct{ Image string } }
 	}
-	if text, err = os.ReadFile(filepath.Join(kebChart, "values.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	text, err := os.ReadFile(filepath.Join(kebChart, "values.yaml"))
+	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(text, &defaults))
 	for _, other := range []string{defaults.Postgres.Bundled.Image, defaults.Nats.Bundled.Image} {
 		if _, err := run(t.Context(), "docker", "image", "inspect", other); err == nil {

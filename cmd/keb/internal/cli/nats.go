@@ -63,13 +63,9 @@ func listOf(text string) []string {
 
 // allWorkers are the workers that come with KEB, and more.
 func allWorkers(more []string) ([]string, error) {
-	services, err := stepworkers.All("http://127.0.0.1", stepworkers.Options{})
-	if err != nil {
-		return nil, err
-	}
 	var names []string
-	for _, s := range services {
-		names = append(names, s.Name)
+	for _, p := range stepworkers.Programs() {
+		names = append(names, p.Name)
 	}
 	for _, name := range more {
 		if err := worker.CheckName(name); err != nil {

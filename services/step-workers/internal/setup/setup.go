@@ -1,4 +1,4 @@
-// Package setup is what the mains of the workers share.
+// Package setup is for workers whose external system is optional.
 package setup
 
 import (
@@ -8,36 +8,8 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
 )
-
-// Steps makes what worker.Main asks for: it builds a worker's steps from the environment, and lets the calls of their clients
-// be logged and counted. Its error names every variable that is wrong.
-func Steps[C any](steps func(C, extclient.Deps) ([]worker.Step, error)) func(context.Context, worker.Env) ([]worker.Step, error) {
-	return func(_ context.Context, env worker.Env) ([]worker.Step, error) {
-		var cfg C
-		if err := service.LoadEnv(&cfg); err != nil {
-			return nil, err
-		}
-		return steps(cfg, extclient.Deps{Log: env.Log, Registerer: env.Registerer})
-	}
-}
-
-// Questions is Steps for a worker that has no steps and only answers questions.
-func Questions[C any](
-	questions func(C, extclient.Deps) ([]worker.Question, error),
-) func(context.Context, worker.Env) ([]worker.Step, error) {
-	return func(_ context.Context, env worker.Env) ([]worker.Step, error) {
-		var cfg C
-		if err := service.LoadEnv(&cfg); err != nil {
-			return nil, err
-		}
-		answered, err := questions(cfg, extclient.Deps{Log: env.Log, Registerer: env.Registerer})
-		env.Answer(answered...)
-		return nil, err
-	}
-}
 
 // Without returns the steps of a worker whose system has no URL, which the variable would set: each keeps its name, asks nothing
 // and is skipped, and its message names the system and the variable. Use it for systems that an order can do without.
@@ -69,6 +41,3 @@ func (s without) Describe() worker.Description {
 func (s without) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	return worker.Skip(op, s.message)
 }
-
-// Version is the version of the worker, see service.Version.
-func Version() string { return service.Version() }

@@ -1,0 +1,85 @@
+package stepworkers_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/libs/worker/workertest"
+	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/services/step-workers/avs"
+)
+
+// steps makes those of a worker as its own process does.
+func steps(t *testing.T, name string, env worker.Env) ([]worker.Step, error) {
+	t.Helper()
+	all := stepworkers.Programs()
+	at := slices.IndexFunc(all, func(p worker.Program) bool { return p.Name == name })
+	if at < 0 {
+		t.Fatalf("there is no worker %s", name)
+	}
+	return all[at].Steps(t.Context(), env)
+}
+
+func TestProgram_WrongEnvironment_EveryVariableIsNamed(t *testing.T) {
+	t.Setenv("KEB_PROVISIONER_URL", "nowhere")
+	t.Setenv("KEB_PROVISIONER_POLL_INTERVAL", "0s")
+	_, err := steps(t, "provisioner", worker.Env{})
+	for _, name := range []string{"KEB_PROVISIONER_URL", "KEB_PROVISIONER_POLL_INTERVAL"} {
+		require.ErrorContains(t, err, name)
+	}
+}
+
+func TestAll_SecretInFile_IsRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("from-file\n"), 0o600))
+	services, err := stepworkers.All("http://127.0.0.1:8090", stepworkers.Options{Environment: map[string]string{
+		"KEB_AVS_PASSWORD_FILE": file, "KEB_AVS_TRIAL_PARENT_ID": "42", "KEB_AVS_PARENT_ID": "7",
+	}})
+	require.NoError(t, err)
+	at := slices.IndexFunc(services, func(s stepworkers.Service) bool { return s.Name == avs.Name })
+	got := services[at].Config.(avs.Config)
+	if got.Password != "from-file" || got.Trial.ParentID != 42 || got.ParentID != 7 {
+		t.Errorf("password %q, places %d and %d", got.Password, got.Trial.ParentID, got.ParentID)
+	}
+}
+
+func TestProgram_CallsToSystems_AreCounted(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	t.Setenv("KEB_KCP_URL", server.URL)
+	registry := prometheus.NewRegistry()
+	made, err := steps(t, "kyma", worker.Env{Registerer: registry})
+	require.NoError(t, err)
+	at := slices.IndexFunc(made, func(s worker.Step) bool { return s.Name() == "Provision_Initialization" })
+	workertest.Run(t, made[at], workertest.Operation{})
+	n, err := testutil.GatherAndCount(registry, "keb_external_requests_total")
+	require.NoError(t, err)
+	if n == 0 {
+		t.Error("no call is counted")
+	}
+}
+
+func TestPrograms_AreTheWorkersOfAll(t *testing.T) {
+	services, err := stepworkers.All("http://127.0.0.1:8090", stepworkers.Options{})
+	require.NoError(t, err)
+	var want, got []string
+	for _, s := range services {
+		want = append(want, s.Name)
+	}
+	for _, p := range stepworkers.Programs() {
+		got = append(got, p.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %s, want %s", strings.Join(got, ", "), strings.Join(want, ", "))
+	}
+}
