@@ -64,6 +64,11 @@ func OperationTypes() []OperationType {
 	return []OperationType{Provision, Deprovision, Update, UpgradeKyma, UpgradeCluster}
 }
 
+// OperationStates lists the states in the order in which an operation goes through them.
+func OperationStates() []OperationState {
+	return []OperationState{Pending, InProgress, Succeeded, Failed, Cancelled}
+}
+
 // OperationState is where an operation stands.
 type OperationState string
 

@@ -1,5 +1,7 @@
 // Package operator is the operator API of the orchestrator: the types on the
 // wire, which the server, the command line and the tests share, and its client.
+// The schemas in api/openapi.yaml are generated from the types and their
+// comments.
 package operator
 
 // List is one page of a list.

@@ -159,7 +159,7 @@ type Action struct {
 	// Role is empty for a caller that was refused because it has none.
 	Role           string `json:"role" jsonschema:"enum=viewer,enum=operator,enum="`
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
-	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration or retry_orchestration.
+	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, retry_orchestration or replay_facts.
 	Action string `json:"action"`
 	// Target is the operation or orchestration.
 	Target string `json:"target"`
@@ -171,7 +171,7 @@ type Action struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Event is a line of a history as an API older than this one shows it.
+// Event is a line of a history as an API older than this one shows it (docs/contracts/broker.md#events).
 type Event struct {
 	ID          string
 	Level       string `jsonschema:"enum=info,enum=error"`

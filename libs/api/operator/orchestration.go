@@ -8,44 +8,40 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// OrchestrationState is the state of an orchestration or of one of its operations.
+// OrchestrationState is the state of an orchestration.
 type OrchestrationState string
 
-// The states. An operation is never canceling, and an orchestration never skipped.
+// MemberState is the state of an operation of an orchestration.
+type MemberState string
+
+// States of orchestrations and their operations besides StateRetrying, StateSucceeded, StateFailed and StateSkipped.
 const (
-	OrchestrationPending    OrchestrationState = "pending"
-	OrchestrationInProgress OrchestrationState = "in progress"
-	OrchestrationRetrying   OrchestrationState = "retrying"
-	OrchestrationCanceling  OrchestrationState = "canceling"
-	OrchestrationSucceeded  OrchestrationState = "succeeded"
-	OrchestrationFailed     OrchestrationState = "failed"
-	OrchestrationCanceled   OrchestrationState = "canceled"
-	OrchestrationSkipped    OrchestrationState = "skipped"
+	StatePending    = "pending"
+	StateInProgress = "in progress"
+	StateCanceling  = "canceling"
+	StateCanceled   = "canceled"
 )
 
 // OrchestrationStates are those of an orchestration, in the order in which it goes through them.
 func OrchestrationStates() []OrchestrationState {
-	return []OrchestrationState{
-		OrchestrationPending, OrchestrationInProgress, OrchestrationRetrying, OrchestrationCanceling, OrchestrationSucceeded,
-		OrchestrationFailed, OrchestrationCanceled,
-	}
+	return []OrchestrationState{StatePending, StateInProgress, StateRetrying, StateCanceling, StateSucceeded, StateFailed, StateCanceled}
 }
 
 // MemberStates are those of an operation of an orchestration, in the order in which it goes through them.
-func MemberStates() []OrchestrationState {
-	return []OrchestrationState{
-		OrchestrationPending, OrchestrationInProgress, OrchestrationRetrying, OrchestrationSucceeded, OrchestrationFailed,
-		OrchestrationCanceled, OrchestrationSkipped,
-	}
+func MemberStates() []MemberState {
+	return []MemberState{StatePending, StateInProgress, StateRetrying, StateSucceeded, StateFailed, StateCanceled, StateSkipped}
 }
 
-// Final reports whether an orchestration or an operation in this state has ended. A failed orchestration may be retried.
-func (s OrchestrationState) Final() bool {
-	return s == OrchestrationSucceeded || s == OrchestrationFailed || s == OrchestrationCanceled || s == OrchestrationSkipped
+// Final reports whether an orchestration in this state has ended. A failed one may be retried.
+func (s OrchestrationState) Final() bool { return MemberState(s).Final() }
+
+// Final reports whether an operation in this state has ended.
+func (s MemberState) Final() bool {
+	return s == StateSucceeded || s == StateFailed || s == StateCanceled || s == StateSkipped
 }
 
 // Stats counts the operations of an orchestration by state.
-type Stats map[OrchestrationState]int
+type Stats map[MemberState]int
 
 // String lists the states that have operations; it is empty when none has.
 func (s Stats) String() string {
@@ -74,7 +70,7 @@ type OrchestrationID struct {
 	OrchestrationID string `json:"orchestrationID" jsonschema:"format=uuid"`
 }
 
-// Orchestration is an upgrade of many runtimes.
+// Orchestration is an upgrade of many runtimes (docs/contracts/processes.md#orchestrations).
 type Orchestration struct {
 	OrchestrationID string              `json:"orchestrationID" jsonschema:"format=uuid"`
 	Type            event.OperationType `json:"type"`
@@ -152,22 +148,22 @@ type ClusterVersion struct {
 	MachineImageVersion string `json:"machineImageVersion,omitempty"`
 }
 
-// Member is an operation of an orchestration.
+// Member is an operation of an orchestration (docs/contracts/processes.md#orchestrations).
 type Member struct {
-	OperationID            string             `json:"operationID" jsonschema:"format=uuid"`
-	InstanceID             string             `json:"instanceID"`
-	RuntimeID              string             `json:"runtimeID"`
-	GlobalAccountID        string             `json:"globalAccountID"`
-	SubAccountID           string             `json:"subAccountID"`
-	OrchestrationID        string             `json:"orchestrationID" jsonschema:"format=uuid"`
-	ServicePlanID          string             `json:"servicePlanID"`
-	ServicePlanName        string             `json:"servicePlanName"`
-	DryRun                 bool               `json:"dryRun"`
-	ShootName              string             `json:"shootName"`
-	MaintenanceWindowBegin *time.Time         `json:"maintenanceWindowBegin,omitempty"`
-	MaintenanceWindowEnd   *time.Time         `json:"maintenanceWindowEnd,omitempty"`
-	State                  OrchestrationState `json:"state"`
-	Description            string             `json:"description"`
+	OperationID            string      `json:"operationID" jsonschema:"format=uuid"`
+	InstanceID             string      `json:"instanceID"`
+	RuntimeID              string      `json:"runtimeID"`
+	GlobalAccountID        string      `json:"globalAccountID"`
+	SubAccountID           string      `json:"subAccountID"`
+	OrchestrationID        string      `json:"orchestrationID" jsonschema:"format=uuid"`
+	ServicePlanID          string      `json:"servicePlanID"`
+	ServicePlanName        string      `json:"servicePlanName"`
+	DryRun                 bool        `json:"dryRun"`
+	ShootName              string      `json:"shootName"`
+	MaintenanceWindowBegin *time.Time  `json:"maintenanceWindowBegin,omitempty"`
+	MaintenanceWindowEnd   *time.Time  `json:"maintenanceWindowEnd,omitempty"`
+	State                  MemberState `json:"state"`
+	Description            string      `json:"description"`
 	// RetriedAs is the operation that repeats this failed one.
 	RetriedAs string `json:"retriedAs,omitempty" jsonschema:"format=uuid"`
 	// KymaConfig is what the operation upgrades to; only for one operation.
@@ -176,7 +172,7 @@ type Member struct {
 	ClusterConfig *ClusterVersion `json:"clusterConfig,omitempty"`
 }
 
-// RetryAnswer says what became of a request to retry operations.
+// RetryAnswer says what became of a request to retry operations (docs/contracts/processes.md#orchestrations).
 type RetryAnswer struct {
 	OrchestrationID   string   `json:"orchestrationID" jsonschema:"format=uuid"`
 	RetryShoots       []string `json:"retryShoots"`

@@ -122,7 +122,7 @@ func (i *inspecting) check(what string, a action) error {
 	case "in-progress", "in_progress":
 		i.page.State = "in progress"
 	case "cancelled":
-		i.page.State = string(operator.OrchestrationCanceled)
+		i.page.State = operator.StateCanceled
 	}
 	switch {
 	case i.page.State != "" && a.states == nil:

@@ -234,7 +234,7 @@ func (o *options) ended(found *operator.Orchestration, raw json.RawMessage) erro
 			return err
 		}
 	}
-	if found.State == operator.OrchestrationSucceeded {
+	if found.State == operator.StateSucceeded {
 		return nil
 	}
 	return fmt.Errorf("orchestration %s %s: %s", found.OrchestrationID, found.State, found.Description)

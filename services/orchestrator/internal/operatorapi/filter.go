@@ -33,11 +33,6 @@ type question struct {
 	capped bool
 }
 
-// states are those of operations.
-func states() []event.OperationState {
-	return []event.OperationState{event.Pending, event.InProgress, event.Succeeded, event.Failed, event.Cancelled}
-}
-
 // parseQuestion reads which operations are wanted. Every error names the parameter, and what is allowed.
 func parseQuestion(q url.Values) (*question, error) {
 	w := &question{}
@@ -47,7 +42,7 @@ func parseQuestion(q url.Values) (*question, error) {
 			err = do()
 		}
 	}
-	set(func() (err error) { w.States, err = among(q, "state", states()); return })
+	set(func() (err error) { w.States, err = among(q, "state", event.OperationStates()); return })
 	set(func() (err error) { w.Types, err = among(q, "type", event.OperationTypes()); return })
 	set(func() (err error) { w.Waiting, err = among(q, "waiting", store.Reasons()); return })
 	set(func() (err error) { w.Plans, err = several(q, "plan"); return })

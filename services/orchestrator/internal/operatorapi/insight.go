@@ -107,7 +107,7 @@ func (a *API) summary(ctx context.Context) (*operator.Overview, error) {
 	for _, e := range ended {
 		out.Operations = append(out.Operations, operator.StateCount{Type: e.Type, State: e.State, Count: e.Count, Capped: e.Capped})
 	}
-	types, order := event.OperationTypes(), states()
+	types, order := event.OperationTypes(), event.OperationStates()
 	slices.SortFunc(out.Operations, func(a, b operator.StateCount) int {
 		return cmp.Or(cmp.Compare(slices.Index(types, a.Type), slices.Index(types, b.Type)),
 			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)))

@@ -37,15 +37,13 @@ type Orchestrations interface {
 
 func viewOrchestration(o *orchestration.Orchestration) operator.Orchestration {
 	return operator.Orchestration{
-		OrchestrationID: o.ID, Type: o.Type, State: stateOf(o.State), Description: o.Description,
+		OrchestrationID: o.ID, Type: o.Type, State: operator.OrchestrationState(stateOf(o.State)), Description: o.Description,
 		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt, Parameters: o.Parameters,
 	}
 }
 
 // stateOf is a state as the API shows it.
-func stateOf(s orchestration.State) operator.OrchestrationState {
-	return operator.OrchestrationState(s)
-}
+func stateOf(s orchestration.State) operator.MemberState { return operator.MemberState(s) }
 
 func viewMember(o *orchestration.Orchestration, m *orchestration.Member) operator.Member {
 	return operator.Member{

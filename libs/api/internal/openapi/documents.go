@@ -1,0 +1,59 @@
+package openapi
+
+import (
+	"reflect"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Documents are the generated documents.
+func Documents() []*Document { return []*Document{operatorAPI()} }
+
+func operatorAPI() *Document {
+	return &Document{
+		File: "openapi.yaml", Folder: "api/operator",
+		Types: []any{
+			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.HistoryLines{}, operator.LiveWorkers{}, operator.Resync{},
+			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{},
+			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
+			operator.Event{}, operator.Me{}, operator.ReplayRequest{}, operator.ReplayAnswer{}, operator.List[operator.Action]{},
+		},
+		Enums: map[reflect.Type][]string{
+			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),
+			reflect.TypeFor[event.OperationState]():        texts(event.OperationStates()),
+			reflect.TypeFor[operator.WaitingReason]():      texts(operator.WaitingReasons()),
+			reflect.TypeFor[operator.OrchestrationState](): texts(operator.OrchestrationStates()),
+			reflect.TypeFor[operator.MemberState]():        texts(operator.MemberStates()),
+		},
+		Adjust: func(all map[string]*jsonschema.Schema) {
+			all["Upgrade"].Required = []string{"targets"} // the others have defaults
+			all["Strategy"].Required, all["Parallel"].Required = nil, nil
+			property(all, "OperationDetail", "details").AdditionalProperties = &jsonschema.Schema{Type: "object"}
+			property(all, "Orchestration", "operationStats").PropertyNames = ref("MemberState")
+			waiting := property(all, "Overview", "waiting")
+			waiting.PropertyNames, waiting.Required = ref("WaitingReason"), texts(operator.WaitingReasons())
+		},
+	}
+}
+
+func texts[T ~string](values []T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
+func ref(name string) *jsonschema.Schema { return &jsonschema.Schema{Ref: schemas + name} }
+
+// property is a field of a schema, which must be there.
+func property(all map[string]*jsonschema.Schema, schema, field string) *jsonschema.Schema {
+	p, ok := all[schema].Properties.Get(field)
+	if !ok {
+		panic("schema " + schema + " has no field " + field)
+	}
+	return p
+}

@@ -1,0 +1,177 @@
+// Package openapi generates the schemas of the OpenAPI documents in api/ from
+// the Go types of the APIs and their comments. The paths, and the schemas of
+// what has no Go type, are written by hand above the marker in each document.
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+//go:generate go run ./cmd ../../.. ../../../../api
+
+const (
+	module  = "github.com/kyma-project/keb/libs"
+	schemas = "#/components/schemas/"
+	marker  = "    # Generated from the Go types by go generate ./api/... in libs; do not edit below.\n"
+)
+
+// Document is a file in api/.
+type Document struct {
+	// File is its name, and Folder that of the package with its types below libs.
+	File, Folder string
+	// Types are the types that the paths name; what they refer to follows.
+	Types []any
+	// Enums are the values of named strings.
+	Enums map[reflect.Type][]string
+	// Adjust adds what Go types cannot say.
+	Adjust func(map[string]*jsonschema.Schema)
+}
+
+// Render returns the document with its schemas generated. libs and api are the folders of the module and of the documents.
+func (d *Document) Render(libs, api string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(api, d.File))
+	if err != nil {
+		return nil, err
+	}
+	written, _, found := bytes.Cut(text, []byte(marker))
+	if !found {
+		return nil, fmt.Errorf("%s: has no line %q", d.File, strings.TrimSpace(marker))
+	}
+	generated, err := d.schemas(libs)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.File, err)
+	}
+	return slices.Concat(written, []byte(marker), generated), nil
+}
+
+func (d *Document) schemas(libs string) ([]byte, error) {
+	reflector, err := d.reflector(libs)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*jsonschema.Schema{}
+	for _, v := range d.Types {
+		maps.Copy(all, reflector.Reflect(v).Definitions)
+	}
+	for t, values := range d.Enums {
+		s := &jsonschema.Schema{Type: "string", Description: reflector.LookupComment(t, "")}
+		for _, v := range values {
+			s.Enum = append(s.Enum, v)
+		}
+		all[t.Name()] = s
+	}
+	if d.Adjust != nil {
+		d.Adjust(all)
+	}
+	var out bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if err := write(&out, name, all[name]); err != nil {
+			return nil, fmt.Errorf("schema %s: %w", name, err)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+func (d *Document) reflector(libs string) (*jsonschema.Reflector, error) {
+	r := &jsonschema.Reflector{Anonymous: true, Namer: name, Mapper: d.mapped}
+	comments := map[string]string{}
+	for _, folder := range []string{d.Folder, "event"} {
+		found := &jsonschema.Reflector{}
+		if err := found.AddGoComments(module, filepath.Join(libs, folder), jsonschema.WithFullComment()); err != nil {
+			return nil, fmt.Errorf("read comments: %w", err)
+		}
+		for key, text := range found.CommentMap {
+			// The key ends with the package's folder, a dot and the name.
+			if at := strings.LastIndex(key, "/"); at >= 0 {
+				_, key, _ = strings.Cut(key[at:], ".")
+			}
+			comments[folder+"."+key] = strings.Join(strings.Fields(text), " ")
+		}
+	}
+	r.LookupComment = func(t reflect.Type, field string) string {
+		key, _, _ := strings.Cut(t.Name(), "[")
+		if field != "" {
+			key += "." + field
+		}
+		return comments[strings.TrimPrefix(t.PkgPath(), module+"/")+"."+key]
+	}
+	return r, nil
+}
+
+// name is the name of a schema: a list of something is called after it. What a step reports is no error of the API.
+func name(t reflect.Type) string {
+	if t == reflect.TypeFor[event.Error]() {
+		return "StepError"
+	}
+	of, element, generic := strings.Cut(strings.TrimSuffix(t.Name(), "]"), "[")
+	if !generic {
+		return of
+	}
+	return element[strings.LastIndexAny(element, "./*")+1:] + of
+}
+
+// mapped are the types that reflection cannot describe.
+func (d *Document) mapped(t reflect.Type) *jsonschema.Schema {
+	if _, ok := d.Enums[t]; ok {
+		return &jsonschema.Schema{Ref: schemas + t.Name()}
+	}
+	if t == reflect.TypeFor[json.RawMessage]() {
+		return &jsonschema.Schema{Type: "object"}
+	}
+	return nil
+}
+
+// write writes a schema as YAML: the fields of an object each on a line of its own.
+func write(out *bytes.Buffer, name string, s *jsonschema.Schema) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	raw = bytes.ReplaceAll(raw, []byte(`"#/$defs/`), []byte(`"`+schemas))
+	var document yaml.Node
+	if err := yaml.Unmarshal(raw, &document); err != nil {
+		return err
+	}
+	root := document.Content[0]
+	flow(root)
+	root.Style = 0
+	for i := 0; i < len(root.Content); i += 2 {
+		if root.Content[i].Value == "properties" {
+			root.Content[i+1].Style = 0
+		}
+	}
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(map[string]*yaml.Node{name: root}); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		out.WriteString("    " + line)
+	}
+	return nil
+}
+
+// flow puts mappings and lists on one line, and quotes only what must be quoted.
+func flow(n *yaml.Node) {
+	n.Style = 0
+	if n.Kind != yaml.ScalarNode {
+		n.Style = yaml.FlowStyle
+	}
+	for _, child := range n.Content {
+		flow(child)
+	}
+}
