@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -35,7 +36,7 @@ func checkFootprint(t *testing.T, sys *harness.System, o *harness.Order, want ha
 }
 
 // checkStatus wants an instance to be shown in that state, by the platform (label Status, "" for none) and in the list of runtimes.
-func checkStatus(t *testing.T, sys *harness.System, o *harness.Order, label, state string) harness.Runtime {
+func checkStatus(t *testing.T, sys *harness.System, o *harness.Order, label, state string) broker.Runtime {
 	t.Helper()
 	i, err := sys.Platform().GetInstance(t.Context(), o.InstanceID)
 	require.NoError(t, err)
@@ -43,7 +44,7 @@ func checkStatus(t *testing.T, sys *harness.System, o *harness.Order, label, sta
 		t.Errorf("the instance has the status %q, want %q", got, label)
 	}
 	found := sys.Runtimes(o, state)
-	if len(found) != 1 || found[0].Status.State != state {
+	if len(found) != 1 || string(found[0].Status.State) != state {
 		t.Fatalf("the runtimes are %+v, want one %s", found, state)
 	}
 	return found[0]

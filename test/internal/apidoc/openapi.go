@@ -14,17 +14,24 @@ import (
 var methods = []string{"get", "put", "post", "patch", "delete"}
 
 // OpenAPI renders openapi.yaml in the folder dir.
-func OpenAPI(dir string) ([]byte, error) {
+func OpenAPI(dir string) ([]byte, error) { return openAPI(dir, "openapi.yaml", "Operator API") }
+
+// BrokerAPI renders broker.yaml in the folder dir.
+func BrokerAPI(dir string) ([]byte, error) {
+	return openAPI(dir, "broker.yaml", "Runtimes API of the broker")
+}
+
+func openAPI(dir, file, title string) ([]byte, error) {
 	docs := &documents{dir: dir, read: map[string]*yaml.Node{}}
-	api, err := docs.open("openapi.yaml")
+	api, err := docs.open(file)
 	if err != nil {
 		return nil, err
 	}
 	var p page
-	p.line("# Operator API")
-	p.line(generated, "api/openapi.yaml")
+	p.line("# %s", title)
+	p.line(generated, "api/"+file)
 	p.paragraph(api.get("info", "description").text())
-	p.paragraph("Fields marked with * are always there, or must be. The contract itself is [api/openapi.yaml](../api/openapi.yaml).")
+	p.paragraph("Fields marked with * are always there, or must be. The contract itself is [api/" + file + "](../api/" + file + ").")
 	for _, tag := range api.get("tags").items() {
 		if err := p.tag(api, tag); err != nil {
 			return nil, err

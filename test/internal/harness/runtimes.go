@@ -4,21 +4,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+
+	"github.com/kyma-project/keb/libs/api/broker"
 )
 
-// Runtime is what the tests read of a runtime in the list of the broker.
-type Runtime struct {
-	InstanceID string `json:"instanceID"`
-	RuntimeID  string `json:"runtimeID"`
-	ShootName  string `json:"shootName"`
-	Status     struct {
-		State string `json:"state"`
-	} `json:"status"`
-	KymaVersion string `json:"kymaVersion"`
-}
-
 // Runtimes are those of an instance in GET /runtimes: one, or none when it is hidden in that state ("" hides what is suspended or gone).
-func (s *System) Runtimes(o *Order, state string) []Runtime {
+func (s *System) Runtimes(o *Order, state string) []broker.Runtime {
 	s.t.Helper()
 	query := url.Values{"instance_id": {o.InstanceID}}
 	if state != "" {
@@ -34,7 +25,7 @@ func (s *System) Runtimes(o *Order, state string) []Runtime {
 		s.t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	var list struct{ Data []Runtime }
+	var list broker.RuntimeList
 	if err := json.NewDecoder(response.Body).Decode(&list); err != nil || response.StatusCode != http.StatusOK {
 		s.t.Fatalf("list runtimes: status %d, %v", response.StatusCode, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/broker"
+	"github.com/kyma-project/keb/libs/api/broker"
 )
 
 // one selects a single runtime by what people know of it.

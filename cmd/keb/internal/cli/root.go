@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/broker"
 	"github.com/kyma-project/keb/cmd/keb/internal/columns"
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tlsfiles"

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
@@ -168,64 +169,10 @@ func (o *options) runtimes(ctx context.Context, q url.Values) ([]json.RawMessage
 	return items, err
 }
 
-// runtime is what the table shows of a runtime.
+// runtime is a runtime with what happened on it.
 type runtime struct {
-	InstanceID      string `json:"instanceID"`
-	RuntimeID       string `json:"runtimeID"`
-	GlobalAccountID string `json:"globalAccountID"`
-	SubAccountID    string `json:"subAccountID"`
-	Region          string `json:"region"`
-	ShootName       string `json:"shootName"`
-	ServicePlanName string `json:"servicePlanName"`
-	KymaVersion     string `json:"kymaVersion"`
-	Status          struct {
-		CreatedAt time.Time  `json:"createdAt"`
-		ExpiredAt *time.Time `json:"expiredAt"`
-		State     string     `json:"state"`
-		runtimeOperations
-	} `json:"status"`
+	broker.Runtime
 	Events []operator.Event `json:"events"`
-}
-
-// runtimeOperations are the operations of a runtime by kind.
-type runtimeOperations struct {
-	Provisioning     *runtimeOperation      `json:"provisioning"`
-	Deprovisioning   *runtimeOperation      `json:"deprovisioning"`
-	UpgradingKyma    *runtimeOperationsPage `json:"upgradingKyma"`
-	UpgradingCluster *runtimeOperationsPage `json:"upgradingCluster"`
-	Update           *runtimeOperationsPage `json:"update"`
-	Suspension       *runtimeOperationsPage `json:"suspension"`
-	Unsuspension     *runtimeOperationsPage `json:"unsuspension"`
-}
-
-type runtimeOperationsPage struct {
-	Data []runtimeOperation `json:"data"`
-}
-
-type runtimeOperation struct {
-	State        string    `json:"state"`
-	Type         string    `json:"type"`
-	Description  string    `json:"description"`
-	CreatedAt    time.Time `json:"createdAt"`
-	OperationID  string    `json:"operationID"`
-	NotCompleted []string  `json:"executedButNotCompletedSteps"`
-}
-
-// all lists the operations of every kind, the oldest first.
-func (r *runtimeOperations) all() []runtimeOperation {
-	var all []runtimeOperation
-	for _, one := range []*runtimeOperation{r.Provisioning, r.Deprovisioning} {
-		if one != nil {
-			all = append(all, *one)
-		}
-	}
-	for _, page := range []*runtimeOperationsPage{r.UpgradingKyma, r.UpgradingCluster, r.Update, r.Suspension, r.Unsuspension} {
-		if page != nil {
-			all = append(all, page.Data...)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b runtimeOperation) int { return a.CreatedAt.Compare(b.CreatedAt) })
-	return all
 }
 
 func (l *listing) table(items []json.RawMessage) error {
@@ -242,8 +189,8 @@ func (l *listing) table(items []json.RawMessage) error {
 		if err := json.Unmarshal(raw, &r); err != nil {
 			return fmt.Errorf("list runtimes: %w", err)
 		}
-		state := r.Status.State
-		if r.Status.ExpiredAt != nil {
+		state := string(r.Status.State)
+		if !r.Status.ExpiredAt.IsZero() {
 			state += ", expired"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.InstanceID, r.ShootName, r.ServicePlanName, r.Region, r.GlobalAccountID,
@@ -269,7 +216,7 @@ func (l *listing) table(items []json.RawMessage) error {
 func (l *listing) details(r *runtime) []string {
 	var lines []string
 	if l.ops {
-		for _, op := range r.Status.all() {
+		for _, op := range r.Status.Operations() {
 			line := fmt.Sprintf("%s %s %s: %s", op.OperationID, op.Type, op.State, flat(op.Description))
 			if len(op.NotCompleted) > 0 {
 				line += "; not completed: " + strings.Join(op.NotCompleted, ", ")

@@ -5,12 +5,13 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
 // Documents are the generated documents.
-func Documents() []*Document { return []*Document{operatorAPI()} }
+func Documents() []*Document { return []*Document{operatorAPI(), brokerAPI()} }
 
 func operatorAPI() *Document {
 	return &Document{
@@ -35,6 +36,20 @@ func operatorAPI() *Document {
 			property(all, "Orchestration", "operationStats").PropertyNames = ref("MemberState")
 			waiting := property(all, "Overview", "waiting")
 			waiting.PropertyNames, waiting.Required = ref("WaitingReason"), texts(operator.WaitingReasons())
+		},
+	}
+}
+
+func brokerAPI() *Document {
+	return &Document{
+		File: "broker.yaml", Folder: "api/broker",
+		Types: []any{
+			broker.RuntimeList{}, broker.Info{}, broker.InfoFailure{}, broker.Retriggered{}, broker.Expired{}, broker.ExpiryFailure{},
+			broker.Failure{}, broker.KubeconfigFailure{},
+		},
+		Enums: map[reflect.Type][]string{
+			reflect.TypeFor[event.OperationType](): texts(event.OperationTypes()),
+			reflect.TypeFor[broker.RuntimeState](): texts(broker.RuntimeStates()),
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
@@ -109,7 +110,7 @@ func (b *Broker) ExpireHandler(auth osb.Authenticator) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		operation, err := b.expireFor(r, auth)
 		if err == nil {
-			writeJSON(w, http.StatusAccepted, map[string]string{"operation": operation})
+			writeJSON(w, http.StatusAccepted, broker.Expired{Operation: operation})
 			return
 		}
 		e, ok := errors.AsType[*osb.Error](err)
@@ -123,10 +124,7 @@ func (b *Broker) ExpireHandler(auth osb.Authenticator) http.Handler {
 			w.Header().Set("WWW-Authenticate", auth.Challenge())
 		}
 		e.SetHeader(w.Header())
-		writeJSON(w, e.Status, struct {
-			Error       string `json:"error,omitempty"`
-			Description string `json:"description"`
-		}{e.Code, e.Description})
+		writeJSON(w, e.Status, broker.ExpiryFailure{Error: e.Code, Description: e.Description})
 	})
 }
 

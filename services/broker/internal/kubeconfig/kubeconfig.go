@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
@@ -129,7 +130,7 @@ func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
 func refuse(w http.ResponseWriter, p *problem) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(p.status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"Error": p.text})
+	_ = json.NewEncoder(w).Encode(broker.KubeconfigFailure{Error: p.text})
 }
 
 var unavailable = &problem{http.StatusServiceUnavailable, "a system that is needed cannot be reached: try again later"}

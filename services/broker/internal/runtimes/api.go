@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/services/broker/internal/api"
 	"github.com/kyma-project/keb/services/broker/internal/store"
@@ -107,13 +108,6 @@ func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handle
 
 var errInternal = errors.New("internal error")
 
-// page is the format of all lists of this system.
-type page struct {
-	Data       []runtimeView `json:"data"`
-	Count      int           `json:"count"`
-	TotalCount int           `json:"totalCount"`
-}
-
 func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	q, err := parse(r.URL.RawQuery)
 	if err != nil {
@@ -125,7 +119,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 		a.broken(w, err)
 		return
 	}
-	out := page{Data: make([]runtimeView, len(found)), Count: len(found), TotalCount: total}
+	out := broker.RuntimeList{Data: make([]broker.Runtime, len(found)), Count: len(found), TotalCount: total}
 	for i := range found {
 		if out.Data[i], err = view(&found[i], q.kymaConfig, q.clusterConfig); err != nil {
 			a.broken(w, err)
@@ -133,16 +127,6 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a.write(w, http.StatusOK, out)
-}
-
-// retriggered is the answer to a deprovision-retrigger.
-type retriggered struct {
-	// Operation is the running deprovisioning. With dry_run it is set only if one was already running.
-	Operation string `json:"operation,omitempty"`
-	DryRun    bool   `json:"dryRun,omitempty"`
-	// Action and Steps are set with dry_run: the action without it, and the steps that were not completed.
-	Action string   `json:"action,omitempty"`
-	Steps  []string `json:"executedButNotCompletedSteps,omitempty"`
 }
 
 func (a *API) retrigger(w http.ResponseWriter, r *http.Request) {
@@ -165,22 +149,18 @@ func (a *API) retrigger(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !dryRun {
-		a.write(w, http.StatusAccepted, retriggered{Operation: got.Operation})
+		a.write(w, http.StatusAccepted, broker.Retriggered{Operation: got.Operation})
 		return
 	}
-	out := retriggered{DryRun: true, Action: "a new deprovisioning would be started", Steps: got.NotCompleted}
+	out := broker.Retriggered{DryRun: true, Action: "a new deprovisioning would be started", NotCompleted: got.NotCompleted}
 	if got.Running {
 		out.Action, out.Operation = "nothing: a deprovisioning is running", got.Operation
 	}
 	a.write(w, http.StatusOK, out)
 }
 
-type failure struct {
-	Error string `json:"error"`
-}
-
 func (a *API) fail(w http.ResponseWriter, status int, err error) {
-	a.write(w, status, failure{err.Error()})
+	a.write(w, status, broker.Failure{Error: err.Error()})
 }
 
 // broken answers an error of the broker. The details are only in the log.

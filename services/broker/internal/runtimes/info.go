@@ -8,44 +8,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
-
-// infoView is an item of GET /info/runtimes (docs/contracts/broker.md#older-list-of-runtimes).
-type infoView struct {
-	RuntimeID      string     `json:"runtimeId"`
-	Account        string     `json:"globalAccountId"`
-	Subaccount     string     `json:"subaccountId"`
-	PlatformRegion string     `json:"subaccountRegion"`
-	InstanceID     string     `json:"serviceInstanceId"`
-	ServiceID      string     `json:"serviceClassId"`
-	ServiceName    string     `json:"serviceClassName"`
-	PlanID         string     `json:"servicePlanId"`
-	PlanName       string     `json:"servicePlanName"`
-	Status         infoStatus `json:"status"`
-}
-
-type infoStatus struct {
-	CreatedAt      time.Time      `json:"createdAt"`
-	UpdatedAt      time.Time      `json:"updatedAt"`
-	DeletedAt      time.Time      `json:"deletedAt,omitzero"`
-	Provisioning   *infoOperation `json:"provisioning,omitempty"`
-	Deprovisioning *infoOperation `json:"deprovisioning,omitempty"`
-}
-
-type infoOperation struct {
-	State       string `json:"state"`
-	Description string `json:"description"`
-}
-
-// infoFailure is the error format of this route. It has no details, which are for development only.
-type infoFailure struct {
-	Status    int    `json:"status"`
-	RequestID string `json:"requestId"`
-	Message   string `json:"message"`
-}
 
 // infoPage is the number of runtimes in memory at a time.
 const infoPage = 500
@@ -102,22 +69,22 @@ func (a *API) infoBroken(w http.ResponseWriter, err error, started bool) {
 	if started {
 		panic(http.ErrAbortHandler)
 	}
-	a.write(w, status, infoFailure{Status: status, RequestID: request, Message: text.Error()})
+	a.write(w, status, broker.InfoFailure{Status: status, RequestID: request, Message: text.Error()})
 }
 
-func info(r *store.Runtime) infoView {
+func info(r *store.Runtime) broker.Info {
 	s := status(r)
-	v := infoView{
-		RuntimeID: r.RuntimeID, Account: r.GlobalAccountID, Subaccount: r.SubaccountID, PlatformRegion: r.PlatformRegion,
+	v := broker.Info{
+		RuntimeID: r.RuntimeID, GlobalAccountID: r.GlobalAccountID, SubaccountID: r.SubaccountID, PlatformRegion: r.PlatformRegion,
 		InstanceID: r.InstanceID, ServiceID: r.ServiceID, PlanID: r.Plan.ID, PlanName: r.Plan.Name,
-		Status: infoStatus{CreatedAt: s.CreatedAt, UpdatedAt: s.ModifiedAt, DeletedAt: s.DeletedAt},
+		Status: broker.InfoStatus{CreatedAt: s.CreatedAt, UpdatedAt: s.ModifiedAt, DeletedAt: s.DeletedAt},
 	}
 	if r.ServiceID == catalog.ServiceID {
 		v.ServiceName = catalog.ServiceName
 	}
 	for i := range r.Operations {
 		o := &r.Operations[i]
-		item := &infoOperation{State: stateOf(o.State), Description: o.LastOperation(false).Description}
+		item := &broker.InfoOperation{State: stateOf(o.State), Description: o.LastOperation(false).Description}
 		switch o.Kind {
 		case store.OperationKind(event.Provision):
 			v.Status.Provisioning = item

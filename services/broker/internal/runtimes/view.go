@@ -7,68 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
-
-// runtimeView is an item of GET /runtimes (docs/contracts/broker.md#list-of-runtimes).
-type runtimeView struct {
-	InstanceID     string         `json:"instanceID"`
-	RuntimeID      string         `json:"runtimeID"`
-	Account        string         `json:"globalAccountID"`
-	Subscription   string         `json:"subscriptionGlobalAccountID"`
-	Subaccount     string         `json:"subAccountID"`
-	Region         string         `json:"region"`
-	PlatformRegion string         `json:"subAccountRegion"`
-	ShootName      string         `json:"shootName"`
-	ServiceID      string         `json:"serviceClassID"`
-	ServiceName    string         `json:"serviceClassName"`
-	PlanID         string         `json:"servicePlanID"`
-	PlanName       string         `json:"servicePlanName"`
-	Provider       string         `json:"provider"`
-	Status         statusView     `json:"status"`
-	UserID         string         `json:"userID"`
-	InternalAVS    int64          `json:"avsInternalEvaluationID"`
-	KymaVersion    string         `json:"kymaVersion,omitempty"`
-	KymaConfig     *kymaConfig    `json:"kymaConfig,omitempty"`
-	ClusterConfig  *clusterConfig `json:"clusterConfig,omitempty"`
-}
-
-// statusView is the state of a runtime, with its operations.
-type statusView struct {
-	CreatedAt        time.Time          `json:"createdAt"`
-	ModifiedAt       time.Time          `json:"modifiedAt"`
-	ExpiredAt        time.Time          `json:"expiredAt,omitzero"`
-	DeletedAt        time.Time          `json:"deletedAt,omitzero"`
-	State            store.RuntimeState `json:"state"`
-	Provisioning     *operationView     `json:"provisioning,omitempty"`
-	Deprovisioning   *operationView     `json:"deprovisioning,omitempty"`
-	UpgradingKyma    *operationsView    `json:"upgradingKyma,omitempty"`
-	UpgradingCluster *operationsView    `json:"upgradingCluster,omitempty"`
-	Update           *operationsView    `json:"update,omitempty"`
-	Suspension       *operationsView    `json:"suspension,omitempty"`
-	Unsuspension     *operationsView    `json:"unsuspension,omitempty"`
-}
-
-// operationsView holds the shown operations of one kind, the newest first.
-type operationsView struct {
-	Data       []operationView `json:"data"`
-	TotalCount int             `json:"totalCount"`
-	Count      int             `json:"count"`
-}
-
-type operationView struct {
-	State           string              `json:"state"`
-	Type            event.OperationType `json:"type"`
-	Description     string              `json:"description"`
-	CreatedAt       time.Time           `json:"createdAt"`
-	UpdatedAt       time.Time           `json:"updatedAt"`
-	OperationID     string              `json:"operationID"`
-	OrchestrationID string              `json:"orchestrationID,omitempty"`
-	NotCompleted    []string            `json:"executedButNotCompletedSteps,omitempty"`
-	RuntimeVersion  string              `json:"runtimeVersion,omitempty"`
-}
 
 // stateOf converts the state of an operation to this contract (docs/contracts/processes.md#states).
 func stateOf(s event.OperationState) string {
@@ -78,19 +21,19 @@ func stateOf(s event.OperationState) string {
 	return string(s)
 }
 
-func operationOf(o *store.RuntimeOperation) operationView {
-	return operationView{
+func operationOf(o *store.RuntimeOperation) broker.Operation {
+	return broker.Operation{
 		State: stateOf(o.State), Type: o.Type, Description: o.LastOperation(false).Description, CreatedAt: o.CreatedAt.UTC(),
 		UpdatedAt: o.UpdatedAt.UTC(), OperationID: o.ID, OrchestrationID: o.OrchestrationID, NotCompleted: o.NotCompleted,
 		RuntimeVersion: o.RuntimeVersion,
 	}
 }
 
-func view(r *store.Runtime, withKyma, withCluster bool) (runtimeView, error) {
-	v := runtimeView{
-		InstanceID: r.InstanceID, RuntimeID: r.RuntimeID, Account: r.GlobalAccountID, Subscription: r.SubscriptionAccountID,
-		Subaccount: r.SubaccountID, Region: r.Region, PlatformRegion: r.PlatformRegion, ShootName: r.ShootName,
-		ServiceID: r.ServiceID, PlanID: r.Plan.ID, PlanName: r.Plan.Name, Provider: r.Provider, UserID: r.UserID,
+func view(r *store.Runtime, withKyma, withCluster bool) (broker.Runtime, error) {
+	v := broker.Runtime{
+		InstanceID: r.InstanceID, RuntimeID: r.RuntimeID, GlobalAccountID: r.GlobalAccountID, SubscriptionAccountID: r.SubscriptionAccountID,
+		SubAccountID: r.SubaccountID, Region: r.Region, PlatformRegion: r.PlatformRegion, ShootName: r.ShootName,
+		ServiceID: r.ServiceID, ServicePlanID: r.Plan.ID, ServicePlanName: r.Plan.Name, Provider: r.Provider, UserID: r.UserID,
 		Status: status(r),
 	}
 	if r.ServiceID == catalog.ServiceID {
@@ -110,9 +53,9 @@ func view(r *store.Runtime, withKyma, withCluster bool) (runtimeView, error) {
 	return v, nil
 }
 
-func status(r *store.Runtime) statusView {
-	s := statusView{
-		CreatedAt: r.CreatedAt.UTC(), ModifiedAt: r.CreatedAt.UTC(), ExpiredAt: utc(r.ExpiredAt), DeletedAt: utc(r.DeletedAt), State: r.State,
+func status(r *store.Runtime) broker.Status {
+	s := broker.Status{
+		CreatedAt: r.CreatedAt.UTC(), ModifiedAt: r.CreatedAt.UTC(), ExpiredAt: utc(r.ExpiredAt), DeletedAt: utc(r.DeletedAt), State: broker.RuntimeState(r.State),
 	}
 	for i := range r.Operations {
 		o := &r.Operations[i]
@@ -120,7 +63,7 @@ func status(r *store.Runtime) statusView {
 			s.ModifiedAt = at
 		}
 		item := operationOf(o)
-		var several **operationsView
+		var several **broker.Operations
 		switch o.Kind {
 		case store.OperationKind(event.Provision):
 			s.Provisioning = &item
@@ -142,7 +85,7 @@ func status(r *store.Runtime) statusView {
 			continue
 		}
 		if *several == nil {
-			*several = &operationsView{TotalCount: o.Total}
+			*several = &broker.Operations{TotalCount: o.Total}
 		}
 		(*several).Data = append((*several).Data, item)
 		(*several).Count++
@@ -236,57 +179,25 @@ func (k *known) kymaVersion() string {
 	return k.parameters.KymaVersion
 }
 
-// kymaConfig is the known Kyma configuration of a runtime. The rest is generated when it is applied, and contains
-// secrets.
-type kymaConfig struct {
-	Version    string      `json:"version"`
-	Components []component `json:"components,omitempty"`
-}
-
-type component struct {
-	Component string `json:"component"`
-}
-
-func (k *known) kyma() *kymaConfig {
+func (k *known) kyma() *broker.KymaConfig {
 	version := k.kymaVersion()
 	if version == "" {
 		return nil
 	}
-	c := &kymaConfig{Version: version}
+	c := &broker.KymaConfig{Version: version}
 	for _, name := range k.parameters.Components {
-		c.Components = append(c.Components, component{Component: name})
+		c.Components = append(c.Components, broker.Component{Component: name})
 	}
 	return c
 }
 
-// clusterConfig is the known configuration of the cluster, with the names of the Runtime Provisioner
-// (docs/contracts/runtime-provisioner.md#provisionruntime).
-type clusterConfig struct {
-	Name           string          `json:"name"`
-	Provider       string          `json:"provider"`
-	Region         string          `json:"region"`
-	TargetSecret   string          `json:"targetSecret,omitempty"`
-	MachineType    string          `json:"machineType,omitempty"`
-	VolumeSizeGB   int             `json:"volumeSizeGB,omitempty"`
-	AutoScalerMin  int             `json:"autoScalerMin,omitempty"`
-	AutoScalerMax  int             `json:"autoScalerMax,omitempty"`
-	MaxSurge       *int            `json:"maxSurge,omitempty"`
-	MaxUnavailable *int            `json:"maxUnavailable,omitempty"`
-	Zones          []string        `json:"zones,omitempty"`
-	Purpose        string          `json:"purpose,omitempty"`
-	LicenceType    string          `json:"licenceType,omitempty"`
-	EUAccess       bool            `json:"euAccess"`
-	OIDC           json.RawMessage `json:"oidcConfig,omitempty"`
-	Administrators []string        `json:"administrators,omitempty"`
-}
-
 // cluster returns nil for a customer's own cluster, and for a removed instance.
-func (k *known) cluster() *clusterConfig {
+func (k *known) cluster() *broker.ClusterConfig {
 	r, p := k.runtime, &k.parameters
 	if len(r.Effective) == 0 || r.Provider == catalog.ProviderCustom {
 		return nil
 	}
-	return &clusterConfig{
+	return &broker.ClusterConfig{
 		Name: r.ShootName, Provider: r.Provider, Region: r.Region, TargetSecret: k.details.Hyperscaler.TargetSecret,
 		MachineType: p.MachineType, VolumeSizeGB: p.VolumeSizeGB, AutoScalerMin: p.AutoScalerMin, AutoScalerMax: p.AutoScalerMax,
 		MaxSurge: p.MaxSurge, MaxUnavailable: p.MaxUnavailable, Zones: p.Zones, Purpose: p.Purpose, LicenceType: catalog.LicenceType(r.Plan.Name),

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	brokerapi "github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -125,55 +126,28 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// Runtime is what the jobs read of an instance in the operator list (docs/contracts/broker.md#list-of-runtimes).
-type Runtime struct {
-	InstanceID   string `json:"instanceID"`
-	SubAccountID string `json:"subAccountID"`
-	ServiceID    string `json:"serviceClassID"`
-	PlanID       string `json:"servicePlanID"`
-	PlanName     string `json:"servicePlanName"`
-	Status       Status `json:"status"`
-}
-
-// ID is the id of the instance.
-func (r Runtime) ID() string { return r.InstanceID }
-
-// Status is where an instance stands.
-type Status struct {
-	State     string    `json:"state"`
-	CreatedAt time.Time `json:"createdAt"`
-	// ExpiredAt is zero while the instance has not expired.
-	ExpiredAt time.Time `json:"expiredAt"`
-}
-
-// States of an instance.
-const (
-	Succeeded             = "succeeded"
-	Failed                = "failed"
-	Error                 = "error"
-	Provisioning          = "provisioning"
-	Deprovisioning        = "deprovisioning"
-	Upgrading             = "upgrading"
-	Updating              = "updating"
-	Suspended             = "suspended"
-	DeprovisionIncomplete = "deprovisionincomplete"
-)
+// ID is the id of a runtime's instance.
+func ID(r brokerapi.Runtime) string { return r.InstanceID }
 
 // maxPasses bounds how often a list that does not come to rest is read; the next run of the job finds the others.
 const maxPasses = 20
 
 // Filter selects instances. Empty fields select all.
 type Filter struct {
-	States, Plans, Subaccounts []string
-	Instance                   string
+	States             []brokerapi.RuntimeState
+	Plans, Subaccounts []string
+	Instance           string
 }
 
 func (f Filter) query() url.Values {
 	q := url.Values{"op_detail": {"last"}}
-	for name, values := range map[string][]string{"state": f.States, "plan": f.Plans, "subaccount": f.Subaccounts} {
+	for name, values := range map[string][]string{"plan": f.Plans, "subaccount": f.Subaccounts} {
 		if len(values) > 0 {
 			q[name] = values
 		}
+	}
+	for _, state := range f.States {
+		q.Add("state", string(state))
 	}
 	if f.Instance != "" {
 		q.Set("instance_id", f.Instance)
@@ -184,12 +158,12 @@ func (f Filter) query() url.Values {
 // Runtimes lists instances. The pages are numbers, so while they are read an instance that leaves the list moves the others one
 // place forward, and one of them over the border of a page that was read already. Therefore a list of more than one page is read
 // again until a reading finds nothing new; whoever is in the list all the time is found.
-func (c *Client) Runtimes(ctx context.Context, f Filter) ([]Runtime, error) {
-	var found []Runtime
+func (c *Client) Runtimes(ctx context.Context, f Filter) ([]brokerapi.Runtime, error) {
+	var found []brokerapi.Runtime
 	seen := map[string]bool{}
 	for range maxPasses {
 		before := len(found)
-		pages, err := c.eachPage(ctx, f.query(), func(r Runtime) {
+		pages, err := c.eachPage(ctx, f.query(), func(r brokerapi.Runtime) {
 			if !seen[r.InstanceID] {
 				seen[r.InstanceID] = true
 				found = append(found, r)
@@ -205,14 +179,11 @@ func (c *Client) Runtimes(ctx context.Context, f Filter) ([]Runtime, error) {
 	return found, nil
 }
 
-func (c *Client) eachPage(ctx context.Context, query url.Values, do func(Runtime)) (pages int, err error) {
+func (c *Client) eachPage(ctx context.Context, query url.Values, do func(brokerapi.Runtime)) (pages int, err error) {
 	query.Set("page_size", strconv.Itoa(c.cfg.PageSize))
 	for page := 1; ; page++ {
 		query.Set("page", strconv.Itoa(page))
-		var list struct {
-			Data       []Runtime `json:"data"`
-			TotalCount int       `json:"totalCount"`
-		}
+		var list brokerapi.RuntimeList
 		err := c.do(ctx, extclient.Request{Method: http.MethodGet, Route: "/runtimes", Query: query, Accept: []int{http.StatusOK}}, &list)
 		if err != nil {
 			return page, err
@@ -224,10 +195,6 @@ func (c *Client) eachPage(ctx context.Context, query url.Values, do func(Runtime
 			return page, nil
 		}
 	}
-}
-
-type accepted struct {
-	Operation string `json:"operation"`
 }
 
 // RetriggerDeprovisioning lets a deprovisioning that has ended without some of its steps run again with those steps, and returns
@@ -242,7 +209,7 @@ func (c *Client) RetriggerDeprovisioning(ctx context.Context, instanceID string,
 		req.Query = url.Values{"dry_run": {"true"}}
 		req.Accept = []int{http.StatusOK}
 	}
-	var out accepted
+	var out brokerapi.Retriggered
 	if err := c.do(ctx, req, &out); err != nil {
 		return "", settled(err)
 	}
@@ -252,7 +219,7 @@ func (c *Client) RetriggerDeprovisioning(ctx context.Context, instanceID string,
 // Expire lets an instance expire (docs/contracts/broker.md#suspension-and-expiry), and returns the operation that suspends it, if
 // one was needed. The error is ErrGone if there is nothing to do any more.
 func (c *Client) Expire(ctx context.Context, instanceID string) (string, error) {
-	var out accepted
+	var out brokerapi.Expired
 	err := c.do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: "/expire/service_instance/{instance_id}", Params: []string{instanceID},
 		Accept: []int{http.StatusAccepted, http.StatusOK},
@@ -280,10 +247,10 @@ func settled(err error) error {
 
 // Deprovision asks for an instance to be taken away through the OSB API, and returns the operation. The error is ErrGone if it is
 // gone already.
-func (c *Client) Deprovision(ctx context.Context, r Runtime) (string, error) {
+func (c *Client) Deprovision(ctx context.Context, r brokerapi.Runtime) (string, error) {
 	var answer *osbclient.Answer
 	err := retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) (err error) {
-		answer, err = c.osb.Deprovision(ctx, r.InstanceID, r.ServiceID, r.PlanID)
+		answer, err = c.osb.Deprovision(ctx, r.InstanceID, r.ServiceID, r.ServicePlanID)
 		return classify(err)
 	})
 	switch {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	brokerapi "github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/services/jobs/internal/batch"
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 )
@@ -16,7 +17,7 @@ const Name = "deprovision-retrigger"
 
 // Broker is what the job needs of the broker.
 type Broker interface {
-	Runtimes(ctx context.Context, f broker.Filter) ([]broker.Runtime, error)
+	Runtimes(ctx context.Context, f broker.Filter) ([]brokerapi.Runtime, error)
 	RetriggerDeprovisioning(ctx context.Context, instanceID string, dryRun bool) (operation string, err error)
 	batch.Follower
 }
@@ -25,11 +26,11 @@ type Broker interface {
 // could not be begun or not be ended; what failed for single instances is in the report.
 func Run(ctx context.Context, opts batch.Options, b Broker) (batch.Report, error) {
 	report := batch.Report{Job: Name, DryRun: opts.DryRun, Failed: []batch.Failure{}}
-	found, err := b.Runtimes(ctx, broker.Filter{States: []string{broker.DeprovisionIncomplete}})
+	found, err := b.Runtimes(ctx, broker.Filter{States: []brokerapi.RuntimeState{brokerapi.RuntimeIncomplete}})
 	if err != nil {
 		return report, fmt.Errorf("%s: %w", Name, err)
 	}
-	return batch.Run(ctx, report, opts.Parallel, found, broker.Runtime.ID, func(ctx context.Context, r broker.Runtime) (batch.Outcome, error) {
+	return batch.Run(ctx, report, opts.Parallel, found, broker.ID, func(ctx context.Context, r brokerapi.Runtime) (batch.Outcome, error) {
 		operation, err := b.RetriggerDeprovisioning(ctx, r.InstanceID, opts.DryRun)
 		// Somebody else has retriggered it, or it has gone, since it was listed.
 		if errors.Is(err, broker.ErrGone) || errors.Is(err, broker.ErrConflict) {
@@ -51,7 +52,7 @@ func Run(ctx context.Context, opts batch.Options, b Broker) (batch.Report, error
 
 // stillIncomplete is an error if the new deprovisioning has passed over a step once more: it has succeeded all the same.
 func stillIncomplete(ctx context.Context, b Broker, instanceID string) error {
-	left, err := b.Runtimes(ctx, broker.Filter{States: []string{broker.DeprovisionIncomplete}, Instance: instanceID})
+	left, err := b.Runtimes(ctx, broker.Filter{States: []brokerapi.RuntimeState{brokerapi.RuntimeIncomplete}, Instance: instanceID})
 	switch {
 	case err != nil:
 		return &batch.StartedError{Err: err}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	brokerapi "github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/services/jobs/internal/batch"
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 )
@@ -30,17 +31,17 @@ type Inventory interface {
 
 // Broker is what the job needs of the broker. Its client must call itself UserAgent.
 type Broker interface {
-	Runtimes(ctx context.Context, f broker.Filter) ([]broker.Runtime, error)
-	Deprovision(ctx context.Context, r broker.Runtime) (operation string, err error)
+	Runtimes(ctx context.Context, f broker.Filter) ([]brokerapi.Runtime, error)
+	Deprovision(ctx context.Context, r brokerapi.Runtime) (operation string, err error)
 	batch.Follower
 }
 
 // states of an instance that is still to be taken away. One whose deprovisioning has ended incompletely is the business of the
 // retrigger; one that is being deprovisioned is asked for again, as it may only be about to be suspended.
-func states() []string {
-	return []string{
-		broker.Succeeded, broker.Failed, broker.Error, broker.Provisioning, broker.Deprovisioning, broker.Upgrading, broker.Updating,
-		broker.Suspended,
+func states() []brokerapi.RuntimeState {
+	return []brokerapi.RuntimeState{
+		brokerapi.RuntimeSucceeded, brokerapi.RuntimeFailed, brokerapi.RuntimeError, brokerapi.RuntimeProvisioning, brokerapi.RuntimeDeprovisioning, brokerapi.RuntimeUpgrading, brokerapi.RuntimeUpdating,
+		brokerapi.RuntimeSuspended,
 	}
 }
 
@@ -52,7 +53,7 @@ func Run(ctx context.Context, opts batch.Options, inventory Inventory, b Broker)
 	if err != nil {
 		return report, fmt.Errorf("%s: %w", Name, err)
 	}
-	var found []broker.Runtime
+	var found []brokerapi.Runtime
 	for subaccounts := range slices.Chunk(gone, chunk) {
 		listed, err := b.Runtimes(ctx, broker.Filter{Subaccounts: subaccounts, States: states()})
 		if err != nil {
@@ -65,7 +66,7 @@ func Run(ctx context.Context, opts batch.Options, inventory Inventory, b Broker)
 			}
 		}
 	}
-	return batch.Run(ctx, report, opts.Parallel, found, broker.Runtime.ID, func(ctx context.Context, r broker.Runtime) (batch.Outcome, error) {
+	return batch.Run(ctx, report, opts.Parallel, found, broker.ID, func(ctx context.Context, r brokerapi.Runtime) (batch.Outcome, error) {
 		if opts.DryRun {
 			return batch.Started, nil
 		}

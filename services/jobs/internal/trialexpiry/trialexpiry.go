@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	brokerapi "github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/services/jobs/internal/batch"
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 )
@@ -19,14 +20,14 @@ const Name = "trial-expiry"
 
 // Broker is what the job needs of the broker.
 type Broker interface {
-	Runtimes(ctx context.Context, f broker.Filter) ([]broker.Runtime, error)
+	Runtimes(ctx context.Context, f broker.Filter) ([]brokerapi.Runtime, error)
 	Expire(ctx context.Context, instanceID string) (operation string, err error)
 	batch.Follower
 }
 
 // states of an instance that can expire. A suspended one is only marked; one that is on its way out needs nothing.
-func states() []string {
-	return []string{broker.Succeeded, broker.Failed, broker.Error, broker.Upgrading, broker.Updating, broker.Suspended}
+func states() []brokerapi.RuntimeState {
+	return []brokerapi.RuntimeState{brokerapi.RuntimeSucceeded, brokerapi.RuntimeFailed, brokerapi.RuntimeError, brokerapi.RuntimeUpgrading, brokerapi.RuntimeUpdating, brokerapi.RuntimeSuspended}
 }
 
 // Run finds the instances of the plans in ages that are older than the age of their plan, and lets each expire that has not, or whose
@@ -39,13 +40,13 @@ func Run(ctx context.Context, opts batch.Options, ages map[string]time.Duration,
 		return report, fmt.Errorf("%s: %w", Name, err)
 	}
 	at := now()
-	due := slices.DeleteFunc(listed, func(r broker.Runtime) bool {
-		age, ok := ages[r.PlanName]
-		done := !r.Status.ExpiredAt.IsZero() && r.Status.State == broker.Suspended
+	due := slices.DeleteFunc(listed, func(r brokerapi.Runtime) bool {
+		age, ok := ages[r.ServicePlanName]
+		done := !r.Status.ExpiredAt.IsZero() && r.Status.State == brokerapi.RuntimeSuspended
 		// Without its age an instance must not be taken for an old one.
 		return !ok || done || r.Status.CreatedAt.IsZero() || at.Sub(r.Status.CreatedAt) <= age
 	})
-	return batch.Run(ctx, report, opts.Parallel, due, broker.Runtime.ID, func(ctx context.Context, r broker.Runtime) (batch.Outcome, error) {
+	return batch.Run(ctx, report, opts.Parallel, due, broker.ID, func(ctx context.Context, r brokerapi.Runtime) (batch.Outcome, error) {
 		if opts.DryRun {
 			return batch.Started, nil
 		}

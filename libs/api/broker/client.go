@@ -1,5 +1,3 @@
-// Package broker is the client of what the broker offers to operators: the list
-// of runtimes, and their kubeconfigs.
 package broker
 
 import (
