@@ -12,6 +12,7 @@ type Replay struct {
 
 // ReplayAnswer says how many facts a request has published.
 type ReplayAnswer struct {
+	// Published is how many facts this request has published.
 	Published int `json:"published"`
 	// Next is where to go on; empty when there are no more facts.
 	Next string `json:"next,omitempty" jsonschema:"format=uuid"`
