@@ -115,7 +115,7 @@ func TestParseKeyring_Invalid_OmitsKeys(t *testing.T) {
 		"a:" + canary:                            `"a": the key has 6 bytes: want 32`,
 		"a:" + canary + "!":                      `"a": the key is not base64`,
 		"a:" + keyOf(1) + ",":                    "key 2: want",
-		"a:" + keyOf(1) + ",a:" + keyOf(2):       "twice",
+		"a:" + keyOf(1) + ",a:" + keyOf(2):       "duplicated",
 		strings.Repeat("x", 65) + ":" + keyOf(1): "the id",
 	} {
 		_, err := seal.ParseKeyring(in)

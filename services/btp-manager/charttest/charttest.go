@@ -1,4 +1,4 @@
-// Package charttest renders Helm charts in tests, without a cluster, and finds its way in what they make.
+// Package charttest renders Helm charts in tests without a cluster, and finds objects in the result.
 package charttest
 
 import (
@@ -25,17 +25,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Release is what a chart is rendered for: the first installation of this name.
+// Release describes the first installation of a chart with this name.
 type Release struct {
 	Name, Namespace string
-	// APIVersions are those that the cluster knows beside its own.
+	// APIVersions are the additional API versions of the cluster.
 	APIVersions []string
 }
 
-// loaded are charts by their folder: nothing changes them.
+// loaded caches charts by their folder. Tests do not change them.
 var loaded sync.Map
 
-// Load reads the chart in a folder, once for all tests, which must not change it.
+// Load reads the chart in a folder once for all tests. Tests must not change it.
 func Load(t testing.TB, dir string) *chart.Chart {
 	t.Helper()
 	if c, ok := loaded.Load(dir); ok {
@@ -49,8 +49,8 @@ func Load(t testing.TB, dir string) *chart.Chart {
 	return c
 }
 
-// Render makes the files of the chart in a folder, by their paths, as Helm does. values are YAML. The error is that of values that the
-// chart refuses.
+// Render renders the chart in a folder, and returns the files by path, as Helm does. values is YAML. It returns an error if the chart
+// rejects the values.
 func Render(t testing.TB, dir, values string, r Release) (map[string]string, error) {
 	t.Helper()
 	var given map[string]any
@@ -67,8 +67,8 @@ func Render(t testing.TB, dir, values string, r Release) (map[string]string, err
 	return engine.Render(c, all)
 }
 
-// Objects are those in the YAML files that Render made, in the order of the files' paths, in their Go types of the scheme. A field that
-// the type does not have fails the test.
+// Objects decodes the objects in rendered YAML files, in the order of the files' paths, to the Go types of the scheme. An unknown field
+// fails the test.
 func Objects(t testing.TB, scheme *runtime.Scheme, files map[string]string) []client.Object {
 	t.Helper()
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -92,7 +92,7 @@ func Objects(t testing.TB, scheme *runtime.Scheme, files map[string]string) []cl
 	return objects
 }
 
-// documents are those of a file that hold something.
+// documents returns the documents of a file that are not empty.
 func documents(t testing.TB, file, text string) (found [][]byte) {
 	t.Helper()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -135,7 +135,7 @@ func One[T client.Object](t testing.TB, objects []client.Object, name string) T 
 	return found[0]
 }
 
-// Selects tells whether a selector, which must not be empty, selects what has these labels.
+// Selects reports whether a selector, which must not be empty, selects these labels.
 func Selects(t testing.TB, selector *metav1.LabelSelector, of map[string]string) bool {
 	t.Helper()
 	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {

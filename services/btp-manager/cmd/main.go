@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-// operandImage names the operand's image, for clusters that pull from a registry of their own (docs/contracts/btp-manager.md#readiness).
+// operandImage is the variable with the operand's image, for clusters with a private registry (docs/contracts/btp-manager.md#readiness).
 const operandImage = "SAP_BTP_SERVICE_OPERATOR"
 
 func main() {
@@ -79,8 +79,8 @@ func run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	return a.Run(ctx)
 }
 
-// connect answers how to reach the cluster: as the file says, or as a pod does. The API server limits those who ask too much; a
-// second limit here would slow a deprovisioning of many objects.
+// connect returns the configuration of the connection to the cluster: from the file, or that of a pod. The API server limits clients, so a
+// limit in the client would only slow down the deprovisioning of many objects.
 func connect(kubeconfig string) (*rest.Config, error) {
 	cfg, err := reach(kubeconfig)
 	if err != nil {
@@ -93,7 +93,7 @@ func connect(kubeconfig string) (*rest.Config, error) {
 
 func reach(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
-		// BuildConfigFromFlags would do it too, with warnings past the log.
+		// BuildConfigFromFlags would do the same, but with warnings that bypass the log.
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
 			return nil, fmt.Errorf("without a kubeconfig: %w", err)
@@ -107,7 +107,7 @@ func reach(kubeconfig string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// version is that of the build.
+// version returns the version of the build.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-func TestHelpListsEverySettingWithItsMeaningAndDefault(t *testing.T) {
+func TestHelp_EachSetting_IsListed(t *testing.T) {
 	t.Parallel()
 	help, code := call(t, "--help")
 	if code != 0 {
@@ -46,7 +46,7 @@ func TestHelpListsEverySettingWithItsMeaningAndDefault(t *testing.T) {
 	}
 }
 
-func TestABadStartSaysWhatIsWrongAndEndsWithCode1(t *testing.T) {
+func TestCommand_InvalidStart_ExitsWithCode1(t *testing.T) {
 	t.Parallel()
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	require.NoError(t, os.WriteFile(garbage, []byte("a: ["), 0o600))
@@ -102,7 +102,7 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-func TestItEndsWhenItCannotServe(t *testing.T) {
+func TestCommand_PortInUse_Ends(t *testing.T) {
 	s := newSystem(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestItEndsWhenItCannotServe(t *testing.T) {
 	})
 }
 
-func TestProbesAndMetricsAnswerAndSettingsThatAreRefusedChangeNothing(t *testing.T) {
+func TestCommand_InvalidSettings_ChangeNothing(t *testing.T) {
 	s := newSystem(t)
 	p := s.start("--ready-check-interval=300ms")
 	p.awaitUp()

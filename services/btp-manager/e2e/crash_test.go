@@ -47,7 +47,7 @@ func (s *system) crash(p *process, o *v1alpha1.BtpOperator, meanwhile func(), fl
 	return p
 }
 
-func TestKilledWhileItProvisionsItEndsWhereItWouldHave(t *testing.T) {
+func TestProvision_Killed_ReachesSameState(t *testing.T) {
 	s := newSystem(t)
 	t.Run("Processing", func(t *testing.T) {
 		s := s.anew(t)
@@ -97,7 +97,7 @@ func TestKilledWhileItProvisionsItEndsWhereItWouldHave(t *testing.T) {
 	})
 }
 
-func TestKilledWhileItDeprovisionsItEndsWhereItWouldHave(t *testing.T) {
+func TestDeprovision_Killed_ReachesSameState(t *testing.T) {
 	s := newSystem(t)
 	t.Run("Warning, as deletion is blocked", func(t *testing.T) {
 		s := s.anew(t)

@@ -158,7 +158,7 @@ data: {HardDeleteTimeout: 5m, HardDeleteCheckInterval: 1s}
 `
 )
 
-func TestTheManagerOfTheChartServesItsUserFromInstallationToRemoval(t *testing.T) {
+func TestChart_FullCluster_InstallsAndRemoves(t *testing.T) {
 	w := newWhole(t)
 	chart := renderManager(t, "settings: {ReadyTimeout: 100s, HardDeleteTimeout: 1h}")
 	var manager *process

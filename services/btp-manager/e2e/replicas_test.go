@@ -84,7 +84,7 @@ func (s *system) writes(user string) []string {
 	return all
 }
 
-func TestOneReplicaActsAndAnotherTakesOver(t *testing.T) {
+func TestReplicas_LeaderStops_OtherTakesOver(t *testing.T) {
 	s := newSystem(t)
 	s.grant(firstReplica, secondReplica)
 

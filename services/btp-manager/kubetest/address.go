@@ -8,20 +8,20 @@ import (
 	"sync/atomic"
 )
 
-// The ports of FreeAddress are below those that systems give to connections, and below those of other tests.
+// The ports of FreeAddress are below those that systems assign to connections, and below those of other tests.
 const (
 	firstPort = 10000
 	ports     = 10000
 )
 
 var (
-	// Test binaries that run at the same time start at different places.
+	// Concurrent test binaries start at different ports.
 	startPort = rand.Int64N(ports)
 	nextPort  atomic.Int64
 )
 
-// FreeAddress answers a loopback address that nobody listens on. It answers none a second time, so that it is still free when a
-// process that was told of it listens there.
+// FreeAddress returns an unused loopback address. It returns each address only once, so that the address is still free when a process
+// listens on it later.
 func FreeAddress() (string, error) {
 	for range ports {
 		address := fmt.Sprintf("127.0.0.1:%d", firstPort+(startPort+nextPort.Add(1))%ports)

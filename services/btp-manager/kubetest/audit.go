@@ -24,24 +24,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// marks is a namespace that does not exist. Reading from it leaves a mark in the audit log.
+// marks is a namespace that does not exist. A read from it adds a mark to the audit log.
 const marks = "kubetest-audit-marks"
 
-// auditLimit is how long an event may take to its file.
+// auditLimit is the maximum time until an event is in the file.
 const auditLimit = time.Minute
 
-// audit is the log of what some users did.
+// audit is the audit log of some users.
 type audit struct {
 	path  string
 	marks atomic.Int64
 
-	mu     sync.Mutex // guards what follows
-	read   int64      // how many bytes of the log are in events
+	mu     sync.Mutex // guards the following fields
+	read   int64      // the number of bytes of the log that are in events
 	events []auditv1.Event
 }
 
-// Audit has the kube-apiserver write down each call of these users, for Cluster.Audit: who, which verb, which object, which
-// answer, and no content. A user's name is what Cluster.As was given, or system:serviceaccount:<namespace>:<name>.
+// Audit makes the kube-apiserver log each call of these users for Cluster.Audit: user, verb, object and status, without contents. A user's
+// name is the argument of Cluster.As, or system:serviceaccount:<namespace>:<name>.
 func Audit(users ...string) Option {
 	return func(c *Cluster) error {
 		policy := auditv1.Policy{
@@ -51,11 +51,11 @@ func Audit(users ...string) Option {
 				{Level: auditv1.LevelMetadata, Users: users},
 				{Level: auditv1.LevelNone},
 			},
-			// What counts is the answer; a call that is still going on (a watch) counts from its first.
+			// A call is logged when it is answered; a watch is also logged at its start.
 			OmitStages: []auditv1.Stage{auditv1.StageRequestReceived},
 		}
 		if len(users) == 0 {
-			return errors.New("an audit log needs users: without one it would hold what everybody does")
+			return errors.New("an audit log needs users: without them it would contain all calls")
 		}
 		content, err := yaml.Marshal(policy)
 		if err != nil {
@@ -73,15 +73,15 @@ func Audit(users ...string) Option {
 	}
 }
 
-// Audit returns what the users named at the start of the cluster did until now, in the order of the log. A finished call has
-// the stage ResponseComplete; a watch has ResponseStarted as well, from its beginning. Take the number of events before
-// a test's action to look only at what came after.
+// Audit returns the calls of the audited users until now, in the order of the log. A finished call has the stage ResponseComplete; a watch
+// also has ResponseStarted, at its start. To get only the calls of an action, take the number of events before it
+// and skip those.
 func (c *Cluster) Audit(t testing.TB) []auditv1.Event {
 	t.Helper()
 	if c.audit == nil {
 		t.Fatal("this cluster has no audit log: start it with kubetest.Audit")
 	}
-	// The log is written after the answer. What happened before a mark is surely in the log when the mark is.
+	// The log is written after the answer. When a mark is in the log, so are all earlier calls.
 	mark := client.ObjectKey{Namespace: marks, Name: fmt.Sprintf("mark-%d", c.audit.marks.Add(1))}
 	if err := client.IgnoreNotFound(c.Client(t, client.Options{}).Get(t.Context(), mark, &corev1.ConfigMap{})); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func (c *Cluster) Audit(t testing.TB) []auditv1.Event {
 
 func isMark(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Namespace == marks }
 
-// all answers the events in the complete lines of the log, which is being written. It reads each line once.
+// all returns the events in the complete lines of the log, to which the server still writes. It reads each line once.
 func (a *audit) all() ([]auditv1.Event, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,20 +17,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Deployments plays the part of the controllers and nodes for the Deployments of one namespace: it marks them ready as soon
-// as they appear or change, or not ready while they are held.
+// Deployments simulates the controllers and nodes for the Deployments of one namespace: it marks them ready when they are created or
+// changed, or not ready while they are held.
 type Deployments struct {
 	t         testing.TB
 	client    client.WithWatch
 	namespace string
-	// mu is held during a pass, so that Hold and Release have done their work when they return.
+	// mu is held during a pass, so that Hold and Release take effect before they return.
 	mu sync.Mutex
-	// all says whether Deployments are held; except holds the names for which the opposite is true.
+	// all reports whether Deployments are held; except contains the names with the opposite state.
 	all    bool
 	except map[string]bool
 }
 
-// Deployments starts marking the Deployments of a namespace. It ends with the test.
+// Deployments starts marking the Deployments of a namespace until the test ends.
 func (c *Cluster) Deployments(t testing.TB, namespace string) *Deployments {
 	t.Helper()
 	cl, err := client.NewWithWatch(c.Config, client.Options{})
@@ -38,7 +38,7 @@ func (c *Cluster) Deployments(t testing.TB, namespace string) *Deployments {
 		t.Fatal(err)
 	}
 	d := &Deployments{t: t, client: cl, namespace: namespace, except: map[string]bool{}}
-	// The test's own context ends before its cleanups run, and they may still wait for a Deployment.
+	// The test's context ends before its cleanups run, which may still wait for a Deployment.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	go func() {
@@ -52,20 +52,20 @@ func (c *Cluster) Deployments(t testing.TB, namespace string) *Deployments {
 	return d
 }
 
-// Hold marks these Deployments not ready, and keeps them so until Release. Without a name it holds all, those to come
-// included. When it returns those that exist are marked.
+// Hold marks these Deployments not ready until Release. Without names it holds all, including future ones. When it returns, the existing
+// ones are marked.
 func (d *Deployments) Hold(names ...string) {
 	d.t.Helper()
 	d.change(true, names)
 }
 
-// Release marks these Deployments ready again. Without a name it releases all. When it returns those that exist are marked.
+// Release marks these Deployments ready again. Without names it releases all. When it returns, the existing ones are marked.
 func (d *Deployments) Release(names ...string) {
 	d.t.Helper()
 	d.change(false, names)
 }
 
-// change sets who is held and marks at once.
+// change sets the held Deployments and marks them immediately.
 func (d *Deployments) change(hold bool, names []string) {
 	d.t.Helper()
 	d.mu.Lock()
@@ -77,7 +77,7 @@ func (d *Deployments) change(hold bool, names []string) {
 	for _, n := range names {
 		d.except[n] = hold != d.all
 	}
-	// Somebody else may write to a Deployment at the same time.
+	// Another client may write to a Deployment concurrently.
 	for range 10 {
 		err := d.mark(context.WithoutCancel(d.t.Context()))
 		if err == nil {
@@ -91,7 +91,7 @@ func (d *Deployments) change(hold bool, names []string) {
 	d.t.Errorf("mark the Deployments of %s: always a conflict", d.namespace)
 }
 
-// run marks whenever something changes. A test may well stop the kube-apiserver, so that an error only means another try.
+// run marks Deployments after each change. A test may stop the kube-apiserver, so it retries after errors.
 func (d *Deployments) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := d.follow(ctx); err != nil && ctx.Err() == nil {
@@ -104,7 +104,7 @@ func (d *Deployments) run(ctx context.Context) {
 	}
 }
 
-// follow marks until the watch ends.
+// follow marks Deployments until the watch ends.
 func (d *Deployments) follow(ctx context.Context) error {
 	w, err := d.client.Watch(ctx, &appsv1.DeploymentList{}, client.InNamespace(d.namespace))
 	if err != nil {
@@ -112,21 +112,21 @@ func (d *Deployments) follow(ctx context.Context) error {
 	}
 	defer w.Stop()
 	for {
-		// The watch stands before the first look, so that nothing is missed between the two.
+		// Start the watch before the first pass, so that no change is missed in between.
 		d.mu.Lock()
 		err := d.mark(ctx)
 		d.mu.Unlock()
 		if err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
-		// A conflict was somebody's change, whose event comes.
+		// After a conflict, the event of the other change triggers another pass.
 		if e, open := <-w.ResultChan(); !open || e.Type == watch.Error {
 			return nil
 		}
 	}
 }
 
-// mark gives every Deployment the status it ought to have.
+// mark sets the status of every Deployment.
 func (d *Deployments) mark(ctx context.Context) error {
 	var list appsv1.DeploymentList
 	if err := d.client.List(ctx, &list, client.InNamespace(d.namespace)); err != nil {
@@ -140,7 +140,7 @@ func (d *Deployments) mark(ctx context.Context) error {
 			continue
 		}
 		dep.Status = status
-		// The name of the controller that writes the status in a whole cluster.
+		// This is the name of the controller that writes the status in a real cluster.
 		err := d.client.Status().Update(ctx, dep, client.FieldOwner("kube-controller-manager"))
 		if err = client.IgnoreNotFound(err); apierrors.IsConflict(err) {
 			return err
@@ -150,7 +150,7 @@ func (d *Deployments) mark(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// statusOf is what the Deployment controller writes when all pods run, or when none does.
+// statusOf returns the status that the Deployment controller writes if all pods run, or none.
 func statusOf(d *appsv1.Deployment, ready bool) appsv1.DeploymentStatus {
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	s := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: replicas, UpdatedReplicas: replicas}

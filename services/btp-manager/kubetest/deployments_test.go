@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestDeploymentsGetReadyUnlessTheyAreHeld(t *testing.T) {
+func TestDeployments_Held_AreNotReady(t *testing.T) {
 	cluster := shared.Cluster(t)
 	c := cluster.Client(t, client.Options{})
 	ns := namespace(t, c)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// demand names the suite that make e2e runs: with it a test fails, and does not skip, where the servers of a whole cluster are missing.
+	// demand is the variable that make e2e sets: with it a test fails, instead of being skipped, if the servers are missing.
 	demand = "KEB_SUITE"
-	// nodeName is the one node of a whole cluster.
+	// nodeName is the name of the only node.
 	nodeName = "simulated"
 	noServer = "no whole cluster: run `make e2e SUITE=btpmanager`"
 )
 
-// controllers are those that the tests need. Without node-lifecycle-controller a new node keeps its not-ready taint.
+// controllers are the required controllers. Without node-lifecycle-controller a new node keeps its not-ready taint.
 var controllers = []string{
 	"deployment-controller", "replicaset-controller", "job-controller", "endpointslice-controller",
 	"namespace-controller", "garbage-collector-controller", "node-lifecycle-controller",
@@ -35,9 +35,9 @@ var controllers = []string{
 //go:embed stages.yaml
 var stages []byte
 
-// Full starts a whole cluster for this test: a kube-apiserver with controllers, a scheduler and one simulated node, so that
-// Deployments get ready, namespaces vanish and owners take along what they own. When the test fails, the ends of the servers'
-// logs are in its output. The test is skipped where the servers are missing, and fails when `make e2e SUITE=btpmanager` promises them.
+// Full starts a complete cluster for this test: a kube-apiserver with controllers, a scheduler and one simulated node, so that Deployments
+// become ready, namespaces are removed and owned objects are deleted with their owners. If the test fails, its output contains the ends of
+// the servers' logs. The test is skipped if the servers are missing, and fails if `make e2e SUITE=btpmanager` requires them.
 func Full(t testing.TB, opts ...Option) *Cluster {
 	t.Helper()
 	needFull(t)
@@ -88,7 +88,7 @@ func (c *Cluster) Logs() string {
 	return strings.Join(logs, "\n")
 }
 
-// startProcesses starts what a whole cluster has beside the kube-apiserver, and waits until its node takes pods.
+// startProcesses starts the processes besides the kube-apiserver, and waits until the node accepts pods.
 func (c *Cluster) startProcesses() error {
 	admin, err := c.adminKubeconfig()
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	})
 }
 
-// stopProcesses ends them before the kube-apiserver, which would otherwise wait for their watches.
+// stopProcesses stops them before the kube-apiserver, which would otherwise wait for their watches.
 func (c *Cluster) stopProcesses() error {
 	var errs []error
 	for _, p := range slices.Backward(c.processes) {

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-func TestAWholeClusterRunsWhatIsPutIntoIt(t *testing.T) {
+func TestFull_Objects_AreReconciled(t *testing.T) {
 	cluster := kubetest.Full(t)
 	c := cluster.Client(t, client.Options{})
 	ns := namespace(t, c)
@@ -53,7 +53,7 @@ func TestAWholeClusterRunsWhatIsPutIntoIt(t *testing.T) {
 	})
 }
 
-func TestKubectlHasTheRightsOfItsUser(t *testing.T) {
+func TestKubectl_User_HasOnlyItsRights(t *testing.T) {
 	cluster := kubetest.Full(t)
 	stranger := cluster.Kubeconfig(t, cluster.As(t, "stranger"))
 	call := kubetest.KubectlCall{Kubeconfig: stranger, Args: []string{"create", "-f", "-"}, Stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default"}}`}

@@ -16,10 +16,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubectlLimit is how long one call of kubectl may take.
+// kubectlLimit is the timeout of one call of kubectl.
 const kubectlLimit = 2 * time.Minute
 
-// Kubectl runs kubectl with all rights and returns what it prints. It fails the test when kubectl does.
+// Kubectl runs kubectl with all rights and returns its output. If kubectl fails, so does the test.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := c.RunKubectl(t.Context(), KubectlCall{Args: args})
@@ -31,15 +31,15 @@ func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 
 // KubectlCall is one call of kubectl.
 type KubectlCall struct {
-	// Args are its arguments.
+	// Args are the arguments.
 	Args []string
-	// Stdin is what it reads, as for `apply -f -`.
+	// Stdin is the standard input, for example for `apply -f -`.
 	Stdin string
-	// Kubeconfig is the file that says who calls; empty means somebody with all rights. See Cluster.Kubeconfig.
+	// Kubeconfig is the file with the user; empty means a user with all rights. See Cluster.Kubeconfig.
 	Kubeconfig string
 }
 
-// RunKubectl runs kubectl and returns what it prints. The error has what it says on its error output.
+// RunKubectl runs kubectl and returns its output. The error contains its error output.
 func (c *Cluster) RunKubectl(ctx context.Context, call KubectlCall) (string, error) {
 	if call.Kubeconfig == "" {
 		admin, err := c.adminKubeconfig()
@@ -53,7 +53,7 @@ func (c *Cluster) RunKubectl(ctx context.Context, call KubectlCall) (string, err
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(folder(), "kubectl"), append([]string{"--kubeconfig", call.Kubeconfig}, call.Args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(call.Stdin), &stdout, &stderr
-	// Its cache and the preferences of whoever runs the tests stay out.
+	// Ignore the cache and the preferences of the current user.
 	cmd.Env = append(os.Environ(), "HOME="+c.dir, "KUBECONFIG=")
 	if err := cmd.Run(); err != nil {
 		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(call.Args, " "), err, strings.TrimSpace(stderr.String()))
@@ -61,8 +61,8 @@ func (c *Cluster) RunKubectl(ctx context.Context, call KubectlCall) (string, err
 	return stdout.String(), nil
 }
 
-// Kubeconfig writes a kubeconfig file for whoever the configuration is for, such as Cluster.Config or that of Cluster.As. The
-// file goes with the test.
+// Kubeconfig writes a kubeconfig file for a configuration, such as Cluster.Config or that of Cluster.As. The file is removed after the
+// test.
 func (c *Cluster) Kubeconfig(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -72,7 +72,7 @@ func (c *Cluster) Kubeconfig(t testing.TB, cfg *rest.Config) string {
 	return file
 }
 
-// adminKubeconfig returns a kubeconfig file with all rights, which goes with the cluster.
+// adminKubeconfig returns a kubeconfig file with all rights. It is removed with the cluster.
 func (c *Cluster) adminKubeconfig() (string, error) {
 	file := filepath.Join(c.dir, "kubeconfig")
 	if _, err := os.Stat(file); err == nil {

@@ -1,4 +1,4 @@
-// Package kubetest gives tests a real kube-apiserver with its etcd. `make envtest` builds both.
+// Package kubetest provides a real kube-apiserver with etcd for tests. `make envtest` builds both.
 package kubetest
 
 import (
@@ -19,31 +19,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// assets is where `make envtest` puts the servers, and the variable that names another folder.
+// assets is the folder in which `make envtest` puts the servers, and the name of the variable for another folder.
 const assets = "KUBEBUILDER_ASSETS"
 
-// processors is the variable that tells a Go program how many processors to use. It is read once, at the start.
+// processors is the variable with the number of processors of a Go program. A program reads it once, at its start.
 const processors = "GOMAXPROCS"
 
 const (
-	// startLimit is how long etcd, the kube-apiserver and a definition may each take to start, on a machine with much to do.
+	// startLimit is the maximum start time of etcd, the kube-apiserver and a definition each, on a busy machine.
 	startLimit = 2 * time.Minute
-	// starts is how often a cluster is started before that counts as failed: envtest gives the first namespace five seconds.
+	// starts is the number of attempts to start a cluster, because envtest limits the creation of the first namespace to five seconds.
 	starts = 3
 )
 
-// crd is the definition of the BtpOperator, in the repository.
+// crd is the path of the BtpOperator's definition in the repository.
 const crd = "deploy/helm/btp-manager/templates/operator.kyma-project.io_btpoperators.yaml"
 
-// Shared is one cluster for all tests of a package, started by the first that asks for it:
+// Shared is one cluster for all tests of a package. The first test that requests it starts it:
 //
 //	var shared kubetest.Shared
 //
 //	func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 type Shared struct {
-	// Options are those of Start.
+	// Options are the options of Start.
 	Options []Option
-	// Full makes it a whole cluster, as by the function Full.
+	// Full makes it a complete cluster, like the function Full.
 	Full bool
 
 	once    sync.Once
@@ -51,7 +51,7 @@ type Shared struct {
 	err     error
 }
 
-// Main runs the tests of a package and stops the cluster that they used.
+// Main runs the tests of a package and then stops the cluster.
 func (s *Shared) Main(m *testing.M) int {
 	code := m.Run()
 	if s.cluster != nil {
@@ -66,8 +66,8 @@ func (s *Shared) Main(m *testing.M) int {
 	return code
 }
 
-// Cluster returns the cluster. It skips the test where there is no kube-apiserver, and fails it when KUBEBUILDER_ASSETS
-// promises one.
+// Cluster returns the cluster. It skips the test if there is no kube-apiserver, unless KUBEBUILDER_ASSETS is set: then the test
+// fails.
 func (s *Shared) Cluster(t testing.TB) *Cluster {
 	t.Helper()
 	if folder() == "" {
@@ -87,31 +87,31 @@ func (s *Shared) Cluster(t testing.TB) *Cluster {
 
 // Cluster is a kube-apiserver with its etcd, without controllers and nodes.
 type Cluster struct {
-	// Config connects with all rights.
+	// Config is a connection with all rights.
 	Config *rest.Config
-	// Environment is what runs it.
+	// Environment manages the servers.
 	Environment *envtest.Environment
 
-	// dir holds what the cluster keeps in files: its audit log, the kubeconfig of its administrator.
+	// dir contains the files of the cluster: its audit log, the kubeconfig of its administrator.
 	dir   string
 	audit *audit
-	// whole clusters have processes beside the kube-apiserver.
+	// A whole cluster has processes besides the kube-apiserver.
 	whole     bool
 	processes []*process
 }
 
-// Option changes how a cluster is started.
+// Option changes the start of a cluster.
 type Option func(*Cluster) error
 
-// NoWebhooks lets requests pass that webhooks would look at: where no pods run, nobody answers for them, and each request would
-// wait for that. Webhook configurations are objects as all others.
+// NoWebhooks makes the kube-apiserver ignore webhooks: without pods they are unavailable, and each request would wait for them. Webhook
+// configurations can still be created.
 func NoWebhooks(c *Cluster) error {
 	c.Environment.ControlPlane.GetAPIServer().Configure().
 		Append("disable-admission-plugins", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 	return nil
 }
 
-// Start starts a cluster that knows the BtpOperator.
+// Start starts a cluster with the definition of the BtpOperator.
 func Start(opts ...Option) (*Cluster, error) {
 	servers := folder()
 	if servers == "" {
@@ -136,7 +136,7 @@ func Start(opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), os.RemoveAll(dir))
 	}
-	// Every request would be sorted into a queue, and queues matter only to a server with more to do than it can.
+	// Priority queues help only an overloaded server, and take time for every request.
 	c.Environment.ControlPlane.GetAPIServer().Configure().Set("enable-priority-and-fairness", "false")
 	for _, o := range opts {
 		if err := o(c); err != nil {
@@ -147,7 +147,7 @@ func Start(opts ...Option) (*Cluster, error) {
 		return nil, errors.Join(fmt.Errorf("start kube-apiserver and etcd: %w", err), c.Stop())
 	}
 	c.Config.BearerToken, c.Config.CertData, c.Config.KeyData = token, nil, nil
-	// Tests make many calls at once; the limits of a client are not what they test.
+	// Tests make many concurrent calls, and do not test the limits of a client.
 	c.Config.QPS, c.Config.Burst = -1, 0
 	if c.whole {
 		if err := c.startProcesses(); err != nil {
@@ -157,8 +157,8 @@ func Start(opts ...Option) (*Cluster, error) {
 	return c, nil
 }
 
-// adminToken has the kube-apiserver know its administrator by a token. It verifies the signature of a client certificate anew with each
-// request, which costs more than many a request itself.
+// adminToken registers a token for the administrator in the kube-apiserver. The server verifies the signature of a client certificate for
+// each request, which takes more time than many requests.
 func (c *Cluster) adminToken() (string, error) {
 	token, file := rand.Text(), filepath.Join(c.dir, "tokens.csv")
 	if err := os.WriteFile(file, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
@@ -168,8 +168,8 @@ func (c *Cluster) adminToken() (string, error) {
 	return token, nil
 }
 
-// startServers starts kube-apiserver and etcd with one processor each, unless the environment says otherwise: beside the tests they
-// would spend a tenth of their time on handing work from one processor to another.
+// startServers starts kube-apiserver and etcd with one processor each, unless the environment sets another number. With more processors they
+// spend a tenth of their time on moving work between them.
 func (c *Cluster) startServers() (*rest.Config, error) {
 	if _, set := os.LookupEnv(processors); !set {
 		if err := os.Setenv(processors, "1"); err != nil {
@@ -188,8 +188,8 @@ func (c *Cluster) startServers() (*rest.Config, error) {
 	}
 }
 
-// listen says where the servers listen. Left to themselves they take ports that the system gives to connections, too, and fail when a
-// connection gets one before they do.
+// listen sets the addresses of the servers. By default they select ports that the system also assigns to connections, and fail if a
+// connection gets the port first.
 func (c *Cluster) listen() error {
 	etcd, err := FreeAddress()
 	if err != nil {
@@ -225,7 +225,7 @@ func (c *Cluster) Client(t testing.TB, opts client.Options) client.Client {
 	return cl
 }
 
-// folder is where the servers are, or empty.
+// folder returns the folder of the servers, or "".
 func folder() string {
 	if dir := os.Getenv(assets); dir != "" {
 		return dir
@@ -237,7 +237,7 @@ func folder() string {
 	return dir
 }
 
-// root is the folder of the repository.
+// root returns the folder of the repository.
 func root() string {
 	dir, err := os.Getwd()
 	if err != nil {

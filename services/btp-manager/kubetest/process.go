@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// tail is how much of a server's log is shown.
+// tail is the displayed length of a server's log.
 const tail = 4 << 10
 
-// process is a server that runs beside the kube-apiserver. Its log is a file.
+// process is a server besides the kube-apiserver. It logs to a file.
 type process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
-	// ended is closed when it has ended, for whatever reason.
+	// ended is closed when the process has ended, for any reason.
 	ended chan struct{}
 }
 
-// launch starts a server that keeps its files in dir.
+// launch starts a server with its files in dir.
 func launch(dir, binary string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(binary), cmd: exec.Command(binary, args...), ended: make(chan struct{})}
 	p.log = filepath.Join(dir, p.name+".log")
@@ -31,20 +31,20 @@ func launch(dir, binary string, args ...string) (*process, error) {
 	}
 	defer log.Close()
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// Settings in the home of whoever runs the tests are none of its business.
+	// Ignore the settings in the current user's home.
 	p.cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=")
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
 	go func() {
 		defer close(p.ended)
-		// Killed is how it ends; an end that comes too early is seen by whoever waits for its work.
+		// The process ends by being killed. If it ends earlier, the code that waits for its work detects that.
 		_ = p.cmd.Wait()
 	}()
 	return p, nil
 }
 
-// running says whether the server has not ended.
+// running reports whether the server has not ended.
 func (p *process) running() bool {
 	select {
 	case <-p.ended:

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// As returns how this user connects, with a client certificate. The user may do what RBAC allows it: without a binding that
-// is no more than any user may, which is to look at the API's discovery.
+// As returns the configuration of a connection as this user, with a client certificate. RBAC applies: without a binding the user has only
+// the rights of every user, which is API discovery.
 func (c *Cluster) As(t testing.TB, user string, groups ...string) *rest.Config {
 	t.Helper()
 	u, err := c.Environment.AddUser(envtest.User{Name: user, Groups: groups}, rest.AnonymousClientConfig(c.Config))
@@ -22,8 +22,8 @@ func (c *Cluster) As(t testing.TB, user string, groups ...string) *rest.Config {
 	return u.Config()
 }
 
-// ServiceAccountConfig returns how the pods of a ServiceAccount connect: with a token that is good for an hour and for as
-// long as the ServiceAccount exists. RBAC is in force.
+// ServiceAccountConfig returns the configuration of a connection as a pod of a ServiceAccount, with a token that is valid for an hour and
+// while the ServiceAccount exists. RBAC applies.
 func (c *Cluster) ServiceAccountConfig(t testing.TB, namespace, name string) *rest.Config {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestAUserMayDoWhatItIsAllowed(t *testing.T) {
+func TestAs_User_HasOnlyItsRights(t *testing.T) {
 	cluster := shared.Cluster(t)
 	admin := cluster.Client(t, client.Options{})
 	ns := namespace(t, admin)
@@ -64,7 +64,7 @@ func TestAUserMayDoWhatItIsAllowed(t *testing.T) {
 	}
 }
 
-func TestTheAuditLogTellsWhatAWatchedUserDid(t *testing.T) {
+func TestAudit_User_LogsItsCalls(t *testing.T) {
 	cluster := shared.Cluster(t)
 	admin := cluster.Client(t, client.Options{})
 	cl, err := client.New(cluster.As(t, watched, "system:masters"), client.Options{})

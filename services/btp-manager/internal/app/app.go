@@ -1,5 +1,5 @@
-// Package app puts BTP Manager together: the controllers with their events, the caches behind those, metrics, probes and leader
-// election. Tests run it as cmd does.
+// Package app assembles BTP Manager: the controllers with their events, the caches, metrics, probes and leader election. Tests run it as
+// cmd does.
 package app
 
 import (
@@ -33,49 +33,49 @@ import (
 
 const (
 	name = "btp-manager"
-	// lease is the Lease of the leader election.
+	// lease is the name of the Lease for the leader election.
 	lease = "btp-manager.operator.kyma-project.io"
-	// stopTimeout is how long the controllers may take to end their passes.
+	// stopTimeout is the time for the controllers to end their passes.
 	stopTimeout = 20 * time.Second
-	// requestTimeout bounds each request that is not a watch.
+	// requestTimeout is the timeout of each request other than a watch.
 	requestTimeout = 30 * time.Second
 )
 
-// Config says how BTP Manager runs.
+// Config configures BTP Manager.
 type Config struct {
-	// Settings are those of the flags; a ConfigMap may change some of them.
+	// Settings are the flags. A ConfigMap can change some of them.
 	Settings config.Config
-	// Version is that of BTP Manager.
+	// Version is the version of BTP Manager.
 	Version string
-	// Image is the operand's image; empty for that of the chart.
+	// Image is the operand's image; empty means that of the chart.
 	Image string
-	// LeaseDuration, RenewDeadline and RetryPeriod are those of the leader election; zero for 15 s, 10 s and 2 s.
+	// LeaseDuration, RenewDeadline and RetryPeriod configure the leader election; zero means 15 s, 10 s and 2 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// Deps is what BTP Manager works with.
+// Deps are the dependencies of BTP Manager.
 type Deps struct {
-	// REST is how to reach the cluster.
+	// REST is the connection to the cluster.
 	REST *rest.Config
-	// Log takes the log; its zero value drops it.
+	// Log is the log; the zero value discards it.
 	Log logr.Logger
-	// Chart holds the files of the operand's chart.
+	// Chart contains the files of the operand's chart.
 	Chart fs.FS
-	// Metrics takes the metrics. /metrics shows those in controller-runtime's registry.
+	// Metrics registers the metrics. /metrics serves those of controller-runtime's registry.
 	Metrics prometheus.Registerer
-	// Now is the clock; nil for that of the machine.
+	// Now is the clock; nil means that of the machine.
 	Now func() time.Time
-	// Client, when it is not nil, stands between BTP Manager and each of its two clients.
+	// Client, unless it is nil, wraps each of the two clients.
 	Client func(client.Client) client.Client
 }
 
-// App is a BTP Manager.
+// App is an instance of BTP Manager.
 type App struct {
 	manager manager.Manager
 	metrics *metric.Metrics
 }
 
-// New makes a BTP Manager. It asks the API server for what it must know of the cluster, and changes nothing there.
+// New creates a BTP Manager. It reads the required data from the API server, and changes nothing there.
 func New(cfg Config, deps Deps) (*App, error) {
 	if err := cfg.Settings.Validate(); err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
@@ -124,7 +124,7 @@ func New(cfg Config, deps Deps) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The deletion of service instances and bindings has a deadline of its own, a setting.
+	// The deletion of service instances and bindings has its own timeout, which is a setting.
 	deleting, err := newClient(deps, scheme, mgr.GetRESTMapper(), 0)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func New(cfg Config, deps Deps) (*App, error) {
 	return a, nil
 }
 
-// newClient makes a client without a cache.
+// newClient creates a client without a cache.
 func newClient(deps Deps, scheme *runtime.Scheme, mapper meta.RESTMapper, timeout time.Duration) (client.Client, error) {
 	to := rest.CopyConfig(deps.REST)
 	to.Timeout = timeout
@@ -175,10 +175,10 @@ func newClient(deps Deps, scheme *runtime.Scheme, mapper meta.RESTMapper, timeou
 	return c, nil
 }
 
-// webhookService is the Service in front of the operand's webhooks (docs/contracts/btp-manager.md#operand).
+// webhookService is the Service of the operand's webhooks (docs/contracts/btp-manager.md#operand).
 const webhookService = "sap-btp-operator-webhook-service"
 
-// Run reconciles until ctx ends. With leader election it waits for its turn first, and it fails when it loses its lease.
+// Run reconciles until ctx ends. With leader election it first waits for the lease, and it returns an error when it loses the lease.
 func (a *App) Run(ctx context.Context) error {
 	if err := a.manager.Start(ctx); err != nil {
 		return fmt.Errorf("run the manager: %w", err)

@@ -98,7 +98,7 @@ func (s *system) trusted() (authority, serving *x509.Certificate) {
 		for rest := b; len(bytes.TrimSpace(rest)) > 0; {
 			var block *pem.Block
 			if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
-				s.t.Fatalf("a caBundle holds something else than certificates:\n%s", b)
+				s.t.Fatalf("a caBundle contains more than certificates:\n%s", b)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (s *system) trusted() (authority, serving *x509.Certificate) {
 	return authority, serving
 }
 
-func TestTheWebhooksTrustTheCAWhateverHappensToIt(t *testing.T) {
+func TestWebhooks_CAChanges_TrustCurrentCA(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()
@@ -190,7 +190,7 @@ func (s *system) setBundles(bundle []byte) {
 	}
 }
 
-func TestCertificatesAreRenewedBeforeTheyEnd(t *testing.T) {
+func TestCertificates_NearExpiry_AreRenewed(t *testing.T) {
 	s := newSystem(t)
 	forward := s.clock()
 	dueIn := func(c *x509.Certificate, left time.Duration) {

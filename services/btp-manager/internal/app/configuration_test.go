@@ -29,7 +29,7 @@ func (s *system) set(data map[string]string) {
 	}
 }
 
-func TestSettingsOfTheConfigMapAreInForceWhileItHoldsThem(t *testing.T) {
+func TestSettings_ConfigMap_OverridesFlags(t *testing.T) {
 	s := newSystem(t)
 	seen := s.observe()
 	s.start()
@@ -110,7 +110,7 @@ func TestSettingsOfTheConfigMapAreInForceWhileItHoldsThem(t *testing.T) {
 	})
 }
 
-func TestDeletionThatASettingBlocksGoesOnWhenTheSettingGoes(t *testing.T) {
+func TestDeletion_BlockDeletionRemoved_Continues(t *testing.T) {
 	s := newSystem(t)
 	s.create(settingsMap(map[string]string{"BlockDeletion": "true"}))
 	s.start()
@@ -123,7 +123,7 @@ func TestDeletionThatASettingBlocksGoesOnWhenTheSettingGoes(t *testing.T) {
 	s.awaitGone(o)
 }
 
-func TestSettingsWithoutABtpOperatorAreReadToo(t *testing.T) {
+func TestSettings_NoBtpOperator_AreRead(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.create(settingsMap(map[string]string{"ReadyTimeout": "2m"}))
@@ -135,7 +135,7 @@ func TestSettingsWithoutABtpOperatorAreReadToo(t *testing.T) {
 	s.awaitMetric(0, "config_rejected")
 }
 
-func TestTheOperandsCacheIsLimitedUnlessASettingSaysOtherwise(t *testing.T) {
+func TestOperand_LimitedCache_IsDefault(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.provisioned()
@@ -148,7 +148,7 @@ func TestTheOperandsCacheIsLimitedUnlessASettingSaysOtherwise(t *testing.T) {
 	testkit.Eventually(t, patience, "the cache is not limited", func() bool { return s.operandConfig()["ENABLE_LIMITED_CACHE"] == "false" })
 }
 
-func TestSettingsThatCannotBeKeepBTPManagerFromStarting(t *testing.T) {
+func TestSettings_Invalid_PreventStart(t *testing.T) {
 	s := newSystem(t)
 	s.settings.ReadyTimeout = -time.Second
 	_, err := app.New(app.Config{Settings: s.settings}, app.Deps{REST: s.rest, Chart: s.chart, Metrics: prometheus.NewRegistry()})

@@ -182,7 +182,7 @@ func (s *system) lives(goal func() bool) int {
 	}
 }
 
-func TestKilledAfterWrites_EndsWhereItWouldHave(t *testing.T) {
+func TestManager_KilledAfterWrites_ReachesSameState(t *testing.T) {
 	undisturbed := newSystem(t)
 	undisturbed.start()
 	undisturbed.provisioned()

@@ -74,7 +74,7 @@ const (
 	operandDeployment = "Deployment kyma-system/" + operandPod
 )
 
-func TestTheOperandFollowsTheSecret(t *testing.T) {
+func TestOperand_SecretChanges_IsUpdated(t *testing.T) {
 	s := newSystem(t)
 	seen := s.observe()
 	s.start()
@@ -160,7 +160,7 @@ func TestTheOperandFollowsTheSecret(t *testing.T) {
 	})
 }
 
-func TestTheCredentialsMoveWhereTheSecretSays(t *testing.T) {
+func TestCredentials_NewNamespace_AreMoved(t *testing.T) {
 	s := newSystem(t)
 	s.clearAfter("one")
 	s.clearAfter("two")
@@ -216,7 +216,7 @@ func TestTheCredentialsMoveWhereTheSecretSays(t *testing.T) {
 	})
 }
 
-func TestANamespaceForTheCredentialsThatDoesNotExistIsNamed(t *testing.T) {
+func TestCredentials_MissingNamespace_IsNamed(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.create(secret("credentials_namespace", "nowhere"))
@@ -229,7 +229,7 @@ func TestANamespaceForTheCredentialsThatDoesNotExistIsNamed(t *testing.T) {
 	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 }
 
-func TestAClusterIDOfAnEarlierStartKeepsNoOperandFromStarting(t *testing.T) {
+func TestOperand_ClusterIDOfEarlierStart_IsRemoved(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()

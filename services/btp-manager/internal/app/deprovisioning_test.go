@@ -112,7 +112,7 @@ const (
 	soft  = "Deleting/SoftDeleting"
 )
 
-func TestAHardDeleteLeavesNothing(t *testing.T) {
+func TestHardDelete_AllDeleted_LeavesNothing(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()
@@ -125,7 +125,7 @@ func TestAHardDeleteLeavesNothing(t *testing.T) {
 	s.nothingLeft()
 }
 
-func TestTheOperandCleansUpWhileTheHardDeleteRuns(t *testing.T) {
+func TestHardDelete_Operand_KeepsRunning(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()
@@ -162,7 +162,7 @@ func (s *system) unstick(o client.Object) {
 	}
 }
 
-func TestWhatIsStuckAtTheDeadlineIsDeletedSoftly(t *testing.T) {
+func TestHardDelete_Deadline_StartsSoftDelete(t *testing.T) {
 	s := newSystem(t)
 	s.settings.HardDeleteTimeout = time.Second
 	s.start()
@@ -180,7 +180,7 @@ func TestWhatIsStuckAtTheDeadlineIsDeletedSoftly(t *testing.T) {
 	}
 }
 
-func TestDeletionIsBlockedWhileServiceInstancesExist(t *testing.T) {
+func TestDeletion_ServiceInstancesExist_IsBlocked(t *testing.T) {
 	for name, end := range map[string]func(s *system, o *v1alpha1.BtpOperator, instance, binding client.Object){
 		"until the user sets the label force-delete": func(s *system, o *v1alpha1.BtpOperator, _, _ client.Object) {
 			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"force-delete":"true"}}}`))
@@ -224,7 +224,7 @@ func TestDeletionIsBlockedWhileServiceInstancesExist(t *testing.T) {
 	}
 }
 
-func TestInTheSeedsOrderTheOperandGoesFirst(t *testing.T) {
+func TestDeletion_OperandFirst_RemovesOperandFirst(t *testing.T) {
 	s := newSystem(t)
 	s.settings.OperandFirst = true
 	s.start()
@@ -241,7 +241,7 @@ func TestInTheSeedsOrderTheOperandGoesFirst(t *testing.T) {
 	s.nothingLeft()
 }
 
-func TestARestartKeepsTheDeadlineOfTheHardDelete(t *testing.T) {
+func TestHardDelete_Restart_KeepsDeadline(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()
@@ -264,7 +264,7 @@ func TestARestartKeepsTheDeadlineOfTheHardDelete(t *testing.T) {
 	}
 }
 
-func TestDeletionNeedsNoCustomResourceDefinitions(t *testing.T) {
+func TestDeletion_DefinitionsMissing_Completes(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.create(secret("clientid", "-"))
@@ -276,7 +276,7 @@ func TestDeletionNeedsNoCustomResourceDefinitions(t *testing.T) {
 }
 
 // What keeps a deprovisioning waiting is for the user to see: only somebody who knows the finalizer can do something about it.
-func TestAnObjectThatDoesNotGoIsNamedWithWhatHoldsIt(t *testing.T) {
+func TestRemoval_ObjectWithFinalizer_IsNamed(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()

@@ -78,7 +78,7 @@ func (s *system) restored(want map[string]*unstructured.Unstructured) {
 }
 
 // The timers are far away: only watches can do this.
-func TestWhatSomebodyDoesToAnObjectOfTheChartIsUndoneAtOnce(t *testing.T) {
+func TestDrift_ChangedObject_IsCorrected(t *testing.T) {
 	s := newSystem(t)
 	s.settings.ReadyStateRequeueInterval, s.settings.ProcessingStateRequeueInterval = time.Hour, time.Hour
 	s.create(secret("more", "of the same"))

@@ -17,7 +17,7 @@ import (
 
 // A BtpOperator that comes later may be older: timestamps have a resolution of a second, and the clocks of several API servers
 // differ. The one that led until then must hear of it, or both stay Ready until the next look at it.
-func TestABtpOperatorThatComesIsToldToAllOthers(t *testing.T) {
+func TestWatch_NewBtpOperator_TriggersAllOthers(t *testing.T) {
 	o := new(v1alpha1.BtpOperator)
 	freed := o.DeepCopy()
 	o.Finalizers = []string{v1alpha1.Finalizer}
@@ -38,7 +38,7 @@ func TestABtpOperatorThatComesIsToldToAllOthers(t *testing.T) {
 }
 
 // Thousands of service instances that go one by one must not bring as many passes.
-func TestManyEventsBringOnePass(t *testing.T) {
+func TestWatch_ManyEvents_CauseOnePass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		t.Cleanup(queue.ShutDown)

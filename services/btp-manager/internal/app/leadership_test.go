@@ -28,7 +28,7 @@ func (s *system) follows(o, leader *v1alpha1.BtpOperator) {
 	}
 }
 
-func TestTheOldestBtpOperatorLeadsAndTheNextOneTakesOver(t *testing.T) {
+func TestLeader_OldestIsDeleted_NextLeads(t *testing.T) {
 	s := newSystem(t)
 	s.create(secret())
 	s.start()
@@ -80,7 +80,7 @@ func TestTheOldestBtpOperatorLeadsAndTheNextOneTakesOver(t *testing.T) {
 	})
 }
 
-func TestOfEquallyOldBtpOperatorsTheFirstByNamespaceAndNameLeads(t *testing.T) {
+func TestLeader_EqualAge_FirstByNamespaceAndName(t *testing.T) {
 	s := newSystem(t)
 	s.create(secret())
 	s.namespace("a-namespace")
@@ -112,7 +112,7 @@ func TestOfEquallyOldBtpOperatorsTheFirstByNamespaceAndNameLeads(t *testing.T) {
 	s.follows(b, a)
 }
 
-func TestWhenTheLeaderIsFreedByHandTheNextOneTakesOver(t *testing.T) {
+func TestLeader_FinalizerRemovedByHand_NextLeads(t *testing.T) {
 	s := newSystem(t)
 	s.settings.BlockDeletion = true
 	s.start()
@@ -134,7 +134,7 @@ func TestWhenTheLeaderIsFreedByHandTheNextOneTakesOver(t *testing.T) {
 	}
 }
 
-func TestOfTwoBTPManagersOneActsAndTheOtherTakesOver(t *testing.T) {
+func TestLeaderElection_LeaderStops_OtherTakesOver(t *testing.T) {
 	s := newSystem(t)
 	s.settings.LeaderElect = true
 	s.start()

@@ -8,7 +8,7 @@ import (
 )
 
 // The whole life of a BtpOperator, with a second one beside it, told by Kubernetes Events and metrics.
-func TestEventsAndMetricsTellWhatHappens(t *testing.T) {
+func TestEventsAndMetrics_Lifecycle_AreRecorded(t *testing.T) {
 	s := newSystem(t)
 	forward := s.clock()
 	s.start()

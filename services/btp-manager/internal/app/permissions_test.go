@@ -143,7 +143,7 @@ func judge(rights []right, needs []need) []string {
 	return found
 }
 
-func TestRightsAreHeldAgainstNeeds(t *testing.T) {
+func TestPermissions_ChartRoles_MatchNeeds(t *testing.T) {
 	t.Parallel()
 	rules := func(name string, verbs ...string) []rbacv1.PolicyRule {
 		r := rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: verbs}
@@ -188,7 +188,7 @@ func TestRightsAreHeldAgainstNeeds(t *testing.T) {
 	}
 }
 
-func TestAnAuditLogTellsWhatWasNeeded(t *testing.T) {
+func TestPermissions_AuditLog_ListsNeededRights(t *testing.T) {
 	t.Parallel()
 	event := func(code int32, verb, resource, subresource, name string) auditv1.Event {
 		e := auditv1.Event{Verb: verb, ObjectRef: &auditv1.ObjectReference{Resource: resource, Subresource: subresource, Namespace: "a", Name: name}}

@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-func TestWithoutItsSecretABtpOperatorIsInErrorUntilTheSecretComes(t *testing.T) {
+func TestSecret_Missing_IsErrorUntilItExists(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.operator("btpoperator")
@@ -35,7 +35,7 @@ func TestWithoutItsSecretABtpOperatorIsInErrorUntilTheSecretComes(t *testing.T) 
 	}
 }
 
-func TestASecretThatLacksSomethingIsNamedInTheCondition(t *testing.T) {
+func TestSecret_MissingKey_IsNamedInCondition(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.operator("btpoperator")
@@ -65,7 +65,7 @@ func TestASecretThatLacksSomethingIsNamedInTheCondition(t *testing.T) {
 	}
 }
 
-func TestTheOperandsImageIsTheOneGivenToBTPManager(t *testing.T) {
+func TestOperand_ImageVariable_IsUsed(t *testing.T) {
 	s := newSystem(t)
 	s.create(secret())
 	o := s.operator("btpoperator")
@@ -101,7 +101,7 @@ func TestTheOperandsImageIsTheOneGivenToBTPManager(t *testing.T) {
 
 var digest = strings.Repeat("0123456789abcdef", 4)
 
-func TestWhatIsNotReadyIsNamedAndWaitedFor(t *testing.T) {
+func TestProvision_ObjectNotReady_IsNamed(t *testing.T) {
 	s := newSystem(t)
 	forward := s.clock()
 	s.start()
@@ -161,7 +161,7 @@ func isDeployment(o any) bool {
 	return ok && named.GetName() == operandPod
 }
 
-func TestAnObjectThatTheClusterRefusesIsNamed(t *testing.T) {
+func TestApply_RejectedObject_IsNamed(t *testing.T) {
 	s := newSystem(t)
 	seen := s.observe()
 	var refused atomic.Bool
@@ -194,7 +194,7 @@ func TestAnObjectThatTheClusterRefusesIsNamed(t *testing.T) {
 	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 }
 
-func TestAnAPIThatHesitatesIsNoError(t *testing.T) {
+func TestAPI_TemporaryErrors_AreRetried(t *testing.T) {
 	s := newSystem(t)
 	seen := s.observe()
 	s.start()
@@ -233,7 +233,7 @@ func TestAnAPIThatHesitatesIsNoError(t *testing.T) {
 	}
 }
 
-func TestNetworkPoliciesAreThereUnlessTheBtpOperatorSaysOtherwise(t *testing.T) {
+func TestNetworkPolicies_Annotation_DisablesThem(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	o := s.provisioned()
@@ -256,7 +256,7 @@ func TestNetworkPoliciesAreThereUnlessTheBtpOperatorSaysOtherwise(t *testing.T) 
 	s.awaitGone(o)
 }
 
-func TestABtpOperatorMayHaveAnyNameInAnyNamespace(t *testing.T) {
+func TestBtpOperator_AnyNameAndNamespace_IsProvisioned(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.create(secret())

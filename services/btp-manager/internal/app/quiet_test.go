@@ -25,7 +25,7 @@ func (s *system) versions(o *v1alpha1.BtpOperator) map[string]string {
 	return out
 }
 
-func TestABtpOperatorThatIsReadyIsNotWrittenToHoweverOftenItIsLookedAt(t *testing.T) {
+func TestReady_RepeatedPasses_WriteNothing(t *testing.T) {
 	s := newSystem(t)
 	seen := s.observe()
 	s.start()
@@ -66,7 +66,7 @@ func TestABtpOperatorThatIsReadyIsNotWrittenToHoweverOftenItIsLookedAt(t *testin
 	}
 }
 
-func TestWithNothingToDoBTPManagerRests(t *testing.T) {
+func TestManager_NothingToDo_MakesFewRequests(t *testing.T) {
 	s := newSystem(t)
 	s.settings.ReadyTimeout = 300 * time.Millisecond
 	seen := s.observe()

@@ -182,9 +182,9 @@ func without(rights []right, one right) []right {
 	return slices.DeleteFunc(slices.Clone(rights), func(r right) bool { return r == one })
 }
 
-// TestTheRolesAllowWhatBTPManagerDoesAndNothingElse has Kubernetes judge every request of a BTP Manager that does all that it can
+// TestPermissions_Roles_AllowOnlyNeededCalls has Kubernetes judge every request of a BTP Manager that does all that it can
 // do, and then compares what it did with what its roles allow.
-func TestTheRolesAllowWhatBTPManagerDoesAndNothingElse(t *testing.T) {
+func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 	s := newSystem(t)
 	for _, namespace := range []string{"users", "others", "credentials"} {
 		s.clearAfter(namespace)

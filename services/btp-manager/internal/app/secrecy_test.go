@@ -55,7 +55,7 @@ func (s *system) said() map[string]string {
 	return out
 }
 
-func TestNobodyIsToldACredential(t *testing.T) {
+func TestCredentials_LogsAndEvents_ContainNone(t *testing.T) {
 	const canary = "canary-7f3a"
 	s := newSystem(t)
 	s.start()

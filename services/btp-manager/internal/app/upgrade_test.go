@@ -89,7 +89,7 @@ func uids(of map[string]*unstructured.Unstructured) map[string]types.UID {
 	return out
 }
 
-func TestAnUpgradeLeavesWhatTheNewChartHoldsAndNothingElse(t *testing.T) {
+func TestUpgrade_NewChart_RemovesObsoleteObjects(t *testing.T) {
 	s := newSystem(t)
 	s.release("1.0.0", nil)
 	s.start()
@@ -160,7 +160,7 @@ func TestAnUpgradeLeavesWhatTheNewChartHoldsAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeReachesTheOperandWhileItsDeletionIsBlocked(t *testing.T) {
+func TestUpgrade_DeletionBlocked_IsApplied(t *testing.T) {
 	s := newSystem(t)
 	s.settings.BlockDeletion = true
 	s.release("1.0.0", nil)

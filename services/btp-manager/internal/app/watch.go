@@ -34,21 +34,21 @@ import (
 )
 
 const (
-	// settle is how long an event of an object waits for the next ones: what several hands change at once is corrected once.
+	// settle is the delay after an event of an object, so that several concurrent changes cause one correction.
 	settle = 200 * time.Millisecond
-	// crowd is the same for service instances and bindings, of which thousands may come or go one by one.
+	// crowd is the delay after events of service instances and bindings, of which thousands may be created or deleted.
 	crowd = time.Second
-	// firstRetry is the pause after a failed pass; it doubles with every further one, up to lastRetry.
+	// firstRetry is the pause after a failed pass. It doubles with every further failure, up to lastRetry.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Minute
 )
 
-// kind is a kind of objects that the chart makes.
+// kind is a kind of objects in the chart.
 type kind struct {
 	schema.GroupVersionKind
 	namespaced bool
 }
 
-// kinds lists the kinds of the objects that the chart makes.
+// kinds lists the kinds of the objects in the chart.
 func kinds(c *render.Chart, namespace string) ([]kind, error) {
 	objects, err := c.Render(render.Release{Name: name, Namespace: namespace}, nil)
 	if err != nil {
@@ -69,8 +69,8 @@ func metadataOf(k kind) *metav1.PartialObjectMetadata {
 	return m
 }
 
-// ours says what the cache holds: of the kinds of the chart the metadata of the objects with our label, in the chart's namespace,
-// and Secrets wherever the credentials may be.
+// ours defines the content of the cache: the metadata of objects with our label, of the chart's kinds and in the chart's namespace, and
+// Secrets in every namespace that may contain the credentials.
 func ours(made []kind, namespace string) map[client.Object]cache.ByObject {
 	by := map[client.Object]cache.ByObject{}
 	for _, k := range made {
@@ -83,8 +83,8 @@ func ours(made []kind, namespace string) map[client.Object]cache.ByObject {
 	return by
 }
 
-// watch gives the controllers their events. Whatever happens to something that all BtpOperators depend on wakes all of them: one
-// that does not lead has nothing to do, and is quick about it.
+// watch connects the controllers with their events. An event of a shared object triggers all BtpOperators. For one that does not lead, a
+// pass is short.
 func (a *App) watch(
 	r *controller.Reconciler, settings *controller.Settings, found *services.Services, made []kind, cfg config.Config, to *rest.Config,
 ) error {
@@ -96,7 +96,7 @@ func (a *App) watch(
 	everyone := handler.EnqueueRequestsFromMapFunc(a.everyone)
 	b := builder.ControllerManagedBy(a.manager).Named("btpoperator").
 		WithOptions(ctrl.Options{
-			MaxConcurrentReconciles: 1, // package operand works for one at a time
+			MaxConcurrentReconciles: 1, // package operand supports no concurrency
 			SkipNameValidation:      new(true),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
@@ -120,12 +120,12 @@ func (a *App) watch(
 	if err != nil {
 		return fmt.Errorf("make the controller of the settings: %w", err)
 	}
-	// Both of these are for the leader only, as the controllers are.
+	// Only the leader runs these, like the controllers.
 	err = a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		return found.Watch(ctx, func() {
 			select {
 			case left <- event.GenericEvent{Object: new(v1alpha1.BtpOperator)}:
-			default: // one is waiting already
+			default: // an event is already waiting
 			}
 		})
 	}))
@@ -147,8 +147,8 @@ func (a *App) watch(
 	return nil
 }
 
-// named is a cache of the two objects that are known by their names, whatever labels they have: the Secret with the credentials,
-// which may be made by hand, and the ConfigMap with settings.
+// named creates a cache of two objects that are identified by name and may have any labels: the Secret with the credentials, which a user
+// may create, and the ConfigMap with settings.
 func (a *App) named(cfg config.Config, to *rest.Config) (cache.Cache, error) {
 	only := func(name string) cache.ByObject {
 		return cache.ByObject{
@@ -169,11 +169,11 @@ func (a *App) named(cfg config.Config, to *rest.Config) (cache.Cache, error) {
 	return c, nil
 }
 
-// everyone answers all BtpOperators.
+// everyone returns requests for all BtpOperators.
 func (a *App) everyone(ctx context.Context, _ client.Object) []reconcile.Request {
 	var all v1alpha1.BtpOperatorList
 	if err := a.manager.GetCache().List(ctx, &all); err != nil {
-		log.FromContext(ctx).Error(err, "BtpOperators not listed, their next look comes with their interval")
+		log.FromContext(ctx).Error(err, "BtpOperators not listed, they are reconciled after their interval")
 		return nil
 	}
 	requests := make([]reconcile.Request, len(all.Items))
@@ -183,7 +183,7 @@ func (a *App) everyone(ctx context.Context, _ client.Object) []reconcile.Request
 	return requests
 }
 
-// after wakes those that find answers, a little later.
+// after enqueues the requests that find returns, after a delay.
 func after(wait time.Duration, find handler.MapFunc) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	wake := func(ctx context.Context, o client.Object, q queue) {
@@ -199,7 +199,7 @@ func after(wait time.Duration, find handler.MapFunc) handler.EventHandler {
 	}
 }
 
-// asked lets through what users change, and not our writes to the status.
+// asked selects changes by users, and ignores our writes to the status.
 func asked() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -208,7 +208,7 @@ func asked() predicate.Predicate {
 	})
 }
 
-// leads lets through what may change who leads: that a BtpOperator comes or goes. One that comes may be the oldest: timestamps
+// leads selects the creation and the deletion of BtpOperators, because they can change the leader. A new one may be the oldest: timestamps
 // have a resolution of a second, and the clocks of several API servers differ.
 func leads() predicate.Predicate {
 	return predicate.Funcs{

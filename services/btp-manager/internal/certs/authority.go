@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// errExpiring is the problem of a CA that is in order but must be renewed.
-var errExpiring = errors.New("it ends soon")
+// errExpiring is the problem of a valid CA that must be renewed.
+var errExpiring = errors.New("it expires soon")
 
-// authority is the CA that signs.
+// authority is the signing CA.
 type authority struct {
 	cert   *x509.Certificate
 	key    crypto.Signer
 	keyPEM []byte
-	// previous is the CA before this one, and cross this one's certificate that previous has signed. Both are nil once nobody
-	// needs to trust previous.
+	// previous is the preceding CA, and cross is this CA's certificate signed by previous. Both are nil when previous no longer needs to be
+	// trusted.
 	previous, cross *x509.Certificate
 }
 
-// parseAuthority reads the Secret of the CA. An error says what is wrong with it; with errExpiring it answers the CA too.
+// parseAuthority reads the Secret of the CA. The error describes the problem. With errExpiring it also returns the CA.
 func parseAuthority(data map[string][]byte, now time.Time, renewBefore time.Duration) (*authority, error) {
 	all, key, err := parsePair(data, KeyCACert, KeyCAKey)
 	if err != nil {
@@ -31,11 +31,11 @@ func parseAuthority(data map[string][]byte, now time.Time, renewBefore time.Dura
 	a := &authority{cert: all[0], key: key, keyPEM: data[KeyCAKey]}
 	switch {
 	case !a.cert.BasicConstraintsValid || !a.cert.IsCA || a.cert.KeyUsage&x509.KeyUsageCertSign == 0:
-		return nil, errors.New("it is no CA")
+		return nil, errors.New("it is not a CA")
 	case now.Before(a.cert.NotBefore):
 		return nil, fmt.Errorf("it is not valid before %s", a.cert.NotBefore.UTC().Format(time.RFC3339))
 	case !now.Before(a.cert.NotAfter):
-		return nil, fmt.Errorf("it ended at %s", a.cert.NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("it expired at %s", a.cert.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if len(all) > 1 {
 		a.previous, a.cross = predecessor(a.cert, all[1], data[KeyCross])
@@ -46,7 +46,7 @@ func parseAuthority(data map[string][]byte, now time.Time, renewBefore time.Dura
 	return a, nil
 }
 
-// predecessor answers previous only if it signed the CA that follows it: whatever else stands in the Secret is not to be trusted.
+// predecessor returns previous only if it signed its successor. Any other certificate in the Secret must not be trusted.
 func predecessor(cert, previous *x509.Certificate, rawCross []byte) (*x509.Certificate, *x509.Certificate) {
 	all, err := parseCertificates(rawCross)
 	if err != nil || !sameKey(all[0], cert) || all[0].CheckSignatureFrom(previous) != nil {
@@ -55,14 +55,14 @@ func predecessor(cert, previous *x509.Certificate, rawCross []byte) (*x509.Certi
 	return previous, all[0]
 }
 
-// newAuthority makes a CA. With an old one the new one follows it, and old stays trusted for a while; nil: there is none.
+// newAuthority creates a CA. If old is not nil, the new CA succeeds it, and old stays trusted for a while.
 func newAuthority(old *authority, cfg Config, now time.Time) (*authority, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		// Two CAs that are trusted at the same time have different names.
+		// Two trusted CAs must have different names.
 		Subject:               pkix.Name{CommonName: "webhook CA " + now.UTC().Format(time.RFC3339Nano)},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(cfg.CALifetime),
@@ -87,7 +87,7 @@ func newAuthority(old *authority, cfg Config, now time.Time) (*authority, error)
 	return a, nil
 }
 
-// bundle is what clients must trust.
+// bundle returns the certificates that clients must trust.
 func (a *authority) bundle() []byte {
 	if a.previous == nil {
 		return encode(a.cert)
@@ -95,7 +95,7 @@ func (a *authority) bundle() []byte {
 	return encode(a.cert, a.previous)
 }
 
-// data is what the Secret of the CA holds.
+// data returns the content of the CA's Secret.
 func (a *authority) data() map[string][]byte {
 	data := map[string][]byte{KeyCACert: a.bundle(), KeyCAKey: a.keyPEM}
 	if a.cross != nil {
@@ -104,12 +104,12 @@ func (a *authority) data() map[string][]byte {
 	return data
 }
 
-// retires is when the previous CA is trusted no longer.
+// retires returns the time when the previous CA stops being trusted.
 func (a *authority) retires(renewBefore time.Duration) time.Time {
 	return earlier(a.previous.NotAfter, a.cert.NotBefore.Add(backdate+renewBefore))
 }
 
-// overdue tells whether the previous CA is to be taken away.
+// overdue reports whether the previous CA must be removed.
 func (a *authority) overdue(now time.Time, renewBefore time.Duration) bool {
 	return a.previous != nil && !now.Before(a.retires(renewBefore))
 }
@@ -118,7 +118,7 @@ func (a *authority) withoutPrevious() *authority {
 	return &authority{cert: a.cert, key: a.key, keyPEM: a.keyPEM}
 }
 
-// renewAt is when the next of the certificates must be looked after.
+// renewAt returns the time of the next renewal or removal.
 func (a *authority) renewAt(leaf *x509.Certificate, renewBefore time.Duration) time.Time {
 	at := earlier(a.cert.NotAfter, leaf.NotAfter).Add(-renewBefore)
 	if a.previous != nil {

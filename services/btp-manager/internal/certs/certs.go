@@ -1,10 +1,10 @@
-// Package certs makes and renews the certificates of the operand's webhooks: a CA and a serving certificate, each in a Secret
-// (docs/contracts/btp-manager.md#certificates). Everything is derived from the two Secrets, so it does not matter which manager
-// looks, and when.
+// Package certs creates and renews the certificates of the operand's webhooks: a CA and a serving certificate, each in a Secret
+// (docs/contracts/btp-manager.md#certificates). Everything is derived from the two Secrets, so any manager can do it at any
+// time.
 //
-// A renewal keeps the webhooks working without a pause. For a while nobody can tell which of the two serving certificates the
-// operand uses and which caBundle the API server has, so each fits each: the bundle holds the previous CA after the new one, and
-// with the new serving certificate goes the new CA's certificate signed by the previous CA.
+// The webhooks work without interruption during a renewal. For a while it is unknown which of the two serving certificates the
+// operand uses and which caBundle the API server has, so each combination must be valid: the bundle contains the new CA and the
+// previous one, and the new serving certificate is accompanied by the new CA's certificate signed by the previous CA.
 package certs
 
 import (
@@ -22,43 +22,43 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// The Secrets, and what they hold in PEM (docs/contracts/btp-manager.md#certificates).
+// The Secrets and their keys in PEM (docs/contracts/btp-manager.md#certificates).
 const (
 	CASecret      = "ca-server-cert"      //nolint:gosec // the name of a Secret is no secret
 	ServingSecret = "webhook-server-cert" //nolint:gosec // the same
 
-	// KeyCACert holds the CA that signs, then the previous one while that is still trusted.
+	// KeyCACert contains the signing CA, followed by the previous one while that is trusted.
 	KeyCACert = "ca.crt"
 	KeyCAKey  = "ca.key"
-	// KeyCross holds the CA that signs as the previous one has signed it, while that is still trusted.
+	// KeyCross contains the signing CA's certificate signed by the previous CA, while that is trusted.
 	KeyCross = "cross.crt"
 )
 
-// What Result.Regenerated names.
+// The values of Result.Regenerated.
 const (
 	CA      = "ca"
 	Serving = "serving"
 )
 
-// passes bounds how often Ensure begins anew because another manager wrote meanwhile. Each time at least one Secret is settled.
+// passes is the maximum number of retries after writes by another manager. Each pass completes at least one Secret.
 const passes = 5
 
-// Config says what certificates there are to be.
+// Config describes the certificates.
 type Config struct {
-	// Namespace is where the Secrets and the webhooks' Service are.
+	// Namespace is the namespace of the Secrets and of the webhooks' Service.
 	Namespace string
-	// Service is the name of the webhooks' Service. The certificate is for <service>.<namespace> and the same with .svc.
+	// Service is the name of the webhooks' Service. The certificate is valid for <service>.<namespace>, with and without the suffix .svc.
 	Service string
-	// CALifetime and ServingLifetime are how long new certificates are valid. A serving certificate ends with its CA.
+	// CALifetime and ServingLifetime are the lifetimes of new certificates. A serving certificate expires no later than its CA.
 	CALifetime, ServingLifetime time.Duration
-	// RenewBefore is how long before its end a certificate is renewed, and how long a previous CA stays trusted. At most half of
-	// the lifetimes.
+	// RenewBefore is the time before its expiry at which a certificate is renewed, and how long a previous CA stays trusted. It is at most
+	// half of the lifetimes.
 	RenewBefore time.Duration
-	// Labels are those that the Secrets must have; others stay.
+	// Labels are the required labels of the Secrets. Other labels stay.
 	Labels map[string]string
 }
 
-// validate refuses what would renew a certificate with every look at it.
+// validate rejects a configuration that would renew a certificate in every pass.
 func (c Config) validate() error {
 	if c.Namespace == "" || c.Service == "" {
 		return errors.New("no namespace or service")
@@ -69,21 +69,21 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Deps is what Certs works with.
+// Deps are the dependencies of Certs.
 type Deps struct {
-	// Client must read without a cache: what was written is read again at once.
+	// Client must read without a cache, because Ensure reads what it has just written.
 	Client client.Client
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Certs looks after the certificates. It is safe for concurrent use.
+// Certs maintains the certificates. It is safe for concurrent use.
 type Certs struct {
 	cfg  Config
 	deps Deps
 }
 
-// New returns Certs for a configuration. It has no state: after a change of the settings make another.
+// New creates a Certs. It has no state: create another one after a change of the settings.
 func New(cfg Config, deps Deps) *Certs {
 	if deps.Now == nil {
 		deps.Now = time.Now
@@ -91,22 +91,22 @@ func New(cfg Config, deps Deps) *Certs {
 	return &Certs{cfg: cfg, deps: deps}
 }
 
-// Result is what the Secrets hold after Ensure.
+// Result describes the Secrets after Ensure.
 type Result struct {
-	// CABundle is what the webhooks' clients must trust, in PEM: certificates only, the one that signs first.
+	// CABundle contains the certificates that the webhooks' clients must trust, in PEM, starting with the signing one.
 	CABundle []byte
-	// CANotAfter and ServingNotAfter are when the certificates end.
+	// CANotAfter and ServingNotAfter are the expiry times.
 	CANotAfter, ServingNotAfter time.Time
-	// RenewAt is when Ensure has something to do next, if nobody touches the Secrets.
+	// RenewAt is the time of the next renewal, if the Secrets are not changed.
 	RenewAt time.Time
-	// Regenerated is what this call made: CA, Serving, both or neither.
+	// Regenerated lists the certificates that this call created: CA, Serving, both or none.
 	Regenerated []string
 }
 
-// Ensure makes the certificates what they have to be, and writes nothing when they are. A CA that is absent, broken or about to
-// end is made anew, and the serving certificate with it; so are both when another CA signed the serving certificate. Otherwise
-// a serving certificate that is absent, broken, for another service or about to end is made anew. When other managers kept
-// writing, the error is a conflict of the API (apierrors.IsConflict, IsAlreadyExists).
+// Ensure creates or renews the certificates if necessary. It replaces a CA that is missing, invalid or about to expire, together with the
+// serving certificate; and both if another CA signed the serving certificate. Otherwise it replaces a serving certificate that is
+// missing, invalid, for another service or about to expire. If other managers keep writing, the error is a conflict of the API
+// (apierrors.IsConflict, IsAlreadyExists).
 func (c *Certs) Ensure(ctx context.Context) (Result, error) {
 	if err := c.cfg.validate(); err != nil {
 		return Result{}, fmt.Errorf("certificates of the webhooks: %w", err)
@@ -125,13 +125,13 @@ func (c *Certs) Ensure(ctx context.Context) (Result, error) {
 		last = err
 	}
 	if last == nil {
-		last = errors.New("somebody else keeps changing the Secrets")
+		last = errors.New("another client keeps changing the Secrets")
 	}
 	return Result{}, fmt.Errorf("certificates of the webhooks: %w", last)
 }
 
-// pass reads both Secrets and writes what must be. It is done when nothing had to be: the result is then what the cluster had when
-// it was read. Another manager, who had read a pair of two CAs before, may replace both after that; each hears of it by its watch.
+// pass reads both Secrets and writes the necessary changes. It is done if none were necessary: the result is then the state that it read.
+// Another manager with outdated data may still replace both afterwards; its watch then triggers another pass.
 func (c *Certs) pass(ctx context.Context, made map[string]bool) (Result, bool, error) {
 	caSecret, err := c.read(ctx, CASecret)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Certs) pass(ctx context.Context, made map[string]bool) (Result, bool, e
 		return Result{}, false, err
 	}
 	wrote := false
-	// The CA goes first: killed in between, the serving certificate is seen to be that of the previous CA, or of none.
+	// The CA goes first: after a crash in between, the serving certificate is recognized as one of the previous CA, or of none.
 	if c.differs(caSecret, p.ca.data()) {
 		if err := c.write(ctx, caSecret, corev1.SecretTypeOpaque, p.ca.data()); err != nil {
 			return Result{}, false, err
@@ -172,17 +172,17 @@ func (c *Certs) pass(ctx context.Context, made map[string]bool) (Result, bool, e
 	}, true, nil
 }
 
-// plan is what the Secrets have to hold.
+// plan is the intended content of the Secrets.
 type plan struct {
 	ca      *authority
 	serving map[string][]byte
-	// leaf is the serving certificate that was found, if ca has signed it.
+	// leaf is the existing serving certificate, if ca has signed it.
 	leaf *x509.Certificate
-	// caProblem and servingProblem are why a certificate is made anew; nil when it is not.
+	// caProblem and servingProblem are the reasons for a new certificate; nil if there is none.
 	caProblem, servingProblem error
 }
 
-// plan decides what stays and makes what does not.
+// plan decides which certificates stay, and creates the others.
 func (c *Certs) plan(caData, servingData map[string][]byte) (*plan, error) {
 	now := c.deps.Now()
 	p := &plan{serving: servingData}
@@ -209,7 +209,7 @@ func (c *Certs) plan(caData, servingData map[string][]byte) (*plan, error) {
 	return p, c.renew(p, now)
 }
 
-// renew makes both certificates. An old CA in p that had only to be renewed stays trusted while its serving certificate is in use.
+// renew creates both certificates. A valid old CA in p stays trusted while its serving certificate is in use.
 func (c *Certs) renew(p *plan, now time.Time) error {
 	old := p.ca
 	if p.leaf == nil {
@@ -218,7 +218,7 @@ func (c *Certs) renew(p *plan, now time.Time) error {
 	var err error
 	p.ca, err = newAuthority(old, c.cfg, now)
 	if err != nil && old != nil {
-		// A CA that is not of our making may have a key that cannot sign; the new one then follows nobody.
+		// The key of a CA from another source may not be able to sign. The new CA then has no predecessor.
 		p.ca, err = newAuthority(nil, c.cfg, now)
 	}
 	if err != nil {
@@ -229,8 +229,8 @@ func (c *Certs) renew(p *plan, now time.Time) error {
 	return err
 }
 
-// report notes and logs why a certificate was made; without a reason only labels or the previous CA were put right. Reasons say
-// nothing of what a Secret holds beyond names and times.
+// report records and logs the reason for a new certificate. Without a reason, only labels or the previous CA were corrected. Reasons contain
+// only names and times from a Secret.
 func (c *Certs) report(ctx context.Context, made map[string]bool, what string, why error) {
 	if why == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
 )
 
-func TestWithoutCertificatesAPairIsMade(t *testing.T) {
+func TestEnsure_NoCertificates_CreatesPair(t *testing.T) {
 	w := setup(t)
 	got := w.ensure("ca", "serving")
 	if want := t0.Add(3650 * day); !got.CANotAfter.Equal(want) {
@@ -34,7 +34,7 @@ func TestWithoutCertificatesAPairIsMade(t *testing.T) {
 }
 
 // Case F2, and whatever else may stand in the CA's Secret.
-func TestABrokenCAIsMadeAnewWithTheServingCertificate(t *testing.T) {
+func TestEnsure_InvalidCA_ReplacesBoth(t *testing.T) {
 	w := setup(t)
 	w.ensure("ca", "serving")
 	good := issue(t, caTemplate(w), nil).data(t)
@@ -87,7 +87,7 @@ func TestABrokenCAIsMadeAnewWithTheServingCertificate(t *testing.T) {
 }
 
 // A CA may be in order and yet sign nothing that a client accepts, whatever serving certificate is made with it.
-func TestACAThatSignsNothingUsableIsMadeAnew(t *testing.T) {
+func TestEnsure_UnusableCA_IsReplaced(t *testing.T) {
 	w := setup(t)
 	template := caTemplate(w)
 	template.PermittedDNSDomains, template.PermittedDNSDomainsCritical = []string{"example.com"}, true
@@ -98,7 +98,7 @@ func TestACAThatSignsNothingUsableIsMadeAnew(t *testing.T) {
 }
 
 // Case F3.
-func TestAServingCertificateOfTheSameCAIsKept(t *testing.T) {
+func TestEnsure_ValidServing_IsKept(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	other := issue(t, servingTemplate(w), w.ca())
@@ -112,7 +112,7 @@ func TestAServingCertificateOfTheSameCAIsKept(t *testing.T) {
 	}
 }
 
-func TestABrokenServingCertificateIsMadeAnewByTheSameCA(t *testing.T) {
+func TestEnsure_InvalidServing_KeepsCA(t *testing.T) {
 	w := setup(t)
 	first := w.ensure("ca", "serving")
 	ca := w.ca()
@@ -157,7 +157,7 @@ func TestABrokenServingCertificateIsMadeAnewByTheSameCA(t *testing.T) {
 }
 
 // Case F4.
-func TestAServingCertificateOfAForeignCAMakesBothAnew(t *testing.T) {
+func TestEnsure_ServingOfForeignCA_ReplacesBoth(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	foreign := issue(t, caTemplate(w), nil)
@@ -174,7 +174,7 @@ func TestAServingCertificateOfAForeignCAMakesBothAnew(t *testing.T) {
 	}
 }
 
-func TestACAOfTheServersKeyUnderAnotherNameIsNotTrusted(t *testing.T) {
+func TestEnsure_CAWithOtherName_IsNotTrusted(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	s := w.get(certs.CASecret)
@@ -186,7 +186,7 @@ func TestACAOfTheServersKeyUnderAnotherNameIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestLabelsAreSetAndOthersStay(t *testing.T) {
+func TestEnsure_Labels_AreSetAndOthersKept(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	for _, name := range []string{certs.CASecret, certs.ServingSecret} {
@@ -205,7 +205,7 @@ func TestLabelsAreSetAndOthersStay(t *testing.T) {
 	}
 }
 
-func TestASecretThatCannotTakeTheDataIsMadeAnew(t *testing.T) {
+func TestEnsure_ImmutableSecret_IsRecreated(t *testing.T) {
 	w := setup(t)
 	w.ensure("ca", "serving")
 	immutable := true

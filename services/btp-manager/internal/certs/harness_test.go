@@ -101,7 +101,7 @@ func (w *world) consistent(r certs.Result) {
 	for rest := r.CABundle; len(rest) > 0; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
-			w.t.Fatalf("the caBundle holds something else than certificates: %q", r.CABundle)
+			w.t.Fatalf("the caBundle contains more than certificates: %q", r.CABundle)
 		}
 	}
 	ca, serving := w.get(certs.CASecret), w.get(certs.ServingSecret)

@@ -80,7 +80,7 @@ func states(w *world) map[string]func() {
 	}
 }
 
-func TestKilledBetweenTheWritesTheNextManagerEndsWithOnePair(t *testing.T) {
+func TestEnsure_KilledBetweenWrites_NextCompletes(t *testing.T) {
 	for name := range states(setup(t)) {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []int{1, 2} {
@@ -104,7 +104,7 @@ func TestKilledBetweenTheWritesTheNextManagerEndsWithOnePair(t *testing.T) {
 	}
 }
 
-func TestKilledBetweenTheWritesOfARenewalTheWebhooksStillWork(t *testing.T) {
+func TestRenewal_KilledBetweenWrites_WebhooksWork(t *testing.T) {
 	w := setup(t)
 	before, old := due(w)
 	if _, err := w.through(func(_ int, name string) error {
@@ -126,7 +126,7 @@ func TestKilledBetweenTheWritesOfARenewalTheWebhooksStillWork(t *testing.T) {
 	}
 }
 
-func TestTwoManagersMakeOnePairWhicheverWritesFirst(t *testing.T) {
+func TestEnsure_TwoManagers_CreateOnePair(t *testing.T) {
 	for name := range states(setup(t)) {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []int{1, 2} {
@@ -147,7 +147,7 @@ func TestTwoManagersMakeOnePairWhicheverWritesFirst(t *testing.T) {
 	}
 }
 
-func TestManyManagersMakeOnePair(t *testing.T) {
+func TestEnsure_ManyManagers_CreateOnePair(t *testing.T) {
 	for name := range states(setup(t)) {
 		t.Run(name, func(t *testing.T) {
 			w := setup(t)
@@ -181,7 +181,7 @@ func TestManyManagersMakeOnePair(t *testing.T) {
 	}
 }
 
-func TestAManagerThatIsAlwaysLateGivesUp(t *testing.T) {
+func TestEnsure_PermanentConflict_ReturnsError(t *testing.T) {
 	w := setup(t)
 	w.now = w.ensure("ca", "serving").RenewAt
 	writes := 0
@@ -199,7 +199,7 @@ func TestAManagerThatIsAlwaysLateGivesUp(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfTheAPINamesTheSecret(t *testing.T) {
+func TestEnsure_APIError_NamesSecret(t *testing.T) {
 	w := setup(t)
 	_, err := w.through(func(_ int, name string) error {
 		return apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("no right"))
@@ -214,7 +214,7 @@ func TestAnErrorOfTheAPINamesTheSecret(t *testing.T) {
 	}
 }
 
-func TestTheLogSaysWhatWasMadeAndWhyAndNoKey(t *testing.T) {
+func TestEnsure_Log_ContainsReasonAndNoKey(t *testing.T) {
 	w := setup(t)
 	var lines []string
 	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 1})
@@ -232,7 +232,7 @@ func TestTheLogSaysWhatWasMadeAndWhyAndNoKey(t *testing.T) {
 	all := strings.Join(lines, "\n")
 	for _, want := range []string{
 		`"certificate"="ca" "reason"="ca.crt is absent"`, `"certificate"="serving" "reason"="its CA is new"`,
-		`"certificate"="ca" "reason"="ca.key is not the key of ca.crt"`, `"certificate"="serving" "reason"="it ends soon"`,
+		`"certificate"="ca" "reason"="ca.key is not the key of ca.crt"`, `"certificate"="serving" "reason"="it expires soon"`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the log lacks %s:\n%s", want, all)

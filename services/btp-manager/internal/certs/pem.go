@@ -17,11 +17,11 @@ import (
 const (
 	blockCertificate = "CERTIFICATE"
 	blockKey         = "PRIVATE KEY"
-	// backdate is how long before it is made a certificate is valid, for clocks that are behind.
+	// backdate is added before the start of a certificate's validity, for clocks that are behind.
 	backdate = 5 * time.Minute
 )
 
-// parseCertificates reads PEM that holds certificates and nothing else: what is read here is handed on as a caBundle.
+// parseCertificates parses PEM that contains only certificates, because the input becomes a caBundle.
 func parseCertificates(raw []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for rest := bytes.TrimSpace(raw); len(rest) > 0; rest = bytes.TrimSpace(rest) {
@@ -30,11 +30,11 @@ func parseCertificates(raw []byte) ([]*x509.Certificate, error) {
 			return nil, errors.New("is not PEM")
 		}
 		if block.Type != blockCertificate {
-			return nil, errors.New("holds something else than certificates")
+			return nil, errors.New("contains more than certificates")
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, errors.New("holds a certificate that cannot be read")
+			return nil, errors.New("contains an invalid certificate")
 		}
 		all = append(all, cert)
 	}
@@ -44,7 +44,7 @@ func parseCertificates(raw []byte) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// parsePair reads certificates and the key of the first one from two keys of a Secret.
+// parsePair parses certificates and the key of the first one from two keys of a Secret.
 func parsePair(data map[string][]byte, certKey, keyKey string) ([]*x509.Certificate, crypto.Signer, error) {
 	all, err := parseCertificates(data[certKey])
 	if err != nil {
@@ -53,7 +53,7 @@ func parsePair(data map[string][]byte, certKey, keyKey string) ([]*x509.Certific
 	if len(data[keyKey]) == 0 {
 		return nil, nil, fmt.Errorf("%s is absent", keyKey)
 	}
-	// The error is not handed on: it is about the key.
+	// The error is not returned, because it is about the private key.
 	pair, err := tls.X509KeyPair(encode(all...), data[keyKey])
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s is not the key of %s", keyKey, certKey)
@@ -65,7 +65,7 @@ func parsePair(data map[string][]byte, certKey, keyKey string) ([]*x509.Certific
 	return all, signer, nil
 }
 
-// encode writes certificates as PEM.
+// encode encodes certificates as PEM.
 func encode(certs ...*x509.Certificate) []byte {
 	var out []byte
 	for _, cert := range certs {
@@ -74,7 +74,7 @@ func encode(certs ...*x509.Certificate) []byte {
 	return out
 }
 
-// newKey makes a key, and its PEM.
+// newKey generates a key, and its PEM.
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -87,7 +87,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), nil
 }
 
-// sign makes a certificate with a random serial number.
+// sign creates a certificate with a random serial number.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {
@@ -104,7 +104,7 @@ func sameKey(a, b *x509.Certificate) bool {
 	return bytes.Equal(a.RawSubjectPublicKeyInfo, b.RawSubjectPublicKeyInfo)
 }
 
-// earlier is the earlier of two times.
+// earlier returns the earlier of two times.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

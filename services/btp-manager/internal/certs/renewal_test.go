@@ -12,7 +12,7 @@ import (
 func countCertificates(bundle []byte) int { return bytes.Count(bundle, []byte("BEGIN CERTIFICATE")) }
 
 // Case F7.
-func TestAServingCertificateNearItsEndIsRenewedAlone(t *testing.T) {
+func TestEnsure_ServingNearExpiry_KeepsCA(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	w.now = before.RenewAt.Add(-time.Second)
@@ -28,7 +28,7 @@ func TestAServingCertificateNearItsEndIsRenewedAlone(t *testing.T) {
 }
 
 // Case F8.
-func TestACANearItsEndIsRenewedWithTheServingCertificate(t *testing.T) {
+func TestEnsure_CANearExpiry_RenewsBoth(t *testing.T) {
 	w := setup(t)
 	w.cfg.CALifetime, w.cfg.ServingLifetime = 400*day, 390*day
 	before := w.ensure("ca", "serving")
@@ -62,7 +62,7 @@ func TestACANearItsEndIsRenewedWithTheServingCertificate(t *testing.T) {
 	}
 }
 
-func TestAPreviousCAIsTakenAwayOnceNobodyCanNeedIt(t *testing.T) {
+func TestEnsure_PreviousCAUnused_IsRemoved(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	// A longer margin makes the CA due long before its end.
@@ -81,7 +81,7 @@ func TestAPreviousCAIsTakenAwayOnceNobodyCanNeedIt(t *testing.T) {
 	}
 }
 
-func TestACAThatWasSwappedWhileItWasDueIsNotTrusted(t *testing.T) {
+func TestEnsure_SwappedCA_IsNotTrusted(t *testing.T) {
 	w := setup(t)
 	w.ensure("ca", "serving")
 	template := caTemplate(w)
@@ -98,7 +98,7 @@ func TestACAThatWasSwappedWhileItWasDueIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestSettingsThatWouldRenewAllTheTimeAreRefused(t *testing.T) {
+func TestConfig_PermanentRenewal_IsRejected(t *testing.T) {
 	w := setup(t)
 	w.ensure("ca", "serving")
 	before := w.versions()

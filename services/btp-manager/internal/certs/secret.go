@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// read answers a Secret without data, and without a UID, where there is none.
+// read returns a Secret. If it does not exist, the result has no data and no UID.
 func (c *Certs) read(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	err := c.deps.Client.Get(ctx, client.ObjectKey{Namespace: c.cfg.Namespace, Name: name}, s)
@@ -25,7 +25,7 @@ func (c *Certs) read(ctx context.Context, name string) (*corev1.Secret, error) {
 	return s, nil
 }
 
-// differs tells whether a Secret has other data, or lacks a label.
+// differs reports whether a Secret has other data, or lacks a label.
 func (c *Certs) differs(s *corev1.Secret, data map[string][]byte) bool {
 	for key, value := range c.cfg.Labels {
 		if got, ok := s.Labels[key]; !ok || got != value {
@@ -35,8 +35,8 @@ func (c *Certs) differs(s *corev1.Secret, data map[string][]byte) bool {
 	return !maps.EqualFunc(s.Data, data, bytes.Equal)
 }
 
-// write makes the Secret hold data, unless it has changed since it was read: that is a conflict. A Secret that cannot take the
-// data, because it is immutable or of a type for something else, is made anew.
+// write writes data to the Secret. If the Secret has changed since it was read, it returns a conflict. It recreates a Secret that cannot
+// contain the data, because it is immutable or has another type.
 func (c *Certs) write(ctx context.Context, read *corev1.Secret, kind corev1.SecretType, data map[string][]byte) error {
 	next := read.DeepCopy()
 	next.Data = data

@@ -10,18 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// errForeign is the problem of a serving certificate that neither our CA nor the one before it has signed: nobody can tell which
-// of the two Secrets is the wrong one.
+// errForeign is the problem of a serving certificate that was signed neither by our CA nor by the previous one: it is unknown which of
+// the two Secrets is wrong.
 var errForeign = errors.New("the serving certificate is signed by another CA")
 
-// names are the DNS names by which the API server calls the webhooks.
+// names returns the DNS names by which the API server calls the webhooks.
 func (c Config) names() []string {
 	name := c.Service + "." + c.Namespace
 	return []string{name, name + ".svc"}
 }
 
-// parseServing reads the Secret of the serving certificate. An error says what is wrong with it; errForeign is one that concerns
-// the CA too. It answers the certificate whenever ca has signed it.
+// parseServing parses the Secret of the serving certificate. The error describes the problem; errForeign also concerns the CA. It returns
+// the certificate if ca has signed it.
 func parseServing(data map[string][]byte, ca *authority, cfg Config, now time.Time) (*x509.Certificate, error) {
 	all, err := parseCertificates(data[corev1.TLSCertKey])
 	if err != nil {
@@ -46,7 +46,7 @@ func parseServing(data map[string][]byte, ca *authority, cfg Config, now time.Ti
 	return leaf, nil
 }
 
-// verify checks a serving certificate as the API server would.
+// verify checks a serving certificate as the API server does.
 func verify(leaf, ca *x509.Certificate, names []string, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
@@ -61,8 +61,8 @@ func verify(leaf, ca *x509.Certificate, names []string, now time.Time) error {
 	return nil
 }
 
-// newServing makes a serving certificate, which does not outlive its CA. It fails when nobody would accept it, which is the fault
-// of the CA.
+// newServing creates a serving certificate, which expires no later than its CA. If the result would be invalid, the CA is at fault, and
+// newServing returns an error.
 func newServing(ca *authority, cfg Config, now time.Time) (map[string][]byte, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {

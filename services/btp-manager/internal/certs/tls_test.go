@@ -43,7 +43,7 @@ func call(t *testing.T, cert tls.Certificate, bundle []byte, now time.Time) erro
 	}).HandshakeContext(t.Context())
 }
 
-func TestTheServingCertificateIsTrustedWithTheBundle(t *testing.T) {
+func TestEnsure_Serving_IsTrustedWithBundle(t *testing.T) {
 	w := setup(t)
 	first := w.ensure("ca", "serving")
 	if err := call(t, w.served(), first.CABundle, w.now); err != nil {
@@ -55,7 +55,7 @@ func TestTheServingCertificateIsTrustedWithTheBundle(t *testing.T) {
 }
 
 // The operand may still have the old certificate when the API server has the new bundle, and the other way round.
-func TestWebhooksWorkWhileTheServingCertificateIsRenewed(t *testing.T) {
+func TestWebhooks_ServingRenewal_KeepWorking(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
 	old := w.served()
@@ -70,7 +70,7 @@ func TestWebhooksWorkWhileTheServingCertificateIsRenewed(t *testing.T) {
 	}
 }
 
-func TestWebhooksWorkWhileTheCAIsRenewed(t *testing.T) {
+func TestWebhooks_CARenewal_KeepWorking(t *testing.T) {
 	w := setup(t)
 	before, old := due(w)
 	after := w.ensure("ca", "serving")

@@ -1,6 +1,6 @@
-// Package config holds the settings of the manager. A Config is a snapshot that nobody changes: flags make the first one, and the
-// ConfigMap sap-btp-manager is laid over that one each time it changes, so that what is taken out of it has its flag's value
-// again (docs/contracts/btp-manager.md#timers).
+// Package config defines the settings of the manager. A Config is an immutable snapshot. The flags define the first one, and each version
+// of the ConfigMap sap-btp-manager overrides that one, so a key that is removed has its flag's value again
+// (docs/contracts/btp-manager.md#timers).
 package config
 
 import (
@@ -8,49 +8,49 @@ import (
 	"time"
 )
 
-// Config is the settings. Its fields have the names of the ConfigMap's keys; Settings says what each means and allows. Copies are
-// independent, and two with equal settings are equal.
+// Config holds the settings. Its fields have the names of the ConfigMap's keys, which Settings describes. Copies are independent, and
+// equal settings compare equal.
 type Config struct {
-	// ProcessingStateRequeueInterval is when a BtpOperator in the state Processing is looked at again.
+	// ProcessingStateRequeueInterval is the interval of passes for a BtpOperator in the state Processing.
 	ProcessingStateRequeueInterval time.Duration
-	// ReadyStateRequeueInterval is when one in the state Ready is looked at again, whatever the watches see.
+	// ReadyStateRequeueInterval is the interval of passes for a BtpOperator in the state Ready, in addition to the watches.
 	ReadyStateRequeueInterval time.Duration
-	// ReadyTimeout is how long the objects of the chart may take to become ready.
+	// ReadyTimeout is the time in which the objects of the chart must become ready.
 	ReadyTimeout time.Duration
-	// ReadyCheckInterval is how often their readiness is looked at meanwhile.
+	// ReadyCheckInterval is the interval of the readiness checks during that time.
 	ReadyCheckInterval time.Duration
-	// HardDeleteTimeout is how long a deprovisioning waits for service bindings and instances before it takes their finalizers off.
+	// HardDeleteTimeout is how long a deprovisioning waits for service bindings and instances before it removes their finalizers.
 	HardDeleteTimeout time.Duration
-	// HardDeleteCheckInterval is how often is looked whether any are left.
+	// HardDeleteCheckInterval is the interval of the checks for remaining ones.
 	HardDeleteCheckInterval time.Duration
-	// DeleteRequestTimeout bounds one request that deletes service bindings or instances.
+	// DeleteRequestTimeout is the timeout of a request that deletes service bindings or instances.
 	DeleteRequestTimeout time.Duration
-	// CaCertificateExpiration is how long a CA of the webhooks is valid.
+	// CaCertificateExpiration is the lifetime of a CA of the webhooks.
 	CaCertificateExpiration time.Duration
-	// WebhookCertificateExpiration is how long a serving certificate of the webhooks is valid.
+	// WebhookCertificateExpiration is the lifetime of a serving certificate of the webhooks.
 	WebhookCertificateExpiration time.Duration
-	// ExpirationBoundary is how long before its end a certificate is renewed.
+	// ExpirationBoundary is the time before its expiry at which a certificate is renewed.
 	ExpirationBoundary time.Duration
-	// BlockDeletion keeps a BtpOperator while service instances or bindings exist and it has no label force-delete.
+	// BlockDeletion prevents the deletion of a BtpOperator while service instances or bindings exist, unless it has the label force-delete.
 	BlockDeletion bool
 	// OperandFirst removes the operand's Deployment and webhooks before the hard delete.
 	OperandFirst bool
 
-	// EnableLimitedCache limits the operand's cache of Secrets and ConfigMaps to those that it works with.
+	// EnableLimitedCache limits the operand's cache to the Secrets and ConfigMaps that it uses.
 	EnableLimitedCache bool
-	// ChartNamespace is the namespace of everything.
+	// ChartNamespace is the namespace of all objects.
 	ChartNamespace string
 	// SecretName is the name of the Secret with the credentials.
 	SecretName string
 	// ConfigName is the name of the ConfigMap with settings.
 	ConfigName string
-	// LeaderElect lets one of several managers act.
+	// LeaderElect enables the leader election among several managers.
 	LeaderElect bool
-	// MetricsBindAddress is where metrics are served, HealthProbeBindAddress where the probes are answered. "0": nowhere.
+	// MetricsBindAddress is the address of the metrics, HealthProbeBindAddress that of the probes. "0" disables them.
 	MetricsBindAddress, HealthProbeBindAddress string
 }
 
-// Default is the settings without any flag.
+// Default returns the settings without flags.
 func Default() Config {
 	return Config{ //nolint:gosec // the name of a Secret is no secret
 		ProcessingStateRequeueInterval: 5 * time.Minute,
@@ -73,7 +73,7 @@ func Default() Config {
 	}
 }
 
-// Diff names the settings that differ, sorted.
+// Diff returns the sorted names of the settings that differ.
 func Diff(old, changed Config) []string {
 	var keys []string
 	for _, s := range table() {

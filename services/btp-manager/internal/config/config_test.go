@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-func TestTheDefaultsAreWhatUsersOfTheOriginalKnow(t *testing.T) {
+func TestDefault_Settings_EqualOriginal(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, config.Default().Validate())
 	// docs/contracts/btp-manager.md#timers, column of December 2022, and the lifetimes of certificates of today.
@@ -36,7 +36,7 @@ func TestTheDefaultsAreWhatUsersOfTheOriginalKnow(t *testing.T) {
 	}
 }
 
-func TestEverySettingHasAFlagOfItsName(t *testing.T) {
+func TestSettings_Each_HasAFlag(t *testing.T) {
 	t.Parallel()
 	other := map[string]string{"duration": "2h", "bool": "toggle", "string": "other"}
 	for _, s := range config.Settings() {
@@ -62,7 +62,7 @@ func TestEverySettingHasAFlagOfItsName(t *testing.T) {
 	}
 }
 
-func TestAFlagKeepsItsDefault(t *testing.T) {
+func TestFlags_Unset_KeepDefaults(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -79,7 +79,7 @@ func TestAFlagKeepsItsDefault(t *testing.T) {
 	}
 }
 
-func TestAWrongSettingIsNamedWithWhatIsAllowed(t *testing.T) {
+func TestValidate_Invalid_NamesAllowedValues(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		change func(*config.Config)
@@ -176,7 +176,7 @@ func invalid(err error) []config.InvalidError {
 	return all
 }
 
-func TestAddressesThatSwitchOffOrNameAHostAreAllowed(t *testing.T) {
+func TestValidate_Addresses_AcceptHostsAndZero(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"0", ":1", "127.0.0.1:8080", "[::1]:8080", "localhost:65535"} {
 		c := config.Default()
@@ -187,7 +187,7 @@ func TestAddressesThatSwitchOffOrNameAHostAreAllowed(t *testing.T) {
 	}
 }
 
-func TestADiffNamesExactlyWhatChangedInOrder(t *testing.T) {
+func TestDiff_Changes_AreSorted(t *testing.T) {
 	t.Parallel()
 	old := config.Default()
 	if got := config.Diff(old, old); got != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-//go:generate go test -count=1 -run ^TestTheDocumentedSettingsAreThoseOfTheCode$ . -update
+//go:generate go test -count=1 -run ^TestSettings_Documentation_MatchesCode$ . -update
 
 var update = flag.Bool("update", false, "write the table of settings into docs/btp-manager.md")
 
 const begin, end = "<!-- settings:begin -->\n", "<!-- settings:end -->"
 
-func TestTheDocumentedSettingsAreThoseOfTheCode(t *testing.T) {
+func TestSettings_Documentation_MatchesCode(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join("..", "..", "..", "..", "docs", "btp-manager.md")
 	raw, err := os.ReadFile(page)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Flags adds a flag for each setting. Its default is the value in c, which parsing changes; Validate afterwards.
+// Flags adds a flag for each setting. Its default is the value in c, which parsing changes. Call Validate afterwards.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	for _, s := range table() {
 		usage := strings.ReplaceAll(fmt.Sprintf("%s Want %s.", s.Meaning, s.Allowed), "`", "")
@@ -25,7 +25,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	}
 }
 
-// retired are keys of the original manager that mean nothing here, each with the reason.
+// retired returns the obsolete keys of the original manager, each with the reason.
 func retired() map[string]string {
 	const builtIn = "the chart is part of the program"
 	return map[string]string{
@@ -37,8 +37,8 @@ func retired() map[string]string {
 	}
 }
 
-// With lays the data of the ConfigMap over c and returns the result. It is all or nothing: when a key is no setting or cannot
-// change at run time, or a value cannot be, it returns c as it was, and an InvalidError for each, joined and sorted by key.
+// With overrides c with the data of the ConfigMap and returns the result. If a key is unknown or cannot change at run time, or a value is
+// invalid, it returns c unchanged and an InvalidError for each problem, joined and sorted by key.
 func (c Config) With(data map[string]string) (Config, error) {
 	entries := make(map[string]entry)
 	for _, s := range table() {
@@ -71,7 +71,7 @@ func (c Config) With(data map[string]string) (Config, error) {
 	return next, nil
 }
 
-// changeable are the keys that the ConfigMap may have.
+// changeable returns the keys that are allowed in the ConfigMap.
 func changeable() []string {
 	var keys []string
 	for _, s := range table() {
@@ -82,7 +82,7 @@ func changeable() []string {
 	return keys
 }
 
-// parse sets the field from a value of the ConfigMap. White space around it is left out: block scalars of YAML end in a new line.
+// parse sets the field from a value of the ConfigMap. It trims white space, because block scalars of YAML end with a line break.
 func (e entry) parse(c *Config, value string) error {
 	value = strings.TrimSpace(value)
 	switch v := e.field(c).(type) {

@@ -14,30 +14,30 @@ const (
 
 // Setting describes a setting. The table in docs/btp-manager.md is generated from it.
 type Setting struct {
-	// Key is its name in the ConfigMap, and Flag its name on the command line, without dashes.
+	// Key is the name in the ConfigMap, and Flag the name on the command line, without dashes.
 	Key, Flag string
 	// Type is duration, bool or string.
 	Type string
-	// Default is its value when neither flag nor ConfigMap gives one.
+	// Default is the value if neither a flag nor the ConfigMap sets one.
 	Default string
-	// Allowed says what a value may be.
+	// Allowed describes the valid values.
 	Allowed string
-	// Meaning is a sentence for who operates the manager.
+	// Meaning is a sentence for operators of the manager.
 	Meaning string
-	// FlagOnly: it cannot change at run time, and is refused in the ConfigMap.
+	// FlagOnly settings cannot change at run time, and are rejected in the ConfigMap.
 	FlagOnly bool
 }
 
-// entry is a Setting with the access to its field.
+// entry is a Setting with access to its field.
 type entry struct {
 	Setting
-	// field answers a *time.Duration, *bool or *string.
+	// field returns a *time.Duration, *bool or *string.
 	field func(*Config) any
-	// problem says what is wrong with the value in the field, or nothing.
+	// problem describes an invalid value in the field; empty if it is valid.
 	problem func(*Config) string
 }
 
-// Settings lists every setting, those that can change at run time first.
+// Settings lists all settings. Those that can change at run time are first.
 func Settings() []Setting {
 	entries := table()
 	all := make([]Setting, len(entries))
@@ -47,7 +47,7 @@ func Settings() []Setting {
 	return all
 }
 
-// The bounds: what is shorter would keep the API server busy, what is longer is a mistake in the unit.
+// Shorter intervals would overload the API server, and longer ones are probably a wrong unit.
 const (
 	shortCheck, longCheck     = 100 * time.Millisecond, time.Hour
 	shortRequeue, longRequeue = time.Second, day
@@ -132,7 +132,7 @@ func boolean(key string, field func(*Config) *bool, meaning string) entry {
 	}
 }
 
-// text is a setting that is wired up at the start.
+// text is a setting that applies at the start.
 func text(key string, field func(*Config) *string, problem func(string) string, allowed, meaning string) entry {
 	return entry{
 		Setting: Setting{Key: key, Type: "string", Allowed: allowed, Meaning: meaning},
@@ -146,7 +146,7 @@ func (e entry) flagOnly() entry {
 	return e
 }
 
-// text is the value as flag and ConfigMap take it.
+// text returns the value in the format of flags and the ConfigMap.
 func (e entry) text(c *Config) string {
 	switch v := e.field(c).(type) {
 	case *time.Duration:
@@ -159,7 +159,7 @@ func (e entry) text(c *Config) string {
 	return ""
 }
 
-// short writes a duration without its zero parts: 20m instead of 20m0s.
+// short formats a duration without zero parts: 20m instead of 20m0s.
 func short(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -171,7 +171,7 @@ func short(d time.Duration) string {
 	return s
 }
 
-// kebab writes ReadyTimeout as ready-timeout.
+// kebab converts ReadyTimeout to ready-timeout.
 func kebab(key string) string {
 	var b strings.Builder
 	for i, r := range key {

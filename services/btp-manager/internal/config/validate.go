@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// InvalidError says what is wrong with a setting.
+// InvalidError is an invalid setting.
 type InvalidError struct {
-	// Key is the setting, or the key in the ConfigMap that is none.
+	// Key is the name of the setting, or an unknown key of the ConfigMap.
 	Key string
-	// Problem is what is wrong with its value.
+	// Problem describes the invalid value.
 	Problem string
-	// Allowed is what would be right.
+	// Allowed describes the valid values.
 	Allowed string
 }
 
-// Error names the key, the problem, and what is allowed.
+// Error returns the key, the problem, and the valid values.
 func (e *InvalidError) Error() string { return e.Key + ": " + e.Problem + ": want " + e.Allowed }
 
 const (
@@ -29,7 +29,7 @@ const (
 	addressAllowed   = "`host:port`, `:port`, or `0` for nowhere"
 )
 
-// Validate answers an InvalidError for each setting that cannot be, joined.
+// Validate returns an InvalidError for each invalid setting, joined.
 func (c Config) Validate() error {
 	var all []error
 	for _, s := range table() {
@@ -38,13 +38,13 @@ func (c Config) Validate() error {
 		}
 	}
 	if len(all) > 0 {
-		// How settings fit together says nothing while one of them is wrong.
+		// Relations between settings are checked only if each setting is valid.
 		return errors.Join(all...)
 	}
 	return c.consistent()
 }
 
-// consistent checks the settings against each other.
+// consistent checks the relations between settings.
 func (c Config) consistent() error {
 	var all []error
 	atMost := func(key string, value time.Duration, than string, limit time.Duration) {
@@ -55,7 +55,7 @@ func (c Config) consistent() error {
 	atMost("ReadyCheckInterval", c.ReadyCheckInterval, "ReadyTimeout", c.ReadyTimeout)
 	atMost("HardDeleteCheckInterval", c.HardDeleteCheckInterval, "HardDeleteTimeout", c.HardDeleteTimeout)
 	atMost("WebhookCertificateExpiration", c.WebhookCertificateExpiration, "CaCertificateExpiration", c.CaCertificateExpiration)
-	// A certificate that is due for renewal soon after it was made would be renewed all the time.
+	// Without this limit, a certificate would be due for renewal again and again.
 	atMost("ExpirationBoundary", c.ExpirationBoundary, "half of WebhookCertificateExpiration", c.WebhookCertificateExpiration/2)
 	return errors.Join(all...)
 }
@@ -88,7 +88,7 @@ func addressProblem(s string) string {
 	return ""
 }
 
-// quote shortens what is shown: a ConfigMap may hold a megabyte under any key.
+// quote shortens a value: a ConfigMap can contain a megabyte under any key.
 func quote(s string) string {
 	const most = 64
 	if len(s) > most {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-func TestTheConfigMapIsLaidOverTheFlags(t *testing.T) {
+func TestWith_ConfigMap_OverridesFlags(t *testing.T) {
 	t.Parallel()
 	flags := config.Default()
 	flags.ReadyTimeout = 3 * time.Minute
@@ -24,7 +24,7 @@ func TestTheConfigMapIsLaidOverTheFlags(t *testing.T) {
 	}
 }
 
-func TestWithoutAConfigMapTheFlagsAreInForceAgain(t *testing.T) {
+func TestWith_NoConfigMap_RestoresFlags(t *testing.T) {
 	t.Parallel()
 	flags := config.Default()
 	flags.ReadyTimeout = 3 * time.Minute
@@ -38,7 +38,7 @@ func TestWithoutAConfigMapTheFlagsAreInForceAgain(t *testing.T) {
 	}
 }
 
-func TestEverySettingOfTheTableCanBeInTheConfigMapOrSaysThatItIsAFlag(t *testing.T) {
+func TestSettings_Each_IsConfigMapKeyOrFlagOnly(t *testing.T) {
 	t.Parallel()
 	for _, s := range config.Settings() {
 		_, err := config.Default().With(map[string]string{s.Key: s.Default})
@@ -54,7 +54,7 @@ func TestEverySettingOfTheTableCanBeInTheConfigMapOrSaysThatItIsAFlag(t *testing
 	}
 }
 
-func TestOneBadKeyLeavesEverythingAsItWas(t *testing.T) {
+func TestWith_OneInvalidKey_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		data map[string]string
@@ -114,7 +114,7 @@ func TestOneBadKeyLeavesEverythingAsItWas(t *testing.T) {
 	}
 }
 
-func TestAnUnknownKeyIsRefusedWithTheKeysThereAre(t *testing.T) {
+func TestWith_UnknownKey_ListsKnownKeys(t *testing.T) {
 	t.Parallel()
 	_, err := config.Default().With(map[string]string{"readyTimeout": "1m"})
 	all := invalid(err)
@@ -128,7 +128,7 @@ func TestAnUnknownKeyIsRefusedWithTheKeysThereAre(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsShortThoughAValueIsLong(t *testing.T) {
+func TestWith_LongValue_GivesShortError(t *testing.T) {
 	t.Parallel()
 	_, err := config.Default().With(map[string]string{"ReadyTimeout": strings.Repeat("x", 1<<20), strings.Repeat("k", 253): ""})
 	if err == nil || len(err.Error()) > 1000 {

@@ -17,19 +17,19 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// What the operand has of the credentials (docs/contracts/btp-manager.md#credentials-and-cluster-id).
+// The operand's copies of the credentials (docs/contracts/btp-manager.md#credentials-and-cluster-id).
 const (
 	operandConfig    = "sap-btp-operator-config"
 	clusterIDKey     = "CLUSTER_ID"
 	namespaceKey     = "MANAGEMENT_NAMESPACE"
 	initialClusterID = "sap-btp-operator-clusterid"
 	initialKey       = "INITIAL_CLUSTER_ID"
-	// restarter is the field manager of `kubectl rollout restart`, whose annotation package operand leaves alone.
+	// restarter is the field manager of `kubectl rollout restart`. Package operand keeps its annotation.
 	restarter = client.FieldOwner("kubectl-rollout")
 )
 
-// followCredentials says when the Secret names another credentials namespace or cluster ID than the operand has, and takes along
-// what the operand noted in a namespace that it leaves.
+// followCredentials reports a Secret with another credentials namespace or cluster ID than the operand's. It deletes the operand's records in
+// a namespace that the operand leaves.
 func (p *pass) followCredentials(ctx context.Context, given credentials.Credentials) error {
 	var has corev1.ConfigMap
 	err := p.deps.Client.Get(ctx, client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: operandConfig}, &has)
@@ -42,7 +42,7 @@ func (p *pass) followCredentials(ctx context.Context, given credentials.Credenti
 	}
 	ready := p.at().State == v1alpha1.StateReady
 	if old := has.Data[namespaceKey]; old != "" && old != namespace {
-		// Before the ConfigMap says something else: afterwards nobody knows of the old namespace.
+		// This must happen before the ConfigMap changes, which contains the old namespace.
 		if _, err := p.forget(ctx, old, ""); err != nil {
 			return err
 		}
@@ -56,9 +56,9 @@ func (p *pass) followCredentials(ctx context.Context, given credentials.Credenti
 	return nil
 }
 
-// unblock helps an operand that does not start because it remembers another cluster ID: it ends at once when the one that it
-// noted at its first start differs (docs/contracts/btp-manager.md#credentials-and-cluster-id). It notes it beside its credentials
-// and reads it in its own namespace. A running operand is left alone.
+// unblock helps an operand that does not start because of another cluster ID: the operand exits if its ID differs from the one recorded at
+// its first start (docs/contracts/btp-manager.md#credentials-and-cluster-id). It records the ID beside its credentials, and reads it in
+// its own namespace. unblock ignores a running operand.
 func (p *pass) unblock(ctx context.Context, given credentials.Credentials, unready []operand.NotReady) error {
 	for _, n := range unready {
 		if n.Kind != "Deployment" {
@@ -83,8 +83,8 @@ func (p *pass) unblock(ctx context.Context, given credentials.Credentials, unrea
 	return nil
 }
 
-// forget deletes the cluster ID that the operand noted in a namespace, unless it is this one. It answers whether there was any to
-// delete.
+// forget deletes the cluster ID that the operand recorded in a namespace, unless it is equal to unless. It reports whether it deleted
+// one.
 func (p *pass) forget(ctx context.Context, namespace, unless string) (bool, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: initialClusterID}
 	var noted corev1.Secret
@@ -106,7 +106,7 @@ func (p *pass) forget(ctx context.Context, namespace, unless string) (bool, erro
 	return true, nil
 }
 
-// restart replaces the operand's pods, as `kubectl rollout restart` does.
+// restart replaces the operand's pods, like `kubectl rollout restart`.
 func (p *pass) restart(ctx context.Context, ref operand.Ref) error {
 	deployment := &appsv1.Deployment{}
 	deployment.Namespace, deployment.Name = ref.Namespace, ref.Name

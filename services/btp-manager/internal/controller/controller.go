@@ -1,5 +1,5 @@
-// Package controller runs the life of the BtpOperators in a cluster: it finds out what happened, asks package machine where that
-// leads, and carries out what follows with the packages that know how.
+// Package controller reconciles the BtpOperators in a cluster. It determines the events, looks up their transitions in package machine,
+// and performs the actions with other packages.
 package controller
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-// Chart makes the objects of the operand.
+// Chart renders the objects of the operand.
 type Chart interface {
 	Version() string
 	Render(release render.Release, values map[string]any) ([]*unstructured.Unstructured, error)
 }
 
-// Objects puts the objects of the operand into the cluster and takes them away.
+// Objects applies and removes the objects of the operand.
 type Objects interface {
 	Apply(ctx context.Context, objects []*unstructured.Unstructured) (operand.Applied, error)
 	Unready(ctx context.Context, objects []*unstructured.Unstructured) ([]operand.NotReady, error)
@@ -43,39 +43,39 @@ type Services interface {
 	SoftDelete(ctx context.Context) (services.Left, error)
 }
 
-// Certificates keeps the certificates of the operand's webhooks.
+// Certificates maintains the certificates of the operand's webhooks.
 type Certificates interface {
 	Ensure(ctx context.Context) (certs.Result, error)
 }
 
-// Deps is what a Reconciler works with. All fields are required.
+// Deps are the dependencies of a Reconciler. All fields are required.
 type Deps struct {
-	// Client reads without a cache: each pass is to see what there is now.
+	// Client reads without a cache, so that each pass sees the current state.
 	Client  client.Client
 	Chart   Chart
 	Objects Objects
-	// Services and Certificates answer what works with the settings in force.
+	// Services and Certificates return implementations for the current settings.
 	Services     func(config.Config) Services
 	Certificates func(config.Config) Certificates
 	Settings     *Settings
 	Recorder     events.EventRecorder
 	Metrics      *metric.Metrics
-	// Image is the operand's image; empty for that of the chart.
+	// Image is the operand's image; empty means that of the chart.
 	Image string
 	Now   func() time.Time
 }
 
-// Reconciler reconciles BtpOperators, one at a time. Package app gives it its events.
+// Reconciler reconciles BtpOperators, one at a time. Package app connects its events.
 type Reconciler struct {
 	deps Deps
-	// troubled is since when the operand of a BtpOperator that is Ready could not be looked at; zero when it could.
+	// troubled is the time since which the operand of a Ready BtpOperator cannot be checked; zero if it can.
 	troubled time.Time
 }
 
-// New returns a Reconciler.
+// New creates a Reconciler.
 func New(deps Deps) *Reconciler { return &Reconciler{deps: deps} }
 
-// render makes the objects of the operand with credentials and what its webhooks trust.
+// render renders the objects of the operand with credentials and the CA bundle of its webhooks.
 func (p *pass) render(given credentials.Credentials, caBundle []byte) ([]*unstructured.Unstructured, error) {
 	values := map[string]any{
 		"manager": map[string]any{
@@ -95,11 +95,11 @@ func (p *pass) render(given credentials.Credentials, caBundle []byte) ([]*unstru
 	return p.deps.Chart.Render(render.Release{Name: releaseName, Namespace: p.cfg.ChartNamespace}, values)
 }
 
-// releaseName is what the chart is called in the cluster. It does not depend on the BtpOperator that leads: another leader
-// takes the same objects over.
+// releaseName is the name of the chart's release. It does not depend on the leading BtpOperator, so that another leader can take over the
+// objects.
 const releaseName = "sap-btp-operator"
 
-// merge puts the values of b into a, at any depth.
+// merge merges the values of b into a, at any depth.
 func merge(a, b map[string]any) {
 	for key, value := range b {
 		under, ok := value.(map[string]any)
@@ -114,7 +114,7 @@ func merge(a, b map[string]any) {
 	}
 }
 
-// image splits a reference into the chart's values. All are given: the chart's own tag does not belong to another image.
+// image splits a reference into the chart's values. It sets all of them, because the chart's tag does not apply to another image.
 func image(reference string) map[string]any {
 	rest, digest, _ := strings.Cut(reference, "@")
 	repository, tag := rest, ""

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-func TestADeadlineThatPassesWhileObjectsAreDeletedEndsTheHardDelete(t *testing.T) {
+func TestHardDelete_DeadlineDuringPass_Ends(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		took time.Duration
@@ -46,7 +46,7 @@ func TestADeadlineThatPassesWhileObjectsAreDeletedEndsTheHardDelete(t *testing.T
 }
 
 // A soft delete leaves the remote side behind: it is not for an API server that is away for a while.
-func TestAnAPIServerThatCannotBeReachedDoesNotEndTheHardDelete(t *testing.T) {
+func TestHardDelete_APIServerIsDown_Continues(t *testing.T) {
 	get := func(err error) error {
 		return fmt.Errorf("list: %w", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: err})
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-// deprovision takes the next part of a deprovisioning. How far it is stands in the status, so that a restart changes nothing.
+// deprovision performs the next part of a deprovisioning. The status records the progress, so that a restart has no effect.
 func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 	if p.cr.Status.Deprovisioning == nil || p.at() == (machine.At{}) {
 		if wait, err := p.begin(ctx); wait != 0 || err != nil {
@@ -38,7 +38,7 @@ func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// begin starts the deprovisioning, unless service instances and bindings block it. Without a wait it has started.
+// begin starts the deprovisioning, unless service instances or bindings block it. It returns no wait if it has started.
 func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 	begun := p.cr.Status.Deprovisioning != nil
 	if p.cfg.BlockDeletion && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
@@ -48,7 +48,7 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 		}
 		p.deps.Metrics.Left(left.Instances, left.Bindings)
 		if !left.None() {
-			// Their users need a working operand to delete them.
+			// Users need a working operand to delete them.
 			p.keepOperand(ctx)
 			message := fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
 			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
@@ -65,7 +65,7 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 	})
 }
 
-// hardDelete deletes what users made and lets the operand clean up the remote side, until the deadline.
+// hardDelete deletes the users' objects and lets the operand clean up the remote side, until the deadline.
 func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 	if p.cfg.OperandFirst {
 		if err := p.deps.Objects.RemoveWorkload(ctx); err != nil {
@@ -79,9 +79,9 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 	left, err := p.deps.Services(p.cfg).HardDelete(ctx)
 	goesOn := "the hard delete goes on until " + until.UTC().Format(time.RFC3339)
 	if passing(err) && !late {
-		// The soft delete leaves the remote side behind: it is not for a hiccup of the API. No error either, because the pauses
-		// after errors grow past the deadline.
-		log.FromContext(ctx).Info("the hard delete does not get through", "err", err.Error())
+		// The soft delete abandons the remote side, so a temporary API error must not cause it. Do not return an error either, because the pauses
+		// after errors could exceed the deadline.
+		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
 		return p.before(until), p.move(ctx, machine.DeletionStarted, goesOn+", though it does not get through: "+err.Error(), nil)
 	}
 	if err != nil {
@@ -101,22 +101,22 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, remaining(left)+"; "+goesOn, left)
 }
 
-// before is when to look again, and not past the deadline. A deadline that passed during this pass is for the next one: 0 would
-// mean no next one.
+// before returns the wait until the next check, at most until the deadline. If the deadline passed during this pass, it returns a short
+// wait, because 0 would mean no further pass.
 func (p *pass) before(deadline metav1.Time) time.Duration {
 	return min(p.cfg.HardDeleteCheckInterval, max(deadline.Sub(p.deps.Now()), time.Millisecond))
 }
 
-// giveUp goes over from the hard to the soft delete.
+// giveUp switches from the hard delete to the soft delete.
 func (p *pass) giveUp(ctx context.Context, how metric.End, event machine.Event, message string, left services.Left) (time.Duration, error) {
 	if err := p.enter(ctx, v1alpha1.PhaseSoftDelete, event, message, left); err != nil {
 		return 0, err
 	}
-	p.deps.Metrics.Deleted(metric.Hard, how) // once it stands in the status: otherwise the next pass would count it again
+	p.deps.Metrics.Deleted(metric.Hard, how) // only after the status is written: otherwise the next pass would count it again
 	return soon, nil
 }
 
-// softDelete takes the finalizers off what is left. The operand and its webhooks go first: they would stand in the way.
+// softDelete removes the finalizers of the remaining objects. It first removes the operand and its webhooks, which would interfere.
 func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	if err := p.deps.Objects.RemoveWorkload(ctx); err != nil {
 		return p.removalFailed(ctx, err)
@@ -139,8 +139,8 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	return p.remove(ctx)
 }
 
-// remove removes what the chart made, and then lets the BtpOperator go. What users have made meanwhile is deleted softly: the
-// operand may be gone.
+// remove removes the objects of the chart, and then the finalizer of the BtpOperator. It also deletes objects that users have created
+// meanwhile, without the operand, which may be removed.
 func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	left, err := p.deps.Services(p.cfg).Count(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 		return p.removalFailed(ctx, err)
 	}
 	if len(waiting) > 0 {
-		log.FromContext(ctx).V(1).Info("waiting for objects to go", "objects", len(waiting), "first", waiting[0].String())
+		log.FromContext(ctx).V(1).Info("waiting for objects to be removed", "objects", len(waiting), "first", waiting[0].String())
 		return soon, p.say(ctx, "the operand is being removed: "+describe(waiting))
 	}
 	mode := metric.Hard
@@ -179,13 +179,13 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// keep spares what BTP Manager is given, however it is labelled: the credentials and the settings.
+// keep reports whether an object is an input of BTP Manager, whatever its labels: the credentials and the settings.
 func (p *pass) keep(ref operand.Ref) bool {
 	return ref.Namespace == p.cfg.ChartNamespace &&
 		(ref.Kind == "Secret" && ref.Name == p.cfg.SecretName || ref.Kind == "ConfigMap" && ref.Name == p.cfg.ConfigName)
 }
 
-// removalFailed says what went wrong. The error that it returns makes the next pass come soon, and later and later.
+// removalFailed reports the cause. The returned error causes a retry with growing pauses.
 func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, error) {
 	if passing(cause) {
 		return 0, errors.Join(cause, p.say(ctx, "tried again: "+cause.Error()))
@@ -193,14 +193,14 @@ func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, e
 	return 0, errors.Join(cause, p.move(ctx, machine.RemovalFailed, cause.Error(), nil))
 }
 
-// enter writes the phase and what is left together with the transition.
+// enter writes the phase and the remaining objects together with the transition.
 func (p *pass) enter(
 	ctx context.Context, phase v1alpha1.DeprovisioningPhase, event machine.Event, message string, left services.Left,
 ) error {
 	return p.move(ctx, event, message, func(s *v1alpha1.BtpOperatorStatus) { s.Deprovisioning = at(s.Deprovisioning, phase, left) })
 }
 
-// setPhase writes the phase, what is left and, unless it is empty, the message; the state stays.
+// setPhase writes the phase, the remaining objects and, unless it is empty, the message. The state stays.
 func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase, left services.Left, message string) error {
 	base := p.cr.DeepCopy()
 	p.cr.Status.Deprovisioning = at(p.cr.Status.Deprovisioning, phase, left)
@@ -208,7 +208,7 @@ func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase,
 	return p.writeStatus(ctx, base)
 }
 
-// say writes the message; the state stays.
+// say writes the message. The state stays.
 func (p *pass) say(ctx context.Context, message string) error {
 	base := p.cr.DeepCopy()
 	p.setMessage(message)
@@ -228,8 +228,8 @@ func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left ser
 	return &next
 }
 
-// keepOperand keeps the operand as its chart says while users or the hard delete need it. It does what it can: a failure is no
-// reason to stop a deprovisioning.
+// keepOperand keeps the operand in line with its chart while users or the hard delete need it. A failure does not stop the
+// deprovisioning.
 func (p *pass) keepOperand(ctx context.Context) {
 	given, event, err := p.credentials(ctx)
 	if err == nil && event == "" {
@@ -239,7 +239,7 @@ func (p *pass) keepOperand(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		log.FromContext(ctx).Info("the operand could not be kept as its chart says", "err", err.Error())
+		log.FromContext(ctx).Info("the operand could not be reconciled during the deprovisioning", "err", err.Error())
 	}
 }
 
@@ -250,7 +250,7 @@ func failure(err error) metric.End {
 	return metric.Broken
 }
 
-// remaining says what is left, with the first objects by name.
+// remaining describes the remaining objects, with the names of the first ones.
 func remaining(left services.Left) string {
 	text := fmt.Sprintf("%s and %s left", plural(left.Instances, "service instance"), plural(left.Bindings, "service binding"))
 	if len(left.First) > 0 {

@@ -41,7 +41,7 @@ func (s *system) corrections() (sum float64) {
 	return sum
 }
 
-func TestWhatIsBroughtBackIsToldOnceTheOperandWasReady(t *testing.T) {
+func TestReconcile_CorrectedDrift_IsReported(t *testing.T) {
 	unready := []operand.NotReady{{Ref: operand.Ref{Kind: "Deployment", Name: "b"}, Reason: "it is gone"}}
 	for _, tt := range []struct {
 		name   string

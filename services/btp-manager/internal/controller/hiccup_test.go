@@ -21,7 +21,7 @@ var (
 	errRefused  = apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "b", errors.New("no more of them"))
 )
 
-func TestAReadyBtpOperatorStaysReadyWhileTheAPIServerRestarts(t *testing.T) {
+func TestReconcile_APIServerRestarts_StaysReady(t *testing.T) {
 	s := newSystem(t)
 	s.provisioned()
 	s.applied = func() error { return errBusy }
@@ -49,7 +49,7 @@ func TestAReadyBtpOperatorStaysReadyWhileTheAPIServerRestarts(t *testing.T) {
 	}
 }
 
-func TestAConflictDoesNotHideWhatElseFailed(t *testing.T) {
+func TestPassing_ConflictAndError_ReportsError(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ready bool
@@ -74,7 +74,7 @@ func TestAConflictDoesNotHideWhatElseFailed(t *testing.T) {
 	}
 }
 
-func TestARightThatIsMissingIsNamed(t *testing.T) {
+func TestReconcile_MissingRight_IsNamed(t *testing.T) {
 	for _, name := range []string{"sap-btp-manager", "sap-btp-operator-clusterid"} {
 		t.Run(name, func(t *testing.T) {
 			s := newSystem(t)
@@ -95,7 +95,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-func TestARemovalThatDoesNotGetThroughSaysSo(t *testing.T) {
+func TestRemove_RequestFails_IsReported(t *testing.T) {
 	s := newSystem(t)
 	s.provisioned()
 	s.delete()
@@ -110,7 +110,7 @@ func TestARemovalThatDoesNotGetThroughSaysSo(t *testing.T) {
 }
 
 // Statuses are for the manager to write, but users with enough rights edit them, and backups bring them back.
-func TestAStatusThatCannotBeIsFoundOutAndPutRight(t *testing.T) {
+func TestReconcile_InvalidStatus_IsCorrected(t *testing.T) {
 	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonNotCleaned, v1alpha1.ReasonHardDeleting, v1alpha1.ReasonSoftDeleting} {
 		t.Run(string(reason), func(t *testing.T) {
 			s := newSystem(t)
@@ -140,7 +140,7 @@ func TestAStatusThatCannotBeIsFoundOutAndPutRight(t *testing.T) {
 	}
 }
 
-func TestAConflictWithTheStatusIsTriedAgainSoon(t *testing.T) {
+func TestReconcile_StatusConflict_RetriesSoon(t *testing.T) {
 	s := newSystem(t)
 	s.statusWrite = func() error { return errConflict }
 	result, err := s.pass()

@@ -8,9 +8,9 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// Leader is the oldest BtpOperator. Timestamps have a resolution of a second: among equally old ones the namespace and then the
-// name decide, so that every look finds the same one. One that is being deleted and has nothing of ours left to clean up does not
-// count. It answers nil when there is none.
+// Leader returns the oldest BtpOperator, or nil. Timestamps have a resolution of a second: among equally old ones the namespace and then
+// the name decide, so that the result is always the same. It ignores one that is being deleted without anything left to clean
+// up.
 func Leader(all []v1alpha1.BtpOperator) *v1alpha1.BtpOperator {
 	var leader *v1alpha1.BtpOperator
 	for i := range all {

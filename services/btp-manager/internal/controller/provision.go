@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// provision brings the operand to what the chart and the Secret say, and looks whether it is ready.
+// provision reconciles the operand with the chart and the Secret, and checks whether it is ready.
 func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	if err := p.finalize(ctx, controllerutil.AddFinalizer); err != nil {
 		return 0, err
@@ -73,20 +73,20 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	return p.ready(ctx, certificates, applied.Kept)
 }
 
-// restartClock gives the objects of the chart the time that they have to get ready. What a backup tells of a deprovisioning is not
-// of this BtpOperator: its deadline would be long over.
+// restartClock sets the deadline by which the objects of the chart must be ready. It clears the progress of a deprovisioning that a backup
+// may have restored, because that deadline would have passed.
 func (p *pass) restartClock(s *v1alpha1.BtpOperatorStatus) {
 	at := metav1.NewTime(p.deps.Now().Add(p.cfg.ReadyTimeout))
 	s.ReadyDeadline, s.Deprovisioning = &at, nil
 }
 
-// inTime tells whether the objects of the chart still have time to get ready.
+// inTime reports whether the deadline of the chart's objects has not passed.
 func (p *pass) inTime() bool {
 	at := p.cr.Status.ReadyDeadline
 	return p.at().State == v1alpha1.StateProcessing && at != nil && p.deps.Now().Before(at.Time)
 }
 
-// credentials reads the Secret. An event says that it cannot be used, and the error then why, for the user.
+// credentials reads the Secret. If it is unusable, it returns an event, and an error for the user.
 func (p *pass) credentials(ctx context.Context) (credentials.Credentials, machine.Event, error) {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: p.cfg.SecretName}
@@ -104,7 +104,7 @@ func (p *pass) credentials(ctx context.Context) (credentials.Credentials, machin
 	return given, "", nil
 }
 
-// operand makes the objects of the chart. Their webhooks trust the certificates, which are renewed here.
+// operand renders the objects of the chart. It also renews the certificates of their webhooks.
 func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*unstructured.Unstructured, certs.Result, error) {
 	certificates, err := p.deps.Certificates(p.cfg).Ensure(ctx)
 	for _, name := range certificates.Regenerated {
@@ -120,14 +120,14 @@ func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*u
 	return objects, certificates, err
 }
 
-// settled tells whether the operand has been all that this chart says, and nobody has asked for another one since. With this chart's
-// version, Initialized is a BtpOperator that was Ready, of which a later pass has found something that is not.
+// settled reports whether the operand has already been complete with this version of the chart, and no change was requested since. With
+// this version, the reason Initialized means that a later pass has found a problem in a BtpOperator that was Ready.
 func (p *pass) settled() bool {
 	at := p.at()
 	return p.cr.Status.ChartVersion == p.deps.Chart.Version() && (at.State == v1alpha1.StateReady || at.Reason == v1alpha1.ReasonInitialized)
 }
 
-// corrected tells what a pass had to put right. What the first passes make is no drift.
+// corrected reports the corrections of a pass. Changes by the first passes are not a drift.
 func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 	logger := log.FromContext(ctx)
 	settled := p.settled()
@@ -150,8 +150,8 @@ func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 	}
 }
 
-// chartFailed waits a little longer with what may pass by itself, and says the rest at once. The error that it returns makes the
-// next pass come soon, and later and later when that does not help.
+// chartFailed waits for temporary errors, and reports all others immediately. The returned error causes a retry with growing
+// pauses.
 func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, error) {
 	if passing(cause) && (apierrors.IsConflict(cause) || p.inTime() || p.brief()) {
 		return 0, cause
@@ -159,8 +159,8 @@ func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, err
 	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))
 }
 
-// brief tells whether what passes by itself has lasted less than the time that objects have to get ready. For a BtpOperator that
-// is Ready no deadline stands in the status: a restart of the API server is no reason to write one.
+// brief reports whether a temporary problem has lasted less than the time that objects have to get ready. A Ready BtpOperator has no
+// deadline in its status: a restart of the API server is no reason to write one.
 func (p *pass) brief() bool {
 	if p.at().State != v1alpha1.StateReady {
 		return false
@@ -171,7 +171,7 @@ func (p *pass) brief() bool {
 	return p.deps.Now().Sub(p.troubled) < p.cfg.ReadyTimeout
 }
 
-// notReady waits until the time is over. A BtpOperator in Error stays there until its objects are ready.
+// notReady waits until the deadline. A BtpOperator in Error stays there until its objects are ready.
 func (p *pass) notReady(ctx context.Context, unready []operand.NotReady) (time.Duration, error) {
 	message := describe(unready)
 	switch {
@@ -186,7 +186,7 @@ func (p *pass) notReady(ctx context.Context, unready []operand.NotReady) (time.D
 	}
 }
 
-// ready says that all is well, and which obsolete definitions stay because users still have resources of their kinds.
+// ready reports success, and the obsolete definitions that stay because users still have resources of their kinds.
 func (p *pass) ready(ctx context.Context, certificates certs.Result, kept []*operand.InUseError) (time.Duration, error) {
 	all := []string{"the operand is ready"}
 	for _, k := range kept {
@@ -208,7 +208,7 @@ func (p *pass) ready(ctx context.Context, certificates certs.Result, kept []*ope
 	return min(p.cfg.ReadyStateRequeueInterval, max(certificates.RenewAt.Sub(p.deps.Now()), soon)), err
 }
 
-// describe names the first objects that are not ready, with the reason, and counts the rest.
+// describe returns the names of the first objects that are not ready, with the reasons, and the number of the others.
 func describe(unready []operand.NotReady) string {
 	const named = 3
 	var b strings.Builder

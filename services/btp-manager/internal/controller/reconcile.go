@@ -18,11 +18,11 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 )
 
-// soon is how long a pass waits that must see the end of something short, such as the removal of an object.
+// soon is the wait for the end of a short action, such as the removal of an object.
 const soon = time.Second
 
-// Reconcile implements reconcile.Reconciler. It looks at the cluster, takes what can be done now, and never waits: what takes
-// long is looked at again after a while or when a watch says so.
+// Reconcile implements reconcile.Reconciler. It reads the state of the cluster, performs what is possible now, and never blocks: it checks
+// longer actions again after a while or after an event.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var all v1alpha1.BtpOperatorList
 	if err := r.deps.Client.List(ctx, &all); err != nil {
@@ -45,9 +45,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.deps.Metrics.Reconciled(before, r.deps.Now().Sub(started), err)
 		switch {
 		case ctx.Err() != nil:
-			return reconcile.Result{}, nil // BTP Manager stops; the next one goes on
+			return reconcile.Result{}, nil // BTP Manager stops; the next one continues
 		case apierrors.IsConflict(err) && passing(err):
-			// Somebody was faster; the next look at the cluster tells.
+			// Another client changed the object; the next pass reads it again.
 			log.FromContext(ctx).V(1).Info("something changed meanwhile", "err", err.Error())
 			after, err = soon, nil
 		}
@@ -56,7 +56,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// pass is one look at one BtpOperator.
+// pass is one reconciliation of one BtpOperator.
 type pass struct {
 	*Reconciler
 	cr  *v1alpha1.BtpOperator
@@ -77,8 +77,8 @@ func (p *pass) run(ctx context.Context, all []v1alpha1.BtpOperator) (time.Durati
 	return p.provision(ctx)
 }
 
-// follow is the pass of a BtpOperator that does not lead. A finalizer that it may have is not for it to have: the operand belongs
-// to the leader.
+// follow handles a BtpOperator that does not lead. It removes its finalizer, because the operand belongs to the
+// leader.
 func (p *pass) follow(ctx context.Context, leader *v1alpha1.BtpOperator, deleting, ours bool) (time.Duration, error) {
 	if ours {
 		if err := p.finalize(ctx, controllerutil.RemoveFinalizer); err != nil {
@@ -107,8 +107,8 @@ func (p *pass) finalize(ctx context.Context, change func(client.Object, string) 
 	return nil
 }
 
-// at is where the BtpOperator is. A status that this version does not write, or not for this BtpOperator, counts as none: users
-// edit it, and backups bring it back.
+// at returns the position of the BtpOperator. A status that this version does not write, or not for this BtpOperator, counts as none: users
+// can edit it, and backups restore it.
 func (p *pass) at() machine.At {
 	c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady)
 	if c == nil {
@@ -138,7 +138,7 @@ func (p *pass) at() machine.At {
 	return machine.At{State: m.State, Reason: m.Reason}
 }
 
-// move takes the transition for an event and writes the status, unless it is there already. Message is for the user and holds no
+// move performs the transition of an event and writes the status, unless it is unchanged. message is for the user and must contain no
 // secret.
 func (p *pass) move(ctx context.Context, event machine.Event, message string, change func(*v1alpha1.BtpOperatorStatus)) error {
 	from := p.at()
@@ -154,7 +154,7 @@ func (p *pass) move(ctx context.Context, event machine.Event, message string, ch
 	p.cr.Status.State = to.State
 	for _, c := range p.cr.Status.Conditions {
 		if c.Type != v1alpha1.ConditionReady {
-			p.cr.Status.Conditions = nil // of another version of the API: there is one condition
+			p.cr.Status.Conditions = nil // from another version of the API: there must be one condition
 			break
 		}
 	}
@@ -163,7 +163,7 @@ func (p *pass) move(ctx context.Context, event machine.Event, message string, ch
 	}
 	if from != to {
 		condition.LastTransitionTime = metav1.NewTime(p.deps.Now())
-		// A new reason is a transition for the user, also where the condition's status stays False.
+		// A new reason is a transition for the user, even if the condition's status stays False.
 		p.cr.Status.Conditions = nil
 	}
 	meta.SetStatusCondition(&p.cr.Status.Conditions, condition)
@@ -177,7 +177,7 @@ func (p *pass) move(ctx context.Context, event machine.Event, message string, ch
 	return nil
 }
 
-// writeStatus writes what differs from base.
+// writeStatus writes the differences from base.
 func (p *pass) writeStatus(ctx context.Context, base *v1alpha1.BtpOperator) error {
 	if statusEqual(&base.Status, &p.cr.Status) {
 		return nil

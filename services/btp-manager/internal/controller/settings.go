@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
 )
 
-// Settings are the flags with the ConfigMap over them. A ConfigMap that is refused changes nothing: what was in force before it
-// stays so. Without a ConfigMap the flags are in force.
+// Settings are the flags overridden by the ConfigMap. An invalid ConfigMap changes nothing: the previous settings stay in force. Without a
+// ConfigMap the flags apply.
 type Settings struct {
 	flags    config.Config
 	client   client.Client
@@ -28,7 +28,7 @@ type Settings struct {
 
 	mu      sync.Mutex
 	current config.Config
-	seen    version // of the ConfigMap that was read last, so that each is announced once
+	seen    version // of the ConfigMap that was read last, so that each is reported once
 }
 
 type version struct {
@@ -36,7 +36,7 @@ type version struct {
 	version string
 }
 
-// NewSettings returns the settings of the flags. The client reads without a cache.
+// NewSettings returns the settings of the flags. The client must read without a cache.
 func NewSettings(flags config.Config, c client.Client, recorder events.EventRecorder, metrics *metric.Metrics) *Settings {
 	return &Settings{flags: flags, current: flags, client: c, recorder: recorder, metrics: metrics}
 }
@@ -47,7 +47,7 @@ func (s *Settings) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	return reconcile.Result{}, err
 }
 
-// Read answers the settings in force, after a look at the ConfigMap. It fails only when the API does.
+// Read reads the ConfigMap and returns the current settings. It fails only if the API fails.
 func (s *Settings) Read(ctx context.Context) (config.Config, error) {
 	var found corev1.ConfigMap
 	key := client.ObjectKey{Namespace: s.flags.ChartNamespace, Name: s.flags.ConfigName}
@@ -69,7 +69,7 @@ func (s *Settings) Read(ctx context.Context) (config.Config, error) {
 	if err != nil {
 		if s.seen != read {
 			s.seen = read
-			log.FromContext(ctx).Error(err, "settings refused, those in force stay", "config_map", key.String())
+			log.FromContext(ctx).Error(err, "settings refused, the previous ones stay in force", "config_map", key.String())
 			s.recorder.Eventf(&found, nil, corev1.EventTypeWarning, "ConfigRejected", "ConfigRejected", "%s", clip(err.Error()))
 		}
 		return s.current, nil

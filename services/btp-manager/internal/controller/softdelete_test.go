@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-func TestASoftDeleteThatComesToNoEndNamesWhatIsLeft(t *testing.T) {
+func TestSoftDelete_Stuck_NamesRemainingObjects(t *testing.T) {
 	s := newSystem(t)
 	s.provisioned()
 	s.delete()

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 )
 
-// longest is how many bytes a message of a condition or an event may have; the API server takes 32 KiB, but people read them.
+// longest is the maximum length of a message of a condition or an event in bytes. The API server accepts 32 KiB, but people read them.
 const longest = 1000
 
 func clip(message string) string {
@@ -40,13 +40,13 @@ func (p *pass) announce(to machine.At, action, message string) {
 	p.deps.Recorder.Eventf(p.cr, nil, kind, string(to.Reason), action, "%s", clip(message))
 }
 
-// note writes an event that is no new state.
+// note writes an event without a new state.
 func (p *pass) note(kind, reason, message string) {
 	p.deps.Recorder.Eventf(p.cr, nil, kind, reason, reason, "%s", clip(message))
 }
 
-// passing tells whether an error is likely to go away by itself: the API is busy, restarting or out of reach, or somebody else was
-// faster. One that lasts among several makes them all last.
+// passing reports whether an error is probably temporary: the API is busy, restarting or unreachable, or another client was faster. If an
+// error joins several, one permanent error makes it permanent.
 func passing(err error) bool {
 	if err == nil {
 		return false

@@ -1,5 +1,5 @@
-// Package credentials reads the Secret sap-btp-manager, which the broker writes into the cluster: how to reach the Service
-// Manager, and who the cluster is to it (docs/contracts/btp-manager.md#secret).
+// Package credentials reads the Secret sap-btp-manager, which the broker writes into the cluster. It contains the credentials of the
+// Service Manager and the ID of the cluster (docs/contracts/btp-manager.md#secret).
 package credentials
 
 import (
@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// SecretName is the name of the Secret unless a setting says otherwise.
+// SecretName is the default name of the Secret.
 const SecretName = "sap-btp-manager" //nolint:gosec // the name of a Secret is no secret
 
-// The keys of the Secret. All but KeyNamespace are required, with a value (docs/contracts/btp-manager.md#secret).
+// The keys of the Secret. All but KeyNamespace require a value (docs/contracts/btp-manager.md#secret).
 const (
 	KeyClientID     = "clientid"
 	KeyClientSecret = "clientsecret"
@@ -23,27 +23,27 @@ const (
 	KeyNamespace    = "credentials_namespace"
 )
 
-// Other keys that the operand's chart has a value for.
+// Other keys for which the operand's chart has a value.
 const (
 	keyTokenURLSuffix = "tokenurlsuffix" //nolint:gosec // the name of a key is no secret
 	keyTLSCert        = "tls.crt"
 	keyTLSKey         = "tls.key"
 )
 
-// Credentials is what the Secret holds. However it is printed, logged or marshalled, it shows the cluster's ID and the namespace
-// and no credential.
+// Credentials is the content of the Secret. In every printed, logged or marshalled form it shows only the cluster's ID and the
+// namespace.
 type Credentials struct {
-	// ClientID and ClientSecret are those of the Service Manager's client.
+	// ClientID and ClientSecret are the credentials of the Service Manager's client.
 	ClientID, ClientSecret string
 	// SMURL is the address of the Service Manager.
 	SMURL string
-	// TokenURL is the address that gives tokens, without the path.
+	// TokenURL is the address of the token endpoint, without the path.
 	TokenURL string
 	// ClusterID is the cluster's ID at the Service Manager.
 	ClusterID string
-	// Namespace is where the operand keeps its credentials. Empty: the chart's namespace.
+	// Namespace is where the operand stores its credentials. Empty means the chart's namespace.
 	Namespace string
-	// Extra holds the other keys of the Secret, for the operand's Secret. Nil without any.
+	// Extra contains the other keys of the Secret, for the operand's Secret. It is nil if there are none.
 	Extra map[string][]byte
 }
 
@@ -90,12 +90,12 @@ func (c Credentials) Values() map[string]any {
 	}
 }
 
-// String names the cluster, the namespace and the extra keys, and no credential.
+// String returns the cluster, the namespace and the extra keys, and no credential.
 func (c Credentials) String() string {
 	return fmt.Sprintf("credentials of cluster %q (namespace %q, extra keys %q)", c.ClusterID, c.Namespace, slices.Sorted(maps.Keys(c.Extra)))
 }
 
-// GoString is String.
+// GoString returns String.
 func (c Credentials) GoString() string { return c.String() }
 
 // Format writes String for every verb: some verbs print the fields of a struct that has only String.

@@ -19,7 +19,7 @@ var full = credentials.Credentials{
 	ClusterID: "c-1", Namespace: "team-a", Extra: map[string][]byte{"note": []byte("hush-note")},
 }
 
-func TestCredentialsBecomeValuesOfTheChart(t *testing.T) {
+func TestValues_Credentials_BecomeChartValues(t *testing.T) {
 	t.Parallel()
 	c := full
 	c.Extra = map[string][]byte{
@@ -42,7 +42,7 @@ func TestCredentialsBecomeValuesOfTheChart(t *testing.T) {
 	}
 }
 
-func TestWhatTheSecretDoesNotHoldIsLeftToTheChart(t *testing.T) {
+func TestValues_OptionalKeys_AreOmitted(t *testing.T) {
 	t.Parallel()
 	want := map[string]any{
 		"cluster": map[string]any{"id": "c"},
@@ -56,7 +56,7 @@ func TestWhatTheSecretDoesNotHoldIsLeftToTheChart(t *testing.T) {
 	}
 }
 
-func TestNoWayToPrintCredentialsShowsThem(t *testing.T) {
+func TestCredentials_Printed_ShowNoSecrets(t *testing.T) {
 	t.Parallel()
 	holder := struct {
 		C credentials.Credentials

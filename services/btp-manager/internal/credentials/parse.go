@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// IncompleteError tells what the Secret lacks. Both lists are sorted.
+// IncompleteError lists the missing values of the Secret. Both lists are sorted.
 type IncompleteError struct {
-	// Missing are the required keys that are not there.
+	// Missing are the required keys that do not exist.
 	Missing []string
 	// Empty are the required keys whose value is empty or only white space.
 	Empty []string
 }
 
-// Error names both groups.
+// Error contains both lists.
 func (e *IncompleteError) Error() string {
 	var groups []string
 	if len(e.Missing) > 0 {
@@ -33,20 +33,20 @@ func (e *IncompleteError) Error() string {
 	return strings.Join(groups, "; ")
 }
 
-// InvalidError tells which value of the Secret cannot be. It never holds the value: a credential may stand under any key by
+// InvalidError is an invalid value of the Secret. It never contains the value, because any key can contain a credential by
 // mistake.
 type InvalidError struct {
 	Key string
-	// Problem is what is wrong with the value.
+	// Problem describes what is wrong with the value.
 	Problem string
-	// Allowed is what a value may be.
+	// Allowed describes the valid values.
 	Allowed string
 }
 
-// Error names the key, the problem, and what is allowed.
+// Error returns the key, the problem, and the valid values.
 func (e *InvalidError) Error() string { return e.Key + " " + e.Problem + ": want " + e.Allowed }
 
-// problems are errors on one line, for a condition's message.
+// problems joins errors on one line, for a condition's message.
 type problems []error
 
 func (p problems) Error() string {
@@ -59,8 +59,8 @@ func (p problems) Error() string {
 
 func (p problems) Unwrap() []error { return p }
 
-// Parse reads the Secret. Its error names everything that is wrong: an IncompleteError, an InvalidError for each value that
-// cannot be, or both. No error repeats a value.
+// Parse parses the Secret. Its error contains all problems: an IncompleteError, an InvalidError for each invalid value, or both. No error
+// contains a value.
 func Parse(s *corev1.Secret) (Credentials, error) {
 	r := reader{data: s.Data}
 	c := Credentials{
@@ -78,7 +78,7 @@ func Parse(s *corev1.Secret) (Credentials, error) {
 	return c, nil
 }
 
-// reader collects what is wrong.
+// reader collects the problems.
 type reader struct {
 	data       map[string][]byte
 	incomplete IncompleteError
@@ -104,7 +104,7 @@ func (r *reader) refuse(key, problem, allowed string) string {
 	return ""
 }
 
-// required answers empty when the value is absent or cannot be.
+// required returns "" if the value is missing or invalid.
 func (r *reader) required(key string) string {
 	value, ok := r.data[key]
 	if !ok {
@@ -118,8 +118,8 @@ func (r *reader) required(key string) string {
 	return r.text(key, value)
 }
 
-// text refuses what no credential holds. The end of line that a shell's echo leaves is the usual mistake, and the Service
-// Manager's answer to it, 401, tells nobody.
+// text rejects characters that no credential contains. The usual mistake is the line break of a shell's echo, and the Service Manager's
+// answer to it, 401, does not explain it.
 func (r *reader) text(key string, value []byte) string {
 	const allowed = "text without white space around it and without control characters"
 	text := string(value)
@@ -134,7 +134,7 @@ func (r *reader) text(key string, value []byte) string {
 	return text
 }
 
-// address refuses what is not the address of a server. url.Parse's own error would repeat the value.
+// address rejects a value that is not the address of a server. The error of url.Parse would contain the value.
 func (r *reader) address(key string) string {
 	const allowed = "an address such as https://host, without credentials, query and fragment"
 	text := r.required(key)
@@ -157,7 +157,7 @@ func (r *reader) address(key string) string {
 	return text
 }
 
-// namespace is optional; empty is the same as absent.
+// namespace is optional. An empty value means none.
 func (r *reader) namespace() string {
 	value := string(r.data[KeyNamespace])
 	if value == "" {
@@ -170,7 +170,7 @@ func (r *reader) namespace() string {
 	return value
 }
 
-// extra copies what the operand's Secret gets beside the credentials.
+// extra copies the additional values for the operand's Secret.
 func (r *reader) extra() map[string][]byte {
 	known := []string{KeyClientID, KeyClientSecret, KeySMURL, KeyTokenURL, KeyClusterID, KeyNamespace}
 	var extra map[string][]byte

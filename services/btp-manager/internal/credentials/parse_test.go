@@ -34,7 +34,7 @@ func secret(change map[string]string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: credentials.SecretName}, Data: data}
 }
 
-func TestACompleteSecretIsRead(t *testing.T) {
+func TestParse_CompleteSecret_ReturnsCredentials(t *testing.T) {
 	t.Parallel()
 	got, err := credentials.Parse(secret(map[string]string{"credentials_namespace": "team-a", "tokenurlsuffix": "/token", "note": "x"}))
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func fields(c credentials.Credentials) map[string]any {
 	}
 }
 
-func TestAnEmptyCredentialsNamespaceIsNone(t *testing.T) {
+func TestParse_EmptyNamespace_IsNone(t *testing.T) {
 	t.Parallel()
 	s := secret(nil)
 	s.Data["credentials_namespace"] = []byte{}
@@ -70,7 +70,7 @@ func TestAnEmptyCredentialsNamespaceIsNone(t *testing.T) {
 	}
 }
 
-func TestAnIncompleteSecretNamesWhatItLacks(t *testing.T) {
+func TestParse_IncompleteSecret_NamesMissingKeys(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		data map[string][]byte
@@ -135,7 +135,7 @@ func with(data map[string][]byte, change map[string]string) map[string][]byte {
 	return data
 }
 
-func TestAValueThatCannotBeIsRefusedWithoutRepeatingIt(t *testing.T) {
+func TestParse_InvalidValue_IsNotInError(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ key, value, problem string }{
 		"secret with the end of line of echo":     {"clientsecret", "hush-hush\n", "begins or ends with white space"},
@@ -180,7 +180,7 @@ func TestAValueThatCannotBeIsRefusedWithoutRepeatingIt(t *testing.T) {
 	}
 }
 
-func TestEverythingThatIsWrongIsNamedAtOnce(t *testing.T) {
+func TestParse_SeveralErrors_ReportsAll(t *testing.T) {
 	t.Parallel()
 	_, err := credentials.Parse(secret(map[string]string{"clientid": "", "sm_url": "example.com", "credentials_namespace": "A"}))
 	if _, ok := errors.AsType[*credentials.IncompleteError](err); !ok {
@@ -199,7 +199,7 @@ func TestEverythingThatIsWrongIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheCredentialsDoNotShareMemoryWithTheSecret(t *testing.T) {
+func TestParse_Result_SharesNoMemory(t *testing.T) {
 	t.Parallel()
 	s := secret(map[string]string{"note": "abc"})
 	c, err := credentials.Parse(s)

@@ -29,7 +29,7 @@ import (
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-func TestTheChartMakesWhatItsValuesSay(t *testing.T) {
+func TestChart_Values_AreRendered(t *testing.T) {
 	t.Parallel()
 	const always = "ClusterRole btp-manager,ClusterRole kyma-btp-manager-edit,ClusterRole kyma-btp-manager-view,ClusterRoleBinding btp-manager," +
 		"CustomResourceDefinition btpoperators.operator.kyma-project.io,"
@@ -57,7 +57,7 @@ func TestTheChartMakesWhatItsValuesSay(t *testing.T) {
 	}
 }
 
-func TestWhatBelongsTogetherAgrees(t *testing.T) {
+func TestChart_Selectors_MatchLabels(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets() {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func checkPorts(t *testing.T, objects []client.Object, c corev1.Container) {
 }
 
 // YAML takes some names for a number, a boolean or nothing.
-func TestNamesThatYAMLWouldReadOtherwiseStayNames(t *testing.T) {
+func TestChart_NamesLikeYAMLTypes_AreQuoted(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"123", "1e3", "true", "null"} {
 		objects := rendered(t, fmt.Sprintf(`
@@ -146,7 +146,7 @@ serviceMonitor: {enabled: true}
 }
 
 // Whoever scrapes the operand scrapes the manager too: Prometheus is seldom in the namespace of either.
-func TestThoseWhoMayReadTheOperandsMetricsMayReadTheManagersToo(t *testing.T) {
+func TestRoles_MetricsReader_ReadsManagerMetrics(t *testing.T) {
 	t.Parallel()
 	c, err := operand.Load(operandchart.FS())
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func checkAccounts(t *testing.T, objects []client.Object, account string) {
 	}
 }
 
-func TestThePodIsRestricted(t *testing.T) {
+func TestChart_Pod_IsRestricted(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets() {
 		pod := charttest.One[*appsv1.Deployment](t, rendered(t, values), "btp-manager").Spec.Template.Spec
@@ -215,7 +215,7 @@ func TestThePodIsRestricted(t *testing.T) {
 	}
 }
 
-func TestTheManagerTakesTheFlags(t *testing.T) {
+func TestChart_Args_AreValidFlags(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]func(*config.Config){
 		"defaults": func(*config.Config) {},
@@ -254,7 +254,7 @@ func TestTheManagerTakesTheFlags(t *testing.T) {
 	}
 }
 
-func TestNothingOfTheManagerLooksLikeTheOperand(t *testing.T) {
+func TestChart_ManagerLabels_DifferFromOperand(t *testing.T) {
 	t.Parallel()
 	for _, o := range rendered(t, everything) {
 		if o.GetLabels()[operand.ManagedByLabel] == operand.ManagedBy {
@@ -269,7 +269,7 @@ func TestNothingOfTheManagerLooksLikeTheOperand(t *testing.T) {
 	}
 }
 
-func TestWhatOthersNeedStaysWhenTheReleaseGoes(t *testing.T) {
+func TestChart_Uninstall_KeepsSharedObjects(t *testing.T) {
 	t.Parallel()
 	objects := rendered(t, everything)
 	for _, o := range []client.Object{
@@ -284,7 +284,7 @@ func TestWhatOthersNeedStaysWhenTheReleaseGoes(t *testing.T) {
 	}
 }
 
-func TestTheBtpOperatorIsAHookOnlyWhereItsKindIsNotKnownYet(t *testing.T) {
+func TestChart_BtpOperator_IsHookWithoutDefinition(t *testing.T) {
 	t.Parallel()
 	// Helm deletes the object of a hook before it makes it again. Where the kind is known, that may deprovision an operand.
 	known := charttest.One[*v1alpha1.BtpOperator](t, rendered(t, everything, "operator.kyma-project.io/v1alpha1/BtpOperator"), "btpoperator")

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-//go:generate go test -count=1 -run ^TestTheDocumentedPermissionsAreThoseOfTheChart$ . -update
+//go:generate go test -count=1 -run ^TestPermissions_Documentation_MatchesChart$ . -update
 
 const (
 	page  = repository + "docs/btp-manager.md"
@@ -60,7 +60,7 @@ func reasons() map[string]string {
 	}
 }
 
-func TestTheDocumentedPermissionsAreThoseOfTheChart(t *testing.T) {
+func TestPermissions_Documentation_MatchesChart(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -55,15 +55,15 @@ func install(t *testing.T, values string) {
 	}
 }
 
-func TestAnAPIServerTakesTheChart(t *testing.T) { //nolint:paralleltest // its cases share a cluster
+func TestChart_APIServer_AcceptsIt(t *testing.T) { //nolint:paralleltest // its cases share a cluster
 	for name, values := range valueSets() {
 		t.Run(name, func(t *testing.T) { install(t, values) }) //nolint:paralleltest // they make the same ClusterRoles
 	}
 }
 
-// TestTheManagerMakesAndRemovesTheOperandWithItsRoles does it as the manager does, by server-side apply, so that Kubernetes itself
+// TestRoles_Manager_CanCreateAndRemoveOperand does it as the manager does, by server-side apply, so that Kubernetes itself
 // judges the roles: no rule may be granted that the manager does not have.
-func TestTheManagerMakesAndRemovesTheOperandWithItsRoles(t *testing.T) { //nolint:paralleltest // it shares a cluster
+func TestRoles_Manager_CanCreateAndRemoveOperand(t *testing.T) { //nolint:paralleltest // it shares a cluster
 	install(t, "")
 	const in = "kyma-system"
 	manager, err := client.New(shared.Cluster(t).ServiceAccountConfig(t, in, "btp-manager"), client.Options{Scheme: knownTypes(t)})

@@ -125,7 +125,7 @@ func alerts(t *testing.T) []alertRule {
 	return rules
 }
 
-func TestAlertsAskForMetricsThatExist(t *testing.T) {
+func TestAlerts_Metrics_Exist(t *testing.T) {
 	t.Parallel()
 	known := exported(t)
 	for _, a := range alerts(t) {
@@ -133,7 +133,7 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 	}
 }
 
-func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
+func TestAlerts_Each_HasDescriptionAndRunbook(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(runbook)
 	require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
+func TestAlerts_Each_HasBothTests(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(alertTests)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
 	}
 }
 
-func TestAlertsBehave(t *testing.T) {
+func TestAlerts_Rules_FireAsExpected(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
@@ -204,7 +204,7 @@ func TestAlertsBehave(t *testing.T) {
 	}
 }
 
-func TestTheChartShipsTheAlerts(t *testing.T) {
+func TestChart_Alerts_AreIncluded(t *testing.T) {
 	t.Parallel()
 	want := alerts(t)
 	for i := range want {
@@ -253,7 +253,7 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-func TestTheDashboardShowsEveryMetricWithTitleAndUnit(t *testing.T) {
+func TestDashboard_EachMetric_HasPanel(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chartDir + "dashboards/btp-manager.json")
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func may(rules []rbacv1.PolicyRule, verb, group, resource, name string) bool {
 	})
 }
 
-func TestNoRuleHasAWildcard(t *testing.T) {
+func TestRoles_Rules_HaveNoWildcard(t *testing.T) {
 	t.Parallel()
 	for _, role := range charttest.All[*rbacv1.ClusterRole](rendered(t, everything)) {
 		for _, r := range role.Rules {
@@ -73,9 +73,9 @@ func TestNoRuleHasAWildcard(t *testing.T) {
 	}
 }
 
-// TestTheManagerMayMakeTheOperand goes through what the operand's chart makes: Kubernetes lets the manager apply it only when the
+// TestRoles_Operand_CanBeCreated goes through what the operand's chart makes: Kubernetes lets the manager apply it only when the
 // manager may write the objects, and may itself do what the roles among them allow.
-func TestTheManagerMayMakeTheOperand(t *testing.T) {
+func TestRoles_Operand_CanBeCreated(t *testing.T) {
 	t.Parallel()
 	allowed := managerAccess(t)
 	c, err := operand.Load(operandchart.FS())
@@ -157,7 +157,7 @@ func onward(t *testing.T, granted []rbacv1.PolicyRule, role string, r rbacv1.Pol
 	}
 }
 
-func TestWhatWasEverShippedCanBeRemoved(t *testing.T) {
+func TestRoles_ShippedKinds_CanBeRemoved(t *testing.T) {
 	t.Parallel()
 	var named []string
 	for _, r := range managerAccess(t).cluster {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-func TestBadValuesAreRefusedByName(t *testing.T) {
+func TestChart_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	for values, names := range map[string]string{
 		`replicas: -1`:                                      "/replicas",
@@ -54,8 +54,8 @@ func TestBadValuesAreRefusedByName(t *testing.T) {
 	}
 }
 
-// TestTheSchemaKnowsEverySetting holds the chart against the settings of the manager.
-func TestTheSchemaKnowsEverySetting(t *testing.T) {
+// TestChart_Schema_ContainsEachSetting holds the chart against the settings of the manager.
+func TestChart_Schema_ContainsEachSetting(t *testing.T) {
 	t.Parallel()
 	// The chart sets these itself, by values of their own or because its other objects agree with them.
 	ours := []string{"ChartNamespace", "LeaderElect", "MetricsBindAddress", "HealthProbeBindAddress"}
@@ -101,7 +101,7 @@ func TestTheSchemaKnowsEverySetting(t *testing.T) {
 	}
 }
 
-func TestTheSchemaIsClosed(t *testing.T) {
+func TestChart_Schema_IsClosed(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chartDir + "values.schema.json")
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write docs/btp-manager-states.md anew")
 
 const page = "../../../../docs/btp-manager-states.md"
 
-func TestThePageOfTheStatesIsThatOfTheCode(t *testing.T) {
+func TestStatesPage_Generated_IsUpToDate(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString("# States of a BtpOperator\n\nGenerated from the code by `make generate`; changes made here are lost.\n\n")

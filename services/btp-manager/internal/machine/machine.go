@@ -1,8 +1,8 @@
-// Package machine is the life of a BtpOperator as a table: from which state which event leads where. It does no I/O and knows no
-// clock; package controller finds out what happened and carries out what follows.
+// Package machine defines the states of a BtpOperator as a table of transitions. It does no I/O and has no clock; package controller
+// determines the events and performs the actions.
 package machine
 
-//go:generate go test -run TestThePageOfTheStatesIsThatOfTheCode . -update
+//go:generate go test -run TestStatesPage_Generated_IsUpToDate . -update
 
 import (
 	"errors"
@@ -11,45 +11,45 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// ErrNoTransition is the error for an event that the table does not know in a state.
+// ErrNoTransition is the error for an event that has no transition in a state.
 var ErrNoTransition = errors.New("no such transition")
 
-// Event is what was found out about a BtpOperator.
+// Event is an event of a BtpOperator.
 type Event string
 
 // The events.
 const (
-	// Leads: it is the oldest BtpOperator.
+	// Leads: this is the oldest BtpOperator.
 	Leads Event = "Leads"
 	// OlderExists: an older BtpOperator leads.
 	OlderExists Event = "OlderExists"
 	// SecretMissing: there is no Secret with credentials.
 	SecretMissing Event = "SecretMissing"
-	// SecretInvalid: the Secret lacks keys or values, or one of them cannot be.
+	// SecretInvalid: the Secret lacks keys or values, or one of them is invalid.
 	SecretInvalid Event = "SecretInvalid"
-	// SecretUsable: what the Secret lacked is there.
+	// SecretUsable: the Secret is complete now.
 	SecretUsable Event = "SecretUsable"
 	// ChartFailed: the chart could not be rendered or applied.
 	ChartFailed Event = "ChartFailed"
-	// ObjectsNotReady: objects of the chart are not ready, and there is time left.
+	// ObjectsNotReady: objects of the chart are not ready, and the deadline has not passed.
 	ObjectsNotReady Event = "ObjectsNotReady"
-	// ReadyTimedOut: objects of the chart are not ready, and the time is over.
+	// ReadyTimedOut: objects of the chart are not ready, and the deadline has passed.
 	ReadyTimedOut Event = "ReadyTimedOut"
-	// ObjectsReady: every object of the chart is there and ready.
+	// ObjectsReady: every object of the chart exists and is ready.
 	ObjectsReady Event = "ObjectsReady"
-	// CredentialsMoved: the Secret names another namespace for the credentials than the operand has.
+	// CredentialsMoved: the Secret contains another credentials namespace than the operand's.
 	CredentialsMoved Event = "CredentialsMoved"
-	// ClusterIDChanged: the Secret holds another cluster ID than the operand has.
+	// ClusterIDChanged: the Secret contains another cluster ID than the operand's.
 	ClusterIDChanged Event = "ClusterIDChanged"
-	// DeletionBlocked: it is to be deleted, but service instances or bindings exist, and deletion is blocked while they do.
+	// DeletionBlocked: the BtpOperator is to be deleted, but existing service instances or bindings block that.
 	DeletionBlocked Event = "DeletionBlocked"
-	// DeletionStarted: it is to be deleted, and nothing blocks that.
+	// DeletionStarted: the BtpOperator is to be deleted, and nothing blocks that.
 	DeletionStarted Event = "DeletionStarted"
-	// HardDeleteFailed: the API refused the hard delete.
+	// HardDeleteFailed: the API rejected the hard delete.
 	HardDeleteFailed Event = "HardDeleteFailed"
-	// HardDeleteTimedOut: service instances or bindings are left at the deadline.
+	// HardDeleteTimedOut: service instances or bindings exist at the deadline.
 	HardDeleteTimedOut Event = "HardDeleteTimedOut"
-	// RemovalFailed: finalizers could not be taken off, or what the chart made could not be removed.
+	// RemovalFailed: finalizers or objects of the chart could not be removed.
 	RemovalFailed Event = "RemovalFailed"
 )
 
@@ -61,13 +61,13 @@ func Events() []Event {
 	}
 }
 
-// At is where a BtpOperator is. The zero value is that of a new one.
+// At is the position of a BtpOperator: its state and reason. The zero value is that of a new one.
 type At struct {
 	State  v1alpha1.State
 	Reason v1alpha1.Reason
 }
 
-// String writes a state with its reason, or "(none)".
+// String returns the state and the reason, or "(none)".
 func (a At) String() string {
 	switch {
 	case a.State == "":
@@ -80,11 +80,11 @@ func (a At) String() string {
 
 // Row is one transition.
 type Row struct {
-	// From is where it applies: with a reason there only, without one in every row of that state that names none itself.
+	// From is the position where it applies. Without a reason it applies to all positions of the state that have no row of their own.
 	From At
-	// Event is what happened.
+	// Event is the event.
 	Event Event
-	// To is the reason that follows, and with it the state. Empty: it stays where it is.
+	// To is the resulting reason, which determines the state. Empty means no change.
 	To v1alpha1.Reason
 }
 
@@ -154,8 +154,8 @@ func Table() []Row {
 	}
 }
 
-// Next answers where an event leads. A row with a reason goes before one without. It answers ErrNoTransition for an event that
-// cannot be there, which is a bug of the caller.
+// Next returns the position after an event. A row with a reason takes precedence over one without. It returns ErrNoTransition for an
+// event without a row, which is a bug of the caller.
 func Next(from At, event Event) (At, error) {
 	var found *Row
 	for _, row := range Table() {

@@ -24,7 +24,7 @@ func at(t *testing.T, r v1alpha1.Reason) machine.At {
 }
 
 // Every line says what one event does in each place that knows it; in all other places it is refused.
-func TestEachEventLeadsWhereItShould(t *testing.T) {
+func TestNext_EachEvent_FollowsTable(t *testing.T) {
 	t.Parallel()
 	const (
 		none       = v1alpha1.Reason("")
@@ -110,7 +110,7 @@ func TestEachEventLeadsWhereItShould(t *testing.T) {
 	}
 }
 
-func TestEveryRowOfTheTableCounts(t *testing.T) {
+func TestTable_EachRow_HasEffect(t *testing.T) {
 	t.Parallel()
 	table := machine.Table()
 	for i, row := range table {
@@ -126,7 +126,7 @@ func TestEveryRowOfTheTableCounts(t *testing.T) {
 	}
 }
 
-func TestEachReasonCanBeReached(t *testing.T) {
+func TestTable_EachReason_IsReachable(t *testing.T) {
 	t.Parallel()
 	for _, m := range v1alpha1.Reasons() {
 		if !slices.ContainsFunc(machine.Table(), func(row machine.Row) bool { return row.To == m.Reason }) {

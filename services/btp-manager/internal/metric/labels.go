@@ -22,24 +22,24 @@ type Mode string
 const (
 	// Hard lets the operand clean up the remote side.
 	Hard Mode = "hard"
-	// Soft takes the finalizers off.
+	// Soft removes the finalizers.
 	Soft Mode = "soft"
 )
 
 func modes() []Mode { return []Mode{Hard, Soft} }
 
-// End is how a hard or a soft delete ended.
+// End is the result of a hard or a soft delete.
 type End string
 
-// The ends of a delete.
+// The results of a delete.
 const (
-	// Done means that no service instance and no service binding is left.
+	// Done means that no service instance or binding is left.
 	Done End = "done"
-	// Refused means that the API server or a webhook said no.
+	// Refused means that the API server or a webhook rejected the delete.
 	Refused End = "refused"
-	// TimedOut means that the deadline passed with some left.
+	// TimedOut means that some were left at the deadline.
 	TimedOut End = "timed_out"
-	// Broken means that it ended with another error.
+	// Broken means that another error ended the delete.
 	Broken End = "broken"
 )
 
@@ -47,22 +47,22 @@ func ends() []End { return []End{Done, Refused, TimedOut, Broken} }
 
 // The certificates of the webhooks.
 const (
-	// CertificateCA signs the serving certificate.
+	// CertificateCA is the CA, which signs the serving certificate.
 	CertificateCA = "ca"
-	// CertificateServing is what the operand's webhooks show.
+	// CertificateServing is the serving certificate of the operand's webhooks.
 	CertificateServing = "serving"
 )
 
 func certificates() []string { return []string{CertificateCA, CertificateServing} }
 
 const (
-	// none is the state and the reason of a BtpOperator that has no status yet.
+	// none is the state and the reason of a BtpOperator without a status.
 	none = "none"
-	// other stands for what has no label of its own.
+	// other stands for all values without their own label.
 	other = "other"
 )
 
-// kinds lists the kinds that a chart is likely to hold; all others share a label, so that a chart cannot make endless series.
+// kinds lists the kinds with their own label. All others share one, so that a chart cannot create an unlimited number of series.
 func kinds() []string {
 	return []string{
 		"ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition", "Deployment", "MutatingWebhookConfiguration",
@@ -78,7 +78,7 @@ func states() []string {
 	}
 }
 
-// standing is a pair of labels that belong together: a reason has one state.
+// standing is a state and a reason that occur together.
 type standing struct{ state, reason string }
 
 func standings() []standing {
@@ -89,7 +89,7 @@ func standings() []standing {
 	return all
 }
 
-// bounded answers the value itself while it is one of the known ones.
+// bounded returns value if it is a known one, and otherwise the fallback.
 func bounded[S ~string](value S, known []S, otherwise S) string {
 	if slices.Contains(known, value) {
 		return string(value)

@@ -1,5 +1,5 @@
-// Package metric is what BTP Manager tells Prometheus about itself. Every name begins with "btpmanager_", every label has a
-// closed set of values, and every combination exists from the start, so that a rate is known before the first failure.
+// Package metric defines the metrics of BTP Manager. Every name begins with "btpmanager_", every label has a fixed set of values, and
+// every combination exists from the start, so that rates are known before the first failure.
 package metric
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config is what build_info says.
+// Config contains the labels of build_info.
 type Config struct {
 	// Version is the version of BTP Manager; empty counts as "unknown".
 	Version string
-	// ChartVersion is the version of the operand's chart that BTP Manager carries; empty counts as "unknown".
+	// ChartVersion is the version of the operand's chart in BTP Manager; empty counts as "unknown".
 	ChartVersion string
 }
 
-// Metrics are the metrics of one BTP Manager. All methods may be called from several goroutines.
+// Metrics are the metrics of one BTP Manager. It is safe for concurrent use.
 type Metrics struct {
 	leader                prometheus.Gauge
 	btpOperators, since   *prometheus.GaugeVec
@@ -52,7 +52,7 @@ func New(cfg Config, r prometheus.Registerer) (*Metrics, error) {
 		reconciles: counters("reconciles_total", "Passes over a BtpOperator, by outcome; a conflict means that somebody else had changed an object first.", "outcome"),
 		reconcileDuration: histograms("reconcile_duration_seconds",
 			"How long a pass over a BtpOperator took, by the state in which it began.",
-			prometheus.ExponentialBuckets(0.005, 2.5, 11), // 5 ms to 48 s: a pass never waits for the cluster to change
+			prometheus.ExponentialBuckets(0.005, 2.5, 11), // 5 ms to 48 s: a pass never waits for changes of the cluster
 			"state"),
 		deletes: counters("deletes_total", "Hard and soft deletes of service instances and bindings, by how they ended.", "mode", "outcome"),
 		deprovisioning: histograms("deprovisioning_duration_seconds",
@@ -110,7 +110,7 @@ func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 	return fmt.Errorf("register metric: %w", err)
 }
 
-// create makes every combination of labels.
+// create creates every combination of labels.
 func (m *Metrics) create(cfg Config) {
 	for _, at := range standings() {
 		m.btpOperators.WithLabelValues(at.state, at.reason)
@@ -145,7 +145,7 @@ func (m *Metrics) create(cfg Config) {
 	m.build.WithLabelValues(unless(cfg.Version), unless(cfg.ChartVersion), runtime.Version()).Set(1)
 }
 
-// longBuckets are for what a cluster takes: from a second to an hour and a half, with the hard delete's 20 minutes among them.
+// longBuckets are for operations of the cluster: from a second to an hour and a half, including the hard delete's 20 minutes.
 func longBuckets() []float64 {
 	return []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 5400}
 }

@@ -80,7 +80,7 @@ func conflict() error {
 	return fmt.Errorf("write the status: %w", apierrors.NewConflict(schema.GroupResource{Resource: "btpoperators"}, "a", nil))
 }
 
-func TestMetricsTellWhatHappened(t *testing.T) {
+func TestMetrics_Events_AreRecorded(t *testing.T) {
 	t.Parallel()
 	m, r := setup(t)
 	ready, failed, deleting := v1alpha1.StateReady, v1alpha1.StateError, v1alpha1.StateDeleting
@@ -181,7 +181,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	}
 }
 
-func TestEveryCombinationExistsFromTheStart(t *testing.T) {
+func TestNew_EachCombination_Exists(t *testing.T) {
 	t.Parallel()
 	m, r := setup(t)
 	got := changed(t, r, func() {
@@ -211,7 +211,7 @@ func TestEveryCombinationExistsFromTheStart(t *testing.T) {
 	}
 }
 
-func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
+func TestMetrics_Lint_Passes(t *testing.T) {
 	t.Parallel()
 	_, r := setup(t)
 	if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
@@ -229,7 +229,7 @@ func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 	}
 }
 
-func TestTwoAtOneRegistererShareTheirMetrics(t *testing.T) {
+func TestNew_SharedRegisterer_SharesMetrics(t *testing.T) {
 	t.Parallel()
 	first, r := setup(t)
 	second, err := metric.New(metric.Config{Version: "1.2.3", ChartVersion: "0.1.0"}, r)
@@ -249,7 +249,7 @@ func TestTwoAtOneRegistererShareTheirMetrics(t *testing.T) {
 	}
 }
 
-func TestBuildInfoSaysWhatRuns(t *testing.T) {
+func TestBuildInfo_Versions_AreLabels(t *testing.T) {
 	t.Parallel()
 	_, r := setup(t)
 	found := false

@@ -10,10 +10,10 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// Leads says whether this replica reconciles.
+// Leads records whether this replica reconciles.
 func (m *Metrics) Leads(yes bool) { m.leader.Set(flag(yes)) }
 
-// BtpOperators says which BtpOperators exist, all of them, and where they stand.
+// BtpOperators records the states of all existing BtpOperators.
 func (m *Metrics) BtpOperators(all []v1alpha1.BtpOperator) {
 	count := map[standing]int{}
 	oldest := map[standing]time.Time{}
@@ -31,8 +31,8 @@ func (m *Metrics) BtpOperators(all []v1alpha1.BtpOperator) {
 	}
 }
 
-// stands tells where a BtpOperator stands, and since when: since its deprovisioning began, since its deletion was asked for, or
-// since it became ready or ceased to be, the first of these that there is.
+// stands returns the state and the reason of a BtpOperator, and their start: the start of the deprovisioning, the request for the
+// deletion, or the last transition of its readiness, in this order.
 func stands(b *v1alpha1.BtpOperator, known []standing) (standing, time.Time) {
 	at, since := standing{none, none}, b.CreationTimestamp.Time
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); c != nil {
@@ -52,8 +52,8 @@ func stands(b *v1alpha1.BtpOperator, known []standing) (standing, time.Time) {
 	return at, since
 }
 
-// Reconciled counts a pass over a BtpOperator that was in a state when the pass began, and how long it took. It is told by
-// err whether the pass did what it was to do, or was overtaken by a change of somebody else's, or failed.
+// Reconciled counts a pass over a BtpOperator by its state at the start of the pass, with its duration. err determines whether the pass
+// succeeded, failed, or conflicted with another client's change.
 func (m *Metrics) Reconciled(state v1alpha1.State, took time.Duration, err error) {
 	s := string(state)
 	if s == "" {
@@ -70,27 +70,27 @@ func (m *Metrics) Reconciled(state v1alpha1.State, took time.Duration, err error
 	m.reconcileDuration.WithLabelValues(bounded(s, states(), other)).Observe(took.Seconds())
 }
 
-// Provisioned says that everything is ready, and how long that took from the start of the provisioning.
+// Provisioned records the duration of a successful provisioning.
 func (m *Metrics) Provisioned(took time.Duration) { m.provisioning.Observe(took.Seconds()) }
 
-// Deleted says that a hard or a soft delete has ended, not that one of its passes has.
+// Deleted records the end of a hard or a soft delete, not of one of its passes.
 func (m *Metrics) Deleted(mode Mode, how End) {
 	m.deletes.WithLabelValues(bounded(mode, modes(), Soft), bounded(how, ends(), Broken)).Inc()
 }
 
-// Deprovisioned says that a deprovisioning has ended, with the mode of its last delete, and how long it took from its start.
+// Deprovisioned records the end and the duration of a deprovisioning, with the mode of its last delete.
 func (m *Metrics) Deprovisioned(last Mode, took time.Duration) {
 	m.deprovisioning.WithLabelValues(bounded(last, modes(), Soft)).Observe(took.Seconds())
 	m.Left(0, 0)
 }
 
-// Left says how many service instances and service bindings a deprovisioning has found.
+// Left records the number of service instances and bindings that a deprovisioning has found.
 func (m *Metrics) Left(instances, bindings int) {
 	m.instances.Set(float64(instances))
 	m.bindings.Set(float64(bindings))
 }
 
-// NotReady says of which kinds the objects are that are not ready, one entry for each object; none when all are.
+// NotReady records the kinds of the objects that are not ready, one entry per object.
 func (m *Metrics) NotReady(kind ...string) {
 	count := map[string]int{}
 	for _, k := range kind {
@@ -101,32 +101,32 @@ func (m *Metrics) NotReady(kind ...string) {
 	}
 }
 
-// Drift counts an object of a kind that was put right after somebody had changed or deleted it.
+// Drift counts an object of a kind that was corrected after another client had changed or deleted it.
 func (m *Metrics) Drift(kind string) { m.drift.WithLabelValues(bounded(kind, kinds(), other)).Inc() }
 
-// Removed counts objects that were deleted because the chart no longer has them.
+// Removed counts objects that were deleted because the chart no longer contains them.
 func (m *Metrics) Removed(objects int) {
 	if objects > 0 {
 		m.removed.Add(float64(objects))
 	}
 }
 
-// Regenerated counts a certificate that was made anew, CertificateCA or CertificateServing.
+// Regenerated counts a new certificate, CertificateCA or CertificateServing.
 func (m *Metrics) Regenerated(certificate string) {
 	if slices.Contains(certificates(), certificate) {
 		m.regenerations.WithLabelValues(certificate).Inc()
 	}
 }
 
-// Expires says when a certificate ends. The zero time means that it is not known.
+// Expires records when a certificate expires. The zero time means unknown.
 func (m *Metrics) Expires(certificate string, at time.Time) {
 	if slices.Contains(certificates(), certificate) {
 		m.expiry.WithLabelValues(certificate).Set(seconds(at))
 	}
 }
 
-// CustomConfig says whether the settings of the ConfigMap are in force.
+// CustomConfig records whether the settings of the ConfigMap are in force.
 func (m *Metrics) CustomConfig(applied bool) { m.customConfig.Set(flag(applied)) }
 
-// ConfigRejected says whether the ConfigMap holds settings that were refused.
+// ConfigRejected records whether the ConfigMap contains rejected settings.
 func (m *Metrics) ConfigRejected(yes bool) { m.refused.Set(flag(yes)) }

@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// How is what Apply did with an object.
+// How is the action of Apply on an object.
 type How string
 
-// What Apply does with an object that is not as it should be.
+// The actions of Apply on an object that differs from the chart.
 const (
-	// Created means that it was not there.
+	// Created means that the object did not exist.
 	Created How = "created"
-	// Altered means that it was there with other contents: by another chart, or because somebody changed it.
+	// Altered means that the object had other contents, from another chart or another client.
 	Altered How = "altered"
-	// Recreated means that it was deleted and created again, because a field had to change that cannot.
+	// Recreated means that the object was deleted and created again, because an immutable field had to change.
 	Recreated How = "recreated"
 )
 
@@ -33,31 +33,31 @@ type Change struct {
 	How How
 }
 
-// String is the Change as a user reads it: "Deployment kyma-system/x altered".
+// String returns the Change for users: "Deployment kyma-system/x altered".
 func (c Change) String() string { return c.Ref.String() + " " + string(c.How) }
 
-// Applied is what one call of Apply did.
+// Applied is the result of a call of Apply.
 type Applied struct {
-	// Changed are the objects that this call created or altered, in the order of the chart. It is empty when all was well.
+	// Changed are the objects that this call created or altered, in the order of the chart. It is empty if all were up to date.
 	Changed []Change
-	// Removed are the objects of an earlier chart whose deletion this call asked for.
+	// Removed are the objects of an earlier chart whose deletion this call requested.
 	Removed []Ref
-	// Held are the objects that could not be applied yet and are the next call's work: their kind is not served yet, or an
-	// object of their name is still being deleted. Unready lists them too.
+	// Held are the objects that could not be applied yet: their kind is not served yet, or an object with their name is still being deleted.
+	// The next call applies them. Unready lists them too.
 	Held []NotReady
 	// Kept are the definitions of an earlier chart that stay, because custom resources of their kind exist.
 	Kept []*InUseError
 }
 
-// conflicts is how often an object is tried again that changed while it was being applied.
+// conflicts is the number of attempts for an object that changes while it is applied.
 const conflicts = 4
 
-// Apply makes the cluster hold objs as they are, in their order, and deletes what earlier calls applied and objs no longer
-// hold. Fields that objs do not name keep their defaults, and what others set in them goes, except status, finalizers and the
-// mark of a rollout restart. A second call with the same objs writes nothing.
+// Apply applies objs in their order, and deletes objects that earlier calls applied and that objs no longer contains. Fields that objs does
+// not set get their defaults; values that other clients set in them are removed, except status, finalizers and the annotation of a rollout
+// restart. A second call with the same objs writes nothing.
 //
-// An object that fails does not keep the others from being applied; the errors are joined and name their objects. Nothing is
-// deleted as obsolete in a call that could not apply everything.
+// Apply continues after an error; the errors are joined and contain the names of their objects. It deletes no obsolete object in a call
+// that could not apply everything.
 func (o *Operand) Apply(ctx context.Context, objs []*unstructured.Unstructured) (Applied, error) {
 	if err := check(objs); err != nil {
 		return Applied{}, fmt.Errorf("apply the operand: %w", err)
@@ -67,7 +67,7 @@ func (o *Operand) Apply(ctx context.Context, objs []*unstructured.Unstructured) 
 		return Applied{}, err
 	}
 	want := refs(objs)
-	// Before anything is applied: whatever happens next, a later call knows of it.
+	// Store the inventory first, so that a later call has it even after a crash.
 	if err := o.store(ctx, inv, union(want, inv.refs), objs); err != nil {
 		return Applied{}, err
 	}
@@ -116,7 +116,7 @@ func (o *Operand) Apply(ctx context.Context, objs []*unstructured.Unstructured) 
 	return done, errors.Join(append(errs, err)...)
 }
 
-// outcome is what became of an object. how is empty when it was as it should be; held says why it could not be applied yet.
+// outcome is the result for an object. how is empty if it was up to date; held is the reason why it could not be applied yet.
 type outcome struct {
 	how  How
 	uid  types.UID
@@ -153,20 +153,20 @@ func (o *Operand) applyOnce(ctx context.Context, want *unstructured.Unstructured
 	if live == nil || !ours(live) || !immutable(err) {
 		return outcome{}, err
 	}
-	log.FromContext(ctx).Info("replacing an object, a field of it cannot be changed", "object", ref.String(), "cause", err.Error())
+	log.FromContext(ctx).Info("replacing an object because of an immutable field", "object", ref.String(), "cause", err.Error())
 	return o.recreate(ctx, want, live)
 }
 
 func (o *Operand) serverSideApply(ctx context.Context, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	got := want.DeepCopy()
-	// An applied configuration must not name who applied it before.
+	// An applied configuration must not contain managed fields.
 	got.SetManagedFields(nil)
 	got.SetResourceVersion("")
 	err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.ForceOwnership, client.FieldOwner(o.cfg.FieldOwner))
 	return got, err
 }
 
-// recreate deletes the object and applies it anew. Killed in between, the next Apply creates it.
+// recreate deletes the object and applies it again. After a crash in between, the next Apply creates it.
 func (o *Operand) recreate(ctx context.Context, want, live *unstructured.Unstructured) (outcome, error) {
 	ref := RefOf(want)
 	if err := o.unused(ctx, ref); err != nil {
@@ -189,7 +189,7 @@ func (o *Operand) recreate(ctx context.Context, want, live *unstructured.Unstruc
 	return outcome{how: Recreated, uid: got.GetUID()}, nil
 }
 
-// compare tells what became of live by what it is now, leaving out what the API server and status writers change by themselves.
+// compare determines the action from the object before and after, without the changes of the API server and of status writers.
 func compare(live, got *unstructured.Unstructured) How {
 	if live == nil {
 		return Created
@@ -213,7 +213,7 @@ func contents(obj *unstructured.Unstructured) map[string]any {
 	return c
 }
 
-// refs names objs, in their order.
+// refs returns the Refs of objs, in their order.
 func refs(objs []*unstructured.Unstructured) []Ref {
 	out := make([]Ref, 0, len(objs))
 	for _, obj := range objs {
@@ -222,13 +222,13 @@ func refs(objs []*unstructured.Unstructured) []Ref {
 	return out
 }
 
-// union is a, then what b has besides.
+// union returns a, followed by the elements of b that a does not contain.
 func union(a, b []Ref) []Ref {
 	out := append([]Ref(nil), a...)
 	return append(out, without(b, a)...)
 }
 
-// without is a less b, each object once.
+// without returns the elements of a that b does not contain, each once.
 func without(a, b []Ref) []Ref {
 	seen := map[Ref]bool{}
 	for _, r := range b {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-func TestApplyCreatesTheChartAndASecondApplyWritesNothing(t *testing.T) {
+func TestApply_SecondCall_WritesNothing(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	done := b.apply(objs)
@@ -32,7 +32,7 @@ func TestApplyCreatesTheChartAndASecondApplyWritesNothing(t *testing.T) {
 }
 
 // changes are what people do to objects that are not theirs.
-func TestWhatOthersChangedIsAsTheChartSaysAgain(t *testing.T) {
+func TestApply_ChangedObject_IsCorrected(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -110,7 +110,7 @@ func TestWhatOthersChangedIsAsTheChartSaysAgain(t *testing.T) {
 	}
 }
 
-func TestObjectsOfAKindThatTheChartDefinesAreAppliedOnceItIsServed(t *testing.T) {
+func TestApply_NewKind_WaitsUntilServed(t *testing.T) {
 	b := setup(t)
 	gadget, mine := definition(t, "1", "Gadget"), thing(t, "Gadget", "mine")
 	objs := []*unstructured.Unstructured{gadget, mine}
@@ -129,13 +129,13 @@ func TestObjectsOfAKindThatTheChartDefinesAreAppliedOnceItIsServed(t *testing.T)
 	equal(t, "applied again", b.apply(objs), operand.Applied{})
 }
 
-func TestApplyRefusesWhatItCouldNotRemoveAgain(t *testing.T) {
+func TestApply_ObjectWithoutLabel_IsRejected(t *testing.T) {
 	b := setup(t)
 	unlabelled, nameless := configMap(t, "1", "unlabelled", "x"), configMap(t, "1", "", "x")
 	unlabelled.SetLabels(nil)
 	twice := configMap(t, "1", "twice", "x")
 	_, err := b.operand.Apply(t.Context(), []*unstructured.Unstructured{unlabelled, nameless, twice, twice})
-	for _, want := range []string{"ConfigMap kyma-system/unlabelled has no label", "no apiVersion, kind or name", "ConfigMap kyma-system/twice is there twice"} {
+	for _, want := range []string{"ConfigMap kyma-system/unlabelled has no label", "no apiVersion, kind or name", "ConfigMap kyma-system/twice is duplicated"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

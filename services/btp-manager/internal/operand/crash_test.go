@@ -127,7 +127,7 @@ func stride() int {
 	return 3
 }
 
-func TestAnUpgradeKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
+func TestUpgrade_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 	b := setup(t)
 	old, next := upgrade(t)
 	// Somebody's change makes the upgrade take fields over as well.
@@ -155,7 +155,7 @@ func TestAnUpgradeKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
 	}
 }
 
-func TestAnInstallationKilledAfterAnyWriteIsFinishedOrRemovedByTheNextRun(t *testing.T) {
+func TestApply_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 	b := setup(t)
 	old, _ := upgrade(t)
 	b.settle(old)
@@ -177,7 +177,7 @@ func TestAnInstallationKilledAfterAnyWriteIsFinishedOrRemovedByTheNextRun(t *tes
 	}
 }
 
-func TestARemovalKilledAfterAnyWriteIsFinishedByTheNextRun(t *testing.T) {
+func TestRemove_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 	b := setup(t)
 	objs, _ := upgrade(t)
 	odd := object(t, "1", "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: operand}, value: 1}")

@@ -14,21 +14,21 @@ import (
 const (
 	crdGroup = "apiextensions.k8s.io"
 	crdKind  = "CustomResourceDefinition"
-	// shown is how many custom resources an InUseError names.
+	// shown is the number of custom resources in an InUseError.
 	shown = 5
 )
 
-// InUseError says that a CustomResourceDefinition is not deleted, because custom resources would go with it.
+// InUseError means that a CustomResourceDefinition is not deleted, because its custom resources would be deleted with it.
 type InUseError struct {
 	// Definition is the CustomResourceDefinition.
 	Definition Ref
-	// First names up to five of its custom resources.
+	// First are up to five of its custom resources.
 	First []Ref
-	// More is how many there are besides.
+	// More is the number of further ones.
 	More int64
 }
 
-// Error names the definition and the custom resources.
+// Error returns the definition and the custom resources.
 func (e *InUseError) Error() string {
 	names := make([]string, 0, len(e.First))
 	for _, r := range e.First {
@@ -43,8 +43,8 @@ func (e *InUseError) Error() string {
 
 func (r Ref) isCRD() bool { return r.Group == crdGroup && r.Kind == crdKind }
 
-// unused answers an *InUseError when ref is a CustomResourceDefinition of which custom resources exist. For one that is being
-// deleted already it is too late to ask.
+// unused returns an *InUseError if ref is a CustomResourceDefinition with custom resources. It does not check a definition that is already
+// being deleted.
 func (o *Operand) unused(ctx context.Context, ref Ref) error {
 	if !ref.isCRD() {
 		return nil
@@ -78,7 +78,7 @@ func (o *Operand) unused(ctx context.Context, ref Ref) error {
 	return inUse
 }
 
-// servedKind is the kind that a CustomResourceDefinition defines, in its first served version. It answers false when none is.
+// servedKind returns the kind of a CustomResourceDefinition in its first served version, or false if none is served.
 func servedKind(crd *unstructured.Unstructured) (schema.GroupVersionKind, bool) {
 	kind := definedKind(crd)
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -98,7 +98,7 @@ func definedKind(crd *unstructured.Unstructured) schema.GroupKind {
 	return schema.GroupKind{Group: group, Kind: kind}
 }
 
-// definedKinds are the kinds that objs themselves define, with their definitions.
+// definedKinds returns the kinds that objs define, with their definitions.
 func definedKinds(objs []*unstructured.Unstructured) map[schema.GroupKind]Ref {
 	out := map[schema.GroupKind]Ref{}
 	for _, obj := range objs {
@@ -109,7 +109,7 @@ func definedKinds(objs []*unstructured.Unstructured) map[schema.GroupKind]Ref {
 	return out
 }
 
-// established tells that the API server serves what a CustomResourceDefinition defines.
+// established reports whether the API server serves the kind of a CustomResourceDefinition.
 func (o *Operand) established(ctx context.Context, crd Ref) (bool, error) {
 	live, err := o.get(ctx, crd)
 	if err != nil || live == nil {

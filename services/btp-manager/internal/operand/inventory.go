@@ -23,25 +23,25 @@ import (
 )
 
 const (
-	// InventoryName is the ConfigMap that remembers what was applied, in the namespace of the chart.
+	// InventoryName is the name of the ConfigMap with the list of applied objects, in the namespace of the chart.
 	InventoryName = "btp-manager-inventory"
-	// inventoryKey holds one object a line: its apiVersion, its kind, and its name with the namespace in front.
+	// inventoryKey contains one object per line: its apiVersion, its kind, and its name prefixed with the namespace.
 	inventoryKey = "objects"
-	// checksumKey holds the SHA-256 of these lines, in hex: lines that somebody changed or cut off are not all there is.
+	// checksumKey contains the SHA-256 of these lines, in hex, which detects changed or truncated lines.
 	checksumKey = "sha256"
 )
 
-// inventory is what was applied before, as far as it is known.
+// inventory lists the objects that were applied before, as far as they are known.
 type inventory struct {
-	// stored is nil when there is no ConfigMap yet.
+	// stored is nil if the ConfigMap does not exist.
 	stored *corev1.ConfigMap
 	refs   []Ref
-	// lost means that it may lack something, because it is missing or somebody changed it.
+	// lost means that the list may be incomplete, because the ConfigMap is missing or was changed.
 	lost bool
 }
 
-// inventory reads the ConfigMap. One that is missing or that somebody changed is completed by the objects that carry the labels of
-// a chart object and are of a kind that objs, the readable lines or Kinds name: without it an obsolete object would stay forever.
+// inventory reads the ConfigMap. It completes a missing or changed one with the objects that have the labels of the chart and a kind of
+// objs, of the readable lines or of Kinds. Otherwise an obsolete object would stay forever.
 func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructured) (*inventory, error) {
 	inv := new(inventory)
 	cm := new(corev1.ConfigMap)
@@ -76,7 +76,7 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	}
 	inv.lost = true
 	if inv.stored != nil {
-		log.FromContext(ctx).Info("the inventory was changed by somebody, completing it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
+		log.FromContext(ctx).Info("the inventory was changed, completing it from labels", "config_map", o.cfg.Namespace+"/"+InventoryName)
 	}
 	found, err := o.labelled(ctx, union(refs(objs), inv.refs), client.HasLabels{render.ChartVersionLabel})
 	if err != nil {
@@ -86,7 +86,7 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	return inv, nil
 }
 
-// served is ref in a version that the cluster serves: an upgrade of the cluster may have taken away the one that was written down.
+// served returns ref in a version that the cluster serves: an upgrade of the cluster may have removed the stored version.
 func (o *Operand) served(ref Ref) (Ref, error) {
 	mapper, kind := o.client.RESTMapper(), ref.GroupVersionKind().GroupKind()
 	_, err := mapper.RESTMapping(kind, ref.Version)
@@ -102,7 +102,7 @@ func (o *Operand) served(ref Ref) (Ref, error) {
 	return ref, nil
 }
 
-// store writes the inventory when it is not so yet. It carries the labels that the objects of the chart carry.
+// store writes the inventory if it has changed, with the labels of the chart's objects.
 func (o *Operand) store(ctx context.Context, inv *inventory, refs []Ref, objs []*unstructured.Unstructured) error {
 	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cfg.Namespace, Name: InventoryName}}
 	if inv.stored != nil {
@@ -135,7 +135,7 @@ func (o *Operand) store(ctx context.Context, inv *inventory, refs []Ref, objs []
 	return nil
 }
 
-// lines writes refs in an order of their own, so that the same objects give the same text.
+// lines formats refs in sorted order, so that the same objects give the same text.
 func lines(refs []Ref) string {
 	out := make([]string, 0, len(refs))
 	for _, r := range refs {
@@ -167,13 +167,13 @@ func parseLine(line string) (Ref, bool) {
 	if ns, name, ok := strings.Cut(f[2], "/"); ok {
 		r.Namespace, r.Name = ns, name
 	}
-	// A name that no path can hold would be an error in every call.
+	// An invalid name would cause an error in every call.
 	valid := func(s string) bool { return len(content.IsPathSegmentName(s)) == 0 }
 	return r, r.Name != "" && valid(r.Name) && valid(r.Namespace)
 }
 
-// Kinds are the kinds of objects that charts of the operand have had (docs/contracts/btp-manager.md#operand). Objects of these kinds that
-// carry our label are found without an inventory; BTP Manager needs the right to list them.
+// Kinds returns the kinds of objects in all versions of the operand's chart (docs/contracts/btp-manager.md#operand). Objects of these kinds with
+// our label are found without an inventory; BTP Manager needs the right to list them.
 func Kinds() []schema.GroupVersionKind {
 	const (
 		rbac      = "rbac.authorization.k8s.io"
@@ -196,8 +196,8 @@ func Kinds() []schema.GroupVersionKind {
 	}
 }
 
-// labelled lists what carries our label, and opts, of the kinds in Kinds and in known; namespaced kinds in the chart's namespace
-// and in those of known. The inventory itself is not among it.
+// labelled lists the objects with our label, and opts, of the kinds in Kinds and in known; namespaced kinds in the chart's namespace and in
+// those of known. It does not include the inventory.
 func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
 	kinds := map[schema.GroupKind]string{}
 	namespaces := map[string]bool{o.cfg.Namespace: true}
@@ -236,8 +236,8 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 	return out, nil
 }
 
-// strayed lists the Secrets of a chart that are in any other namespace than known says, under the names that known says: there is
-// no telling from the Secret with the credentials where they were before it changed.
+// strayed lists the Secrets of the chart in other namespaces than in known, with the names in known: the Secret with the credentials no
+// longer contains their previous namespace.
 func (o *Operand) strayed(ctx context.Context, known []Ref) ([]Ref, error) {
 	secret := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	found, err := o.list(ctx, secret, []client.ListOption{

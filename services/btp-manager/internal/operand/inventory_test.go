@@ -23,7 +23,7 @@ func (b *bundle) inventory() *corev1.ConfigMap {
 	return cm
 }
 
-func TestTheInventoryNamesWhatWasAppliedAndNothingElse(t *testing.T) {
+func TestApply_Inventory_ListsAppliedObjects(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -53,7 +53,7 @@ v1 ServiceAccount kyma-system/operand
 }
 
 // The wrong ways an inventory can be are met by the next chart, which lacks the ConfigMap "obsolete".
-func TestAnInventoryThatSomebodyBrokeStillFindsObsoleteObjects(t *testing.T) {
+func TestApply_DamagedInventory_RemovesObsolete(t *testing.T) {
 	b := setup(t)
 	for _, c := range []struct {
 		name   string
@@ -93,7 +93,7 @@ func TestAnInventoryThatSomebodyBrokeStillFindsObsoleteObjects(t *testing.T) {
 	}
 }
 
-func TestAnInventoryThatNamesWhatIsNotOursDeletesNothing(t *testing.T) {
+func TestApply_ForeignObjectInInventory_IsKept(t *testing.T) {
 	b := setup(t)
 	stays := configMap(t, "1", "config", "one")
 	b.apply([]*unstructured.Unstructured{stays})
@@ -108,7 +108,7 @@ func TestAnInventoryThatNamesWhatIsNotOursDeletesNothing(t *testing.T) {
 }
 
 // The inventory is written first: what an Apply that fails has created is known to the next one.
-func TestWhatAFailedApplyCreatedIsRemovedWhenItIsObsolete(t *testing.T) {
+func TestApply_AfterFailure_RemovesObsolete(t *testing.T) {
 	b := setup(t)
 	good := configMap(t, "1", "config", "one")
 	bad := object(t, "1", "{apiVersion: v1, kind: Service, metadata: {name: bad}, spec: {ports: [{port: 99999}]}}")

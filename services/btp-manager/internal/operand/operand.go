@@ -1,8 +1,8 @@
-// Package operand puts the objects of the operand's chart into the cluster, keeps them as the chart says, tells which are not
-// ready, and takes them away again.
+// Package operand applies the objects of the operand's chart to the cluster, keeps them in line with the chart, reports which are not
+// ready, and removes them.
 //
-// Nothing here waits. Each call does what can be done now and answers what is left, so that a caller which is killed at any
-// point goes on with a call of its successor. What must be remembered for that is in the ConfigMap btp-manager-inventory.
+// No function waits. Each call does what is possible now and returns what is left, so that after a crash another process can continue. The
+// ConfigMap btp-manager-inventory stores the data that this needs.
 package operand
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-// Ref names an object in the cluster.
+// Ref identifies an object in the cluster.
 type Ref struct {
 	// Group is empty for the core group.
 	Group string
-	// Version is the API version in which the object is read and written. Two Refs that differ only in it name one object.
+	// Version is the API version in which the object is read and written. Two Refs that differ only in it identify the same object.
 	Version string
 	Kind    string
 	// Namespace is empty for a cluster-scoped object.
@@ -32,7 +32,7 @@ type Ref struct {
 	Name      string
 }
 
-// String is the Ref as a user reads it: "Deployment kyma-system/x", or "ClusterRole x".
+// String returns the Ref for users: "Deployment kyma-system/x", or "ClusterRole x".
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -40,18 +40,18 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// GroupVersionKind is the kind of the object.
+// GroupVersionKind returns the kind of the object.
 func (r Ref) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// RefOf names obj, whose kind must be set.
+// RefOf returns the Ref of obj, whose kind must be set.
 func RefOf(obj client.Object) Ref {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	return Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// identity is the Ref without its version.
+// identity returns the Ref without its version.
 func (r Ref) identity() Ref {
 	r.Version = ""
 	return r
@@ -59,7 +59,7 @@ func (r Ref) identity() Ref {
 
 func (r Ref) key() client.ObjectKey { return client.ObjectKey{Namespace: r.Namespace, Name: r.Name} }
 
-// Config says where the operand is. The zero value of a field stands for its default.
+// Config describes the operand. A zero field means its default.
 type Config struct {
 	// Namespace holds the inventory and the namespaced objects of the chart. The default is kyma-system.
 	Namespace string
@@ -70,11 +70,11 @@ type Config struct {
 	// MutatingWebhook and ValidatingWebhook are the names of the operand's webhook configurations. The defaults are
 	// sap-btp-operator-mutating-webhook-configuration and sap-btp-operator-validating-webhook-configuration.
 	MutatingWebhook, ValidatingWebhook string
-	// Own are objects that BTP Manager makes beside the chart: Apply never removes them as obsolete, Remove removes them while
-	// they carry our label. The default is the two Secrets with certificates, ca-server-cert and webhook-server-cert.
+	// Own are additional objects of BTP Manager. Apply never removes them as obsolete; Remove removes them if they have our label. The default
+	// is the two Secrets with certificates, ca-server-cert and webhook-server-cert.
 	Own []Ref
-	// Products are objects that the operand makes itself, without our label. Remove removes them. The default is the Secret
-	// sap-btp-operator-clusterid (docs/contracts/btp-manager.md#deprovisioning): the next operand would not start with another cluster ID.
+	// Products are objects that the operand creates, without our label. Remove removes them. The default is the Secret sap-btp-operator-clusterid
+	// (docs/contracts/btp-manager.md#deprovisioning): with it, a new operand would not start with another cluster ID.
 	Products []Ref
 }
 
@@ -99,25 +99,25 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Deps is what an Operand works with.
+// Deps are the dependencies of an Operand.
 type Deps struct {
-	// Client writes, and reads without a cache: what a cache does not hold yet would be applied or left behind wrongly.
+	// Client reads without a cache, because missing data in a cache would lead to wrong writes or leftover objects.
 	Client client.Client
 }
 
-// Operand is the operand in one cluster. Its methods must not run at the same time: the caller is the elected leader and
-// handles one BtpOperator at a time.
+// Operand manages the operand in one cluster. It is not safe for concurrent use: the caller is the elected leader and handles one
+// BtpOperator at a time.
 type Operand struct {
 	cfg    Config
 	client client.Client
 }
 
-// New returns the operand that cfg describes.
+// New creates an Operand.
 func New(cfg Config, deps Deps) *Operand {
 	return &Operand{cfg: cfg.withDefaults(), client: deps.Client}
 }
 
-// get reads an object. It answers nil when the object or its kind does not exist.
+// get reads an object. It returns nil if the object or its kind does not exist.
 func (o *Operand) get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
 	obj := new(unstructured.Unstructured)
 	obj.SetGroupVersionKind(ref.GroupVersionKind())
@@ -130,7 +130,7 @@ func (o *Operand) get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return obj, nil
 }
 
-// getMeta reads an object's metadata. It answers nil when the object or its kind does not exist.
+// getMeta reads an object's metadata. It returns nil if the object or its kind does not exist.
 func (o *Operand) getMeta(ctx context.Context, ref Ref) (*metav1.PartialObjectMetadata, error) {
 	obj := new(metav1.PartialObjectMetadata)
 	obj.SetGroupVersionKind(ref.GroupVersionKind())
@@ -143,10 +143,10 @@ func (o *Operand) getMeta(ctx context.Context, ref Ref) (*metav1.PartialObjectMe
 	return obj, nil
 }
 
-// delete deletes the object that was read, not one that took its name since. One that is gone is fine.
+// delete deletes the object that was read, unless it was replaced since. A missing object is not an error.
 func (o *Operand) delete(ctx context.Context, ref Ref, obj client.Object) error {
 	uid := obj.GetUID()
-	// The client for metadata does not understand the answer when the object stays for its finalizers.
+	// The client for metadata cannot decode the answer if the object stays because of its finalizers.
 	target := new(unstructured.Unstructured)
 	target.SetGroupVersionKind(ref.GroupVersionKind())
 	target.SetNamespace(ref.Namespace)
@@ -158,13 +158,13 @@ func (o *Operand) delete(ctx context.Context, ref Ref, obj client.Object) error 
 	return nil
 }
 
-// gone tells that there is no such object, or no such kind in this cluster.
+// gone reports whether the object, or its kind, does not exist.
 func gone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
-// ours tells that an object is part of the operand: only those are ever deleted.
+// ours reports whether an object belongs to the operand. No other object is ever deleted.
 func ours(obj client.Object) bool { return obj.GetLabels()[render.ManagedByLabel] == render.ManagedBy }
 
-// check refuses objects that could be applied and then neither be found nor removed again.
+// check rejects objects that could be applied, but not be found or removed later.
 func check(objs []*unstructured.Unstructured) error {
 	var errs []error
 	seen := map[Ref]bool{}
@@ -176,7 +176,7 @@ func check(objs []*unstructured.Unstructured) error {
 		case !ours(obj):
 			errs = append(errs, fmt.Errorf("%s has no label %s=%s: it could not be removed again", ref, render.ManagedByLabel, render.ManagedBy))
 		case seen[ref.identity()]:
-			errs = append(errs, fmt.Errorf("%s is there twice", ref))
+			errs = append(errs, fmt.Errorf("%s is duplicated", ref))
 		}
 		seen[ref.identity()] = true
 	}

@@ -39,7 +39,7 @@ func names(objs []*unstructured.Unstructured) map[string]bool {
 	return out
 }
 
-func TestAnUpgradeRemovesWhatTheNewChartLacks(t *testing.T) {
+func TestApply_NewChart_RemovesObsoleteObjects(t *testing.T) {
 	b := setup(t)
 	for _, c := range []struct {
 		name string
@@ -96,7 +96,7 @@ func TestAnUpgradeRemovesWhatTheNewChartLacks(t *testing.T) {
 	}
 }
 
-func TestAnObsoleteObjectWithoutOurLabelStays(t *testing.T) {
+func TestApply_ObsoleteWithoutLabel_IsKept(t *testing.T) {
 	b := setup(t)
 	stays, released := configMap(t, "1", "config", "one"), configMap(t, "1", "released", "one")
 	b.apply([]*unstructured.Unstructured{stays, released})
@@ -105,7 +105,7 @@ func TestAnObsoleteObjectWithoutOurLabelStays(t *testing.T) {
 	equal(t, "objects", b.names(), []string{"ConfigMap kyma-system/config", "ConfigMap kyma-system/released"})
 }
 
-func TestAnObjectUnderAnotherAPIVersionIsNotObsolete(t *testing.T) {
+func TestApply_OtherAPIVersion_IsNotObsolete(t *testing.T) {
 	b := setup(t)
 	text := func(version string) []*unstructured.Unstructured {
 		return []*unstructured.Unstructured{object(t, "1", "{apiVersion: autoscaling/"+version+
@@ -119,7 +119,7 @@ func TestAnObjectUnderAnotherAPIVersionIsNotObsolete(t *testing.T) {
 }
 
 // A cluster that was upgraded meanwhile has the object still, under a version that the inventory does not name.
-func TestAnObjectWhoseAPIVersionIsNoLongerServedIsRemovedAllTheSame(t *testing.T) {
+func TestApply_UnservedAPIVersion_IsRemoved(t *testing.T) {
 	for name, remove := range map[string]func(b *bundle){
 		"as obsolete":         func(b *bundle) { b.settle([]*unstructured.Unstructured{configMap(b.t, "2", "config", "x")}) },
 		"with all the others": func(b *bundle) { b.remove(nil) },
@@ -141,7 +141,7 @@ func TestAnObjectWhoseAPIVersionIsNoLongerServedIsRemovedAllTheSame(t *testing.T
 	}
 }
 
-func TestAnObjectUnderAnotherAPIGroupIsNotObsolete(t *testing.T) {
+func TestApply_OtherAPIGroup_IsNotObsolete(t *testing.T) {
 	b := setup(t)
 	old := object(t, "1", "{apiVersion: v1, kind: Event, metadata: {name: e}, involvedObject: {kind: Pod, name: x, namespace: kyma-system}, reason: A, type: Normal}")
 	same := object(t, "1", "{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: e}, regarding: {kind: Pod, name: x, namespace: kyma-system}, reason: A, type: Normal}")
@@ -152,7 +152,7 @@ func TestAnObjectUnderAnotherAPIGroupIsNotObsolete(t *testing.T) {
 	equal(t, "uid", b.get(old).GetUID(), uid)
 }
 
-func TestAnObsoleteDefinitionStaysWhileCustomResourcesOfItExist(t *testing.T) {
+func TestApply_ObsoleteDefinitionInUse_IsKept(t *testing.T) {
 	b := setup(t)
 	gadget := definition(t, "1", "Gadget")
 	objs := []*unstructured.Unstructured{configMap(t, "2", "config", "one")}
@@ -176,7 +176,7 @@ func TestAnObsoleteDefinitionStaysWhileCustomResourcesOfItExist(t *testing.T) {
 }
 
 // What waits for its finalizer is not forgotten, and not reported as removed again.
-func TestAnObsoleteObjectThatTakesItsTimeStaysInTheInventory(t *testing.T) {
+func TestApply_ObsoleteObjectSlow_StaysInInventory(t *testing.T) {
 	b := setup(t)
 	stays, slow := configMap(t, "1", "config", "one"), configMap(t, "1", "slow", "one")
 	b.apply([]*unstructured.Unstructured{stays, slow})
@@ -192,7 +192,7 @@ func TestAnObsoleteObjectThatTakesItsTimeStaysInTheInventory(t *testing.T) {
 	equal(t, "changed", b.apply([]*unstructured.Unstructured{stays, slow}).Changed, []operand.Change{{operand.RefOf(slow), operand.Created}})
 }
 
-func TestNothingIsRemovedAsObsoleteWhileTheNewChartCannotBeApplied(t *testing.T) {
+func TestApply_Failed_RemovesNothing(t *testing.T) {
 	b := setup(t)
 	old := configMap(t, "1", "old", "one")
 	b.apply([]*unstructured.Unstructured{old})
@@ -203,7 +203,7 @@ func TestNothingIsRemovedAsObsoleteWhileTheNewChartCannotBeApplied(t *testing.T)
 	equal(t, "objects", b.names(), []string{"ConfigMap kyma-system/old"})
 }
 
-func TestAnObsoleteObjectThatCannotBeDeletedIsTriedAgain(t *testing.T) {
+func TestApply_ObsoleteObjectUndeletable_IsRetried(t *testing.T) {
 	b := setup(t)
 	old, other, now := configMap(t, "1", "old", "one"), configMap(t, "1", "other", "one"), configMap(t, "2", "now", "one")
 	b.apply([]*unstructured.Unstructured{old, other})

@@ -16,15 +16,15 @@ import (
 // NotReady is an object that is not ready.
 type NotReady struct {
 	Ref
-	// Reason says why, for the user.
+	// Reason is the reason, for users.
 	Reason string
 }
 
-// String is the NotReady as a user reads it: "Deployment kyma-system/x: Available is False: ...".
+// String returns the NotReady for users: "Deployment kyma-system/x: Available is False: ...".
 func (n NotReady) String() string { return n.Ref.String() + ": " + n.Reason }
 
-// Unready answers which of objs are not ready, in their order. An object that is missing or being deleted is not. The errors are
-// joined and name the objects that could not be read; the others are looked at all the same.
+// Unready returns the objects of objs that are not ready, in their order, including those that are missing or being deleted. The errors are
+// joined and contain the names of the objects that could not be read; the other objects are still checked.
 func (o *Operand) Unready(ctx context.Context, objs []*unstructured.Unstructured) ([]NotReady, error) {
 	var out []NotReady
 	var errs []error
@@ -46,7 +46,7 @@ func (o *Operand) Unready(ctx context.Context, objs []*unstructured.Unstructured
 	return out, errors.Join(errs...)
 }
 
-// unready says why an object is not ready, or nothing when it is.
+// unready returns why an object is not ready, or "" if it is ready.
 func unready(live *unstructured.Unstructured) string {
 	if live.GetDeletionTimestamp() != nil {
 		return deleting(live)
@@ -71,8 +71,8 @@ func unready(live *unstructured.Unstructured) string {
 	return strings.Join(reasons, "; ")
 }
 
-// servesItsNames tells whether a definition is established under the names that it has now. The API server does not take back
-// NamesAccepted=False once a name that was in use elsewhere is no longer asked for, so that condition alone would never end.
+// servesItsNames reports whether a definition is established with its current names. NamesAccepted=False stays after a conflicting name is
+// no longer requested, so that condition alone is not sufficient.
 func servesItsNames(live *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	established := slices.ContainsFunc(conditions, func(c any) bool {
@@ -91,8 +91,8 @@ func deleting(live client.Object) string {
 	return "is being deleted"
 }
 
-// deploymentConditions are the conditions that keep a Deployment from being ready (docs/contracts/btp-manager.md#readiness). The condition
-// ReplicaFailure says what the others only follow from, such as a quota.
+// deploymentConditions returns the conditions that keep a Deployment from being ready (docs/contracts/btp-manager.md#readiness). The
+// condition ReplicaFailure contains the cause of the others, such as a quota.
 func deploymentConditions(live *unstructured.Unstructured) []string {
 	want := []struct{ kind, status string }{{"Available", "True"}, {"Progressing", "True"}, {"ReplicaFailure", ""}}
 	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
@@ -117,7 +117,7 @@ func deploymentConditions(live *unstructured.Unstructured) []string {
 	return out
 }
 
-// webhooksWithoutCA are the webhooks of a configuration that the API server could not call, since it would trust no certificate.
+// webhooksWithoutCA returns the webhooks of a configuration without a CA bundle, which the API server cannot call.
 func webhooksWithoutCA(live *unstructured.Unstructured) []string {
 	webhooks, _, _ := unstructured.NestedSlice(live.Object, "webhooks")
 	var out []string

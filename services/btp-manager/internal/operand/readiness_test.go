@@ -27,7 +27,7 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return obj
 }
 
-func TestWhenAnObjectIsReady(t *testing.T) {
+func TestUnready_EachKind_IsChecked(t *testing.T) {
 	const (
 		apps      = "apiVersion: apps/v1\nkind: Deployment\n"
 		available = "{type: Available, status: 'True', reason: MinimumReplicasAvailable, message: m}"
@@ -119,7 +119,7 @@ func TestWhenAnObjectIsReady(t *testing.T) {
 	}
 }
 
-func TestUnreadyNamesWhatIsNotThereAndGoesOnAfterAnErrorOfOneObject(t *testing.T) {
+func TestUnready_MissingAndError_ReportsBoth(t *testing.T) {
 	ready := parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: ready, namespace: kyma-system}}")
 	missing := parse(t, "{apiVersion: v1, kind: Secret, metadata: {name: missing, namespace: kyma-system}}")
 	broken := parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: broken, namespace: kyma-system}}")
@@ -150,7 +150,7 @@ func TestUnreadyNamesWhatIsNotThereAndGoesOnAfterAnErrorOfOneObject(t *testing.T
 	}
 }
 
-func TestAnObjectIsReplacedOnlyWhenNothingElseIsWrongWithIt(t *testing.T) {
+func TestApply_ImmutableAndInvalid_KeepsObject(t *testing.T) {
 	for message, want := range map[string]bool{
 		"field is immutable":                         true,
 		"cannot change roleRef":                      true,

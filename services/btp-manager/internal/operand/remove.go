@@ -16,14 +16,14 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// phase is when an object is removed. A phase begins when nothing of the one before is left.
+// phase is a phase of the removal. A phase begins when all objects of the previous one are gone.
 type phase int
 
 const (
-	// workloads also are the webhooks: without a workload behind it, a webhook refuses everything.
+	// workloads includes the webhooks: without a workload, a webhook rejects everything.
 	workloads phase = iota
 	others
-	// credentials are late: what is left of the operand may need them (docs/contracts/btp-manager.md#credentials-and-cluster-id).
+	// credentials are removed late, because the rest of the operand may need them (docs/contracts/btp-manager.md#credentials-and-cluster-id).
 	credentials
 	definitions
 	phases
@@ -41,8 +41,8 @@ func (r Ref) phase() phase {
 	return others
 }
 
-// prune deletes what an earlier chart had. It answers what is still there afterwards, which the inventory must go on to hold.
-// applied are the objects of this chart: one that is served under two API groups is not obsolete under the old one.
+// prune deletes the objects of an earlier chart. It returns those that still exist, which must stay in the inventory. applied are the
+// objects of the current chart: an object that is served under two API groups is not obsolete under the old one.
 func (o *Operand) prune(ctx context.Context, obsolete []Ref, applied map[types.UID]bool, done *Applied) ([]Ref, error) {
 	var remaining []Ref
 	var errs []error
@@ -59,14 +59,14 @@ func (o *Operand) prune(ctx context.Context, obsolete []Ref, applied map[types.U
 	return remaining, errors.Join(errs...)
 }
 
-// pruneOne answers whether the object must stay in the inventory.
+// pruneOne reports whether the object must stay in the inventory.
 func (o *Operand) pruneOne(ctx context.Context, ref Ref, applied map[types.UID]bool, done *Applied) (bool, error) {
 	live, err := o.getMeta(ctx, ref)
 	if err != nil || live == nil {
 		return err != nil, err
 	}
 	if applied[live.UID] || !ours(live) {
-		log.FromContext(ctx).Info("leaving an object that is still of the chart, or not ours", "object", ref.String())
+		log.FromContext(ctx).Info("keeping an object that belongs to the chart, or is not ours", "object", ref.String())
 		return false, nil
 	}
 	if live.DeletionTimestamp != nil {
@@ -87,12 +87,12 @@ func (o *Operand) pruneOne(ctx context.Context, ref Ref, applied map[types.UID]b
 	return err != nil || live != nil, err
 }
 
-// Remove removes what the chart, the inventory and BTP Manager made: the workloads and webhooks, then the rest, then Secrets, then
-// CustomResourceDefinitions, and last the inventory. What carries our label and is of a known kind goes too, even when nothing
-// else names it; without our label nothing goes, except the Products of Config. keep names what stays; it may be nil.
+// Remove removes the objects of the chart, of the inventory and of BTP Manager: the workloads and webhooks, then the rest, then Secrets,
+// then CustomResourceDefinitions, and finally the inventory. It also removes other objects of known kinds with our label. It removes no
+// object without our label, except the Products of Config. keep selects objects that stay; it may be nil.
 //
-// It answers what still exists of it, first what it waits for, with what that waits for itself: call it again until that is empty.
-// When custom resources of a definition still exist, it removes nothing and answers an *InUseError for each definition.
+// It returns the existing objects, starting with those that it waits for and their reasons: call it again until the result is empty. While
+// custom resources of a definition exist, it removes nothing and returns an *InUseError for each definition.
 func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured, keep func(Ref) bool) (left []NotReady, err error) {
 	inv, err := o.inventory(ctx, objs)
 	if err != nil {
@@ -133,20 +133,20 @@ func (o *Operand) Remove(ctx context.Context, objs []*unstructured.Unstructured,
 	return nil, o.delete(ctx, ref, inv.stored)
 }
 
-// target is an object that is there and is to be removed.
+// target is an existing object to remove.
 type target struct {
 	ref  Ref
 	live *metav1.PartialObjectMetadata
 }
 
-// targets reads what is there of known, of strayed, of our own objects, and of what carries our label where known objects are, in
-// the order of removal.
+// targets returns the existing objects of known, of strayed and of our own, and those with our label in the namespaces of known, in the
+// order of removal.
 func (o *Operand) targets(ctx context.Context, known, strayed []Ref, keep func(Ref) bool) ([]target, error) {
 	found, err := o.labelled(ctx, known)
 	if err != nil {
 		return nil, err
 	}
-	// The definition of the BtpOperator belongs to BTP Manager, whatever label it carries.
+	// The definition of the BtpOperator belongs to BTP Manager, whatever its labels.
 	found = slices.DeleteFunc(found, func(r Ref) bool {
 		return r.isCRD() && strings.HasSuffix(r.Name, "."+v1alpha1.GroupVersion().Group)
 	})
@@ -171,8 +171,8 @@ func (o *Operand) targets(ctx context.Context, known, strayed []Ref, keep func(R
 	return out, nil
 }
 
-// products are those of Config, and what has their names in other namespaces with objects of the chart: the operand makes them
-// where its credentials are.
+// products returns the products of Config, and objects with their names in other namespaces that contain objects of the chart: the operand
+// creates them beside its credentials.
 func (o *Operand) products(known []Ref) []Ref {
 	out := o.cfg.Products
 	for _, p := range o.cfg.Products {
@@ -185,7 +185,7 @@ func (o *Operand) products(known []Ref) []Ref {
 	return out
 }
 
-// removePhase deletes the targets of one phase and answers which are still there.
+// removePhase deletes the targets of one phase and returns those that still exist.
 func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([]NotReady, error) {
 	var rest []NotReady
 	var errs []error
@@ -195,7 +195,7 @@ func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([
 		}
 		var err error
 		if t.live.DeletionTimestamp == nil {
-			// Looked at again just before: a custom resource may have come since.
+			// Check again directly before: a custom resource may have been created since.
 			if err = o.unused(ctx, t.ref); err == nil {
 				err = o.delete(ctx, t.ref, t.live)
 			}
@@ -214,9 +214,9 @@ func (o *Operand) removePhase(ctx context.Context, targets []target, p phase) ([
 	return rest, errors.Join(errs...)
 }
 
-// RemoveWorkload deletes the operand's Deployment and its two webhook configurations, so that neither stands in the way when
-// finalizers are taken off service instances and bindings (docs/contracts/btp-manager.md#deprovisioning). Missing ones and ones
-// without our label are left out.
+// RemoveWorkload deletes the operand's Deployment and its two webhook configurations, so that neither interferes with the removal of
+// finalizers from service instances and bindings (docs/contracts/btp-manager.md#deprovisioning). It ignores missing ones and those
+// without our label.
 func (o *Operand) RemoveWorkload(ctx context.Context) error {
 	const admission = "admissionregistration.k8s.io"
 	var errs []error

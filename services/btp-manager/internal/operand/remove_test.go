@@ -46,7 +46,7 @@ func bare(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return obj
 }
 
-func TestRemoveTakesEverythingThatIsOursAndNothingElse(t *testing.T) {
+func TestRemove_ForeignObjects_AreKept(t *testing.T) {
 	b := setup(t)
 	objs := append(chart(t, "1"), object(t, "1", "{apiVersion: v1, kind: Secret, metadata: {name: moved, namespace: elsewhere}}"))
 	b.apply(objs)
@@ -79,7 +79,7 @@ func TestRemoveTakesEverythingThatIsOursAndNothingElse(t *testing.T) {
 	b.remove(nil)
 }
 
-func TestRemoveGoesByTheInventoryWhenThereIsNoChart(t *testing.T) {
+func TestRemove_NoChart_UsesInventory(t *testing.T) {
 	b := setup(t)
 	odd := object(t, "1", "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: operand}, value: 1}")
 	b.apply(append(chart(t, "1"), odd))
@@ -87,7 +87,7 @@ func TestRemoveGoesByTheInventoryWhenThereIsNoChart(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
-func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
+func TestRemove_NoInventory_UsesLabels(t *testing.T) {
 	b := setup(t)
 	b.apply(chart(t, "1"))
 	require.NoError(t, b.client.Delete(t.Context(), b.inventory()))
@@ -96,7 +96,7 @@ func TestRemoveGoesByLabelsWhenThereIsNoInventory(t *testing.T) {
 }
 
 // The credentials may be in any namespace; without an inventory only their labels tell in which.
-func TestRemoveFindsCredentialsInAnotherNamespaceWhenThereIsNoInventory(t *testing.T) {
+func TestRemove_NoInventory_FindsMovedCredentials(t *testing.T) {
 	b := setup(t)
 	third := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "third"}}
 	require.NoError(t, client.IgnoreAlreadyExists(b.client.Create(t.Context(), third)))
@@ -118,7 +118,7 @@ func TestRemoveFindsCredentialsInAnotherNamespaceWhenThereIsNoInventory(t *testi
 	equal(t, "objects without an inventory", b.names(), []string{"Secret third/users"})
 }
 
-func TestRemoveKeepsWhatItIsAskedToKeep(t *testing.T) {
+func TestRemove_Keep_KeepsObjects(t *testing.T) {
 	b := setup(t)
 	b.apply(chart(t, "1"))
 	b.make(configMap(t, "", "sap-btp-manager", "x"))
@@ -131,7 +131,7 @@ func TestRemoveKeepsWhatItIsAskedToKeep(t *testing.T) {
 	equal(t, "objects", b.names(), []string{"ConfigMap kyma-system/sap-btp-manager", "CustomResourceDefinition gadgets.keb.test"})
 }
 
-func TestRemoveNeverTakesTheDefinitionOfTheBtpOperator(t *testing.T) {
+func TestRemove_BtpOperatorDefinition_IsKept(t *testing.T) {
 	b := setup(t)
 	crd := object(t, "1", "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: btpoperators.operator.kyma-project.io}}")
 	b.patch(crd, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"btp-manager"}}}`)
@@ -158,7 +158,7 @@ func watched(b *bundle, deleted *[]string) *operand.Operand {
 	return operand.New(operand.Config{}, operand.Deps{Client: c})
 }
 
-func TestRemoveTakesWorkloadsFirstAndDefinitionsLast(t *testing.T) {
+func TestRemove_Phases_AreOrdered(t *testing.T) {
 	b := setup(t)
 	b.apply(chart(t, "1"))
 	b.make(secret(t, "1", "ca-server-cert"))
@@ -187,7 +187,7 @@ func TestRemoveTakesWorkloadsFirstAndDefinitionsLast(t *testing.T) {
 	equal(t, "rest", len(deleted), 0)
 }
 
-func TestRemoveWaitsForAPhaseBeforeItBeginsTheNext(t *testing.T) {
+func TestRemove_PhaseIncomplete_Waits(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -206,7 +206,7 @@ func TestRemoveWaitsForAPhaseBeforeItBeginsTheNext(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
-func TestRemoveRefusesWhileCustomResourcesExist(t *testing.T) {
+func TestRemove_CustomResourcesExist_ReturnsInUseError(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -234,7 +234,7 @@ func TestRemoveRefusesWhileCustomResourcesExist(t *testing.T) {
 }
 
 // A custom resource that comes while the rest is being removed is not lost either.
-func TestRemoveLooksAgainJustBeforeADefinitionGoes(t *testing.T) {
+func TestRemove_NewCustomResource_KeepsDefinition(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -258,14 +258,14 @@ func TestRemoveLooksAgainJustBeforeADefinitionGoes(t *testing.T) {
 	}
 }
 
-func TestRemoveFinishesWhenTheDefinitionsWereNeverThere(t *testing.T) {
+func TestRemove_DefinitionsMissing_Completes(t *testing.T) {
 	b := setup(t)
 	unknown := object(t, "1", "{apiVersion: no.such.group/v1, kind: Thing, metadata: {name: x}}")
 	b.remove(append(chart(t, "1"), unknown))
 	equal(t, "objects", b.names(), []string{})
 }
 
-func TestRemoveSaysWhichObjectCouldNotBeDeletedAndIsTriedAgain(t *testing.T) {
+func TestRemove_UndeletableObject_IsNamedAndRetried(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -287,7 +287,7 @@ func TestRemoveSaysWhichObjectCouldNotBeDeletedAndIsTriedAgain(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
-func TestRemoveDoesNothingWhenItCannotSeeWhatThereIs(t *testing.T) {
+func TestRemove_ListFails_RemovesNothing(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -307,7 +307,7 @@ func TestRemoveDoesNothingWhenItCannotSeeWhatThereIs(t *testing.T) {
 	equal(t, "resource versions", b.versions(), before)
 }
 
-func TestRemoveWorkloadTakesTheDeploymentAndTheWebhooksOnly(t *testing.T) {
+func TestRemoveWorkload_OtherObjects_AreKept(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -325,7 +325,7 @@ func TestRemoveWorkloadTakesTheDeploymentAndTheWebhooksOnly(t *testing.T) {
 	}
 }
 
-func TestRemoveWorkloadLeavesAnOperandThatIsNotOurs(t *testing.T) {
+func TestRemoveWorkload_ForeignOperand_IsKept(t *testing.T) {
 	b := setup(t)
 	theirs := bare(chart(t, "1")[10])
 	b.make(theirs)
@@ -335,7 +335,7 @@ func TestRemoveWorkloadLeavesAnOperandThatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestRemoveWorkloadGoesOnAfterAnObjectThatCannotBeDeleted(t *testing.T) {
+func TestRemoveWorkload_OneFails_RemovesOthers(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)

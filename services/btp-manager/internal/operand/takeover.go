@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// restartedAt is how `kubectl rollout restart` makes a workload start its pods anew.
+	// restartedAt is the annotation with which `kubectl rollout restart` restarts the pods of a workload.
 	restartedAt = ".template.metadata.annotations.kubectl.kubernetes.io/restartedAt"
-	// revision and its like are how the controller of Deployments counts. Where one process is all of Kubernetes, as in k3s, it has
-	// another name than kube-controller-manager.
+	// revision is the prefix of the Deployment controller's counters. In a single-process Kubernetes such as k3s, that controller has another
+	// name than kube-controller-manager.
 	revision = ".metadata.annotations.deployment.kubernetes.io/"
 )
 
-// takeOver makes the fields that others set in an object ours. Server-side apply then takes away those the chart does not name;
-// without this it would leave what others added (docs/contracts/btp-manager.md#operand).
+// takeOver makes us the owner of fields that other clients set in an object. Server-side apply then removes those that the chart does not
+// contain; otherwise it would keep additions of other clients (docs/contracts/btp-manager.md#operand).
 func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured) error {
 	entries, changed, err := takenOver(live.GetManagedFields(), o.cfg.FieldOwner, live.GetAPIVersion())
 	if err != nil {
@@ -35,7 +35,7 @@ func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured)
 	if !changed {
 		return nil
 	}
-	// The resource version makes the API server refuse the patch when somebody has written since.
+	// The resource version makes the API server reject the patch if the object has changed since.
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": live.GetResourceVersion()},
@@ -53,9 +53,9 @@ func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured)
 	return nil
 }
 
-// takenOver moves the fields of other managers into the one entry that owner has for what it applies. It answers false when
-// there are none to move. Fields set through another version of the API count by their path: one that has another path there
-// is not found (no kind of the chart is served in two versions).
+// takenOver moves the fields of other managers into the entry of owner. It returns false if there are none to move. Fields that were set in
+// another version of the API are matched by their path; a field with another path there is not found (no kind of the chart is served in
+// two versions).
 func takenOver(entries []metav1.ManagedFieldsEntry, owner, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
 	own := metav1.ManagedFieldsEntry{
 		Manager: owner, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, FieldsType: "FieldsV1",
@@ -100,9 +100,9 @@ func takenOver(entries []metav1.ManagedFieldsEntry, owner, apiVersion string) ([
 	return append([]metav1.ManagedFieldsEntry{own}, rest...), true, nil
 }
 
-// theirs is what another manager keeps of its fields: all when it is a part of Kubernetes that looks after the object, or
-// writes its status. From everybody else only what is no statement about the chart: a finalizer, whose owner has something to
-// clean up before the object goes, the mark of a rollout restart, and the count of a Deployment's revisions.
+// theirs returns the fields that another manager keeps: all of them if it is a part of Kubernetes that manages the object or writes its
+// status. Every other manager keeps only fields that are unrelated to the chart: finalizers, whose owner must clean up first, the
+// annotation of a rollout restart, and the revision counter of a Deployment.
 func theirs(e metav1.ManagedFieldsEntry, set *fieldpath.Set) *fieldpath.Set {
 	if e.Subresource == "status" || e.Subresource == "" && slices.Contains([]string{"kube-controller-manager", "kube-apiserver"}, e.Manager) {
 		return set
@@ -115,7 +115,7 @@ func theirs(e metav1.ManagedFieldsEntry, set *fieldpath.Set) *fieldpath.Set {
 			left.Insert(path.Copy())
 		case strings.HasSuffix(name, restartedAt), strings.HasPrefix(name, revision):
 			left.Insert(path.Copy())
-			// The map that holds it is left to them as well: taking it would take the mark away.
+			// They keep the containing map, too: taking it would remove the annotation.
 			if parent := path[:len(path)-1]; set.Has(parent) {
 				left.Insert(parent.Copy())
 			}
@@ -142,8 +142,8 @@ func fieldsV1(set *fieldpath.Set) (*metav1.FieldsV1, error) {
 	return f, nil
 }
 
-// immutable tells that the API server refused a change only because fields cannot be changed. An object that is invalid in any
-// other way as well must not be deleted for it: it could not be created again.
+// immutable reports whether the API server rejected a change only because of immutable fields. An object that is also invalid for another
+// reason must not be deleted, because it could not be created again.
 func immutable(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || status.ErrStatus.Reason != metav1.StatusReasonInvalid || status.ErrStatus.Details == nil {
@@ -153,7 +153,7 @@ func immutable(err error) bool {
 	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool { return !saysImmutable(c.Message) })
 }
 
-// saysImmutable knows the ways in which the API server's validation says so; there is no code for it.
+// saysImmutable recognizes the messages of the API server's validation, which has no code for it.
 func saysImmutable(message string) bool {
 	return slices.ContainsFunc([]string{
 		"immutable", "cannot change", "can not be changed", "cannot be changed", "may not change", "may not be changed",

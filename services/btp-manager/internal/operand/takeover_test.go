@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-func TestWhatIsNoStatementAboutTheChartStays(t *testing.T) {
+func TestApply_UnrelatedFields_AreKept(t *testing.T) {
 	b := setup(t)
 	obj := deployment(t, "1", "operand", "operand")
 	objs := []*unstructured.Unstructured{obj}
@@ -54,7 +54,7 @@ func TestWhatIsNoStatementAboutTheChartStays(t *testing.T) {
 }
 
 // A restart stays while what was changed along with it goes.
-func TestARolloutRestartStaysWhenItsManagerChangedMore(t *testing.T) {
+func TestApply_RolloutRestart_IsKept(t *testing.T) {
 	b := setup(t)
 	obj := deployment(t, "1", "operand", "operand")
 	unstructured.RemoveNestedField(obj.Object, "spec", "template", "metadata", "annotations")
@@ -72,7 +72,7 @@ func TestARolloutRestartStaysWhenItsManagerChangedMore(t *testing.T) {
 	equal(t, "object", b.get(obj), live)
 }
 
-func TestAnObjectThatSomebodyElseMadeIsTakenOver(t *testing.T) {
+func TestApply_ExistingObject_IsTakenOver(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
 	b.apply(objs)
@@ -92,7 +92,7 @@ func TestAnObjectThatSomebodyElseMadeIsTakenOver(t *testing.T) {
 	equal(t, "resource versions", b.versions(), before)
 }
 
-func TestAFieldSetThroughAnotherVersionOfTheAPIGoesToo(t *testing.T) {
+func TestApply_FieldOfOtherAPIVersion_IsRemoved(t *testing.T) {
 	b := setup(t)
 	obj := object(t, "1", `
 apiVersion: autoscaling/v2
@@ -110,7 +110,7 @@ spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, n
 	equal(t, "applied again", b.apply(objs), operand.Applied{})
 }
 
-func TestAChangeInTheMiddleOfApplyIsTakenBackByTheSameCall(t *testing.T) {
+func TestApply_ConcurrentChange_IsReverted(t *testing.T) {
 	b := setup(t)
 	obj := configMap(t, "1", "config", "one")
 	objs := []*unstructured.Unstructured{obj}
@@ -135,7 +135,7 @@ func TestAChangeInTheMiddleOfApplyIsTakenBackByTheSameCall(t *testing.T) {
 }
 
 // replacements are changes that the API server refuses, kind by kind.
-func TestAFieldThatCannotChangeHasItsObjectReplaced(t *testing.T) {
+func TestApply_ImmutableField_ReplacesObject(t *testing.T) {
 	b := setup(t)
 	const rbac = "apiVersion: rbac.authorization.k8s.io/v1\n"
 	binding := func(kind, role string) *unstructured.Unstructured {
@@ -207,7 +207,7 @@ func TestAFieldThatCannotChangeHasItsObjectReplaced(t *testing.T) {
 	}
 }
 
-func TestAnObjectIsNotReplaced(t *testing.T) {
+func TestApply_MutableChange_KeepsObject(t *testing.T) {
 	b := setup(t)
 	invalid := deployment(t, "1", "operand", "two")
 	_ = unstructured.SetNestedField(invalid.Object, "no such policy", "spec", "template", "spec", "restartPolicy")

@@ -72,7 +72,7 @@ func install(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
 	}
 }
 
-func TestAKubeAPIServerTakesTheWholeOperand(t *testing.T) {
+func TestOperand_KubeAPIServer_AcceptsIt(t *testing.T) {
 	c := cluster(t)
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestAKubeAPIServerTakesTheWholeOperand(t *testing.T) {
 }
 
 // A value that the server writes in another way, such as 1000m for 1, would look like drift for ever.
-func TestApplyingTheOperandAgainChangesNothing(t *testing.T) {
+func TestOperand_SecondApply_ChangesNothing(t *testing.T) {
 	c := cluster(t)
 	objs := renderOperand(t, usual())
 	install(t, c, objs)
@@ -101,7 +101,7 @@ func TestApplyingTheOperandAgainChangesNothing(t *testing.T) {
 	}
 }
 
-func TestTheOperandsPodNeedsNoPrivilege(t *testing.T) {
+func TestOperand_Pod_HasNoPrivileges(t *testing.T) {
 	c := cluster(t)
 	d := &appsv1.Deployment{}
 	for _, o := range renderOperand(t, usual()) {
@@ -119,7 +119,7 @@ func TestTheOperandsPodNeedsNoPrivilege(t *testing.T) {
 	}
 }
 
-func TestTheOperandMayDoWhatItNeedsAndNoMore(t *testing.T) {
+func TestOperand_Roles_AllowOnlyNeeds(t *testing.T) {
 	c := cluster(t)
 	var roles []*unstructured.Unstructured
 	for _, o := range renderOperand(t, usual()) {
@@ -172,7 +172,7 @@ func TestTheOperandMayDoWhatItNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestServiceInstancesAndBindingsAreWhatTheirDefinitionsSay(t *testing.T) {
+func TestOperand_Definitions_ValidateObjects(t *testing.T) {
 	c := cluster(t)
 	var crds []*unstructured.Unstructured
 	for _, o := range renderOperand(t, usual()) {
@@ -302,7 +302,7 @@ func TestServiceInstancesAndBindingsAreWhatTheirDefinitionsSay(t *testing.T) {
 }
 
 // Where a kind lives is written down in this package, since rendering asks no cluster.
-func TestTheScopesOfKindsAreTheServers(t *testing.T) {
+func TestBuiltIn_Scopes_MatchServer(t *testing.T) {
 	d, err := discovery.NewDiscoveryClientForConfig(shared.Cluster(t).Config)
 	require.NoError(t, err)
 	_, lists, err := d.ServerGroupsAndResources()

@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// hook marks an object that Helm would create at a moment of its own.
+// hook is the annotation of an object that Helm would create at a specific time.
 const hook = "helm.sh/hook"
 
-// decode reads the YAML documents of one rendered file. Errors name the file and the document, and hold no part of it: it may be
-// a Secret.
+// decode parses the YAML documents of a rendered file. Errors contain the file and the number of the document, but no part of it, because it
+// may be a Secret.
 func decode(name, text string) ([]*unstructured.Unstructured, error) {
 	var objs []*unstructured.Unstructured
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -39,11 +39,11 @@ func decode(name, text string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// decodeOne returns nil for a document that holds nothing, or a hook.
+// decodeOne returns nil for an empty document, and for a hook.
 func decodeOne(document []byte) (*unstructured.Unstructured, error) {
 	data, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
-		return nil, fmt.Errorf("no YAML: %w", err)
+		return nil, fmt.Errorf("invalid YAML: %w", err)
 	}
 	if string(data) == "null" {
 		return nil, nil
@@ -53,7 +53,7 @@ func decodeOne(document []byte) (*unstructured.Unstructured, error) {
 	}
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(data); err != nil {
-		return nil, errors.New("no Kubernetes object") // the error itself quotes the document
+		return nil, errors.New("not a Kubernetes object") // the error contains the document
 	}
 	if o.IsList() {
 		return nil, fmt.Errorf("it is a %s; write its objects one by one", o.GetKind())
@@ -67,7 +67,7 @@ func decodeOne(document []byte) (*unstructured.Unstructured, error) {
 	return o, nil
 }
 
-// headed checks what makes a document an object.
+// headed checks the required members of an object.
 func headed(data []byte) error {
 	var head struct {
 		APIVersion string         `json:"apiVersion"`
@@ -75,7 +75,7 @@ func headed(data []byte) error {
 		Metadata   map[string]any `json:"metadata"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return errors.New("no Kubernetes object")
+		return errors.New("not a Kubernetes object")
 	}
 	if head.APIVersion == "" || head.Kind == "" || head.Metadata == nil {
 		return errors.New("an object needs apiVersion, kind and metadata")

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-func TestTheSameValuesGiveTheSameObjectsEachTime(t *testing.T) {
+func TestRender_SameValues_GiveSameObjects(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			first := renderOperand(t, v)
@@ -29,7 +29,7 @@ func TestTheSameValuesGiveTheSameObjectsEachTime(t *testing.T) {
 }
 
 // A reconcile and the controller of the certificates render at the same time.
-func TestAChartRendersInSeveralGoroutines(t *testing.T) {
+func TestRender_Concurrent_IsSafe(t *testing.T) {
 	c, v := operand(t), usual()
 	want := renderOperand(t, v)
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func TestAChartRendersInSeveralGoroutines(t *testing.T) {
 	}
 }
 
-func TestValuesStayAsTheyAre(t *testing.T) {
+func TestRender_Values_AreNotChanged(t *testing.T) {
 	v := values{"a": values{"b": "mine"}, "list": []any{"x"}}
 	c, err := render.Load(tiny(map[string]string{
 		"values.yaml":      "a: {b: chart, c: chart}\nlist: []\n",
@@ -74,7 +74,7 @@ func TestValuesStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestTheVersionIsTheCharts(t *testing.T) {
+func TestVersion_Chart_IsReturned(t *testing.T) {
 	c, err := render.Load(tiny(nil))
 	require.NoError(t, err)
 	if c.Version() != "1.2.3" {

@@ -9,15 +9,15 @@ import (
 	"text/template/parse"
 )
 
-// FunctionError says that a template calls a function that may give another result each time.
+// FunctionError means that a template calls a function with variable results.
 type FunctionError struct {
 	// Template is the file in the chart.
 	Template string
-	// Line is where the call is, from 1 on.
+	// Line is the line of the call, starting at 1.
 	Line int
-	// Function is what it calls.
+	// Function is the name of the function.
 	Function string
-	// Reason is why the function is refused.
+	// Reason is the reason why the function is rejected.
 	Reason string
 }
 
@@ -25,7 +25,7 @@ func (e *FunctionError) Error() string {
 	return fmt.Sprintf("%s:%d calls %s, which %s", e.Template, e.Line, e.Function, e.Reason)
 }
 
-// refused says why a function of Helm's templates is refused, or nothing when it is not.
+// refused returns why a function of Helm's templates is rejected, or "" if it is allowed.
 func refused(function string) string {
 	switch function {
 	case "lookup", "getHostByName", "env", "expandenv":
@@ -47,7 +47,7 @@ func refused(function string) string {
 	return ""
 }
 
-// checkFunctions finds the calls of refused functions in one template and in those that it defines.
+// checkFunctions rejects calls of such functions in a template and in those that it defines.
 func checkFunctions(name, text string) error {
 	tree := parse.New(name)
 	tree.Mode = parse.SkipFuncCheck
@@ -69,7 +69,7 @@ func checkFunctions(name, text string) error {
 	return errors.Join(errs...)
 }
 
-// identifiers calls found for each function name under n.
+// identifiers calls found for each function name below n.
 func identifiers(n parse.Node, found func(*parse.IdentifierNode)) {
 	switch n := n.(type) {
 	case *parse.IdentifierNode:

@@ -13,7 +13,7 @@ import (
 )
 
 // The golden files are what reviewers see of a change in the chart: go test ./internal/render -update
-func TestTheOperandIsWhatItWas(t *testing.T) {
+func TestOperand_Golden_IsUnchanged(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer

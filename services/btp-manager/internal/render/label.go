@@ -7,27 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The labels of everything that BTP Manager makes (docs/contracts/btp-manager.md#labels). They stand on objects and on pod templates, so
-// that the pods carry them too.
+// The labels of all objects that BTP Manager creates (docs/contracts/btp-manager.md#labels). Pod templates have them too, so that the pods
+// get them.
 const (
-	// ManagedByLabel tells who made an object. Its value is ManagedBy.
+	// ManagedByLabel is the label with the creator of an object. Its value is ManagedBy.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	// ManagedBy is the value of ManagedByLabel.
 	ManagedBy = "btp-manager"
-	// ChartVersionLabel tells from which version of the chart an object comes.
+	// ChartVersionLabel is the label with the version of the object's chart.
 	ChartVersionLabel = "chart-version"
-	// ModuleLabel tells to which module an object belongs. Its value is Module.
+	// ModuleLabel is the label with the module of an object. Its value is Module.
 	ModuleLabel = "kyma-project.io/module"
 	// Module is the value of ModuleLabel.
 	Module = "btp-operator"
 )
 
-// Labels returns the labels of an object that is made for this version of the chart.
+// Labels returns the labels of an object in this version of the chart.
 func Labels(version string) map[string]string {
 	return map[string]string{ManagedByLabel: ManagedBy, ModuleLabel: Module, ChartVersionLabel: version}
 }
 
-// podTemplate is where a kind has the template of its pods.
+// podTemplate returns the path of the pod template in a kind.
 func podTemplate(kind string) []string {
 	switch kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job":

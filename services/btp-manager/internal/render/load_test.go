@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-func TestAChartThatCouldRenderOtherwiseNextTimeIsRefused(t *testing.T) {
+func TestLoad_VariableFunction_IsRejected(t *testing.T) {
 	for function, call := range map[string]string{
 		"lookup": `{{ lookup "v1" "Secret" "ns" "name" }}`, "getHostByName": `{{ getHostByName "example.com" }}`,
 		"randAlphaNum": `{{ randAlphaNum 5 | b64enc }}`, "randAlpha": `{{ randAlpha 5 }}`, "randAscii": `{{ randAscii 5 }}`,
@@ -37,7 +37,7 @@ func TestAChartThatCouldRenderOtherwiseNextTimeIsRefused(t *testing.T) {
 	}
 }
 
-func TestARefusedFunctionIsFoundWhereverItIsCalled(t *testing.T) {
+func TestLoad_VariableFunction_IsFoundAnywhere(t *testing.T) {
 	for name, text := range map[string]string{
 		"argument": `{{ printf "%s" (trunc 3 uuidv4) }}`, "variable": `{{ $x := uuidv4 }}`, "condition": `{{ if eq uuidv4 "" }}{{ end }}`,
 		"branch": `{{ if true }}{{ uuidv4 }}{{ end }}`, "else": `{{ if true }}{{ else }}{{ uuidv4 }}{{ end }}`,
@@ -59,7 +59,7 @@ func TestARefusedFunctionIsFoundWhereverItIsCalled(t *testing.T) {
 	}
 }
 
-func TestAChartThatCannotBeRenderedIsRefusedWhenItIsLoaded(t *testing.T) {
+func TestLoad_UnsupportedChart_IsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string
@@ -77,7 +77,7 @@ func TestAChartThatCannotBeRenderedIsRefusedWhenItIsLoaded(t *testing.T) {
 		"values":          {map[string]string{"values.yaml": "a: [b"}, "values.yaml"},
 		"broken CRD":      {map[string]string{"crds/a.yaml": "a: [b"}, "crds/a.yaml: document 1"},
 		"CRD of no kind":  {map[string]string{"crds/a.yaml": "a: b"}, "crds/a.yaml: document 1: an object needs"},
-		"other than CRDs": {map[string]string{"crds/a.yaml": configMap("y")}, "ConfigMap c is no CustomResourceDefinition"},
+		"other than CRDs": {map[string]string{"crds/a.yaml": configMap("y")}, "ConfigMap c is not a CustomResourceDefinition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render.Load(tiny(c.files))

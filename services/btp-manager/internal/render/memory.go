@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// memory knows what the files of the last rendering held. From one pass to the next hardly a text changes, and reading YAML is most of
-// what a rendering costs. Files with a Secret are read each time: what they hold is kept no longer than it is needed.
+// memory caches the decoded files of the last rendering. Between passes hardly a text changes, and decoding YAML takes most of the time of a
+// rendering. Files with a Secret are not cached, to keep secrets only as long as necessary.
 type memory struct {
 	mu    sync.Mutex
 	files map[string]file
 }
 
-// file is a rendered text and the objects in it, which nobody changes.
+// file is a rendered text and its decoded objects, which must not be changed.
 type file struct {
 	text    string
 	objects []*unstructured.Unstructured
 }
 
-// decodeAll decodes what the templates gave, in the order of their names.
+// decodeAll decodes the results of the templates, in the order of their names.
 func (m *memory) decodeAll(rendered map[string]string) ([]*unstructured.Unstructured, error) {
 	names := make([]string, 0, len(rendered))
 	for name := range rendered {
@@ -42,7 +42,7 @@ func (m *memory) decodeAll(rendered map[string]string) ([]*unstructured.Unstruct
 	return objs, nil
 }
 
-// decode answers objects of the caller's own.
+// decode returns copies of the objects.
 func (m *memory) decode(name, text string) ([]*unstructured.Unstructured, error) {
 	m.mu.Lock()
 	last, known := m.files[name]

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-func TestOtherValuesGiveOtherObjectsOfTheSameChart(t *testing.T) {
+func TestRender_OtherValues_GiveOtherObjects(t *testing.T) {
 	c, err := render.Load(tiny(map[string]string{
 		"values.yaml":           "x: chart\n",
 		"templates/c.yaml":      configMap("{{ .Values.x }}"),
@@ -34,7 +34,7 @@ func TestOtherValuesGiveOtherObjectsOfTheSameChart(t *testing.T) {
 	}
 }
 
-func TestAChartKeepsNoSecret(t *testing.T) {
+func TestRender_Memory_KeepsNoSecret(t *testing.T) {
 	c := operand(t)
 	v := usual()
 	v["manager"].(values)["secret"].(values)["clientsecret"] = "very-secret"

@@ -38,7 +38,7 @@ func strict(t testing.TB, o *unstructured.Unstructured) runtime.Object {
 	return typed
 }
 
-func TestEveryObjectIsOneThatKubernetesKnows(t *testing.T) {
+func TestOperand_Objects_MatchKubernetesTypes(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			for _, o := range renderOperand(t, v) {
@@ -48,7 +48,7 @@ func TestEveryObjectIsOneThatKubernetesKnows(t *testing.T) {
 	}
 }
 
-func TestEveryObjectAndEveryPodCarriesOurLabels(t *testing.T) {
+func TestRender_ObjectsAndPods_HaveLabels(t *testing.T) {
 	want := map[string]string{
 		"app.kubernetes.io/managed-by": "btp-manager", "kyma-project.io/module": "btp-operator", "chart-version": operand(t).Version(),
 	}
@@ -77,7 +77,7 @@ func TestEveryObjectAndEveryPodCarriesOurLabels(t *testing.T) {
 	}
 }
 
-func TestOurLabelsTakeThePlaceOfTheChartsAndOthersStay(t *testing.T) {
+func TestRender_ChartLabels_AreOverridden(t *testing.T) {
 	const metadata = "{name: x, labels: {app.kubernetes.io/managed-by: Helm, mine: yes-please}}"
 	template := "{metadata: {labels: {chart-version: old, mine: yes-please}}}"
 	for kind, text := range map[string]string{
@@ -104,7 +104,7 @@ func TestOurLabelsTakeThePlaceOfTheChartsAndOthersStay(t *testing.T) {
 	}
 }
 
-func TestObjectsStandInTheOrderInWhichTheyAreApplied(t *testing.T) {
+func TestRender_Objects_AreInOrder(t *testing.T) {
 	group := map[string]int{
 		"CustomResourceDefinition": 0,
 		"ServiceAccount":           1, "ConfigMap": 1, "Secret": 1, "NetworkPolicy": 1,
@@ -126,7 +126,7 @@ func TestObjectsStandInTheOrderInWhichTheyAreApplied(t *testing.T) {
 	}
 }
 
-func TestOnlyNamespacedObjectsHaveANamespace(t *testing.T) {
+func TestOperand_ClusterScoped_HaveNoNamespace(t *testing.T) {
 	without := []string{"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
 	for _, o := range renderOperand(t, usual()) {
 		want := "kyma-system"
@@ -139,7 +139,7 @@ func TestOnlyNamespacedObjectsHaveANamespace(t *testing.T) {
 	}
 }
 
-func TestAnObjectGetsTheNamespaceThatItsKindNeeds(t *testing.T) {
+func TestRender_Objects_GetNamespaces(t *testing.T) {
 	crd := func(scope string) string {
 		return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: as.x.io}\n" +
 			"spec: {group: x.io, scope: " + scope + ", names: {kind: A}}\n"
@@ -168,18 +168,18 @@ func TestAnObjectGetsTheNamespaceThatItsKindNeeds(t *testing.T) {
 	}
 }
 
-func TestAChartWhoseObjectsCannotBeAppliedIsRefused(t *testing.T) {
+func TestRender_InvalidObjects_AreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"unknown kind":      {"apiVersion: x.io/v1\nkind: A\nmetadata: {name: a}", "A a: it is not known whether a A.x.io lives in a namespace"},
-		"namespace of none": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: a, namespace: b}", "Namespace b/a: a Namespace lives in no namespace"},
-		"twice":             {configMap("y") + "---\n" + configMap("z"), "ConfigMap kyma-system/c is there twice"},
+		"unknown kind":      {"apiVersion: x.io/v1\nkind: A\nmetadata: {name: a}", "A a: it is not known whether a A.x.io is namespaced"},
+		"namespace of none": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: a, namespace: b}", "Namespace b/a: a Namespace is not namespaced"},
+		"twice":             {configMap("y") + "---\n" + configMap("z"), "ConfigMap kyma-system/c is duplicated"},
 		"no kind":           {"apiVersion: v1\nmetadata: {name: a}", "tiny/templates/a.yaml: document 1: an object needs apiVersion, kind and metadata"},
 		"no metadata":       {"apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", "an object needs apiVersion, kind and metadata"},
 		"no name":           {configMap("y") + "---\napiVersion: v1\nkind: Secret\nmetadata: {}", "document 2: the Secret has no name"},
 		"a list":            {"apiVersion: v1\nkind: List\nmetadata: {}\nitems: []", "it is a List"},
-		"a scalar":          {"text", "document 1: no Kubernetes object"},
-		"a sequence":        {"- a\n- b", "no Kubernetes object"},
-		"no YAML":           {"a: [b", "document 1: no YAML"},
+		"a scalar":          {"text", "document 1: not a Kubernetes object"},
+		"a sequence":        {"- a\n- b", "not a Kubernetes object"},
+		"no YAML":           {"a: [b", "document 1: invalid YAML"},
 		"a key twice":       {"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nkind: Secret", `key "kind" already set`},
 		"labels of no text": {"apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {a: 1}}", "Secret kyma-system/a: labels"},
 		"missing value":     {"{{ .Values.missing }}", "missing"},
@@ -201,7 +201,7 @@ func TestAChartWhoseObjectsCannotBeAppliedIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoObjectOfTheReleaseIsLeftOut(t *testing.T) {
+func TestRender_HooksAndNotes_AreOmitted(t *testing.T) {
 	hook := "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, annotations: {helm.sh/hook: pre-delete}}\n"
 	objs := renderTiny(t, map[string]string{
 		"templates/a.yaml":    "# nothing\n---\n" + hook + "---\n" + configMap("y") + "---\n",
@@ -213,7 +213,7 @@ func TestWhatIsNoObjectOfTheReleaseIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestTemplatesSeeTheReleaseAndTheChart(t *testing.T) {
+func TestRender_Templates_GetReleaseAndChart(t *testing.T) {
 	objs := renderTiny(t, map[string]string{"templates/a.yaml": configMap(
 		"{{ .Release.Name }} {{ .Release.Namespace }} {{ .Chart.Name }} {{ .Chart.Version }} {{ .Files.Get \"f.txt\" }} {{ .Template.Name }}"), "f.txt": "file"})
 	got, _, _ := unstructured.NestedString(objs[0].Object, "data", "x")

@@ -48,7 +48,7 @@ func deployment(t testing.TB, objs []*unstructured.Unstructured) *appsv1.Deploym
 	return typed[*appsv1.Deployment](t, objs)[deploymentName]
 }
 
-func TestCredentialsAndClusterReachTheOperand(t *testing.T) {
+func TestOperand_Credentials_AreInSecret(t *testing.T) {
 	objs := renderOperand(t, usual())
 	secret := typed[*corev1.Secret](t, objs)["sap-btp-service-operator"]
 	want := map[string][]byte{
@@ -72,7 +72,7 @@ func TestCredentialsAndClusterReachTheOperand(t *testing.T) {
 	}
 }
 
-func TestACredentialsNamespaceMovesTheSecret(t *testing.T) {
+func TestOperand_CredentialsNamespace_MovesSecret(t *testing.T) {
 	objs := renderOperand(t, values{"manager": values{"management_namespace": "elsewhere"}})
 	if _, ok := typed[*corev1.Secret](t, objs)["elsewhere/sap-btp-service-operator"]; !ok {
 		t.Error("the Secret is not there")
@@ -87,7 +87,7 @@ func TestACredentialsNamespaceMovesTheSecret(t *testing.T) {
 }
 
 // YAML takes some names for a number, a boolean or nothing.
-func TestNamesThatYAMLWouldReadOtherwiseStayNames(t *testing.T) {
+func TestChart_NamesLikeYAMLTypes_AreQuoted(t *testing.T) {
 	for _, name := range []string{"123", "0x10", "1e3", "true", "off", "null"} {
 		t.Run(name, func(t *testing.T) {
 			objs := renderOperand(t, values{"manager": values{
@@ -119,7 +119,7 @@ func TestNamesThatYAMLWouldReadOtherwiseStayNames(t *testing.T) {
 	}
 }
 
-func TestMoreCredentialsAndCertificatesReachTheSecret(t *testing.T) {
+func TestOperand_ExtraCredentials_AreInSecret(t *testing.T) {
 	got := typed[*corev1.Secret](t, renderOperand(t, tuned()))["sap-btp-service-operator"]
 	want := map[string]string{
 		"clientid": "client", "clientsecret": "", "sm_url": "https://sm", "tokenurl": "https://t", "tokenurlsuffix": "/token",
@@ -140,7 +140,7 @@ func TestMoreCredentialsAndCertificatesReachTheSecret(t *testing.T) {
 	}
 }
 
-func TestAChangeOfCredentialsOrSettingsRestartsTheOperand(t *testing.T) {
+func TestOperand_NewCredentials_RestartsPods(t *testing.T) {
 	checksum := func(v values) string {
 		return deployment(t, renderOperand(t, v)).Spec.Template.Annotations["checksum/config"]
 	}
@@ -171,7 +171,7 @@ func TestAChangeOfCredentialsOrSettingsRestartsTheOperand(t *testing.T) {
 	}
 }
 
-func TestTheImageIsTheOneThatIsSet(t *testing.T) {
+func TestOperand_Image_IsSet(t *testing.T) {
 	digest := strings.Repeat("0", 64)
 	for want, image := range map[string]values{
 		"r/i:v1":                      {"repository": "r/i", "tag": "v1"},
@@ -186,7 +186,7 @@ func TestTheImageIsTheOneThatIsSet(t *testing.T) {
 	}
 }
 
-func TestServicesPoliciesAndWebhooksMeetTheOperand(t *testing.T) {
+func TestOperand_Selectors_MatchPods(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			objs := renderOperand(t, v)
@@ -244,7 +244,7 @@ func clients(t testing.TB, objs []*unstructured.Unstructured) []admissionv1.Webh
 	return found
 }
 
-func TestWebhooksTrustTheCertificateAuthorityThatIsSet(t *testing.T) {
+func TestOperand_CABundle_IsSet(t *testing.T) {
 	for want, v := range map[string]values{bundle: usual(), bundle + bundle: tuned(), "": nil} {
 		got := clients(t, renderOperand(t, v))
 		if len(got) != 4 {
@@ -258,7 +258,7 @@ func TestWebhooksTrustTheCertificateAuthorityThatIsSet(t *testing.T) {
 	}
 }
 
-func TestWebhooksSeeWhatTheyMust(t *testing.T) {
+func TestOperand_Webhooks_HaveRules(t *testing.T) {
 	objs := renderOperand(t, usual())
 	got := map[string][]admissionv1.OperationType{}
 	add := func(path *string, policy *admissionv1.FailurePolicyType, rules []admissionv1.RuleWithOperations) {
@@ -286,7 +286,7 @@ func TestWebhooksSeeWhatTheyMust(t *testing.T) {
 	}
 }
 
-func TestNoRoleHasAWildcardAndEachIsBound(t *testing.T) {
+func TestOperand_Roles_AreBoundWithoutWildcards(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			objs := renderOperand(t, v)
@@ -331,7 +331,7 @@ func TestNoRoleHasAWildcardAndEachIsBound(t *testing.T) {
 	}
 }
 
-func TestAnOperandOfSomeNamespacesHasRightsOnlyThere(t *testing.T) {
+func TestOperand_LimitedNamespaces_LimitRights(t *testing.T) {
 	objs := renderOperand(t, namespaced())
 	for _, o := range objs {
 		if o.GetKind() == "ClusterRoleBinding" {
@@ -353,7 +353,7 @@ func TestAnOperandOfSomeNamespacesHasRightsOnlyThere(t *testing.T) {
 	}
 }
 
-func TestNetworkPoliciesLetOnlyTheNeedfulThrough(t *testing.T) {
+func TestNetworkPolicies_Traffic_IsLimited(t *testing.T) {
 	policies := typed[*networkingv1.NetworkPolicy](t, renderOperand(t, usual()))
 	open := map[string][]string{}
 	for _, p := range policies {
@@ -388,7 +388,7 @@ func TestNetworkPoliciesLetOnlyTheNeedfulThrough(t *testing.T) {
 	}
 }
 
-func TestTheChartHoldsNoKeysAndNoProxy(t *testing.T) {
+func TestOperand_Chart_HasNoKeysAndNoProxy(t *testing.T) {
 	for name, v := range sets() {
 		objs := renderOperand(t, v)
 		for _, o := range objs {
@@ -408,7 +408,7 @@ func TestTheChartHoldsNoKeysAndNoProxy(t *testing.T) {
 }
 
 // What can be set and what is set by default are the same names, and no object takes others.
-func TestTheSchemaSaysWhatCanBeSet(t *testing.T) {
+func TestOperand_Schema_DescribesValues(t *testing.T) {
 	var schema, defaults map[string]any
 	for name, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &defaults} {
 		data, err := fs.ReadFile(chart.FS(), name)

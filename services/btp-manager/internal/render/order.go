@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// rank is when a kind is applied. What others need goes first; what opens the cluster's API to the operand goes last, since its
-// webhooks refuse every change of an instance or a binding until the operand answers.
+// rank returns the position of a kind in the order of application. Prerequisites are first. Webhooks are last, because they reject every
+// change of an instance or a binding until the operand answers.
 func rank(kind string) int {
 	switch kind {
 	case "Namespace", "PriorityClass":
@@ -17,7 +17,7 @@ func rank(kind string) int {
 		return 1
 	case "ServiceAccount", "ConfigMap", "Secret", "ResourceQuota", "LimitRange":
 		return 2
-	case "NetworkPolicy": // before the pods that they are about
+	case "NetworkPolicy": // before the pods that they select
 		return 3
 	case "ClusterRole", "Role":
 		return 4
@@ -33,7 +33,7 @@ func rank(kind string) int {
 	return 7
 }
 
-// order sorts objs by rank, then by what they are called, so that the order never depends on the files of the chart.
+// order sorts objs by rank, then by name, so that the order does not depend on the files of the chart.
 func order(objs []*unstructured.Unstructured) {
 	slices.SortFunc(objs, func(a, b *unstructured.Unstructured) int {
 		return cmp.Or(

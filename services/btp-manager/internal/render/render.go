@@ -1,5 +1,5 @@
-// Package render turns a Helm chart and values into Kubernetes objects, in process and without a cluster. Equal input gives
-// equal objects, always: a chart that could render otherwise is refused when it is loaded.
+// Package render renders a Helm chart and values to Kubernetes objects, in process and without a cluster. Equal input always gives equal
+// objects: Load rejects a chart whose result could vary.
 package render
 
 import (
@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// notes is the template that Helm prints for people. It holds no objects.
+// notes is the name of the template that Helm prints for users. It contains no objects.
 const notes = "NOTES.txt"
 
-// Chart is a chart that was read and checked. It may be used from several goroutines.
+// Chart is a validated chart. It is safe for concurrent use.
 type Chart struct {
 	chart  *chart.Chart
 	schema *valuesSchema
@@ -27,17 +27,17 @@ type Chart struct {
 	last   *memory
 }
 
-// Release says for whom a chart is rendered.
+// Release describes a release of the chart.
 type Release struct {
-	// Name is what templates see as .Release.Name.
+	// Name is the value of .Release.Name.
 	Name string
-	// Namespace is where namespaced objects go that name no namespace themselves.
+	// Namespace is the namespace of namespaced objects that name none.
 	Namespace string
 }
 
-// Load reads the chart in fsys, whose root holds Chart.yaml. A template that calls a function which is random, reads a clock
-// or looks outside is refused with a *FunctionError. So is a chart with subcharts, a library chart, one whose version cannot be
-// the value of a label, and one with a values.schema.json that is no JSON schema of its own.
+// Load reads the chart in fsys, whose root contains Chart.yaml. It returns a *FunctionError for a template that calls a function which is
+// random, reads a clock or accesses external data. It also rejects a chart with subcharts, a library chart, a version that is not a valid
+// label value, and a values.schema.json that is not a self-contained JSON schema.
 func Load(fsys fs.FS) (*Chart, error) {
 	files, err := read(fsys)
 	if err != nil {
@@ -61,17 +61,17 @@ func Load(fsys fs.FS) (*Chart, error) {
 	return &Chart{chart: c, schema: s, crds: crds, last: &memory{files: map[string]file{}}}, nil
 }
 
-// Version is the chart's version, which each object carries in ChartVersionLabel.
+// Version returns the chart's version, which each object has in ChartVersionLabel.
 func (c *Chart) Version() string { return c.chart.Metadata.Version }
 
-// Render returns the objects that the chart makes of values, which go over the chart's own. Each object
+// Render renders the chart with values, which override the chart's defaults. Each object
 //
-//   - has a namespace when its kind is namespaced, the release's unless the chart gives another one,
-//   - carries the labels of BTP Manager, and so do the pods that it makes,
-//   - stands where it can be applied: after the definitions, accounts and configuration that it needs.
+//   - has a namespace if its kind is namespaced, by default that of the release,
+//   - has the labels of BTP Manager, and so have its pods,
+//   - follows the definitions, accounts and configuration that it needs.
 //
-// Hooks are left out; nobody would run them. Values that the chart's schema refuses give a *ValuesError. No error holds a
-// value. Render changes neither the chart nor values.
+// Hooks are omitted, because nothing would run them. Values that the chart's schema rejects result in a *ValuesError. Errors contain no
+// values. Render changes neither the chart nor values.
 func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
 	merged, err := merge(c.chart.Values, values)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.
 	return objs, nil
 }
 
-// top is what templates see. The capabilities are those that Helm was built with, never those of a cluster.
+// top returns the data for the templates. The capabilities are Helm's defaults, never those of a cluster.
 func top(release Release, values map[string]any) chartutil.Values {
 	return chartutil.Values{
 		"Capabilities": chartutil.DefaultCapabilities.Copy(),
@@ -109,7 +109,7 @@ func top(release Release, values map[string]any) chartutil.Values {
 	}
 }
 
-// finish gives every object what Render promises of it, and sorts objs.
+// finish sets the namespace and the labels of every object, and sorts objs.
 func finish(objs []*unstructured.Unstructured, release Release, version string) error {
 	var errs []error
 	scopes := definedScopes(objs)
@@ -123,7 +123,7 @@ func finish(objs []*unstructured.Unstructured, release Release, version string) 
 			errs = append(errs, fmt.Errorf("%s: %w", describe(o), err))
 		}
 		if seen[describe(o)] {
-			errs = append(errs, fmt.Errorf("%s is there twice", describe(o)))
+			errs = append(errs, fmt.Errorf("%s is duplicated", describe(o)))
 		}
 		seen[describe(o)] = true
 	}
@@ -148,7 +148,7 @@ func check(c *chart.Chart) error {
 	return errors.Join(errs...)
 }
 
-// definitions decodes the folder crds, whose files Helm takes as they are.
+// definitions decodes the folder crds, whose files Helm does not render.
 func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	for _, file := range c.CRDObjects() {
@@ -158,7 +158,7 @@ func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
 		}
 		for _, o := range objs {
 			if o.GetKind() != crdKind {
-				return nil, fmt.Errorf("%s: %s is no %s", file.Name, describe(o), crdKind)
+				return nil, fmt.Errorf("%s: %s is not a %s", file.Name, describe(o), crdKind)
 			}
 		}
 		crds = append(crds, objs...)

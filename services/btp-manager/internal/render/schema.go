@@ -12,20 +12,20 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// schemaURL is what the chart's schema is called inside; nothing is fetched from there.
+// schemaURL is the internal name of the chart's schema; it is not fetched.
 const schemaURL = "values.schema.json"
 
-// ValuesError lists everything that the chart's schema refuses in values. It holds no value: one may be a secret.
+// ValuesError lists all values that the chart's schema rejects. It contains no value, because one may be a secret.
 type ValuesError struct {
 	// Problems are sorted by field.
 	Problems []Problem
 }
 
-// Problem is what is wrong with one value.
+// Problem is a rejected value.
 type Problem struct {
-	// Field is the path to the value, as in manager.image.tag.
+	// Field is the path of the value, for example manager.image.tag.
 	Field string
-	// Text says what is wrong and what is allowed.
+	// Text describes the problem and the valid values.
 	Text string
 }
 
@@ -37,10 +37,10 @@ func (e *ValuesError) Error() string {
 	return "values: " + strings.Join(texts, "; ")
 }
 
-// valuesSchema checks values. The nil one accepts all.
+// valuesSchema validates values. A nil schema accepts all.
 type valuesSchema struct{ compiled *jsonschema.Schema }
 
-// compile reads a JSON schema, or nothing.
+// compile compiles a JSON schema. Empty data results in nil.
 func compile(data []byte) (*valuesSchema, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -50,7 +50,7 @@ func compile(data []byte) (*valuesSchema, error) {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()
-	c.UseLoader(jsonschema.SchemeURLLoader{}) // a schema that refers to another document is refused, not fetched
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // a reference to another document is rejected, not fetched
 	if err := c.AddResource(schemaURL, document); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func leaves(e *jsonschema.ValidationError, found func(*jsonschema.ValidationErro
 	}
 }
 
-// explain puts an error into words. The library's own words would quote the value.
+// explain converts an error to problems. The library's messages would contain values.
 func explain(e *jsonschema.ValidationError) []Problem {
 	field := strings.Join(e.InstanceLocation, ".")
 	each := func(keys []string, text string) []Problem {

@@ -10,7 +10,7 @@ import (
 // crdKind is the kind of a custom resource definition.
 const crdKind = "CustomResourceDefinition"
 
-// scope tells whether the objects of a kind live in namespaces.
+// scope reports whether the objects of a kind are namespaced.
 type scope bool
 
 const (
@@ -18,8 +18,8 @@ const (
 	namespaced    scope = true
 )
 
-// builtIn returns the scope of a kind that every cluster knows. There is no cluster to ask, hence the list; a test compares it
-// with a kube-apiserver.
+// builtIn returns the scope of a built-in kind. There is no cluster to query, hence the list; a test compares it with a
+// kube-apiserver.
 func builtIn(kind schema.GroupKind) (s scope, known bool) {
 	switch kind.Group {
 	case "":
@@ -76,7 +76,7 @@ func builtIn(kind schema.GroupKind) (s scope, known bool) {
 	return clusterScoped, false
 }
 
-// definedScopes returns the scopes of the kinds that the chart itself defines.
+// definedScopes returns the scopes of the kinds that the chart defines.
 func definedScopes(objs []*unstructured.Unstructured) map[schema.GroupKind]scope {
 	scopes := map[schema.GroupKind]scope{}
 	for _, o := range objs {
@@ -91,7 +91,7 @@ func definedScopes(objs []*unstructured.Unstructured) map[schema.GroupKind]scope
 	return scopes
 }
 
-// place gives o the namespace that it lives in.
+// place sets the namespace of o.
 func place(o *unstructured.Unstructured, namespace string, defined map[schema.GroupKind]scope) error {
 	kind := o.GroupVersionKind().GroupKind()
 	where, known := builtIn(kind)
@@ -100,9 +100,9 @@ func place(o *unstructured.Unstructured, namespace string, defined map[schema.Gr
 	}
 	switch {
 	case !known:
-		return fmt.Errorf("%s: it is not known whether a %s lives in a namespace", describe(o), kind)
+		return fmt.Errorf("%s: it is not known whether a %s is namespaced", describe(o), kind)
 	case where == clusterScoped && o.GetNamespace() != "":
-		return fmt.Errorf("%s: a %s lives in no namespace", describe(o), kind)
+		return fmt.Errorf("%s: a %s is not namespaced", describe(o), kind)
 	case where == namespaced && o.GetNamespace() == "":
 		if namespace == "" {
 			return fmt.Errorf("%s: neither the chart nor the release names a namespace", describe(o))

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// merge puts values over defaults, map by map, and copies both. A nil removes a default, as in Helm.
+// merge overrides defaults with values, map by map, and copies both. A nil removes a default, as in Helm.
 func merge(defaults, values map[string]any) (map[string]any, error) {
 	merged, err := plainMap("", defaults)
 	if err != nil {
@@ -37,7 +37,7 @@ func overlay(dst, src map[string]any) {
 	}
 }
 
-// plain copies a value and turns it into what a JSON document would give, the only types that a schema knows.
+// plain copies a value and converts it to the types of a JSON document, which are the only ones that a schema supports.
 func plain(field string, value any) (any, error) {
 	switch v := value.(type) {
 	case nil, bool, float64:

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-func TestAWrongValueIsRefusedByName(t *testing.T) {
+func TestRender_InvalidValue_IsNamed(t *testing.T) {
 	manager := func(key string, v any) values { return values{"manager": values{key: v}} }
 	secret := func(key string, v any) values { return manager("secret", values{key: v}) }
 	key := "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
@@ -59,7 +59,7 @@ func TestAWrongValueIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestAValueThatIsNoValueIsRefusedByName(t *testing.T) {
+func TestRender_InvalidType_IsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		values values
 		want   string
@@ -79,7 +79,7 @@ func TestAValueThatIsNoValueIsRefusedByName(t *testing.T) {
 }
 
 // What a user reads in the condition of a BtpOperator may come from here.
-func TestNoErrorHoldsACredential(t *testing.T) {
+func TestRender_Errors_ContainNoCredential(t *testing.T) {
 	const secret = "hunter2-hunter2"
 	for name, v := range map[string]values{
 		"base64":          {"manager": values{"secret": values{"b64encoded": true, "clientsecret": secret, "clientid": secret, "tls": values{"key": secret}}}},
@@ -110,7 +110,7 @@ func TestNoErrorHoldsACredential(t *testing.T) {
 	}
 }
 
-func TestAChartWithoutASchemaTakesAllValues(t *testing.T) {
+func TestRender_NoSchema_AcceptsAllValues(t *testing.T) {
 	c, err := render.Load(tiny(map[string]string{"templates/a.yaml": configMap("{{ .Values.a.b }}-{{ .Values.n }}-{{ len .Values.m }}")}))
 	require.NoError(t, err)
 	objs, err := c.Render(release(), values{"a": values{"b": "y"}, "n": int32(3), "m": values{"i64": int64(1), "f": 1.5, "b": true, "s": []string{"x"}}})

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-func TestCountNamesTheFirstWithWhatTheOperandSaysOfThem(t *testing.T) {
+func TestCount_First_HaveOperandMessages(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	condition := func(kind, status, reason, message string) any {
@@ -55,7 +55,7 @@ func TestCountNamesTheFirstWithWhatTheOperandSaysOfThem(t *testing.T) {
 	}
 }
 
-func TestKindsThatTheClusterDoesNotKnowHaveNoObjects(t *testing.T) {
+func TestCount_UnknownKinds_ReturnsZero(t *testing.T) {
 	calls := map[string]func(*services.Services, context.Context) (services.Left, error){
 		"count": (*services.Services).Count,
 		"hard":  (*services.Services).HardDelete,
@@ -88,7 +88,7 @@ func TestKindsThatTheClusterDoesNotKnowHaveNoObjects(t *testing.T) {
 	}
 }
 
-func TestKindsMayGoAndComeBack(t *testing.T) {
+func TestDelete_KindsVanish_Continues(t *testing.T) {
 	b := setup(t, instance, binding)
 	left, err := b.services.Count(t.Context())
 	want(t, left, err, 0, 0)
@@ -103,7 +103,7 @@ func TestKindsMayGoAndComeBack(t *testing.T) {
 	want(t, left, err, 1, 0)
 }
 
-func TestCountStartsOverWhenTheServerLostItsPlace(t *testing.T) {
+func TestCount_ContinueTokenExpired_Restarts(t *testing.T) {
 	b := setup(t, instance, binding)
 	b.order(instance, b.namespace(), "db")
 	expired := 0
@@ -121,7 +121,7 @@ func TestCountStartsOverWhenTheServerLostItsPlace(t *testing.T) {
 	want(t, left, err, 1, 0)
 }
 
-func TestCountReadsPagesOfMetadata(t *testing.T) {
+func TestCount_ManyObjects_ReadsPages(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	for i := range 501 {

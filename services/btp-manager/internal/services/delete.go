@@ -9,19 +9,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// parallel is how many requests a pass makes at the same time.
+// parallel is the number of concurrent requests of a pass.
 const parallel = 8
 
-// noFinalizers has no resourceVersion: whatever changed meanwhile, the finalizers go.
+// noFinalizers has no resourceVersion, so that it removes the finalizers even after a concurrent change.
 var noFinalizers = client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
-// HardDelete makes one pass of a deletion that leaves the remote side to the operand: it asks for the deletion of all bindings,
-// and once no binding is left, of all instances. Objects whose deletion has been asked for are left to the operand. It also
-// deletes the Secrets of bindings that have no finalizers, which the operand knows nothing of.
+// HardDelete makes one pass of a deletion in which the operand cleans up the remote side. It requests the deletion of all bindings, and
+// once no binding is left, of all instances. The operand handles objects whose deletion is requested. HardDelete also deletes the Secrets
+// of bindings without finalizers, which the operand does not know.
 //
-// It answers what is left. A request that did not get through (timeout, conflict, throttling, no connection) is no error: what
-// it would have deleted is left. The error is, or wraps, a *RefusedError when the API said no. After any other error a later
-// pass may succeed; then what is left is not always known.
+// It returns what is left. A request without success (timeout, conflict, throttling, no connection) is not an error: its objects are left.
+// The error is, or wraps, a *RefusedError if the API rejected a request. After any other error a later pass may succeed; the number of
+// remaining objects may then be unknown.
 func (s *Services) HardDelete(ctx context.Context) (Left, error) {
 	bindings, err := s.list(ctx, binding)
 	if err != nil {
@@ -41,15 +41,15 @@ func (s *Services) HardDelete(ctx context.Context) (Left, error) {
 	return s.left(ctx, bindings, instances), t.result(ctx)
 }
 
-// SoftDelete makes one pass of a deletion without the operand: it asks for the deletion of what is not being deleted yet and
-// takes all finalizers off, bindings first, then instances. Nobody cleans up the remote side. With each binding goes its
-// Secret, when that belongs to the binding or to nobody.
+// SoftDelete makes one pass of a deletion without the operand. It requests the deletion of the remaining objects and removes all finalizers,
+// first from bindings, then from instances. The remote side is not cleaned up. With each binding it deletes the binding's Secret, if that
+// belongs to the binding or has no owner.
 //
-// The operand's Deployment and webhook configurations must be gone before: the operand would put its finalizers back, and a
-// webhook whose server does not answer refuses every change. An object that cannot be deleted loses its finalizers all the
-// same, because the removal of the CRDs must not hang on it.
+// The operand's Deployment and webhook configurations must be removed first: the operand would restore its finalizers, and an unavailable
+// webhook rejects every change. SoftDelete removes the finalizers even of an object that cannot be deleted, because they would block the
+// removal of the CRDs.
 //
-// It answers what is left, and errors as HardDelete does.
+// It returns what is left, and errors like HardDelete.
 func (s *Services) SoftDelete(ctx context.Context) (Left, error) {
 	bindings, err := s.list(ctx, binding)
 	if err != nil {
@@ -61,13 +61,13 @@ func (s *Services) SoftDelete(ctx context.Context) (Left, error) {
 	if err != nil {
 		return Left{}, err
 	}
-	// Most of many instances go with few requests. What is refused here is tried, and reported, one by one.
+	// A few requests delete most instances. Rejected ones are deleted, and reported, individually.
 	instances = s.deleteAll(ctx, instance, instances, new(tally))
 	instances = s.relist(ctx, instance, instances, s.releaseAll(ctx, instance, instances, t), t)
 	return s.left(ctx, bindings, instances), t.result(ctx)
 }
 
-// deleteAll asks for the deletion of all items, with one request for each namespace that has some, and answers what is left.
+// deleteAll requests the deletion of all items, with one request per namespace, and returns what is left.
 func (s *Services) deleteAll(ctx context.Context, k kind, items []item, t *tally) []item {
 	var namespaces []string
 	known := make(map[string]bool)
@@ -77,7 +77,7 @@ func (s *Services) deleteAll(ctx context.Context, k kind, items []item, t *tally
 			namespaces = append(namespaces, it.namespace)
 		}
 	}
-	// The time of a pass is limited: in a fixed order a slow namespace could keep others from ever having their turn.
+	// The time of a pass is limited: in a fixed order, a slow namespace could block the others forever.
 	rand.Shuffle(len(namespaces), func(i, j int) { namespaces[i], namespaces[j] = namespaces[j], namespaces[i] })
 	asked := s.each(ctx, len(namespaces), func(ctx context.Context, i int) {
 		err := s.call(ctx, func(ctx context.Context) error {
@@ -88,13 +88,13 @@ func (s *Services) deleteAll(ctx context.Context, k kind, items []item, t *tally
 	return s.relist(ctx, k, items, asked, t)
 }
 
-// releaseAll deletes items one by one without the operand. It answers how many it came to.
+// releaseAll deletes items one by one without the operand. It returns the number of handled items.
 func (s *Services) releaseAll(ctx context.Context, k kind, items []item, t *tally) int {
 	return s.each(ctx, len(items), func(ctx context.Context, i int) {
 		it := items[i]
 		what := k.name + " " + it.namespace + "/" + it.name
 		if k == binding {
-			// Before the binding goes, which alone tells the Secret's name. A Secret that may not be deleted does not keep it.
+			// Delete the Secret before the binding, which contains its name. A failure does not keep the binding.
 			err := s.deleteSecretOf(ctx, it)
 			t.add("delete the Secret of "+what, err)
 			if err != nil && !refused(err) {
@@ -114,7 +114,7 @@ func (s *Services) releaseAll(ctx context.Context, k kind, items []item, t *tall
 	})
 }
 
-// relist answers what is left of a kind after requests for it. When that cannot be read, it is all that was there before.
+// relist returns what is left of a kind after requests. If that cannot be read, it returns all previous items.
 func (s *Services) relist(ctx context.Context, k kind, before []item, requests int, t *tally) []item {
 	if requests == 0 {
 		return before
@@ -127,8 +127,8 @@ func (s *Services) relist(ctx context.Context, k kind, before []item, requests i
 	return after
 }
 
-// each calls do with 0 to n-1, several at a time, and waits for them. Together they have the time of one request; what does not
-// begin in it is left for the next pass. It answers how many began.
+// each calls do concurrently with 0 to n-1, and waits for the calls. Together they have the timeout of one request; the next pass handles
+// the rest. It returns the number of started calls.
 func (s *Services) each(ctx context.Context, n int, do func(ctx context.Context, i int)) int {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()

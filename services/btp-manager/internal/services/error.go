@@ -13,28 +13,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// maxErrors is how many errors of a kind a pass reports; the others are counted.
+// maxErrors is the number of reported errors of a kind per pass; further errors are counted.
 const maxErrors = 5
 
-// RefusedError tells that the Kubernetes API understood a request and said no: an admission webhook or policy denied it, it is
-// forbidden or invalid. To ask again does not help.
+// RefusedError means that the Kubernetes API rejected requests: an admission webhook or policy denied them, or they are forbidden or
+// invalid. A retry does not help.
 type RefusedError struct {
-	// Count is how many requests were refused.
+	// Count is the number of rejected requests.
 	Count int
-	// Err are the first refusals.
+	// Err joins the first rejections.
 	Err error
 }
 
-// Error names the first refusals.
+// Error returns the first rejections.
 func (e *RefusedError) Error() string { return fmt.Sprintf("%d requests refused: %v", e.Count, e.Err) }
 
-// Unwrap returns the first refusals.
+// Unwrap returns the first rejections.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // absent reports whether an object, or its whole kind, does not exist.
 func absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
-// delayed reports whether a request did not get through now and may later.
+// delayed reports whether a request failed temporarily.
 func delayed(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) {
@@ -44,7 +44,7 @@ func delayed(err error) bool {
 	return noAnswer
 }
 
-// refused reports whether the API said no. An unknown identity is not a no to this request.
+// refused reports whether the API rejected the request. An unknown identity does not count.
 func refused(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || delayed(err) {
@@ -54,7 +54,7 @@ func refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusUnauthorized
 }
 
-// tally collects what went wrong in a pass. Several goroutines may add to it.
+// tally collects the errors of a pass. It is safe for concurrent use.
 type tally struct {
 	mu                       sync.Mutex
 	refused, failed, delayed errs
@@ -71,7 +71,7 @@ func (e *errs) add(err error) {
 	}
 }
 
-// add keeps an error of the request that what names. That something is not there is none.
+// add adds an error of the request with the name what. It ignores a missing object.
 func (t *tally) add(what string, err error) {
 	if err == nil || absent(err) {
 		return
@@ -89,7 +89,7 @@ func (t *tally) add(what string, err error) {
 	}
 }
 
-// result is the error of the pass. What was only delayed is logged: the next pass tries again.
+// result returns the error of the pass. It logs temporary failures, because the next pass retries.
 func (t *tally) result(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

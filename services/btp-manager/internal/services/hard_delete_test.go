@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-func TestHardDeleteOfWhatNobodyHoldsIsDoneInOnePass(t *testing.T) {
+func TestHardDelete_NoFinalizers_NeedsOnePass(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db")
@@ -32,7 +32,7 @@ func TestHardDeleteOfWhatNobodyHoldsIsDoneInOnePass(t *testing.T) {
 	}
 }
 
-func TestHardDeleteWaitsForTheLastBindingBeforeItTakesAnInstance(t *testing.T) {
+func TestHardDelete_BindingLeft_KeepsInstances(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns, other := b.namespace(), b.namespace()
 	b.order(instance, ns, "db", held)
@@ -66,7 +66,7 @@ func TestHardDeleteWaitsForTheLastBindingBeforeItTakesAnInstance(t *testing.T) {
 	want(t, left, err, 0, 0)
 }
 
-func TestHardDeleteLeavesToTheOperandWhatIsBeingDeleted(t *testing.T) {
+func TestHardDelete_AlreadyDeleting_IsLeftToOperand(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db", held)
@@ -86,7 +86,7 @@ func TestHardDeleteLeavesToTheOperandWhatIsBeingDeleted(t *testing.T) {
 	}
 }
 
-func TestHardDeleteTakesWhatIsCreatedBetweenPasses(t *testing.T) {
+func TestHardDelete_NewObjects_AreDeleted(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	for range 2 {
@@ -97,7 +97,7 @@ func TestHardDeleteTakesWhatIsCreatedBetweenPasses(t *testing.T) {
 	}
 }
 
-func TestADeletionIsNotStoppedByANamespaceThatTerminates(t *testing.T) {
+func TestDelete_TerminatingNamespace_Continues(t *testing.T) {
 	deletions := map[string]func(*services.Services, context.Context) (services.Left, error){
 		"hard": (*services.Services).HardDelete,
 		"soft": (*services.Services).SoftDelete,
@@ -121,7 +121,7 @@ func TestADeletionIsNotStoppedByANamespaceThatTerminates(t *testing.T) {
 }
 
 // An error of the API decides whether the deletion is given up for a soft one, is tried again, or is only late.
-func TestHardDeleteTellsARefusalFromOtherErrors(t *testing.T) {
+func TestHardDelete_Refusal_ReturnsRefusedError(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db", held)
@@ -176,7 +176,7 @@ func TestHardDeleteTellsARefusalFromOtherErrors(t *testing.T) {
 	}
 }
 
-func TestHardDeleteGoesOnInOtherNamespacesAfterARefusal(t *testing.T) {
+func TestHardDelete_Refusal_OtherNamespacesContinue(t *testing.T) {
 	b := setup(t, instance, binding)
 	protected, free := b.namespace(), b.namespace()
 	b.order(binding, protected, "access", held)
@@ -199,7 +199,7 @@ func TestHardDeleteGoesOnInOtherNamespacesAfterARefusal(t *testing.T) {
 	}
 }
 
-func TestHardDeleteBearsAnAPIThatDoesNotAnswerInTime(t *testing.T) {
+func TestHardDelete_SlowAPI_IsRetried(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db")
@@ -229,7 +229,7 @@ func TestHardDeleteBearsAnAPIThatDoesNotAnswerInTime(t *testing.T) {
 	want(t, left, err, 0, 0)
 }
 
-func TestADeletionKnowsNothingWhenTheAPICannotList(t *testing.T) {
+func TestDelete_ListFails_ReturnsError(t *testing.T) {
 	b := setup(t, instance, binding)
 	b.order(instance, b.namespace(), "db")
 	b.requests.reset(func(r *http.Request) (*http.Response, error) {
@@ -252,7 +252,7 @@ func TestADeletionKnowsNothingWhenTheAPICannotList(t *testing.T) {
 	}
 }
 
-func TestHardDeleteEndsWithItsContext(t *testing.T) {
+func TestHardDelete_ContextEnds_Returns(t *testing.T) {
 	b := setup(t, instance, binding)
 	b.order(binding, b.namespace(), "access")
 	for _, c := range []struct {
@@ -283,7 +283,7 @@ func TestHardDeleteEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestHardDeleteOfManyInstancesTakesFewRequests(t *testing.T) {
+func TestHardDelete_ManyInstances_NeedsFewRequests(t *testing.T) {
 	b := setup(t, instance, binding)
 	const namespaces, each = 30, 50
 	var creators sync.WaitGroup

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// maxFirst is how many objects Left names.
+	// maxFirst is the number of objects in Left.First.
 	maxFirst = 5
-	// maxMessage is how many characters of an object's message Left holds.
+	// maxMessage is the maximum length of an object's message in Left.
 	maxMessage = 200
 )
 
-// Left is what a cluster still has.
+// Left describes the existing service instances and bindings of a cluster.
 type Left struct {
-	// Instances and Bindings are the numbers of service instances and bindings in all namespaces.
+	// Instances and Bindings are their numbers in all namespaces.
 	Instances, Bindings int
-	// First names up to five of them, bindings before instances, each with what the operand says of it:
-	// "ServiceBinding namespace/name: message", without the message when it says nothing. A message is one line and is cut
-	// after 200 characters.
+	// First describes up to five of them, bindings first, with the message of the operand:
+	// "ServiceBinding namespace/name: message", or without a message if there is none. A message is one line with at most
+	// 200 characters.
 	First []string
 }
 
 // None reports whether nothing is left.
 func (l Left) None() bool { return l.Instances == 0 && l.Bindings == 0 }
 
-// Count counts the service instances and bindings. An error means that their numbers are not known.
+// Count counts the service instances and bindings. With an error the numbers are unknown.
 func (s *Services) Count(ctx context.Context) (Left, error) {
 	bindings, err := s.list(ctx, binding)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Services) left(ctx context.Context, bindings, instances []item) Left {
 	return l
 }
 
-// describe names an object with the operand's message. When it cannot be read, the name has to do.
+// describe returns an object's name with the operand's message. If the message cannot be read, it returns only the name.
 func (s *Services) describe(ctx context.Context, k kind, it item) string {
 	name := fmt.Sprintf("%s %s/%s", k.name, it.namespace, it.name)
 	o := k.object("", "")
@@ -71,8 +71,8 @@ func (s *Services) describe(ctx context.Context, k kind, it item) string {
 	return name
 }
 
-// message is what the operand says of an object that is not as it should be (docs/contracts/btp-manager.md#operand). The reasons
-// tell which conditions count: after a failed deletion, Failed says more than Succeeded.
+// message returns the operand's message for an object that is not ready (docs/contracts/btp-manager.md#operand). The reasons determine the
+// relevant condition: after a failed deletion, Failed is more specific than Succeeded.
 func message(object map[string]any) string {
 	conditions, _, _ := unstructured.NestedSlice(object, "status", "conditions")
 	for _, wanted := range []struct{ kind, status string }{{"Failed", "True"}, {"Succeeded", "False"}, {"Ready", "False"}} {

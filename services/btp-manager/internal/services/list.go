@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// pageSize is how many objects one answer holds.
+	// pageSize is the number of objects in a page.
 	pageSize = 500
-	// listTries is how often a list starts over because the API server no longer knows where the last page ended.
+	// listTries is how often a list is restarted because its continue token has expired.
 	listTries = 3
 )
 
-// item is what a pass needs to know of an instance or a binding.
+// item holds the required data of an instance or a binding.
 type item struct {
 	namespace, name string
 	uid             types.UID
-	// marked means that its deletion has been asked for; held, that it has finalizers.
+	// marked means that its deletion is requested; held means that it has finalizers.
 	marked, held bool
 }
 
-// list answers all objects of a kind, none when the cluster does not know the kind.
+// list returns all objects of a kind, and none if the cluster does not serve the kind.
 func (s *Services) list(ctx context.Context, k kind) ([]item, error) {
 	for try := 1; ; try++ {
 		items, err := s.pages(ctx, k)

@@ -11,16 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// managedBy names, on a Secret, who looks after it.
+// managedBy is the label with the manager of a Secret.
 const managedBy = "app.kubernetes.io/managed-by"
 
-// secret is a Secret that goes with its binding.
+// secret is the Secret of a binding.
 type secret struct {
 	binding types.UID
 	found   *metav1.PartialObjectMetadata
 }
 
-// deleteSecretOf deletes the Secret of a binding, when there is one.
+// deleteSecretOf deletes the Secret of a binding, if there is one.
 func (s *Services) deleteSecretOf(ctx context.Context, it item) error {
 	found, err := s.secretOf(ctx, it)
 	if err != nil || found == nil {
@@ -29,8 +29,8 @@ func (s *Services) deleteSecretOf(ctx context.Context, it item) error {
 	return s.deleteSecret(ctx, found)
 }
 
-// secretOf finds the Secret of a binding: the one that spec.secretName names, or of the binding's own name. It must be owned by
-// the binding, or by nobody and looked after by nobody. It answers nil when there is none. The Secret's data is not read.
+// secretOf returns the Secret of a binding: the one in spec.secretName, or the one with the binding's name. The binding must own it, or it
+// must have neither an owner nor a manager. It returns nil if there is none. It does not read the Secret's data.
 func (s *Services) secretOf(ctx context.Context, it item) (*metav1.PartialObjectMetadata, error) {
 	b := binding.object("", "")
 	err := s.call(ctx, func(ctx context.Context) error {
@@ -68,7 +68,7 @@ func (s *Services) secretOf(ctx context.Context, it item) (*metav1.PartialObject
 	return found, nil
 }
 
-// deleteSecret deletes the Secret that was found, not another that has come in its place.
+// deleteSecret deletes the Secret that was found, unless it was replaced since.
 func (s *Services) deleteSecret(ctx context.Context, found *metav1.PartialObjectMetadata) error {
 	o := new(unstructured.Unstructured)
 	o.SetGroupVersionKind(found.GroupVersionKind())
@@ -83,7 +83,7 @@ func (s *Services) deleteSecret(ctx context.Context, found *metav1.PartialObject
 	return err
 }
 
-// secretsOf finds the Secrets of the bindings that have no finalizers. They go at once when they are deleted, and with them the
+// secretsOf returns the Secrets of the bindings without finalizers. Such bindings are gone as soon as they are deleted, and with them the
 // names of their Secrets.
 func (s *Services) secretsOf(ctx context.Context, bindings []item, t *tally) []secret {
 	var free []item
@@ -111,7 +111,7 @@ func (s *Services) secretsOf(ctx context.Context, bindings []item, t *tally) []s
 	return secrets
 }
 
-// deleteSecrets deletes the Secrets whose bindings are gone.
+// deleteSecrets deletes the Secrets of deleted bindings.
 func (s *Services) deleteSecrets(ctx context.Context, secrets []secret, bindings []item, t *tally) {
 	alive := make(map[types.UID]bool, len(bindings))
 	for _, it := range bindings {

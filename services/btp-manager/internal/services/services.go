@@ -1,9 +1,9 @@
-// Package services counts, deletes and watches what users order from SAP BTP through the operand: the ServiceInstances and
-// ServiceBindings of all namespaces (docs/contracts/btp-manager.md#deprovisioning).
+// Package services counts, deletes and watches the ServiceInstances and ServiceBindings of all namespaces, with which users order services
+// of SAP BTP through the operand (docs/contracts/btp-manager.md#deprovisioning).
 //
-// HardDelete and SoftDelete make one pass and never wait for a deletion: what is left tells whether another pass is needed. All
-// they know comes from the cluster, so a pass goes on where another process was killed. Lists hold metadata only, in pages. The
-// kinds may be unknown to the cluster; then there is nothing to count and to delete.
+// HardDelete and SoftDelete make one pass and never wait for a deletion: their result shows whether another pass is needed. They have no
+// state, so a pass continues the work of a killed process. Lists contain metadata only, in pages. If the cluster does not serve the
+// kinds, there is nothing to count or delete.
 package services
 
 import (
@@ -22,35 +22,34 @@ import (
 const (
 	// DefaultRequestTimeout is docs/contracts/btp-manager.md#timers, DeleteRequestTimeout.
 	DefaultRequestTimeout = 5 * time.Minute
-	// DefaultWatchRetry is how long Watch lets pass, at most, before it asks again for kinds that the cluster does not know.
+	// DefaultWatchRetry is the maximum interval at which Watch checks for kinds that the cluster does not serve.
 	DefaultWatchRetry = 30 * time.Second
 )
 
-// Config are the limits of the calls.
+// Config holds the limits of the calls.
 type Config struct {
 	// RequestTimeout limits each request to the Kubernetes API, and the time in which one pass deletes objects of one kind.
 	// 0 means DefaultRequestTimeout.
 	RequestTimeout time.Duration
-	// WatchRetry is the longest pause of Watch between two tries. 0 means DefaultWatchRetry.
+	// WatchRetry is the maximum pause of Watch between two attempts. 0 means DefaultWatchRetry.
 	WatchRetry time.Duration
 }
 
-// Deps is what Services works with.
+// Deps are the dependencies of Services.
 type Deps struct {
 	// Client reads without a cache.
 	Client client.Client
-	// REST connects Watch.
+	// REST is the connection for Watch.
 	REST *rest.Config
 }
 
-// Services works on the service instances and bindings of a cluster. It holds no state and is safe for use by several
-// goroutines.
+// Services manages the service instances and bindings of a cluster. It has no state and is safe for concurrent use.
 type Services struct {
 	cfg  Config
 	deps Deps
 }
 
-// New returns Services. It calls nobody.
+// New creates a Services. It makes no request.
 func New(cfg Config, deps Deps) *Services {
 	if cfg.RequestTimeout <= 0 {
 		cfg.RequestTimeout = DefaultRequestTimeout
@@ -69,18 +68,18 @@ var (
 	binding  = kind{"ServiceBinding", "servicebindings"}
 )
 
-// api is where both kinds are (docs/contracts/btp-manager.md#operand).
+// api is the API group of both kinds (docs/contracts/btp-manager.md#operand).
 var api = schema.GroupVersion{Group: "services.cloud.sap.com", Version: "v1"}
 
-// meta is the metadata of one.
+// meta returns the metadata of an object.
 func (k kind) meta(namespace, name string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.SetGroupVersionKind(api.WithKind(k.name))
 	return o
 }
 
-// object is one, or with empty names any, to be read in full or deleted. The answer to a deletion holds the object when that
-// stays for its finalizers, and a client for metadata takes that for an error.
+// object returns an object to read or delete. The answer to a deletion contains the object if it stays because of its finalizers, and a
+// client for metadata treats that as an error.
 func (k kind) object(namespace, name string) *unstructured.Unstructured {
 	o := new(unstructured.Unstructured)
 	o.SetGroupVersionKind(api.WithKind(k.name))
@@ -89,7 +88,7 @@ func (k kind) object(namespace, name string) *unstructured.Unstructured {
 	return o
 }
 
-// call gives a request its time. What ends for lack of it is a context.DeadlineExceeded, whatever the client makes of it.
+// call runs a request with a timeout. A timeout always results in context.DeadlineExceeded, whatever error the client returns.
 func (s *Services) call(ctx context.Context, request func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-func TestSoftDeleteTakesWhatOthersHold(t *testing.T) {
+func TestSoftDelete_ForeignFinalizers_AreRemoved(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns, other := b.namespace(), b.namespace()
 	b.order(instance, ns, "db", held, "example.com/backup")
@@ -32,7 +32,7 @@ func TestSoftDeleteTakesWhatOthersHold(t *testing.T) {
 	}
 }
 
-func TestSoftDeleteTakesWhatAHardDeleteCouldNot(t *testing.T) {
+func TestSoftDelete_AfterHardDelete_RemovesRest(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db", "example.com/backup")
@@ -45,7 +45,7 @@ func TestSoftDeleteTakesWhatAHardDeleteCouldNot(t *testing.T) {
 	want(t, left, err, 0, 0)
 }
 
-func TestADeletionTakesTheSecretOfABindingAndNoOther(t *testing.T) {
+func TestDelete_BindingSecret_IsDeleted(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// secretName is what the binding says, secret what the Secret is called.
@@ -96,7 +96,7 @@ func TestADeletionTakesTheSecretOfABindingAndNoOther(t *testing.T) {
 	}
 }
 
-func TestSoftDeleteKeepsABindingUntilItsSecretCanBeDeleted(t *testing.T) {
+func TestSoftDelete_SecretUndeletable_KeepsBinding(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	s := b.secret(ns, "access", b.order(binding, ns, "access", held))
@@ -118,7 +118,7 @@ func TestSoftDeleteKeepsABindingUntilItsSecretCanBeDeleted(t *testing.T) {
 	}
 }
 
-func TestSoftDeleteDoesNotTakeASecretThatCameInThePlaceOfTheBindings(t *testing.T) {
+func TestSoftDelete_ReplacedSecret_IsKept(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	old := b.secret(ns, "access", b.order(binding, ns, "access", held))
@@ -149,7 +149,7 @@ func TestSoftDeleteDoesNotTakeASecretThatCameInThePlaceOfTheBindings(t *testing.
 	}
 }
 
-func TestSoftDeleteBearsThatAnObjectGoesMeanwhile(t *testing.T) {
+func TestSoftDelete_ObjectVanishes_Continues(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db", held)
@@ -166,7 +166,7 @@ func TestSoftDeleteBearsThatAnObjectGoesMeanwhile(t *testing.T) {
 	want(t, left, err, 0, 0)
 }
 
-func TestSoftDeleteAnswersWhatComesBack(t *testing.T) {
+func TestSoftDelete_RecreatedObject_IsReturned(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db", held)
@@ -191,7 +191,7 @@ func TestSoftDeleteAnswersWhatComesBack(t *testing.T) {
 }
 
 // The operand's webhook refuses the deletion of an instance with the annotation preventDeletion; here a policy does.
-func TestARefusedDeletionEndsWhenWhatRefusesItIsRemoved(t *testing.T) {
+func TestDelete_RefusalRemoved_Completes(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	lift := b.preventDeletion()
@@ -227,7 +227,7 @@ func TestARefusedDeletionEndsWhenWhatRefusesItIsRemoved(t *testing.T) {
 	want(t, left, err, 0, 0)
 }
 
-func TestSoftDeleteOfManyInstancesEndsInOnePass(t *testing.T) {
+func TestSoftDelete_ManyInstances_NeedsOnePass(t *testing.T) {
 	b := setup(t, instance, binding)
 	const count = 60
 	ns := b.namespace()

@@ -14,16 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// firstRetry is the shortest pause between two tries of Watch.
+// firstRetry is the shortest pause between two attempts of Watch.
 const firstRetry = 500 * time.Millisecond
 
-// Watch calls changed when a service instance or binding was created or deleted, or may have been while it could not look. It
-// also calls it when it has begun to look, and when the cluster no longer knows a kind. It blocks until ctx ends and then
-// returns nil. It waits for kinds that the cluster does not know, and for an API that does not answer. Calls of changed do not
-// overlap.
+// Watch calls changed when a service instance or binding was created or deleted, or may have been during an interruption. It also calls
+// changed when the watch begins, and when the cluster stops serving a kind. It blocks until ctx ends and then returns nil. It waits for
+// kinds that the cluster does not serve, and for an unavailable API. Calls of changed do not overlap.
 func (s *Services) Watch(ctx context.Context, changed func()) error {
 	cfg := rest.CopyConfig(s.deps.REST)
-	// The time of a watch is what the API server allows.
+	// The API server limits the duration of a watch.
 	cfg.Timeout = 0
 	c, err := metadata.NewForConfig(cfg)
 	if err != nil {
@@ -54,11 +53,11 @@ type watcher struct {
 	s        *Services
 	resource metadata.Getter
 	changed  func()
-	// known means that the cluster knew the kind when it was asked last.
+	// known reports whether the cluster served the kind at the last check.
 	known bool
 }
 
-// run watches, again and again, until ctx ends.
+// run watches repeatedly until ctx ends.
 func (w *watcher) run(ctx context.Context) {
 	pause, logged := firstRetry, ""
 	for {
@@ -69,7 +68,7 @@ func (w *watcher) run(ctx context.Context) {
 		if lasted {
 			pause, logged = firstRetry, ""
 		}
-		// The same trouble is told once. That a kind is not there, or a watch has come to its end, is none.
+		// Each error is logged once. A missing kind and the end of a watch are not errors.
 		if err != nil && !absent(err) && !apierrors.IsResourceExpired(err) && err.Error() != logged {
 			logged = err.Error()
 			log.FromContext(ctx).Info("the watch of service instances and bindings is interrupted", "resource", w.kind.resource, "err", logged)
@@ -85,11 +84,11 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// once watches the kind until the API server ends it. It answers whether that lasted longer than the longest pause.
+// once watches the kind until the API server ends the watch. It reports whether that lasted longer than the longest pause.
 func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
 	var now *metav1.PartialObjectMetadataList
 	err = w.s.call(ctx, func(ctx context.Context) (err error) {
-		// One object is enough to learn the version from which to watch.
+		// One object is sufficient to get the version from which to watch.
 		now, err = w.resource.List(ctx, metav1.ListOptions{Limit: 1})
 		return err
 	})

@@ -70,7 +70,7 @@ func (w *watched) started() {
 	w.eventually("the start of the watch", func() bool { return w.calls.Load() >= 2 })
 }
 
-func TestWatchTellsOfCreationsAndDeletions(t *testing.T) {
+func TestWatch_CreationAndDeletion_ReportsChange(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	w := startWatch(t, b)
@@ -92,7 +92,7 @@ func TestWatchTellsOfCreationsAndDeletions(t *testing.T) {
 	}
 }
 
-func TestWatchBearsThatTheKindsComeAndGo(t *testing.T) {
+func TestWatch_KindsVanish_Continues(t *testing.T) {
 	b := setup(t)
 	w := startWatch(t, b)
 	for range 2 {
@@ -113,7 +113,7 @@ func TestWatchBearsThatTheKindsComeAndGo(t *testing.T) {
 	}
 }
 
-func TestWatchTellsAfterAnInterruptionThatSomethingMayHaveChanged(t *testing.T) {
+func TestWatch_Interruption_ReportsChange(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
 	b.order(instance, ns, "db")
