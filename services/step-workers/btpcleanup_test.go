@@ -178,7 +178,7 @@ func TestBTPCleanup_OperatorDoesNotAnswer_ReportsWhatWasLeft(t *testing.T) {
 	}
 	op = counted.Then()
 	op.FirstTried = 30 * time.Minute
-	const want = "2 service instances and 1 service binding were left after 30m0s; their finalizers were taken away"
+	const want = "2 service instances and 1 service binding were left after 30m0s; their finalizers were removed"
 	// The second time the result of the first was lost, with the process of the worker.
 	for range 2 {
 		r := w.run(btpCleanup, op)

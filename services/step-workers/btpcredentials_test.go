@@ -202,7 +202,7 @@ func TestWrongCredentialsForTheServiceManagerNameWhatIsWrong(t *testing.T) {
 	reached := w.reached()
 	const (
 		space   = " has white space around it or control characters"
-		address = " is no http or https URL without credentials, query and fragment"
+		address = " is not an http or https URL without credentials, query and fragment"
 	)
 	for name, test := range map[string]struct {
 		changes map[string]string

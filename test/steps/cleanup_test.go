@@ -54,7 +54,7 @@ func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T)
 			t.Errorf("%s: it waited for %s, want %s", name, d, want.waited)
 		}
 		for _, f := range run.Steps() {
-			const message = "1 service instance and 1 service binding were left after 30m0s; their finalizers were taken away"
+			const message = "1 service instance and 1 service binding were left after 30m0s; their finalizers were removed"
 			if f.Outcome == event.OutcomeNotCompleted && (f.Error == nil || f.Error.Message != message) {
 				t.Errorf("%s: error %+v, want %q", name, f.Error, message)
 			}

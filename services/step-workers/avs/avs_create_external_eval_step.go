@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// createExternalEval creates the evaluation that watches the instance's public address.
+// createExternalEval creates the evaluation that checks the instance's public address.
 type createExternalEval struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,7 +18,7 @@ func (createExternalEval) Name() string { return "AVS_Create_External_Eval_Step"
 // Describe implements worker.Described.
 func (s createExternalEval) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Creates the evaluation that watches the public address of the instance.",
+		Summary: "Creates the evaluation that checks the public address of the instance.",
 		Calls:   s.creationCalls(),
 		Details: []string{"externalId", "formerExternalId"},
 	}
@@ -26,8 +26,8 @@ func (s createExternalEval) Describe() worker.Description {
 
 // Run implements worker.Step.
 func (s createExternalEval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	if small(op) {
-		return worker.Skip(op, "instances of plan "+op.Plan.Name+" are not watched from outside")
+	if isSmallPlan(op) {
+		return worker.Skip(op, "instances of plan "+op.Plan.Name+" have no external evaluation")
 	}
 	d, err := read(op)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// restoreStatus ends the maintenance of the evaluations, however the upgrade has ended.
+// restoreStatus ends the maintenance of the evaluations, whether or not the upgrade succeeded.
 type restoreStatus struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,14 +18,14 @@ func (restoreStatus) Name() string { return "AVS_Restore_Status" }
 // Describe implements worker.Described.
 func (restoreStatus) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Gives the evaluations that are in maintenance the status back that they had before.",
+		Summary: "Restores the status that the evaluations had before maintenance.",
 		Calls:   statusCalls(),
 		Details: []string{"internalStatus", "externalStatus"},
 	}
 }
 
-// Run implements worker.Step. An evaluation that is in maintenance without a remembered status becomes ACTIVE: the
-// execution that put it there was killed, and one that nobody ends would hide every outage to come.
+// Run implements worker.Step. An evaluation in maintenance without a saved status becomes ACTIVE. The execution that changed the
+// status was killed, and an evaluation that stays in maintenance would hide later outages.
 func (s restoreStatus) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
@@ -34,9 +34,9 @@ func (s restoreStatus) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if len(d.evaluations()) == 0 {
 		return worker.Skip(op, "the instance has no evaluations")
 	}
-	return s.both(ctx, op, d, func(w watched, status string) error {
+	return s.forEachEvaluation(ctx, op, d, func(w watched, status string) error {
 		if status == statusMaintenance {
-			log.Info("maintenance of an evaluation ends", "evaluation_id", w.id, "status", w.restored())
+			log.Info("end the maintenance of an evaluation", "evaluation_id", w.id, "status", w.restored())
 			if err := s.avs.setStatus(ctx, w.id, w.restored()); err != nil {
 				return err
 			}

@@ -9,11 +9,11 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// setMaintenance keeps the evaluations from alarming anybody during an upgrade, and remembers how they were.
+// setMaintenance prevents alerts of the evaluations during an upgrade, and saves their previous status.
 type setMaintenance struct{ *shared }
 
-// soon is the time until a status that had to be saved first is changed: the orchestrator only has to save it.
-const soon = time.Millisecond
+// saveDelay is the delay before the next execution changes a status. The orchestrator only has to save the status before.
+const saveDelay = time.Millisecond
 
 // Name implements worker.Step.
 func (setMaintenance) Name() string { return "AVS_Set_Maintenance" }
@@ -21,15 +21,15 @@ func (setMaintenance) Name() string { return "AVS_Set_Maintenance" }
 // Describe implements worker.Described.
 func (setMaintenance) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Puts the evaluations into maintenance and remembers the status that they had.",
+		Summary: "Puts the evaluations into maintenance and saves their previous status.",
 		Calls:   statusCalls(),
 		Details: []string{"internalStatus", "externalStatus"},
 	}
 }
 
-// Run implements worker.Step. An execution that is killed after its calls has saved nothing, and the next one finds
-// MAINTENANCE, which is never remembered. So the status is saved by one execution and changed by the next, unless it is
-// ACTIVE and nothing was remembered: that is what is restored anyway.
+// Run implements worker.Step. An execution that is killed after its calls saves nothing, and the next one finds
+// MAINTENANCE, which is never saved. So one execution saves the status and the next one changes it. ACTIVE without a saved
+// status needs no extra execution, because restoreStatus sets ACTIVE in that case.
 func (s setMaintenance) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s setMaintenance) Run(ctx context.Context, op worker.Operation, log *slog.
 		return worker.Skip(op, "the instance has no evaluations")
 	}
 	first := false
-	op, after, err := s.both(ctx, op, d, func(w watched, status string) error {
+	op, after, err := s.forEachEvaluation(ctx, op, d, func(w watched, status string) error {
 		if status == "" || status == statusMaintenance {
 			return nil
 		}
@@ -52,11 +52,11 @@ func (s setMaintenance) Run(ctx context.Context, op worker.Operation, log *slog.
 				return nil
 			}
 		}
-		log.Info("evaluation goes into maintenance", "evaluation_id", w.id, "status", status)
+		log.Info("put the evaluation into maintenance", "evaluation_id", w.id, "status", status)
 		return s.avs.setStatus(ctx, w.id, statusMaintenance)
 	})
 	if err == nil && after == 0 && first {
-		return worker.Wait(op, soon, "the status of the evaluations is noted, and changes now")
+		return worker.Wait(op, saveDelay, "the status of the evaluations is saved and will be changed")
 	}
 	return op, after, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// tags tells the internal evaluation where its cluster is.
+// tags adds the location of the cluster to the internal evaluation.
 type tags struct{ *shared }
 
 // Name implements worker.Step.
@@ -20,7 +20,7 @@ func (tags) Name() string { return "AVS_Tags" }
 // Describe implements worker.Described.
 func (tags) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Tells the internal evaluation by tags where its cluster is.",
+		Summary: "Adds tags with the location of the cluster to the internal evaluation.",
 		Calls: []worker.Call{
 			{System: "provisioner", Operation: "runtimeStatus"},
 			{System: component, Operation: "POST /{id}/tag"},
@@ -32,7 +32,7 @@ func (tags) Describe() worker.Description {
 // Run implements worker.Step.
 func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if !s.cfg.TagsEnabled {
-		return worker.Skip(op, "additional tags are off (KEB_AVS_TAGS_ENABLED)")
+		return worker.Skip(op, "additional tags are disabled (KEB_AVS_TAGS_ENABLED)")
 	}
 	d, err := read(op)
 	if err != nil {

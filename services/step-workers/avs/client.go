@@ -31,11 +31,11 @@ type evaluation struct {
 	GroupID          int64  `json:"group_id"`
 	Visibility       string `json:"visibility"`
 	ParentID         int64  `json:"parent_id"`
-	// Tags is null when none are configured.
+	// Tags is null if none are configured.
 	Tags []Tag `json:"tags"`
 }
 
-// Tag says something about an evaluation; the class says what.
+// Tag describes an evaluation; the class defines its meaning.
 type Tag struct {
 	Content   string `json:"content"`
 	ClassID   int    `json:"tag_class_id"`
@@ -51,10 +51,10 @@ type created struct {
 
 type client struct{ http *extclient.Client }
 
-// Statuses that are no error: of every call, and of those that need the evaluation to be gone or do not mind.
+// The successful statuses of every call, and of calls for which a missing evaluation is no error.
 var (
-	good       = []int{http.StatusOK, http.StatusCreated}
-	goodOrGone = []int{http.StatusOK, http.StatusCreated, http.StatusNotFound}
+	accepted       = []int{http.StatusOK, http.StatusCreated}
+	acceptedOrGone = []int{http.StatusOK, http.StatusCreated, http.StatusNotFound}
 )
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
@@ -69,8 +69,8 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	return &client{http: c}, nil
 }
 
-// find returns the id of the evaluation of exactly that name, 0 when there is none. The real service is not known to have such
-// a look-up (docs/contracts/avs.md), so it is off unless Config.LookUp is set.
+// find returns the id of the evaluation with that exact name, or 0 if there is none. The real service has no known look-up of that
+// kind (docs/contracts/avs.md), so it is disabled unless Config.LookUp is set.
 func (c *client) find(ctx context.Context, name string) (int64, error) {
 	var got []created
 	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Query: url.Values{"name": {name}}}, &got)
@@ -88,7 +88,7 @@ func (c *client) find(ctx context.Context, name string) (int64, error) {
 func (c *client) create(ctx context.Context, e evaluation) (int64, error) {
 	var got created
 	err := c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Body: e, Accept: good,
+		Method: http.MethodPost, Body: e, Accept: accepted,
 	}, &got)
 	if err == nil && got.ID == 0 {
 		err = &extclient.AnswerError{System: "avs", Method: http.MethodPost, Err: errors.New("id is missing")}
@@ -98,7 +98,7 @@ func (c *client) create(ctx context.Context, e evaluation) (int64, error) {
 
 func (c *client) get(ctx context.Context, id int64) (created, error) {
 	var got created
-	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id), Accept: good}, &got)
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: "/{id}", Params: params(id), Accept: accepted}, &got)
 	if err == nil && got.ID == 0 {
 		err = &extclient.AnswerError{System: "avs", Method: http.MethodGet, Route: "/{id}", Err: errors.New("id is missing")}
 	}
@@ -107,24 +107,24 @@ func (c *client) get(ctx context.Context, id int64) (created, error) {
 
 func (c *client) addTag(ctx context.Context, id int64, t Tag) error {
 	return c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Route: "/{id}/tag", Params: params(id), Body: t, Accept: good,
+		Method: http.MethodPost, Route: "/{id}/tag", Params: params(id), Body: t, Accept: accepted,
 	}, nil)
 }
 
-// remove deletes an evaluation; one that is gone is no error.
+// remove deletes an evaluation. A missing evaluation is no error.
 func (c *client) remove(ctx context.Context, id int64) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/{id}", Params: params(id),
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 }
 
-// detach removes an evaluation from its parent; one that is not there is no error. The service says so with a 404, or
-// with a 400 that says it in words or not at all.
+// detach removes an evaluation from its parent. A missing evaluation is no error: the service answers with 404, or with 400 and
+// sometimes a message.
 func (c *client) detach(ctx context.Context, parent, id int64) error {
 	err := c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/{parent}/child/{id}", Params: params(parent, id),
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 	if refused, ok := errors.AsType[*extclient.StatusError](err); ok && refused.Status == http.StatusBadRequest && notAChild(refused.Body()) {
 		return nil
@@ -136,10 +136,10 @@ func notAChild(body []byte) bool {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return true
 	}
-	var said struct {
+	var answer struct {
 		Message string `json:"message"`
 	}
-	return json.Unmarshal(body, &said) == nil && strings.Contains(strings.ToLower(said.Message), "does not contain subevaluation")
+	return json.Unmarshal(body, &answer) == nil && strings.Contains(strings.ToLower(answer.Message), "does not contain subevaluation")
 }
 
 func params(ids ...int64) []string {

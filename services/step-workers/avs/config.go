@@ -14,7 +14,7 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	provisioner.ClientConfig
-	// URL is the address of the evaluations. Without it AvS is not asked, and the steps of this worker are skipped.
+	// URL is the address of the evaluations. Without it the worker does not call AvS and skips its steps.
 	URL          string        `env:"KEB_AVS_URL"`
 	TokenURL     string        `env:"KEB_AVS_TOKEN_URL"`
 	ClientID     string        `env:"KEB_AVS_CLIENT_ID" envDefault:"keb"`
@@ -22,21 +22,21 @@ type Config struct {
 	Username     string        `env:"KEB_AVS_USERNAME" envDefault:"keb"`
 	Password     string        `env:"KEB_AVS_PASSWORD" envDefault:"keb"`
 	Timeout      time.Duration `env:"KEB_AVS_TIMEOUT" envDefault:"30s"`
-	// LookUp looks for an evaluation by its name before it is created, so that a lost answer leaves no orphan. Only for an AvS that
-	// serves GET with the query parameter name; the known contract has no such call.
+	// LookUp enables the search for an evaluation by its name before it is created, so that a lost answer leaves no orphan. AvS must
+	// serve GET with the query parameter name; the known contract has no such call.
 	LookUp bool `env:"KEB_AVS_LOOK_UP" envDefault:"false"`
 
-	// GroupID and ParentID are where all evaluations belong; required with a URL.
+	// GroupID and ParentID are the group and the parent of all evaluations; required with a URL.
 	GroupID  int64 `env:"KEB_AVS_GROUP_ID"`
 	ParentID int64 `env:"KEB_AVS_PARENT_ID"`
-	// Internal and External are what is special to a kind of evaluation; KEB_AVS_INTERNAL_TESTER_ACCESS_ID and
+	// Internal and External are the settings of one kind of evaluation. KEB_AVS_INTERNAL_TESTER_ACCESS_ID and
 	// KEB_AVS_EXTERNAL_TESTER_ACCESS_ID are required with a URL.
 	Internal Tester `envPrefix:"KEB_AVS_INTERNAL_"`
 	External Tester `envPrefix:"KEB_AVS_EXTERNAL_"`
-	// Trial is for the internal evaluations of trial and free instances, and used only when all three ids are set.
+	// Trial applies to the internal evaluations of trial and free instances, if all three ids are set.
 	Trial Place `envPrefix:"KEB_AVS_TRIAL_"`
 
-	// TagsEnabled turns AVS_Tags on. The class ids say what each tag means.
+	// TagsEnabled enables AVS_Tags. The class ids define the meaning of each tag.
 	TagsEnabled     bool          `env:"KEB_AVS_TAGS_ENABLED" envDefault:"false"`
 	ShootTagClass   int           `env:"KEB_AVS_TAG_CLASS_SHOOT" envDefault:"1"`
 	SeedTagClass    int           `env:"KEB_AVS_TAG_CLASS_SEED" envDefault:"2"`
@@ -46,19 +46,19 @@ type Config struct {
 	RuntimeInterval time.Duration `env:"KEB_AVS_RUNTIME_INTERVAL" envDefault:"1m"`
 }
 
-// Tester is what the internal and the external evaluations do not share.
+// Tester has the settings that differ between internal and external evaluations.
 type Tester struct {
 	TesterAccessID int64 `env:"TESTER_ACCESS_ID"`
-	// Service is the service that the evaluations belong to; empty means their own name.
+	// Service is the service of the evaluations; empty means the name of the evaluation.
 	Service string `env:"SERVICE"`
 	// Tags of new evaluations: a JSON list of objects with content, tag_class_id and tag_class_name. Empty sends none.
 	Tags Tags `env:"TAGS"`
 }
 
-// Tags is a list of tags that is read from JSON.
+// Tags is a list of tags in JSON.
 type Tags []Tag
 
-// UnmarshalText implements encoding.TextUnmarshaler. Empty text is no list at all.
+// UnmarshalText implements encoding.TextUnmarshaler. An empty text is a nil list.
 func (t *Tags) UnmarshalText(text []byte) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		*t = nil
@@ -74,7 +74,7 @@ func (t *Tags) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Place is where an evaluation belongs.
+// Place is the group, the parent and the tester of an evaluation.
 type Place struct {
 	TesterAccessID int64 `env:"TESTER_ACCESS_ID"`
 	GroupID        int64 `env:"GROUP_ID"`
@@ -83,7 +83,7 @@ type Place struct {
 
 func (p Place) complete() bool { return p.TesterAccessID != 0 && p.GroupID != 0 && p.ParentID != 0 }
 
-// Validate reports every setting that cannot work. Without a URL there is nothing to check.
+// Validate reports every invalid setting. Without a URL, all settings are valid.
 func (c Config) Validate() error {
 	if c.URL == "" {
 		return nil
@@ -94,7 +94,7 @@ func (c Config) Validate() error {
 	}
 	for name, id := range map[string]int64{"KEB_AVS_GROUP_ID": c.GroupID, "KEB_AVS_PARENT_ID": c.ParentID} {
 		if id <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %d: every evaluation needs the id of a group and of a parent", name, id))
+			errs = append(errs, fmt.Errorf("%s is %d: want the id of the group or parent of all evaluations", name, id))
 		}
 	}
 	for name, d := range map[string]time.Duration{

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// deprovisionEvaluations removes both evaluations. What goes wrong with one does not keep it from the other.
+// deprovisionEvaluations removes both evaluations. An error of one does not prevent the removal of the other.
 type deprovisionEvaluations struct{ *shared }
 
 // Name implements worker.Step.
@@ -34,7 +34,7 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 	if err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	// However far this gets, an unsuspension must look whether an evaluation is still there.
+	// The former ids are saved even after an error: after an unsuspension, the worker checks for remaining evaluations.
 	saved := map[string]any{"tagged": nil, "internalStatus": nil, "externalStatus": nil, "internalId": nil, "externalId": nil}
 	formerInternal, formerExternal := cmp.Or(d.InternalID, d.FormerInternalID), cmp.Or(d.ExternalID, d.FormerExternalID)
 	errInternal := s.remove(ctx, op, internal, formerInternal)
@@ -55,7 +55,7 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 	return worker.Fail(op, outcome.Error(component, err))
 }
 
-// remaining is what is saved of an evaluation after its removal: nil, which clears it, unless it has an id and is left.
+// remaining returns the saved value of an evaluation after its removal: its id if the removal failed, otherwise nil, which clears it.
 func remaining(id int64, err error) any {
 	if err == nil || id == 0 {
 		return nil
@@ -63,10 +63,10 @@ func remaining(id int64, err error) any {
 	return id
 }
 
-// remove takes one evaluation away from its parent and deletes it. Without an id it looks for one that an attempt which died has
-// left behind, if AvS has a look-up by name; otherwise such an evaluation remains (docs/operator.md).
+// remove detaches one evaluation from its parent and deletes it. Without an id it searches for the evaluation of a killed attempt, if
+// AvS has a look-up by name. Without the look-up, such an evaluation remains (docs/operator.md).
 func (s deprovisionEvaluations) remove(ctx context.Context, op worker.Operation, k kind, id int64) error {
-	if k == external && id == 0 && small(op) {
+	if k == external && id == 0 && isSmallPlan(op) {
 		return nil
 	}
 	if id == 0 && !s.cfg.LookUp {
@@ -85,7 +85,7 @@ func (s deprovisionEvaluations) remove(ctx context.Context, op worker.Operation,
 	return s.removeByID(ctx, op, k, id)
 }
 
-// removeByID takes an evaluation away from its parent and deletes it.
+// removeByID detaches an evaluation from its parent and deletes it.
 func (s *shared) removeByID(ctx context.Context, op worker.Operation, k kind, id int64) error {
 	if err := s.avs.detach(ctx, placeOf(k, s.cfg, op).ParentID, id); err != nil {
 		return fmt.Errorf("remove the %s evaluation from its parent: %w", k, err)

@@ -1,3 +1,3 @@
-// Package avs is the worker of the Availability Service: it creates the evaluations that watch an instance from inside
-// and outside, tags them, and removes them again (docs/contracts/avs.md).
+// Package avs is the worker of the Availability Service. It creates the internal and external evaluations of an instance, tags
+// them, and removes them (docs/contracts/avs.md).
 package avs

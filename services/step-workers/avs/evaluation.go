@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// kind is what an evaluation watches: the inside of an instance or its public address.
+// kind is the kind of an evaluation: internal, or external for the public address of an instance.
 type kind string
 
 const (
@@ -16,7 +16,7 @@ const (
 	external kind = "ext"
 )
 
-// former is the member of the details that keeps the id of an evaluation whose removal has begun.
+// former returns the member of the details with the id of an evaluation whose removal has begun.
 func (k kind) former() string {
 	if k == external {
 		return "formerExternalId"
@@ -29,13 +29,13 @@ const (
 	maxDescription = 255
 )
 
-// name is the name of the evaluation of an instance. It is the same in every attempt, so an operator recognizes a duplicate by it.
+// name returns the name of the evaluation of an instance. All attempts use the same name, so an operator can identify duplicates.
 func (k kind) name(op worker.Operation) string {
 	return cut("K8S-"+code(op)+"-Kyma-"+string(k)+"-"+op.InstanceID+"-"+op.Runtime.Name, maxName)
 }
 
-// code names the provider in evaluation names. It follows the plan alone: all plans but three count as Azure, whatever their
-// provider is (docs/contracts/avs.md#evaluation).
+// code returns the provider in evaluation names. It depends only on the plan: all plans but three count as Azure, with any
+// provider (docs/contracts/avs.md#evaluation).
 func code(op worker.Operation) string {
 	switch op.Plan.Name {
 	case "aws":
@@ -48,7 +48,7 @@ func code(op worker.Operation) string {
 	return "AZR"
 }
 
-// definition is the evaluation that k wants for op.
+// definition returns the evaluation of kind k for op.
 func (k kind) definition(cfg Config, op worker.Operation) evaluation {
 	name, tester := k.name(op), k.tester(cfg)
 	at := placeOf(k, cfg, op)
@@ -71,19 +71,19 @@ func (k kind) tester(cfg Config) Tester {
 	return cfg.Internal
 }
 
-// placeOf returns where the evaluation belongs: group and parent are the same for both kinds, and trial and free instances may have
-// a place of their own for the internal one.
+// placeOf returns the place of the evaluation. Group and parent are the same for both kinds, but trial and free instances may have
+// a separate place for the internal one.
 func placeOf(k kind, cfg Config, op worker.Operation) Place {
-	if k == internal && small(op) && cfg.Trial.complete() {
+	if k == internal && isSmallPlan(op) && cfg.Trial.complete() {
 		return cfg.Trial
 	}
 	return Place{TesterAccessID: k.tester(cfg).TesterAccessID, GroupID: cfg.GroupID, ParentID: cfg.ParentID}
 }
 
-// small reports whether op's plan is one that is not watched from outside.
-func small(op worker.Operation) bool { return op.Plan.Name == "trial" || op.Plan.Name == "free" }
+// isSmallPlan reports whether op's plan has no external evaluation.
+func isSmallPlan(op worker.Operation) bool { return op.Plan.Name == "trial" || op.Plan.Name == "free" }
 
-// describe is a JSON document of at most 255 characters: the customer's own words are cut before the ids are.
+// describe returns a JSON document of at most 255 characters. It omits the customer's texts before the ids.
 func describe(op worker.Operation) string {
 	d := struct {
 		InstanceName    string `json:"instanceName"`
@@ -103,7 +103,7 @@ func describe(op worker.Operation) string {
 	return ""
 }
 
-// cut shortens a text to n bytes without splitting a character.
+// cut shortens a text to at most n bytes without splitting a character.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -25,9 +25,9 @@ const (
 // watched is an evaluation with the status that it had before maintenance.
 type watched struct {
 	id int64
-	// original is what is remembered; empty when nothing is.
+	// original is the saved status; empty means none.
 	original string
-	// member is where the details remember it.
+	// member is the member of the details with the saved status.
 	member string
 	kind   kind
 }
@@ -40,7 +40,7 @@ func (d Details) evaluations() []watched {
 	return slices.DeleteFunc(list, func(w watched) bool { return w.id == 0 })
 }
 
-// restored is the status that ends the maintenance.
+// restored returns the status after the maintenance.
 func (w watched) restored() string {
 	if slices.Contains([]string{statusActive, statusInactive, statusRetired}, w.original) {
 		return w.original
@@ -48,7 +48,7 @@ func (w watched) restored() string {
 	return statusActive
 }
 
-// status is the status of an evaluation; one that is gone has none.
+// status returns the status of an evaluation; empty if it is missing.
 func (c *client) status(ctx context.Context, id int64) (string, error) {
 	got, err := c.get(ctx, id)
 	if extclient.IsStatus(err, http.StatusNotFound) || got.Status == statusDeleted {
@@ -57,16 +57,16 @@ func (c *client) status(ctx context.Context, id int64) (string, error) {
 	return got.Status, err
 }
 
-// setStatus changes the status of an evaluation; one that is gone is no error.
+// setStatus changes the status of an evaluation. A missing evaluation is no error.
 func (c *client) setStatus(ctx context.Context, id int64, status string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: "/{id}/lifecycle", Params: params(id), Body: status,
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 }
 
-// both does something for both evaluations. What goes wrong with one does not keep it from the other.
-func (s *shared) both(ctx context.Context, op worker.Operation, d Details, f func(w watched, status string) error) (worker.Operation, time.Duration, error) {
+// forEachEvaluation calls f for both evaluations. An error of one does not prevent the call for the other.
+func (s *shared) forEachEvaluation(ctx context.Context, op worker.Operation, d Details, f func(w watched, status string) error) (worker.Operation, time.Duration, error) {
 	var errs, temporary []error
 	for _, w := range d.evaluations() {
 		status, err := s.avs.status(ctx, w.id)

@@ -13,12 +13,12 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "avs"
 
 const component = "avs"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
 	// InternalID and ExternalID are the ids of the evaluations; 0 means none.
 	InternalID int64 `json:"internalId,omitempty"`
@@ -26,18 +26,17 @@ type Details struct {
 	// FormerInternalID and FormerExternalID are the ids of evaluations whose removal has begun.
 	FormerInternalID int64 `json:"formerInternalId,omitempty"`
 	FormerExternalID int64 `json:"formerExternalId,omitempty"`
-	// Tagged tells that the internal evaluation has its tags.
+	// Tagged is true after the internal evaluation got its tags.
 	Tagged bool `json:"tagged,omitempty"`
-	// InternalStatus and ExternalStatus are what the evaluations were before they were put into maintenance; empty when they
-	// were not.
+	// InternalStatus and ExternalStatus are the statuses before maintenance; empty outside of maintenance.
 	InternalStatus string `json:"internalStatus,omitempty"`
 	ExternalStatus string `json:"externalStatus,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// runtimes tells where a runtime is.
+// runtimes returns the location of a runtime.
 type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
 }
@@ -48,7 +47,7 @@ type shared struct {
 	runtimes runtimes
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,10 +71,10 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	return steps, nil
 }
 
-// ensure creates the evaluation of a kind and saves its id under member. AvS has no look-up by name: when the worker is killed
-// between the answer and the saved id, or the answer is lost, the next attempt creates a second evaluation, and the first one
-// remains as an orphan. With Config.LookUp the first one is found and used. former is the id of an evaluation whose removal was given up;
-// the removal is completed first, so that the instance has one evaluation of a kind.
+// ensure creates the evaluation of a kind and saves its id under member. AvS has no look-up by name: after a lost answer, or if the
+// worker is killed before it saves the id, the next attempt creates a second evaluation, and the first one remains as an orphan.
+// With Config.LookUp, ensure uses the first one. former is the id of an evaluation whose removal was given up. ensure completes
+// that removal first, so that the instance has one evaluation of a kind.
 func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member string, former int64, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var id int64
 	if s.cfg.LookUp {
@@ -95,9 +94,9 @@ func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member
 	}
 	id, err := s.avs.create(ctx, k.definition(s.cfg, op))
 	if err != nil {
-		// The answer may be all that is missing.
+		// AvS may have created the evaluation, although the answer is missing.
 		if extclient.IsTemporary(err) {
-			log.Warn("evaluation may exist although its creation failed: an orphan, if it does", "evaluation_name", k.name(op), "err", err)
+			log.Warn("the creation of the evaluation failed, but the evaluation may exist as an orphan", "evaluation_name", k.name(op), "err", err)
 		}
 		return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("create the evaluation: %w", err))
 	}
@@ -105,18 +104,18 @@ func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member
 	return op, 0, op.SaveDetails(map[string]any{member: id, k.former(): nil})
 }
 
-// creationCalls are the calls of ensure.
+// creationCalls returns the calls of ensure.
 func (s *shared) creationCalls() []worker.Call {
 	return append(s.removalCalls(), worker.Call{System: component, Operation: "POST"})
 }
 
-// removalCalls are the calls that remove an evaluation.
+// removalCalls returns the calls that remove an evaluation.
 func (s *shared) removalCalls() []worker.Call {
 	return append(s.lookUp(),
 		worker.Call{System: component, Operation: "DELETE /{parent}/child/{id}"}, worker.Call{System: component, Operation: "DELETE /{id}"})
 }
 
-// lookUp lists the call that finds an evaluation by its name, if it is on.
+// lookUp returns the call that finds an evaluation by its name, if it is enabled.
 func (s *shared) lookUp() []worker.Call {
 	if !s.cfg.LookUp {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// cleanup deletes the service bindings and then the service instances of the runtime, and waits until the BTP operator
-// has let go of them. When that takes too long it takes their finalizers away, and reports how many were left.
+// cleanup deletes the service bindings and then the service instances of the runtime, and waits for the BTP operator. After
+// SoftDeleteAfter it removes the finalizers of the remaining objects, and reports their number.
 type cleanup struct{ *shared }
 
 // Name implements worker.Step.
@@ -30,19 +30,19 @@ func (cleanup) Name() string { return "BTPOperator_Cleanup" }
 const accountCleanup = "accountcleanup-job"
 
 var (
-	// errGone: there is no runtime to clean.
+	// errGone means that there is no runtime to clean.
 	errGone = errors.New("there is no runtime")
-	// errNoKubeconfig: there is a runtime, and the Runtime Provisioner has no kubeconfig of it at the moment.
+	// errNoKubeconfig means that the Runtime Provisioner currently has no kubeconfig of the runtime.
 	errNoKubeconfig = errors.New("the runtime has no kubeconfig")
-	// errUnusable: no client can be built from the kubeconfig.
+	// errUnusable means that the kubeconfig is invalid.
 	errUnusable = errors.New("the kubeconfig cannot be used")
 )
 
 // Describe implements worker.Described.
 func (cleanup) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Deletes the service bindings and service instances from the runtime. What is left after 30 minutes loses its " +
-			"finalizers, and the step is not completed; a suspension goes on without that.",
+		Summary: "Deletes the service bindings and service instances from the runtime. After 30 minutes the step removes the " +
+			"finalizers of the remaining objects and is not completed; in a suspension it is completed.",
 		Calls: []worker.Call{
 			{System: "provisioner", Operation: "runtimeStatus"},
 			{System: system, Operation: "list servicebindings"},
@@ -58,16 +58,16 @@ func (cleanup) Describe() worker.Description {
 	}
 }
 
-// left counts what the BTP operator has not removed in time. It is saved before the finalizers are taken away: afterwards nothing
-// shows that there was something.
+// left is the number of objects that the BTP operator did not remove in time. The step saves it before it removes the finalizers:
+// afterwards the objects cannot be counted.
 type left struct {
 	OperationID string `json:"operationId"`
 	Instances   int    `json:"instances"`
 	Bindings    int    `json:"bindings"`
 }
 
-// soon is the time to the next try when what this one has found out has to be saved first.
-const soon = time.Millisecond
+// saveDelay is the delay before the next try if the orchestrator has to save the result of this one first.
+const saveDelay = time.Millisecond
 
 // Run implements worker.Step.
 func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
@@ -91,10 +91,10 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 	if l := saved.CleanupLeft; l != nil && l.OperationID == op.ID {
 		return s.giveUp(ctx, op, runtime, *l, log)
 	}
-	// Bindings first: an instance that is still bound cannot be deleted.
+	// Bindings first: a bound instance cannot be deleted.
 	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
 		n, err := s.clean(ctx, runtime, kind, false)
-		// Also a refusal is repeated: a webhook that denies deletions may be gone soon, and the step's budget is short.
+		// Repeat also after a rejection: a webhook that rejects deletions may be removed soon, and the step's budget is short.
 		if err != nil {
 			return outcome.Again(op, component, s.cfg.RetryInterval, err)
 		}
@@ -113,7 +113,7 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 	return op, 0, nil
 }
 
-// runOnce takes the finalizers away at once. The account behind the instances is gone, so the BTP operator cannot delete them
+// runOnce removes the finalizers immediately. The account of the instances is deleted, so the BTP operator cannot delete them
 // properly, and one try is enough.
 func (s cleanup) runOnce(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	runtime, err := s.runtime(ctx, op)
@@ -131,7 +131,7 @@ func (s cleanup) runOnce(ctx context.Context, op worker.Operation, log *slog.Log
 	return op, 0, nil
 }
 
-// count saves what is left, so that the next try takes the finalizers away.
+// count saves the number of remaining objects. The next try removes the finalizers.
 func (s cleanup) count(ctx context.Context, op worker.Operation, runtime *kube.Client) (worker.Operation, time.Duration, error) {
 	l := left{OperationID: op.ID}
 	bindings, errBindings := list(ctx, runtime, kube.ServiceBindings)
@@ -143,16 +143,16 @@ func (s cleanup) count(ctx context.Context, op worker.Operation, runtime *kube.C
 	if err := op.SaveDetails(Details{CleanupLeft: &l}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	return worker.Wait(op, soon, fmt.Sprintf("%s after %s: their finalizers are taken away now", l, s.cfg.SoftDeleteAfter))
+	return worker.Wait(op, saveDelay, fmt.Sprintf("%s after %s: their finalizers will be removed", l, s.cfg.SoftDeleteAfter))
 }
 
-// giveUp takes the finalizers away, and reports what was left. A suspension goes on as if the BTP operator had done it: the runtime
-// comes back empty in any case.
+// giveUp removes the finalizers and reports the number of remaining objects. A suspension continues as if the BTP operator had
+// removed them, because an unsuspension creates an empty runtime.
 func (s cleanup) giveUp(ctx context.Context, op worker.Operation, runtime *kube.Client, l left, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if err := errors.Join(s.strip(ctx, runtime), s.withdraw(ctx, op, runtime)); err != nil {
 		return outcome.Again(op, component, s.cfg.RetryInterval, err)
 	}
-	log.Warn("finalizers of service bindings and instances were taken away", "instances", l.Instances, "bindings", l.Bindings)
+	log.Warn("removed the finalizers of service bindings and instances", "instances", l.Instances, "bindings", l.Bindings)
 	if err := op.SaveDetails(map[string]any{"cleanupLeft": nil}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
@@ -161,11 +161,11 @@ func (s cleanup) giveUp(ctx context.Context, op worker.Operation, runtime *kube.
 	}
 	return worker.NotCompleted(op, &worker.Error{
 		Component: component, Reason: outcome.ReasonTimeout,
-		Message: fmt.Sprintf("%s after %s; their finalizers were taken away", l, s.cfg.SoftDeleteAfter),
+		Message: fmt.Sprintf("%s after %s; their finalizers were removed", l, s.cfg.SoftDeleteAfter),
 	})
 }
 
-// withdraw takes the credentials out of a cluster that is not ours: it lives on.
+// withdraw removes the credentials from the customer's own cluster, which continues to exist.
 func (s cleanup) withdraw(ctx context.Context, op worker.Operation, runtime *kube.Client) error {
 	if op.Plan.Name != provisioner.PlanOwnCluster {
 		return nil
@@ -173,7 +173,7 @@ func (s cleanup) withdraw(ctx context.Context, op worker.Operation, runtime *kub
 	return withdraw(ctx, runtime)
 }
 
-// String counts for people.
+// String returns both counts as a text for operators.
 func (l left) String() string {
 	return fmt.Sprintf("%s and %s were left", plural(l.Instances, "service instance"), plural(l.Bindings, "service binding"))
 }
@@ -192,7 +192,7 @@ func (s cleanup) now() time.Time {
 	return time.Now()
 }
 
-// strip deletes all bindings and then all instances, and takes their finalizers away.
+// strip deletes all bindings and then all instances, and removes their finalizers.
 func (s cleanup) strip(ctx context.Context, runtime *kube.Client) error {
 	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
 		n, err := s.clean(ctx, runtime, kind, true)
@@ -200,13 +200,13 @@ func (s cleanup) strip(ctx context.Context, runtime *kube.Client) error {
 			return err
 		}
 		if n > 0 {
-			return fmt.Errorf("%d %s are still there without their finalizers", n, kind.Resource)
+			return fmt.Errorf("%d %s still exist without finalizers", n, kind.Resource)
 		}
 	}
 	return nil
 }
 
-// list returns all objects of a kind. A runtime that does not know the kind has none.
+// list returns all objects of a kind. A runtime without the kind has none.
 func list(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource) ([]unstructured.Unstructured, error) {
 	objects, err := runtime.List(ctx, kind, "", "")
 	if kube.IsNotFound(err) {
@@ -215,8 +215,8 @@ func list(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionRes
 	return objects, err
 }
 
-// clean deletes all objects of a kind and returns how many are still there. One that cannot be deleted does not keep the
-// others from being deleted.
+// clean deletes all objects of a kind and returns the number of remaining objects. An object that cannot be deleted does not prevent
+// the deletion of the other objects.
 func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
 	objects, err := list(ctx, runtime, kind)
 	if err != nil || len(objects) == 0 {
@@ -239,10 +239,10 @@ func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.Gr
 	return len(objects), err
 }
 
-// maxRefused is how many objects that cannot be deleted the error names.
+// maxRefused is the maximum number of rejected deletions in an error.
 const maxRefused = 5
 
-// remove deletes an object, and with soft takes its finalizers away.
+// remove deletes an object. With soft it also removes the object's finalizers.
 func remove(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, o *unstructured.Unstructured, soft bool) error {
 	if o.GetDeletionTimestamp() == nil {
 		if err := runtime.Delete(ctx, kind, o.GetNamespace(), o.GetName()); err != nil {
@@ -259,7 +259,7 @@ func remove(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionR
 	return err
 }
 
-// runtime opens the API of the runtime.
+// runtime returns a client of the runtime's API.
 func (s cleanup) runtime(ctx context.Context, op worker.Operation) (*kube.Client, error) {
 	kubeconfig, err := s.kubeconfig(ctx, op)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s cleanup) runtime(ctx context.Context, op worker.Operation) (*kube.Client
 	return client, nil
 }
 
-// kubeconfig asks the Runtime Provisioner: the stage memory of the provisioning is long gone.
+// kubeconfig asks the Runtime Provisioner, because the stage memory of the provisioning no longer exists.
 func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, error) {
 	if op.Plan.Name == provisioner.PlanOwnCluster {
 		var given struct {
@@ -304,8 +304,8 @@ func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, e
 	return []byte(status.Configuration.Kubeconfig), nil
 }
 
-// missing is why a runtime has no kubeconfig: a runtime that was never ready or is being removed has no cluster that can be cleaned; any
-// other will have one again.
+// missing returns why a runtime has no kubeconfig. A runtime that was never ready or is being removed has no cluster to clean. Any
+// other runtime will get a kubeconfig again.
 func missing(last provisioner.OperationStatus) error {
 	if last.Removal() || strings.HasPrefix(last.Operation, "Provision") && last.State != provisioner.StateSucceeded {
 		return errGone

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// operatorOverrides hands the Service Manager credentials to the BTP operator by way of the stage memory.
+// operatorOverrides passes the Service Manager credentials to the BTP operator through the stage memory.
 type operatorOverrides struct{ *shared }
 
 // Name implements worker.Step.
@@ -26,7 +26,7 @@ func (operatorOverrides) Name() string { return "BTPOperatorOverrides" }
 // Describe implements worker.Described.
 func (operatorOverrides) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Hands the Service Manager credentials to the BTP operator by overrides.",
+		Summary: "Sets the overrides with the Service Manager credentials of the BTP operator.",
 		Calls: []worker.Call{
 			{System: system, Operation: "get configmaps"},
 			{System: system, Operation: "create namespaces"},
@@ -65,14 +65,14 @@ func (s operatorOverrides) Run(ctx context.Context, op worker.Operation, _ *slog
 	return op, 0, op.SaveDetails(Details{ClusterID: id})
 }
 
-// The ConfigMap in which the BTP operator keeps the cluster id of a runtime (docs/contracts/btp.md#cluster-id).
+// The BTP operator stores the cluster id of a runtime in this ConfigMap (docs/contracts/btp.md#cluster-id).
 const (
 	infoName = "cluster-info"
 	infoKey  = "id"
 )
 
-// known is the id under which the Service Manager knows an existing runtime about which nothing is saved: the BTP operator keeps it
-// there. Where it does not, id is put there. A new runtime gets id.
+// known returns the cluster id of an existing runtime without a saved id, from the ConfigMap of the BTP operator. If there is no
+// ConfigMap, known creates it with id. For a new runtime it returns id.
 func (s operatorOverrides) known(ctx context.Context, op worker.Operation, id string) (string, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil || d.ClusterID != "" || op.Type == event.Provision {
@@ -101,7 +101,7 @@ func (s operatorOverrides) known(ctx context.Context, op worker.Operation, id st
 	return cmp.Or(found, id), err
 }
 
-// announce puts the cluster id into a runtime that has none. Where another client is faster the step is repeated, and reads that.
+// announce stores the cluster id in a runtime without one. If another client is faster, the step is repeated and reads its id.
 func announce(ctx context.Context, runtime *kube.Client, id string) error {
 	if err := runtime.Create(ctx, kube.Namespaces, namespace()); err != nil && !kube.IsConflict(err) {
 		return err

@@ -12,15 +12,15 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	provisioner.ClientConfig
-	// RuntimeTimeout is the deadline of one call to the Kubernetes API of a runtime.
+	// RuntimeTimeout is the timeout of one call to the Kubernetes API of a runtime.
 	RuntimeTimeout time.Duration `env:"KEB_BTP_RUNTIME_TIMEOUT" envDefault:"30s"`
 	RetryInterval  time.Duration `env:"KEB_BTP_RETRY_INTERVAL" envDefault:"10s"`
-	// SoftDeleteAfter is how long BTPOperator_Cleanup waits for the BTP operator before it takes the finalizers away. It
-	// must be shorter than the step's wait.timeout in the process file.
+	// SoftDeleteAfter is how long BTPOperator_Cleanup waits for the BTP operator before it removes the finalizers. It must be
+	// shorter than the step's wait.timeout in the process file.
 	SoftDeleteAfter time.Duration `env:"KEB_BTP_SOFT_DELETE_AFTER" envDefault:"30m"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
 	for name, d := range map[string]time.Duration{

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// credentials are those of the Service Manager (docs/contracts/btp.md#credentials). They are secret.
+// credentials are the secret credentials of the Service Manager (docs/contracts/btp.md#credentials).
 type credentials struct {
 	ClientID     string `json:"clientid"`
 	ClientSecret string `json:"clientsecret"`
@@ -22,10 +22,10 @@ type credentials struct {
 	XSAppName    string `json:"xsappname"`
 }
 
-// String keeps the credentials out of any text.
+// String keeps the credentials out of logs and errors.
 func (credentials) String() string { return "[redacted]" }
 
-// claim gets the instance's credentials. A member that is missing or cannot be is an error that names it.
+// claim returns the instance's credentials. Its error contains every missing or invalid member.
 func claim(ctx context.Context, op worker.Operation) (credentials, error) {
 	var c credentials
 	if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &c); err != nil {
@@ -34,7 +34,7 @@ func claim(ctx context.Context, op worker.Operation) (credentials, error) {
 	return c, c.check()
 }
 
-// check finds what the BTP manager would refuse in the runtime, where nobody who can mend it would see it.
+// check rejects credentials that the BTP manager would reject in the runtime, where the operator cannot see the error.
 func (c credentials) check() error {
 	var e incompleteError
 	for _, m := range []struct {
@@ -52,7 +52,7 @@ func (c credentials) check() error {
 		case strings.TrimSpace(m.value) != m.value || strings.ContainsFunc(m.value, unicode.IsControl):
 			e.wrong = append(e.wrong, m.name+" has white space around it or control characters")
 		case m.address && !isAddress(m.value):
-			e.wrong = append(e.wrong, m.name+" is no http or https URL without credentials, query and fragment")
+			e.wrong = append(e.wrong, m.name+" is not an http or https URL without credentials, query and fragment")
 		}
 	}
 	if len(e.missing)+len(e.wrong) == 0 {
@@ -66,11 +66,10 @@ func isAddress(text string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil && !strings.ContainsAny(text, "?#")
 }
 
-// incompleteError tells which members of the credentials are missing, and what is wrong with others. Nothing but a new order
-// can mend it.
+// incompleteError contains the missing and the invalid members of the credentials. Only a new order can correct them.
 type incompleteError struct{ missing, wrong []string }
 
-// Error names the members, and none of their values.
+// Error returns the names of the members, without their values.
 func (e *incompleteError) Error() string {
 	found := e.wrong
 	if len(e.missing) > 0 {
@@ -84,8 +83,8 @@ func incomplete(err error) bool {
 	return ok || errors.Is(err, worker.ErrNoCredentials)
 }
 
-// clusterID identifies the runtime to the Service Manager. It follows from the instance, so it is the same in every
-// step, attempt and operation; a saved one wins, as it may come from elsewhere.
+// clusterID returns the id of the runtime in the Service Manager. It is derived from the instance, so it is the same in every
+// step, attempt and operation. A saved id takes precedence, because it may come from the BTP operator.
 func clusterID(op worker.Operation) (string, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {

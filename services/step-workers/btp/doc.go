@@ -1,3 +1,3 @@
-// Package btp is the worker of the BTP operator: it gives a runtime its Service Manager credentials, and cleans what the
-// customer had made with them out of the runtime before it goes (docs/contracts/btp.md).
+// Package btp is the worker of the BTP operator. It adds the Service Manager credentials to a runtime, and removes the customer's service
+// bindings and instances before the runtime is removed (docs/contracts/btp.md).
 package btp

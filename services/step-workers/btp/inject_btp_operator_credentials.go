@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// injectCredentials puts the Service Manager credentials into the runtime.
+// injectCredentials adds the Service Manager credentials to the runtime.
 type injectCredentials struct{ *shared }
 
 // Name implements worker.Step.
@@ -21,8 +21,8 @@ func (injectCredentials) Name() string { return "Inject_BTP_Operator_Credentials
 // Describe implements worker.Described.
 func (injectCredentials) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Puts the Service Manager credentials into the runtime, where the BTP manager waits for them. A Secret that " +
-			"customers keep themselves stays as it is.",
+		Summary: "Creates or updates the Secret with the Service Manager credentials for the BTP manager in the runtime. A Secret that " +
+			"customers manage themselves is not changed.",
 		Calls: []worker.Call{
 			{System: system, Operation: "get secrets"},
 			{System: system, Operation: "create namespaces"},
@@ -34,7 +34,7 @@ func (injectCredentials) Describe() worker.Description {
 	}
 }
 
-// Run implements worker.Step. The API of a new runtime may refuse calls for a while, so every failed call is repeated.
+// Run implements worker.Step. The API of a new runtime may reject calls for a while, so every failed call is repeated.
 func (s injectCredentials) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	kubeconfig, err := op.Recall(ctx, provisioner.KubeconfigKey)
 	if errors.Is(err, worker.ErrNotRemembered) {
@@ -67,7 +67,7 @@ func (s injectCredentials) Run(ctx context.Context, op worker.Operation, log *sl
 		return outcome.Again(op, component, s.cfg.RetryInterval, err)
 	}
 	if kept {
-		return worker.Skip(op, "the Secret "+secretNamespace+"/"+secretName+" has the label "+skipLabel+": it is left alone")
+		return worker.Skip(op, "the Secret "+secretNamespace+"/"+secretName+" has the label "+skipLabel+": it is not changed")
 	}
 	log.Info("credentials injected", "secret", secretNamespace+"/"+secretName)
 	return op, 0, op.SaveDetails(Details{ClusterID: id})

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// The Secret that btp-manager reads (docs/contracts/btp.md#secret-of-btp-manager).
+// The Secret of btp-manager (docs/contracts/btp.md#secret-of-btp-manager).
 const (
 	secretNamespace = "kyma-system"
 	secretName      = "sap-btp-manager" //nolint:gosec // a name
@@ -19,11 +19,11 @@ const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	watchedByLabel = "app.kubernetes.io/watched-by"
 	broker         = "kcp-kyma-environment-broker"
-	// skipLabel is put on the Secret, with the value "true", by customers who bring credentials of their own.
+	// skipLabel is the label, with the value "true", of a Secret with the customer's own credentials.
 	skipLabel = "kyma-project.io/skip-reconciliation"
 )
 
-// secret is how the Secret is to be.
+// secret returns the wanted Secret.
 func secret(c credentials, clusterID string) *unstructured.Unstructured {
 	data := map[string]any{}
 	for key, value := range map[string]string{
@@ -41,8 +41,8 @@ func secret(c credentials, clusterID string) *unstructured.Unstructured {
 	}}
 }
 
-// write makes the Secret in the runtime be as want, with no other keys, or leaves it alone when its label asks for that
-// (kept).
+// write creates the Secret in the runtime, or updates it so that it has no other keys. It reports kept for a Secret that the customer
+// manages, and does not change it.
 func write(ctx context.Context, runtime *kube.Client, want *unstructured.Unstructured, log *slog.Logger) (kept bool, err error) {
 	have, err := runtime.Get(ctx, kube.Secrets, secretNamespace, secretName)
 	if kube.IsNotFound(err) {
@@ -54,13 +54,13 @@ func write(ctx context.Context, runtime *kube.Client, want *unstructured.Unstruc
 	if err != nil {
 		return false, err
 	}
-	if theirs(have) {
+	if isCustomerManaged(have) {
 		return true, nil
 	}
 	if by := have.GetLabels()[managedByLabel]; by != broker {
-		log.Warn("secret of somebody else is overwritten", "secret", secretNamespace+"/"+secretName, "managed_by", by)
+		log.Warn("overwriting a secret with another manager", "secret", secretNamespace+"/"+secretName, "managed_by", by)
 	}
-	if fixed(have) {
+	if isImmutable(have) {
 		if err := runtime.Delete(ctx, kube.Secrets, secretNamespace, secretName); err != nil {
 			return false, err
 		}
@@ -69,17 +69,17 @@ func write(ctx context.Context, runtime *kube.Client, want *unstructured.Unstruc
 	return false, runtime.Turn(ctx, kube.Secrets, have, want)
 }
 
-// theirs tells whether customers keep the Secret themselves.
-func theirs(s *unstructured.Unstructured) bool { return s.GetLabels()[skipLabel] == "true" }
+// isCustomerManaged reports whether the customer manages the Secret.
+func isCustomerManaged(s *unstructured.Unstructured) bool { return s.GetLabels()[skipLabel] == "true" }
 
-// fixed tells whether Kubernetes refuses to change the Secret: its type never changes, and an immutable one not at all.
-func fixed(s *unstructured.Unstructured) bool {
+// isImmutable reports whether Kubernetes rejects changes of the Secret: of an immutable Secret, or of its type.
+func isImmutable(s *unstructured.Unstructured) bool {
 	kind, _, _ := unstructured.NestedString(s.Object, "type")
 	immutable, _, _ := unstructured.NestedBool(s.Object, "immutable")
 	return immutable || kind != "" && kind != secretType
 }
 
-// withdraw takes the Secret out of the runtime again, unless it is not ours.
+// withdraw deletes the Secret from the runtime, unless another manager owns it.
 func withdraw(ctx context.Context, runtime *kube.Client) error {
 	have, err := runtime.Get(ctx, kube.Secrets, secretNamespace, secretName)
 	if kube.IsNotFound(err) {
@@ -88,7 +88,7 @@ func withdraw(ctx context.Context, runtime *kube.Client) error {
 	if err != nil {
 		return err
 	}
-	if theirs(have) || have.GetLabels()[managedByLabel] != broker {
+	if isCustomerManaged(have) || have.GetLabels()[managedByLabel] != broker {
 		return nil
 	}
 	return runtime.Delete(ctx, kube.Secrets, secretNamespace, secretName)

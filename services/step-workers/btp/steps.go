@@ -9,10 +9,10 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "btp"
 
-// Component is the Kyma component that gets the overrides.
+// Component is the Kyma component with the overrides.
 const Component = "btp-operator"
 
 const component = "btp"
@@ -20,30 +20,30 @@ const component = "btp"
 // system is the name of the runtime's API in errors and metrics.
 const system = "runtime"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// ClusterID identifies the runtime to the Service Manager.
+	// ClusterID is the id of the runtime in the Service Manager.
 	ClusterID string `json:"smClusterId,omitempty"`
-	// CleanupLeft is what BTPOperator_Cleanup has found in the runtime when its time was over.
+	// CleanupLeft is the number of objects in the runtime at the deadline of BTPOperator_Cleanup.
 	CleanupLeft *left `json:"cleanupLeft,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// runtimes tells how a runtime is reached.
+// runtimes returns the kubeconfig of a runtime.
 type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
 }
 
-// shared is what the steps have in common.
+// shared has the dependencies of all steps.
 type shared struct {
 	cfg      Config
 	deps     Deps
 	runtimes runtimes
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -8,11 +8,11 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Component is the Kyma component that gets the overrides. Versions of Kyma since September 2022 do not have it; the Reconciler is
-// not told about overrides of components that a version does not have.
+// Component is the Kyma component with the overrides. Versions of Kyma since September 2022 do not have it, and the Reconciler receives
+// no overrides of components that a version does not have.
 const Component = "busola-migrator"
 
-// migratorOverrides tells the component that leads users of a runtime to the dashboard which kubeconfig they use there.
+// migratorOverrides configures the kubeconfig of the component that leads users of a runtime to the dashboard.
 type migratorOverrides struct{}
 
 // Name implements worker.Step.

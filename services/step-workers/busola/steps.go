@@ -8,14 +8,14 @@ import (
 // Name is the name of the worker.
 const Name = "busola"
 
-// Config is the configuration of the worker, which calls no system and has no settings.
+// Config is the configuration of the worker. It is empty, because the worker calls no system.
 type Config struct{}
 
-// Validate implements what every configuration has.
+// Validate returns nil.
 func (Config) Validate() error { return nil }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(Config, Deps) ([]worker.Step, error) { return []worker.Step{migratorOverrides{}}, nil }

@@ -9,16 +9,16 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// entry is one piece of metadata of a data tenant.
+// entry is one entry in the metadata of a data tenant.
 type entry struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// Statuses that are no error: of every call, and of deletions.
+// The successful statuses of every call, and of deletions.
 var (
-	good       = []int{http.StatusCreated, http.StatusNoContent}
-	goodOrGone = []int{http.StatusCreated, http.StatusNoContent, http.StatusNotFound}
+	accepted       = []int{http.StatusCreated, http.StatusNoContent}
+	acceptedOrGone = []int{http.StatusCreated, http.StatusNoContent, http.StatusNotFound}
 )
 
 type client struct {
@@ -39,8 +39,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	return &client{http: c, namespace: cfg.Namespace, environment: cfg.Environment}, nil
 }
 
-// tenantName is the name of a subaccount's data tenant. Everything uses it, so that what is created is what is found
-// and removed.
+// tenantName returns the name of a subaccount's data tenant. All calls use it, so that the worker finds and removes what it created.
 func tenantName(subaccount string) string { return strings.ToLower(subaccount) }
 
 const (
@@ -58,31 +57,31 @@ func (c *client) createTenant(ctx context.Context, tenant string) error {
 	secret := base64.StdEncoding.EncodeToString([]byte(tenant + c.environment))
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPost, Route: tenantsRoute, Params: []string{c.namespace}, Sensitive: true,
-		Accept: good,
+		Accept: accepted,
 		Body:   map[string]string{"name": tenant, "environment": c.environment, "secret": secret},
 	}, nil)
 }
 
-// deleteTenant deletes a data tenant; one that is gone is no error.
+// deleteTenant deletes a data tenant. A missing data tenant is no error.
 func (c *client) deleteTenant(ctx context.Context, tenant string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: tenantRoute, Params: c.params(tenant),
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 }
 
 func (c *client) createEntry(ctx context.Context, tenant string, e entry) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPost, Route: metadataRoute, Params: c.params(tenant), Body: e,
-		Accept: good,
+		Accept: accepted,
 	}, nil)
 }
 
-// deleteEntry deletes one piece of metadata; one that is gone is no error.
+// deleteEntry deletes one entry of the metadata. A missing entry is no error.
 func (c *client) deleteEntry(ctx context.Context, tenant, key string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: entryRoute, Params: c.params(tenant, key),
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// URL is the address of EDP. Without it EDP is not asked, and the steps of this worker are skipped.
+	// URL is the address of EDP. Without it the worker does not call EDP and skips its steps.
 	URL      string `env:"KEB_EDP_URL"`
 	TokenURL string `env:"KEB_EDP_TOKEN_URL"`
 	// Namespace is the EDP namespace; the client id is "edp-namespace;<namespace>".
@@ -23,7 +23,7 @@ type Config struct {
 	ConflictInterval time.Duration `env:"KEB_EDP_CONFLICT_INTERVAL" envDefault:"1s"`
 }
 
-// Validate reports every setting that cannot work. Without a URL there is nothing to check.
+// Validate reports every invalid setting. Without a URL, all settings are valid.
 func (c Config) Validate() error {
 	if c.URL == "" {
 		return nil

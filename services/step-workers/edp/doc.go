@@ -1,3 +1,3 @@
-// Package edp is the worker of the Event Data Platform: it registers the subaccount of an instance as a data tenant, and
-// removes the registration again (docs/contracts/edp.md).
+// Package edp is the worker of the Event Data Platform. It registers the subaccount of an instance as a data tenant, and removes
+// the registration (docs/contracts/edp.md).
 package edp

@@ -37,16 +37,16 @@ func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.
 	if err := op.Details(Name, &d); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	// A subaccount that was moved since is registered under the name that was saved.
+	// A subaccount that was moved after the registration is registered under the saved name.
 	tenant := d.Tenant
 	if tenant == "" {
 		tenant = tenantName(op.Context.SubaccountID)
 	}
-	// However far this gets, a registration afterwards has something to do.
+	// Clear the flag first, so that a later registration registers again even if this removal fails.
 	if err := op.SaveDetails(map[string]any{"registered": nil}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	// The data tenant is that of the subaccount: the last of its instances removes it (docs/decisions/0054-edp-tenant.md).
+	// All instances of a subaccount share the data tenant; the last one removes it (docs/decisions/0054-edp-tenant.md).
 	neighbours, err := op.Neighbours(ctx)
 	if err != nil {
 		return outcome.Again(op, "broker", s.cfg.RetryInterval, err)
@@ -58,7 +58,7 @@ func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.
 		return worker.Skip(op, fmt.Sprintf("the data tenant %s stays: the subaccount has other instances (%d)", tenant, neighbours))
 	}
 	if err := s.edp.remove(ctx, tenant); err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, reasoned(err))
+		return outcome.Of(op, component, s.cfg.RetryInterval, withReason(err))
 	}
 	log.Info("registration removed", "tenant", tenant)
 	return op, 0, op.SaveDetails(map[string]any{"tenant": nil})

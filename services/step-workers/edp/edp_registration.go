@@ -35,8 +35,9 @@ func (registration) Describe() worker.Description {
 	}
 }
 
-// Run implements worker.Step. The metadata of a registration that is there already is not read: whatever an earlier attempt, an
-// earlier instance or another one of the subaccount has registered is removed and made anew (docs/contracts/edp.md#conflict-and-failure).
+// Run implements worker.Step. It does not read the metadata of an existing registration. It removes any registration of the
+// subaccount, for example by an earlier attempt or another instance, and creates it again
+// (docs/contracts/edp.md#conflict-and-failure).
 func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
@@ -48,7 +49,7 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	tenant := tenantName(op.Context.SubaccountID)
 	err := s.register(ctx, tenant, metadata(op))
 	if extclient.IsStatus(err, http.StatusConflict) {
-		log.Warn("replacing a registration that is there already", "tenant", tenant)
+		log.Warn("replacing an existing registration", "tenant", tenant)
 		if err = s.edp.remove(ctx, tenant); err == nil {
 			return worker.Wait(op, s.cfg.ConflictInterval, "an earlier registration of the subaccount was removed")
 		}
@@ -59,9 +60,9 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 		return op, 0, op.SaveDetails(Details{Registered: true, Tenant: tenant})
 	// Another operation of the same subaccount has just removed the tenant.
 	case extclient.IsStatus(err, http.StatusNotFound):
-		return outcome.Again(op, component, s.cfg.RetryInterval, reasoned(err))
+		return outcome.Again(op, component, s.cfg.RetryInterval, withReason(err))
 	}
-	return outcome.Of(op, component, s.cfg.RetryInterval, reasoned(err))
+	return outcome.Of(op, component, s.cfg.RetryInterval, withReason(err))
 }
 
 // register creates the data tenant with its metadata.

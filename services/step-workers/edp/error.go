@@ -8,9 +8,9 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// reasoned gives a refusal the reasons of docs/contracts/processes.md#components-and-reasons-of-errors. Whether it is temporary
-// stays with the cause.
-func reasoned(err error) error {
+// withReason adds the reason of a rejection (docs/contracts/processes.md#components-and-reasons-of-errors). The cause still decides
+// whether the error is temporary.
+func withReason(err error) error {
 	refused, ok := errors.AsType[*extclient.StatusError](err)
 	if !ok {
 		return err

@@ -9,23 +9,23 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "edp"
 
 const component = "edp"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// Registered tells that the data tenant has all its metadata.
+	// Registered is true after the data tenant got all its metadata.
 	Registered bool `json:"registered,omitempty"`
 	// Tenant is the name of the data tenant.
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ var keys = []string{keyEnvironment, keyRegion, keySubaccount, keyPlan}
 // defaultRegion is the platform region of an order without one.
 const defaultRegion = "cf-eu10"
 
-// metadata is what EDP is told about an instance: always all four entries (docs/contracts/edp.md#data-tenant).
+// metadata returns the four entries of an instance (docs/contracts/edp.md#data-tenant).
 func metadata(op worker.Operation) []entry {
 	region := cmp.Or(op.Context.PlatformRegion, defaultRegion)
 	return []entry{

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Routes of the Azure Resource Manager.
+// The routes of the Azure Resource Manager.
 const (
 	groupsRoute    = "/subscriptions/{subscription}/resourcegroups"
 	groupRoute     = groupsRoute + "/{group}"
@@ -20,7 +20,7 @@ const (
 	keysRoute      = namespaceRoute + "/authorizationRules/RootManageSharedAccessKey/listKeys"
 )
 
-// Versions of the APIs, and what tokens are for (docs/contracts/event-hubs.md).
+// The versions of the APIs, and the resource of tokens (docs/contracts/event-hubs.md).
 const (
 	groupsVersion    = "2019-05-01"
 	eventHubsVersion = "2017-04-01"
@@ -28,17 +28,17 @@ const (
 	managementAPI    = "https://management.azure.com/"
 )
 
-// States of what Azure makes and deletes.
+// The states of objects in Azure.
 const (
 	stateSucceeded = "Succeeded"
 	stateDeleting  = "Deleting"
 	stateFailed    = "Failed"
 )
 
-// tagInstance is the tag by which what belongs to an instance is found again.
+// tagInstance is the tag with the instance id. The steps find the objects of an instance by it.
 const tagInstance = "InstanceID"
 
-// resource is the part of a resource group or a namespace that the steps need.
+// resource contains the fields of a resource group or a namespace that the steps need.
 type resource struct {
 	Name       string            `json:"name"`
 	Location   string            `json:"location"`
@@ -67,7 +67,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 
 func version(v string) url.Values { return url.Values{"api-version": {v}} }
 
-// groupOf returns the resource group of an instance, found by its tag; nil when there is none. More than one is an error.
+// groupOf returns the resource group with the tag of an instance, or nil. More than one group is an error.
 func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, error) {
 	query := version(groupsVersion)
 	query.Set("$filter", "tagName eq '"+tagInstance+"' and tagValue eq '"+strings.ReplaceAll(instanceID, "'", "''")+"'")
@@ -87,7 +87,7 @@ func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, err
 		}
 	}
 	for _, g := range *got.Value {
-		// Check the tag again: a filter that the server ignores must not delete another group.
+		// Check the tag again: otherwise a server that ignores the filter could cause the deletion of another group.
 		if g.Tags[tagInstance] == instanceID && g.Name != "" {
 			return &g, nil
 		}
@@ -95,7 +95,7 @@ func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, err
 	return nil, nil
 }
 
-// createGroup makes a resource group; one of that name that is there stays.
+// createGroup creates a resource group. It does not change an existing group of that name.
 func (c *client) createGroup(ctx context.Context, name, location string, tags map[string]string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: groupRoute, Params: []string{c.subscription, name}, Query: version(groupsVersion),
@@ -103,8 +103,8 @@ func (c *client) createGroup(ctx context.Context, name, location string, tags ma
 	}, nil)
 }
 
-// deleteGroup starts the deletion of a resource group with all that is in it. It returns when to look again, 0 when Azure does not
-// say, and whether the group is gone already.
+// deleteGroup starts the deletion of a resource group with its content. It returns the delay before the next check, which is 0 if Azure
+// requests none, and reports whether the group is already gone.
 func (c *client) deleteGroup(ctx context.Context, name string) (after time.Duration, gone bool, err error) {
 	err = c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: groupRoute, Params: []string{c.subscription, name}, Query: version(groupsVersion),
@@ -116,7 +116,7 @@ func (c *client) deleteGroup(ctx context.Context, name string) (after time.Durat
 	return after, gone, err
 }
 
-// namespace is the Event Hubs namespace of that name; nil when there is none.
+// namespace returns the Event Hubs namespace of that name, or nil.
 func (c *client) namespace(ctx context.Context, group, name string) (*resource, error) {
 	var got resource
 	err := c.http.Do(ctx, extclient.Request{
@@ -131,7 +131,7 @@ func (c *client) namespace(ctx context.Context, group, name string) (*resource, 
 	return &got, err
 }
 
-// createNamespace starts the creation of a namespace. Nothing but location and tags is sent.
+// createNamespace starts the creation of a namespace with a location and tags.
 func (c *client) createNamespace(ctx context.Context, group, name, location string, tags map[string]string) (*resource, error) {
 	var got resource
 	err := c.http.Do(ctx, extclient.Request{
@@ -141,7 +141,7 @@ func (c *client) createNamespace(ctx context.Context, group, name, location stri
 	return &got, err
 }
 
-// connectionString is the key of a namespace, with its address. It is a secret.
+// connectionString returns the secret key of a namespace, with its address.
 func (c *client) connectionString(ctx context.Context, group, name string) (string, error) {
 	var got struct {
 		ConnectionString string `json:"primaryConnectionString"`

@@ -8,11 +8,11 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Config is the configuration of the worker. The original takes the credentials of Azure from the account of the hyperscaler
-// account pool; here one account is for all instances.
+// Config is the configuration of the worker. All instances share one Azure account. The original broker takes the account from the
+// hyperscaler account pool.
 type Config struct {
-	// URL is the address of the Azure Resource Manager, LoginURL that of the login. Without URL Azure is not asked, and the steps of this
-	// worker are skipped.
+	// URL is the address of the Azure Resource Manager, LoginURL that of the login. Without URL the worker does not call Azure and skips
+	// its steps.
 	URL            string        `env:"KEB_AZURE_URL"`
 	LoginURL       string        `env:"KEB_AZURE_LOGIN_URL"`
 	TenantID       string        `env:"KEB_AZURE_TENANT_ID" envDefault:"keb"`
@@ -21,16 +21,16 @@ type Config struct {
 	ClientSecret   string        `env:"KEB_AZURE_CLIENT_SECRET" envDefault:"keb"`
 	Timeout        time.Duration `env:"KEB_AZURE_TIMEOUT" envDefault:"30s"`
 
-	// Location is where the Event Hubs are of runtimes that run neither on Azure nor in a region with an Azure region beside it.
+	// Location is the Azure region of Event Hubs for runtimes without an Azure region: those outside Azure without a nearby one.
 	Location string `env:"KEB_AZURE_LOCATION" envDefault:"westeurope"`
 
-	// RetryInterval follows an error, unless Azure asks for more; PollInterval is between two looks at something that is made
-	// or deleted.
+	// RetryInterval is the delay after an error, unless Azure requests a longer one. PollInterval is the interval between two checks of a
+	// creation or deletion.
 	RetryInterval time.Duration `env:"KEB_AZURE_RETRY_INTERVAL" envDefault:"1m"`
 	PollInterval  time.Duration `env:"KEB_AZURE_POLL_INTERVAL" envDefault:"1m"`
 }
 
-// Validate reports every setting that cannot work. Without a URL there is nothing to check.
+// Validate reports every invalid setting. Without a URL, all settings are valid.
 func (c Config) Validate() error {
 	if c.URL == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// deprovision deletes the resource group of the instance's Event Hubs and waits until it is gone. When that takes longer than the
-// process allows, Azure goes on alone, and the next deprovisioning looks at what came of it.
+// deprovision deletes the resource group of the instance's Event Hubs and waits for the end of the deletion. If it takes longer than the
+// process permits, Azure continues alone, and the next deprovisioning checks the result.
 type deprovision struct{ *shared }
 
 // Name implements worker.Step.
@@ -21,7 +21,7 @@ func (deprovision) Name() string { return "Deprovision_Azure_Event_Hubs" }
 // Describe implements worker.Described.
 func (deprovision) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Deletes the resource group of the instance's Event Hubs, and waits until it is gone.",
+		Summary: "Deletes the resource group of the instance's Event Hubs and waits until it is gone.",
 		Calls: []worker.Call{
 			{System: component, Operation: "GET " + groupsRoute},
 			{System: component, Operation: "DELETE " + groupRoute},

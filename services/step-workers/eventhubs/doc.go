@@ -1,3 +1,3 @@
-// Package eventhubs is the worker of Azure Event Hubs, the Kafka of Kyma 1: each instance has a namespace in a resource group of its
-// own (docs/contracts/event-hubs.md). Its steps are switched on by the overlay kyma-1.
+// Package eventhubs is the worker of Azure Event Hubs, the Kafka of Kyma 1. Each instance has a namespace in its own resource group
+// (docs/contracts/event-hubs.md). The overlay kyma-1 enables its steps.
 package eventhubs

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// Kyma components that get the overrides.
+// The Kyma components with the overrides.
 const (
 	ComponentEventing = "knative-eventing"
 	ComponentKafka    = "knative-eventing-kafka"
@@ -24,10 +24,10 @@ const (
 	ComponentNATSStreaming = "nats-streaming"
 )
 
-// kafkaPort is where Event Hubs speak Kafka.
+// kafkaPort is the port of the Kafka protocol in Event Hubs.
 const kafkaPort = "9093"
 
-// provision makes the Event Hubs of the instance, and lets the Kafka channel of its runtime use them.
+// provision creates the Event Hubs of the instance, and configures the Kafka channel of its runtime.
 type provision struct{ *shared }
 
 // Name implements worker.Step.
@@ -36,7 +36,7 @@ func (provision) Name() string { return "Provision_Azure_Event_Hubs" }
 // Describe implements worker.Described.
 func (provision) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Makes an Event Hubs namespace in a resource group of its own, and sets the overrides with which Kafka channels use it.",
+		Summary: "Creates an Event Hubs namespace in its own resource group, and sets the overrides of the Kafka channels.",
 		Calls: []worker.Call{
 			{System: component, Operation: "GET " + groupsRoute},
 			{System: component, Operation: "PUT " + groupRoute},
@@ -49,10 +49,10 @@ func (provision) Describe() worker.Description {
 	}
 }
 
-// names are those that Azure takes for a namespace.
+// names matches the valid names of a namespace in Azure.
 var names = regexp.MustCompile(`^[a-z][a-z0-9-]{4,48}[a-z0-9]$`)
 
-// Run implements worker.Step. A trial gets no Event Hubs, but NATS Streaming that keeps nothing.
+// Run implements worker.Step. A trial has no Event Hubs, but NATS Streaming without persistence.
 func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == planTrial {
 		return trial(op)
@@ -67,7 +67,7 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	name := "k" + strings.ToLower(op.InstanceID)
 	if !names.MatchString(name) {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
-			"instance id %q: Azure takes no namespace named %q, want at most 49 letters, digits and \"-\"", op.InstanceID, name)})
+			"instance id %q: Azure does not permit the namespace name %q, want at most 49 letters, digits and \"-\"", op.InstanceID, name)})
 	}
 	location := location(op.Runtime, s.cfg.Location)
 	tags := map[string]string{"SubAccountID": op.Context.SubaccountID, tagInstance: op.InstanceID, "OperationID": op.ID}
@@ -101,7 +101,7 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	switch namespace.Properties.State {
 	case stateSucceeded:
 	case stateFailed:
-		return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonState, Message: "the creation of the Event Hubs namespace has failed"})
+		return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonState, Message: "the creation of the Event Hubs namespace failed"})
 	default:
 		return worker.Wait(op, s.cfg.PollInterval, "the Event Hubs namespace is being created")
 	}
@@ -121,13 +121,13 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 
 const planTrial = "trial"
 
-// trial lets NATS Streaming keep nothing.
+// trial disables the persistence of NATS Streaming.
 func trial(op worker.Operation) (worker.Operation, time.Duration, error) {
 	op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
 	return op, 0, nil
 }
 
-// natsStreaming is the step without Azure, which a trial does not need.
+// natsStreaming is the step without a URL of Azure. A trial does not need Azure.
 type natsStreaming struct{ worker.Step }
 
 // Describe implements worker.Described.
@@ -144,8 +144,8 @@ func (s natsStreaming) Run(ctx context.Context, op worker.Operation, log *slog.L
 	return s.Step.Run(ctx, op, log)
 }
 
-// location returns the Azure region of the Event Hubs of a runtime: its own on Azure, the nearest of the two in the table of
-// docs/contracts/event-hubs.md on GCP, otherwise the configured one.
+// location returns the Azure region of the Event Hubs of a runtime: its own region on Azure, a nearby one on GCP
+// (docs/contracts/event-hubs.md), otherwise the configured one.
 func location(r event.Runtime, otherwise string) string {
 	region := strings.ToLower(r.Region)
 	switch strings.ToLower(r.Provider) {
@@ -162,7 +162,7 @@ func location(r event.Runtime, otherwise string) string {
 	return otherwise
 }
 
-// endpoint is the host in a connection string.
+// endpoint returns the host of a connection string.
 func endpoint(connectionString string) (string, bool) {
 	for part := range strings.SplitSeq(connectionString, ";") {
 		if host, ok := strings.CutPrefix(part, "Endpoint=sb://"); ok {

@@ -12,18 +12,18 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "event-hubs"
 
 const component = "azure"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// ResourceGroup is the group that the Event Hubs namespace is in.
+	// ResourceGroup is the group of the Event Hubs namespace.
 	ResourceGroup string `json:"resourceGroup,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
 type shared struct {
@@ -31,7 +31,7 @@ type shared struct {
 	azure *client
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	return []worker.Step{provision{s}, deprovision{s}}, nil
 }
 
-// failed is a retry for an error that may pass, after the time that Azure asks for, and a failure for any other. A conflict passes:
-// something is being made or deleted.
+// failed returns a retry for a temporary error, after the delay that Azure requests, and a failure for any other error. A conflict is
+// temporary, because something is being created or deleted.
 func (s *shared) failed(op worker.Operation, err error) (worker.Operation, time.Duration, error) {
 	after := s.cfg.RetryInterval
 	if refused, ok := errors.AsType[*extclient.StatusError](err); ok {

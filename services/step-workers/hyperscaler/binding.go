@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Labels of secret bindings (docs/contracts/gardener.md#account-pool).
+// The labels of secret bindings (docs/contracts/gardener.md#account-pool).
 const (
 	labelType   = "hyperscalerType"
 	labelTenant = "tenantName"
@@ -20,24 +20,24 @@ const (
 	labelEU     = "euAccess"
 )
 
-// Annotations of secret bindings, which only this worker reads and writes.
+// The annotations of secret bindings. Only this worker reads and writes them.
 const (
-	// annotationClaiming names the tenant of a claim that is not settled yet: nobody uses the account so far. It counts only
-	// while the binding's tenant is the same.
+	// annotationClaiming is the tenant of a claim that is not settled; the account is not in use yet. It is valid only while it equals the
+	// binding's tenant.
 	annotationClaiming = "keb.kyma-project.io/claiming"
-	// annotationClaim, with an instance behind it, is when the instance claimed the account.
+	// annotationClaim, followed by an instance id, is the time of the instance's claim.
 	annotationClaim = "claim.keb.kyma-project.io/"
 )
 
-// binding is a secret binding, which stands for an account.
+// binding is a secret binding, which represents an account.
 type binding struct{ unstructured.Unstructured }
 
 func (b binding) tenant() string { return b.GetLabels()[labelTenant] }
 
-// settled tells that the tenant may use the account: its claim is no longer in dispute.
+// settled reports whether the tenant may use the account: its claim is no longer in dispute.
 func (b binding) settled() bool { return b.GetAnnotations()[annotationClaiming] != b.tenant() }
 
-// kept reports whether the account stays claimed whatever uses it: it is internal, shared by trials, or waits for its cleaning.
+// kept reports whether the account stays claimed without a user: it is internal, shared by trials, or waits for its cleaning.
 func (b binding) kept() bool {
 	labels := b.GetLabels()
 	return labels[labelIntern] == "true" || labels[labelShared] == "true" || labels[labelDirty] != ""
@@ -45,13 +45,13 @@ func (b binding) kept() bool {
 
 func (b binding) deleting() bool { return b.GetDeletionTimestamp() != nil }
 
-// secret is the name of the secret with the account's credentials; empty if there is none.
+// secret returns the name of the secret with the account's credentials; empty if there is none.
 func (b binding) secret() string {
 	name, _, _ := unstructured.NestedString(b.Object, "secretRef", "name")
 	return name
 }
 
-// claimedByOthers tells whether an instance other than the given one has claimed the account since the given time.
+// claimedByOthers reports whether another instance has claimed the account since the given time.
 func (b binding) claimedByOthers(instanceID string, since time.Time) bool {
 	own := claimOf(instanceID)
 	for name, value := range b.GetAnnotations() {
@@ -65,7 +65,7 @@ func (b binding) claimedByOthers(instanceID string, since time.Time) bool {
 	return false
 }
 
-// claimOf names the annotation of an instance.
+// claimOf returns the annotation of an instance.
 func claimOf(instanceID string) string {
 	if len(validation.IsQualifiedName(annotationClaim+instanceID)) > 0 {
 		return fmt.Sprintf("%sx-%x", annotationClaim, sum(instanceID))
@@ -75,13 +75,13 @@ func claimOf(instanceID string) string {
 
 // change is a merge patch of a binding.
 type change struct {
-	// version makes it a conflict when the binding has changed since.
+	// version is the expected version of the binding; a changed binding is a conflict.
 	version     string
 	labels      map[string]any
 	annotations map[string]any
 }
 
-// change begins a patch of b that takes the claims away which are older than since.
+// change returns a patch of b that removes the claims older than since.
 func (b binding) change(since time.Time) change {
 	c := change{labels: map[string]any{}, annotations: map[string]any{}}
 	for name, value := range b.GetAnnotations() {
@@ -95,19 +95,19 @@ func (b binding) change(since time.Time) change {
 	return c
 }
 
-// ifUnchanged lets c count only if nobody has changed b meanwhile.
+// ifUnchanged makes the patch conditional: it fails if b has changed in the meantime.
 func (c change) ifUnchanged(b binding) change {
 	c.version = b.GetResourceVersion()
 	return c
 }
 
-// claimed notes that an instance claims the account.
+// claimed adds the claim of an instance.
 func (c change) claimed(instanceID string, at time.Time) change {
 	c.annotations[claimOf(instanceID)] = at.UTC().Format(time.RFC3339)
 	return c
 }
 
-// unclaimed takes the note of b about every instance away.
+// unclaimed removes the claims of all instances.
 func (c change) unclaimed(b binding) change {
 	for name := range b.GetAnnotations() {
 		if name == annotationClaiming || strings.HasPrefix(name, annotationClaim) {
@@ -127,7 +127,7 @@ func (c change) annotation(name string, value any) change {
 	return c
 }
 
-// body is the patch.
+// body returns the patch.
 func (c change) body() map[string]any {
 	meta := map[string]any{}
 	if c.version != "" {

@@ -6,26 +6,27 @@ import (
 	"fmt"
 )
 
-// resolve returns the secret of an account for w. A tenant keeps the account that it has.
+// resolve returns the secret of an account for w. A tenant keeps its account.
 //
-// Two processes may look for an account of one tenant at the same time, and neither sees the other's claim before its own is
-// written. So a claim is made in two steps: the binding gets the tenant and the annotation "claiming", and when the tenant's
-// bindings were read again, the annotation is taken away, which settles it. Before a process settles a claim it takes back
-// all others of the tenant that it sees; each change counts only if the binding is as it was read. Of any two claims one
-// process at least sees both, because each reads after it wrote, so at most one is ever settled, and only a settled one is
-// given out. A claim whose process died is settled by the next that looks.
+// Two processes may search for an account of one tenant at the same time, and neither sees the other's claim before its own is
+// written. So a process claims in two steps. It first adds the tenant and the annotation "claiming" to a binding. It then reads the
+// tenant's bindings again and removes the annotation, which settles the claim.
+//
+// Before a process settles a claim, it withdraws all other claims of the tenant that it sees. Each change is conditional on the version
+// that was read. Of any two claims at least one process sees both, because each reads after it wrote. So at most one claim is
+// settled, and only a settled claim is returned. The next process that searches settles the claim of a process that ended.
 func (p *pool) resolve(ctx context.Context, w want) (string, error) {
 	if w.shared {
 		return p.leastUsed(ctx, w)
 	}
-	// Processes settle their claims as said; the steps of one process would only spoil each other's.
-	done, err := p.turns.take(ctx, w.owned())
+	// Processes settle their claims as described; steps of one process use a lock, because they would only cause conflicts.
+	unlock, err := p.locks.lock(ctx, w.owned())
 	if err != nil {
 		return "", err
 	}
-	defer done()
+	defer unlock()
 	var secret string
-	err = again(ctx, func() (bool, error) {
+	err = retryConflicts(ctx, func() (bool, error) {
 		var err error
 		secret, err = p.look(ctx, w)
 		return secret != "", err
@@ -33,7 +34,7 @@ func (p *pool) resolve(ctx context.Context, w want) (string, error) {
 	return secret, err
 }
 
-// look goes one step further: an empty secret without an error means that it has to look again.
+// look makes one change. An empty secret without an error means that the caller must look again.
 func (p *pool) look(ctx context.Context, w want) (string, error) {
 	owned, err := p.list(ctx, w.owned())
 	if err != nil {
@@ -51,16 +52,16 @@ func (p *pool) look(ctx context.Context, w want) (string, error) {
 	}
 	switch {
 	case len(settled) > 0:
-		// The rest of a process that died, or that loses against the settled one.
+		// These claims are from a process that ended, or that loses against the settled claim.
 		for _, b := range claiming {
-			if err := p.giveBack(ctx, b); err != nil {
+			if err := p.withdraw(ctx, b); err != nil {
 				return "", err
 			}
 		}
 		return p.use(ctx, w, settled[0])
 	case len(claiming) > 0:
 		for _, b := range claiming[1:] {
-			if err := p.giveBack(ctx, b); err != nil {
+			if err := p.withdraw(ctx, b); err != nil {
 				return "", err
 			}
 		}
@@ -70,7 +71,7 @@ func (p *pool) look(ctx context.Context, w want) (string, error) {
 	}
 }
 
-// use notes that the instance uses the tenant's account, so that it is not released before the instance has a cluster.
+// use adds the instance's claim to the tenant's account, so that the account is not released before the instance has a cluster.
 func (p *pool) use(ctx context.Context, w want, b binding) (string, error) {
 	if b.secret() == "" {
 		return "", fmt.Errorf("secret binding %s of tenant %s names no secret", b.GetName(), w.tenant)
@@ -82,7 +83,7 @@ func (p *pool) use(ctx context.Context, w want, b binding) (string, error) {
 	if got.tenant() == w.tenant && got.GetLabels()[labelDirty] == "" && got.settled() && !got.deleting() {
 		return got.secret(), nil
 	}
-	// It was released in between.
+	// Another process has released the account in the meantime.
 	if _, err := p.patch(ctx, b, change{annotations: map[string]any{claimOf(w.instance): nil}}); err != nil {
 		return "", err
 	}
@@ -94,12 +95,12 @@ func (p *pool) settle(ctx context.Context, w want, b binding) (string, error) {
 	return got.secret(), err
 }
 
-func (p *pool) giveBack(ctx context.Context, b binding) error {
+func (p *pool) withdraw(ctx context.Context, b binding) error {
 	_, err := p.patch(ctx, b, b.change(p.expired()).ifUnchanged(b).unclaimed(b).label(labelTenant, nil))
 	return err
 }
 
-// claim writes the tenant to a free account.
+// claim adds the tenant to a free account.
 func (p *pool) claim(ctx context.Context, w want) error {
 	for {
 		b, err := p.candidate(ctx, w)

@@ -12,14 +12,14 @@ import (
 type Config struct {
 	kube.Gardener
 
-	// RetryInterval follows a failed call, and an empty pool.
+	// RetryInterval is the delay after a failed call, or when the pool is empty.
 	RetryInterval time.Duration `env:"KEB_HYPERSCALER_RETRY_INTERVAL" envDefault:"10s"`
-	// ClaimTime is how long a claim keeps an account although no cluster refers to it yet. It must be longer than an operation
-	// may take to create its cluster.
+	// ClaimTime is how long a claim keeps an account without a cluster. It must be longer than the time from an order to the creation of
+	// its cluster.
 	ClaimTime time.Duration `env:"KEB_HYPERSCALER_CLAIM_TIME" envDefault:"24h"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{c.Gardener.Validate()}
 	if c.RetryInterval <= 0 {

@@ -14,20 +14,19 @@ import (
 )
 
 const (
-	// maxShootNames is how many shoots one question may be about.
+	// maxShootNames is the maximum number of shoots in one question.
 	maxShootNames = 1000
-	// windowTime is the form of begin and end of a maintenance window (docs/contracts/gardener.md#shoots).
+	// windowTime is the format of the times of a maintenance window (docs/contracts/gardener.md#shoots).
 	windowTime = "150405-0700"
 )
 
-// windows answers when shoots may be disturbed.
+// windows answers questions about the maintenance windows of shoots.
 type windows struct {
 	kube      *kube.Client
 	namespace string
 }
 
-// answer implements worker.Question. It asks Gardener once, however many shoots are asked for. A shoot whose window cannot be
-// read has none.
+// answer implements worker.Question. It calls Gardener once for all shoots. It omits a shoot without a valid window.
 func (w windows) answer(ctx context.Context, question []byte) (any, error) {
 	var q event.MaintenanceWindowsRequest
 	if err := json.Unmarshal(question, &q); err != nil {

@@ -14,28 +14,27 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// ErrEmptyPool tells that no account is free. It is worth another try: accounts are added and cleaned all the time.
+// ErrEmptyPool means that no account is free. A retry may succeed, because accounts are added and cleaned continuously.
 var ErrEmptyPool = errors.New("no free account in the pool")
 
-// errChanged tells that another process was faster. The pool has to be looked at again.
+// errChanged means that another process was faster. The caller must read the pool again.
 var errChanged = errors.New("the account was changed by another process")
 
-// rounds is how often one execution of a step looks at the pool. Each round that another process has spoilt is one in
-// which that process went on.
+// rounds is the maximum number of attempts in one execution of a step. In each failed round, another process made progress.
 const rounds = 20
 
 // pool is the account pool of a Gardener project.
 type pool struct {
 	kube      *kube.Client
 	namespace string
-	// claimTime is how long a claim keeps an account that no cluster refers to yet.
-	claimTime time.Duration
-	now       func() time.Time
-	turns     turns
-	shelf     shelf
+	// claimTime is how long a claim keeps an account without a cluster.
+	claimTime    time.Duration
+	now          func() time.Time
+	locks        locks
+	freeAccounts freeAccounts
 }
 
-// want is what an account is looked for.
+// want describes the wanted account.
 type want struct {
 	provider string
 	tenant   string
@@ -44,7 +43,7 @@ type want struct {
 	shared   bool
 }
 
-// String describes the accounts that are looked for.
+// String describes the wanted accounts.
 func (w want) String() string {
 	kind := "without EU access"
 	switch {
@@ -56,12 +55,12 @@ func (w want) String() string {
 	return fmt.Sprintf("hyperscaler type %s, %s", w.provider, kind)
 }
 
-// owned selects the accounts that the tenant has (docs/contracts/gardener.md#account-pool).
+// owned returns the selector of the tenant's accounts (docs/contracts/gardener.md#account-pool).
 func (w want) owned() string {
 	return fmt.Sprintf("%s=%s,%s=%s,!%s%s", labelTenant, w.tenant, labelType, w.provider, labelDirty, w.regions())
 }
 
-// free selects the accounts that a tenant can claim.
+// free returns the selector of the accounts that a tenant can claim.
 func (w want) free() string {
 	return fmt.Sprintf("%s!=true,!%s,!%s,%s=%s%s", labelShared, labelTenant, labelDirty, labelType, w.provider, w.regions())
 }
@@ -73,8 +72,8 @@ func (w want) regions() string {
 	return ",!" + labelEU
 }
 
-// again tries until nobody else comes in between.
-func again(ctx context.Context, try func() (done bool, err error)) error {
+// retryConflicts calls try until it is done, or until rounds are used up by conflicts.
+func retryConflicts(ctx context.Context, try func() (done bool, err error)) error {
 	for range rounds {
 		done, err := try()
 		if done || (err != nil && !errors.Is(err, errChanged)) {
@@ -87,14 +86,14 @@ func again(ctx context.Context, try func() (done bool, err error)) error {
 	return &busyError{}
 }
 
-// busyError is worth another try.
+// busyError means that rounds are used up by conflicts. It is temporary.
 type busyError struct{}
 
-func (*busyError) Error() string { return "other processes change the account all the time" }
+func (*busyError) Error() string { return "other processes keep changing the account" }
 
 func (*busyError) Temporary() bool { return true }
 
-// patch changes a binding. One that was changed first, or is gone, is errChanged.
+// patch changes a binding. It returns errChanged if the binding has changed or no longer exists.
 func (p *pool) patch(ctx context.Context, b binding, c change) (binding, error) {
 	body, err := json.Marshal(c.body())
 	if err != nil {
@@ -110,10 +109,10 @@ func (p *pool) patch(ctx context.Context, b binding, c change) (binding, error) 
 	return binding{*got}, nil
 }
 
-// expired is the time before which claims do not count any more.
+// expired returns the time before which claims are expired.
 func (p *pool) expired() time.Time { return p.now().Add(-p.claimTime) }
 
-// leastUsed is the shared account with the fewest clusters (docs/contracts/gardener.md#account-pool).
+// leastUsed returns the shared account with the fewest clusters (docs/contracts/gardener.md#account-pool).
 func (p *pool) leastUsed(ctx context.Context, w want) (string, error) {
 	shared, err := p.list(ctx, fmt.Sprintf("%s=true,%s=%s", labelShared, labelType, w.provider))
 	if err != nil {
@@ -127,18 +126,18 @@ func (p *pool) leastUsed(ctx context.Context, w want) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Of those that are used alike each instance takes another one: the clusters of a burst of orders are not there yet.
+	// Break ties differently for each instance, because the clusters of a burst of orders do not exist yet.
 	return slices.MinFunc(shared, func(a, b binding) int {
 		return cmp.Or(cmp.Compare(used.of(a), used.of(b)), preference(w.instance)(a, b))
 	}).secret(), nil
 }
 
-// release marks the tenant's accounts that nothing uses for cleaning, and returns how many it marked. What keeps an account
-// is a cluster, and an instance that has claimed it and has no cluster yet.
+// release marks the tenant's unused accounts for cleaning and returns their number. An account is in use if it has a cluster, or the claim
+// of an instance without a cluster.
 func (p *pool) release(ctx context.Context, w want) (marked int, err error) {
 	selector := fmt.Sprintf("%s=%s,%s=%s", labelTenant, w.tenant, labelType, w.provider)
-	err = again(ctx, func() (bool, error) {
-		// The bindings come first: a claim that is made after they were read spoils the change below.
+	err = retryConflicts(ctx, func() (bool, error) {
+		// List the bindings first: a later claim then conflicts with the change below.
 		list, err := p.list(ctx, selector)
 		if err != nil {
 			return true, err
@@ -176,10 +175,10 @@ func (p *pool) releaseOne(ctx context.Context, w want, b binding, clusters int) 
 	return err == nil, err
 }
 
-// uses counts the clusters by what they name as their secret binding.
+// uses is the number of clusters by the name of their secret binding.
 type uses map[string]int
 
-// of counts the clusters of b. The Runtime Provisioner puts the name of the secret there, which is also the binding's.
+// of returns the number of clusters of b. The Runtime Provisioner uses the name of the secret, which is also the binding's.
 func (u uses) of(b binding) int {
 	if b.secret() == b.GetName() {
 		return u[b.GetName()]
@@ -200,7 +199,7 @@ func (p *pool) uses(ctx context.Context) (uses, error) {
 	return used, nil
 }
 
-// list is ordered by name, so that all processes agree on which account of a tenant is the first.
+// list returns bindings in the order of their names, so that all processes agree on the first account of a tenant.
 func (p *pool) list(ctx context.Context, selector string) ([]binding, error) {
 	list, err := p.kube.List(ctx, kube.SecretBindings, p.namespace, selector)
 	return bindings(list), err
@@ -215,7 +214,7 @@ func bindings(list []unstructured.Unstructured) []binding {
 	return all
 }
 
-// preference orders bindings in another way for each key, the same in every process.
+// preference returns an order of bindings that depends on the key. It is the same in every process.
 func preference(key string) func(a, b binding) int {
 	return func(a, b binding) int {
 		return cmp.Or(cmp.Compare(sum(key, a.GetName()), sum(key, b.GetName())), cmp.Compare(a.GetName(), b.GetName()))

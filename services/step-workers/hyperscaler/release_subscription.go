@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// releaseSubscription marks the tenant's account for cleaning when its last cluster is gone.
+// releaseSubscription marks the tenant's account for cleaning after its last cluster is removed.
 type releaseSubscription struct {
 	cfg  Config
 	pool *pool
@@ -21,7 +21,7 @@ func (releaseSubscription) Name() string { return "Release_Subscription" }
 // Describe implements worker.Described.
 func (releaseSubscription) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Marks the accounts of the tenant for cleaning that no cluster and no order in progress uses any more.",
+		Summary: "Marks the accounts of the tenant for cleaning that are not used by a cluster or an order in progress.",
 		Calls: []worker.Call{
 			{System: system, Operation: "list secretbindings"},
 			{System: system, Operation: "list shoots"},
@@ -38,7 +38,7 @@ func (s releaseSubscription) Run(ctx context.Context, op worker.Operation, log *
 	}
 	w, err := wanted(op)
 	if err != nil {
-		// Nothing can have been claimed: an instance that was never complete has no account, and must not stay for that.
+		// An incomplete instance never claimed an account, so its deprovisioning must not fail here.
 		return worker.Skip(op, "there is no account to release: "+err.Error())
 	}
 	marked, err := s.pool.release(ctx, w)
@@ -46,6 +46,6 @@ func (s releaseSubscription) Run(ctx context.Context, op worker.Operation, log *
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	log.Info("account released", "marked", marked)
-	// An instance that gets a runtime again looks for an account again.
+	// A new runtime of the instance needs a new search for an account.
 	return op, 0, op.SaveDetails(map[string]any{"targetSecret": nil, "claimedAt": nil, "tenant": nil})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// resolveTargetSecret finds the account in which the runtime is created.
+// resolveTargetSecret selects the account of the runtime.
 type resolveTargetSecret struct {
 	cfg  Config
 	pool *pool
@@ -22,7 +22,7 @@ func (resolveTargetSecret) Name() string { return "Resolve_Target_Secret" }
 // Describe implements worker.Described.
 func (resolveTargetSecret) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Gives the instance the account of its tenant, or claims a free one; trials share the accounts that are used least.",
+		Summary: "Assigns the account of its tenant to the instance, or claims a free one. Trials share the least used accounts.",
 		Calls: []worker.Call{
 			{System: system, Operation: "list secretbindings"},
 			{System: system, Operation: "patch secretbindings"},
@@ -71,13 +71,13 @@ func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *
 	return op, 0, op.SaveDetails(d)
 }
 
-// stale tells that the account was claimed so long ago, without a runtime since, that it may be another tenant's by now.
+// stale reports whether the account was claimed so long ago, without a runtime, that another tenant may have it.
 func (s resolveTargetSecret) stale(op worker.Operation, d Details) (bool, error) {
 	if d.ClaimedAt.IsZero() || s.pool.now().Sub(d.ClaimedAt) < s.cfg.ClaimTime/2 {
 		return false, nil
 	}
-	// The worker provisioner reads the details of this one, so its package cannot be imported here. A runtime without the
-	// operation that has made it is one that is removed, or was long ago.
+	// The package provisioner reads the details of this package, so it cannot be imported here. A runtime without the id of its creation
+	// was removed, or its removal has begun.
 	var runtime struct {
 		OperationID string `json:"operationId"`
 	}

@@ -13,25 +13,25 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "hyperscaler"
 
 const component = "hyperscaler"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
 	// TargetSecret is the name of the Gardener secret of the account.
 	TargetSecret string `json:"targetSecret,omitempty"`
-	// ClaimedAt is when the instance claimed the account; zero for one that is not the tenant's own.
+	// ClaimedAt is the time of the claim; zero for a shared account.
 	ClaimedAt time.Time `json:"claimedAt,omitzero"`
-	// Tenant is the global account that claimed it; empty for an account that is not the tenant's own.
+	// Tenant is the global account that claimed the account; empty for a shared account.
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	gardener, err := open(cfg, deps)
 	if err != nil {
@@ -44,7 +44,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	return []worker.Step{resolveTargetSecret{cfg, p}, releaseSubscription{cfg, p}}, nil
 }
 
-// Questions builds what the worker answers besides executing its steps.
+// Questions creates the questions of the worker.
 func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
 	gardener, err := open(cfg, deps)
 	if err != nil {
@@ -63,17 +63,16 @@ func open(cfg Config, deps Deps) (*kube.Client, error) {
 	return cfg.Open(deps)
 }
 
-// EUAccess reports whether clusters of a platform region may only be run from within the EU (docs/contracts/plans.md#eu-access).
+// EUAccess reports whether only staff in the EU may operate clusters of a platform region (docs/contracts/plans.md#eu-access).
 func EUAccess(platformRegion string) bool {
 	return platformRegion == "cf-eu11" || platformRegion == "cf-ch20"
 }
 
-// labelValue is what Kubernetes allows as the value of a label. Anything else would also change the meaning of a
-// selector that it is put into.
+// labelValue is the Kubernetes syntax of a label value. Any other text would also change the meaning of a selector.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 
-// wanted is what op needs an account for, or has claimed one for. A tenant is a global account: an order claims for the one that the
-// instance is in, and a release is for the one that has claimed, which a subaccount that is moved leaves behind.
+// wanted returns the account that op needs or has claimed. A tenant is a global account. An order claims for the instance's current global
+// account. A release is for the global account of the claim, which is a different one after the subaccount was moved.
 func wanted(op worker.Operation) (want, error) {
 	w := want{
 		provider: strings.ToLower(op.Runtime.Provider), tenant: op.Context.GlobalAccountID, instance: op.InstanceID,

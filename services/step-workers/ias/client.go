@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// serviceProvider is an application that IAS logs people in to.
+// serviceProvider is an application that uses IAS for its logins.
 type serviceProvider struct {
 	// ID is a string with some versions of the service and a number with others.
 	ID   json.RawMessage `json:"id"`
 	Name string          `json:"display_name"`
-	// User is the client id that its secrets belong to.
+	// User is the client id of its secrets.
 	User       string      `json:"userForRest"`
 	Attributes []attribute `json:"assertion_attributes"`
 	Secrets    []struct {
@@ -29,13 +29,13 @@ func (p serviceProvider) id() string { return strings.Trim(string(p.ID), `"`) }
 
 func (p serviceProvider) hasID() bool { return p.id() != "" && p.id() != "null" }
 
-// attribute is what a service provider gets to know of those who log in.
+// attribute is a user attribute that a service provider receives.
 type attribute struct {
 	Assertion string `json:"assertionAttribute"`
 	User      string `json:"userAttribute"`
 }
 
-// company is all that IAS holds for us. The service gives no less.
+// company contains all objects of our account in IAS. The service has no smaller query.
 type company struct {
 	ServiceProviders  []serviceProvider `json:"service_providers"`
 	IdentityProviders []struct {
@@ -44,22 +44,22 @@ type company struct {
 	} `json:"identity_providers"`
 }
 
-// clientSecret is what a service provider logs in with. It is secret.
+// clientSecret is the client id and secret of a service provider.
 type clientSecret struct {
 	ID     string `json:"clientId"`
 	Secret string `json:"clientSecret"`
 }
 
-// String keeps the secret out of any text.
+// String keeps the secret out of logs and errors.
 func (clientSecret) String() string { return "[redacted]" }
 
-// Statuses that are no error: of every call, and of deletions.
+// The successful statuses of every call, and of deletions.
 var (
-	good       = []int{http.StatusOK, http.StatusCreated, http.StatusNoContent}
-	goodOrGone = append(slices.Clone(good), http.StatusNotFound)
+	accepted       = []int{http.StatusOK, http.StatusCreated, http.StatusNoContent}
+	acceptedOrGone = append(slices.Clone(accepted), http.StatusNotFound)
 )
 
-// organization is the only company there is.
+// organization is the name of the only company in IAS.
 const organization = "global"
 
 type client struct {
@@ -81,22 +81,22 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 const companyRoute = "/service/company/" + organization
 
 func (c *client) company(ctx context.Context) (company, error) {
-	var got *company // an answer without a body is not one without service providers
-	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: companyRoute, Sensitive: true, Accept: good}, &got)
+	var got *company // an empty answer must not be mistaken for one without service providers
+	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: companyRoute, Sensitive: true, Accept: accepted}, &got)
 	switch {
 	case err != nil:
 		return company{}, err
 	case got == nil:
-		return company{}, unlisted("the answer is empty")
+		return company{}, listError("the answer is empty")
 	}
 	return *got, nil
 }
 
-func unlisted(message string) error {
+func listError(message string) error {
 	return &extclient.AnswerError{System: component, Method: http.MethodGet, Route: companyRoute, Err: errors.New(message)}
 }
 
-// ofInstance lists the service providers of an instance, whatever their type.
+// ofInstance returns the service providers of an instance, of all types.
 func (c *client) ofInstance(ctx context.Context, instanceID string) ([]serviceProvider, error) {
 	got, err := c.company(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *client) ofInstance(ctx context.Context, instanceID string) ([]servicePr
 			continue
 		}
 		if !p.hasID() {
-			return nil, unlisted("a service provider without id")
+			return nil, listError("a service provider without id")
 		}
 		own = append(own, p)
 	}
@@ -116,23 +116,23 @@ func (c *client) ofInstance(ctx context.Context, instanceID string) ([]servicePr
 	return own, nil
 }
 
-// create makes a service provider. A name can be taken twice, so look before.
+// create creates a service provider. IAS permits duplicate names, so the caller checks for an existing one first.
 func (c *client) create(ctx context.Context, name string) error {
 	return c.http.Do(ctx, extclient.Request{
-		Method: http.MethodPost, Route: "/service/sps", Form: url.Values{"sp_name": {name}, "company_id": {organization}}, Accept: good,
+		Method: http.MethodPost, Route: "/service/sps", Form: url.Values{"sp_name": {name}, "company_id": {organization}}, Accept: accepted,
 	}, nil)
 }
 
-// put changes the service provider of that id; an empty id means that the body tells it.
+// put changes the service provider with that id; if id is empty, the body contains it.
 func (c *client) put(ctx context.Context, route, id string, body, into any, sensitive bool) error {
 	var params []string
 	if id != "" {
 		params = []string{id}
 	}
-	return c.http.Do(ctx, extclient.Request{Method: http.MethodPut, Route: route, Params: params, Body: body, Sensitive: sensitive, Accept: good}, into)
+	return c.http.Do(ctx, extclient.Request{Method: http.MethodPut, Route: route, Params: params, Body: body, Sensitive: sensitive, Accept: accepted}, into)
 }
 
-// setRedirect makes a service provider one for OpenID Connect that comes back to a URI.
+// setRedirect configures a service provider for OpenID Connect with a redirect URI.
 func (c *client) setRedirect(ctx context.Context, id, host, uri string) error {
 	return c.put(ctx, "/service/sps/{id}", id, map[string]any{
 		"ssoType": "openIdConnect", "sp_name": host,
@@ -140,7 +140,7 @@ func (c *client) setRedirect(ctx context.Context, id, host, uri string) error {
 	}, nil, false)
 }
 
-// setEndpoint makes a service provider one for SAML that comes back to a URI.
+// setEndpoint configures a service provider for SAML with an endpoint.
 func (c *client) setEndpoint(ctx context.Context, id, host, uri string) error {
 	type endpoint struct {
 		Location  string `json:"location"`
@@ -152,7 +152,7 @@ func (c *client) setEndpoint(ctx context.Context, id, host, uri string) error {
 	}, nil, false)
 }
 
-// setAttributes says what a service provider gets to know of those who log in. Attributes that it has already stay.
+// setAttributes adds the user attributes that a service provider receives. It keeps the existing attributes.
 func (c *client) setAttributes(ctx context.Context, p serviceProvider) error {
 	attributes := slices.Clone(p.Attributes)
 	for _, want := range []attribute{
@@ -165,19 +165,19 @@ func (c *client) setAttributes(ctx context.Context, p serviceProvider) error {
 	return c.put(ctx, "/service/sps/{id}", p.id(), map[string]any{"assertion_attributes": attributes}, nil, false)
 }
 
-// setNameID says by what people are known to a service provider.
+// setNameID selects the user attribute that identifies a user.
 func (c *client) setNameID(ctx context.Context, id string) error {
 	return c.put(ctx, "/service/sps/{id}", id, map[string]any{"name_id_attribute": "mail"}, nil, false)
 }
 
-// setIdentityProvider says where people log in.
+// setIdentityProvider selects the identity provider for logins.
 func (c *client) setIdentityProvider(ctx context.Context, id, identityProvider string) error {
 	return c.put(ctx, "/service/sps", "", map[string]any{
 		"organization": organization, "id": id, "default_auth_idp": c.url + "/service/idp/" + url.PathEscape(identityProvider),
 	}, nil, false)
 }
 
-// setGroups lets only members of some groups log in.
+// setGroups permits logins only for members of the given groups.
 func (c *client) setGroups(ctx context.Context, id string, names []string) error {
 	type rule struct {
 		Action string `json:"action"`
@@ -193,7 +193,7 @@ func (c *client) setGroups(ctx context.Context, id string, names []string) error
 	}, nil, false)
 }
 
-// removeSecrets takes the client secrets of a service provider away; ones that are gone are no error.
+// removeSecrets removes the client secrets of a service provider. Missing secrets are no error.
 func (c *client) removeSecrets(ctx context.Context, p serviceProvider) error {
 	if len(p.Secrets) == 0 {
 		return nil
@@ -204,11 +204,11 @@ func (c *client) removeSecrets(ctx context.Context, p serviceProvider) error {
 	}
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/service/sps/clientSecret", Body: map[string]any{"clientId": p.User, "clientSecretsIds": ids},
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 }
 
-// newSecret makes a client secret. It is told this once.
+// newSecret creates a client secret. IAS returns it only once.
 func (c *client) newSecret(ctx context.Context, id string) (clientSecret, error) {
 	var got clientSecret
 	const route = "/service/sps"
@@ -222,10 +222,10 @@ func (c *client) newSecret(ctx context.Context, id string) (clientSecret, error)
 	return got, err
 }
 
-// remove deletes a service provider; one that is gone is no error.
+// remove deletes a service provider. A missing service provider is no error.
 func (c *client) remove(ctx context.Context, id string) error {
 	return c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: "/service/sps/delete", Query: url.Values{"sp_id": {id}},
-		Accept: goodOrGone,
+		Accept: acceptedOrGone,
 	}, nil)
 }

@@ -10,19 +10,19 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// URL is the address of IAS. Without it IAS is not asked, and the steps of this worker are skipped.
+	// URL is the address of IAS. Without it the worker does not call IAS and skips its steps.
 	URL      string        `env:"KEB_IAS_URL"`
 	Username string        `env:"KEB_IAS_USERNAME" envDefault:"keb"`
 	Password string        `env:"KEB_IAS_PASSWORD" envDefault:"keb"`
 	Timeout  time.Duration `env:"KEB_IAS_TIMEOUT" envDefault:"60s"`
-	// RetryInterval is for IAS_Deregistration, RegistrationInterval for IAS_Registration.
+	// RetryInterval applies to IAS_Deregistration, RegistrationInterval to IAS_Registration.
 	RetryInterval        time.Duration `env:"KEB_IAS_RETRY_INTERVAL" envDefault:"5s"`
 	RegistrationInterval time.Duration `env:"KEB_IAS_REGISTRATION_INTERVAL" envDefault:"10s"`
-	// IdentityProvider is the name of the identity provider where people log in to Grafana.
+	// IdentityProvider is the name of the identity provider for logins to Grafana.
 	IdentityProvider string `env:"KEB_IAS_IDENTITY_PROVIDER" envDefault:"SAP"`
 }
 
-// Validate reports every setting that cannot work. Without a URL there is nothing to check.
+// Validate reports every invalid setting. Without a URL, all settings are valid.
 func (c Config) Validate() error {
 	if c.URL == "" {
 		return nil

@@ -11,18 +11,18 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// Component is the Kyma component that gets the overrides.
+// Component is the Kyma component with the overrides.
 const Component = "monitoring"
 
-// application is a part of Kyma 1 that people log in to.
+// application is a part of Kyma 1 with logins.
 type application struct {
-	// title and host name it: "SKR <title> (instanceID: ...)" and <host>.<domain of the runtime>.
+	// title and host are parts of its names: "SKR <title> (instanceID: ...)" and <host>.<domain of the runtime>.
 	title, host string
-	// path is where people come back to.
+	// path is the path that IAS redirects to after a login.
 	path string
-	// groups may log in.
+	// groups are the groups whose members may log in.
 	groups []string
-	// oidc applications have a client with a secret; others speak SAML.
+	// oidc is true for an application with OpenID Connect and a client secret, and false for one with SAML.
 	oidc bool
 }
 
@@ -31,13 +31,13 @@ var (
 	grafana = application{"Grafana", "grafana", "/login/generic_oauth", []string{"skr-monitoring-admin", "skr-monitoring-viewer"}, true}
 )
 
-// provider is the name of the application's service provider.
+// provider returns the name of the application's service provider.
 func (a application) provider(instanceID string) string {
 	return "SKR " + a.title + " (instanceID: " + instanceID + ")"
 }
 
-// registration makes the service providers of Dex and Grafana of the instance, and gives Grafana its client. A client secret is told only
-// once, so every run makes a new one in place of those before.
+// registration creates the service providers of Dex and Grafana for the instance, and the client secret of Grafana. IAS returns a
+// secret only once, so every run replaces the previous secrets.
 type registration struct {
 	cfg Config
 	ias *client
@@ -49,7 +49,7 @@ func (registration) Name() string { return "IAS_Registration" }
 // Describe implements worker.Described.
 func (registration) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Makes and configures the service providers of the instance's Dex and Grafana, and sets the overrides with the client and secret of Grafana.",
+		Summary: "Creates and configures the service providers of the instance's Dex and Grafana, and sets the overrides with the client and secret of Grafana.",
 		Calls: []worker.Call{
 			{System: component, Operation: "GET /service/company/global"},
 			{System: component, Operation: "POST /service/sps"},
@@ -85,7 +85,7 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	return op, 0, nil
 }
 
-// register sees to the service provider of an application, and returns its new client secret if it has one.
+// register creates and configures the service provider of an application, and returns its new client secret if it has one.
 func (s registration) register(ctx context.Context, op worker.Operation, app application, log *slog.Logger) (clientSecret, error) {
 	name := app.provider(op.InstanceID)
 	p, idp, err := s.find(ctx, name)
@@ -96,12 +96,12 @@ func (s registration) register(ctx context.Context, op worker.Operation, app app
 		if err := s.ias.create(ctx, name); err != nil {
 			return clientSecret{}, fmt.Errorf("create the service provider: %w", err)
 		}
-		// The answer to the creation does not tell the id.
+		// The answer to the creation does not contain the id.
 		if p, idp, err = s.find(ctx, name); err != nil {
 			return clientSecret{}, fmt.Errorf("look up the service provider: %w", err)
 		}
 		if p == nil {
-			return clientSecret{}, unlisted("the service provider that was created is not listed")
+			return clientSecret{}, listError("the list does not contain the new service provider")
 		}
 		log.Info("service provider created", "service_provider_id", p.id())
 	}
@@ -111,7 +111,7 @@ func (s registration) register(ctx context.Context, op worker.Operation, app app
 		{"set its attributes", func() error { return s.ias.setAttributes(ctx, *p) }},
 		{"set its name id", func() error { return s.ias.setNameID(ctx, p.id()) }},
 		{"set its identity provider", func() error { return s.ias.setIdentityProvider(ctx, p.id(), idp) }},
-		{"set who may log in", func() error { return s.ias.setGroups(ctx, p.id(), app.groups) }},
+		{"set its groups", func() error { return s.ias.setGroups(ctx, p.id(), app.groups) }},
 	}
 	if app.oidc {
 		calls = append(calls,
@@ -130,7 +130,7 @@ func (s registration) register(ctx context.Context, op worker.Operation, app app
 	}
 	got, err := s.ias.newSecret(ctx, p.id())
 	if err != nil {
-		return clientSecret{}, fmt.Errorf("make a secret: %w", err)
+		return clientSecret{}, fmt.Errorf("create a secret: %w", err)
 	}
 	return got, nil
 }
@@ -141,7 +141,7 @@ type call struct {
 	do   func() error
 }
 
-// find looks for a service provider by its name, nil when there is none, and for the id of the identity provider.
+// find returns the service provider with that name, or nil, and the id of the identity provider.
 func (s registration) find(ctx context.Context, name string) (*serviceProvider, string, error) {
 	company, err := s.ias.company(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s registration) find(ctx context.Context, name string) (*serviceProvider, 
 			continue
 		}
 		if !p.hasID() {
-			return nil, "", unlisted("a service provider without id")
+			return nil, "", listError("a service provider without id")
 		}
 		return &p, idp, nil
 	}

@@ -11,10 +11,10 @@ const Name = "ias"
 
 const component = "ias"
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

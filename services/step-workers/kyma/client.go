@@ -14,16 +14,16 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// labelComponent scopes an object to one component; without it the overrides are for all.
+// labelComponent restricts an object to one component. Without it, the overrides apply to all components.
 const labelComponent = "component"
 
-// store reads what operators keep in the control plane.
+// store reads the configuration objects of operators in the control plane.
 type store struct {
 	kube      *kube.Client
 	namespace string
 }
 
-// mapping is the content of a ConfigMap; nothing if there is none.
+// mapping returns the content of a ConfigMap; nil if there is none.
 func (s *store) mapping(ctx context.Context, name string) (map[string]string, error) {
 	object, err := s.kube.Get(ctx, kube.ConfigMaps, s.namespace, name)
 	if kube.IsNotFound(err) {
@@ -35,7 +35,7 @@ func (s *store) mapping(ctx context.Context, name string) (map[string]string, er
 	return text(*object)
 }
 
-// secrets are the overrides of every plan and version, by component.
+// secrets adds the overrides of all plans and versions to into, by component.
 func (s *store) secrets(ctx context.Context, into map[string][]worker.Override) error {
 	list, err := s.kube.List(ctx, kube.Secrets, s.namespace, "runtime-override=true")
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *store) secrets(ctx context.Context, into map[string][]worker.Override) 
 	return nil
 }
 
-// configMaps are the overrides of one plan and version; the result counts the entries for all components.
+// configMaps adds the overrides of one plan and version to into. It returns the number of entries for all components.
 func (s *store) configMaps(ctx context.Context, plan, version string, into map[string][]worker.Override) (global int, err error) {
 	list, err := s.kube.List(ctx, kube.ConfigMaps, s.namespace, overridesSelector(plan, version))
 	if err != nil {
@@ -78,12 +78,12 @@ func (s *store) configMaps(ctx context.Context, plan, version string, into map[s
 	return global, nil
 }
 
-// overridesSelector selects the ConfigMaps with the overrides of a plan and version.
+// overridesSelector returns the label selector of the ConfigMaps with the overrides of a plan and version.
 func overridesSelector(plan, version string) string {
 	return fmt.Sprintf("overrides-plan-%s=true,overrides-version-%s=true", plan, strings.ToLower(version))
 }
 
-// add puts an override in the place of an earlier one with the same key: its value and whether it is a secret.
+// add adds an override. It replaces an earlier override with the same key.
 func add(into map[string][]worker.Override, object unstructured.Unstructured, o worker.Override) {
 	component := object.GetLabels()[labelComponent]
 	if at := slices.IndexFunc(into[component], func(known worker.Override) bool { return known.Key == o.Key }); at >= 0 {
@@ -96,7 +96,7 @@ func add(into map[string][]worker.Override, object unstructured.Unstructured, o 
 func text(object unstructured.Unstructured) (map[string]string, error) {
 	data, _, err := unstructured.NestedStringMap(object.Object, "data")
 	if err != nil {
-		// The library's error repeats the value.
+		// The library's error contains the value.
 		return nil, fmt.Errorf("%s %s: data is not a map of texts", object.GetKind(), object.GetName())
 	}
 	return data, nil

@@ -18,34 +18,34 @@ import (
 type Component struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
-	// URL is where the component's charts are; empty for those that come with Kyma.
+	// URL is the address of the component's charts; empty for components of Kyma itself.
 	URL string `json:"url,omitempty"`
 }
 
-// artifactsSystem names the store of Kyma's artifacts in errors and metrics.
+// artifactsSystem is the name of the store of Kyma's artifacts in errors and metrics.
 const artifactsSystem = "artifacts"
 
-// artifactsTimeout is the deadline of one call: the lists are small static files.
+// artifactsTimeout is the timeout of one call. It is short, because the lists are small static files.
 const artifactsTimeout = 10 * time.Second
 
-// The folders of the artifacts' store, and the list of components in them.
+// The paths of the component lists in the artifacts' store.
 const (
 	releasedComponents    = "/kyma-prow-artifacts/{version}/kyma-components.yaml"
 	developmentComponents = "/kyma-development-artifacts/{version}/kyma-components.yaml"
 )
 
-// onDemand reports whether a version is one of a pull request or of a commit on the main branch, whose artifacts are
-// development ones.
+// onDemand reports whether a version is that of a pull request or of a commit on the main branch. Their artifacts are development
+// artifacts.
 func onDemand(version string) bool {
 	return strings.HasPrefix(version, "PR-") || strings.HasPrefix(version, "main-")
 }
 
-// artifacts are the lists of components that are published with each version of Kyma.
+// artifacts reads the published component lists of the versions of Kyma.
 type artifacts struct {
 	client *extclient.Client
 
 	mu sync.Mutex
-	// released keeps the lists of releases, which never change.
+	// released caches the lists of releases, which never change.
 	released map[string][]Component
 }
 
@@ -54,7 +54,7 @@ func newArtifacts(url string, deps Deps) (*artifacts, error) {
 	return &artifacts{client: client, released: map[string][]Component{}}, err
 }
 
-// components returns the components of a version in the order in which they are installed.
+// components returns the components of a version in the order of installation.
 func (a *artifacts) components(ctx context.Context, version string) ([]Component, error) {
 	a.mu.Lock()
 	known, ok := a.released[version]
@@ -87,7 +87,7 @@ func (a *artifacts) components(ctx context.Context, version string) ([]Component
 	return list, nil
 }
 
-// parseComponents reads a kyma-components.yaml: the prerequisites come before the components.
+// parseComponents parses a kyma-components.yaml. Prerequisites come before components.
 func parseComponents(document []byte) ([]Component, error) {
 	type entry struct {
 		Name      string `json:"name"`

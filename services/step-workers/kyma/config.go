@@ -12,19 +12,19 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	kube.ControlPlane
-	// Namespace is where the Secrets and ConfigMaps with overrides and the versions of accounts are.
+	// Namespace is the namespace of the Secrets and ConfigMaps with overrides and account versions.
 	Namespace string `env:"KEB_OVERRIDES_NAMESPACE" envDefault:"kcp-system"`
-	// VersionsConfigMap names the ConfigMap with the Kyma versions of accounts: the keys are SA_<subaccount>, which counts first,
-	// and GA_<global account>. It need not exist.
+	// VersionsConfigMap is the name of the ConfigMap with the Kyma versions of accounts. Its keys are SA_<subaccount>, which takes
+	// precedence, and GA_<global account>. It is optional.
 	VersionsConfigMap string `env:"KEB_KYMA_VERSIONS_CONFIGMAP" envDefault:"kyma-versions"`
-	// DefaultVersion is the Kyma version of orders that name none, of accounts without one.
+	// DefaultVersion is the Kyma version for orders without a version whose accounts have none either.
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	// ArtifactsURL is where the components of each version of Kyma are published; the real store is https://storage.googleapis.com. It is required.
+	// ArtifactsURL is the address of the published component lists of Kyma; the real store is https://storage.googleapis.com. It is required.
 	ArtifactsURL  string        `env:"KEB_KYMA_ARTIFACTS_URL"`
 	RetryInterval time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{c.ControlPlane.Validate(), extclient.CheckURL("KEB_KYMA_ARTIFACTS_URL", c.ArtifactsURL)}
 	if c.Namespace == "" || c.VersionsConfigMap == "" {

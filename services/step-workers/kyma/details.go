@@ -1,20 +1,20 @@
 package kyma
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// Version is the version of Kyma that the operation installs. What the runtime really has is what the worker reconciler
-	// saves when it has told the Reconciler: an upgrade may fail before that.
+	// Version is the version of Kyma that the operation installs. An upgrade may fail before the Reconciler receives it; the worker
+	// reconciler saves the version that the runtime has.
 	Version string `json:"version"`
-	// Origin says where the version comes from, one of the Origin constants.
+	// Origin is the source of the version, one of the Origin constants.
 	Origin string `json:"origin"`
-	// Components are the parts of that version for the plan, in the order in which they are installed: those that are published
-	// with it, then those that operators add. Kyma 1 has none here.
+	// Components are the components of that version for the plan, in the order of installation: first the published ones, then those
+	// of the operators. It is empty for Kyma 1.
 	Components []Component `json:"components"`
 }
 
-// Where a version comes from (docs/contracts/kyma-configuration.md#version).
+// The origins of a version (docs/contracts/kyma-configuration.md#version).
 const (
-	// OriginParameters is an order or an upgrade that names its version.
+	// OriginParameters is an order or an upgrade with a version.
 	OriginParameters = "parameters"
 	// OriginMapping is the version of the subaccount or the global account.
 	OriginMapping = "account-mapping"

@@ -1,3 +1,3 @@
-// Package kyma is the worker that decides which version of Kyma an operation installs, and collects the overrides for it which
-// operators keep in Secrets and ConfigMaps of the control plane (docs/contracts/kyma-configuration.md).
+// Package kyma is the worker that selects the version of Kyma for an operation. It also collects the overrides for that version from the
+// operators' Secrets and ConfigMaps in the control plane (docs/contracts/kyma-configuration.md).
 package kyma

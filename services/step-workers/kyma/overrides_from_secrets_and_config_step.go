@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// overrides puts the operators' overrides for the decided version into the stage memory.
+// overrides stores the operators' overrides for the selected version in the stage memory.
 type overrides struct{ decider }
 
 // Name implements worker.Step.
@@ -32,7 +32,7 @@ func (overrides) Describe() worker.Description {
 	}
 }
 
-// labelPart is what may stand in the name of a label. The version comes from the customer.
+// labelPart is the syntax of a part of a label name. The version may come from the customer.
 var labelPart = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,43}[A-Za-z0-9])?$`)
 
 // Run implements worker.Step.
@@ -65,7 +65,7 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	return op, 0, nil
 }
 
-// version is the version whose overrides count: that of a new runtime may be ordered apart from Kyma's.
+// version returns the version of the overrides. An order for a new runtime may have a separate version for them.
 func (s overrides) version(op worker.Operation) (string, error) {
 	var p struct {
 		KymaVersion      string `json:"kymaVersion"`
@@ -78,6 +78,6 @@ func (s overrides) version(op worker.Operation) (string, error) {
 	if p.OverridesVersion != "" && op.Type == event.Provision {
 		return p.OverridesVersion, nil
 	}
-	// An operation that was begun with another process has decided nothing.
+	// An operation that began with another process definition has saved no version.
 	return cmp.Or(decided.Version, p.KymaVersion, s.cfg.DefaultVersion), nil
 }

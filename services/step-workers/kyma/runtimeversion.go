@@ -13,14 +13,14 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// Reasons of errors in what operators keep in the control plane (docs/contracts/processes.md#components-and-reasons-of-errors).
+// The reasons of errors in the operators' configuration objects (docs/contracts/processes.md#components-and-reasons-of-errors).
 const (
 	reasonNoMatch   = "err_k8s_no_match_error"
 	reasonAmbiguous = "err_k8s_ambiguous_error"
 	reasonObject    = "err_k8s_unexpected_object_error"
 )
 
-// Versions reads the ConfigMaps in which operators keep what runtimes of a version of Kyma get, plan by plan
+// Versions reads the ConfigMaps with the operators' settings for the runtimes of a version of Kyma, by plan
 // (docs/contracts/kyma-configuration.md#runtime-versions).
 type Versions struct {
 	kube           *kube.Client
@@ -28,23 +28,23 @@ type Versions struct {
 	defaultVersion string
 }
 
-// NewVersions returns a reader of the ConfigMaps in a namespace. A version of a pull request or of the main branch that has no
-// ConfigMap of its own has that of the default version.
+// NewVersions returns a reader of the ConfigMaps in a namespace. A version of a pull request or of the main branch without its own
+// ConfigMap uses that of the default version.
 func NewVersions(client *kube.Client, namespace, defaultVersion string) *Versions {
 	return &Versions{kube: client, namespace: namespace, defaultVersion: defaultVersion}
 }
 
-// RuntimeVersion is what runtimes of one version and plan get.
+// RuntimeVersion has the settings for the runtimes of one version and plan.
 type RuntimeVersion struct {
 	// Components are installed after those of Kyma itself.
 	Components []Component
-	// KymaTemplate is the text of a Kyma resource; empty when the ConfigMap has none.
+	// KymaTemplate is the text of a Kyma resource; empty if the ConfigMap has none.
 	KymaTemplate string
-	// Source names the ConfigMap and its key, for errors.
+	// Source is the name of the ConfigMap and its key, for errors.
 	Source string
 }
 
-// Get reads what runtimes of a version and plan get. Its error is a *worker.Error that names the ConfigMap, or that of the call.
+// Get returns the settings for a version and plan. Its error is a *worker.Error with the name of the ConfigMap, or the error of the call.
 func (v *Versions) Get(ctx context.Context, version, plan string) (RuntimeVersion, error) {
 	object, err := v.find(ctx, version)
 	if err != nil {

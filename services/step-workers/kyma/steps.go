@@ -5,18 +5,18 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "kyma"
 
-// system names the control plane in descriptions.
+// system is the name of the control plane in descriptions.
 const system = "control-plane"
 
 const component = "k8s client - keb"
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// upgradeInitKymaVersion decides to which version Kyma is upgraded.
+// upgradeInitKymaVersion selects the target version of an upgrade of Kyma.
 type upgradeInitKymaVersion struct{ decider }
 
 // Name implements worker.Step.
@@ -16,7 +16,7 @@ func (upgradeInitKymaVersion) Name() string { return "Upgrade_Init_Kyma_Version"
 
 // Describe implements worker.Described.
 func (upgradeInitKymaVersion) Describe() worker.Description {
-	return describe("Decides to which version Kyma is upgraded, the one of the orchestration, else that of the account, else the configured one, and reads its components.")
+	return describe("Selects the target version of Kyma and reads its components. The version is that of the orchestration, otherwise that of the account, otherwise the configured one.")
 }
 
 // Run implements worker.Step.

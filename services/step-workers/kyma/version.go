@@ -14,16 +14,16 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// versionForms are the versions of Kyma (docs/contracts/kyma-configuration.md#version): releases, pull requests and commits of a branch.
+// versionForms matches a version of Kyma (docs/contracts/kyma-configuration.md#version): of a release, a pull request or a commit.
 var versionForms = regexp.MustCompile(`^(\d+\.\d+\.\d+(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?|PR-\d+|[A-Za-z0-9][A-Za-z0-9_.-]*-[0-9a-f]{6,40})$`)
 
-// maxVersion is how long a version may be: it stands in the name of a label.
+// maxVersion is the maximum length of a version, because it is part of a label name.
 const maxVersion = 45
 
-// ErrVersion tells that something is not a version of Kyma.
+// ErrVersion is the error of an invalid version of Kyma.
 var ErrVersion = errors.New("not a version of Kyma")
 
-// checkVersion says what is wrong with the version that stands in a field.
+// checkVersion validates a version; field is its name in the error.
 func checkVersion(field, version string) error {
 	if len(version) > maxVersion || !versionForms.MatchString(version) {
 		return fmt.Errorf(
@@ -33,7 +33,7 @@ func checkVersion(field, version string) error {
 	return nil
 }
 
-// decider decides which version of Kyma an operation installs.
+// decider selects the version of Kyma that an operation installs.
 type decider struct {
 	cfg       Config
 	store     *store
@@ -41,7 +41,7 @@ type decider struct {
 	versions  *Versions
 }
 
-// forOrder is the version that was ordered, else that of the account.
+// forOrder returns the version of the order, otherwise that of the account.
 func (d decider) forOrder(ctx context.Context, op worker.Operation) (Details, error) {
 	var p struct {
 		KymaVersion string `json:"kymaVersion"`
@@ -55,7 +55,7 @@ func (d decider) forOrder(ctx context.Context, op worker.Operation) (Details, er
 	return d.forAccount(ctx, op)
 }
 
-// forAccount is the version of the subaccount, else that of the global account, else the configured one.
+// forAccount returns the version of the subaccount, otherwise that of the global account, otherwise the configured one.
 func (d decider) forAccount(ctx context.Context, op worker.Operation) (Details, error) {
 	versions, err := d.store.mapping(ctx, d.cfg.VersionsConfigMap)
 	if err != nil {
@@ -69,7 +69,7 @@ func (d decider) forAccount(ctx context.Context, op worker.Operation) (Details, 
 	return Details{Version: d.cfg.DefaultVersion, Origin: OriginDefaults}, nil
 }
 
-// components returns the parts of a version for a plan in the order in which they are installed. Kyma 1 has no published list.
+// components returns the components of a version for a plan in the order of installation. Kyma 1 has no published list.
 func (d decider) components(ctx context.Context, version, plan string) ([]Component, error) {
 	if strings.HasPrefix(version, "1.") {
 		return nil, nil
@@ -82,7 +82,7 @@ func (d decider) components(ctx context.Context, version, plan string) ([]Compon
 	return slices.Concat(published, added.Components), err
 }
 
-// save ends a step with the version that was decided on and its components.
+// save ends a step with the selected version and its components.
 func (d decider) save(
 	ctx context.Context, op worker.Operation, log *slog.Logger, decided Details, err error,
 ) (worker.Operation, time.Duration, error) {
@@ -92,11 +92,11 @@ func (d decider) save(
 	if err != nil {
 		return outcome.Of(op, component, d.cfg.RetryInterval, err)
 	}
-	log.Info("kyma version decided", "kyma_version", decided.Version, "origin", decided.Origin, "components", len(decided.Components))
+	log.Info("kyma version selected", "kyma_version", decided.Version, "origin", decided.Origin, "components", len(decided.Components))
 	return op, 0, op.SaveDetails(decided)
 }
 
-// describe is the description of a step that decides.
+// describe returns the description of a step that selects a version.
 func describe(summary string) worker.Description {
 	return worker.Description{
 		Summary: summary,

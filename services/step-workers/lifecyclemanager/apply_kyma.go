@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// applyKyma creates the Kyma resource from its template. Of one that exists it refreshes the labels and the annotation only: its
-// spec belongs to the customer.
+// applyKyma creates the Kyma resource from its template. For an existing resource it updates only the labels and the annotation,
+// because the spec belongs to the customer.
 type applyKyma struct{ *shared }
 
 // Name implements worker.Step.
@@ -23,7 +23,7 @@ func (applyKyma) Name() string { return "Apply_Kyma" }
 // Describe implements worker.Described.
 func (applyKyma) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Creates the Kyma resource of the runtime from its template; of one that exists it refreshes the labels only.",
+		Summary: "Creates the Kyma resource of the runtime from its template, or updates the labels of an existing one.",
 		Calls: []worker.Call{
 			{System: system, Operation: "list configmaps"},
 			{System: system, Operation: "list kymas"},
@@ -49,7 +49,7 @@ func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	if err := s.removeFormer(ctx, op, kube.Kymas, cmp.Or(d.Namespace, s.cfg.Namespace), name, log); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
-	// An operation that began before there were templates has none saved.
+	// An operation that began before templates existed has no saved template.
 	_, t, err := s.template(ctx, op, d.Template)
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
@@ -65,7 +65,7 @@ func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	return op, 0, op.SaveDetails(Details{Namespace: namespace, Resource: name})
 }
 
-// removeFormer deletes the objects of former runtimes, all but the one of that name: a suspension that was given up may have left one.
+// removeFormer deletes the objects of former runtimes, except the one with that name. An incomplete suspension may leave such objects.
 func (s *shared) removeFormer(
 	ctx context.Context, op worker.Operation, kind schema.GroupVersionResource, namespace, name string, log *slog.Logger,
 ) error {

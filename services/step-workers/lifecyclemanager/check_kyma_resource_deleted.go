@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkKymaResourceDeleted waits until the Kyma resource is gone, with all that the Lifecycle Manager made of it.
+// checkKymaResourceDeleted waits until the Lifecycle Manager has deleted the Kyma resource with its modules.
 type checkKymaResourceDeleted struct{ *shared }
 
 // Name implements worker.Step.
@@ -20,7 +20,7 @@ func (checkKymaResourceDeleted) Name() string { return "Check_Kyma_Resource_Dele
 // Describe implements worker.Described.
 func (checkKymaResourceDeleted) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits until the Kyma resource is gone, with all that the Lifecycle Manager made of it.",
+		Summary: "Waits until the Lifecycle Manager has deleted the Kyma resource with its modules.",
 		Calls: []worker.Call{
 			{System: system, Operation: "list kymas"},
 			{System: system, Operation: "get kymas"},

@@ -15,13 +15,13 @@ import (
 
 const labelInstance = "kyma-project.io/instance-id"
 
-// resourceName is the name of a runtime's Kyma resource.
+// resourceName returns the name of a runtime's Kyma resource.
 func resourceName(runtimeID string) string { return strings.ToLower(runtimeID) }
 
-// secretName is the name of the Secret with the kubeconfig of a runtime.
+// secretName returns the name of the Secret with the kubeconfig of a runtime.
 func secretName(runtimeID string) string { return "kubeconfig-" + resourceName(runtimeID) }
 
-// marks are the labels and the annotation of the Kyma resource of op's runtime, and of the Secret with its kubeconfig
+// marks returns the labels and the annotation of the Kyma resource of op's runtime, and of the Secret with its kubeconfig
 // (docs/contracts/lifecycle-manager.md#kyma-resource).
 func marks(op worker.Operation, runtimeID string) (labels, annotations map[string]any) {
 	labels = map[string]any{}
@@ -37,8 +37,8 @@ func marks(op worker.Operation, runtimeID string) (labels, annotations map[strin
 		"operator.kyma-project.io/kyma-name":  resourceName(runtimeID),
 		"operator.kyma-project.io/managed-by": "lifecycle-manager",
 	} {
-		// The broker refuses orders with ids that cannot be labels; instances from before may have some. A changed id would be that
-		// of another instance.
+		// The broker rejects orders with ids that are not valid labels, but older instances may have such ids. The label is then omitted,
+		// because a modified id could be that of another instance.
 		if labelValue.MatchString(value) {
 			labels[key] = value
 		}
@@ -46,10 +46,10 @@ func marks(op worker.Operation, runtimeID string) (labels, annotations map[strin
 	return labels, map[string]any{"skr-domain": op.Runtime.ShootDomain}
 }
 
-// labelValue is the syntax of Kubernetes for the value of a label.
+// labelValue is the Kubernetes syntax of a label value.
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`)
 
-// mark gives an object that exists the labels, the annotation and the given other members, and leaves everything else as it is.
+// mark adds the labels, the annotation and the other members to an existing object. It changes nothing else.
 func (s *shared) mark(
 	ctx context.Context, kind schema.GroupVersionResource, have *unstructured.Unstructured, labels, annotations, more map[string]any,
 ) error {
@@ -78,8 +78,8 @@ func contains(have map[string]string, want map[string]any) bool {
 	return true
 }
 
-// find returns the names of the objects of an instance in a namespace. It goes by the label, so it also finds one whose name was
-// never saved; name, if known, finds one that has no label.
+// find returns the names of an instance's objects in a namespace. It searches by label, which also finds objects whose names were not
+// saved. If it finds none, it checks for an object with the given name, which may lack the label.
 func (s *shared) find(ctx context.Context, kind schema.GroupVersionResource, namespace, instanceID, name string) ([]string, error) {
 	var names []string
 	if instanceID != "" && labelValue.MatchString(instanceID) {

@@ -11,20 +11,20 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	kube.ControlPlane
-	// Namespace is where the Kyma resources are whose template names no namespace.
+	// Namespace is the namespace of Kyma resources whose template has none.
 	Namespace string `env:"KEB_KYMA_RESOURCE_NAMESPACE" envDefault:"kcp-system"`
-	// ConfigNamespace is where the ConfigMaps with the templates of Kyma resources are.
+	// ConfigNamespace is the namespace of the ConfigMaps with the templates of Kyma resources.
 	ConfigNamespace string `env:"KEB_OVERRIDES_NAMESPACE" envDefault:"kcp-system"`
-	// DefaultVersion is the Kyma version whose template counts for versions of pull requests and commits that have none.
+	// DefaultVersion is the Kyma version whose template is used for versions of pull requests and commits without a template.
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	// RetryInterval follows a failed call about a Kyma resource, KubeconfigInterval one about the Secret with a kubeconfig.
-	// PollInterval is between two looks at a resource being deleted.
+	// RetryInterval is the delay after a failed call for a Kyma resource, KubeconfigInterval for the Secret with a kubeconfig.
+	// PollInterval is the interval between two checks of a deletion.
 	RetryInterval      time.Duration `env:"KEB_KYMA_RETRY_INTERVAL" envDefault:"1s"`
 	KubeconfigInterval time.Duration `env:"KEB_KYMA_KUBECONFIG_INTERVAL" envDefault:"1m"`
 	PollInterval       time.Duration `env:"KEB_KYMA_POLL_INTERVAL" envDefault:"15s"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{c.ControlPlane.Validate()}
 	if c.Namespace == "" || c.ConfigNamespace == "" || c.DefaultVersion == "" {

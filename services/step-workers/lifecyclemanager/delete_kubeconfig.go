@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// deleteKubeconfig deletes the Secret with the kubeconfig, once the runtime is gone and the Lifecycle Manager needs it no more.
+// deleteKubeconfig deletes the Secret with the kubeconfig. It runs after the removal of the runtime, when the Lifecycle Manager no
+// longer needs the Secret.
 type deleteKubeconfig struct{ *shared }
 
 // Name implements worker.Step.

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// deleteKymaResource deletes the Kyma resource; Check_Kyma_Resource_Deleted waits until it is gone.
+// deleteKymaResource starts the deletion of the Kyma resource; Check_Kyma_Resource_Deleted waits for its end.
 type deleteKymaResource struct{ *shared }
 
 // Name implements worker.Step.

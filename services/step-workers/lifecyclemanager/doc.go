@@ -1,3 +1,3 @@
-// Package lifecyclemanager is the worker of the Lifecycle Manager: it creates the Kyma resource of a runtime and the Secret with
-// its kubeconfig in the control plane, and deletes them again (docs/contracts/lifecycle-manager.md).
+// Package lifecyclemanager is the worker of the Lifecycle Manager. It creates and deletes the Kyma resource of a runtime and the Secret
+// with its kubeconfig in the control plane (docs/contracts/lifecycle-manager.md).
 package lifecyclemanager

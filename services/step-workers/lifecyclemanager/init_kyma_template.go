@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// initKymaTemplate reads the template of the Kyma resource before anything is made, so that a template that cannot be used fails
-// the operation early.
+// initKymaTemplate reads the template of the Kyma resource before other steps create objects, so that an invalid template fails the
+// operation early.
 type initKymaTemplate struct{ *shared }
 
 // Name implements worker.Step.

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "lifecycle-manager"
 
 const component = "k8s client - keb"
@@ -20,22 +20,22 @@ const component = "k8s client - keb"
 // system is the name of the control plane in errors and metrics.
 const system = "control-plane"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// Namespace and Resource name the Kyma resource.
+	// Namespace and Resource are the namespace and name of the Kyma resource.
 	Namespace string `json:"kymaNamespace,omitempty"`
 	Resource  string `json:"kymaName,omitempty"`
-	// Template is the text of the Kyma resource that a new runtime gets.
+	// Template is the text of the Kyma resource of a new runtime.
 	Template string `json:"kymaTemplate,omitempty"`
-	// SecretNamespace and Secret name the Secret with the kubeconfig.
+	// SecretNamespace and Secret are the namespace and name of the Secret with the kubeconfig.
 	SecretNamespace string `json:"secretNamespace,omitempty"`
 	Secret          string `json:"secretName,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// noRuntime is why an update or an upgrade has nothing to do here.
+// noRuntime is the message of an update or upgrade that is skipped.
 const noRuntime = "the instance has no runtime: it is suspended"
 
 type shared struct {
@@ -44,7 +44,7 @@ type shared struct {
 	versions *kyma.Versions
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	}, nil
 }
 
-// read returns what the worker has saved and the id of the runtime, which is empty when the instance has none.
+// read returns the saved details and the runtime id, which is empty if the instance has no runtime.
 func read(op worker.Operation) (Details, string, error) {
 	var d Details
 	var runtime provisioner.Details
@@ -67,7 +67,7 @@ func read(op worker.Operation) (Details, string, error) {
 	return d, runtime.RuntimeID, err
 }
 
-// withoutRuntime ends a step for an instance that has no runtime id.
+// withoutRuntime skips a step for an instance without a runtime id; in a provisioning it fails the step.
 func withoutRuntime(op worker.Operation) (worker.Operation, time.Duration, error) {
 	if op.Type != event.Provision {
 		return worker.Skip(op, noRuntime)

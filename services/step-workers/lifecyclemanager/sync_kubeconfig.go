@@ -16,11 +16,10 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// configKey is the member of the Secret that holds the kubeconfig.
+// configKey is the member of the Secret with the kubeconfig.
 const configKey = "config"
 
-// syncKubeconfig puts the kubeconfig of the runtime where the Lifecycle Manager looks for it: a Kyma resource without it never
-// becomes ready.
+// syncKubeconfig stores the kubeconfig of the runtime for the Lifecycle Manager. Without it, a Kyma resource never becomes ready.
 type syncKubeconfig struct{ *shared }
 
 // Name implements worker.Step.
@@ -29,7 +28,7 @@ func (syncKubeconfig) Name() string { return "Sync_Kubeconfig" }
 // Describe implements worker.Described.
 func (syncKubeconfig) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Puts the kubeconfig of the runtime into a Secret of the control plane, where the Lifecycle Manager finds it.",
+		Summary: "Stores the kubeconfig of the runtime in a Secret of the control plane for the Lifecycle Manager.",
 		Calls: []worker.Call{
 			{System: system, Operation: "list configmaps"},
 			{System: system, Operation: "list secrets"},
@@ -73,7 +72,7 @@ func (s syncKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.
 	return op, 0, op.SaveDetails(Details{SecretNamespace: namespace, Secret: secretName(runtimeID)})
 }
 
-// namespace is where the Kyma resource of the runtime is, or will be.
+// namespace returns the namespace of the runtime's existing or future Kyma resource.
 func (s *shared) namespace(ctx context.Context, op worker.Operation, d Details, runtimeID string) (string, error) {
 	if d.Namespace != "" && d.Resource == resourceName(runtimeID) {
 		return d.Namespace, nil

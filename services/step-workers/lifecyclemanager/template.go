@@ -15,10 +15,10 @@ import (
 
 const kymaGroup = "operator.kyma-project.io"
 
-// template is the Kyma resource that a new runtime gets.
+// template is the Kyma resource of a new runtime.
 type template struct{ object *unstructured.Unstructured }
 
-// parseTemplate reads the text of a Kyma resource. Its errors repeat nothing of the text.
+// parseTemplate parses the text of a Kyma resource. Its errors contain nothing of the text.
 func parseTemplate(text string) (template, error) {
 	content := map[string]any{}
 	if err := yaml.Unmarshal([]byte(text), &content); err != nil {
@@ -35,15 +35,15 @@ func parseTemplate(text string) (template, error) {
 	return template{object}, nil
 }
 
-// namespace is where the template wants the resource; empty when it does not say.
+// namespace returns the namespace in the template; it may be empty.
 func (t template) namespace() string { return t.object.GetNamespace() }
 
-// kind is the resource in the version of the template: another version may drop members that it does not have.
+// kind returns the resource in the version of the template, because another version may drop members.
 func (t template) kind() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: kymaGroup, Version: t.object.GroupVersionKind().Version, Resource: "kymas"}
 }
 
-// resource is the template as the Kyma resource of one runtime. What labels and annotations the template has stay.
+// resource returns the Kyma resource of one runtime. It keeps the labels and annotations of the template.
 func (t template) resource(name, namespace string, labels, annotations map[string]any) *unstructured.Unstructured {
 	made := t.object.DeepCopy()
 	made.SetName(name)
@@ -63,7 +63,7 @@ func merged(have map[string]string, with map[string]any) map[string]string {
 	return have
 }
 
-// template returns the Kyma resource for op's plan and version of Kyma: the saved one, else the one that operators keep now.
+// template returns the Kyma resource for op's plan and version of Kyma: the saved text, otherwise the current ConfigMap.
 func (s *shared) template(ctx context.Context, op worker.Operation, saved string) (text string, t template, err error) {
 	if saved != "" {
 		t, err = parseTemplate(saved)

@@ -23,7 +23,7 @@ type tenant struct {
 	GlobalAccountID string `json:"globalAccountID"`
 }
 
-// certificateRequest asks for a certificate. CertID is part of the contract, and always 0.
+// certificateRequest requests a certificate. CertID is part of the contract, and always 0.
 type certificateRequest struct {
 	CertID int    `json:"certId"`
 	CSR    string `json:"csr"`
@@ -50,8 +50,8 @@ func missing(method, route, what string) error {
 	return &extclient.AnswerError{System: component, Method: method, Route: route, Err: errors.New(what + " is missing")}
 }
 
-// create is the id of the tenant of that name and region, which LMS makes when there is none. That it does not make a second
-// one is an assumption: the API has no list, and the tenant of an attempt that died must be found again.
+// create returns the id of the tenant with that name and region. LMS creates a missing tenant. The API has no list, so the worker assumes
+// that a repeated creation returns the existing tenant.
 func (c *client) create(ctx context.Context, t tenant) (string, error) {
 	var got struct {
 		ID string `json:"id"`
@@ -64,7 +64,7 @@ func (c *client) create(ctx context.Context, t tenant) (string, error) {
 	return got.ID, err
 }
 
-// ready tells whether both names of a tenant can be resolved. What LMS says about the state of Kibana means nothing.
+// ready reports whether both names of a tenant can be resolved. The state of Kibana in the answer is meaningless.
 func (c *client) ready(ctx context.Context, tenantID string) (bool, error) {
 	var got struct {
 		Kibana        *bool `json:"kibanaDNSResolves"`
@@ -80,7 +80,7 @@ func (c *client) ready(ctx context.Context, tenantID string) (bool, error) {
 	return *got.Kibana && *got.Elasticsearch, nil
 }
 
-// dns is the domain of a tenant.
+// dns returns the domain of a tenant.
 func (c *client) dns(ctx context.Context, tenantID string) (string, error) {
 	var got struct {
 		DNS string `json:"dns"`
@@ -93,7 +93,7 @@ func (c *client) dns(ctx context.Context, tenantID string) (string, error) {
 	return got.DNS, err
 }
 
-// request has a certificate signed, and returns the URL where it will be.
+// request requests a certificate and returns its future URL.
 func (c *client) request(ctx context.Context, tenantID, csr string) (string, error) {
 	var got struct {
 		CallbackURL string `json:"callbackUrl"`
@@ -108,7 +108,7 @@ func (c *client) request(ctx context.Context, tenantID, csr string) (string, err
 	return got.CallbackURL, err
 }
 
-// certificate is a signed certificate, empty while it is not there.
+// certificate returns the signed certificate; it is empty before the signature.
 func (c *client) certificate(ctx context.Context, callbackURL string) (string, error) {
 	var got struct {
 		Certificate string `json:"cert"`
@@ -124,7 +124,7 @@ func (c *client) certificate(ctx context.Context, callbackURL string) (string, e
 	return got.Certificate, err
 }
 
-// authority is the certificate of the authority that signs for a tenant.
+// authority returns the certificate of the authority that signs for a tenant.
 func (c *client) authority(ctx context.Context, tenantID string) (string, error) {
 	var got struct {
 		Certificate string `json:"cert"`

@@ -10,29 +10,29 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// URL is the address of LMS. Without it LMS is not asked, and the steps of this worker are skipped.
+	// URL is the address of LMS. Without it the worker does not call LMS and skips its steps.
 	URL     string        `env:"KEB_LMS_URL"`
 	Token   string        `env:"KEB_LMS_TOKEN" envDefault:"keb"`
 	Timeout time.Duration `env:"KEB_LMS_TIMEOUT" envDefault:"30s"`
 
-	// ClusterType of new tenants is "ha" or "single-node".
+	// ClusterType is the type of new tenants: "ha" or "single-node".
 	ClusterType string `env:"KEB_LMS_CLUSTER_TYPE" envDefault:"single-node"`
-	// Environment of new tenants, for example "dev" or "prod".
+	// Environment is the environment of new tenants, for example "dev" or "prod".
 	Environment string `env:"KEB_LMS_ENVIRONMENT" envDefault:"dev"`
-	// SAMLTenant is where the users of new tenants log in.
+	// SAMLTenant is the login tenant for the users of new tenants.
 	SAMLTenant string `env:"KEB_LMS_SAML_TENANT"`
 
-	// TenantInterval is between two looks at a tenant that is not ready, and after an error. After TenantTimeout, counted from
-	// the first try, Request_LMS_Certificates gives up.
+	// TenantInterval is the interval between two checks of a tenant, and after an error. Request_LMS_Certificates gives up after
+	// TenantTimeout, counted from the first try.
 	TenantInterval time.Duration `env:"KEB_LMS_TENANT_INTERVAL" envDefault:"30s"`
 	TenantTimeout  time.Duration `env:"KEB_LMS_TENANT_TIMEOUT" envDefault:"30m"`
-	// CertificateInterval is between two looks at a certificate that is not signed. After CertificateTimeout, counted from the
-	// request for it, Request_LMS_Certificates gives up.
+	// CertificateInterval is the interval between two checks of a certificate. Request_LMS_Certificates gives up after
+	// CertificateTimeout, counted from the request.
 	CertificateInterval time.Duration `env:"KEB_LMS_CERTIFICATE_INTERVAL" envDefault:"15s"`
 	CertificateTimeout  time.Duration `env:"KEB_LMS_CERTIFICATE_TIMEOUT" envDefault:"30m"`
 }
 
-// Validate reports every setting that cannot work. Without a URL there is nothing to check.
+// Validate reports every invalid setting. Without a URL, all settings are valid.
 func (c Config) Validate() error {
 	if c.URL == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// createTenant sees to the tenant of the instance, and makes the key of Fluent Bit: what a step puts into the stage memory is lost
-// with a retry, and Request_LMS_Certificates retries until its certificate is signed.
+// createTenant creates the tenant of the instance and the key of Fluent Bit. The key is created here because a retry loses the step's
+// stage memory, and Request_LMS_Certificates retries until its certificate is signed.
 type createTenant struct{ *shared }
 
 // Name implements worker.Step.
@@ -21,7 +21,7 @@ func (createTenant) Name() string { return "Create_LMS_Tenant" }
 // Describe implements worker.Described.
 func (createTenant) Describe() worker.Description {
 	return worker.Description{
-		Summary:     "Sees to a tenant in LMS, which the runtimes of a global account in one region share.",
+		Summary:     "Creates a tenant in LMS, which the runtimes of a global account in one region share.",
 		Calls:       []worker.Call{{System: component, Operation: "POST /tenants"}},
 		Details:     []string{"tenantId"},
 		StageMemory: []string{fluentBitKey},
@@ -45,17 +45,17 @@ func (s createTenant) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 		name := tenantName(op.Context.Subscription())
 		if name == "" {
 			return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
-				"context.globalAccountId: %q cannot name a tenant, want letters or digits in it", op.Context.Subscription())})
+				"context.globalAccountId: %q is not a valid tenant name, want letters or digits", op.Context.Subscription())})
 		}
 		id, err := s.lms.create(ctx, tenant{
 			Name: name, Region: tenantRegion(op.Runtime.Region), SAMLGroups: []string{"skr-logging-viewer"},
 			ClusterType: s.cfg.ClusterType, DataCenter: "all", Environment: s.cfg.Environment, Project: "kyma", SAMLTenant: s.cfg.SAMLTenant,
 		})
 		if err != nil {
-			// LMS does not say which of its errors will pass.
+			// LMS does not indicate which errors are temporary.
 			return outcome.Again(op, component, s.cfg.TenantInterval, err)
 		}
-		log.Info("tenant is there", "tenant_id", id)
+		log.Info("tenant exists", "tenant_id", id)
 		d.TenantID = id
 	}
 	c, err := newCredentials(op.Context.Subscription())

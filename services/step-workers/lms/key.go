@@ -15,23 +15,23 @@ import (
 	"github.com/google/uuid"
 )
 
-// commonName is that of the certificate.
+// commonName is the common name of the certificate.
 const (
 	commonName = "fluentbit"
 	keyBits    = 2048
 )
 
-// credentials are the private key of Fluent Bit and the request to sign its certificate, both PEM. The key is a secret: it is kept
-// in the stage memory only, which both steps share. The request is kept with it, because the same one can be sent again.
+// credentials are the private key of Fluent Bit and the request to sign its certificate, both PEM. The key is secret and exists only in
+// the stage memory, which both steps share. The request can be sent again, so it is kept with the key.
 type credentials struct {
 	Key string `json:"key"`
 	CSR string `json:"csr"`
 }
 
-// String keeps the key out of any text.
+// String keeps the key out of logs and errors.
 func (credentials) String() string { return "[redacted]" }
 
-// newCredentials makes a key and the request for its certificate, as the contract of LMS has them (docs/contracts/lms.md): RSA with
+// newCredentials creates a key and the request for its certificate by the contract of LMS (docs/contracts/lms.md): RSA with
 // 2048 bits in PKCS#1, SHA256WithRSA, the account as organization and a random id as organizational unit.
 func newCredentials(account string) (credentials, error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
@@ -58,13 +58,13 @@ func (c credentials) encode() ([]byte, error) { return json.Marshal(c) }
 func decodeCredentials(data []byte) (credentials, error) {
 	var c credentials
 	if json.Unmarshal(data, &c) != nil || c.Key == "" || c.CSR == "" {
-		// The decoder's error would repeat what is secret.
+		// The decoder's error would contain the secret.
 		return c, errors.New("the key in the stage memory cannot be read")
 	}
 	return c, nil
 }
 
-// fingerprint tells requests apart, and no secret.
+// fingerprint returns a public value that identifies the request.
 func (c credentials) fingerprint() string {
 	sum := sha256.Sum256([]byte(c.CSR))
 	return hex.EncodeToString(sum[:])

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// requestCertificates gets the certificate of Fluent Bit, once the tenant is ready, and lets Fluent Bit send there.
+// requestCertificates waits for the tenant, gets the certificate of Fluent Bit, and sets its overrides.
 type requestCertificates struct{ *shared }
 
 // Name implements worker.Step.
@@ -21,7 +21,7 @@ func (requestCertificates) Name() string { return "Request_LMS_Certificates" }
 // Describe implements worker.Described.
 func (requestCertificates) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits for the tenant in LMS, has a certificate signed, and sets the overrides with which Fluent Bit sends there.",
+		Summary: "Waits for the tenant in LMS, requests a certificate, and sets the overrides of Fluent Bit.",
 		Calls: []worker.Call{
 			{System: component, Operation: "GET /tenants/{id}/status"},
 			{System: component, Operation: "POST /tenants/{id}/certs"},
@@ -61,7 +61,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
-	// A repeated stage has another key, for which the certificate of the one before is worth nothing.
+	// A repeated stage has another key, for which an earlier certificate is useless.
 	if d.Fingerprint != c.fingerprint() {
 		ready, err := s.lms.ready(ctx, d.TenantID)
 		if err != nil {
@@ -88,7 +88,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 		return s.wait(op, s.cfg.CertificateInterval, d.RequestedAt, s.cfg.CertificateTimeout, "the certificate is not signed")
 	}
 	if !c.belongs(certificate) {
-		return outcome.Again(op, component, s.errorInterval(), &worker.Error{Component: component, Message: "the certificate is not one for the key of the request"})
+		return outcome.Again(op, component, s.errorInterval(), &worker.Error{Component: component, Message: "the certificate does not match the key of the request"})
 	}
 	authority, err := s.lms.authority(ctx, d.TenantID)
 	if err != nil {
@@ -102,8 +102,8 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 	return op, 0, op.SaveDetails(Details{DNS: dns})
 }
 
-// fluentBit returns the overrides of docs/contracts/lms.md, none of which is marked as a secret. They let
-// Fluent Bit send the logs of the runtime to a tenant, each with its subaccount.
+// fluentBit returns the overrides of docs/contracts/lms.md, none of which is marked as a secret. They configure Fluent Bit to send the
+// logs of the runtime, with its subaccount, to a tenant.
 func fluentBit(dns, authority, certificate, key, subaccount string) []worker.Override {
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	return []worker.Override{

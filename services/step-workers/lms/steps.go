@@ -11,21 +11,21 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "lms"
 
 const component = "lms"
 
-// Component is the Kyma component that gets the overrides.
+// Component is the Kyma component with the overrides.
 const Component = "logging"
 
-// fluentBitKey is where Create_LMS_Tenant puts the key of Fluent Bit in the stage memory.
+// fluentBitKey is the key of Fluent Bit's credentials in the stage memory.
 const fluentBitKey = "lms-fluentbit"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
 	TenantID string `json:"tenantId,omitempty"`
-	// CallbackURL is where the certificate is that was asked for at RequestedAt with the request of that fingerprint.
+	// CallbackURL is the URL of the certificate that was requested at RequestedAt; Fingerprint is that of the request.
 	CallbackURL string    `json:"callbackUrl,omitempty"`
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
@@ -33,7 +33,7 @@ type Details struct {
 	DNS string `json:"dns,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
 type shared struct {
@@ -42,7 +42,7 @@ type shared struct {
 	now func() time.Time
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -66,10 +66,10 @@ func read(op worker.Operation) (Details, error) {
 	return d, op.Details(Name, &d)
 }
 
-// errorInterval follows an error while a certificate is requested: 5 s, or less where certificates are polled faster.
+// errorInterval returns the delay after an error during a request: 5 s, or less if certificates are polled faster.
 func (s *shared) errorInterval() time.Duration { return min(5*time.Second, s.cfg.CertificateInterval) }
 
-// wait looks again after a time, until too much has passed since a moment: then the step fails.
+// wait repeats the step after an interval. It fails the step when the budget since a time is used up.
 func (s *shared) wait(op worker.Operation, every time.Duration, since time.Time, budget time.Duration, message string) (worker.Operation, time.Duration, error) {
 	if s.now().Sub(since) < budget {
 		return worker.Wait(op, every, message)
@@ -77,10 +77,10 @@ func (s *shared) wait(op worker.Operation, every time.Duration, since time.Time,
 	return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonTimeout, Message: message + " after " + budget.String()})
 }
 
-// maxName is how long the name of a tenant can be.
+// maxName is the maximum length of a tenant name.
 const maxName = 50
 
-// tenantName is a global account id as LMS takes it: letters and digits only.
+// tenantName returns the tenant name of a global account: its letters and digits.
 func tenantName(account string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -91,12 +91,12 @@ func tenantName(account string) string {
 	return name[:min(len(name), maxName)]
 }
 
-// regions are the LMS regions of hyperscaler regions (docs/contracts/lms.md). That westus2 is in Europe is the original's word.
+// regions are the LMS regions of hyperscaler regions (docs/contracts/lms.md). The contract assigns westus2 to Europe.
 var regions = map[string]string{
 	"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "francecentral": "eu", "uaenorth": "eu",
 	"eastus": "us", "eastus2": "us", "centralus": "us", "eastus2euap": "us",
 	"southeastasia": "aus", "japaneast": "aus",
 }
 
-// tenantRegion returns the LMS region of a hyperscaler region: eu, us or aus; eu for one that is not in the table.
+// tenantRegion returns the LMS region of a hyperscaler region: eu, us or aus; eu for a region that is not in the table.
 func tenantRegion(region string) string { return cmp.Or(regions[strings.ToLower(region)], "eu") }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkRuntime waits until the runtime is created, or until the upgrade of its cluster has ended.
+// checkRuntime waits for the end of the runtime's creation or of its cluster's upgrade.
 type checkRuntime struct{ *shared }
 
 // Name implements worker.Step.
@@ -19,7 +19,7 @@ func (checkRuntime) Name() string { return "Check_Runtime" }
 // Describe implements worker.Described.
 func (checkRuntime) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits until the runtime is created, or until the upgrade of its cluster has ended.",
+		Summary: "Waits for the end of the runtime's creation or of its cluster's upgrade.",
 		Calls: []worker.Call{
 			{System: component, Operation: "runtimeOperationStatus"},
 			{System: component, Operation: "runtimeStatus"},
@@ -39,7 +39,7 @@ func (s checkRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 		return s.checkUpgrade(ctx, op, d, log)
 	}
 	if d.OperationID == "" {
-		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was ordered: Create_Runtime_Without_Kyma has saved no operation id"})
+		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was ordered: Create_Runtime_Without_Kyma saved no operation id"})
 	}
 	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID, d.Kyma)
 	if err != nil {

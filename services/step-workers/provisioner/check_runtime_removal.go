@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkRuntimeRemoval waits until the runtime is gone. It starts the removal again when the one before has failed:
-// a deprovisioning that is repeated does not repeat Remove_Runtime, which had succeeded.
+// checkRuntimeRemoval waits until the runtime is removed. It restarts a failed removal, because a repeated deprovisioning does not repeat
+// Remove_Runtime if that step succeeded before.
 type checkRuntimeRemoval struct{ *shared }
 
 // Name implements worker.Step.
@@ -20,7 +20,7 @@ func (checkRuntimeRemoval) Name() string { return "Check_Runtime_Removal" }
 // Describe implements worker.Described.
 func (s checkRuntimeRemoval) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits until the runtime is removed, and starts a removal again that has failed.",
+		Summary: "Waits until the runtime is removed, and restarts a failed removal.",
 		Calls: lookUps(s.director,
 			worker.Call{System: component, Operation: "runtimeOperationStatus"},
 			worker.Call{System: component, Operation: "runtimeStatus"},
@@ -55,7 +55,7 @@ func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *
 	case StatePending, StateInProgress:
 		return worker.Wait(op, s.cfg.RemovalPollInterval, "the runtime is being removed")
 	case StateFailed:
-		// The next deprovisioning must not look at this operation again.
+		// The next deprovisioning must not check this operation again.
 		if err := op.SaveDetails(map[string]any{"removalOperationId": nil}); err != nil {
 			return worker.Fail(op, outcome.Error(component, err))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// States of an operation of the Runtime Provisioner (docs/contracts/runtime-provisioner.md#transport).
+// The states of an operation of the Runtime Provisioner (docs/contracts/runtime-provisioner.md#transport).
 const (
 	StatePending    = "Pending"
 	StateInProgress = "InProgress"
@@ -18,7 +18,7 @@ const (
 	StateFailed     = "Failed"
 )
 
-// OperationStatus is where an operation of the Runtime Provisioner stands.
+// OperationStatus is the status of an operation of the Runtime Provisioner.
 type OperationStatus struct {
 	ID        string     `json:"id"`
 	Operation string     `json:"operation"`
@@ -28,7 +28,7 @@ type OperationStatus struct {
 	LastError *LastError `json:"lastError"`
 }
 
-// LastError is why an operation failed.
+// LastError is the cause of a failed operation.
 type LastError struct {
 	Message   string `json:"errMessage"`
 	Reason    string `json:"reason"`
@@ -38,8 +38,8 @@ type LastError struct {
 // Running reports whether the operation has not ended.
 func (s OperationStatus) Running() bool { return s.State == StatePending || s.State == StateInProgress }
 
-// WithKyma reports whether the operation is one of 2020: those of a runtime without Kyma have other names. An upgrade of the cluster
-// does not show it.
+// WithKyma reports whether the operation is that of a runtime with Kyma (contract of 2020). Without Kyma, operations have other names. An
+// upgrade of the cluster has the same name in both cases.
 func (s OperationStatus) WithKyma() bool {
 	return s.Operation == "Provision" || s.Operation == "Deprovision" || s.Operation == "Upgrade"
 }
@@ -49,7 +49,7 @@ func (s OperationStatus) Removal() bool {
 	return s.Operation == "Deprovision" || s.Operation == "DeprovisionNoInstall"
 }
 
-// RuntimeStatus is what the Runtime Provisioner knows about a runtime.
+// RuntimeStatus is the state of a runtime in the Runtime Provisioner.
 type RuntimeStatus struct {
 	LastOperation OperationStatus `json:"lastOperationStatus"`
 	Configuration struct {
@@ -64,16 +64,16 @@ type RuntimeStatus struct {
 	} `json:"runtimeConfiguration"`
 }
 
-// Removed reports whether the runtime is gone: the Runtime Provisioner keeps what it knew about it.
+// Removed reports whether the runtime is removed. The Runtime Provisioner keeps the data of removed runtimes.
 func (s RuntimeStatus) Removed() bool {
 	return s.LastOperation.Removal() && s.LastOperation.State == StateSucceeded
 }
 
-// Client calls the Runtime Provisioner. Every method names the global account that the instance is in now as the tenant: after its
-// subaccount was moved, the Runtime Provisioner moves the runtime with the next call.
+// Client calls the Runtime Provisioner. Every method sends the instance's current global account as the tenant. After the subaccount
+// was moved, the Runtime Provisioner moves the runtime with the next call.
 type Client struct{ gql *extclient.Client }
 
-// NewClient builds a client; it calls nobody.
+// NewClient creates a client. It sends no request.
 func NewClient(cfg ClientConfig, deps extclient.Deps) (*Client, error) {
 	gql, err := extclient.New(extclient.Config{
 		System: component, BaseURL: cfg.ProvisionerURL, Timeout: cfg.ProvisionerTimeout,
@@ -84,7 +84,7 @@ func NewClient(cfg ClientConfig, deps extclient.Deps) (*Client, error) {
 	return &Client{gql: gql}, nil
 }
 
-// operationFields are those that the operations of 2020 have, too; errorField is new since.
+// operationFields also exist in the contract of 2020; errorField does not.
 const (
 	operationFields = `id operation state message runtimeID`
 	errorField      = `lastError { errMessage reason component }`
@@ -120,7 +120,7 @@ func (c *Client) DeprovisionRuntime(ctx context.Context, account, runtimeID stri
 	return id, err
 }
 
-// UpgradeShoot starts the change of a cluster. It is refused while another operation of the runtime is running.
+// UpgradeShoot starts an upgrade of a cluster. The Runtime Provisioner rejects it while another operation of the runtime runs.
 func (c *Client) UpgradeShoot(ctx context.Context, account, runtimeID string, input UpgradeInput) (OperationStatus, error) {
 	var got OperationStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
@@ -133,8 +133,7 @@ func (c *Client) UpgradeShoot(ctx context.Context, account, runtimeID string, in
 	return got, err
 }
 
-// LastOperation is the last operation of a runtime. A runtime that is not there is an error for which
-// extclient.IsNotFound is true.
+// LastOperation returns the last operation of a runtime. For a missing runtime, extclient.IsNotFound reports true for the error.
 func (c *Client) LastOperation(ctx context.Context, account, runtimeID string) (OperationStatus, error) {
 	var got RuntimeStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
@@ -147,8 +146,8 @@ func (c *Client) LastOperation(ctx context.Context, account, runtimeID string) (
 	return got.LastOperation, err
 }
 
-// OperationStatus looks an operation up, with the last error of a failed one unless the runtime was ordered with Kyma: the Runtime
-// Provisioner of 2020 refuses a query that names it.
+// OperationStatus returns an operation. It requests the last error only for a runtime without Kyma, because the Runtime Provisioner of 2020
+// rejects a query with that field.
 func (c *Client) OperationStatus(ctx context.Context, account, operationID string, withKyma bool) (OperationStatus, error) {
 	fields := operationFields + " " + errorField
 	if withKyma {
@@ -162,7 +161,7 @@ func (c *Client) OperationStatus(ctx context.Context, account, operationID strin
 	return got, err
 }
 
-// RuntimeStatus looks a runtime up. A runtime that is not there is an error for which extclient.IsNotFound is true.
+// RuntimeStatus returns a runtime. For a missing runtime, extclient.IsNotFound reports true for the error.
 func (c *Client) RuntimeStatus(ctx context.Context, account, runtimeID string) (RuntimeStatus, error) {
 	var got RuntimeStatus
 	err := c.gql.GraphQL(ctx, extclient.GraphQLRequest{
@@ -173,7 +172,7 @@ func (c *Client) RuntimeStatus(ctx context.Context, account, runtimeID string) (
 	return got, err
 }
 
-// director finds the runtimes that belong to an instance (docs/contracts/director.md).
+// director finds the runtimes of an instance (docs/contracts/director.md).
 type director struct{ gql *extclient.Client }
 
 func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
@@ -188,12 +187,12 @@ func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
 	return &director{gql: gql}, nil
 }
 
-// labelInstance is the label that every runtime gets when it is created.
+// labelInstance is the label with the instance id. Every runtime gets it at its creation.
 const labelInstance = "broker_instance_id"
 
-// runtimeOf is the id of the instance's runtime, empty when there is none.
+// runtimeOf returns the id of the instance's runtime; empty if there is none.
 func (d *director) runtimeOf(ctx context.Context, account, instanceID string) (string, error) {
-	// The filter's value is a JSON string inside a GraphQL string.
+	// The filter's value is a JSON string in a GraphQL string.
 	value, err := json.Marshal(instanceID)
 	if err != nil {
 		return "", fmt.Errorf("encode instance id: %w", err)

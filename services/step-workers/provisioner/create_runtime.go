@@ -14,13 +14,13 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
-// KymaDefaults is what Create_Runtime installs in each runtime.
+// KymaDefaults are the defaults of the Kyma that Create_Runtime installs.
 type KymaDefaults struct {
-	// KymaVersion is the version of orders for which Provision_Initialization has saved none.
+	// KymaVersion is the version for orders for which Provision_Initialization saved none.
 	KymaVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	// Kyma1Components are the components of the Kyma installer, in the order in which they are installed.
+	// Kyma1Components are the components of the Kyma installer, in the order of installation.
 	Kyma1Components []string `env:"KEB_KYMA1_COMPONENTS" envDefault:"cluster-essentials,testing,istio,knative-serving,knative-eventing,dex,ory,api-gateway,rafter,service-catalog,service-catalog-addons,helm-broker,nats-streaming,core,knative-provisioner-natss,cluster-users,logging,kiali,tracing,monitoring,avs-bridge,backup,backup-init"`
-	// Kyma1Namespaces are the namespaces of components that are not in kyma-system.
+	// Kyma1Namespaces are the namespaces of components outside kyma-system.
 	Kyma1Namespaces map[string]string `env:"KEB_KYMA1_NAMESPACES" envDefault:"istio:istio-system,knative-serving:knative-serving,knative-eventing:knative-eventing,knative-provisioner-natss:knative-eventing,nats-streaming:natss"`
 }
 
@@ -40,8 +40,8 @@ type KymaComponent struct {
 	Configuration []worker.Override `json:"configuration"`
 }
 
-// appended are the components that KEB adds behind those of the installer. Without compass-runtime-agent the Runtime Provisioner
-// refuses the order.
+// appended are the components that KEB adds after those of the installer. The Runtime Provisioner rejects an order without
+// compass-runtime-agent.
 var appended = []KymaComponent{
 	{Component: "service-manager-proxy", Namespace: kymaNamespace},
 	{Component: "uaa-activator", Namespace: kymaNamespace},
@@ -49,10 +49,10 @@ var appended = []KymaComponent{
 	{Component: "knative-eventing-kafka", Namespace: "knative-eventing"},
 }
 
-// optional are the components that a runtime gets only if the order names them.
+// optional are the components that a runtime gets only if the order contains them.
 var optional = []string{"kiali", "tracing"}
 
-// disabled are the components that a plan does not get (docs/contracts/runtime-provisioner.md#kyma-1).
+// disabled returns the components that a plan lacks (docs/contracts/runtime-provisioner.md#kyma-1).
 func disabled(plan string) []string {
 	names := []string{"backup", "backup-init"}
 	if plan == "trial" {
@@ -61,8 +61,8 @@ func disabled(plan string) []string {
 	return append(names, "nats-streaming", "knative-provisioner-natss")
 }
 
-// createRuntime orders the runtime and the Kyma in it from the Runtime Provisioner, once. It takes the place of
-// Create_Runtime_Without_Kyma in the overlay kyma-1.
+// createRuntime orders the runtime with Kyma from the Runtime Provisioner, once. In the overlay kyma-1 it replaces
+// Create_Runtime_Without_Kyma.
 type createRuntime struct{ *shared }
 
 // Name implements worker.Step.
@@ -72,14 +72,14 @@ func (createRuntime) Name() string { return "Create_Runtime" }
 func (s createRuntime) Describe() worker.Description {
 	d := createRuntimeWithoutKyma(s).Describe()
 	d.Details = append(d.Details, "kyma")
-	d.Summary = "Orders the runtime, with Kyma and the overrides of all steps before, from the Runtime Provisioner."
+	d.Summary = "Orders the runtime from the Runtime Provisioner, with Kyma and the overrides of all earlier steps."
 	return d
 }
 
 // Run implements worker.Step.
 func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
-		return worker.Fail(op, &worker.Error{Component: "keb", Message: "plan own_cluster: the Runtime Provisioner installs Kyma only in runtimes that it makes"})
+		return worker.Fail(op, &worker.Error{Component: "keb", Message: "plan own_cluster: the Runtime Provisioner installs Kyma only in runtimes that it creates"})
 	}
 	if err := op.SaveDetails(Details{Kyma: true}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
@@ -89,11 +89,11 @@ func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 	})
 }
 
-// nameLMS is the worker that saves the domain of the instance's tenant in LMS.
+// nameLMS is the worker that saves the domain of the instance's LMS tenant.
 const nameLMS = "lms"
 
-// newInputWithKyma describes the runtime that op ordered, with Kyma, for the Runtime Provisioner of 2020
-// (docs/contracts/runtime-provisioner.md#kyma-1). The error names the parameter that cannot be used.
+// newInputWithKyma returns op's order of a runtime with Kyma, for the Runtime Provisioner of 2020
+// (docs/contracts/runtime-provisioner.md#kyma-1). Its error contains the invalid parameter.
 func (s *shared) newInputWithKyma(ctx context.Context, op worker.Operation, targetSecret string) (RuntimeInput, error) {
 	of, err := planOf(plansWithKyma, op)
 	if err != nil {
@@ -123,8 +123,8 @@ func (s *shared) newInputWithKyma(ctx context.Context, op worker.Operation, targ
 	return input, err
 }
 
-// newKymaConfig returns the Kyma of op: the components of the installer in its order, those that KEB appends, without those that the
-// plan or the order leaves out. Overrides never add a component. It is the same for the same order and overrides.
+// newKymaConfig returns the Kyma of op: the components of the installer and those that KEB appends, without those that the plan or the
+// order excludes. Overrides never add a component. The result depends only on the order and the overrides.
 func newKymaConfig(ctx context.Context, cfg KymaDefaults, op worker.Operation) (*KymaConfig, error) {
 	var saved kyma.Details
 	if err := op.Details(kyma.Name, &saved); err != nil {
@@ -138,7 +138,7 @@ func newKymaConfig(ctx context.Context, cfg KymaDefaults, op worker.Operation) (
 	}
 	overrides, err := op.Overrides(ctx)
 	if err != nil {
-		return nil, passing{err}
+		return nil, temporaryError{err}
 	}
 	c := &KymaConfig{Version: cmp.Or(saved.Version, cfg.KymaVersion), Configuration: []worker.Override{}}
 	byName := map[string][]worker.Override{}
@@ -172,20 +172,20 @@ func (d KymaDefaults) installer() []KymaComponent {
 	return list
 }
 
-// passing is an error that may pass, although it does not say so.
-type passing struct{ error }
+// temporaryError marks an error as temporary.
+type temporaryError struct{ error }
 
-// Temporary is true.
-func (passing) Temporary() bool { return true }
+// Temporary returns true.
+func (temporaryError) Temporary() bool { return true }
 
 // Unwrap returns the cause.
-func (p passing) Unwrap() error { return p.error }
+func (p temporaryError) Unwrap() error { return p.error }
 
-// AlreadyOrdered is what steps say that prepare something for the order of a runtime, and come too late.
+// AlreadyOrdered is the message of a skipped step that would prepare the order of a runtime.
 const AlreadyOrdered = "the runtime is ordered already"
 
-// Ordered reports whether op's runtime is ordered. A step that makes secrets for the order must not make new ones after that, when
-// its stage is repeated: the runtime would keep the old ones.
+// Ordered reports whether op's runtime is ordered. When a stage is repeated after the order, a step must not create new secrets, because the
+// runtime would keep the old ones.
 func Ordered(op worker.Operation) (bool, error) {
 	d, err := read(op)
 	return d.RuntimeID != "" && d.OperationID != "", err

@@ -36,7 +36,7 @@ func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, 
 	return s.order(ctx, op, log, s.newRuntimeInput)
 }
 
-// order orders the runtime that describe describes, unless it is there already.
+// order orders the runtime with the input of describe, unless it already exists.
 func (s *shared) order(
 	ctx context.Context, op worker.Operation, log *slog.Logger, describe func(op worker.Operation, targetSecret string) (RuntimeInput, error),
 ) (worker.Operation, time.Duration, error) {
@@ -47,15 +47,15 @@ func (s *shared) order(
 	if d.RuntimeID != "" && d.OperationID != "" {
 		return op, 0, nil
 	}
-	// A suspension that failed has begun with the removal, and what it has taken away already would be missing in this runtime.
+	// A failed suspension has begun to remove this runtime, so it is incomplete and must not be used.
 	former := d.RuntimeID != ""
 	if err := s.find(ctx, op, &d); err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	if d.RuntimeID != "" {
-		next, err := s.meet(ctx, op, &d, former)
-		if err != nil || next.met != gone {
-			return s.take(op, d, next, err, log)
+		next, err := s.inspect(ctx, op, &d, former)
+		if err != nil || next.state != gone {
+			return s.useExisting(op, d, next, err, log)
 		}
 	}
 	var saved hyperscaler.Details
@@ -77,8 +77,8 @@ func (s *shared) order(
 	return s.refused(ctx, op, err, log)
 }
 
-// refused looks for the reason why an order was refused. One is that an earlier execution has ordered the runtime, and ended before
-// it could save the answer: two Shoots cannot have one name, and the Shoot says which runtime it belongs to.
+// refused searches for the reason of a rejected order. An earlier execution may have ordered the runtime and ended before it saved the
+// answer. Two Shoots cannot have the same name, and the Shoot contains the id of its runtime.
 func (s *shared) refused(ctx context.Context, op worker.Operation, refusal error, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	id, err := s.shoots.runtimeOf(ctx, op)
 	if err != nil && extclient.IsTemporary(err) {
@@ -88,64 +88,64 @@ func (s *shared) refused(ctx context.Context, op worker.Operation, refusal error
 		return outcome.Of(op, component, s.cfg.RetryInterval, errors.Join(refusal, err))
 	}
 	d := Details{RuntimeID: id}
-	next, err := s.meet(ctx, op, &d, false)
-	if err == nil && next.met == gone {
-		// The Shoot is there, and the Runtime Provisioner does not know its runtime.
+	next, err := s.inspect(ctx, op, &d, false)
+	if err == nil && next.state == gone {
+		// The Shoot exists, but the Runtime Provisioner has no runtime with that id.
 		err = refusal
 	}
-	return s.take(op, d, next, err, log)
+	return s.useExisting(op, d, next, err, log)
 }
 
-// meeting is what an order finds of a runtime of the instance.
-type meeting struct {
-	met
-	// operationID is the operation that creates it.
+// existing is the existing runtime that an order finds.
+type existing struct {
+	state existingState
+	// operationID is the operation that creates the runtime.
 	operationID string
 }
 
-type met int
+type existingState int
 
 const (
-	// gone: there is no runtime any more, and a new one can be ordered.
-	gone met = iota
-	// leaving: it is being removed.
-	leaving
-	// ordered: it is the one that an earlier execution has ordered.
+	// gone means that the runtime does not exist, and a new one can be ordered.
+	gone existingState = iota
+	// removing means that the runtime is being removed.
+	removing
+	// ordered means that an earlier execution ordered the runtime.
 	ordered
 )
 
-// meet looks at the runtime d.RuntimeID. A former one is removed.
-func (s *shared) meet(ctx context.Context, op worker.Operation, d *Details, former bool) (meeting, error) {
+// inspect checks the runtime d.RuntimeID. It removes a former one.
+func (s *shared) inspect(ctx context.Context, op worker.Operation, d *Details, former bool) (existing, error) {
 	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	switch last := status.LastOperation; {
 	case extclient.IsNotFound(err), err == nil && status.Removed():
-		return meeting{met: gone}, nil
+		return existing{state: gone}, nil
 	case err != nil:
-		return meeting{}, err
+		return existing{}, err
 	case former, last.Removal():
 		r, err := s.remove(ctx, op, d)
 		if err != nil || r.gone {
-			return meeting{met: gone}, err
+			return existing{state: gone}, err
 		}
-		return meeting{met: leaving}, nil
+		return existing{state: removing}, nil
 	default:
-		return meeting{met: ordered, operationID: last.ID}, nil
+		return existing{state: ordered, operationID: last.ID}, nil
 	}
 }
 
-// take ends an execution that has met a runtime.
-func (s *shared) take(op worker.Operation, d Details, m meeting, err error, log *slog.Logger) (worker.Operation, time.Duration, error) {
+// useExisting ends an execution that found an existing runtime.
+func (s *shared) useExisting(op worker.Operation, d Details, m existing, err error, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if err != nil {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
-	if m.met == leaving {
+	if m.state == removing {
 		return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")
 	}
 	log.Info("found the runtime of an earlier attempt", "runtime_id", d.RuntimeID)
 	return op, 0, saveOrdered(op, d.RuntimeID, m.operationID)
 }
 
-// saveOrdered saves the runtime that was ordered. What was saved about a former one is not about it.
+// saveOrdered saves the ids of the ordered runtime and clears the data of a former one.
 func saveOrdered(op worker.Operation, runtimeID, operationID string) error {
 	return op.SaveDetails(map[string]any{"runtimeId": runtimeID, "operationId": operationID, "removalOperationId": nil, "upgrade": nil})
 }

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// DNSConfig says under which domain a runtime is reached.
+// DNSConfig is the domain of a runtime.
 type DNSConfig struct {
 	Domain string `json:"domain"`
-	// Providers are absent when the runtime has those of Gardener.
+	// Providers are omitted if the runtime uses those of Gardener.
 	Providers []DNSProvider `json:"providers,omitempty"`
 }
 
@@ -24,7 +24,7 @@ type DNSProvider struct {
 	Type           string   `json:"type"`
 }
 
-// readDNSProviders reads the providers of new runtimes; none without a file.
+// readDNSProviders returns the providers of new runtimes; none without a file.
 func readDNSProviders(path string) ([]DNSProvider, error) {
 	if path == "" {
 		return nil, nil

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// minKubeconfig is how short a kubeconfig can be: anything below is a placeholder.
+// minKubeconfig is the minimum length of a kubeconfig; a shorter text is a placeholder.
 const minKubeconfig = 10
 
-// getKubeconfig puts the runtime's kubeconfig into the stage memory.
+// getKubeconfig stores the runtime's kubeconfig in the stage memory.
 type getKubeconfig struct{ *shared }
 
 // Name implements worker.Step.
@@ -25,7 +25,7 @@ func (getKubeconfig) Name() string { return "Get_Kubeconfig" }
 // Describe implements worker.Described.
 func (getKubeconfig) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Gets the kubeconfig of the runtime; that of an own cluster is the one that the customer gave.",
+		Summary: "Gets the kubeconfig of the runtime; for an own cluster that of the order.",
 		Calls: []worker.Call{
 			{System: component, Operation: "runtimeStatus"},
 		},
@@ -61,7 +61,7 @@ func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.L
 	return remember(op, kubeconfig)
 }
 
-// own takes the kubeconfig that the customer gave, and makes up a runtime id that is the same in every attempt.
+// own returns the customer's kubeconfig, and creates a runtime id that is the same in every attempt.
 func (s getKubeconfig) own(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 	var given struct {
 		Kubeconfig string `json:"kubeconfig"`
@@ -75,7 +75,7 @@ func (s getKubeconfig) own(ctx context.Context, op worker.Operation) (worker.Ope
 	return remember(op, given.Kubeconfig)
 }
 
-// OwnRuntimeID is the runtime id of an own_cluster instance: its UUID of version 5 in the namespace of OIDs.
+// OwnRuntimeID returns the runtime id of an own_cluster instance: its UUID of version 5 in the namespace of OIDs.
 func OwnRuntimeID(instanceID string) string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte("keb runtime "+instanceID)).String()
 }

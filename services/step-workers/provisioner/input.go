@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// RuntimeInput is the argument of provisionRuntime: without KymaConfig that of 2023, which orders a cluster without Kyma
+// RuntimeInput is the argument of provisionRuntime. Without KymaConfig it is that of 2023
 // (docs/contracts/runtime-provisioner.md#provisionruntime), with KymaConfig that of 2020
 // (docs/contracts/runtime-provisioner.md#kyma-1).
 type RuntimeInput struct {
@@ -21,7 +21,7 @@ type RuntimeInput struct {
 	KymaConfig    *KymaConfig     `json:"kymaConfig,omitempty"`
 }
 
-// RuntimeMetadata names the runtime.
+// RuntimeMetadata is the name and the labels of the runtime.
 type RuntimeMetadata struct {
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels"`
@@ -30,11 +30,11 @@ type RuntimeMetadata struct {
 // ClusterConfig describes the cluster and its administrators.
 type ClusterConfig struct {
 	GardenerConfig GardenerConfig `json:"gardenerConfig"`
-	// Administrators are never nil in an order of 2023, and always in one of 2020.
+	// Administrators is never nil in an order of 2023, and always nil in one of 2020.
 	Administrators []string `json:"administrators,omitzero"`
 }
 
-// GardenerConfig describes the cluster as Gardener sees it.
+// GardenerConfig describes the cluster for Gardener.
 type GardenerConfig struct {
 	KubernetesVersion      string         `json:"kubernetesVersion"`
 	Provider               string         `json:"provider"`
@@ -59,7 +59,7 @@ type GardenerConfig struct {
 	*Gardener2023
 }
 
-// Gardener2023 holds the members of a GardenerConfig that the Runtime Provisioner of 2020 does not know.
+// Gardener2023 has the members of a GardenerConfig that the contract of 2020 lacks.
 type Gardener2023 struct {
 	Name                         string    `json:"name"`
 	ExposureClassName            string    `json:"exposureClassName,omitempty"`
@@ -70,7 +70,7 @@ type Gardener2023 struct {
 	OIDC                         *OIDC     `json:"oidcConfig"`
 }
 
-// OIDC says who may log in to the cluster.
+// OIDC is the configuration of logins to the cluster.
 type OIDC struct {
 	ClientID       string   `json:"clientID"`
 	IssuerURL      string   `json:"issuerURL"`
@@ -80,8 +80,7 @@ type OIDC struct {
 	UsernamePrefix string   `json:"usernamePrefix"`
 }
 
-// parameters are the OSB parameters that describe a cluster (docs/contracts/plans.md#parameters), with the defaults that the
-// broker fills in.
+// parameters are the OSB parameters of a cluster (docs/contracts/plans.md#parameters), with the defaults of the broker.
 type parameters struct {
 	Name           string   `json:"name"`
 	Region         string   `json:"region"`
@@ -97,7 +96,7 @@ type parameters struct {
 	OIDC           *OIDC    `json:"oidc"`
 }
 
-// administrators returns the stored ones, or the user who ordered the instance; it is empty when there is neither.
+// administrators returns the stored administrators, or the user of the order; it is empty if there is neither.
 func (p parameters) administrators(op worker.Operation) []string {
 	if len(p.Administrators) > 0 || op.Context.UserID == "" {
 		return p.Administrators
@@ -105,7 +104,7 @@ func (p parameters) administrators(op worker.Operation) []string {
 	return []string{op.Context.UserID}
 }
 
-// maxSurge does not follow the zones of the order.
+// maxSurge returns the surge of an upgrade. It does not depend on the zones of the order.
 func (p parameters) maxSurge(cfg Config, of plan) int {
 	if p.MaxSurge != nil {
 		return *p.MaxSurge
@@ -120,7 +119,7 @@ func (p parameters) maxUnavailable(of plan) int {
 	return of.maxUnavailable
 }
 
-// readParameters reads the parameters of op. The broker has stored an OIDC configuration with each order.
+// readParameters returns the parameters of op. The broker stores an OIDC configuration with each order.
 func readParameters(op worker.Operation) (parameters, error) {
 	var p parameters
 	if err := op.Parameters(&p); err != nil {
@@ -132,7 +131,7 @@ func readParameters(op worker.Operation) (parameters, error) {
 	return p, nil
 }
 
-// newRuntimeInput describes the runtime that op ordered, without Kyma. The error names the parameter that cannot be used.
+// newRuntimeInput returns op's order of a runtime without Kyma. Its error contains the invalid parameter.
 func (s *shared) newRuntimeInput(op worker.Operation, targetSecret string) (RuntimeInput, error) {
 	of, err := planOf(plans, op)
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *shared) newRuntimeInput(op worker.Operation, targetSecret string) (Runt
 		return RuntimeInput{}, err
 	}
 	input.RuntimeInput.Labels["operator_grafanaUrl"] = "https://grafana." + op.Runtime.ShootDomain
-	// An empty list, not null, when there is no administrator.
+	// Send an empty list, not null, without administrators.
 	input.ClusterConfig.Administrators = append([]string{}, p.administrators(op)...)
 	g := &input.ClusterConfig.GardenerConfig
 	g.Gardener2023 = &Gardener2023{
@@ -171,10 +170,10 @@ func (s *shared) newRuntimeInput(op worker.Operation, targetSecret string) (Runt
 	return input, err
 }
 
-// ordered holds what orders with and without Kyma have in common, and the network of the runtime.
+// ordered returns the common part of orders with and without Kyma, and the network of the runtime.
 func (s *shared) ordered(op worker.Operation, p parameters, of plan, targetSecret string) (RuntimeInput, network, error) {
 	if targetSecret == "" {
-		return RuntimeInput{}, network{}, errors.New("no target secret: Resolve_Target_Secret has saved none")
+		return RuntimeInput{}, network{}, errors.New("no target secret: Resolve_Target_Secret saved none")
 	}
 	g := GardenerConfig{
 		KubernetesVersion: s.cfg.KubernetesVersion, Provider: strings.ToLower(op.Runtime.Provider), TargetSecret: targetSecret,
@@ -200,8 +199,8 @@ func (s *shared) ordered(op worker.Operation, p parameters, of plan, targetSecre
 
 var forbidden = regexp.MustCompile(`[^a-zA-Z0-9\-.]+`)
 
-// RuntimeName makes the name of a runtime, at most 36 characters long. Its end tells apart instances of one name, and
-// is the same for one instance in every attempt.
+// RuntimeName returns the name of a runtime, at most 36 characters long. Its suffix distinguishes instances with the same name, and is the
+// same in every attempt.
 func RuntimeName(name, instanceID string) string {
 	const suffix, longest = 5, 36
 	name = strings.ToLower(forbidden.ReplaceAllString(name, ""))

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// zoneLetters are the zones of the regions that the worker has a table for; any other region has the zone "a".
+// zoneLetters are the zones by region. Any other region has only the zone "a".
 var zoneLetters = map[string]map[string]string{
 	"aws": {
 		"eu-central-1": "abc", "eu-west-2": "abc", "ca-central-1": "abd", "sa-east-1": "abc", "us-east-1": "abcdf", "us-west-1": "ab",
@@ -17,10 +17,10 @@ var zoneLetters = map[string]map[string]string{
 	"openstack": {"eu-de-1": "abd", "eu-de-2": "abd", "ap-sa-1": "a"},
 }
 
-// maxZones is how many zones the address plan of a provider has room for, in order of zones.
+// maxZones is the maximum number of zones in the address plan of a provider.
 var maxZones = map[string]int{"aws": 4, "azure": 3, "gcp": 3, "openstack": 1}
 
-// zonesOf lists all zones of a region.
+// zonesOf returns all zones of a region.
 func zonesOf(provider, region string) []string {
 	letters, separator := zoneLetters[provider][region], ""
 	switch provider {
@@ -39,8 +39,8 @@ func zonesOf(provider, region string) []string {
 	return zones
 }
 
-// pickZones picks up to n zones of a region at random. The choice depends on the instance and the region alone: an order that is
-// repeated, because its answer was lost, asks for the same zones.
+// pickZones returns up to n random zones of a region. The choice depends only on the instance and the region, so an order that is repeated
+// after a lost answer has the same zones.
 func pickZones(instanceID, provider, region string, n int) []string {
 	all := zonesOf(provider, region)
 	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(instanceID + "/" + region)))) //nolint:gosec // spreads load, keeps no secret
@@ -54,12 +54,12 @@ type network struct {
 	planName string
 	provider string
 	zones    []string
-	// deprecated are zones that go into azureConfig.zones.
+	// deprecated are the zones in azureConfig.zones.
 	deprecated   []string
 	floatingPool string
 }
 
-// newNetwork takes the zones of the order, or picks some. The error names the parameter that cannot be used.
+// newNetwork uses the zones of the order, or picks some. Its error contains the invalid parameter.
 func newNetwork(cfg Config, p plan, planName, provider, region, instanceID string, ordered []string) (network, error) {
 	n := network{plan: p, planName: planName, provider: provider, floatingPool: cfg.FloatingPool}
 	if provider == "azure" {
@@ -90,7 +90,7 @@ func newNetwork(cfg Config, p plan, planName, provider, region, instanceID strin
 	return n, nil
 }
 
-// configWithKyma is config of 2020: Azure has zones by name, without addresses of their own, and no NAT gateway.
+// configWithKyma returns the config of 2020: Azure has zones by name, without their own addresses, and no NAT gateway.
 func (n network) configWithKyma() (map[string]any, error) {
 	if n.provider == "azure" {
 		return map[string]any{"azureConfig": map[string]any{"vnetCidr": n.plan.workerCIDR, "zones": n.zones}}, nil
@@ -98,7 +98,7 @@ func (n network) configWithKyma() (map[string]any, error) {
 	return n.config()
 }
 
-// config has exactly one member, with the address plan of docs/contracts/runtime-provisioner.md#values-of-a-plan.
+// config returns one member, with the address plan of docs/contracts/runtime-provisioner.md#values-of-a-plan.
 func (n network) config() (map[string]any, error) {
 	switch n.provider {
 	case "aws":

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// plan is what a plan fixes about its runtimes on one provider (docs/contracts/runtime-provisioner.md#values-of-a-plan).
+// plan has the fixed values of a plan on one provider (docs/contracts/runtime-provisioner.md#values-of-a-plan).
 type plan struct {
 	region, machineType, diskType string
 	// volumeSizeGB is 0 for a plan whose machines have no volume.
@@ -15,15 +15,15 @@ type plan struct {
 	scaleMin     int
 	scaleMax     int
 	workerCIDR   string
-	// nat is the NAT gateway of azure runtimes.
+	// nat enables the NAT gateway of azure runtimes.
 	nat bool
-	// purpose is empty for the configured one.
+	// purpose is empty if the configured one applies.
 	purpose     string
 	licenceType string
-	// maxSurge is 0 for the number of zones.
+	// maxSurge is 0 if the number of zones applies.
 	maxSurge       int
 	maxUnavailable int
-	// zone is that of orders that name none; empty means a random one.
+	// zone is the default zone of orders; empty means a random one.
 	zone string
 	// production plans may have several zones and a failure tolerance of their control plane.
 	production bool
@@ -34,12 +34,12 @@ const (
 	cidrSmall = "10.250.0.0/19"
 
 	purposeEvaluation = "evaluation"
-	// licenceTest is the licence type of clusters that are not paid in full.
+	// licenceTest is the licence type of clusters at a reduced price.
 	licenceTest = "TestDevelopmentAndDemo"
 	planTrial   = "trial"
 )
 
-// plans are keyed by plan and provider.
+// plans are the plans by name and provider.
 var plans = map[[2]string]plan{
 	{"azure", "azure"}: {
 		region: "eastus", machineType: "Standard_D4_v3", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 3, scaleMax: 20,
@@ -85,8 +85,8 @@ var awsPlan = plan{
 	workerCIDR: cidrLarge, production: true,
 }
 
-// plansWithKyma are those of orders with Kyma (docs/contracts/runtime-provisioner.md#kyma-1); no other plan has them. Where that page is
-// silent the values are those without Kyma.
+// plansWithKyma are the plans with Kyma (docs/contracts/runtime-provisioner.md#kyma-1). Values that this page does not define are those
+// without Kyma.
 var plansWithKyma = map[[2]string]plan{
 	{"azure", "azure"}: {
 		region: "westeurope", machineType: "Standard_D8_v3", diskType: "Standard_LRS", volumeSizeGB: 50, scaleMin: 3, scaleMax: 10,
@@ -110,7 +110,7 @@ var plansWithKyma = map[[2]string]plan{
 	},
 }
 
-// planOf returns what the plan of op fixes about its runtimes on the provider of op.
+// planOf returns the fixed values of op's plan on op's provider.
 func planOf(of map[[2]string]plan, op worker.Operation) (plan, error) {
 	p, ok := of[[2]string{op.Plan.Name, strings.ToLower(op.Runtime.Provider)}]
 	if !ok {
@@ -119,7 +119,7 @@ func planOf(of map[[2]string]plan, op worker.Operation) (plan, error) {
 	return p, nil
 }
 
-// zoneCount is how many zones a runtime gets whose order names none.
+// zoneCount returns the number of zones of a runtime whose order contains none.
 func (p plan) zoneCount(cfg Config) int {
 	if p.production && cfg.MultiZone {
 		return 3

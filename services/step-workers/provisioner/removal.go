@@ -7,17 +7,17 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// removal is where the removal of a runtime stands.
+// removal is the state of a runtime's removal.
 type removal struct {
-	// gone: there is no runtime any more.
+	// gone means that the runtime does not exist.
 	gone bool
-	// waiting: another operation of the runtime has to end first.
+	// waiting means that another operation of the runtime must end first.
 	waiting bool
-	// operationID is the operation that removes it, unless gone or waiting.
+	// operationID is the operation that removes the runtime, unless gone or waiting.
 	operationID string
 }
 
-// remove starts the removal of the instance's runtime, unless it is already gone or already being removed.
+// remove starts the removal of the instance's runtime, unless it is already removed or being removed.
 func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (removal, error) {
 	if err := s.findAnywhere(ctx, op, d); err != nil {
 		return removal{}, err
@@ -33,7 +33,7 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 	if err != nil {
 		return removal{}, err
 	}
-	// An execution that was killed after its order has not saved it.
+	// An execution that was killed after its order saved nothing.
 	d.Kyma = d.Kyma || status.LastOperation.WithKyma()
 	switch last := status.LastOperation; {
 	case last.Removal() && last.State != StateFailed:
@@ -49,7 +49,7 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 	return removal{operationID: id}, err
 }
 
-// forget clears everything that was saved about the runtime.
+// forget clears all saved data of the runtime.
 func forget(op worker.Operation) error {
 	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil, "kyma": nil})
 }

@@ -39,7 +39,7 @@ func (s removeRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if d.RemovalOperationID != "" {
 		return op, 0, nil
 	}
-	// Whatever becomes of the removal, from now on this is not a runtime that an unsuspension could take for its own.
+	// From now on, an unsuspension must not use this runtime, even if the removal fails.
 	if err := op.SaveDetails(map[string]any{"operationId": nil}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}

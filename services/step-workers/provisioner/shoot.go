@@ -8,11 +8,11 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// annotationRuntimeID is where the Runtime Provisioner notes on a Shoot which runtime it made it for
+// annotationRuntimeID is the annotation of a Shoot with the id of its runtime. The Runtime Provisioner sets it
 // (docs/contracts/runtime-provisioner.md#what-the-server-does).
 const annotationRuntimeID = "kcp.provisioner.kyma-project.io/runtime-id"
 
-// labelSubaccount is the subaccount that a Shoot was ordered for; unlike the account it never changes.
+// labelSubaccount is the label of a Shoot with its subaccount. Unlike the account, it never changes.
 const labelSubaccount = "subaccount"
 
 // shoots finds runtimes by their Shoots.
@@ -21,8 +21,8 @@ type shoots struct {
 	namespace string
 }
 
-// runtimeOf returns the id of the runtime whose Shoot has the name that op's instance was given; empty when there is no such Shoot.
-// A Shoot of another subaccount is an error: it only has the same name.
+// runtimeOf returns the id of the runtime whose Shoot has the name of op's instance; empty if there is no such Shoot. A Shoot of another
+// subaccount is an error, because only its name is the same.
 func (s shoots) runtimeOf(ctx context.Context, op worker.Operation) (string, error) {
 	if op.Runtime.ShootName == "" {
 		return "", nil

@@ -10,13 +10,13 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "provisioner"
 
-// KubeconfigKey is where Get_Kubeconfig puts the kubeconfig in the stage memory.
+// KubeconfigKey is the key of the kubeconfig in the stage memory.
 const KubeconfigKey = "kubeconfig"
 
-// component and componentDirector name the systems in errors and metrics.
+// component and componentDirector are the names of the systems in errors and metrics.
 const (
 	component         = "provisioner"
 	componentDirector = "director"
@@ -25,23 +25,23 @@ const (
 // PlanOwnCluster is the plan whose runtime is the customer's own cluster.
 const PlanOwnCluster = "own_cluster"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
 	RuntimeID string `json:"runtimeId,omitempty"`
-	// OperationID is the Runtime Provisioner's operation that creates the runtime. A runtime without one is to be removed.
+	// OperationID is the Runtime Provisioner's operation that creates the runtime. A runtime without one must be removed.
 	OperationID string `json:"operationId,omitempty"`
-	// RemovalOperationID is the one that removes it.
+	// RemovalOperationID is the operation that removes the runtime.
 	RemovalOperationID string `json:"removalOperationId,omitempty"`
-	// Kyma tells that the runtime was ordered with Kyma, from the Runtime Provisioner of 2020.
+	// Kyma is true if the runtime was ordered with Kyma, from the Runtime Provisioner of 2020.
 	Kyma bool `json:"kyma,omitempty"`
-	// Upgrade is the last upgrade of the cluster; the zero value means that there was none.
+	// Upgrade is the last upgrade of the cluster; the zero value means none.
 	Upgrade Upgrade `json:"upgrade,omitzero"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// runtimes is what the steps need of the Runtime Provisioner.
+// runtimes are the methods of the Runtime Provisioner that the steps need.
 type runtimes interface {
 	ProvisionRuntime(ctx context.Context, account, subaccount string, input RuntimeInput) (OperationStatus, error)
 	DeprovisionRuntime(ctx context.Context, account, runtimeID string) (string, error)
@@ -51,18 +51,18 @@ type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (RuntimeStatus, error)
 }
 
-// shared is what the steps have in common.
+// shared has the dependencies of all steps.
 type shared struct {
 	cfg      Config
 	runtimes runtimes
 	shoots   shoots
-	// director is nil without a look-up there.
+	// director is nil if the search in the Director is disabled.
 	director *director
 	// dns are the DNS providers of new runtimes.
 	dns []DNSProvider
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -96,14 +96,13 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	}, nil
 }
 
-// read is what the worker has saved about the instance of op.
+// read returns the saved details of op's instance.
 func read(op worker.Operation) (Details, error) {
 	var d Details
 	return d, op.Details(Name, &d)
 }
 
-// find completes the runtime id from the Director, if that is configured: a worker that died after it had created the runtime did not
-// save it.
+// find gets a missing runtime id from the Director, if that is configured. An execution that was killed after the order saved no id.
 func (s *shared) find(ctx context.Context, op worker.Operation, d *Details) error {
 	if d.RuntimeID != "" || s.director == nil {
 		return nil
@@ -116,7 +115,7 @@ func (s *shared) find(ctx context.Context, op worker.Operation, d *Details) erro
 	return nil
 }
 
-// findAnywhere is find, and looks for the Shoot of the instance as well.
+// findAnywhere is find, followed by a search for the Shoot of the instance.
 func (s *shared) findAnywhere(ctx context.Context, op worker.Operation, d *Details) error {
 	if err := s.find(ctx, op, d); err != nil || d.RuntimeID != "" {
 		return err
@@ -126,7 +125,7 @@ func (s *shared) findAnywhere(ctx context.Context, op worker.Operation, d *Detai
 	return err
 }
 
-// lookUps are the calls that may find a runtime whose id is not saved.
+// lookUps returns the calls that find a runtime whose id is not saved.
 func lookUps(director *director, more ...worker.Call) []worker.Call {
 	calls := []worker.Call{{System: kube.SystemGardener, Operation: "get shoots"}}
 	if director != nil {
@@ -135,7 +134,7 @@ func lookUps(director *director, more ...worker.Call) []worker.Call {
 	return append(calls, more...)
 }
 
-// failed is the error of an operation of the Runtime Provisioner that failed.
+// failed returns the error of a failed operation of the Runtime Provisioner.
 func failed(status OperationStatus) *worker.Error {
 	e := &worker.Error{Component: component, Reason: "err_provisioner_nil_last_error", Message: cmp.Or(extclient.Sanitize(status.Message), "the runtime provisioner gave no reason")}
 	if l := status.LastError; l != nil && (l.Message != "" || l.Reason != "") {

@@ -14,23 +14,22 @@ import (
 
 // Upgrade is an upgrade of the cluster that an operation of KEB started.
 type Upgrade struct {
-	// For is the id of KEB's operation. To any other operation it says nothing.
+	// For is the id of KEB's operation. Other operations ignore the upgrade.
 	For string `json:"for"`
-	// After is the Runtime Provisioner's operation that was the runtime's last one before.
+	// After is the runtime's last operation before the upgrade.
 	After string `json:"after"`
-	// OperationID is the Runtime Provisioner's operation that upgrades the cluster; empty as long as none is known.
+	// OperationID is the Runtime Provisioner's operation that upgrades the cluster; empty while it is unknown.
 	OperationID string `json:"operationId,omitempty"`
 }
 
-// soon is the time between the two halves of the start of an upgrade: the orchestrator only has to save the first one.
-const soon = time.Millisecond
+// saveDelay is the delay between the two executions that start an upgrade. The orchestrator only has to save the first one.
+const saveDelay = time.Millisecond
 
 const noRuntime = "the instance has no runtime: it is suspended"
 
-// upgrade starts the upgrade of the runtime, once. upgradeShoot has no key by which a repeated call could be told from a
-// new one, and an execution that is killed after its call has saved nothing. So the first execution saves which operation
-// was the runtime's last one, and the next one calls: an UpgradeShoot that came after the saved one is that of an
-// execution that was killed, as the runtime has one operation at a time and the instance too.
+// upgrade starts the upgrade of the runtime, once. upgradeShoot has no idempotency key, and an execution that is killed after its call
+// saves nothing. So the first execution saves the runtime's last operation, and the next one calls. A later UpgradeShoot was started by a
+// killed execution, because the runtime and the instance each have one operation at a time.
 func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, input UpgradeInput, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	last, err := s.runtimes.LastOperation(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	switch u := d.Upgrade; {
@@ -46,7 +45,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 		if err := op.SaveDetails(Details{Upgrade: u}); err != nil {
 			return worker.Fail(op, outcome.Error(component, err))
 		}
-		return worker.Wait(op, soon, "the upgrade of the cluster is noted, and starts now")
+		return worker.Wait(op, saveDelay, "the upgrade of the cluster is saved and will be started")
 	}
 	started, err := s.runtimes.UpgradeShoot(ctx, op.Context.GlobalAccountID, d.RuntimeID, input)
 	if err == nil {
@@ -56,7 +55,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 	if extclient.IsTemporary(err) {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
-	// The refusal may be that another execution of this step, or somebody else, was faster.
+	// Another execution of this step, or another client, may have been faster.
 	last, errLook := s.runtimes.LastOperation(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	switch {
 	case errLook == nil && d.Upgrade.startedBy(op, last):
@@ -69,7 +68,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 
 const otherFirst = "another operation of the runtime must end first"
 
-// startedBy reports whether the runtime's last operation is the upgrade that op has started.
+// startedBy reports whether op started the runtime's last operation as an upgrade.
 func (u Upgrade) startedBy(op worker.Operation, last OperationStatus) bool {
 	return u.For == op.ID && last.ID != u.After && last.Operation == "UpgradeShoot"
 }
@@ -79,7 +78,7 @@ func (u Upgrade) save(op worker.Operation, id string) (worker.Operation, time.Du
 	return op, 0, op.SaveDetails(Details{Upgrade: u})
 }
 
-// upgradeInput is what op's update or upgrade sends.
+// upgradeInput returns the input of op's update or upgrade.
 func (s *shared) upgradeInput(op worker.Operation) (UpgradeInput, error) {
 	p, err := readParameters(op)
 	if err != nil {
@@ -94,13 +93,13 @@ func (s *shared) upgradeInput(op worker.Operation) (UpgradeInput, error) {
 	return UpgradeInput{}, fmt.Errorf("an operation of type %s does not upgrade the cluster", op.Type)
 }
 
-// checkUpgrade waits until the upgrade that op has started has ended. One that failed is noted, so that the operation,
-// when it is tried again from this stage, starts a new one.
+// checkUpgrade waits for the end of op's upgrade. It saves a failed upgrade, so that a retry of the operation from this stage starts a new
+// one.
 func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	u := d.Upgrade
 	switch {
 	case u.For != op.ID:
-		return worker.Skip(op, "this operation has started no upgrade of the cluster")
+		return worker.Skip(op, "this operation started no upgrade of the cluster")
 	case u.OperationID == "":
 		return s.upgradeAgain(ctx, op, d, log)
 	}

@@ -20,7 +20,7 @@ func (upgradeCluster) Name() string { return "Upgrade_Cluster" }
 func (upgradeCluster) Describe() worker.Description {
 	return worker.Description{
 		Summary: "Starts the upgrade of the cluster to the Kubernetes version and machine image of its orchestration; " +
-			"in a dry run it only says what it would send.",
+			"in a dry run it only reports the request.",
 		Calls:   upgradeCalls(),
 		Details: []string{"upgrade"},
 	}

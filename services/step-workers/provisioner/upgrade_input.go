@@ -8,14 +8,14 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// UpgradeInput is the argument of upgradeShoot (docs/contracts/runtime-provisioner.md#upgradeshoot). What is absent stays as it
-// is, except Administrators: the list replaces all that the cluster has, so an absent one takes them all away.
+// UpgradeInput is the argument of upgradeShoot (docs/contracts/runtime-provisioner.md#upgradeshoot). An absent member changes nothing,
+// except Administrators: the list replaces that of the cluster, so an absent list removes all administrators.
 type UpgradeInput struct {
 	GardenerConfig GardenerUpgrade `json:"gardenerConfig"`
 	Administrators []string        `json:"administrators,omitempty"`
 }
 
-// GardenerUpgrade is what of a GardenerConfig can be changed by updates and upgrades.
+// GardenerUpgrade is the part of a GardenerConfig that updates and upgrades can change.
 type GardenerUpgrade struct {
 	KubernetesVersion        string `json:"kubernetesVersion,omitempty"`
 	MachineType              string `json:"machineType,omitempty"`
@@ -31,7 +31,7 @@ type GardenerUpgrade struct {
 	OIDC                     *OIDC  `json:"oidcConfig"`
 }
 
-// newUpgradeInput holds what every update and upgrade sends: who may log in to the cluster, and its networking filter.
+// newUpgradeInput returns the input of every update and upgrade: administrators, logins and the networking filter.
 func newUpgradeInput(op worker.Operation, p parameters) UpgradeInput {
 	return UpgradeInput{
 		GardenerConfig: GardenerUpgrade{
@@ -41,7 +41,7 @@ func newUpgradeInput(op worker.Operation, p parameters) UpgradeInput {
 	}
 }
 
-// updateInput adds what the request of an update has changed.
+// updateInput adds the changed parameters of an update.
 func updateInput(op worker.Operation, p parameters) (UpgradeInput, error) {
 	input := newUpgradeInput(op, p)
 	if op.Update == nil || len(op.Update.Parameters) == 0 {
@@ -64,14 +64,14 @@ func updateInput(op worker.Operation, p parameters) (UpgradeInput, error) {
 	return input, nil
 }
 
-// networkingFilterDisabled says what a license type means for the network of the cluster
+// networkingFilterDisabled reports whether a license type disables the networking filter of the cluster
 // (docs/contracts/runtime-provisioner.md#licence-type-and-network-filter).
 func networkingFilterDisabled(license string) bool {
 	return slices.Contains([]string{"CUSTOMER", "PARTNER", "TRIAL"}, license)
 }
 
-// clusterInput adds what an upgrade of the cluster brings: the versions that its orchestration demands, else the configured ones. An
-// image and its version come from one place, as they belong together.
+// clusterInput adds the target versions of a cluster upgrade: those of its orchestration, otherwise the configured ones. An image and its
+// version come from the same source, because they must match.
 func clusterInput(cfg Config, op worker.Operation, p parameters) (UpgradeInput, error) {
 	input := newUpgradeInput(op, p)
 	of, err := planOf(plans, op)

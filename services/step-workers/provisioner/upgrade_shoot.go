@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// upgradeShoot brings an update to the cluster, also one that only changes the context of the instance; Check_Runtime waits for its end.
+// upgradeShoot applies an update to the cluster, even if only the context of the instance changed; Check_Runtime waits for its end.
 type upgradeShoot struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,7 +18,7 @@ func (upgradeShoot) Name() string { return "Upgrade_Shoot" }
 // Describe implements worker.Described.
 func (upgradeShoot) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Brings the update to the cluster, with its administrators, log-on and networking filter.",
+		Summary: "Applies the update to the cluster, with its administrators, login configuration and networking filter.",
 		Calls:   upgradeCalls(),
 		Details: []string{"upgrade"},
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// applyClusterConfiguration tells the Reconciler which version of Kyma the runtime is upgraded to.
+// applyClusterConfiguration sends the target version of Kyma to the Reconciler.
 type applyClusterConfiguration struct{ *shared }
 
 // Name implements worker.Step.
@@ -16,7 +16,7 @@ func (applyClusterConfiguration) Name() string { return "Apply_Cluster_Configura
 
 // Describe implements worker.Described.
 func (applyClusterConfiguration) Describe() worker.Description {
-	return describeApply("Tells the Reconciler to which version Kyma is upgraded; in a dry run it only says what it would send.")
+	return describeApply("Sends the target version of Kyma to the Reconciler; in a dry run it only reports the request.")
 }
 
 // Run implements worker.Step.

@@ -14,34 +14,34 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// noRuntime is why an update or an upgrade has nothing to apply and nothing to check.
+// noRuntime is the message of an update or upgrade that is skipped.
 const noRuntime = "the instance has no runtime: it is suspended"
 
-// kept is the configuration that the Reconciler is known to have been given last. It holds secrets, so the broker keeps it sealed.
+// kept is the last configuration that the Reconciler received. It contains secrets, so the broker stores it encrypted.
 type kept struct {
-	// OperationID is the operation that has begun to give the Reconciler a configuration last. Unless the details name it, too,
-	// it is not known whether the Reconciler has got that of this operation or still has this one.
+	// OperationID is the last operation that began to send a configuration. If the details contain another operation, the Reconciler has
+	// either the configuration of OperationID or this one.
 	OperationID   string  `json:"operationId"`
 	Configuration cluster `json:"configuration"`
-	// Rebuild is true while OperationID gives a configuration that is not Configuration with other credentials: an upgrade of Kyma.
+	// Rebuild is true if OperationID sends more than new credentials: an upgrade of Kyma.
 	Rebuild bool `json:"rebuild,omitempty"`
 }
 
-// current reports whether Configuration, apart from credentials and kubeconfig, is what the Reconciler has. It is not known after an
-// upgrade that ended between its call and its result.
+// current reports whether the Reconciler has Configuration, except for credentials and kubeconfig. It is false if an upgrade ended between
+// its call and its result, because its configuration is unknown.
 func (k *kept) current(d Details) bool { return k.OperationID == d.AppliedBy || !k.Rebuild }
 
-// stage is what the earlier steps of the stage have prepared.
+// stage is the result of the earlier steps of the stage.
 type stage struct {
 	details    Details
 	runtimeID  string
 	kubeconfig []byte
 	overrides  []worker.ComponentOverrides
-	// last is nil if the Reconciler was given nothing for this runtime, or it is not kept.
+	// last is nil if the Reconciler received nothing for this runtime, or if the configuration is not stored.
 	last *kept
 }
 
-// ended is how a step ends before it has called the Reconciler.
+// ended is the result of a step that ends before it calls the Reconciler.
 type ended struct {
 	op    worker.Operation
 	after time.Duration
@@ -50,8 +50,8 @@ type ended struct {
 
 func end(op worker.Operation, after time.Duration, err error) *ended { return &ended{op, after, err} }
 
-// prepare reads what the step needs; a result ends the step. A step that builds the whole configuration replaces a kept one that does
-// not open; an update needs it.
+// prepare reads the input of the step; a result ends the step. A step that builds the whole configuration replaces a stored one that cannot
+// be decrypted; an update needs the stored one.
 func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Logger) (stage, *ended) {
 	var st stage
 	var runtime provisioner.Details
@@ -82,8 +82,8 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Log
 	switch {
 	case errors.Is(err, worker.ErrNotKept):
 	case errors.Is(err, worker.ErrKeptBroken) && op.Type != event.Update:
-		log.Warn("kept configuration does not open, a new one replaces it", "err", err)
-		// give marks it, so that no later update takes it for what the Reconciler has, should it open again.
+		log.Warn("the stored configuration cannot be decrypted and will be replaced", "err", err)
+		// give marks it, so that no later update uses it if it can be decrypted again.
 		st.last = &kept{}
 	case err != nil:
 		return st, end(outcome.Again(op, "keb", s.cfg.RetryInterval, err))
@@ -93,7 +93,7 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Log
 	return st, nil
 }
 
-// configure tells the Reconciler about op's runtime, with everything that the steps of the stage have put together.
+// configure sends the configuration of op's runtime to the Reconciler, with the results of all steps of the stage.
 func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	st, over := s.prepare(ctx, op, log)
 	if over != nil {
@@ -111,10 +111,10 @@ func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.L
 		return worker.Fail(op, outcome.Error("keb", err))
 	}
 	if op.Upgrade != nil && op.Upgrade.DryRun {
-		return worker.Skip(op, "dry run: the reconciler would get "+body.summary())
+		return worker.Skip(op, "dry run: the reconciler would receive "+body.summary())
 	}
 	if op.Type == event.Provision && st.details.RuntimeID != "" && st.details.RuntimeID != st.runtimeID {
-		// The runtime that the instance had before it was suspended was never deregistered.
+		// The instance's runtime before its suspension was never deregistered.
 		if _, _, err := s.reconciler.delete(ctx, st.details.RuntimeID); err != nil {
 			return outcome.Of(op, system, s.cfg.RetryInterval, fmt.Errorf("deregister the former runtime: %w", err))
 		}
@@ -122,8 +122,8 @@ func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.L
 	return s.give(ctx, op, log, st, body)
 }
 
-// give sends a configuration, keeps it, and saves the version that this operation has to wait for. The same again makes no new
-// version, so all of it may be repeated after a kill: what is kept is marked before the call and replaced after it.
+// give sends a configuration, stores it, and saves the version to wait for. It can be repeated after a kill: the same configuration creates
+// no new version, and the stored one is marked before the call and replaced after it.
 func (s *shared) give(ctx context.Context, op worker.Operation, log *slog.Logger, st stage, body cluster) (worker.Operation, time.Duration, error) {
 	if st.last != nil && st.last.OperationID != op.ID {
 		mark := kept{OperationID: op.ID, Configuration: st.last.Configuration, Rebuild: op.Type != event.Update}
@@ -142,12 +142,12 @@ func (s *shared) give(ctx context.Context, op worker.Operation, log *slog.Logger
 	return op, 0, op.SaveDetails(map[string]any{
 		"runtimeId": st.runtimeID, "clusterName": body.RuntimeInput.Name, "clusterConfigurationVersion": got.ConfigurationVersion,
 		"clusterVersion": got.ClusterVersion, "appliedBy": op.ID, "kymaVersion": body.KymaConfig.Version,
-		// An instance that gets a runtime again was deregistered before.
+		// The instance was deregistered before it got a new runtime.
 		"deregisteredAt": nil,
 	})
 }
 
-// summary says what the Reconciler would get, without any value that could be a secret.
+// summary describes the configuration without any value that could be secret.
 func (c cluster) summary() string {
 	list := make([]string, 0, len(c.KymaConfig.Components))
 	for _, part := range c.KymaConfig.Components {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// applyReconcilerConfiguration tells the Reconciler about the new credentials of an update.
+// applyReconcilerConfiguration sends the new credentials of an update to the Reconciler.
 type applyReconcilerConfiguration struct{ *shared }
 
 // Name implements worker.Step.
@@ -19,11 +19,11 @@ func (applyReconcilerConfiguration) Name() string { return "Apply_Reconciler_Con
 
 // Describe implements worker.Described.
 func (applyReconcilerConfiguration) Describe() worker.Description {
-	return describeApply("Sends the configuration that the Reconciler was given last, with the new credentials of the Service Manager " +
+	return describeApply("Sends the Reconciler's last configuration again, with the new credentials of the Service Manager " +
 		"and the new kubeconfig of an own cluster. Nothing else in it changes.")
 }
 
-// reasonNotKept is the reason of an update whose last configuration is not known.
+// reasonNotKept is the reason of an update whose last configuration is unknown.
 const reasonNotKept = "err_configuration_not_kept"
 
 // Run implements worker.Step.
@@ -35,7 +35,7 @@ func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operati
 	if st.last == nil || !st.last.current(st.details) {
 		return worker.Fail(op, &worker.Error{
 			Component: "keb", Reason: reasonNotKept,
-			Message: "the configuration that the reconciler was given last is not kept: upgrade Kyma of this runtime, which replaces it, and update again",
+			Message: "the last configuration of the reconciler is not stored: upgrade Kyma of this runtime, which replaces it, and update again",
 		})
 	}
 	body := st.last.Configuration
@@ -53,7 +53,7 @@ func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operati
 		body.Kubeconfig, ok = string(st.kubeconfig), true
 	}
 	if !ok && st.last.OperationID == st.details.AppliedBy {
-		return worker.Skip(op, "the reconciler has these credentials")
+		return worker.Skip(op, "the reconciler already has these credentials")
 	}
 	if err := body.check(); err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
@@ -61,7 +61,7 @@ func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operati
 	return s.give(ctx, op, log, st, body)
 }
 
-// differs reports whether two BTP operators have other credentials, or come from elsewhere.
+// differs reports whether two BTP operators have different credentials or sources.
 func differs(a, b component) bool {
 	return a.Namespace != b.Namespace || a.URL != b.URL || !maps.Equal(btpValues(a), btpValues(b))
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// appliedBy reports whether op itself has applied the configuration version that is saved. Details outlive operations: the
-// version that an earlier one has applied was ready long ago.
+// appliedBy reports whether op applied the saved configuration version. Details outlive operations: the version of an earlier operation
+// was ready long ago.
 func (d Details) appliedBy(op worker.Operation) bool {
 	return d.ConfigurationVersion != 0 && d.AppliedBy == op.ID
 }
 
-// check looks once where the configuration version stands that op has applied. doing says what is waited for.
+// check checks the status of op's configuration version once; doing describes the activity in a message.
 func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doing string) (worker.Operation, time.Duration, error) {
 	switch {
 	case op.Type != event.Provision && !d.appliedBy(op):
-		return worker.Skip(op, "this operation has applied no configuration")
+		return worker.Skip(op, "this operation applied no configuration")
 	case d.ConfigurationVersion == 0:
-		return worker.Fail(op, &worker.Error{Component: system, Message: "nothing was applied: Create_Cluster_Configuration has saved no version"})
+		return worker.Fail(op, &worker.Error{Component: system, Message: "nothing was applied: Create_Cluster_Configuration saved no version"})
 	}
 	got, err := s.reconciler.status(ctx, d.RuntimeID, d.ConfigurationVersion)
 	if extclient.IsStatus(err, http.StatusNotFound) {

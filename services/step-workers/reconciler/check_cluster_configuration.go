@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkClusterConfiguration waits until the runtime has what was applied.
+// checkClusterConfiguration waits until the runtime has the applied configuration.
 type checkClusterConfiguration struct{ *shared }
 
 // Name implements worker.Step.
@@ -20,8 +20,8 @@ func (checkClusterConfiguration) Name() string { return "Check_Cluster_Configura
 // Describe implements worker.Described.
 func (checkClusterConfiguration) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits until Kyma is installed or upgraded as this operation has applied it; " +
-			"a provisioning that takes too long takes the cluster away from the Reconciler.",
+		Summary: "Waits until this operation's configuration of Kyma is installed; " +
+			"after a timeout, a provisioning deregisters the cluster.",
 		Calls: []worker.Call{
 			{System: system, Operation: "GET /clusters/{runtimeID}/configs/{version}/status"},
 			{System: system, Operation: "DELETE /clusters/{runtimeID}"},
@@ -46,19 +46,19 @@ func (s checkClusterConfiguration) Run(ctx context.Context, op worker.Operation,
 	return s.check(ctx, op, d, doing)
 }
 
-// giveUpTimeout is how long a cluster that is given up is tried to be taken away from the Reconciler.
+// giveUpTimeout is the timeout of the deregistration after the step gave up.
 const giveUpTimeout = 30 * time.Second
 
-// giveUp fails. The Reconciler never gives up itself, so a new cluster is taken away from it; one that only could not be
-// upgraded stays with it, as it looks after the Kyma that runs there.
+// giveUp fails the step. The Reconciler never gives up, so giveUp deregisters a new cluster. A cluster whose upgrade failed stays
+// registered, because the Reconciler maintains its Kyma.
 func (s checkClusterConfiguration) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Type == event.Provision {
 		_, _, err := s.reconciler.delete(ctx, d.RuntimeID)
 		switch {
 		case err != nil && s.now().Sub(op.FirstTriedAt) < s.cfg.CheckTimeout+giveUpTimeout:
-			return outcome.Again(op, system, s.cfg.RetryInterval, fmt.Errorf("take the cluster away from the reconciler: %w", err))
+			return outcome.Again(op, system, s.cfg.RetryInterval, fmt.Errorf("deregister the cluster: %w", err))
 		case err != nil:
-			log.Warn("the cluster stays with the reconciler", "runtime_id", d.RuntimeID, "err", err)
+			log.Warn("the cluster stays registered with the reconciler", "runtime_id", d.RuntimeID, "err", err)
 		}
 	}
 	return worker.Fail(op, &worker.Error{

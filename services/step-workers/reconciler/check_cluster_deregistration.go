@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkClusterDeregistration waits until the Reconciler has let go of the runtime.
+// checkClusterDeregistration waits until the Reconciler has deregistered the runtime.
 type checkClusterDeregistration struct{ *shared }
 
 // Name implements worker.Step.
@@ -20,7 +20,7 @@ func (checkClusterDeregistration) Name() string { return "Check_Cluster_Deregist
 // Describe implements worker.Described.
 func (checkClusterDeregistration) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits until the Reconciler has let go of the runtime.",
+		Summary: "Waits until the Reconciler has deregistered the runtime.",
 		Calls: []worker.Call{
 			{System: system, Operation: "GET /clusters/{runtimeID}/configs/{version}/status"},
 			{System: system, Operation: "DELETE /clusters/{runtimeID}"},
@@ -36,7 +36,7 @@ func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation
 		return worker.Fail(op, outcome.Error(system, err))
 	}
 	if d.RuntimeID == "" {
-		return worker.Skip(op, "the reconciler was never told about a cluster")
+		return worker.Skip(op, "the cluster was never registered with the reconciler")
 	}
 	if d.DeregisteredAt.IsZero() || d.ConfigurationVersion == 0 {
 		return s.start(ctx, op, d)
@@ -61,8 +61,8 @@ func (s checkClusterDeregistration) Run(ctx context.Context, op worker.Operation
 	return worker.Wait(op, s.cfg.ErrorInterval, "the cluster is in the status "+extclient.Sanitize(got.Status))
 }
 
-// start starts a deregistration that was given up before, as a deprovisioning that is repeated does not repeat
-// Deregister_Cluster if that had succeeded, and one whose version was not saved.
+// start starts a deregistration without a saved version, or again after the step gave up: a repeated deprovisioning does not repeat
+// Deregister_Cluster if that step succeeded before.
 func (s checkClusterDeregistration) start(ctx context.Context, op worker.Operation, d Details) (worker.Operation, time.Duration, error) {
 	gone, err := s.deregister(ctx, op, d)
 	switch {
@@ -74,7 +74,7 @@ func (s checkClusterDeregistration) start(ctx context.Context, op worker.Operati
 	return worker.Wait(op, s.cfg.PollInterval, "the cluster is being deregistered")
 }
 
-// end fails for good: what was saved is cleared, so that a later deprovisioning starts the deregistration anew.
+// end fails the step and clears the saved data, so that a later deprovisioning starts a new deregistration.
 func (s checkClusterDeregistration) end(op worker.Operation, e *worker.Error) (worker.Operation, time.Duration, error) {
 	err := op.SaveDetails(map[string]any{"clusterConfigurationVersion": nil, "appliedBy": nil, "deregisteredAt": nil})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// checkReconcilerState waits until the runtime has what an update has applied.
+// checkReconcilerState waits until the runtime has the configuration of an update.
 type checkReconcilerState struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,7 +18,7 @@ func (checkReconcilerState) Name() string { return "CheckReconcilerState" }
 // Describe implements worker.Described.
 func (checkReconcilerState) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Waits until the runtime has what the update has applied.",
+		Summary: "Waits until the runtime has the configuration of the update.",
 		Calls:   []worker.Call{{System: system, Operation: "GET /clusters/{runtimeID}/configs/{version}/status"}},
 	}
 }

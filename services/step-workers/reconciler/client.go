@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Statuses of a cluster (docs/contracts/reconciler.md#statuses).
+// The statuses of a cluster (docs/contracts/reconciler.md#statuses).
 const (
 	statusPending         = "reconcile_pending"
 	statusReconciling     = "reconciling"
@@ -24,7 +24,7 @@ const (
 	statusDeleted         = "deleted"
 )
 
-// cluster is what the Reconciler is told about a runtime.
+// cluster is the configuration of a runtime for the Reconciler.
 type cluster struct {
 	RuntimeID    string       `json:"runtimeID"`
 	RuntimeInput runtimeInput `json:"runtimeInput"`
@@ -49,7 +49,7 @@ type kymaConfig struct {
 type component struct {
 	Name      string `json:"component"`
 	Namespace string `json:"namespace"`
-	// URL is where the charts of an additional component are; the Reconciler requires the member, and that of the version.
+	// URL is the address of an additional component's charts. The Reconciler requires the members URL and version.
 	URL           string          `json:"URL"`
 	Version       string          `json:"version"`
 	Configuration []configuration `json:"configuration"`
@@ -73,7 +73,7 @@ type metadata struct {
 	Region          string `json:"region"`
 }
 
-// state is where a cluster stands.
+// state is the state of a cluster.
 type state struct {
 	Cluster              string    `json:"cluster"`
 	ClusterVersion       int64     `json:"clusterVersion"`
@@ -87,7 +87,7 @@ type failure struct {
 	Reason    string `json:"reason"`
 }
 
-// problems is the failures of a cluster in one line.
+// problems returns the failures of a cluster in one line.
 func (s state) problems() string {
 	texts := make([]string, 0, len(s.Failures))
 	for _, f := range s.Failures {
@@ -106,7 +106,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	return &client{http: c}, nil
 }
 
-// apply tells the Reconciler about a runtime; the same data again makes no new version.
+// apply sends the configuration of a runtime; the same configuration creates no new version.
 func (c *client) apply(ctx context.Context, body cluster) (state, error) {
 	var got state
 	err := c.http.Do(ctx, extclient.Request{
@@ -119,7 +119,7 @@ func (c *client) apply(ctx context.Context, body cluster) (state, error) {
 	return got, err
 }
 
-// delete starts the deregistration of a cluster, unless the Reconciler does not know it.
+// delete starts the deregistration of a cluster; known is false if the Reconciler has no such cluster.
 func (c *client) delete(ctx context.Context, runtimeID string) (got state, known bool, err error) {
 	err = c.http.Do(ctx, extclient.Request{Method: http.MethodDelete, Route: "/clusters/{runtimeID}", Params: []string{runtimeID}}, &got)
 	if extclient.IsStatus(err, http.StatusNotFound) {
@@ -128,7 +128,7 @@ func (c *client) delete(ctx context.Context, runtimeID string) (got state, known
 	return got, err == nil, err
 }
 
-// status is where one configuration version of a cluster stands.
+// status returns the state of one configuration version of a cluster.
 func (c *client) status(ctx context.Context, runtimeID string, version int64) (state, error) {
 	const route = "/clusters/{runtimeID}/configs/{version}/status"
 	var got state

@@ -18,15 +18,16 @@ import (
 const (
 	// serviceID is the only service of the catalog (docs/contracts/plans.md#service).
 	serviceID = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
-	// maxBody is the largest body that the Reconciler reads, in bytes (docs/contracts/reconciler.md#server).
+	// maxBody is the maximum body size of the Reconciler in bytes (docs/contracts/reconciler.md#server).
 	maxBody = 100_000
-	// btpNamespace is where the BTP operator is installed unless the list of components has another namespace.
+	// btpNamespace is the default namespace of the BTP operator.
 	btpNamespace = "kyma-system"
-	// domainKey is the override that every component gets first.
+	// domainKey is the first override of every component.
 	domainKey = "global.domainName"
 )
 
-// newCluster describes op's runtime. It is the same for the same order, components and overrides, so it can be sent again.
+// newCluster returns the configuration of op's runtime. It depends only on the order, the components and the overrides, so that it can be
+// sent again.
 func newCluster(op worker.Operation, runtimeID, name string, kubeconfig []byte, overrides []worker.ComponentOverrides) (cluster, error) {
 	var p struct {
 		Administrators []string `json:"administrators"`
@@ -37,7 +38,7 @@ func newCluster(op worker.Operation, runtimeID, name string, kubeconfig []byte, 
 		return cluster{}, err
 	}
 	if decided.Version == "" {
-		return cluster{}, errors.New("no version of Kyma is saved: the worker kyma has decided on none")
+		return cluster{}, errors.New("no version of Kyma is saved: the worker kyma selected none")
 	}
 	administrators := append([]string{}, p.Administrators...)
 	if len(administrators) == 0 && op.Context.UserID != "" {
@@ -59,7 +60,7 @@ func newCluster(op worker.Operation, runtimeID, name string, kubeconfig []byte, 
 	}, nil
 }
 
-// clusterName is the name that the cluster was given first; a later order may have another.
+// clusterName returns the first name of the cluster; a later order may contain another name.
 func clusterName(op worker.Operation, d Details) (string, error) {
 	var p struct {
 		Name string `json:"name"`
@@ -73,7 +74,7 @@ func clusterName(op worker.Operation, d Details) (string, error) {
 	return provisioner.RuntimeName(cmp.Or(p.Name, op.Runtime.Name), op.InstanceID), nil
 }
 
-// profile is the size of Kyma's installation that a plan gets.
+// profile returns the size of a plan's Kyma installation.
 func profile(plan string) string {
 	switch plan {
 	case "azure_lite", "trial", "free", "own_cluster":
@@ -97,8 +98,8 @@ func disabled(plan, component string) bool {
 	return false
 }
 
-// enabled are the components of Kyma's version that the runtime gets, in their order: without those that are disabled for the
-// plan, and with those optional ones that were ordered.
+// enabled returns the runtime's components of Kyma's version in their order: without those that the plan disables, and with the ordered
+// optional ones.
 func enabled(op worker.Operation, all []kyma.Component, ordered []string) []kyma.Component {
 	wanted := func(name string) bool {
 		switch name {
@@ -118,8 +119,8 @@ func enabled(op worker.Operation, all []kyma.Component, ordered []string) []kyma
 	return list
 }
 
-// configured gives each component its overrides: the domain, those for all components, and its own. Where two have the same
-// key, the Reconciler takes the later one. Overrides of other components are ignored.
+// configured adds the overrides to each component: the domain, those for all components, and its own. For a duplicate key, the
+// Reconciler uses the later one. Overrides of other components are ignored.
 func configured(domain string, list []kyma.Component, overrides []worker.ComponentOverrides) []component {
 	byName := map[string][]worker.Override{}
 	for _, o := range overrides {
@@ -134,7 +135,7 @@ func configured(domain string, list []kyma.Component, overrides []worker.Compone
 	return components
 }
 
-// converted are overrides as the Reconciler reads them: the texts "true" and "false" are booleans.
+// converted returns overrides in the format of the Reconciler: the texts "true" and "false" are booleans.
 func converted(overrides []worker.Override) []configuration {
 	entries := make([]configuration, 0, len(overrides))
 	for _, o := range overrides {
@@ -147,13 +148,13 @@ func converted(overrides []worker.Override) []configuration {
 	return entries
 }
 
-// btpKeys are the overrides without which the BTP operator cannot work.
+// btpKeys are the required overrides of the BTP operator.
 var btpKeys = []string{
 	"manager.secret.clientid", "manager.secret.clientsecret", "manager.secret.url", "manager.secret.sm_url", "manager.secret.tokenurl",
 	"cluster.id", "manager.priorityClassName",
 }
 
-// btpValues are the values of btpKeys in a component; a later entry wins. Values that are no texts are missing.
+// btpValues returns the values of btpKeys in a component; a later entry takes precedence. It omits values that are not texts.
 func btpValues(c component) map[string]string {
 	values := map[string]string{}
 	for _, entry := range c.Configuration {
@@ -164,7 +165,7 @@ func btpValues(c component) map[string]string {
 	return values
 }
 
-// component finds a component by its name.
+// component returns the component with that name.
 func (c cluster) component(name string) (component, bool) {
 	at := slices.IndexFunc(c.KymaConfig.Components, func(part component) bool { return part.Name == name })
 	if at < 0 {
@@ -173,7 +174,7 @@ func (c cluster) component(name string) (component, bool) {
 	return c.KymaConfig.Components[at], true
 }
 
-// check refuses a cluster whose BTP operator could not work, and one that is larger than the Reconciler reads.
+// check rejects a configuration whose BTP operator lacks overrides, and one that is too large for the Reconciler.
 func (c cluster) check() error {
 	if operator, ok := c.component(btp.Component); ok {
 		values := btpValues(operator)
@@ -193,7 +194,7 @@ func (c cluster) check() error {
 	return nil
 }
 
-// with is c with another BTP operator; every other component stays as it is.
+// with returns c with another BTP operator.
 func (c cluster) with(operator component) cluster {
 	c.KymaConfig.Components = slices.Clone(c.KymaConfig.Components)
 	for i, part := range c.KymaConfig.Components {
@@ -206,8 +207,8 @@ func (c cluster) with(operator component) cluster {
 	return c
 }
 
-// newOperator is the BTP operator with the overrides of this stage, and whether there are any. It stands where Kyma's list of
-// components has it, else where it was.
+// newOperator returns the BTP operator with the overrides of this stage, and reports whether there are any. Its namespace and URL are those
+// in Kyma's list of components, otherwise the previous ones.
 func newOperator(op worker.Operation, before component, overrides []worker.ComponentOverrides) (operator component, ok bool, err error) {
 	at := slices.IndexFunc(overrides, func(o worker.ComponentOverrides) bool { return o.Component == btp.Component })
 	if at < 0 {

@@ -15,17 +15,17 @@ type Config struct {
 	Timeout time.Duration `env:"KEB_RECONCILER_TIMEOUT" envDefault:"30s"`
 
 	RetryInterval time.Duration `env:"KEB_RECONCILER_RETRY_INTERVAL" envDefault:"5s"`
-	// PollInterval is between two looks at a cluster, ErrorInterval follows a look that failed, and ProblemInterval
-	// one that shows a problem which the Reconciler itself is about to try again.
+	// PollInterval is the interval between two checks of a cluster. ErrorInterval is the delay after a failed check, and ProblemInterval
+	// after a check with a problem that the Reconciler will retry.
 	PollInterval    time.Duration `env:"KEB_RECONCILER_POLL_INTERVAL" envDefault:"30s"`
 	ErrorInterval   time.Duration `env:"KEB_RECONCILER_ERROR_INTERVAL" envDefault:"1m"`
 	ProblemInterval time.Duration `env:"KEB_RECONCILER_PROBLEM_INTERVAL" envDefault:"10m"`
-	// CheckTimeout is when Check_Cluster_Configuration gives up: it takes the cluster away from the Reconciler, which
-	// would try for ever, and fails. It must be shorter than the step's wait.timeout and retry.timeout in the process file.
+	// CheckTimeout is when Check_Cluster_Configuration gives up: it deregisters the cluster, which the Reconciler would retry forever, and
+	// fails. It must be shorter than the step's wait.timeout and retry.timeout in the process file.
 	CheckTimeout time.Duration `env:"KEB_RECONCILER_CHECK_TIMEOUT" envDefault:"115m"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{extclient.CheckURL("KEB_RECONCILER_URL", c.URL)}
 	for name, d := range map[string]time.Duration{

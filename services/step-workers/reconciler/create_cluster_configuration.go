@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// createClusterConfiguration tells the Reconciler about the new runtime.
+// createClusterConfiguration sends the configuration of the new runtime to the Reconciler.
 type createClusterConfiguration struct{ *shared }
 
 // Name implements worker.Step.
@@ -16,7 +16,7 @@ func (createClusterConfiguration) Name() string { return "Create_Cluster_Configu
 
 // Describe implements worker.Described.
 func (createClusterConfiguration) Describe() worker.Description {
-	d := describeApply("Tells the Reconciler about the new runtime, with the overrides of all steps of the stage.")
+	d := describeApply("Registers the new runtime with the Reconciler, with the overrides of all steps of the stage.")
 	d.Calls = append(d.Calls, worker.Call{System: system, Operation: "DELETE /clusters/{runtimeID}"})
 	return d
 }

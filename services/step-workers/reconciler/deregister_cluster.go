@@ -34,14 +34,14 @@ func (s deregisterCluster) Run(ctx context.Context, op worker.Operation, log *sl
 	case !d.DeregisteredAt.IsZero():
 		return op, 0, nil
 	case d.RuntimeID == "":
-		return worker.Skip(op, "the reconciler was never told about a cluster")
+		return worker.Skip(op, "the cluster was never registered with the reconciler")
 	}
 	gone, err := s.deregister(ctx, op, d)
 	switch {
 	case err != nil:
 		return outcome.Of(op, system, s.cfg.RetryInterval, err)
 	case gone:
-		return worker.Skip(op, "the reconciler does not know the cluster")
+		return worker.Skip(op, "the reconciler has no such cluster")
 	}
 	log.Info("cluster deregistration started", "runtime_id", d.RuntimeID)
 	return op, 0, nil

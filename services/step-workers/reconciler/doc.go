@@ -1,3 +1,3 @@
-// Package reconciler is the worker of the Reconciler: it tells it what Kyma a runtime shall have, waits until the runtime
-// has it, and takes the runtime away from it again (docs/contracts/reconciler.md).
+// Package reconciler is the worker of the Reconciler. It sends the Kyma configuration of a runtime, waits for its installation, and
+// deregisters the runtime (docs/contracts/reconciler.md).
 package reconciler

@@ -10,29 +10,29 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "reconciler"
 
-// system is the component that errors name.
+// system is the component in errors.
 const system = "reconciler"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// RuntimeID is the id under which the Reconciler knows the cluster.
+	// RuntimeID is the id of the cluster in the Reconciler.
 	RuntimeID string `json:"runtimeId,omitempty"`
-	// ClusterName is the name that the cluster was given when it was provisioned.
+	// ClusterName is the name of the cluster at its provisioning.
 	ClusterName string `json:"clusterName,omitempty"`
-	// ConfigurationVersion is the version that is checked; 0 means that nothing was applied.
+	// ConfigurationVersion is the applied version; 0 means that nothing was applied.
 	ConfigurationVersion int64 `json:"clusterConfigurationVersion,omitempty"`
 	ClusterVersion       int64 `json:"clusterVersion,omitempty"`
-	// AppliedBy is the id of the operation that has applied it, KymaVersion the version of Kyma that it brings.
+	// AppliedBy is the id of the operation that applied the version, KymaVersion its version of Kyma.
 	AppliedBy   string `json:"appliedBy,omitempty"`
 	KymaVersion string `json:"kymaVersion,omitempty"`
-	// DeregisteredAt is when the deregistration was started; the zero time means it was not.
+	// DeregisteredAt is the start of the deregistration; the zero time means none.
 	DeregisteredAt time.Time `json:"deregisteredAt,omitzero"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
 type shared struct {
@@ -41,7 +41,7 @@ type shared struct {
 	now        func() time.Time
 }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	}, nil
 }
 
-// read is what the worker has saved, with the runtime id that the provisioner has saved where it has none: an attempt
-// that died may have applied a cluster without saving it.
+// read returns the saved details. It takes a missing runtime id from the provisioner's details, because a killed execution may have
+// applied a cluster without saving it.
 func read(op worker.Operation) (Details, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil || d.RuntimeID != "" {
@@ -78,8 +78,8 @@ func read(op worker.Operation) (Details, error) {
 	return d, err
 }
 
-// deregister starts the deregistration. A cluster that the Reconciler does not know is gone, and all about it is forgotten; else
-// the id and the version are kept for the check.
+// deregister starts the deregistration. If the Reconciler has no such cluster, deregister clears the details. Otherwise it saves the id
+// and the version for the check.
 func (s *shared) deregister(ctx context.Context, op worker.Operation, d Details) (gone bool, err error) {
 	got, known, err := s.reconciler.delete(ctx, d.RuntimeID)
 	switch {
@@ -88,14 +88,14 @@ func (s *shared) deregister(ctx context.Context, op worker.Operation, d Details)
 	case !known:
 		return true, forget(op)
 	}
-	// An attempt that died has saved no version. Where the answer has none either, the check asks again until the cluster is gone.
+	// A killed execution saved no version. If the answer contains none either, the check repeats the call until the cluster is gone.
 	return false, op.SaveDetails(map[string]any{
 		"runtimeId": d.RuntimeID, "clusterConfigurationVersion": cmp.Or(d.ConfigurationVersion, got.ConfigurationVersion),
 		"appliedBy": nil, "kymaVersion": nil, "deregisteredAt": cmp.Or(d.DeregisteredAt, s.now().UTC()),
 	})
 }
 
-// forget clears everything that was saved.
+// forget clears all saved data.
 func forget(op worker.Operation) error {
 	members := map[string]any{}
 	for _, name := range savedMembers() {
@@ -104,7 +104,7 @@ func forget(op worker.Operation) error {
 	return op.SaveDetails(members)
 }
 
-// savedMembers names the members of the details.
+// savedMembers returns the members of the details.
 func savedMembers() []string {
 	return []string{"runtimeId", "clusterName", "clusterConfigurationVersion", "clusterVersion", "appliedBy", "kymaVersion", "deregisteredAt"}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
-// namespace is where the ServiceAccounts are; a runtime has it from its provisioning on.
+// namespace is the namespace of the ServiceAccounts. A runtime has it after its provisioning.
 const namespace = "kyma-system"
 
-// The labels and annotations of what belongs to a binding. The annotations have the ids as they are; the labels are left out
-// for ids that cannot be a label's value.
+// The labels and annotations of a binding's objects. The annotations contain the unmodified ids. A label is omitted for an id that is
+// not a valid label value.
 const (
 	labelInstance = "kyma-project.io/instance-id"
 	labelBinding  = "kyma-project.io/binding-id"
@@ -28,13 +28,13 @@ const (
 	manager       = "kcp-kyma-environment-broker"
 )
 
-// rules is what a binding allows: everything that an administrator may do with the API, as the original's does
-// (docs/contracts/broker.md#bindings). The URLs that are no resources, such as /metrics, are not in it.
+// rules are the permissions of a binding: those of an administrator for all resources, as in the original broker
+// (docs/contracts/broker.md#bindings). They exclude URLs that are not resources, such as /metrics.
 var rules = []any{map[string]any{
 	"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"},
 }}
 
-// access is the objects of one binding in a runtime, all of one name.
+// access is the set of objects of one binding in a runtime. They have the same name.
 type access struct {
 	name        string
 	labels      map[string]any
@@ -46,13 +46,13 @@ var (
 	labelValues = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 )
 
-// maxName leaves room for the prefix in the 63 characters that every use of a name allows.
+// maxName leaves space for the prefix within the limit of 63 characters.
 const maxName = 50
 
 func newAccess(instanceID, bindingID string) access {
 	id := bindingID
 	if len(id) > maxName || !names.MatchString(id) {
-		// Platforms may send any text as an id; Kubernetes takes less.
+		// Platforms may send any text as an id; Kubernetes permits less.
 		sum := sha256.Sum256([]byte(bindingID))
 		id = hex.EncodeToString(sum[:16])
 	}
@@ -81,7 +81,7 @@ func (a access) object(apiVersion, kind, namespace string, content map[string]an
 
 const rbac = "rbac.authorization.k8s.io"
 
-// create makes what is missing and mends what is different: doing it again changes nothing.
+// create creates missing objects and updates different ones. It can be repeated.
 func (a access) create(ctx context.Context, client *kube.Client) error {
 	ns := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
@@ -105,7 +105,7 @@ func (a access) create(ctx context.Context, client *kube.Client) error {
 	return nil
 }
 
-// apply is Apply, repeated when somebody else has made or changed the object in between.
+// apply is Apply with a retry if another client has created or changed the object in the meantime.
 func apply(ctx context.Context, client *kube.Client, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	var err error
 	for range 3 {
@@ -116,7 +116,7 @@ func apply(ctx context.Context, client *kube.Client, r schema.GroupVersionResour
 	return err
 }
 
-// remove takes the permissions away first and the account, with which its tokens end, last.
+// remove first deletes the permissions, then the account, which invalidates its tokens.
 func (a access) remove(ctx context.Context, client *kube.Client) error {
 	if err := client.Delete(ctx, kube.ClusterRoleBindings, "", a.name); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (a access) remove(ctx context.Context, client *kube.Client) error {
 	return client.Delete(ctx, kube.ServiceAccounts, namespace, a.name)
 }
 
-// kubeconfig is YAML for whoever has the binding.
+// kubeconfig returns the kubeconfig of the binding as YAML.
 func (a access) kubeconfig(c kube.Cluster, token string) (string, error) {
 	out, err := clientcmd.Write(clientcmdapi.Config{
 		CurrentContext: a.name,

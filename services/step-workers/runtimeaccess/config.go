@@ -12,11 +12,11 @@ import (
 // Config is the configuration of the worker.
 type Config struct {
 	provisioner.ClientConfig
-	// RuntimeTimeout is the deadline of one call to the Kubernetes API of a runtime.
+	// RuntimeTimeout is the timeout of one call to the Kubernetes API of a runtime.
 	RuntimeTimeout time.Duration `env:"KEB_RUNTIME_ACCESS_TIMEOUT" envDefault:"5s"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
 	for name, d := range map[string]time.Duration{

@@ -1,3 +1,3 @@
-// Package runtimeaccess is the worker that answers how a runtime is reached, and that makes and removes the access of
-// service bindings in it. It has no steps: whoever asks needs the answer at once.
+// Package runtimeaccess is the worker that returns the address of a runtime, and that creates and removes the access of service bindings
+// in it. It has questions but no steps, because the caller needs an immediate answer.
 package runtimeaccess

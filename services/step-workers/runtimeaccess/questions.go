@@ -20,18 +20,18 @@ import (
 // Name is the name of the worker.
 const Name = "runtime"
 
-// component is the Component of errors that no other system has caused.
+// component is the component of errors that no other system caused.
 const component = "runtime"
 
-// Deps is what the worker needs besides the configuration.
+// Deps are the dependencies of the worker.
 type Deps = extclient.Deps
 
-// runtimes tells how a runtime is reached.
+// runtimes returns the kubeconfig of a runtime.
 type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
 }
 
-// shared is what the answers have in common.
+// shared has the dependencies of all answers.
 type shared struct {
 	cfg      Config
 	deps     Deps
@@ -39,8 +39,8 @@ type shared struct {
 	runtimes runtimes
 }
 
-// Questions are what the worker answers: event.AskCluster, event.AskBind and event.AskUnbind. An answer that cannot be given
-// names component and reason, and no secret.
+// Questions creates the questions of the worker: event.AskCluster, event.AskBind and event.AskUnbind. The error of an answer contains its
+// component and reason, and no secret.
 func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -60,13 +60,13 @@ func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
 	}, nil
 }
 
-// answer reads a question and turns an error into what the asker may see.
+// answer decodes a question and converts an error into one that the caller may see.
 func answer[Q, A any](s *shared, give func(context.Context, Q) (A, error)) func(context.Context, []byte) (any, error) {
 	return func(ctx context.Context, question []byte) (any, error) {
 		var q Q
 		if err := json.Unmarshal(question, &q); err != nil {
-			// The decoder may repeat the question in its error, and that may hold a kubeconfig.
-			return nil, errors.New("the question is not the JSON object that the contract says")
+			// The decoder's error may contain parts of the question, which may hold a kubeconfig.
+			return nil, errors.New("the question is not the JSON object of the contract")
 		}
 		a, err := give(ctx, q)
 		if err != nil {
@@ -83,10 +83,10 @@ func invalid(format string, args ...any) error {
 	return &worker.Error{Component: component, Reason: "err_bad_request", Message: fmt.Sprintf(format, args...)}
 }
 
-// errNoRuntime says that the runtime is not there, or not there yet.
+// errNoRuntime means that the runtime does not exist, or not yet.
 var errNoRuntime = &worker.Error{Component: component, Reason: "err_runtime_not_found", Message: "there is no such runtime"}
 
-// kubeconfig is how the administrator of the runtime reaches it.
+// kubeconfig returns the kubeconfig of the runtime's administrator.
 func (s *shared) kubeconfig(ctx context.Context, at event.RuntimeAccess) ([]byte, error) {
 	if at.Kubeconfig != "" {
 		return []byte(at.Kubeconfig), nil
@@ -120,7 +120,7 @@ func (s *shared) cluster(ctx context.Context, at event.RuntimeAccess) (event.Clu
 
 func (s *shared) bind(ctx context.Context, q event.BindRequest) (event.BindAnswer, error) {
 	if q.BindingID == "" || q.ExpirationSeconds <= 0 {
-		return event.BindAnswer{}, invalid("bindingId must not be empty, and expirationSeconds must be more than 0")
+		return event.BindAnswer{}, invalid("bindingId must not be empty, and expirationSeconds must be positive")
 	}
 	admin, err := s.kubeconfig(ctx, q.Runtime)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *shared) bind(ctx context.Context, q event.BindRequest) (event.BindAnswe
 	if err != nil {
 		return event.BindAnswer{}, err
 	}
-	s.log.Info("access to a runtime made", "instance_id", q.Runtime.InstanceID, "binding_id", q.BindingID, "expires_at", ends)
+	s.log.Info("access to a runtime created", "instance_id", q.Runtime.InstanceID, "binding_id", q.BindingID, "expires_at", ends)
 	return event.BindAnswer{Kubeconfig: kubeconfig, ExpiresAt: ends}, nil
 }
 
@@ -157,7 +157,7 @@ func (s *shared) unbind(ctx context.Context, q event.UnbindRequest) (event.Unbin
 	}
 	admin, err := s.kubeconfig(ctx, q.Runtime)
 	if errors.Is(err, errNoRuntime) {
-		// With the runtime everything in it is gone.
+		// All objects of the binding were removed with the runtime.
 		return event.UnbindAnswer{}, nil
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Mode says when the configured credentials are used in place of those of the order.
+// Mode decides when the configured credentials replace those of the order.
 type Mode string
 
 // Modes of docs/contracts/processes.md#kyma-1.
@@ -20,18 +20,18 @@ const (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// Mode says when the configured credentials are used in place of the sm_platform_credentials of the order: Always,
-	// WhenNotSentInRequest or Never.
+	// Mode decides when the configured credentials replace the sm_platform_credentials of the order: Always, WhenNotSentInRequest or
+	// Never.
 	Mode Mode `env:"KEB_SERVICE_MANAGER_OVERRIDE_MODE" envDefault:"Never"`
-	// URL, Username and Password are the configured credentials; unless the mode is Never they must be there.
+	// URL, Username and Password are the configured credentials. They are required unless the mode is Never.
 	URL      string `env:"KEB_SERVICE_MANAGER_URL"`
 	Username string `env:"KEB_SERVICE_MANAGER_USERNAME"`
 	Password string `env:"KEB_SERVICE_MANAGER_PASSWORD"`
-	// RetryInterval follows a broker that does not answer.
+	// RetryInterval is the delay after a broker that does not respond.
 	RetryInterval time.Duration `env:"KEB_SERVICE_MANAGER_RETRY_INTERVAL" envDefault:"10s"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	var errs []error
 	switch c.Mode {

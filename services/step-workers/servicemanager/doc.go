@@ -1,3 +1,3 @@
-// Package servicemanager is the worker that gives the Service Manager proxy of Kyma 1 its credentials
-// (docs/contracts/btp.md#service-manager-of-kyma-1). It calls nobody, and its step is switched on by the overlay kyma-1.
+// Package servicemanager is the worker for the credentials of the Service Manager proxy of Kyma 1
+// (docs/contracts/btp.md#service-manager-of-kyma-1). It calls no external system. The overlay kyma-1 enables its step.
 package servicemanager

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// overrides hands credentials of the Service Manager to its proxy by way of the stage memory.
+// overrides passes the credentials of the Service Manager to its proxy through the stage memory.
 type overrides struct{ cfg Config }
 
 // Name implements worker.Step.
@@ -22,7 +22,7 @@ func (overrides) Name() string { return "ServiceManagerOverrides" }
 // Describe implements worker.Described.
 func (overrides) Describe() worker.Description {
 	return worker.Description{
-		Summary:     "Sets the overrides with which the Service Manager proxy logs in: with the credentials of the order, or the configured ones.",
+		Summary:     "Sets the overrides with the credentials of the Service Manager proxy: those of the order, or the configured ones.",
 		StageMemory: []string{"overrides:" + Component},
 	}
 }
@@ -30,7 +30,7 @@ func (overrides) Describe() worker.Description {
 // credentials are secret, except for the URL.
 type credentials struct{ url, user, password string }
 
-// String keeps the credentials out of any text.
+// String keeps the credentials out of logs and errors.
 func (credentials) String() string { return "[redacted]" }
 
 // Run implements worker.Step.
@@ -68,7 +68,7 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger)
 	return op, 0, nil
 }
 
-// missing names the members that the order has left out.
+// missing returns the members that the order lacks.
 func (c credentials) missing() []string {
 	var names []string
 	for _, m := range []struct{ name, value string }{{"url", c.url}, {"credentials.basic.username", c.user}, {"credentials.basic.password", c.password}} {

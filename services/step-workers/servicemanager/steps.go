@@ -8,13 +8,13 @@ import (
 // Name is the name of the worker.
 const Name = "service-manager"
 
-// Component is the Kyma component that gets the overrides.
+// Component is the Kyma component with the overrides.
 const Component = "service-manager-proxy"
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, _ Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

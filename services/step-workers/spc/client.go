@@ -8,22 +8,22 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// States of an instance in an event (docs/contracts/spc.md).
+// The states of an instance in an event (docs/contracts/spc.md).
 const (
 	stateUnderMaintenance = "1"
 	stateFinished         = "2"
 )
 
-// Types of an event.
+// The types of an event.
 const (
 	typeKubernetes = "0"
 	typeKyma       = "1"
 )
 
-// maintenance is the body of a call: the event of an orchestration, and the instances that the call is about. Empty members are not sent.
+// maintenance is the body of a call: the event of an orchestration and its instances. Empty members are omitted.
 type maintenance struct {
 	OrchestrationID string `json:"orchestrationId"`
-	// EventType is only for a new event.
+	// EventType is set only for a new event.
 	EventType string   `json:"eventType,omitempty"`
 	Tenants   []tenant `json:"tenants,omitempty"`
 }
@@ -33,14 +33,14 @@ type tenant struct {
 	InstanceID    string `json:"instanceId"`
 	StartDateTime string `json:"startDateTime,omitempty"`
 	EndDateTime   string `json:"endDateTime,omitempty"`
-	// EventState is not for a new event.
+	// EventState is empty for a new event.
 	EventState string `json:"eventState,omitempty"`
 }
 
-// localTime is the form of a time: that of the server's zone, without saying which.
+// localTime is the format of a time: in the server's zone, without the name of the zone.
 const localTime = "2006-01-02 15:04:05"
 
-// scheduled is the event of a whole orchestration. The times of a maintenance window are in the form that Go gives times by default.
+// scheduled returns the event of an orchestration. SPC expects the times of a maintenance window in Go's default format.
 func scheduled(q event.NotifyRequest) maintenance {
 	m := maintenance{OrchestrationID: q.OrchestrationID, EventType: typeKubernetes, Tenants: make([]tenant, len(q.Instances))}
 	if q.Type == event.UpgradeKyma {
@@ -77,7 +77,7 @@ func (c *client) send(ctx context.Context, method, route string, m maintenance) 
 	}, nil)
 }
 
-// update sets one instance in the event of its orchestration.
+// update sets the state of one instance in the event of its orchestration.
 func (c *client) update(ctx context.Context, orchestrationID string, t tenant) error {
 	return c.send(ctx, http.MethodPatch, updateRoute, maintenance{OrchestrationID: orchestrationID, Tenants: []tenant{t}})
 }

@@ -10,14 +10,14 @@ import (
 
 // Config is the configuration of the worker.
 type Config struct {
-	// URL is the address of SPC. Without it SPC is not asked, and the steps of this worker are skipped.
+	// URL is the address of SPC. Without it the worker does not call SPC and skips its steps.
 	URL string `env:"KEB_SPC_URL"`
-	// Timeout is the deadline of one call.
+	// Timeout is the timeout of one call.
 	Timeout       time.Duration `env:"KEB_SPC_TIMEOUT" envDefault:"60s"`
 	RetryInterval time.Duration `env:"KEB_SPC_RETRY_INTERVAL" envDefault:"5s"`
 }
 
-// Validate reports every setting that cannot work. Without a URL there is nothing to check.
+// Validate reports every invalid setting. Without a URL, all settings are valid.
 func (c Config) Validate() error {
 	if c.URL == "" {
 		return nil

@@ -1,3 +1,3 @@
-// Package spc is the worker of SPC, which tells customers of maintenance: it announces that the upgrade of an instance
-// begins and that it has ended, and that an orchestration is scheduled or was cancelled (docs/contracts/spc.md).
+// Package spc is the worker of SPC, which notifies customers of maintenance. It announces the begin and the end of the upgrade of an
+// instance, and that an orchestration is scheduled or cancelled (docs/contracts/spc.md).
 package spc

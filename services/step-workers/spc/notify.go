@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Questions builds what the worker answers besides executing its steps.
+// Questions creates the questions of the worker.
 func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -27,13 +27,13 @@ func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
 	return []worker.Question{{Subject: event.AskNotify, Answer: n.answer}}, nil
 }
 
-// notifications tells SPC of orchestrations as a whole; the steps tell of their operations.
+// notifications announces whole orchestrations to SPC; the steps announce their operations.
 type notifications struct {
 	// spc is nil without a URL.
 	spc *client
 }
 
-// answer implements worker.Question. An error lets the orchestrator ask again; SPC accepts the same event twice.
+// answer implements worker.Question. After an error the orchestrator asks again; SPC accepts the same event twice.
 func (n notifications) answer(ctx context.Context, question []byte) (any, error) {
 	var q event.NotifyRequest
 	if err := json.Unmarshal(question, &q); err != nil || q.OrchestrationID == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// sendFinishedNotification tells SPC that the maintenance of the instance has ended, however it has ended.
+// sendFinishedNotification announces the end of the instance's maintenance to SPC, after a success or a failure.
 type sendFinishedNotification struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,16 +18,16 @@ func (sendFinishedNotification) Name() string { return "Send_Finished_Notificati
 // Describe implements worker.Described.
 func (sendFinishedNotification) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Tells the customer through SPC that the maintenance of the instance has ended.",
+		Summary: "Notifies the customer through SPC of the end of the instance's maintenance.",
 		Calls:   []worker.Call{{System: component, Operation: "PATCH " + updateRoute}},
 		Details: []string{"operation", "state"},
 	}
 }
 
-// Run implements worker.Step. It also tells when nothing is saved about the beginning, as the execution that told of it
-// may have been killed.
+// Run implements worker.Step. It announces the end also without a saved begin, because the execution that announced the begin may
+// have been killed.
 func (s sendFinishedNotification) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	state, err := told(op)
+	state, err := announced(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}

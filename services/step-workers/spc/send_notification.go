@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// sendNotification tells SPC that the instance is under maintenance. The event was made when the orchestration was scheduled.
+// sendNotification announces the maintenance of the instance to SPC. Scheduling the orchestration created the event.
 type sendNotification struct{ *shared }
 
 // Name implements worker.Step.
@@ -18,15 +18,15 @@ func (sendNotification) Name() string { return "Send_Notification" }
 // Describe implements worker.Described.
 func (sendNotification) Describe() worker.Description {
 	return worker.Description{
-		Summary: "Tells the customer through SPC that the maintenance of the instance begins.",
+		Summary: "Notifies the customer through SPC of the begin of the instance's maintenance.",
 		Calls:   []worker.Call{{System: component, Operation: "PATCH " + updateRoute}},
 		Details: []string{"operation", "state"},
 	}
 }
 
-// Run implements worker.Step. Every failed call is repeated; setting a state again changes nothing.
+// Run implements worker.Step. It repeats every failed call; the same state can be set again.
 func (s sendNotification) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	state, err := told(op)
+	state, err := announced(op)
 	if err != nil {
 		return worker.Fail(op, outcome.Error("keb", err))
 	}

@@ -9,20 +9,19 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
-// Name is the name of the worker and of its part of the details.
+// Name is the name of the worker and of its details.
 const Name = "spc"
 
 const component = "spc"
 
-// Details is what the worker saves about an instance.
+// Details are the data that the worker saves about an instance.
 type Details struct {
-	// Operation is the operation that has told SPC of the instance last, and State what it told: "1" under maintenance, "2"
-	// finished.
+	// Operation is the last operation that SPC was notified of, and State the announced state: "1" under maintenance, "2" finished.
 	Operation string `json:"operation,omitempty"`
 	State     string `json:"state,omitempty"`
 }
 
-// Deps is what the steps need besides the configuration.
+// Deps are the dependencies of the steps.
 type Deps = extclient.Deps
 
 type shared struct {
@@ -31,10 +30,10 @@ type shared struct {
 	now func() time.Time
 }
 
-// time returns the present time as SPC wants it.
+// time returns the current time in the format of SPC.
 func (s *shared) time() string { return s.now().Local().Format(localTime) }
 
-// Steps builds the steps of the worker.
+// Steps creates the steps of the worker.
 func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -55,10 +54,10 @@ func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
 	return steps, nil
 }
 
-// told is what op has told SPC already. Without an orchestration there is no event that it could tell of.
-func told(op worker.Operation) (state string, err error) {
+// announced returns the state of op that was announced to SPC. An operation without an orchestration has no event.
+func announced(op worker.Operation) (state string, err error) {
 	if op.Upgrade == nil || op.Upgrade.OrchestrationID == "" {
-		return "", fmt.Errorf("upgrade.orchestrationId is empty: only an upgrade of an orchestration is announced")
+		return "", fmt.Errorf("upgrade.orchestrationId is empty: only an upgrade by an orchestration can be announced")
 	}
 	var d Details
 	if err := op.Details(Name, &d); err != nil || d.Operation != op.ID {

@@ -6,16 +6,16 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// ControlPlane says where the Kyma control plane is; the workers that use it embed this in their configuration.
+// ControlPlane is the connection to the Kyma control plane. Workers that use it embed it in their configuration.
 type ControlPlane struct {
-	// KCPKubeconfig is the path of a kubeconfig; when it is set, KCPURL and KCPToken are not used. One of kubeconfig and URL is required.
+	// KCPKubeconfig is the path of a kubeconfig. It takes precedence over KCPURL and KCPToken. Either a kubeconfig or a URL is required.
 	KCPKubeconfig string        `env:"KEB_KCP_KUBECONFIG"`
 	KCPURL        string        `env:"KEB_KCP_URL"`
 	KCPToken      string        `env:"KEB_KCP_TOKEN" envDefault:"keb"`
 	KCPTimeout    time.Duration `env:"KEB_KCP_TIMEOUT" envDefault:"30s"`
 }
 
-// Validate names every field that cannot work.
+// Validate reports every invalid field.
 func (c ControlPlane) Validate() error {
 	if c.KCPKubeconfig != "" {
 		return nil
@@ -23,7 +23,7 @@ func (c ControlPlane) Validate() error {
 	return extclient.CheckURL("KEB_KCP_URL (or KEB_KCP_KUBECONFIG)", c.KCPURL)
 }
 
-// Open builds a client of the control plane.
+// Open creates a client of the control plane.
 func (c ControlPlane) Open(deps extclient.Deps) (*Client, error) {
 	return Open("control-plane", Config{Kubeconfig: c.KCPKubeconfig, URL: c.KCPURL, Token: c.KCPToken, Timeout: c.KCPTimeout}, deps)
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Error is a failed call. It keeps the code and the reason of the answer and drops its text, in which a server or a
-// proxy may repeat what was sent.
+// Error is a failed call. It contains the code and the reason of the answer, but not its text, in which a server or proxy may repeat
+// the request.
 type Error struct {
 	System   string
 	Verb     string
 	Resource string
 	Name     string
-	// Code is the HTTP status; 0 without an answer.
+	// Code is the HTTP status; 0 means no answer.
 	Code   int
 	Reason metav1.StatusReason
-	// Err is the cause of a call without an answer.
+	// Err is the cause if there is no answer.
 	Err error
 }
 
-// Error names the call and what came of it.
+// Error returns the call and its result.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %s %s", e.System, e.Verb, e.Resource)
 	if e.Name != "" {
@@ -39,10 +39,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (status %d)", text, e.Reason, e.Code)
 }
 
-// Unwrap returns the cause of a call without an answer.
+// Unwrap returns the cause if there is no answer.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Temporary reports whether the call may work later: no answer, a conflict, 408, 429 and everything from 500 on.
+// Temporary reports whether the call may succeed later. It is true without an answer, and for a conflict, 408, 429 and all statuses
+// from 500 on.
 func (e *Error) Temporary() bool {
 	switch e.Code {
 	case 0, http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests:
@@ -51,7 +52,7 @@ func (e *Error) Temporary() bool {
 	return e.Code >= http.StatusInternalServerError
 }
 
-// ErrorReason is the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
+// ErrorReason returns the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
 func (e *Error) ErrorReason() string {
 	switch {
 	case e.Err != nil && errors.Is(e.Err, context.DeadlineExceeded):
@@ -64,10 +65,10 @@ func (e *Error) ErrorReason() string {
 	return string(e.Reason)
 }
 
-// IsNotFound reports whether the object, or its whole kind, does not exist.
+// IsNotFound reports whether the object, or its kind, does not exist.
 func IsNotFound(err error) bool { return hasCode(err, http.StatusNotFound) }
 
-// IsConflict reports whether somebody else has changed or created the object meanwhile.
+// IsConflict reports whether another client has changed or created the object in the meantime.
 func IsConflict(err error) bool { return hasCode(err, http.StatusConflict) }
 
 func hasCode(err error, code int) bool {

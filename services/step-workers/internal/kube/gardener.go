@@ -7,12 +7,12 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// SystemGardener names Gardener in errors, metrics and descriptions.
+// SystemGardener is the name of Gardener in errors, metrics and descriptions.
 const SystemGardener = "gardener"
 
-// Gardener says where the Gardener project is; the workers that use it embed this in their configuration.
+// Gardener is the connection to the Gardener project. Workers that use it embed it in their configuration.
 type Gardener struct {
-	// GardenerKubeconfig is the path of a kubeconfig; when it is set, GardenerURL and GardenerToken are not used. One of kubeconfig and
+	// GardenerKubeconfig is the path of a kubeconfig. It takes precedence over GardenerURL and GardenerToken. Either a kubeconfig or a
 	// URL is required.
 	GardenerKubeconfig string        `env:"KEB_GARDENER_KUBECONFIG"`
 	GardenerURL        string        `env:"KEB_GARDENER_URL"`
@@ -22,7 +22,7 @@ type Gardener struct {
 	Project string `env:"KEB_GARDENER_PROJECT" envDefault:"kyma"`
 }
 
-// Validate reports every field that cannot work.
+// Validate reports every invalid field.
 func (c Gardener) Validate() error {
 	var errs []error
 	if c.GardenerKubeconfig == "" {
@@ -34,12 +34,12 @@ func (c Gardener) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Open builds a client of the project.
+// Open creates a client of the project.
 func (c Gardener) Open(deps extclient.Deps) (*Client, error) {
 	return Open(SystemGardener, Config{
 		Kubeconfig: c.GardenerKubeconfig, URL: c.GardenerURL, Token: c.GardenerToken, Timeout: c.GardenerTimeout,
 	}, deps)
 }
 
-// Namespace is the namespace of the project.
+// Namespace returns the namespace of the project.
 func (c Gardener) Namespace() string { return "garden-" + c.Project }

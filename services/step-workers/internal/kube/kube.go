@@ -1,4 +1,4 @@
-// Package kube reaches a Kubernetes API with client-go's dynamic client.
+// Package kube calls a Kubernetes API with client-go's dynamic client.
 package kube
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// The kinds that the steps work with.
+// The resources that the steps use.
 var (
 	Namespaces       = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	Secrets          = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -33,25 +33,25 @@ var (
 	ServiceBindings  = schema.GroupVersionResource{Group: "services.cloud.sap.com", Version: "v1", Resource: "servicebindings"}
 )
 
-// Config says where a cluster of our own is.
+// Config is the connection to one of our own clusters.
 type Config struct {
-	// Kubeconfig is the path of a kubeconfig file; when it is set, URL and Token are not used.
+	// Kubeconfig is the path of a kubeconfig file. It takes precedence over URL and Token.
 	Kubeconfig string
 	URL        string
 	// Token is a bearer token; empty means none.
 	Token string
-	// Timeout is the deadline of one call; default 30 s.
+	// Timeout is the timeout of one call; default 30 s.
 	Timeout time.Duration
 }
 
-// Client calls one cluster. It is safe for use by several goroutines.
+// Client calls one cluster. It is safe for concurrent use.
 type Client struct {
 	system string
 	dyn    dynamic.Interface
 	close  func()
 }
 
-// Open builds a client of a cluster of our own; system names it in errors and metrics. It calls nobody.
+// Open creates a client of one of our own clusters; system is its name in errors and metrics. Open calls no system.
 func Open(system string, cfg Config, deps extclient.Deps) (*Client, error) {
 	if cfg.Kubeconfig == "" {
 		if err := extclient.CheckURL("URL of "+system, cfg.URL); err != nil {
@@ -65,20 +65,20 @@ func Open(system string, cfg Config, deps extclient.Deps) (*Client, error) {
 	}
 	rc, err := clientcmd.RESTConfigFromKubeConfig(data)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: not readable", system)
+		return nil, fmt.Errorf("kubeconfig of %s: invalid", system)
 	}
 	return build(system, rc, cfg.Timeout, deps)
 }
 
-// ErrKubeconfig tells that a kubeconfig cannot be used; its text never holds any of it.
+// ErrKubeconfig is the error of an invalid kubeconfig. Its text contains nothing of the kubeconfig.
 var ErrKubeconfig = errors.New("kubeconfig cannot be used")
 
-// FromKubeconfig builds a client from a kubeconfig that came from outside. Anything in it that would start a program
-// or read a file here is refused. The caller closes the client.
+// FromKubeconfig creates a client from a kubeconfig of another system. It rejects a kubeconfig that would start a program or
+// read a local file. The caller closes the client.
 func FromKubeconfig(system string, data []byte, timeout time.Duration, deps extclient.Deps) (*Client, error) {
 	raw, err := clientcmd.Load(data)
 	if err != nil {
-		// The decoder repeats its input in its errors.
+		// The decoder's errors contain its input.
 		return nil, fmt.Errorf("%w: not a kubeconfig", ErrKubeconfig)
 	}
 	for _, u := range raw.AuthInfos {
@@ -88,19 +88,19 @@ func FromKubeconfig(system string, data []byte, timeout time.Duration, deps extc
 		case u.AuthProvider != nil:
 			return nil, fmt.Errorf("%w: users with auth-provider are not allowed", ErrKubeconfig)
 		case u.TokenFile != "" || u.ClientCertificate != "" || u.ClientKey != "":
-			return nil, fmt.Errorf("%w: users that name files are not allowed, put the data into the kubeconfig", ErrKubeconfig)
+			return nil, fmt.Errorf("%w: users with file names are not allowed, put the data into the kubeconfig", ErrKubeconfig)
 		}
 	}
 	for _, c := range raw.Clusters {
 		if c.CertificateAuthority != "" {
-			return nil, fmt.Errorf("%w: clusters that name files are not allowed, put the data into the kubeconfig", ErrKubeconfig)
+			return nil, fmt.Errorf("%w: clusters with file names are not allowed, put the data into the kubeconfig", ErrKubeconfig)
 		}
 	}
 	rc, err := clientcmd.NewDefaultClientConfig(*raw, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%w: it has no usable current context", ErrKubeconfig)
 	}
-	// The library leaves the user out when the server is not reached by TLS, as simulated ones are not.
+	// The library ignores the user of a server without TLS, such as a simulated one.
 	if current := raw.Contexts[raw.CurrentContext]; current != nil && !rest.IsConfigTransportTLS(*rc) {
 		if u := raw.AuthInfos[current.AuthInfo]; u != nil {
 			rc.BearerToken, rc.Username, rc.Password = u.Token, u.Username, u.Password
@@ -113,7 +113,7 @@ func FromKubeconfig(system string, data []byte, timeout time.Duration, deps extc
 	return c, nil
 }
 
-// build gives each client a transport of its own: client-go keeps those it makes for ever, one per cluster.
+// build creates a client with its own transport. client-go would keep its own transports forever, one per cluster.
 func build(system string, rc *rest.Config, timeout time.Duration, deps extclient.Deps) (*Client, error) {
 	if timeout <= 0 {
 		timeout = 30 * time.Second
@@ -143,7 +143,7 @@ func build(system string, rc *rest.Config, timeout time.Duration, deps extclient
 		rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return extclient.Trace(system, route, next) })
 	}
 	rc.Timeout = timeout
-	// The worker limits what runs at once; a second limit in here would only queue inside a deadline.
+	// The worker limits its concurrency; a second limit here would only use up the timeouts of the calls.
 	rc.QPS = -1
 	rc.WarningHandler = rest.NoWarnings{}
 	dyn, err := dynamic.NewForConfig(rc)
@@ -153,7 +153,7 @@ func build(system string, rc *rest.Config, timeout time.Duration, deps extclient
 	return &Client{system: system, dyn: dyn, close: closeIdle}, nil
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.close() }
 
 func (c *Client) in(r schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
@@ -163,13 +163,13 @@ func (c *Client) in(r schema.GroupVersionResource, namespace string) dynamic.Res
 	return c.dyn.Resource(r).Namespace(namespace)
 }
 
-// Get reads one object.
+// Get returns an object.
 func (c *Client) Get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	obj, err := c.in(r, namespace).Get(ctx, name, metav1.GetOptions{})
 	return obj, c.wrap("get", r.Resource, name, err)
 }
 
-// List reads all objects that a label selector selects; an empty namespace means all.
+// List returns all objects that match a label selector; an empty namespace means all namespaces.
 func (c *Client) List(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) ([]unstructured.Unstructured, error) {
 	list, err := c.in(r, namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *Client) List(ctx context.Context, r schema.GroupVersionResource, namesp
 	return list.Items, nil
 }
 
-// First reads at most n of the objects that a label selector selects.
+// First returns at most n of the objects that match a label selector.
 func (c *Client) First(ctx context.Context, r schema.GroupVersionResource, namespace, selector string, n int64) ([]unstructured.Unstructured, error) {
 	list, err := c.in(r, namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: n})
 	if err != nil {
@@ -187,32 +187,32 @@ func (c *Client) First(ctx context.Context, r schema.GroupVersionResource, names
 	return list.Items, nil
 }
 
-// Create creates an object; one that exists is a conflict.
+// Create creates an object; an existing object is a conflict.
 func (c *Client) Create(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured) error {
 	_, err := c.in(r, obj.GetNamespace()).Create(ctx, obj, metav1.CreateOptions{})
 	return c.wrap("create", r.Resource, obj.GetName(), err)
 }
 
-// Update replaces an object; a change by somebody else since it was read is a conflict.
+// Update replaces an object; a change by another client since it was read is a conflict.
 func (c *Client) Update(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured) error {
 	_, err := c.in(r, obj.GetNamespace()).Update(ctx, obj, metav1.UpdateOptions{})
 	return c.wrap("update", r.Resource, obj.GetName(), err)
 }
 
-// Patch merges a JSON merge patch into an object.
+// Patch applies a JSON merge patch to an object.
 func (c *Client) Patch(ctx context.Context, r schema.GroupVersionResource, namespace, name string, patch []byte) error {
 	_, err := c.Merge(ctx, r, namespace, name, patch)
 	return err
 }
 
-// Merge merges a JSON merge patch into an object and returns what it has become. A patch that names a resourceVersion is a
-// conflict when somebody else has changed the object since.
+// Merge applies a JSON merge patch to an object and returns the result. A patch with a resourceVersion is a conflict if another
+// client has changed the object since.
 func (c *Client) Merge(ctx context.Context, r schema.GroupVersionResource, namespace, name string, patch []byte) (*unstructured.Unstructured, error) {
 	obj, err := c.in(r, namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return obj, c.wrap("patch", r.Resource, name, err)
 }
 
-// Delete deletes an object; one that is gone is no error.
+// Delete deletes an object. A missing object is no error.
 func (c *Client) Delete(ctx context.Context, r schema.GroupVersionResource, namespace, name string) error {
 	err := c.wrap("delete", r.Resource, name, c.in(r, namespace).Delete(ctx, name, metav1.DeleteOptions{}))
 	if IsNotFound(err) {
@@ -221,8 +221,8 @@ func (c *Client) Delete(ctx context.Context, r schema.GroupVersionResource, name
 	return err
 }
 
-// Apply makes an object have the labels, annotations and the given top-level fields of want; it creates it when it is
-// missing, and changes nothing when it already is so.
+// Apply gives an object the labels, annotations and top-level fields of want. It creates a missing object, and sends no update without
+// a change.
 func (c *Client) Apply(ctx context.Context, r schema.GroupVersionResource, want *unstructured.Unstructured) error {
 	have, err := c.Get(ctx, r, want.GetNamespace(), want.GetName())
 	if IsNotFound(err) {
@@ -234,7 +234,7 @@ func (c *Client) Apply(ctx context.Context, r schema.GroupVersionResource, want 
 	return c.Turn(ctx, r, have, want)
 }
 
-// Turn is Apply for an object that was read: have becomes want. A change by somebody else since then is a conflict.
+// Turn is Apply for an object that was read before. A change by another client since then is a conflict.
 func (c *Client) Turn(ctx context.Context, r schema.GroupVersionResource, have, want *unstructured.Unstructured) error {
 	if !merge(have, want) {
 		return nil

@@ -6,8 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// merge puts what want says into have and reports whether that changed anything. What somebody else has added to the
-// labels and annotations stays.
+// merge copies the fields of want into have and reports whether have changed. It keeps the labels and annotations of other clients.
 func merge(have, want *unstructured.Unstructured) bool {
 	changed := false
 	labels, changedLabels := mergeText(have.GetLabels(), want.GetLabels())

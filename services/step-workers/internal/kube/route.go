@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// route is the path of a request to a Kubernetes API with {namespace} and {name} in place of what they are, for the names of spans.
+// route returns the path of a request to a Kubernetes API, with {namespace} and {name} for their values, for the names of spans.
 func route(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	begin := slices.IndexFunc(parts, func(p string) bool { return p == "api" || p == "apis" })

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// The kinds that give somebody access to a cluster.
+// The resources that grant access to a cluster.
 var (
 	ServiceAccounts     = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	ClusterRoles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
 	ClusterRoleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 )
 
-// Token makes a token of a ServiceAccount and tells when it ends; the server may let it end earlier or later than asked.
+// Token creates a token of a ServiceAccount and returns its expiry, which may differ from the requested lifetime.
 func (c *Client) Token(ctx context.Context, namespace, account string, lifetime time.Duration) (string, time.Time, error) {
 	request := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -36,20 +36,20 @@ func (c *Client) Token(ctx context.Context, namespace, account string, lifetime 
 	ends, err := time.Parse(time.RFC3339, text)
 	if err != nil || token == "" {
 		return "", time.Time{}, &Error{
-			System: c.system, Verb: "create", Resource: resource, Name: account, Err: errors.New("the answer has no token with its end"),
+			System: c.system, Verb: "create", Resource: resource, Name: account, Err: errors.New("the answer has no token or no expiry"),
 		}
 	}
 	return token, ends, nil
 }
 
-// Cluster says how a cluster is reached, without credentials.
+// Cluster is the address of a cluster, without credentials.
 type Cluster struct {
 	Server string
 	// CA is the certificate authority in PEM; empty for a public one.
 	CA []byte
 }
 
-// ClusterOf reads the cluster of the current context of a kubeconfig. Its errors wrap ErrKubeconfig.
+// ClusterOf returns the cluster of the current context of a kubeconfig. Its errors wrap ErrKubeconfig.
 func ClusterOf(kubeconfig []byte) (Cluster, error) {
 	raw, err := clientcmd.Load(kubeconfig)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package outcome turns the error of a call to an external system into the return values of a step.
+// Package outcome converts the error of a call to an external system into the return values of a step.
 package outcome
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Reasons of docs/contracts/processes.md#components-and-reasons-of-errors that the steps report.
+// Reasons that the steps report (docs/contracts/processes.md#components-and-reasons-of-errors).
 const (
 	ReasonStatus  = "err_http_status_code"
 	ReasonTimeout = worker.ReasonTimeout
 	ReasonState   = "err_unexpected_state"
-	// ReasonPaused is for a call that was not made, because the system keeps failing.
+	// ReasonPaused is the reason of a call that was not made because the system keeps failing.
 	ReasonPaused = "err_system_unavailable"
 )
 
-// Error names the component at fault and why. An error of a call names its system; component is for all others.
+// Error adds the component and the reason to err. For the error of a call, the component is its system.
 func Error(component string, err error) *worker.Error {
 	if e, ok := errors.AsType[*worker.Error](err); ok {
 		return e
@@ -64,7 +64,7 @@ func reason(err error) string {
 	return worker.ReasonInternal
 }
 
-// Of is a retry after a time for an error that may pass, and a failure for any other.
+// Of returns a retry after a delay for a temporary error, and a failure for any other error.
 func Of(op worker.Operation, component string, after time.Duration, err error) (worker.Operation, time.Duration, error) {
 	if errors.Is(err, worker.ErrStageLost) {
 		return op, 0, err
@@ -75,7 +75,7 @@ func Of(op worker.Operation, component string, after time.Duration, err error) (
 	return worker.Fail(op, Error(component, err))
 }
 
-// Again is a retry after a time whatever the error is, for steps that only their budget ends.
+// Again returns a retry after a delay for any error. It is for steps that repeat until their budget ends.
 func Again(op worker.Operation, component string, after time.Duration, err error) (worker.Operation, time.Duration, error) {
 	if errors.Is(err, worker.ErrStageLost) {
 		return op, 0, err

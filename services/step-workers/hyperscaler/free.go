@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// shelfSize is how many free accounts are read at once, shelfTime for how long they are tried. What others have claimed
-	// meanwhile costs a call that is refused.
-	shelfSize = 500
-	shelfTime = 5 * time.Second
+	// freeBatch is the number of free accounts that are read in one call; freeLifetime is how long they are used. If another process has
+	// claimed an account in the meantime, the claim is rejected, which costs one call.
+	freeBatch    = 500
+	freeLifetime = 5 * time.Second
 )
 
-// shelf holds free accounts of one kind that were read together: the claims of a process take one each, and do not read the
-// pool for each of them. Every process has its own order.
-type shelf struct {
+// freeAccounts caches free accounts of one kind. Each claim of the process takes one, without another read of the pool. Every process has
+// a different order.
+type freeAccounts struct {
 	mu    sync.Mutex
 	kinds map[string]*kind
 }
@@ -30,7 +30,7 @@ type kind struct {
 	readAt time.Time
 }
 
-func (s *shelf) of(selector string) *kind {
+func (s *freeAccounts) of(selector string) *kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kinds == nil {
@@ -42,17 +42,17 @@ func (s *shelf) of(selector string) *kind {
 	return s.kinds[selector]
 }
 
-// candidate is a free account that no other claim of this process tries. When there is none the pool was empty just now.
+// candidate returns a free account that no other claim of this process tries. It returns ErrEmptyPool if the pool is empty.
 func (p *pool) candidate(ctx context.Context, w want) (binding, error) {
-	done, err := p.turns.take(ctx, w.free())
+	unlock, err := p.locks.lock(ctx, w.free())
 	if err != nil {
 		return binding{}, err
 	}
-	defer done()
-	k := p.shelf.of(w.free())
-	if len(k.free) == 0 || p.now().Sub(k.readAt) > shelfTime {
+	defer unlock()
+	k := p.freeAccounts.of(w.free())
+	if len(k.free) == 0 || p.now().Sub(k.readAt) > freeLifetime {
 		readAt := p.now()
-		list, err := p.kube.First(ctx, kube.SecretBindings, p.namespace, w.free(), shelfSize)
+		list, err := p.kube.First(ctx, kube.SecretBindings, p.namespace, w.free(), freeBatch)
 		if err != nil {
 			return binding{}, err
 		}
