@@ -63,7 +63,7 @@ func rightsOf(rules []rbacv1.PolicyRule, namespace string) []right {
 	return out
 }
 
-// granted is what a role that somebody creates needs of its creator: Kubernetes lets nobody grant what they do not have.
+// granted is what the creator of a role needs: Kubernetes allows grants of own permissions only.
 func granted(rights []right) []need {
 	out := make([]need, 0, len(rights))
 	for _, r := range rights {

@@ -81,7 +81,7 @@ func table() []entry {
 		boolean("BlockDeletion", func(c *Config) *bool { return &c.BlockDeletion },
 			"Whether a BtpOperator without the label `force-delete` stays, in the state Warning, while service instances or bindings exist."),
 		boolean("OperandFirst", func(c *Config) *bool { return &c.OperandFirst },
-			"Whether the operand's Deployment and webhooks are removed before the hard delete. Nobody then clears the operand's finalizers, and the remote side stays."),
+			"Whether the operand's Deployment and webhooks are removed before the hard delete. The finalizers of the operand then stay, and so does the remote side."),
 		boolean("EnableLimitedCache", func(c *Config) *bool { return &c.EnableLimitedCache },
 			"Whether the operand's cache is limited to the Secrets and ConfigMaps that it works with. A change restarts the operand."),
 		text("ChartNamespace", func(c *Config) *string { return &c.ChartNamespace },

@@ -36,7 +36,7 @@ func reasons() map[string]string {
 		everywhere + " btpoperators/status":     "State, condition and progress are written there.",
 		everywhere + " events of events.k8s.io": "Events stand where the BtpOperator stands that they are about; a repetition is added to the first one.",
 		everywhere + " serviceinstances, servicebindings": "The deprovisioning counts, deletes and releases them. " +
-			"The operand and its users get the rest: Kubernetes lets nobody grant what they do not have.",
+			"The operand and its users get the rest: Kubernetes allows grants of own permissions only.",
 		everywhere + " serviceinstances/status, servicebindings/status":         "Granted to the operand.",
 		everywhere + " serviceinstances/finalizers, servicebindings/finalizers": "Granted to the operand.",
 		everywhere + " secrets": "The credentials, the certificates, and the Secrets of bindings in a soft delete. All verbs are granted to the operand, which " +
