@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFaultsComeAndGo(t *testing.T) {
+func TestFault_SetAndCleared_AffectsRequests(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	const edp, company = "/admin/systems/ias", "/ias/service/company/global"
@@ -34,7 +34,7 @@ func TestFaultsComeAndGo(t *testing.T) {
 	w.must(200, "GET", company, nil, user)
 }
 
-func TestErrorAfterTheWorkIsDone(t *testing.T) {
+func TestFault_ErrorAfter_DoesTheWork(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.avsToken()
@@ -45,7 +45,7 @@ func TestErrorAfterTheWorkIsDone(t *testing.T) {
 	}
 }
 
-func TestTimeoutHoldsRequestsUntilTheSettingsChange(t *testing.T) {
+func TestFault_Timeout_BlocksUntilSettingsChange(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(200, "PUT", "/admin/systems/reconciler", map[string]any{"timeout": true})
@@ -73,12 +73,12 @@ func TestTimeoutHoldsRequestsUntilTheSettingsChange(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	w.must(200, "DELETE", "/admin/systems/reconciler/settings", nil)
-	// The held request is let go; a client may have sent it again by itself and got the real answer.
+	// The blocked request is released; a client may have repeated it and received the real answer.
 	<-held
 	w.must(404, "GET", clusters+"/r-1/status", nil)
 }
 
-func TestLatencyDelaysAnswers(t *testing.T) {
+func TestFault_Latency_DelaysAnswers(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(200, "PUT", "/admin/systems/ias", map[string]any{"latencyMs": 30})
@@ -89,7 +89,7 @@ func TestLatencyDelaysAnswers(t *testing.T) {
 	}
 }
 
-func TestAdminRefusesBadSettings(t *testing.T) {
+func TestAdmin_InvalidSettings_AreRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	for body, want := range map[string]string{
@@ -118,7 +118,7 @@ func TestAdminRefusesBadSettings(t *testing.T) {
 	}
 }
 
-func TestAdminCountsCallsByRouteAndCode(t *testing.T) {
+func TestAdmin_Calls_AreCountedByRouteAndCode(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.avsToken()
@@ -142,7 +142,7 @@ func TestAdminCountsCallsByRouteAndCode(t *testing.T) {
 	}
 }
 
-func TestAdminMasksSecrets(t *testing.T) {
+func TestAdmin_Secrets_AreMasked(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(200, "POST", clusters, w.cluster("2.20.0"))
@@ -164,7 +164,7 @@ func TestAdminMasksSecrets(t *testing.T) {
 	}
 }
 
-func TestAdminListsFilteredAndPaged(t *testing.T) {
+func TestAdmin_Objects_AreFilteredAndPaged(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	got := w.must(200, "GET", "/admin/systems/gardener/objects?kind=SecretBinding&contains=sb-azure&limit=2&offset=1", nil)

@@ -22,7 +22,7 @@ func newEvaluation(name string) map[string]any {
 	}
 }
 
-func TestAvSEvaluationLivesAndDies(t *testing.T) {
+func TestAvS_Evaluation_IsCreatedAndDeleted(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.avsToken()
@@ -76,7 +76,7 @@ func TestAvS_LookUpIsOn_FindsEvaluationsByExactName(t *testing.T) {
 	w.must(400, "GET", evaluations, nil, token)
 }
 
-func TestAvS_LookUpIsOff_CollectionCannotBeRead(t *testing.T) {
+func TestAvS_LookUpOff_CollectionIsNotServed(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(405, "GET", evaluations+"?name=K8S-AZR-Kyma-int-1", nil, w.avsToken())
@@ -85,7 +85,7 @@ func TestAvS_LookUpIsOff_CollectionCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestAvS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+func TestAvS_InvalidRequest_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.avsToken()
@@ -130,7 +130,7 @@ func TestAvS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
 	}
 }
 
-func TestAPIsWantTheirCredentials(t *testing.T) {
+func TestAPIs_WrongCredentials_AreRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	form := header("Content-Type", "application/x-www-form-urlencoded")

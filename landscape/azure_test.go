@@ -31,7 +31,7 @@ func (w *world) tagged(name, value string, token option) []any {
 	return at(w.t, w.must(200, "GET", azureGroups+version+"&$filter="+filter, nil, token), "value").([]any)
 }
 
-func TestAzureEventHubsLiveAndDieWithTheirGroup(t *testing.T) {
+func TestAzure_EventHubs_AreRemovedWithGroup(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.azureToken()
@@ -96,7 +96,7 @@ func TestAzureEventHubsLiveAndDieWithTheirGroup(t *testing.T) {
 	}
 }
 
-// removal is the whole answer to a DELETE.
+// removal returns the whole answer to a DELETE.
 func (w *world) removal(path string, o option) *http.Response {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, w.url+path, nil)
@@ -112,7 +112,7 @@ func (w *world) removal(path string, o option) *http.Response {
 	return resp
 }
 
-func TestAzure_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+func TestAzure_InvalidRequest_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.azureToken()

@@ -10,7 +10,7 @@ import (
 
 const centralEvents = "/cis/events/v1/events/central"
 
-// delete tells the inventory that sub-accounts were deleted, a second apart.
+// delete adds events for deleted sub-accounts, one second apart.
 func (w *world) delete(subaccounts ...string) {
 	w.t.Helper()
 	for i, id := range subaccounts {
@@ -18,7 +18,7 @@ func (w *world) delete(subaccounts ...string) {
 	}
 }
 
-func TestCISTellsDeletedSubaccountsPageByPage(t *testing.T) {
+func TestCIS_DeletedSubaccounts_AreListedInPages(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.clientToken("/cis/oauth/token", "keb")
@@ -60,7 +60,7 @@ func TestCISTellsDeletedSubaccountsPageByPage(t *testing.T) {
 	}
 }
 
-func TestCIS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+func TestCIS_InvalidRequest_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	form := header("Content-Type", "application/x-www-form-urlencoded")

@@ -23,7 +23,7 @@ func bindingPool(t *testing.T, w *world) pool {
 	return pool{t, authorized(w, "/k8s/gardener").Resource(bindings).Namespace("garden-kyma")}
 }
 
-// mark labels a free binding as claimed and given back, and returns its name.
+// mark marks a free binding as claimed and released, and returns its name.
 func (p pool) mark() string {
 	p.t.Helper()
 	list, err := p.List(p.t.Context(), metav1.ListOptions{LabelSelector: "hyperscalerType=azure,!tenantName,!dirty,shared!=true"})
@@ -40,7 +40,7 @@ func (p pool) mark() string {
 	return binding.GetName()
 }
 
-// claimed tells whether a binding still has the labels of a claim; it fails the test when only one of them is left.
+// claimed reports whether a binding has the labels of a claim. It fails the test if only one of them is left.
 func (p pool) claimed(name string) bool {
 	p.t.Helper()
 	binding, err := p.Get(p.t.Context(), name, metav1.GetOptions{})
@@ -55,7 +55,7 @@ func (p pool) claimed(name string) bool {
 	return dirty
 }
 
-func TestADirtyBindingIsFreeAgainAfterAWhile(t *testing.T) {
+func TestCleanup_DirtyBinding_IsReleased(t *testing.T) {
 	t.Parallel()
 	dir, c := t.TempDir(), &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w := open(t, dir, c)
@@ -71,7 +71,7 @@ func TestADirtyBindingIsFreeAgainAfterAWhile(t *testing.T) {
 	}
 }
 
-func TestADirtyBindingThatAShootUsesIsKept(t *testing.T) {
+func TestCleanup_BindingUsedByShoot_IsKept(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	p := bindingPool(t, w)

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Config of the landscape. The zero value works: everything in memory, nothing takes time, and every user, client id and
+// Config configures the landscape. The zero value is valid: all data is in memory, operations take no time, and every user, client id and
 // secret is "keb".
 type Config struct {
-	// DataDir gets one journal per system; "" keeps everything in memory.
+	// DataDir is the folder of the journals, one per system; "" keeps all data in memory.
 	DataDir string `env:"KEB_LANDSCAPE_DATA_DIR"`
-	// ExternalURL is the base URL under which workers reach the landscape; it goes into kubeconfigs. "" takes it from each request.
+	// ExternalURL is the base URL of the landscape for workers. Kubeconfigs contain it. "" derives it from each request.
 	ExternalURL string `env:"KEB_LANDSCAPE_EXTERNAL_URL"`
-	// ClusterTime is how long a cluster takes; its removal and upgrades take half of it. 0: no time at all.
+	// ClusterTime is the creation time of a cluster; its removal and upgrades take half of it. 0 means no time.
 	ClusterTime time.Duration `env:"KEB_LANDSCAPE_CLUSTER_TIME" envDefault:"3s"`
-	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take, a tenant of LMS, and an Event Hubs namespace of
-	// Azure; a deletion and a certificate take half of it. 0: no time at all.
+	// ReconcileTime is the time that the Reconciler, the Lifecycle Manager, a tenant of LMS and an Event Hubs namespace of Azure take. A
+	// deletion and a certificate take half of it. 0 means no time.
 	ReconcileTime time.Duration `env:"KEB_LANDSCAPE_RECONCILE_TIME" envDefault:"1s"`
-	// CleanTime is how long after a secret binding was marked dirty the cleanup job frees it; it waits for shoots that still
-	// use it. 0 means one minute.
+	// CleanTime is the time after which the cleanup job releases a secret binding that is marked dirty and that no shoot uses. 0 means one
+	// minute.
 	CleanTime time.Duration `env:"KEB_LANDSCAPE_CLEAN_TIME"`
-	// KymaVersion is the version for which overrides and a Kyma template are there from the start; "" means 2.20.0.
+	// KymaVersion is the version whose overrides and Kyma template exist from the start; "" means 2.20.0.
 	KymaVersion string `env:"KEB_LANDSCAPE_KYMA_VERSION"`
-	// NextKymaVersion is another one, to upgrade to; the subaccount kyma-next gets it from the start; "" means 2.21.0.
+	// NextKymaVersion is a version for upgrades. The subaccount kyma-next has it from the start. "" means 2.21.0.
 	NextKymaVersion string `env:"KEB_LANDSCAPE_NEXT_KYMA_VERSION"`
-	// Bindings is how many unclaimed secret bindings each hyperscaler has from the start; 0 means 500.
+	// Bindings is the initial number of unclaimed secret bindings per hyperscaler; 0 means 500.
 	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
 
 	AvSClientID string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // Its secret is empty.
 	AvSUsername string `env:"KEB_LANDSCAPE_AVS_USERNAME"`
 	AvSPassword string `env:"KEB_LANDSCAPE_AVS_PASSWORD"`
-	// AvSLookUp lets AvS answer GET on the collection with the query parameter name; the real one is not known to do so.
+	// AvSLookUp enables GET on the collection of AvS with the query parameter name. The real service is not known to support it.
 	AvSLookUp        bool   `env:"KEB_LANDSCAPE_AVS_LOOK_UP"`
 	EDPSecret        string `env:"KEB_LANDSCAPE_EDP_SECRET"` // Of client id edp-namespace;<any namespace>
 	IASUsername      string `env:"KEB_LANDSCAPE_IAS_USERNAME"`
@@ -45,15 +45,15 @@ type Config struct {
 	LMSToken         string `env:"KEB_LANDSCAPE_LMS_TOKEN"`
 	AzureClientID    string `env:"KEB_LANDSCAPE_AZURE_CLIENT_ID"`
 	AzureSecret      string `env:"KEB_LANDSCAPE_AZURE_SECRET"`
-	// KubernetesToken is the bearer token of the control plane and of Gardener; runtimes have their own in the kubeconfig.
+	// KubernetesToken is the bearer token of the control plane and of Gardener. Kubeconfigs of runtimes contain their own.
 	KubernetesToken string `env:"KEB_LANDSCAPE_KUBERNETES_TOKEN"`
 
-	// DirectorLookUp lets the Director answer runtimes(filter), for a KEB whose KEB_DIRECTOR_URL is set; without it that is a breach of
-	// the contract.
+	// DirectorLookUp enables runtimes(filter) in the Director, for a KEB with KEB_DIRECTOR_URL. Without it such a query violates the
+	// contract.
 	DirectorLookUp bool `env:"KEB_LANDSCAPE_DIRECTOR_LOOK_UP"`
 }
 
-// Defaults that a zero value stands for.
+// The values that replace zero values.
 const (
 	DefaultCredential  = "keb"
 	DefaultKymaVersion = "2.20.0"
@@ -77,7 +77,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names every bad field and what is allowed.
+// Validate reports every invalid field and the valid values.
 func (c Config) Validate() error {
 	var errs []error
 	if c.ClusterTime < 0 {

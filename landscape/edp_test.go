@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestEDPTenantWithMetadata(t *testing.T) {
+func TestEDP_TenantWithMetadata_IsStored(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
@@ -27,7 +27,7 @@ func TestEDPTenantWithMetadata(t *testing.T) {
 	w.must(400, "POST", tenants, map[string]any{"name": "sub-1"}, token)
 }
 
-func TestEDPTenantTakesItsMetadataAlong(t *testing.T) {
+func TestEDP_TenantDeleted_RemovesMetadata(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	token := w.clientToken("/edp/oauth2/token", "edp-namespace;kyma")
@@ -42,7 +42,7 @@ func TestEDPTenantTakesItsMetadataAlong(t *testing.T) {
 	}
 }
 
-func TestEDP_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+func TestEDP_InvalidRequest_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	const tenants = "/edp/namespaces/kyma/dataTenants"

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/landscape"
 )
 
-func TestTheZeroConfigTakesNoTime(t *testing.T) {
+func TestNew_ZeroConfig_TakesNoTime(t *testing.T) {
 	t.Parallel()
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
 	require.NoError(t, err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestIASServiceProvider(t *testing.T) {
+func TestIAS_ServiceProvider_IsConfigured(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	user := basic("keb", "keb")
@@ -37,7 +37,7 @@ func TestIASServiceProvider(t *testing.T) {
 	}
 }
 
-func TestIAS_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+func TestIAS_InvalidRequest_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	user := basic("keb", "keb")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestARuntimeOfARealClusterHasItsKubeconfig(t *testing.T) {
+func TestKubeconfig_RealCluster_IsReturned(t *testing.T) {
 	t.Parallel()
 	const secret, path = "CANARY-1c7e", "/admin/systems/provisioner/kubeconfigs"
 	w := setup(t)

@@ -43,7 +43,7 @@ func authorized(w *world, path string) dynamic.Interface {
 	return client(w, &rest.Config{Host: w.url + path, BearerToken: "keb"})
 }
 
-// client has connections of its own, which are closed before the server.
+// client has its own connections, which are closed before the server.
 func client(w *world, config *rest.Config) dynamic.Interface {
 	w.t.Helper()
 	config.QPS = -1
@@ -59,7 +59,7 @@ func client(w *world, config *rest.Config) dynamic.Interface {
 	return c
 }
 
-func TestDynamicClientWorksOnSecrets(t *testing.T) {
+func TestKubernetes_DynamicClient_ManagesSecrets(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -109,7 +109,7 @@ func TestDynamicClientWorksOnSecrets(t *testing.T) {
 	}
 }
 
-func TestApplyCreatesAndThenMerges(t *testing.T) {
+func TestKubernetes_Apply_CreatesAndMerges(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -127,7 +127,7 @@ func TestApplyCreatesAndThenMerges(t *testing.T) {
 	}
 }
 
-func TestNamespaceMustBeThere(t *testing.T) {
+func TestKubernetes_MissingNamespace_Returns404(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -151,7 +151,7 @@ func TestNamespaceMustBeThere(t *testing.T) {
 	}
 }
 
-func TestSelectorsChooseBindings(t *testing.T) {
+func TestKubernetes_Selectors_FilterBindings(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -193,7 +193,7 @@ func TestSelectorsChooseBindings(t *testing.T) {
 	}
 }
 
-func TestListsArePaged(t *testing.T) {
+func TestKubernetes_List_IsPaged(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	c := authorized(w, "/k8s/gardener").Resource(bindings).Namespace("garden-kyma")
@@ -216,7 +216,7 @@ func TestListsArePaged(t *testing.T) {
 	}
 }
 
-func TestFinalizerKeepsADeletedObject(t *testing.T) {
+func TestKubernetes_Finalizer_KeepsDeletedObject(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -225,7 +225,7 @@ func TestFinalizerKeepsADeletedObject(t *testing.T) {
 	status, _ := w.ask(runtimeQuery, map[string]any{"id": text(t, op, "runtimeID")})
 	config, err := clientcmd.Load([]byte(text(t, status, "runtimeConfiguration", "kubeconfig")))
 	require.NoError(t, err)
-	// client-go's own way from a kubeconfig to a client leaves the token out when there is no TLS.
+	// client-go omits the token of a kubeconfig if there is no TLS.
 	current := config.Contexts[config.CurrentContext]
 	runtime := client(w, &rest.Config{Host: config.Clusters[current.Cluster].Server, BearerToken: config.AuthInfos[current.AuthInfo].Token})
 	c := runtime.Resource(instances).Namespace("default")
@@ -249,7 +249,7 @@ func TestFinalizerKeepsADeletedObject(t *testing.T) {
 	}
 }
 
-func TestKyma_WithoutWaiting_IsGoneAtOnce(t *testing.T) {
+func TestKyma_NoDelay_IsRemovedImmediately(t *testing.T) {
 	t.Parallel()
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
 	require.NoError(t, err)
@@ -272,7 +272,7 @@ func TestKyma_WithoutWaiting_IsGoneAtOnce(t *testing.T) {
 	}
 }
 
-func TestKymaGetsReadyAndGoesByTheClock(t *testing.T) {
+func TestKyma_Clock_MakesItReadyAndRemovesIt(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -313,7 +313,7 @@ func TestKymaGetsReadyAndGoesByTheClock(t *testing.T) {
 	}
 }
 
-func TestShootsAreDeletedOnlyWithConfirmation(t *testing.T) {
+func TestShoot_DeletionWithoutConfirmation_IsRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	ctx := t.Context()
@@ -330,7 +330,7 @@ func TestShootsAreDeletedOnlyWithConfirmation(t *testing.T) {
 	}
 }
 
-func TestDiscoveryNamesTheResources(t *testing.T) {
+func TestKubernetes_Discovery_ListsResources(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	d, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: w.url + "/k8s/control-plane", BearerToken: "keb"})
@@ -343,7 +343,7 @@ func TestDiscoveryNamesTheResources(t *testing.T) {
 	w.must(405, "GET", "/k8s/control-plane/api/v1/namespaces?watch=true", nil, bearer("keb"))
 }
 
-func TestOverridesAreThereForEachPlan(t *testing.T) {
+func TestSeed_EachPlan_HasOverrides(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	c := authorized(w, "/k8s/control-plane")

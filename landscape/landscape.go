@@ -1,7 +1,7 @@
 // Package landscape simulates the external systems that KEB works with: AvS, EDP, IAS, SPC, LMS, Azure, the Runtime Provisioner, the
 // Director, the Reconciler, the store of Kyma's artifacts, CIS, and the Kubernetes APIs of the control plane, of Gardener and of each
-// runtime. They speak the real contracts (docs/contracts/README.md) over HTTP, accept nothing else, and keep what they hold through a kill.
-// An admin API shows what they hold and which requests broke a contract, and lets them fail.
+// runtime. They implement the real contracts (docs/contracts/README.md) over HTTP, reject everything else, and keep their data after a
+// crash. An admin API shows their data and the requests that violated a contract, and makes them fail.
 package landscape
 
 import (
@@ -33,13 +33,13 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/spc"
 )
 
-// Deps of the landscape; both have safe defaults.
+// Deps are the dependencies of the landscape. Both have defaults.
 type Deps struct {
 	Log *slog.Logger
 	Now func() time.Time
 }
 
-// Landscape is all simulated systems. Only one may use a data folder at a time.
+// Landscape contains all simulated systems. Only one landscape may use a data folder at a time.
 type Landscape struct {
 	log     *slog.Logger
 	handler http.Handler
@@ -49,13 +49,13 @@ type Landscape struct {
 	closed  error // of Close
 }
 
-// system is what each simulator is to the landscape.
+// system is the landscape's view of a simulator.
 type system interface {
 	admin.System
 	io.Closer
 }
 
-// New opens the journals and puts in what is there from the start. Call Run (or Close) at the end.
+// New opens the journals and creates the initial data. Call Run (or Close) at the end.
 func New(cfg Config, deps Deps) (*Landscape, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("landscape config: %w", err)
@@ -80,7 +80,7 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		if err != nil {
 			return err
 		}
-		defer func() { l.closers = append(l.closers, held) }() // the last to be closed
+		defer func() { l.closers = append(l.closers, held) }() // closed last
 	}
 	mux := http.NewServeMux()
 	var entries []admin.Entry
@@ -175,7 +175,7 @@ func buildKyma1(cfg Config, deps Deps, journal func(string) string, add func(str
 	return nil
 }
 
-// buildClusters adds the Provisioner and the systems in which its clusters show: those look at its clock before they answer.
+// buildClusters adds the Provisioner and the systems that show its clusters: those update their data from the Provisioner before they answer.
 func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
 	directorSystem, err := director.New(director.Config{ClientID: cfg.DirectorClientID, Secret: cfg.DirectorSecret, LookUp: cfg.DirectorLookUp}, journal(director.Name), deps.Now)
 	if err != nil {
@@ -213,8 +213,8 @@ func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) st
 // Handler serves all systems and the admin API.
 func (l *Landscape) Handler() http.Handler { return l.handler }
 
-// Violations returns one line for each of the last requests that broke the contract of a system: the system, the request and what
-// was wrong with it. It is empty when every request was correct.
+// Violations returns a line for each of the last requests that violated a contract: the system, the request and the problem. It is empty if
+// all requests were correct.
 func (l *Landscape) Violations() []string {
 	var lines []string
 	for _, e := range l.entries {
@@ -225,15 +225,15 @@ func (l *Landscape) Violations() []string {
 	return lines
 }
 
-// Run blocks until ctx ends and then closes the journals. The simulators need no loop of their own: what time brings
-// about is worked out when somebody asks.
+// Run blocks until ctx ends and then closes the journals. The simulators have no loop: they compute the effects of time when a request
+// arrives.
 func (l *Landscape) Run(ctx context.Context) error {
 	l.log.InfoContext(ctx, "landscape is up")
 	<-ctx.Done()
 	return l.Close()
 }
 
-// Close closes the journals; requests that change something fail from then on. Close may be called again.
+// Close closes the journals. Later requests that change data fail. Close is idempotent.
 func (l *Landscape) Close() error {
 	l.closing.Do(func() {
 		var errs []error

@@ -24,7 +24,7 @@ func newTenant(name, region string) map[string]any {
 
 var lmsToken = header("X-LMS-Token", "keb")
 
-// csr is a signing request and the key that belongs to it.
+// csr is a signing request with its key.
 func csr(t *testing.T, commonName string) (string, *rsa.PrivateKey) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -46,7 +46,7 @@ func certificate(t *testing.T, text string) *x509.Certificate {
 	return c
 }
 
-func TestLMSTenantIsSharedByNameAndRegion(t *testing.T) {
+func TestLMS_Tenant_IsSharedByNameAndRegion(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	first := w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken)
@@ -64,7 +64,7 @@ func TestLMSTenantIsSharedByNameAndRegion(t *testing.T) {
 	}
 }
 
-func TestLMSSignsACertificateWhenTheTenantIsReady(t *testing.T) {
+func TestLMS_TenantReady_SignsCertificate(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	tenant := tenants + "/" + text(t, w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken), "id")
@@ -102,7 +102,7 @@ func TestLMSSignsACertificateWhenTheTenantIsReady(t *testing.T) {
 	}
 }
 
-func TestLMSRefusesBadRequests(t *testing.T) {
+func TestLMS_InvalidRequest_IsRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(401, "POST", tenants, newTenant("ga1", "eu"), header("X-LMS-Token", "wrong"))

@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// ErrInUse tells that another process uses the data folder.
+// ErrInUse means that another process uses the data folder.
 var ErrInUse = errors.New("data folder is in use by another landscape; stop that one, or set another data folder")
 
-// lock keeps a second process from writing the same journals. The system lets go of it when the process dies.
+// lock keeps a second process from writing the same journals. The system releases it when the process ends.
 func lock(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data folder: %w", err)

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// ErrInUse tells that another process uses the data folder.
+// ErrInUse means that another process uses the data folder.
 var ErrInUse = errors.New("data folder is in use by another landscape; stop that one, or set another data folder")
 
-// lock does nothing where there are no advisory locks.
+// lock does nothing on systems without advisory locks.
 func lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestFiveHundredProvisioningsAtOnce(t *testing.T) {
+func TestProvisioner_FiveHundredInParallel_Succeed(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	const n, clients = 500, 32

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/keb/landscape"
 )
 
-func TestEverythingIsThereAfterAReopen(t *testing.T) {
+func TestLandscape_Reopened_KeepsData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -45,7 +45,7 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	}
 	w.must(503, "GET", "/ias/service/company/global", nil, basic("keb", "keb"))
 
-	// The operation goes on by the clock although nobody was there to see it.
+	// The operation progresses with the clock, without requests in between.
 	w.close()
 	c.advance(clusterTime)
 	w = open(t, dir, c)
@@ -61,14 +61,14 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	}
 }
 
-func TestOtherSystemsCatchUpWithTheProvisioner(t *testing.T) {
+func TestNew_AfterCrash_UpdatesOtherSystems(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w := open(t, dir, c)
 	w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
 	w.close()
-	// As after a kill between the Provisioner's write and theirs.
+	// This simulates a crash between the Provisioner's write and the others.
 	for _, name := range []string{"director", "gardener"} {
 		require.NoError(t, os.Remove(filepath.Join(dir, name+".jsonl")))
 	}
@@ -78,7 +78,7 @@ func TestOtherSystemsCatchUpWithTheProvisioner(t *testing.T) {
 	}
 }
 
-func TestADataFolderHasOneUser(t *testing.T) {
+func TestNew_DataFolderInUse_ReturnsErrInUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := open(t, dir, &clock{})
@@ -89,7 +89,7 @@ func TestADataFolderHasOneUser(t *testing.T) {
 	open(t, dir, &clock{})
 }
 
-func TestBadConfigNamesTheField(t *testing.T) {
+func TestNew_InvalidConfig_NamesField(t *testing.T) {
 	t.Parallel()
 	_, err := landscape.New(landscape.Config{ClusterTime: -1, ReconcileTime: -1, CleanTime: -1, Bindings: -1, ExternalURL: "here"}, landscape.Deps{})
 	for _, want := range []string{"cluster time", "reconcile time", "clean time", "bindings", "external URL"} {
@@ -99,7 +99,7 @@ func TestBadConfigNamesTheField(t *testing.T) {
 	}
 }
 
-// state is what the admin API shows of all systems, without the calls.
+// state returns the admin API's view of all systems, without the calls.
 func (w *world) state() map[string]any {
 	w.t.Helper()
 	out := map[string]any{}
@@ -113,7 +113,7 @@ func (w *world) state() map[string]any {
 	return out
 }
 
-// runChild is the process that TestSIGKILLLosesNothingAnswered kills: it prints its URL and serves.
+// runChild is the process that the test with SIGKILL kills: it prints its URL and serves.
 func runChild(dir string) {
 	l, err := landscape.New(landscape.Config{DataDir: dir, ClusterTime: time.Hour, Bindings: 1}, landscape.Deps{})
 	if err != nil {
@@ -124,7 +124,7 @@ func runChild(dir string) {
 	select {}
 }
 
-func TestSIGKILLLosesNothingAnswered(t *testing.T) {
+func TestLandscape_SIGKILL_KeepsConfirmedWrites(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	child := exec.CommandContext(t.Context(), os.Args[0])
@@ -138,7 +138,7 @@ func TestSIGKILLLosesNothingAnswered(t *testing.T) {
 	w := &world{t: t, url: strings.TrimSpace(url), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}
 	defer w.http.CloseIdleConnections()
 
-	// Clients write until the process dies under them; what was answered must be there afterwards.
+	// Clients write until the process is killed; every confirmed write must exist afterwards.
 	var answered sync.Map
 	enough := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(enough) })
@@ -183,7 +183,7 @@ func TestSIGKILLLosesNothingAnswered(t *testing.T) {
 	}
 }
 
-// try is the status of a call, 0 when it got no answer.
+// try returns the status of a call, or 0 without an answer.
 func (w *world) try(method, path string, body any, o option) int {
 	raw, err := json.Marshal(body)
 	if err != nil {

@@ -64,7 +64,7 @@ func (w *world) shoots() []any {
 	return at(w.t, got, "items").([]any)
 }
 
-func TestRuntimeFromCradleToGrave(t *testing.T) {
+func TestProvisioner_Runtime_IsCreatedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, failure := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
@@ -158,7 +158,7 @@ const (
   runtimeConfiguration { clusterConfig { autoScalerMin autoScalerMax kubernetesVersion } } } }`
 )
 
-func TestShootUpgradeTakesTimeAndKeepsWhatItDoesNotName(t *testing.T) {
+func TestProvisioner_ShootUpgrade_KeepsOmittedValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := open(t, dir, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
@@ -183,7 +183,7 @@ func TestShootUpgradeTakesTimeAndKeepsWhatItDoesNotName(t *testing.T) {
 		t.Errorf("cluster before the upgrade has ended: %v", config)
 	}
 
-	// It goes on by the clock although nobody was there to see it.
+	// It progresses with the clock, without requests in between.
 	w.close()
 	w.clock.advance(clusterTime / 2)
 	w = open(t, dir, w.clock)
@@ -204,7 +204,7 @@ func TestShootUpgradeTakesTimeAndKeepsWhatItDoesNotName(t *testing.T) {
 	}
 }
 
-func TestFailedShootUpgradeLeavesTheClusterAsItWas(t *testing.T) {
+func TestProvisioner_FailedUpgrade_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
@@ -222,7 +222,7 @@ func TestFailedShootUpgradeLeavesTheClusterAsItWas(t *testing.T) {
 	}
 }
 
-func TestOperationFailsOnDemandForOneInstance(t *testing.T) {
+func TestProvisioner_Failure_AffectsOneInstance(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	const failures = "/admin/systems/provisioner/failures"
@@ -246,7 +246,7 @@ func TestOperationFailsOnDemandForOneInstance(t *testing.T) {
 	}
 }
 
-func TestProvisionerRefusesBadRequests(t *testing.T) {
+func TestProvisioner_InvalidRequest_IsRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	tenant := header("tenant", "ga-1")
@@ -285,7 +285,7 @@ func TestProvisionerRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// contractInput is an order as a client of 2023 sends it.
+// contractInput is an order in the format of 2023.
 func contractInput(instance, shoot string) map[string]any {
 	domain := shoot + ".example.com"
 	return map[string]any{
@@ -315,7 +315,7 @@ func oidcInput() map[string]any {
 	}
 }
 
-// problems are the violations of the Provisioner since the last look.
+// problems returns the violations of the Provisioner since the last call.
 func (w *world) problems() []string {
 	w.t.Helper()
 	record := at(w.t, w.must(200, "GET", "/admin/systems/provisioner", nil), "violations")
@@ -328,7 +328,7 @@ func (w *world) problems() []string {
 	return found
 }
 
-func TestProvisioner_CorrectRequests_AreNoViolations(t *testing.T) {
+func TestProvisioner_CorrectRequests_CauseNoViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, failure := w.order(contractInput("i-1", "c-1"))
@@ -368,7 +368,7 @@ func (w *world) askAs(tenant, query string, vars map[string]any) (result, failur
 	return at(w.t, got, "data", "result"), failure
 }
 
-// A request that no correct client sends is recorded; refused says whether the real server refuses it as well.
+// A request that no correct client sends is recorded; refused reports whether the real server also rejects it.
 func TestProvisioner_WrongOrders_AreViolations(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -448,8 +448,8 @@ const (
 	statusQuery        = `query($id: String!) { result: runtimeOperationStatus(id: $id) { state %s } }`
 )
 
-// An order of 2020 lacks most of what one of 2023 needs, and must have nothing that is new since.
-func TestProvisioner_OrdersWithKyma_HaveTheMembersOf2020(t *testing.T) {
+// An order of 2020 lacks many members of one of 2023, and must have no newer member.
+func TestProvisioner_OrderWithKyma_FollowsAPIOf2020(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	gardener := func(c map[string]any) map[string]any {
@@ -506,7 +506,7 @@ func TestProvisioner_OrdersWithKyma_HaveTheMembersOf2020(t *testing.T) {
 	}
 }
 
-func TestProvisioner_OperationsOfARuntimeWithKyma_HaveNoLastError(t *testing.T) {
+func TestProvisioner_KymaOperation_HasNoLastError(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	if _, failure := w.order(kymaInput("i-1")); failure == nil {
@@ -527,7 +527,7 @@ func TestProvisioner_OperationsOfARuntimeWithKyma_HaveNoLastError(t *testing.T) 
 	if _, failure := w.askAs("ga-1", fmt.Sprintf(statusQuery, "lastError { reason }"), id); failure == nil {
 		t.Error("a query of the last error is answered")
 	}
-	// The Runtime Provisioner has named the Shoot.
+	// The Runtime Provisioner chose the name of the Shoot.
 	if name := text(t, w.shoots(), 0, "metadata", "name"); name != "c-"+text(t, op, "runtimeID")[:7] {
 		t.Errorf("the Shoot is %s", name)
 	}
@@ -564,7 +564,7 @@ func TestProvisioner_WrongUpgrades_AreViolations(t *testing.T) {
 	}
 }
 
-func TestProvisioner_UpgradeToALowerVersion_KeepsThatOfTheShoot(t *testing.T) {
+func TestProvisioner_LowerVersion_KeepsShootVersion(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, _ := w.order(contractInput("i-1", "c-1"))
@@ -582,7 +582,7 @@ func TestProvisioner_UpgradeToALowerVersion_KeepsThatOfTheShoot(t *testing.T) {
 	}
 }
 
-func TestProvisioner_FilterNotNamed_IsDisabledAtCreationAndKeptLater(t *testing.T) {
+func TestProvisioner_FilterOmitted_IsDisabledAndKept(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	order := contractInput("i-1", "c-1")
@@ -609,7 +609,7 @@ func TestProvisioner_FilterNotNamed_IsDisabledAtCreationAndKeptLater(t *testing.
 	}
 }
 
-func TestProvisioner_AnotherTenant_TakesTheRuntimeWithIt(t *testing.T) {
+func TestProvisioner_OtherTenant_MovesRuntime(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, _ := w.order(contractInput("i-1", "c-1"))
@@ -627,7 +627,7 @@ func TestProvisioner_AnotherTenant_TakesTheRuntimeWithIt(t *testing.T) {
 	}
 }
 
-func TestProvisioner_RequestsOfAnotherForm_AreViolations(t *testing.T) {
+func TestProvisioner_OtherFormat_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	body := map[string]any{"query": runtimeQuery, "variables": map[string]any{"id": "x"}}

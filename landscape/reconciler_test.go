@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// kubeconfig is one of the runtime that answers at server.
+// kubeconfig returns a kubeconfig of the runtime at server.
 func kubeconfig(server, token string) string {
 	return `
 apiVersion: v1
@@ -21,7 +21,7 @@ users: [{name: u, user: {token: ` + token + `}}]
 `
 }
 
-// cluster is what the Reconciler is told about the runtime r-1. Its cluster is that of the control plane.
+// cluster is the Reconciler's input for the runtime r-1, whose cluster is that of the control plane.
 func (w *world) cluster(version string) map[string]any {
 	return map[string]any{
 		"runtimeID": "r-1", "runtimeInput": map[string]any{"name": "runtime", "description": ""},
@@ -46,7 +46,7 @@ func (w *world) reconciled(version any) string {
 	return text(w.t, w.must(200, "GET", fmt.Sprintf("%s/r-1/configs/%v/status", clusters, version), nil), "status")
 }
 
-func TestReconcilerGetsReadyByTheClock(t *testing.T) {
+func TestReconciler_Clock_MakesClusterReady(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	first := w.must(200, "POST", clusters, w.cluster("2.20.0"))
@@ -79,7 +79,7 @@ func TestReconcilerGetsReadyByTheClock(t *testing.T) {
 	}
 }
 
-func TestReconcilerKnowsEachConfigurationVersion(t *testing.T) {
+func TestReconciler_EachVersion_HasAStatus(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	first := w.must(200, "POST", clusters, w.cluster("2.20.0"))["configurationVersion"]
@@ -100,7 +100,7 @@ func TestReconcilerKnowsEachConfigurationVersion(t *testing.T) {
 	}
 }
 
-func TestReconcilerForgetsADeletedCluster(t *testing.T) {
+func TestReconciler_DeletedCluster_IsRemoved(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(404, "DELETE", clusters+"/r-1", nil)
@@ -120,7 +120,7 @@ func TestReconcilerForgetsADeletedCluster(t *testing.T) {
 	}
 }
 
-func TestReconcilerLeavesADisabledClusterAlone(t *testing.T) {
+func TestReconciler_DisabledCluster_IsNotReconciled(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(200, "POST", clusters, w.cluster("2.20.0"))
@@ -137,7 +137,7 @@ func TestReconcilerLeavesADisabledClusterAlone(t *testing.T) {
 	}
 }
 
-func TestReconcilerFailsOnDemand(t *testing.T) {
+func TestReconciler_Failure_EndsInStatus(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.must(200, "PUT", "/admin/systems/reconciler/failures", map[string]any{"instanceId": "i-1", "reason": "no pods"})
@@ -172,7 +172,7 @@ func TestReconciler_KubeconfigIsUnusable_Answers400(t *testing.T) {
 	if _, ever := w.held("reconciler", "cluster"); ever != 0 {
 		t.Errorf("%d clusters were made by bad requests", ever)
 	}
-	// A customer's cluster that is down is no fault of the client.
+	// An unavailable cluster of a customer is not a violation.
 	if broken := w.violations("reconciler"); len(broken) != 0 {
 		t.Errorf("violations: %v", broken)
 	}

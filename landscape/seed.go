@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 )
 
-// plans for which overrides are there (docs/contracts/plans.md#plans).
+// plans are the plans with overrides (docs/contracts/plans.md#plans).
 var plans = []string{"azure", "azure_lite", "aws", "gcp", "openstack", "trial", "free", "own_cluster", "preview"}
 
 const (
@@ -16,7 +16,7 @@ const (
 	configMapResource = "/v1/configmaps"
 )
 
-// seed puts in what the real systems hold before KEB does anything. What is there already stays as it is.
+// seed creates the data that the real systems have before KEB is used. It keeps existing data.
 func seed(cfg Config, control, garden *kubernetes.System) error {
 	if err := seedBindings(cfg, garden); err != nil {
 		return fmt.Errorf("seed gardener: %w", err)
@@ -27,9 +27,9 @@ func seed(cfg Config, control, garden *kubernetes.System) error {
 	return nil
 }
 
-// seedBindings fills the account pool (docs/contracts/gardener.md#account-pool): for each hyperscaler unclaimed bindings, a tenth
-// as many for EU access, and three shared ones for trials. The secrets that they name hold accounts of hyperscalers; nothing here
-// needs them.
+// seedBindings creates the account pool (docs/contracts/gardener.md#account-pool): unclaimed bindings for each hyperscaler, a tenth as many
+// for EU access, and three shared ones for trials. The secrets that they refer to contain hyperscaler accounts; the simulators do not
+// need them.
 func seedBindings(cfg Config, garden *kubernetes.System) error {
 	add := func(name string, labels map[string]any) error {
 		return garden.Ensure("", bindingResource, map[string]any{
@@ -60,7 +60,7 @@ func seedBindings(cfg Config, garden *kubernetes.System) error {
 	return nil
 }
 
-// runtimeVersion is what runtimes of a plan get: their Kyma resource, and the components that come after those of Kyma
+// runtimeVersion returns the runtime version of a plan: the Kyma resource, and the additional components
 // (docs/contracts/kyma-configuration.md#runtime-versions).
 func runtimeVersion(channel string) string {
 	return `kyma-template: |-
@@ -82,7 +82,7 @@ additional-components:
 `
 }
 
-// seedControlPlane puts in the overrides (docs/contracts/kyma-configuration.md#overrides), the Kyma template and the version mapping.
+// seedControlPlane creates the overrides (docs/contracts/kyma-configuration.md#overrides), the Kyma template and the version mapping.
 func seedControlPlane(cfg Config, control *kubernetes.System) error {
 	versioned := func(component string) map[string]any {
 		labels := map[string]any{"overrides-version-" + strings.ToLower(cfg.KymaVersion): "true", "overrides-version-" + strings.ToLower(cfg.NextKymaVersion): "true"}

@@ -45,7 +45,7 @@ func named(name string, more map[string]any) map[string]any {
 	return body
 }
 
-func TestTokenOfAServiceAccountWorksUntilItExpires(t *testing.T) {
+func TestServiceAccountToken_Expired_IsRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	api, admin := runtimeAPI(w, "i-1")
@@ -81,7 +81,7 @@ func TestTokenOfAServiceAccountWorksUntilItExpires(t *testing.T) {
 	w.must(401, "GET", api+secretsPath, nil, bearer(token))
 }
 
-func TestTokenEndsWithItsServiceAccount(t *testing.T) {
+func TestServiceAccountToken_AccountDeleted_IsRejected(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	api, admin := runtimeAPI(w, "i-1")
@@ -90,7 +90,7 @@ func TestTokenEndsWithItsServiceAccount(t *testing.T) {
 	w.must(403, "GET", api+secretsPath, nil, bearer(token))
 	w.must(200, "DELETE", api+accountsPath+"/sa", nil, bearer(admin))
 	w.must(401, "GET", api+secretsPath, nil, bearer(token))
-	// One of the same name is another one.
+	// A new ServiceAccount with the same name is a different one.
 	w.must(201, "POST", api+accountsPath, named("sa", nil), bearer(admin))
 	w.must(401, "GET", api+secretsPath, nil, bearer(token))
 }

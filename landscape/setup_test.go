@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/landscape"
 )
 
-// childEnv turns the test binary into a landscape process, for tests that kill one.
+// childEnv makes the test binary run a landscape process, for tests that kill it.
 const childEnv = "LANDSCAPE_TEST_CHILD_DATA_DIR"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// clock is moved by hand.
+// clock is a clock that tests move.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -109,7 +109,7 @@ func basic(user, password string) option {
 	return func(r *http.Request) { r.SetBasicAuth(user, password) }
 }
 
-// call sends body (a string as it is, nil for none, anything else as JSON) and returns status and body.
+// call sends body (a string unchanged, nothing for nil, anything else as JSON) and returns the status and the body.
 func (w *world) call(method, path string, body any, options ...option) (int, []byte) {
 	w.t.Helper()
 	var reader io.Reader
@@ -144,7 +144,7 @@ func (w *world) call(method, path string, body any, options ...option) (int, []b
 	return resp.StatusCode, raw
 }
 
-// must calls, fails the test on any other status, and decodes the answer.
+// must makes a call, fails the test for any other status, and decodes the answer.
 func (w *world) must(status int, method, path string, body any, options ...option) map[string]any {
 	w.t.Helper()
 	got, raw := w.call(method, path, body, options...)
@@ -160,7 +160,7 @@ func (w *world) must(status int, method, path string, body any, options ...optio
 	return out
 }
 
-// at walks through decoded JSON by member names and list indexes.
+// at returns a value of decoded JSON by member names and list indexes.
 func at(t testing.TB, v any, path ...any) any {
 	t.Helper()
 	for _, p := range path {
@@ -210,7 +210,7 @@ func (w *world) clientToken(path, client string) option {
 	return bearer(text(w.t, got, "access_token"))
 }
 
-// violations is what was wrong with the requests to a system that broke its contract, oldest first.
+// violations returns the problems of the requests that violated a system's contract, the oldest first.
 func (w *world) violations(system string) []string {
 	w.t.Helper()
 	got := w.must(200, "GET", "/admin/systems/"+system, nil)
@@ -221,7 +221,7 @@ func (w *world) violations(system string) []string {
 	return problems
 }
 
-// held counts what a system holds now and has ever created of a kind.
+// held returns the current and the total number of a system's objects of a kind.
 func (w *world) held(system, kind string) (now, ever int) {
 	w.t.Helper()
 	got := w.must(200, "GET", "/admin/systems/"+system, nil)

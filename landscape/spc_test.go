@@ -8,7 +8,7 @@ import (
 
 const spcURL = "/spc/"
 
-func TestSPC_CreatedAgain_KeepsOneEventForEachOrchestration(t *testing.T) {
+func TestSPC_CreatedAgain_KeepsOneEvent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := open(t, dir, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
@@ -44,7 +44,7 @@ func TestSPC_CreatedAgain_KeepsOneEventForEachOrchestration(t *testing.T) {
 	}
 }
 
-func TestSPC_RequestBreaksTheContract_IsAViolation(t *testing.T) {
+func TestSPC_InvalidRequest_IsViolation(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	const tenant = `{"instanceId":"i-1","startDateTime":"2026-01-02 03:00:00"}`

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/reconciler"
 )
 
-// ReconcilerUserAgent is the user agent of the simulated Reconciler, which connects to the runtimes that it is told about.
+// ReconcilerUserAgent is the user agent of the simulated Reconciler, which connects to the runtimes.
 const ReconcilerUserAgent = reconciler.UserAgent
 
 // Names of the Kubernetes systems.
@@ -36,7 +36,7 @@ const (
 //go:embed kyma.schema.json
 var kymaSchema []byte
 
-// kubernetesConfigs is the three Kubernetes systems: their paths, namespaces and resources.
+// kubernetesConfigs returns the three Kubernetes systems: their paths, namespaces and resources.
 func kubernetesConfigs(cfg Config) []kubernetes.Config {
 	core := []kubernetes.Resource{
 		{Version: "v1", Plural: "namespaces", Kind: "Namespace"},
@@ -87,14 +87,14 @@ func kubernetesConfigs(cfg Config) []kubernetes.Config {
 	}
 }
 
-// registry lets the Provisioner write to the Director.
+// registry gives the Provisioner access to the Director.
 type registry struct{ *director.System }
 
 func (r registry) Register(id, tenant, name, description string, labels map[string]any) error {
 	return r.System.Register(director.Runtime{ID: id, Tenant: tenant, Name: name, Description: description, Labels: labels})
 }
 
-// shoots lets the Provisioner write to Gardener.
+// shoots gives the Provisioner access to Gardener.
 type shoots struct{ *kubernetes.System }
 
 func (s shoots) AddShoot(shoot provisioner.Shoot) error {
@@ -140,7 +140,7 @@ func (s shoots) UpdateShoot(shoot provisioner.Shoot) error {
 	}})
 }
 
-// clusters lets the Provisioner write to the Kubernetes API of runtimes.
+// clusters gives the Provisioner access to the Kubernetes API of runtimes.
 type clusters struct{ *kubernetes.System }
 
 const bindingOfRoles = "rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -186,8 +186,8 @@ func (s clusters) SetAdministrators(id string, had, have []string) error {
 	return nil
 }
 
-// timeWindow is a maintenance window of four hours that begins at a full hour of the night, from 20:00 to 03:00, another one
-// for another name (docs/contracts/gardener.md#shoots).
+// timeWindow returns a maintenance window of four hours that begins at a full hour from 20:00 to 03:00. The hour depends on the
+// name (docs/contracts/gardener.md#shoots).
 func timeWindow(shootName string) map[string]any {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(shootName))
@@ -199,7 +199,7 @@ func (s shoots) RemoveShoot(name string) error {
 	return s.Remove("", shootResource, gardenNamespace, name)
 }
 
-// settled lets what the Provisioner's clock brings about come true before another system's answer that shows it.
+// settled updates the Provisioner before another system answers a request about its clusters.
 func settled(p *provisioner.System, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := p.Settle(); err != nil {

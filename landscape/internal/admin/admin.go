@@ -1,4 +1,4 @@
-// Package admin serves the landscape's own API: what each system holds and was asked, and how it shall misbehave.
+// Package admin serves the landscape's own API: the data and the requests of each system, and its faults.
 package admin
 
 import (
@@ -16,31 +16,31 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// System is what the API shows of a simulated system.
+// System is the API's view of a simulated system.
 type System interface {
 	Objects() ([]journal.Object, error)
 	Created() map[string]int64
 }
 
-// Failing is a system whose asynchronous work can be made to fail for one instance.
+// Failing is a system that can simulate failures of asynchronous work for single instances.
 type Failing interface {
-	// Failures serves GET (list), PUT (set one) and DELETE (drop all).
+	// Failures serves GET (list), PUT (set one) and DELETE (remove all).
 	Failures(w http.ResponseWriter, r *http.Request)
 }
 
-// Lending is a system that can be told how the runtime of one instance is reached.
+// Lending is a system with configurable kubeconfigs of instances' runtimes.
 type Lending interface {
-	// Kubeconfigs serves GET (list), PUT (set one) and DELETE (drop all).
+	// Kubeconfigs serves GET (list), PUT (set one) and DELETE (remove all).
 	Kubeconfigs(w http.ResponseWriter, r *http.Request)
 }
 
-// Telling is a system that tells events, which somebody must bring about.
+// Telling is a system whose events must be created with the admin API.
 type Telling interface {
-	// Events serves GET (list), POST (add one) and DELETE (drop all).
+	// Events serves GET (list), POST (add one) and DELETE (remove all).
 	Events(w http.ResponseWriter, r *http.Request)
 }
 
-// Entry is one system behind its gate.
+// Entry is a system with its gate.
 type Entry struct {
 	Name   string
 	URL    string // path under the landscape's base URL
@@ -49,7 +49,7 @@ type Entry struct {
 	Book   *contract.Book
 }
 
-// API is the admin API. Settings and violations survive a restart.
+// API is the admin API. Settings and violations are kept after a restart.
 type API struct {
 	store      *journal.Store
 	settings   *journal.Table[fault.Settings]
@@ -58,8 +58,7 @@ type API struct {
 	log        *slog.Logger
 }
 
-// New opens the journal of settings and violations at path ("" keeps them in memory), puts the saved settings into force and
-// the saved violations into the books.
+// New opens the journal of settings and violations at path ("" keeps all data in memory), and restores the saved settings and violations.
 func New(path string, entries []Entry, log *slog.Logger) (*API, error) {
 	a := &API{
 		settings: journal.NewTable[fault.Settings]("settings"), violations: journal.NewTable[contract.Record]("violations"),
@@ -133,7 +132,7 @@ type systemView struct {
 	Objects  map[string]int64 `json:"objects"` // held now, by kind
 	Created  map[string]int64 `json:"created"` // ever created, by kind, across restarts
 	Calls    []fault.Call     `json:"calls"`   // since the process started
-	// Violations counts the requests that broke the contract, across restarts, with the last 20 of them.
+	// Violations contains the number of requests that violated the contract, including earlier processes, and the last 20 of them.
 	Violations contract.Record `json:"violations"`
 }
 
@@ -243,7 +242,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request, e Entry) {
 	telling.Events(w, r)
 }
 
-// objects lists what a system holds: filtered by kind and by a text that must occur, paged by limit and offset.
+// objects lists the data of a system, filtered by kind and by a contained text, in pages by limit and offset.
 func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
 	q := r.URL.Query()
 	bounds := map[string]int{"limit": 0, "offset": 0}
@@ -290,7 +289,7 @@ func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
 	answer.JSON(w, http.StatusOK, page(data, total))
 }
 
-// show is an object's own members with kind and id, which win where the object has such members itself.
+// show returns an object's members with kind and id, which override members of the same name.
 func show(o journal.Object) (map[string]any, error) {
 	var body map[string]any
 	if err := json.Unmarshal(o.Data, &body); err != nil {

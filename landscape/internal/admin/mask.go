@@ -4,12 +4,12 @@ import "strings"
 
 const masked = "***"
 
-// secretNames are the members (lower case, by their end) whose values are never shown. The names of secrets
-// (targetSecret, secretName, secretBindingName) are no secrets.
+// secretNames are the suffixes (lower case) of members whose values are never shown. The names of secrets (targetSecret, secretName,
+// secretBindingName) are not secret.
 var secretNames = []string{"clientsecret", "password", "token", "kubeconfig", "secretkey", "credentials"}
 
-// mask replaces what is secret in a decoded JSON document: by the names of members, the data of Kubernetes Secrets, and
-// entries {key, value, secret: true}.
+// mask replaces secrets in a decoded JSON document: members with these names, the data of Kubernetes Secrets, and entries
+// {key, value, secret: true}.
 func mask(v any) {
 	switch v := v.(type) {
 	case []any:

@@ -1,4 +1,4 @@
-// Package answer reads JSON requests and writes JSON answers.
+// Package answer decodes JSON requests and encodes JSON answers.
 package answer
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// MaxBody bounds a request body, in bytes, where the real system names no limit of its own.
+// MaxBody is the maximum size of a request body in bytes, for systems without their own limit.
 const MaxBody = 4 << 20
 
-// ErrTooLarge is a body over the limit.
+// ErrTooLarge means that a body exceeds the limit.
 var ErrTooLarge = errors.New("request body too large")
 
 // JSON writes v with that status.
@@ -22,7 +22,7 @@ func JSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	// The status is out; a client that went away cannot be told more.
+	// The status is sent, so a write error cannot be reported to the client.
 	_ = enc.Encode(v)
 }
 
@@ -31,7 +31,7 @@ func Error(w http.ResponseWriter, status int, format string, args ...any) {
 	JSON(w, status, map[string]string{"error": fmt.Sprintf(format, args...)})
 }
 
-// Body reads the whole body; over limit bytes is ErrTooLarge.
+// Body reads the whole body. It returns ErrTooLarge for more than limit bytes.
 func Body(r *http.Request, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
@@ -43,7 +43,7 @@ func Body(r *http.Request, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// Decode reads a JSON body of at most limit bytes into v; more than one JSON value is an error.
+// Decode decodes a JSON body of at most limit bytes into v. More than one JSON value is an error.
 func Decode(r *http.Request, limit int64, v any) error {
 	body, err := Body(r, limit)
 	if err != nil {
@@ -55,7 +55,7 @@ func Decode(r *http.Request, limit int64, v any) error {
 	return nil
 }
 
-// Bearer is the request's bearer token, "" without one.
+// Bearer returns the request's bearer token, or "".
 func Bearer(r *http.Request) string {
 	scheme, value, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -64,7 +64,7 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(value)
 }
 
-// BaseURL is scheme and host under which the client reached us.
+// BaseURL returns the scheme and the host of the request.
 func BaseURL(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {

@@ -13,26 +13,26 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "artifacts"
 
-// components is the list that each version has.
+// components is the component list of every version.
 //
 //go:embed kyma-components.yaml
 var components []byte
 
-// Release is a released version whose artifacts are there.
+// Release is a released version with artifacts.
 type Release struct {
 	Version string `json:"version"`
 }
 
-// System is the simulator. Development artifacts are there for every pull request and for every commit on the main branch.
+// System is the simulator. Development artifacts exist for every pull request and every commit on the main branch.
 type System struct {
 	*journal.Store
 	releases *journal.Table[Release]
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory) and publishes releases.
+// New opens the simulator's journal at path ("" keeps all data in memory) and publishes releases.
 func New(path string, releases ...string) (*System, error) {
 	s := &System{releases: journal.NewTable[Release]("release")}
 	store, err := journal.Open(path, s.releases)
@@ -77,7 +77,7 @@ func (*System) development(w http.ResponseWriter, r *http.Request) {
 	serve(w, r, onDemand.MatchString(r.PathValue("version")))
 }
 
-// serve answers as the store does, which is public and refuses credentials that it does not know.
+// serve answers like the store, which is public and rejects unknown credentials.
 func serve(w http.ResponseWriter, r *http.Request, ok bool) {
 	switch {
 	case contract.Query(r) != nil:

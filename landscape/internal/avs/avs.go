@@ -17,19 +17,19 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "avs"
 
-// Config is who may ask.
+// Config contains the credentials and options.
 type Config struct {
 	ClientID string // of the token request; its secret is empty
 	Username string
 	Password string
-	// LookUp serves GET on the collection with the query parameter name. The real service is not known to.
+	// LookUp enables GET on the collection with the query parameter name. The real service is not known to support it.
 	LookUp bool
 }
 
-// What clients may send.
+// The schemas of the request bodies.
 var (
 	//go:embed create.json
 	createDocument []byte
@@ -43,7 +43,7 @@ var (
 	lifecycleSchema = contract.MustSchema(lifecycleDocument)
 )
 
-// Evaluation is what AvS holds and answers (docs/contracts/avs.md#evaluation).
+// Evaluation is a stored evaluation, and the answer about it (docs/contracts/avs.md#evaluation).
 type Evaluation struct {
 	DefinitionType   string  `json:"definition_type"`
 	Name             string  `json:"name"`
@@ -82,7 +82,7 @@ type Tag struct {
 	TagClassName string `json:"tag_class_name"`
 }
 
-// create differs from Evaluation in the type of threshold: a string goes in, a number comes out.
+// create has another type of threshold than Evaluation: the request contains a string, the answer a number.
 type create struct {
 	Evaluation
 	Threshold string `json:"threshold"`
@@ -100,7 +100,7 @@ type System struct {
 	byName      journal.Index
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Password, now), evaluations: journal.NewTable[Evaluation]("evaluation")}
 	s.evaluations.OnChange(func(id string, e Evaluation, gone bool) {
@@ -118,7 +118,7 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	return s, nil
 }
 
-// Handler serves the paths under /avs. GET on the collection is not served, unless the look-up is on.
+// Handler serves the paths under /avs. It serves GET on the collection only with LookUp.
 func (s *System) Handler() http.Handler {
 	const base = "/avs/api/v2/evaluationmetadata"
 	mux := http.NewServeMux()
@@ -177,7 +177,7 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	answer.JSON(w, status, map[string]any{"status": status, "message": fmt.Sprintf(format, args...)})
 }
 
-// body decodes a body that must fit the schema, or answers 400.
+// body decodes a body that must match the schema, or answers 400.
 func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
 	err := schema.Decode(r, v)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *System) get(w http.ResponseWriter, r *http.Request) {
 	s.change(w, r, nil)
 }
 
-// change applies f to the evaluation of the path and answers with it; without f it only reads.
+// change applies f to the evaluation of the path and returns the result; without f it only reads.
 func (s *System) change(w http.ResponseWriter, r *http.Request, f func(*Evaluation)) {
 	id := r.PathValue("id")
 	var e Evaluation

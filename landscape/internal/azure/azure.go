@@ -1,5 +1,5 @@
-// Package azure simulates the part of the Azure Resource Manager that Kyma 1 needs: resource groups, and in them Event Hubs
-// namespaces with their keys (docs/contracts/event-hubs.md).
+// Package azure simulates the part of the Azure Resource Manager that Kyma 1 needs: resource groups with Event Hubs namespaces and their
+// keys (docs/contracts/event-hubs.md).
 package azure
 
 import (
@@ -21,19 +21,19 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "azure"
 
-// Config is who may ask, and how long things take.
+// Config contains the credentials and the durations.
 type Config struct {
 	ClientID string
 	Secret   string
-	// CreateTime is how long a namespace takes, DeleteTime a resource group with all that is in it. 0: no time at all.
+	// CreateTime is the creation time of a namespace, DeleteTime the deletion time of a resource group. 0 means no time.
 	CreateTime time.Duration
 	DeleteTime time.Duration
 }
 
-// Group is a resource group. It is gone at GoneAt, unless that is nil.
+// Group is a resource group. It is removed at GoneAt, unless that is nil.
 type Group struct {
 	Subscription string            `json:"subscription"`
 	Name         string            `json:"name"`
@@ -49,7 +49,7 @@ type Namespace struct {
 	Location string            `json:"location"`
 	Tags     map[string]string `json:"tags,omitempty"`
 	ReadyAt  time.Time         `json:"readyAt"`
-	// Key is that of the rule RootManageSharedAccessKey.
+	// Key is the key of the rule RootManageSharedAccessKey.
 	Key string `json:"sharedAccessSecretKey"`
 }
 
@@ -65,7 +65,7 @@ type System struct {
 	due        schedule.Queue
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
 		cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Secret, now),
@@ -109,7 +109,7 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
-// Objects lists what the system holds, as of now.
+// Objects lists the current data of the system.
 func (s *System) Objects() ([]journal.Object, error) {
 	if err := s.settle(); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (s *System) Objects() ([]journal.Object, error) {
 	return s.Store.Objects()
 }
 
-// settle takes away the resource groups whose deletion has ended.
+// settle removes the resource groups whose deletion has ended.
 func (s *System) settle() error {
 	now := s.now()
 	var ended []string
@@ -167,7 +167,7 @@ func badRequest(format string, args ...any) error {
 	return &problem{http.StatusBadRequest, "InvalidRequest", fmt.Sprintf(format, args...)}
 }
 
-// broken is a refusal of a request that breaks the contract, which it records.
+// broken rejects a request that violates the contract, and records the violation.
 func broken(r *http.Request, problem string) error {
 	contract.Violation(r, "%s", problem)
 	return badRequest("%s", problem)
@@ -234,7 +234,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 //go:embed resource.schema.json
 var resourceDocument []byte
 
-// resourceSchema is the body of both PUT requests.
+// resourceSchema is the schema of the bodies of both PUT requests.
 var resourceSchema = contract.MustSchema(resourceDocument)
 
 func read(r *http.Request, into any) error {
@@ -346,7 +346,7 @@ func (s *System) deleteGroup(w http.ResponseWriter, r *http.Request) {
 	s.later(w, r, left)
 }
 
-// later answers that a deletion goes on, and where and when to ask again.
+// later answers that a deletion is in progress, with the URL and the interval for polling.
 func (s *System) later(w http.ResponseWriter, r *http.Request, left time.Duration) {
 	if left <= 0 {
 		w.WriteHeader(http.StatusOK)

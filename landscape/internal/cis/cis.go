@@ -1,5 +1,5 @@
-// Package cis simulates the cloud inventory: central events that tell what became of sub-accounts (docs/contracts/cis.md),
-// in both versions of its API.
+// Package cis simulates the cloud inventory, which publishes central events about sub-accounts (docs/contracts/cis.md), in both versions of
+// its API.
 package cis
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "cis"
 
-// Deletion is the type of the event that a sub-account was deleted.
+// Deletion is the type of the event for a deleted sub-account.
 const Deletion = "Subaccount_Deletion"
 
-// Bounds of a page.
+// The limits of a page.
 const (
 	defaultPageSize = 150
 	maxPageSize     = 150
@@ -34,13 +34,13 @@ const (
 	maxPages        = 1_000_000
 )
 
-// Config is who may ask.
+// Config contains the credentials.
 type Config struct {
 	ClientID string
 	Secret   string
 }
 
-// Event is what the inventory tells of one sub-account.
+// Event is an event about a sub-account.
 type Event struct {
 	ID           int64  `json:"id"`
 	CreationTime int64  `json:"creationTime"` // epoch milliseconds
@@ -57,7 +57,7 @@ type System struct {
 	events *journal.Table[Event]
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Secret, now), events: journal.NewTable[Event]("event")}
 	store, err := journal.Open(path, s.events)
@@ -106,7 +106,7 @@ type page struct {
 	Events     []Event `json:"events"`
 }
 
-// list answers one page, counted from 0. A page beyond the last is empty: the job of the original asks for it.
+// list returns a page; the first page is 0. A page after the last one is empty: the original's job requests it.
 func (s *System) list(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	size, errSize := number(q, "pageSize", defaultPageSize, 1, maxPageSize)
@@ -130,11 +130,11 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, out)
 }
 
-// deletionV1 is the type of the deletions of sub-accounts in version 1.
+// deletionV1 is the type of deletion events in version 1.
 const deletionV1 = "MASTER_SUBACCOUNT_DELETION"
 
-// listV1 answers one page of the deletions as version 1 does, counted from 1. The data of an event is a string with an object in it,
-// or the object itself; both are answered by turns.
+// listV1 returns a page of the deletions in the format of version 1; the first page is 1. The data of an event is either a string with an
+// object in it, or the object itself. The answers alternate between both.
 func (s *System) listV1(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	size, errSize := number(q, "resultsPerPage", defaultPageSize, 1, maxPageSizeV1)
@@ -163,7 +163,7 @@ func (s *System) listV1(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, map[string]any{"totalResults": len(found), "totalPages": (len(found) + size - 1) / size, "events": events})
 }
 
-// sorted is the events of a type, all for "", oldest first.
+// sorted returns the events of a type, or all for "", the oldest first.
 func (s *System) sorted(eventType string) []Event {
 	var found []Event
 	s.View(func() {
@@ -179,7 +179,7 @@ func (s *System) sorted(eventType string) []Event {
 	return found
 }
 
-// broken records the problems of a request, unless all are nil, as one violation.
+// broken records the problems of a request as one violation, unless all are nil.
 func broken(r *http.Request, problems ...error) error {
 	err := errors.Join(problems...)
 	if err != nil {
@@ -188,7 +188,7 @@ func broken(r *http.Request, problems ...error) error {
 	return err
 }
 
-// number reads a query parameter that must be in a range if it is there.
+// number reads an optional query parameter that must be in a range.
 func number(q url.Values, name string, fallback, lowest, highest int) (int, error) {
 	if !q.Has(name) {
 		return fallback, nil
@@ -200,7 +200,7 @@ func number(q url.Values, name string, fallback, lowest, highest int) (int, erro
 	return n, nil
 }
 
-// oneOf checks a query parameter that must have one of a few values if it is there.
+// oneOf checks an optional query parameter that must have one of these values.
 func oneOf(q url.Values, name string, allowed ...string) error {
 	if !q.Has(name) || slices.Contains(allowed, q.Get(name)) {
 		return nil
@@ -208,14 +208,14 @@ func oneOf(q url.Values, name string, allowed ...string) error {
 	return fmt.Errorf("query parameter %s: must be %s", name, strings.Join(allowed, " or "))
 }
 
-// newEvent is what the admin API takes.
+// newEvent is a new event in the admin API.
 type newEvent struct {
 	SubaccountID string `json:"subaccountId"`
 	EventType    string `json:"eventType"`
 	CreationTime int64  `json:"creationTime"`
 }
 
-// Events serves the admin API: GET lists the events, POST adds one, DELETE drops all.
+// Events serves the admin API: GET lists the events, POST adds one, DELETE removes all.
 func (s *System) Events(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		s.add(w, r)

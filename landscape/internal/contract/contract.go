@@ -1,11 +1,11 @@
-// Package contract records where a client breaks the contract of a simulated system.
+// Package contract records violations of a simulated system's contract.
 //
-// Each system has a Book. The gate in front of the system attaches the book to every request, and records a request for a
-// route that the system does not serve. A simulator refuses what the real system would refuse, in the real system's own form,
-// and calls Violation for what no correct client sends: a header, query parameter or member that is missing, unknown or of the
-// wrong type. A refusal that a correct client can meet is no violation: an expired token, a conflict, an object that is gone.
+// Each system has a Book. The gate of the system attaches the book to every request, and records requests for unknown routes. A simulator
+// rejects the same requests as the real system, in the same format. It calls Violation for requests that no correct client sends, with a
+// header, query parameter or member that is missing, unknown or of the wrong type. Errors that a correct client can get are not
+// violations: an expired token, a conflict, a missing object.
 //
-// Problems name members and headers, never their values, which may be secrets.
+// Problems contain the names of members and headers, never their values, which may be secrets.
 package contract
 
 import (
@@ -17,25 +17,25 @@ import (
 	"time"
 )
 
-// Kept is how many entries a book keeps.
+// Kept is the number of entries in a book.
 const Kept = 20
 
-// Entry is one request that broke the contract.
+// Entry is a request that violated the contract.
 type Entry struct {
 	Time time.Time `json:"time"`
 	// Request is the method and the path with its query.
 	Request string `json:"request"`
-	// Problem names the part of the request and what is wrong with it.
+	// Problem describes the invalid part of the request.
 	Problem string `json:"problem"`
 }
 
-// Record is what a book holds: how many violations there ever were, and the last of them, oldest first.
+// Record is the content of a book: the total number of violations, and the last of them, the oldest first.
 type Record struct {
 	Count int64   `json:"count"`
 	Last  []Entry `json:"last"`
 }
 
-// Book holds the violations of one system. Its methods may be called at the same time.
+// Book records the violations of one system. It is safe for concurrent use.
 type Book struct {
 	now  func() time.Time
 	save func(Record)
@@ -47,17 +47,17 @@ type Book struct {
 // NewBook returns an empty book.
 func NewBook(now func() time.Time) *Book { return &Book{now: now, save: func(Record) {}} }
 
-// Restore puts back what an earlier process recorded, and calls save with each later state. Call it before the book is used.
+// Restore restores the record of an earlier process, and calls save with each later state. Call it before the book is used.
 func (b *Book) Restore(r Record, save func(Record)) { b.record, b.save = r, save }
 
-// Record returns a copy of what the book holds.
+// Record returns a copy of the book's content.
 func (b *Book) Record() Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Record{Count: b.record.Count, Last: append([]Entry{}, b.record.Last...)}
 }
 
-// Clear forgets every violation.
+// Clear removes every violation.
 func (b *Book) Clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (b *Book) Attach(r *http.Request) *http.Request {
 
 type key struct{}
 
-// Violation records what is wrong with r. It does nothing for a request that came past no gate, as in a unit test.
+// Violation records a problem of r. It does nothing for a request without a book, as in a unit test.
 func Violation(r *http.Request, format string, args ...any) {
 	b, ok := r.Context().Value(key{}).(*Book)
 	if !ok {
@@ -86,7 +86,7 @@ func (b *Book) add(e Entry) {
 	defer b.mu.Unlock()
 	e.Time = b.now().UTC()
 	b.record.Count++
-	// A new slice: the record that was handed to save is not changed afterwards.
+	// Use a new slice, because save may still use the previous record.
 	last := append(slices.Clone(b.record.Last), e)
 	b.record.Last = last[max(0, len(last)-Kept):]
 	b.save(b.record)

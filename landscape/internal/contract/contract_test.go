@@ -20,7 +20,7 @@ var schema = contract.MustSchema([]byte(`{
 	"properties": {"name": {"type": "string", "maxLength": 5}, "size": {"type": "integer"}, "kind": {"enum": ["A", "B"]}}
 }`))
 
-func TestBody_BrokenContract_NamesEveryMember(t *testing.T) {
+func TestBody_InvalidBody_NamesEveryMember(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ body, want string }{
 		"valid":          {`{"name": "a", "size": 1}`, ""},
@@ -53,7 +53,7 @@ func TestBody_BrokenContract_NamesEveryMember(t *testing.T) {
 	}
 }
 
-func TestBook_MoreThanItKeeps_DropsTheOldest(t *testing.T) {
+func TestBook_ManyEntries_DropsOldest(t *testing.T) {
 	t.Parallel()
 	book := contract.NewBook(time.Now)
 	var saved contract.Record
@@ -66,7 +66,7 @@ func TestBook_MoreThanItKeeps_DropsTheOldest(t *testing.T) {
 	}
 }
 
-func TestQuery_UnknownParameter_IsAViolation(t *testing.T) {
+func TestQuery_UnknownParameter_IsViolation(t *testing.T) {
 	t.Parallel()
 	book := contract.NewBook(time.Now)
 	r := book.Attach(httptest.NewRequest(http.MethodGet, "/things?name=a&page=1&page=2", nil))

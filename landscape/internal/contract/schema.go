@@ -16,12 +16,12 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/answer"
 )
 
-// Schema is the JSON Schema of a request body. A simulator embeds it as a file, written from the contract of the real system
-// and not from a client's types: all members, which are required, their types and values. Unknown members are refused by
-// "additionalProperties": false.
+// Schema is the JSON Schema of a request body. A simulator embeds it as a file. It is written from the contract of the real system and not
+// from a client's types: all members, the required ones, their types and values. "additionalProperties": false rejects unknown
+// members.
 type Schema struct{ compiled *jsonschema.Schema }
 
-// MustSchema compiles a schema that is part of the program; it panics if the schema is not valid.
+// MustSchema compiles a schema that is part of the program. It panics if the schema is invalid.
 func MustSchema(document []byte) *Schema {
 	content, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
 	if err != nil {
@@ -38,7 +38,7 @@ func MustSchema(document []byte) *Schema {
 	return &Schema{compiled: compiled}
 }
 
-// Decode reads a JSON body of at most answer.MaxBody bytes that must fit the schema into v. Another Content-Type is a violation, too.
+// Decode decodes a JSON body of at most answer.MaxBody bytes that must match the schema into v. Another Content-Type is also a violation.
 func (s *Schema) Decode(r *http.Request, v any) error {
 	if err := ContentType(r, "application/json"); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (s *Schema) Decode(r *http.Request, v any) error {
 	return nil
 }
 
-// Body reads a JSON body of at most limit bytes that must fit the schema. Names of members are case-sensitive. A body that
-// does not fit is a violation; the error lists everything that is wrong with it.
+// Body reads a JSON body of at most limit bytes that must match the schema. Names of members are case-sensitive. A body that does not match
+// is a violation; the error lists all problems.
 func (s *Schema) Body(r *http.Request, limit int64) ([]byte, error) {
 	body, err := answer.Body(r, limit)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Schema) Body(r *http.Request, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// Check reports everything in a JSON body that does not fit the schema.
+// Check reports all problems of a JSON body.
 func (s *Schema) Check(body []byte) error {
 	content, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
@@ -100,7 +100,7 @@ func collect(e *jsonschema.ValidationError, into *[]string) {
 	*into = append(*into, where+": "+describe(e.ErrorKind))
 }
 
-// describe says what a keyword wants, without the value that breaks it.
+// describe returns the requirement of a keyword, without the invalid value.
 func describe(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Required:
@@ -131,7 +131,7 @@ func describe(k jsonschema.ErrorKind) string {
 	return "does not meet " + strings.Join(k.KeywordPath(), "/")
 }
 
-// Query checks that a request has no query parameter but those that are allowed, each at most once. Anything else is a violation.
+// Query rejects unknown and repeated query parameters, and records a violation.
 func Query(r *http.Request, allowed ...string) error {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -156,7 +156,7 @@ func Query(r *http.Request, allowed ...string) error {
 	return errors.New(text)
 }
 
-// ContentType checks that the body of r is of that media type, apart from parameters such as the charset; anything else is a violation.
+// ContentType checks the media type of r's body, without parameters such as the charset. Another one is a violation.
 func ContentType(r *http.Request, want string) error {
 	got, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if strings.EqualFold(strings.TrimSpace(got), want) {

@@ -16,21 +16,21 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "director"
 
 //go:embed schema.graphql
 var schema string
 
-// Config is who may ask.
+// Config contains the credentials and options.
 type Config struct {
 	ClientID string
 	Secret   string
-	// LookUp serves the query runtimes(filter), which the contract of the real Director with KEB does not contain.
+	// LookUp enables the query runtimes(filter), which is not part of the contract between the real Director and KEB.
 	LookUp bool
 }
 
-// Runtime is a registered runtime. A label's value may be any JSON.
+// Runtime is a registered runtime. The value of a label can be any JSON.
 type Runtime struct {
 	ID          string         `json:"id"`
 	Tenant      string         `json:"tenant"`
@@ -49,7 +49,7 @@ type System struct {
 	graph    *graphql.Server
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
 		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now), runtimes: journal.NewTable[Runtime]("runtime"),
@@ -98,7 +98,7 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
-// scope is what a client asks a token for.
+// scope is the scope of a client's token request.
 const scope = "runtime:read runtime:write"
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +118,7 @@ func (s *System) token(w http.ResponseWriter, r *http.Request) {
 	s.tokens.Write(w, client, scope)
 }
 
-// Register adds a runtime as its agent would; doing it again changes nothing.
+// Register adds a runtime like its agent. It is idempotent.
 func (s *System) Register(r Runtime) error {
 	return s.Update(func(tx *journal.Tx) error {
 		if _, ok := s.runtimes.Get(r.ID); ok {
@@ -128,7 +128,7 @@ func (s *System) Register(r Runtime) error {
 	})
 }
 
-// Unregister drops a runtime; an unknown one is no error.
+// Unregister removes a runtime. An unknown one is not an error.
 func (s *System) Unregister(id string) error {
 	return s.Update(func(tx *journal.Tx) error { return s.runtimes.Delete(tx, id) })
 }
@@ -149,7 +149,7 @@ func tenantOf(r *http.Request) (string, error) {
 	return tenant, nil
 }
 
-// labelFilter asks for a label, and for its value when there is a query: the value's JSON form, so a text has quotes.
+// labelFilter selects a label, and its value if there is a query: the value's JSON form, so a text has quotes.
 type labelFilter struct {
 	Key   string  `json:"key"`
 	Query *string `json:"query"`
@@ -207,7 +207,7 @@ func (s *System) list(_ context.Context, r *http.Request, args graphql.Arguments
 	}, nil
 }
 
-// candidates is the runtimes with the label that the first filter asks for, or all of them, in order.
+// candidates returns the runtimes with the label of the first filter, or all of them, in order.
 func (s *System) candidates(filter []labelFilter) []string {
 	if len(filter) > 0 && filter[0].Query != nil {
 		return s.byLabel.IDs(filter[0].Key + "=" + *filter[0].Query)

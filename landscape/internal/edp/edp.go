@@ -15,10 +15,10 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "edp"
 
-// Config is who may ask.
+// Config contains the credentials.
 type Config struct {
 	Secret string // of every client "edp-namespace;<namespace>"
 }
@@ -31,7 +31,7 @@ type Tenant struct {
 	Secret      string `json:"secret"`
 }
 
-// Metadata is one entry of a data tenant.
+// Metadata is a metadata entry of a data tenant.
 type Metadata struct {
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
@@ -40,7 +40,7 @@ type Metadata struct {
 	Value       string `json:"value"`
 }
 
-// What clients may send.
+// The schemas of the request bodies.
 var (
 	//go:embed tenant.json
 	tenantDocument []byte
@@ -66,7 +66,7 @@ type System struct {
 	byTenant journal.Index // of metadata
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
 		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
@@ -140,7 +140,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// body decodes a body that must fit the schema, or answers 400.
+// body decodes a body that must match the schema, or answers 400.
 func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
 	err := schema.Decode(r, v)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
 	reply(w, err, http.StatusCreated, shown(m))
 }
 
-// shown is the form of docs/contracts/edp.md#calls, with the tenant nested.
+// shown returns the format of docs/contracts/edp.md#calls, with the nested tenant.
 func shown(m Metadata) map[string]any {
 	tenant := map[string]any{"namespace": map[string]string{"name": m.Namespace}, "name": m.Name, "environment": m.Environment}
 	return map[string]any{"dataTenant": tenant, "key": m.Key, "value": m.Value}

@@ -1,5 +1,5 @@
-// Package fault makes a simulated system slow, wrong or silent on demand, and counts what it was asked. It records requests for
-// routes that the system does not serve as violations of its contract.
+// Package fault injects delays, errors and timeouts into a simulated system, and counts its requests. It records requests for unknown
+// routes as violations of the contract.
 package fault
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
-// Settings of one system. The zero value is a healthy system.
+// Settings are the faults of one system. The zero value means no faults.
 type Settings struct {
 	// LatencyMs delays each answer, in milliseconds, 0 to 600000.
 	LatencyMs int `json:"latencyMs"`
-	// ErrorRate is the share of requests answered with ErrorStatus, 0 to 1. It is counted, not drawn: 0.25 is exactly each fourth.
+	// ErrorRate is the share of requests that are answered with ErrorStatus, 0 to 1. It is exact: 0.25 is every fourth request.
 	ErrorRate float64 `json:"errorRate"`
 	// ErrorStatus is 400 to 599; 0 means 500. The answer has an empty body.
 	ErrorStatus int `json:"errorStatus"`
-	// ErrorAfter lets the system do the work before it answers with the error, as when only the answer is lost.
+	// ErrorAfter makes the system process the request before it answers with the error, as if only the answer was lost.
 	ErrorAfter bool `json:"errorAfter"`
 	// Outage answers every request with 503.
 	Outage bool `json:"outage"`
-	// Timeout answers no request: the connection stays open until the client leaves or the settings change.
+	// Timeout answers no request: the connection stays open until the client disconnects or the settings change.
 	Timeout bool `json:"timeout"`
 }
 
-// Validate names every bad field and what is allowed.
+// Validate reports every invalid field and the valid values.
 func (s Settings) Validate() error {
 	var errs []error
 	if s.LatencyMs < 0 || s.LatencyMs > 600_000 {
@@ -50,7 +50,7 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Call is how often a route was asked and answered with a code; code 0 is a request that got no answer.
+// Call is the number of requests of a route with a status; status 0 means no answer.
 type Call struct {
 	Method string `json:"method"`
 	Route  string `json:"route"`
@@ -58,7 +58,7 @@ type Call struct {
 	Count  int64  `json:"count"`
 }
 
-// Gate stands in front of one system.
+// Gate processes all requests of one system.
 type Gate struct {
 	book *contract.Book
 
@@ -69,19 +69,19 @@ type Gate struct {
 	calls    map[Call]int64
 }
 
-// NewGate starts with a healthy system. Violations go into the book.
+// NewGate returns a gate without faults. It records violations in the book.
 func NewGate(book *contract.Book) *Gate {
 	return &Gate{book: book, changed: make(chan struct{}), calls: map[Call]int64{}}
 }
 
-// Settings in force.
+// Settings returns the current settings.
 func (g *Gate) Settings() Settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.settings
 }
 
-// Set puts settings into force, lets go of requests that Timeout holds, and starts the error count anew.
+// Set changes the settings, releases requests that Timeout blocks, and restarts the count for ErrorRate.
 func (g *Gate) Set(s Settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +91,7 @@ func (g *Gate) Set(s Settings) {
 	g.changed = make(chan struct{})
 }
 
-// Calls since the process started, ordered by route, method and code.
+// Calls returns the number of calls since the start of the process, ordered by route, method and code.
 func (g *Gate) Calls() []Call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,8 +106,8 @@ func (g *Gate) Calls() []Call {
 	return calls
 }
 
-// Wrap puts the gate in front of h. The route that is counted is the pattern which h's mux (or h itself) left on the
-// request, "(not reached)" when a fault came first.
+// Wrap returns h behind the gate. The counted route is the pattern that h's mux (or h itself) set in the request, or "(not reached)" if a
+// fault prevented the call of h.
 func (g *Gate) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, fails, changed := g.next()
@@ -158,7 +158,7 @@ func (g *Gate) Wrap(h http.Handler) http.Handler {
 
 const notReached = "(not reached)"
 
-// serve records a request that no route of h serves.
+// serve records a request without a route in h.
 func serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 	if r.Pattern == "" {
@@ -171,7 +171,7 @@ func (g *Gate) next() (s Settings, fails bool, changed <-chan struct{}) {
 	defer g.mu.Unlock()
 	g.asked++
 	n, rate := float64(g.asked), g.settings.ErrorRate
-	// The n-th request fails when it lifts the whole part of n*rate; the small term keeps 0.1*10 from being 0.99.
+	// The n-th request fails if it increases the integer part of n*rate. The small term corrects rounding errors, such as 0.99 for 0.1*10.
 	const eps = 1e-9
 	return g.settings, math.Floor(n*rate+eps) > math.Floor((n-1)*rate+eps), g.changed
 }
@@ -182,7 +182,7 @@ func (g *Gate) count(r *http.Request, code int) {
 	g.calls[Call{Method: r.Method, Route: route(r.Pattern), Code: code}]++
 }
 
-// route is a mux pattern without its method. Paths that no pattern serves share one route: they are the client's to choose.
+// route returns a mux pattern without its method. Unknown paths share one route, because clients can choose any path.
 func route(pattern string) string {
 	if pattern == "" {
 		return "(not served)"
@@ -195,7 +195,7 @@ func route(pattern string) string {
 	return pattern
 }
 
-// drain reads and keeps the body: net/http notices that a client left only once the body is read.
+// drain reads and keeps the body: net/http detects a disconnected client only after the body is read.
 func drain(r *http.Request) {
 	body, err := answer.Body(r, answer.MaxBody)
 	if err != nil {

@@ -22,10 +22,10 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap gives http.ResponseController access to the underlying writer.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// discard takes an answer that nobody gets.
+// discard drops an answer.
 type discard struct{ header http.Header }
 
 func (w *discard) Header() http.Header         { return w.header }

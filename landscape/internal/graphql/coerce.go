@@ -2,8 +2,8 @@ package graphql
 
 import "github.com/vektah/gqlparser/v2/ast"
 
-// arguments is the field's arguments with single values where the schema has lists made lists of one, which GraphQL
-// lets clients write.
+// arguments returns the field's arguments. It converts single values to lists if the schema requires lists, which GraphQL
+// allows.
 func (s *Server) arguments(field *ast.Field, vars map[string]any) Arguments {
 	args := field.ArgumentMap(vars)
 	for _, def := range field.Definition.Arguments {

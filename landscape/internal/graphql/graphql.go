@@ -1,6 +1,6 @@
-// Package graphql serves a GraphQL schema over HTTP: requests are parsed and validated against the SDL, and each root
-// field is answered by a function. It has what the simulated systems need: variables, aliases, fragments and errors with
-// extensions; no subscriptions, directives or introspection.
+// Package graphql serves a GraphQL schema over HTTP. It parses requests and validates them against the SDL; a function resolves each root
+// field. It supports what the simulated systems need: variables, aliases, fragments and errors with extensions, but no subscriptions,
+// directives or introspection.
 package graphql
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
-// Error is an error that a client can tell apart by its extensions.
+// Error is an error with extensions that identify it for clients.
 type Error struct {
 	Message    string
 	Extensions map[string]any
 }
 
-// Error is the message alone.
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Resolver answers one root field. What it returns is shaped by its JSON form, so its JSON names are the schema's names.
+// Resolver resolves one root field. Its result is encoded as JSON, so its JSON names must be those of the schema.
 type Resolver func(ctx context.Context, r *http.Request, args Arguments) (any, error)
 
-// Arguments of a field, variables and defaults filled in.
+// Arguments are the arguments of a field, with variables and defaults resolved.
 type Arguments map[string]any
 
 // Into decodes the arguments into a struct by their JSON names.
@@ -60,8 +60,8 @@ type Server struct {
 	docs map[string]*ast.QueryDocument // validated documents; a bounded cache
 }
 
-// New parses the SDL. Every root field needs a resolver and every resolver a root field. Route is the path that call
-// counters show in front of the field name.
+// New parses the SDL. Every root field needs a resolver, and every resolver a root field. route is the path in the call counters, before
+// the field name.
 func New(route, sdl string, resolvers map[string]Resolver) (*Server, error) {
 	schema, err := gqlparser.LoadSchema(&ast.Source{Name: "schema.graphql", Input: sdl})
 	if err != nil {
@@ -99,8 +99,8 @@ type responseError struct {
 	Extensions map[string]any `json:"extensions,omitempty"`
 }
 
-// ServeHTTP takes a POST with query, variables and operationName. What cannot be understood answers 400 (no JSON, another member) or
-// 422 (no valid query), and is recorded as a breach of the contract; errors of resolvers come with 200, as GraphQL has it.
+// ServeHTTP serves a POST with query, variables and operationName. It answers an invalid body with 400 and an invalid query with 422, and
+// records both as violations of the contract. Errors of resolvers have status 200, as GraphQL specifies.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Pattern = s.route
 	if r.Method != http.MethodPost {
@@ -143,7 +143,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, body)
 }
 
-// decode reads the body, which has no member but those of a request.
+// decode decodes the body, which must have no other members.
 func decode(r *http.Request, into *request) error {
 	body, err := answer.Body(r, answer.MaxBody)
 	if err != nil {
@@ -161,7 +161,7 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	answer.JSON(w, status, map[string]any{"data": nil, "errors": []responseError{{Message: err.Error()}}})
 }
 
-// maxDocs bounds the cache; clients that write arguments into the query never ask the same one twice.
+// maxDocs limits the cache: clients that write arguments into the query never repeat it.
 const maxDocs = 128
 
 func (s *Server) document(query string) (*ast.QueryDocument, error) {
@@ -218,13 +218,13 @@ func (s *Server) run(r *http.Request, doc *ast.QueryDocument, op *ast.OperationD
 
 type selection struct{}
 
-// Selects reports whether the query of a resolver's request names a field, at any depth.
+// Selects reports whether the query of a resolver's request contains a field, at any depth.
 func Selects(r *http.Request, name string) bool {
 	selected, _ := r.Context().Value(selection{}).(map[string]bool)
 	return selected[name]
 }
 
-// names are the fields of a selection with all below them.
+// names returns the fields of a selection, including nested ones.
 func names(doc *ast.QueryDocument, set ast.SelectionSet) map[string]bool {
 	found := map[string]bool{}
 	for _, field := range fields(doc, set) {
@@ -242,7 +242,7 @@ func describe(err error, alias string) responseError {
 	return out
 }
 
-// fields flattens fragments; the schemas here have no interfaces or unions, so type conditions always hold.
+// fields flattens fragments. The schemas have no interfaces or unions, so type conditions always match.
 func fields(doc *ast.QueryDocument, set ast.SelectionSet) []*ast.Field {
 	var out []*ast.Field
 	for _, selection := range set {
@@ -258,7 +258,7 @@ func fields(doc *ast.QueryDocument, set ast.SelectionSet) []*ast.Field {
 	return out
 }
 
-// shape turns a resolver's value into its JSON form and keeps what the query selects.
+// shape converts a resolver's value to JSON and keeps the fields that the query selects.
 func shape(doc *ast.QueryDocument, field *ast.Field, value any) (any, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {

@@ -70,7 +70,7 @@ func post(t testing.TB, body string) (int, any) {
 	return w.Code, got
 }
 
-func TestQueriesAreAnsweredInTheirOwnShape(t *testing.T) {
+func TestServer_Query_SelectsFields(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, want string }{
 		"aliases, defaults and a single value for a list": {
@@ -102,7 +102,7 @@ func TestQueriesAreAnsweredInTheirOwnShape(t *testing.T) {
 	}
 }
 
-func TestBadRequestsAreRefused(t *testing.T) {
+func TestServer_InvalidRequest_IsRejected(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]int{
 		`{`:                              400,
@@ -122,7 +122,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestEveryRootFieldNeedsItsResolver(t *testing.T) {
+func TestNew_MissingResolver_IsRejected(t *testing.T) {
 	t.Parallel()
 	if _, err := graphql.New("/", sdl, nil); err == nil {
 		t.Error("a schema without resolvers is accepted")
@@ -139,7 +139,7 @@ func TestEveryRootFieldNeedsItsResolver(t *testing.T) {
 	}
 }
 
-func FuzzRequestsNeverPanic(f *testing.F) {
+func FuzzServer(f *testing.F) {
 	for _, s := range []string{`{"query":"{ items { id } }"}`, `{"query":"{ __typename }"}`, `{"query":"{ __schema { types { name } } }"}`, `{}`, `[]`, `{"query":"subscription { a }"}`} {
 		f.Add(s)
 	}

@@ -18,16 +18,16 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "ias"
 
-// Config is who may ask (Basic auth of the technical user), and the identity providers of the company.
+// Config contains the credentials of the technical user (basic authentication), and the identity providers of the company.
 type Config struct {
 	Username string
 	Password string
 }
 
-// Provider is a service provider. Settings holds what clients configured, by its JSON name.
+// Provider is a service provider. Settings contains the configured settings by their JSON names.
 type Provider struct {
 	ID          string                     `json:"id"`
 	Name        string                     `json:"name"`
@@ -37,12 +37,12 @@ type Provider struct {
 	Settings    map[string]json.RawMessage `json:"settings,omitempty"`
 }
 
-// Secret is a client secret of a service provider; its value is told once, when it is made.
+// Secret is a client secret of a service provider. Its value is returned only when it is created.
 type Secret struct {
 	ID string `json:"id"`
 }
 
-// What clients may send.
+// The schemas of the request bodies.
 var (
 	//go:embed provider.json
 	providerDocument []byte
@@ -68,7 +68,7 @@ type System struct {
 	providers *journal.Table[Provider]
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string) (*System, error) {
 	providers := journal.NewTable[Provider]("serviceProvider")
 	store, err := journal.Open(path, providers)
@@ -111,7 +111,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// body decodes a body that must fit the schema, or answers 400.
+// body decodes a body that must match the schema, or answers 400.
 func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
 	err := schema.Decode(r, v)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 	reply(w, err, http.StatusCreated, map[string]string{"id": p.ID})
 }
 
-// configure keeps the members of the body on the provider of the path.
+// configure stores the members of the body in the provider of the path.
 func (s *System) configure(schema *contract.Schema) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in map[string]json.RawMessage
@@ -179,7 +179,7 @@ func (s *System) configure(schema *contract.Schema) http.HandlerFunc {
 	}
 }
 
-// configureByBody is the call with the provider's id in the body: a default identity provider, or a new client secret.
+// configureByBody handles calls with the provider's id in the body: a default identity provider, or a new client secret.
 func (s *System) configureByBody(w http.ResponseWriter, r *http.Request) {
 	var in map[string]json.RawMessage
 	if !body(w, r, providersSchema, &in) {

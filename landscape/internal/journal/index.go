@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Index finds the ids of rows by a key that rows share. Keep it with Table.OnChange; the store's lock guards it. The
-// zero value is empty and ready.
+// Index finds the ids of rows by a shared key. Maintain it with Table.OnChange; the store's lock protects it. The zero value is an empty
+// index.
 type Index struct {
 	ids  map[string]map[string]struct{}
 	keys map[string][]string
 }
 
-// Set says under which keys a row is found from now on; none takes it out.
+// Set sets the keys of a row; without keys it removes the row.
 func (x *Index) Set(id string, keys ...string) {
 	if x.ids == nil {
 		x.ids, x.keys = map[string]map[string]struct{}{}, map[string][]string{}
@@ -35,5 +35,5 @@ func (x *Index) Set(id string, keys ...string) {
 	}
 }
 
-// IDs under that key, in order.
+// IDs returns the ids with that key, in order.
 func (x *Index) IDs(key string) []string { return slices.Sorted(maps.Keys(x.ids[key])) }

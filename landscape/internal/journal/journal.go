@@ -1,6 +1,6 @@
-// Package journal keeps what a simulated system holds: tables in memory, and every change in an append-only file of JSON
-// lines before the change is visible. A change is one write call, so a killed process loses nothing it has answered;
-// the file is not flushed to the disk, as a power loss is none of the simulators' business.
+// Package journal stores the data of a simulated system in tables in memory, and appends every change to a file of JSON lines before the
+// change becomes visible. A change is one write call, so a killed process loses no change that it has confirmed. The file is not synced to
+// the disk: the simulators need not survive a power loss.
 package journal
 
 import (
@@ -18,17 +18,17 @@ import (
 	"sync"
 )
 
-// ErrClosed answers a change after Close.
+// ErrClosed is returned by a change after Close.
 var ErrClosed = errors.New("journal: closed")
 
-// Object is a row of a table as the admin API shows it.
+// Object is a row of a table in the admin API.
 type Object struct {
 	Kind string
 	ID   string
 	Data json.RawMessage
 }
 
-// line is a line of the file: a changed row, or (first line of a compacted file) the counters.
+// line is a line of the file: a changed row, or the counters (the first line of a compacted file).
 type line struct {
 	Table   string           `json:"t,omitempty"`
 	ID      string           `json:"i,omitempty"`
@@ -46,13 +46,13 @@ type AnyTable interface {
 	len() int
 }
 
-// Store is the set of tables of one system. Its lock is held during View and Update; tables are touched only there.
+// Store is the set of tables of one system. Tables may only be used within View and Update, which lock the store.
 type Store struct {
 	path   string
 	tables map[string]AnyTable
 	mu     sync.Mutex
 	file   *os.File
-	// size is that of the whole lines in the file; torn is true while part of another line may follow them.
+	// size is the size of the complete lines in the file; torn means that an incomplete line may follow them.
 	size    int64
 	torn    bool
 	closed  bool
@@ -60,9 +60,8 @@ type Store struct {
 	created map[string]int64
 }
 
-// Open reads the file (if there is one), fills the tables, and rewrites it without what later lines replaced. An empty
-// path keeps everything in memory only. A half-written last line, the mark of a kill, is dropped; any other unreadable
-// line is an error that names file and line.
+// Open reads an existing file, fills the tables, and compacts the file. An empty path keeps all data in memory. It drops an incomplete last
+// line, which a killed process leaves. Any other unreadable line is an error with the file and the line.
 func Open(path string, tables ...AnyTable) (*Store, error) {
 	s := &Store{path: path, tables: map[string]AnyTable{}, created: map[string]int64{}}
 	for _, t := range tables {
@@ -92,7 +91,7 @@ func Open(path string, tables ...AnyTable) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the file; later changes fail with ErrClosed.
+// Close closes the file. Later changes return ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *Store) load(l line) error {
 	return t.load(l.ID, l.Data)
 }
 
-// compact writes the counters and the live rows to a new file and renames it, so that a kill leaves one whole file.
+// compact writes the counters and the current rows to a new file and renames it, so that a crash leaves a complete file.
 func (s *Store) compact() error {
 	file, err := os.CreateTemp(filepath.Dir(s.path), filepath.Base(s.path)+".*.new")
 	if err != nil {
@@ -190,8 +189,8 @@ func (s *Store) View(read func()) {
 	read()
 }
 
-// Update runs change with the store locked, writes what it staged with one write call, and then makes it visible. An
-// error of change or of the write leaves everything as it was.
+// Update runs change with the store locked, writes the staged changes with one write call, and then makes them visible. After an error of
+// change or of the write, nothing is changed.
 func (s *Store) Update(change func(tx *Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +217,8 @@ func (s *Store) Update(change func(tx *Tx) error) error {
 	return nil
 }
 
-// write appends whole lines. What a failed write has left behind is cut off, at the latest before the next one: a line that is glued to
-// half of another cannot be read.
+// write appends complete lines. It removes the remains of a failed write, at the latest before the next one, because a line after an
+// incomplete one could not be read.
 func (s *Store) write(lines []byte) error {
 	if s.file == nil {
 		return nil
@@ -238,14 +237,14 @@ func (s *Store) write(lines []byte) error {
 	return nil
 }
 
-// Created says how many rows each table ever got, whatever became of them; Update of an existing row does not count.
+// Created returns the total number of created rows of each table. An Update of an existing row does not count.
 func (s *Store) Created() map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.created)
 }
 
-// Count says how many rows each table holds.
+// Count returns the number of rows of each table.
 func (s *Store) Count() map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,7 +288,7 @@ type Tx struct {
 	apply   []func()
 }
 
-// Next is the next number of the store's sequence: it starts at 1 and never comes twice, also across restarts.
+// Next returns the next number of the store's sequence, which starts at 1 and is unique across restarts.
 func (tx *Tx) Next() int64 {
 	tx.seq++
 	return tx.seq
@@ -309,7 +308,7 @@ func (tx *Tx) stage(l line, apply func()) error {
 	return nil
 }
 
-// marshal leaves <, > and & alone, which kubeconfigs and selectors are full of.
+// marshal does not escape <, > and &, which are frequent in kubeconfigs and selectors.
 func marshal(v any) (json.RawMessage, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -320,5 +319,5 @@ func marshal(v any) (json.RawMessage, error) {
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
 
-// Seq is the last number of the sequence. Call it only in View or Update.
+// Seq returns the last number of the sequence. Call it only in View or Update.
 func (s *Store) Seq() int64 { return s.seq }

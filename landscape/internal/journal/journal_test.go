@@ -30,7 +30,7 @@ func put(t *testing.T, s *journal.Store, table *journal.Table[row], id, text str
 	require.NoError(t, s.Update(func(tx *journal.Tx) error { return table.Put(tx, id, row{text}) }))
 }
 
-func TestReopenShowsTheLastVersions(t *testing.T) {
+func TestOpen_Reopened_HasLastVersions(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a", "rows.jsonl")
 	s, table := open(t, path)
@@ -43,7 +43,7 @@ func TestReopenShowsTheLastVersions(t *testing.T) {
 	before, err := s.Objects()
 	require.NoError(t, err)
 
-	// Twice: the second time reads what the first one compacted.
+	// The second time reads the file that the first one compacted.
 	for range 2 {
 		require.NoError(t, s.Close())
 		s, _ = open(t, path)
@@ -63,7 +63,7 @@ func TestReopenShowsTheLastVersions(t *testing.T) {
 	}
 }
 
-func TestAHalfWrittenLastLineIsDropped(t *testing.T) {
+func TestOpen_IncompleteLastLine_IsDropped(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	s, table := open(t, path)
@@ -85,7 +85,7 @@ func TestAHalfWrittenLastLineIsDropped(t *testing.T) {
 	})
 }
 
-func TestAnUnreadableLineIsAnErrorThatNamesIt(t *testing.T) {
+func TestOpen_UnreadableLine_IsNamed(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
 		"no JSON":       "{}\nnonsense\n{}\n",
@@ -101,7 +101,7 @@ func TestAnUnreadableLineIsAnErrorThatNamesIt(t *testing.T) {
 	}
 }
 
-func TestAFailedUpdateChangesNothing(t *testing.T) {
+func TestUpdate_Failed_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s, table := open(t, filepath.Join(t.TempDir(), "rows.jsonl"))
 	stop := errors.New("stop")
@@ -127,7 +127,7 @@ func TestAFailedUpdateChangesNothing(t *testing.T) {
 	}
 }
 
-func TestNumbersNeverComeTwice(t *testing.T) {
+func TestNext_Reopened_IsUnique(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	var last int64

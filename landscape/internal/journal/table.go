@@ -8,35 +8,35 @@ import (
 	"slices"
 )
 
-// Table is rows of one type by id. Rows are values: change a copy and Put it.
+// Table contains rows of one type by id. Rows are values: change a copy and Put it.
 type Table[T any] struct {
 	kind   string
 	rows   map[string]T
 	change func(id string, row T, gone bool)
 }
 
-// NewTable is an empty table of that kind, to be given to Open.
+// NewTable returns an empty table of that kind for Open.
 func NewTable[T any](kind string) *Table[T] {
 	return &Table[T]{kind: kind, rows: map[string]T{}}
 }
 
-// OnChange calls f with each row that is read from the file, put or deleted, under the store's lock, so that its owner can
-// keep an index. Set it before Open.
+// OnChange calls f, under the store's lock, for each row that is read from the file, put or deleted, so that its owner can maintain an
+// index. Call it before Open.
 func (t *Table[T]) OnChange(f func(id string, row T, gone bool)) { t.change = f }
 
-// Get is the row of that id. Call it only in View or Update.
+// Get returns the row with that id. Call it only in View or Update.
 func (t *Table[T]) Get(id string) (T, bool) {
 	row, ok := t.rows[id]
 	return row, ok
 }
 
-// All walks the rows in no order. Call it only in View or Update.
+// All iterates over the rows in any order. Call it only in View or Update.
 func (t *Table[T]) All() iter.Seq2[string, T] { return maps.All(t.rows) }
 
-// Sorted is the ids in order. Call it only in View or Update.
+// Sorted returns the ids in order. Call it only in View or Update.
 func (t *Table[T]) Sorted() []string { return slices.Sorted(maps.Keys(t.rows)) }
 
-// Put stages a row; it is visible when Update returns nil.
+// Put stages a row, which becomes visible when Update returns nil.
 func (t *Table[T]) Put(tx *Tx, id string, row T) error {
 	data, err := marshal(row)
 	if err != nil {
@@ -46,7 +46,7 @@ func (t *Table[T]) Put(tx *Tx, id string, row T) error {
 	return tx.stage(line{Table: t.kind, ID: id, Data: data, New: !exists}, func() { t.set(id, row) })
 }
 
-// Delete stages the removal of a row; a row that is not there is no error.
+// Delete stages the removal of a row. A missing row is not an error.
 func (t *Table[T]) Delete(tx *Tx, id string) error {
 	if _, ok := t.rows[id]; !ok {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// check validates a new object, or a changed one against what it was, as the API server does: its metadata, what belongs to its
-// kind, and its schema.
+// check validates a new object, or a changed one against its previous version, like the API server: its metadata, the rules of its kind, and
+// its schema.
 func (c *collection) check(body, old map[string]any) error {
 	meta, err := objectMeta(body)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *collection) check(body, old map[string]any) error {
 	}
 	if len(problems) > 0 {
 		e := c.about(http.StatusUnprocessableEntity, "Invalid", meta.Name, "is invalid: "+problems.ToAggregate().Error())
-		// What is wrong, without the value.
+		// Omit the values.
 		parts := make([]string, 0, len(problems))
 		for _, p := range problems {
 			parts = append(parts, p.Field+": "+string(p.Type))
@@ -82,7 +82,7 @@ func (c *collection) nameRule() apivalidation.ValidateNameFunc {
 	return apivalidation.NameIsDNSSubdomain
 }
 
-// maxData bounds the content of a Secret or a ConfigMap, in bytes.
+// maxData limits the content of a Secret or a ConfigMap, in bytes.
 const maxData = 1 << 20
 
 // checkData validates the keys and the size of a Secret or a ConfigMap.
@@ -107,7 +107,7 @@ func (c *collection) checkData(body map[string]any) field.ErrorList {
 	return problems
 }
 
-// checkImmutable refuses changes of what must not change in a Secret or a ConfigMap.
+// checkImmutable rejects changes of immutable data in a Secret or a ConfigMap.
 func (c *collection) checkImmutable(body, old map[string]any) field.ErrorList {
 	var problems field.ErrorList
 	if c.Group != "" || (c.Kind != "Secret" && c.Kind != "ConfigMap") {

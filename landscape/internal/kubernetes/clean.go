@@ -4,7 +4,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// clean stages o without its mark, or another look at it later when something refers to it.
+// clean stages o without its mark. If another object refers to it, clean schedules another check.
 func (s *System) clean(tx *journal.Tx, c *collection, o object) error {
 	referred, err := s.referred(c.Cleanup, o)
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *System) deleteAll(w http.ResponseWriter, r *http.Request, t target) {
 	writeSuccess(w)
 }
 
-// remove stages the deletion of o. What a finalizer or GoneAfter keeps is only marked, and returned.
+// remove stages the deletion of o. An object with a finalizer or GoneAfter is only marked, and returned.
 func (s *System) remove(tx *journal.Tx, c *collection, o object, options deleteOptions) (map[string]any, error) {
 	body, err := decodeObject(o.Body)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *System) remove(tx *journal.Tx, c *collection, o object, options deleteO
 	return body, s.store(tx, c, o, body)
 }
 
-// release takes the controller's finalizer off, which has done its work.
+// release removes the finalizer of the simulated controller.
 func (c *collection) release(meta map[string]any) {
 	left := slices.DeleteFunc(slices.Clone(finalizers(meta)), func(f any) bool { return c.Finalizer != "" && f == c.Finalizer })
 	if len(left) == 0 {
@@ -112,7 +112,7 @@ func (c *collection) release(meta map[string]any) {
 	meta["finalizers"] = left
 }
 
-// empty drops what a namespace holds.
+// empty removes the objects of a namespace.
 func (s *System) empty(tx *journal.Tx, namespace object) error {
 	for _, c := range s.collections {
 		for _, o := range c.byCluster[namespace.Cluster] {

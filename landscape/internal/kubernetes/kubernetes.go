@@ -1,6 +1,6 @@
-// Package kubernetes simulates Kubernetes API servers: enough of the REST API for client-go's dynamic client and for
-// plain HTTP clients to get, list, create, update, patch and delete objects of the resources it is told to serve.
-// There is no watch, no admission and no controller, but for what Lifecycle describes.
+// Package kubernetes simulates Kubernetes API servers: the part of the REST API with which client-go's dynamic client and plain HTTP clients
+// get, list, create, update, patch and delete objects of the configured resources. It has no watch, no admission, and no controllers other
+// than those that Resource describes.
 package kubernetes
 
 import (
@@ -16,62 +16,62 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
 
-// Resource is a kind of objects that is served.
+// Resource is a served kind of objects.
 type Resource struct {
 	Group      string // "" for the core group
 	Version    string
 	Plural     string
 	Kind       string
 	Namespaced bool
-	// Custom resources take no updates without a resource version, and no strategic patches.
+	// Custom resources require a resource version for updates, and have no strategic patches.
 	Custom bool
-	// Schema is that of the resource's definition; nil accepts every content.
+	// Schema is the schema of the resource's definition; nil accepts every content.
 	Schema *Schema
-	// ConfirmDelete asks for the annotation confirmation.gardener.cloud/deletion before a client may delete
+	// ConfirmDelete requires the annotation confirmation.gardener.cloud/deletion for a deletion
 	// (docs/contracts/gardener.md#shoots).
 	ConfirmDelete bool
-	// ReadyAfter, when not zero, sets status.state to Ready that long after an object was created; before it is Processing.
+	// ReadyAfter, unless it is zero, is the time after which status.state of a new object changes from Processing to Ready.
 	ReadyAfter time.Duration
-	// ReadyWith, when not nil, is what an object needs to become ready.
+	// ReadyWith, unless it is nil, is an object that is required for Ready.
 	ReadyWith *Need
-	// Finalizer, when not empty, is what the controller of the resource puts on each object. It takes it off when GoneAfter is over.
+	// Finalizer, unless it is empty, is set on each object. It is removed after GoneAfter.
 	Finalizer string
-	// GoneAfter, when not zero, keeps a deleted object, marked as being deleted, for that long.
+	// GoneAfter, unless it is zero, is how long a deleted object stays, marked as being deleted.
 	GoneAfter time.Duration
-	// Cleanup, when not nil, frees marked objects.
+	// Cleanup, unless it is nil, releases marked objects.
 	Cleanup *Cleanup
-	// Tokens serves the subresource token, which makes tokens that the API takes until they expire.
+	// Tokens serves the subresource token, which issues tokens for this API.
 	Tokens bool
 }
 
-// Need is another object in the namespace of the first: one of the resource ("group/version/plural") whose Label has the name of
-// the first as its value, and whose data has Key.
+// Need describes a required object in the same namespace: its resource is "group/version/plural", its Label contains the name of the first
+// object, and its data contains Key.
 type Need struct{ Resource, Label, Key string }
 
-// Cleanup is a job that takes labels off marked objects some time after they were marked, once nothing refers to them.
+// Cleanup is a job that removes labels from marked objects after a delay, unless other objects refer to them.
 type Cleanup struct {
-	// Mark is the label whose value "true" marks an object; it is taken off with the labels in Also.
+	// Mark is the label that marks an object with the value "true". It is removed together with the labels in Also.
 	Mark string
 	Also []string
-	// After is how long after the mark the job looks at the object, and how long it waits to look again.
+	// After is the delay after the mark, and the interval of further checks.
 	After time.Duration
-	// Referrer is the resource ("group/version/plural") whose spec may name an object of the same cluster and namespace in Field.
+	// Referrer is the resource ("group/version/plural") whose spec may refer to an object of the same cluster and namespace in Field.
 	Referrer, Field string
 }
 
-// Config of one system.
+// Config configures one system.
 type Config struct {
 	Name   string // of the system
 	Prefix string // path in front of /api and /apis, e.g. "/k8s/gardener"
-	// PerRuntime serves one cluster for each id after the prefix, each with its own token, instead of a single one.
+	// PerRuntime serves one cluster for each id after the prefix, each with its own token.
 	PerRuntime bool
 	Token      string // of the single cluster
-	// Namespaces that every cluster has from the start.
+	// Namespaces exist in every cluster from the start.
 	Namespaces []string
 	Resources  []Resource
 }
 
-// object is a stored object with what look-ups need.
+// object is a stored object with the data for look-ups.
 type object struct {
 	Cluster   string            `json:"cluster,omitempty"`
 	Namespace string            `json:"namespace,omitempty"`
@@ -108,7 +108,7 @@ type System struct {
 	due         schedule.Queue         // "group/version/plural|id"
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{cfg: cfg, now: now, clusters: journal.NewTable[cluster]("cluster"), collections: map[string]*collection{}}
 	tables := []journal.AnyTable{s.clusters}
@@ -156,7 +156,7 @@ func (s *System) index(c *collection, o object, gone bool) {
 	}
 }
 
-// Update settles what has come due and then changes the store.
+// Update performs the due changes and then changes the store.
 func (s *System) Update(change func(tx *journal.Tx) error) error {
 	if err := s.settle(); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (s *System) Update(change func(tx *journal.Tx) error) error {
 	return s.Store.Update(change)
 }
 
-// settle makes objects ready, gone or clean whose time has come.
+// settle makes objects ready, removes or releases them when that is due.
 func (s *System) settle() error {
 	now := s.now()
 	for more := true; more; {
@@ -215,7 +215,7 @@ func (s *System) settle() error {
 	return nil
 }
 
-// met reports whether what an object needs is there.
+// met reports whether the required object exists.
 func (s *System) met(need *Need, o object) (bool, error) {
 	if need == nil {
 		return true, nil
@@ -258,7 +258,7 @@ func (s *System) store(tx *journal.Tx, c *collection, o object, body map[string]
 	return c.table.Put(tx, o.id(), o)
 }
 
-// Objects lists everything for the admin API: the kind of an object, and cluster/namespace/name as its id.
+// Objects lists all objects for the admin API. The id is cluster/namespace/name.
 func (s *System) Objects() ([]journal.Object, error) {
 	if err := s.settle(); err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (s *System) Objects() ([]journal.Object, error) {
 	return rows, nil
 }
 
-// AddCluster opens the API of a runtime; doing it again changes nothing.
+// AddCluster opens the API of a runtime. It is idempotent.
 func (s *System) AddCluster(id, token string) error {
 	var exists bool
 	s.View(func() { _, exists = s.clusters.Get(id) })
@@ -294,7 +294,7 @@ func (s *System) AddCluster(id, token string) error {
 	return s.Update(func(tx *journal.Tx) error { return s.clusters.Put(tx, id, cluster{ID: id, Token: token}) })
 }
 
-// RemoveCluster closes the API of a runtime and drops its objects.
+// RemoveCluster closes the API of a runtime and removes its objects.
 func (s *System) RemoveCluster(id string) error {
 	return s.Update(func(tx *journal.Tx) error {
 		for _, c := range s.collections {
@@ -318,7 +318,7 @@ func (s *System) addNamespaces(cluster string) error {
 	return nil
 }
 
-// Ensure creates the object unless one of that name is there. Resource is "group/version/plural".
+// Ensure creates the object unless it exists. resource is "group/version/plural".
 func (s *System) Ensure(clusterID, resource string, body map[string]any) error {
 	c, ok := s.collections[resource]
 	if !ok {
@@ -335,7 +335,7 @@ func (s *System) Ensure(clusterID, resource string, body map[string]any) error {
 	})
 }
 
-// Remove drops an object whatever guards it; an unknown one is no error.
+// Remove removes an object regardless of finalizers. An unknown one is not an error.
 func (s *System) Remove(clusterID, resource, namespace, name string) error {
 	c, ok := s.collections[resource]
 	if !ok {
@@ -348,7 +348,7 @@ func (s *System) Remove(clusterID, resource, namespace, name string) error {
 
 func decodeObject(raw []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber() // keeps 64-bit integers whole
+	dec.UseNumber() // keeps the precision of 64-bit integers
 	var body map[string]any
 	if err := dec.Decode(&body); err != nil {
 		return nil, fmt.Errorf("decode object: %w", err)
@@ -366,7 +366,7 @@ func encodeObject(body map[string]any) (json.RawMessage, error) {
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
 
-// metadata is the object's metadata, made when it is missing.
+// metadata returns the object's metadata, and creates it if it is missing.
 func metadata(body map[string]any) map[string]any {
 	meta, ok := body["metadata"].(map[string]any)
 	if !ok {

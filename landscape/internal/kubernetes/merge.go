@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// Merge applies an RFC 7386 merge patch to an object; an unknown one is no error. Doing it again changes nothing.
+// Merge applies an RFC 7386 merge patch to an object. An unknown object is not an error. It is idempotent.
 func (s *System) Merge(clusterID, resource, namespace, name string, patch map[string]any) error {
 	c, ok := s.collections[resource]
 	if !ok {

@@ -16,7 +16,7 @@ import (
 func writeObject(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The status is out; a client that went away cannot be told more.
+	// The status is sent, so a write error cannot be reported to the client.
 	_, _ = w.Write(body)
 }
 
@@ -35,7 +35,7 @@ func (t target) id() string {
 	return object{Cluster: t.cluster, Namespace: t.namespace, Name: t.name}.id()
 }
 
-// list answers ordered by namespace and name; limit and continue page through it.
+// list answers ordered by namespace and name, in pages by limit and continue.
 func (s *System) list(w http.ResponseWriter, r *http.Request, t target) {
 	q := r.URL.Query()
 	if watch, _ := strconv.ParseBool(q.Get("watch")); watch {
@@ -77,7 +77,7 @@ func (s *System) list(w http.ResponseWriter, r *http.Request, t target) {
 	writeObject(w, http.StatusOK, buf.Bytes())
 }
 
-// selected is the objects of a list or a deletecollection request, in order, and the version of the store.
+// selected returns the objects of a list or a deletecollection request, in order, and the version of the store.
 func (s *System) selected(t target, labelSelector, fields string) ([]object, int64, error) {
 	selector, err := labels.Parse(labelSelector)
 	if err != nil {

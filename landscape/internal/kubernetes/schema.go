@@ -10,19 +10,19 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
-// Schema is the structural schema of a custom resource, written as a JSON Schema: what it does not name is dropped.
+// Schema is the structural schema of a custom resource as a JSON Schema. Unknown members are dropped.
 type Schema struct {
 	*contract.Schema
 	document shape
 }
 
-// shape is the part of a schema that says which members there are.
+// shape is the part of a schema that lists the members.
 type shape struct {
 	Properties map[string]shape `json:"properties"`
 	Items      *shape           `json:"items"`
 }
 
-// MustSchema reads a schema that is part of the program; it panics if the schema is not valid.
+// MustSchema parses a schema that is part of the program. It panics if the schema is invalid.
 func MustSchema(document []byte) *Schema {
 	s := &Schema{Schema: contract.MustSchema(document)}
 	if err := json.Unmarshal(document, &s.document); err != nil {
@@ -31,7 +31,7 @@ func MustSchema(document []byte) *Schema {
 	return s
 }
 
-// prune drops the members that the schema does not name, as the API server does, and records them: the client means something by them.
+// prune drops unknown members, like the API server, and records them, because the client expects them to have an effect.
 func (c *collection) prune(r *http.Request, body map[string]any) {
 	if c.Schema == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// target is what a request path points at.
+// target is the resource of a request path.
 type target struct {
 	cluster     string
 	collection  *collection
@@ -20,7 +20,7 @@ type target struct {
 	subresource string
 }
 
-// ServeHTTP serves everything below the prefix.
+// ServeHTTP serves all paths below the prefix.
 func (s *System) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, s.cfg.Prefix+"/")
 	if !ok {
@@ -66,8 +66,8 @@ func (s *System) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.dispatch(w, r, t)
 }
 
-// admit checks the bearer token and says whose it is: nil for the administrator. A runtime that is gone answers 503: its
-// API server is not there any more, which must not look like an object that is not found.
+// admit checks the bearer token and returns its account, or nil for the administrator. For a removed runtime it answers 503: its API server
+// does not exist any more, which must not be mistaken for a missing object.
 func (s *System) admit(r *http.Request, clusterID string) (*account, error) {
 	want := s.cfg.Token
 	if s.cfg.PerRuntime {
@@ -92,7 +92,7 @@ func (s *System) admit(r *http.Request, clusterID string) (*account, error) {
 	return who, nil
 }
 
-// resolve understands /api/v1/... and /apis/{group}/{version}/..., with or without namespaces/{namespace}.
+// resolve parses /api/v1/... and /apis/{group}/{version}/..., with or without namespaces/{namespace}.
 func (s *System) resolve(clusterID string, parts []string) (target, string, error) {
 	missing := breaks(http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 	var group, version, pattern string
@@ -105,9 +105,9 @@ func (s *System) resolve(clusterID string, parts []string) (target, string, erro
 		return target{}, "/(other)", missing
 	}
 	if !slices.ContainsFunc(s.cfg.Resources, func(res Resource) bool { return res.Group == group && res.Version == version }) {
-		missing.reason = "" // the real server has no path at all
+		missing.reason = "" // the real server does not have the path
 		if group != "" {
-			missing.breach = "" // a correct client meets clusters that lack a definition
+			missing.breach = "" // a correct client can access clusters without a definition
 		}
 		return target{}, "/(other)", missing
 	}
@@ -165,7 +165,7 @@ func (s *System) dispatch(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
-// The query parameters of the API server, by what a request does. It ignores any other; a correct client sends none.
+// The query parameters of the API server, by request. The server ignores any other, but a correct client sends none.
 var (
 	anyParameters  = []string{"pretty", "timeout"}
 	listParameters = []string{
@@ -176,7 +176,7 @@ var (
 	deleteParameters = []string{"gracePeriodSeconds", "propagationPolicy", "orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential"}
 )
 
-// checkQuery records query parameters that the request does not have.
+// checkQuery records unknown query parameters.
 func checkQuery(r *http.Request, t target) {
 	allowed := anyParameters
 	switch {
@@ -196,7 +196,7 @@ func checkQuery(r *http.Request, t target) {
 	_ = contract.Query(r, allowed...)
 }
 
-// mediaType refuses bodies that are not JSON. Patches have types of their own, see readPatch.
+// mediaType rejects bodies that are not JSON. Patches have their own types, see readPatch.
 func mediaType(r *http.Request) error {
 	sent := r.Header.Get("Content-Type")
 	if r.Method == http.MethodGet || r.Method == http.MethodPatch || sent == "" {
@@ -208,7 +208,7 @@ func mediaType(r *http.Request) error {
 	return breaks(http.StatusUnsupportedMediaType, "UnsupportedMediaType", "header Content-Type: must be application/json")
 }
 
-// discover answers the discovery paths, so that kubectl and REST mappers work.
+// discover answers the discovery paths, which kubectl and REST mappers need.
 func (s *System) discover(w http.ResponseWriter, r *http.Request, parts []string) bool {
 	if r.Method != http.MethodGet {
 		return false
@@ -223,7 +223,7 @@ func (s *System) discover(w http.ResponseWriter, r *http.Request, parts []string
 	case len(parts) == 2 && parts[0] == "api":
 		return s.resources(w, "", parts[1])
 	case parts[0] == "openapi":
-		// Clients ask for it and do without.
+		// Clients request it, but work without it.
 		answer.JSON(w, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusNotFound})
 	case len(parts) == 3 && parts[0] == "apis":
 		return s.resources(w, parts[1], parts[2])

@@ -9,13 +9,13 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
-// apiError becomes a Status object, the only form of error that Kubernetes clients read.
+// apiError is answered as a Status object, which is the error format of Kubernetes clients.
 type apiError struct {
 	code    int
 	reason  string
 	message string
 	details map[string]any
-	// breach is what breaks the contract, without values; empty when a correct client can get this answer.
+	// breach describes the violation of the contract, without values. It is empty if a correct client can get this error.
 	breach string
 }
 
@@ -25,7 +25,7 @@ func failure(code int, reason, format string, args ...any) *apiError {
 	return &apiError{code: code, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// breaks is a failure that no correct client gets.
+// breaks returns an error that no correct client gets.
 func breaks(code int, reason, format string, args ...any) *apiError {
 	e := failure(code, reason, format, args...)
 	e.breach = e.message
@@ -36,7 +36,7 @@ func badRequest(format string, args ...any) *apiError {
 	return breaks(http.StatusBadRequest, "BadRequest", format, args...)
 }
 
-// about is an error about one object of a collection.
+// about returns an error about one object of a collection.
 func (c *collection) about(code int, reason, name, problem string) *apiError {
 	qualified := c.Plural
 	if c.Group != "" {
@@ -56,7 +56,7 @@ func (c *collection) conflict(name string) *apiError {
 		"cannot be changed: the object has been modified; apply your changes to the latest version and try again")
 }
 
-// writeError answers with an error and records it when the request breaks the contract.
+// writeError answers with an error, and records a violation of the contract.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {

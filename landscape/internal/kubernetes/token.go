@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/answer"
 )
 
-// account is a ServiceAccount that calls with a token.
+// account is a ServiceAccount that authenticates with a token.
 type account struct {
 	Cluster   string    `json:"cluster"`
 	Namespace string    `json:"namespace"`
@@ -22,7 +22,7 @@ type account struct {
 	Until     time.Time `json:"until"`
 }
 
-// The bounds of the real API server for a token, and its default, in seconds.
+// The limits of the real API server for the lifetime of a token, and its default, in seconds.
 const (
 	minExpiration     = 600
 	maxExpiration     = 1 << 32
@@ -31,8 +31,8 @@ const (
 
 const accountResource = "/v1/serviceaccounts"
 
-// createToken answers a TokenRequest. A token carries its own signature, so nothing has to be stored; it ends with its
-// time, and with its ServiceAccount.
+// createToken answers a TokenRequest. A token is signed and not stored. It is invalid after its lifetime, or when its ServiceAccount is
+// deleted.
 func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 	var request struct {
 		Kind string `json:"kind"`
@@ -79,7 +79,7 @@ func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 	})
 }
 
-// accountUID says which ServiceAccount has that name at present.
+// accountUID returns the UID of the current ServiceAccount with that name.
 func (s *System) accountUID(cluster, namespace, name string) (string, bool) {
 	c, ok := s.collections[accountResource]
 	if !ok {
@@ -122,8 +122,8 @@ func signature(adminToken, body string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// tokenOwner is the ServiceAccount that a token was made for; nil when it is foreign, changed or expired, or its
-// ServiceAccount is gone.
+// tokenOwner returns the ServiceAccount of a token, or nil if the token is foreign, changed or expired, or the ServiceAccount is
+// deleted.
 func (s *System) tokenOwner(clusterID, adminToken, bearer string) *account {
 	body, mark, ok := strings.Cut(bearer, ".")
 	if !ok || !hmac.Equal([]byte(signature(adminToken, body)), []byte(mark)) {
@@ -140,15 +140,15 @@ func (s *System) tokenOwner(clusterID, adminToken, bearer string) *account {
 	return &who
 }
 
-// rule is a rule of a ClusterRole, as far as it is looked at.
+// rule is a rule of a ClusterRole with the relevant members.
 type rule struct {
 	APIGroups []string `json:"apiGroups"`
 	Resources []string `json:"resources"`
 	Verbs     []string `json:"verbs"`
 }
 
-// authorize lets a ServiceAccount do what a ClusterRole allows that a ClusterRoleBinding gives it; the administrator may
-// do everything.
+// authorize checks the rights of a ServiceAccount, which come from ClusterRoles and ClusterRoleBindings. The administrator may do
+// everything.
 func (s *System) authorize(who *account, r *http.Request, t target) error {
 	if who == nil {
 		return nil
@@ -195,7 +195,7 @@ func verbOf(method string, named bool) string {
 	return "get"
 }
 
-// rolesOf is the names of the ClusterRoles that a ServiceAccount has. Call it in View.
+// rolesOf returns the names of a ServiceAccount's ClusterRoles. Call it in View.
 func (s *System) rolesOf(who account) []string {
 	c, ok := s.collections["rbac.authorization.k8s.io/v1/clusterrolebindings"]
 	if !ok {
@@ -226,7 +226,7 @@ func (s *System) rolesOf(who account) []string {
 	return roles
 }
 
-// rulesOf is the rules of a ClusterRole. Call it in View.
+// rulesOf returns the rules of a ClusterRole. Call it in View.
 func (s *System) rulesOf(clusterID, role string) []rule {
 	c, ok := s.collections["rbac.authorization.k8s.io/v1/clusterroles"]
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// insert stages a new object with the metadata that a server fills in.
+// insert stages a new object with the server's metadata.
 func (s *System) insert(tx *journal.Tx, c *collection, clusterID, namespace string, body map[string]any) error {
 	if err := c.normalize(body); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *System) insert(tx *journal.Tx, c *collection, clusterID, namespace stri
 	return s.store(tx, c, o, body)
 }
 
-// normalize fills in kind and apiVersion and does what the server does to a Secret's stringData.
+// normalize sets kind and apiVersion, and merges a Secret's stringData like the server.
 func (c *collection) normalize(body map[string]any) error {
 	for key, want := range map[string]string{"kind": c.Kind, "apiVersion": c.apiVersion()} {
 		if got, ok := body[key]; ok && got != want && got != "" {
@@ -135,7 +135,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request, t target) {
 	s.answer(w, r, http.StatusCreated, body, err)
 }
 
-// placeFor says whether a new object's namespace is there.
+// placeFor reports whether a new object's namespace exists.
 func (s *System) placeFor(t target) error {
 	if !t.collection.Namespaced {
 		return nil
@@ -229,7 +229,7 @@ const (
 	strategicPatch = "application/strategic-merge-patch+json"
 )
 
-// readPatch takes merge patches; strategic and apply patches are merged the same way, so their lists replace lists.
+// readPatch accepts merge patches. It also merges strategic and apply patches as merge patches, so their lists replace lists.
 func readPatch(r *http.Request, kind string) (map[string]any, error) {
 	switch kind {
 	case "application/merge-patch+json", strategicPatch:
@@ -277,8 +277,8 @@ func merge(old, patch any) any {
 	return out
 }
 
-// replace stages the changed object: the fields that belong to the server stay, the status changes only through the
-// status subresource, an old resourceVersion is a conflict, and a change of nothing is no new version.
+// replace stages the changed object. It keeps the server's fields, changes the status only through the status subresource, rejects an old
+// resourceVersion with a conflict, and creates no new version for an unchanged object.
 func (s *System) replace(tx *journal.Tx, t target, change func(old map[string]any) (map[string]any, error)) (map[string]any, error) {
 	c := t.collection
 	o, ok := c.table.Get(t.id())

@@ -1,5 +1,5 @@
-// Package lms simulates the Logging as a Service of Kyma 1: tenants, and the certificates that let Fluent Bit of a runtime
-// send to them (docs/contracts/lms.md).
+// Package lms simulates the Logging as a Service of Kyma 1: tenants, and the certificates with which Fluent Bit of a runtime
+// authenticates (docs/contracts/lms.md).
 package lms
 
 import (
@@ -22,20 +22,20 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "lms"
 
-// Config is who may ask, and how long things take.
+// Config contains the credentials and the durations.
 type Config struct {
 	Token string // of the header X-LMS-Token
-	// ReadyTime is how long a tenant takes to be ready, SignTime a certificate to be signed.
+	// ReadyTime is the creation time of a tenant, SignTime the signing time of a certificate.
 	ReadyTime time.Duration
 	SignTime  time.Duration
-	// ExternalURL is the base URL of the landscape in callback URLs; "" takes the host of the request.
+	// ExternalURL is the base URL of the landscape in callback URLs; "" means the host of the request.
 	ExternalURL string
 }
 
-// Tenant is what runtimes of one global account in one region share.
+// Tenant is shared by the runtimes of one global account in one region.
 type Tenant struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name"`
@@ -50,7 +50,7 @@ type Tenant struct {
 	CreatedAt   time.Time `json:"createdAt"`
 }
 
-// Certificate is what was asked for with a CSR, and is there at SignedAt.
+// Certificate is a requested certificate, which is available at SignedAt.
 type Certificate struct {
 	ID         string    `json:"id"`
 	Tenant     string    `json:"tenant"`
@@ -59,7 +59,7 @@ type Certificate struct {
 	PEM        string    `json:"cert"`
 }
 
-// Request bodies, as the contract has them.
+// The schemas of the request bodies.
 var (
 	//go:embed tenant.schema.json
 	tenantDocument []byte
@@ -83,7 +83,7 @@ type System struct {
 	byName       journal.Index // of tenants, by name and region
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
 		cfg: cfg, now: now, tenants: journal.NewTable[Tenant]("tenant"), certificates: journal.NewTable[Certificate]("certificate"),
@@ -119,7 +119,7 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
-// fail answers in the form of docs/contracts/lms.md.
+// fail answers in the format of docs/contracts/lms.md.
 func fail(w http.ResponseWriter, status int, message string) {
 	answer.JSON(w, status, map[string]string{"message": message, "error": http.StatusText(status)})
 }
@@ -135,9 +135,9 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// create answers with the id of the tenant of that name and region, which it makes when there is none. That a repeated
-// POST answers the same id is an assumption: the API has no list, and a client that died before it saved the id needs some
-// way to come by it again.
+// create returns the id of the tenant with that name and region, and creates the tenant if it is missing. That a repeated POST returns the
+// same id is an assumption: the API has no list, so a client that crashed before it saved the id needs another way to
+// get it.
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
 	body, err := tenantSchema.Body(r, answer.MaxBody)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, map[string]string{"id": t.ID})
 }
 
-// tenant is the tenant of the path; without one it has answered.
+// tenant returns the tenant of the path. If there is none, it answers the request.
 func (s *System) tenant(w http.ResponseWriter, r *http.Request) (Tenant, bool) {
 	var t Tenant
 	var ok bool
@@ -196,7 +196,7 @@ func (s *System) status(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, map[string]any{"kibanaDNSResolves": ready, "elasticsearchDNSResolves": ready, "kibanaState": state})
 }
 
-// sign has a certificate made. That the same CSR gets the same certificate is an assumption, as for the tenants.
+// sign requests a certificate. That the same CSR gets the same certificate is an assumption, as for the tenants.
 func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	t, ok := s.tenant(w, r)
 	if !ok {
@@ -265,7 +265,7 @@ func encode(der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// request decodes a CSR and checks that its sender has the key.
+// request decodes a CSR and verifies its signature.
 func request(text string) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// signer is the certificate authority. It is made anew with every start: nobody keeps what it has signed for longer.
+// signer is the certificate authority. Each start creates a new one: its certificates need not be valid longer.
 type signer struct {
 	key    *ecdsa.PrivateKey
 	parent *x509.Certificate
@@ -35,7 +35,7 @@ func newSigner() (signer, error) {
 	return signer{key: key, parent: parent, ca: encode(der)}, nil
 }
 
-// sign makes the certificate that a CSR asks for, good for a year.
+// sign creates the certificate of a CSR, which is valid for a year.
 func (s signer) sign(text string, now time.Time) (Certificate, error) {
 	csr, err := request(text)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ondemand serves what the admin API lets a system do wrong: failures
-// of single instances, kept with the system's own data.
+// Package ondemand serves the admin API for failures of single instances, which
+// are stored with the system's data.
 package ondemand
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// Serve answers GET with the rows of a table as a list, DELETE by emptying it, and hands a PUT to put.
+// Serve answers GET with the rows of a table, empties the table on DELETE, and calls put on PUT.
 func Serve[T any](w http.ResponseWriter, r *http.Request, store *journal.Store, table *journal.Table[T], put http.HandlerFunc) {
 	switch r.Method {
 	case http.MethodGet:
@@ -45,7 +45,7 @@ func empty[T any](w http.ResponseWriter, store *journal.Store, table *journal.Ta
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Decode reads a failure into f, which holds the defaults, and tells on a problem which members are allowed.
+// Decode decodes a failure into f, which contains the defaults. An error lists the allowed members.
 func Decode(w http.ResponseWriter, r *http.Request, f any, allowed string) bool {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
 	dec.DisallowUnknownFields()

@@ -49,13 +49,13 @@ func notFound(what, id string) error {
 	return failure(codeNotFound, reasonNotFound, componentDB, "%s %s not found", what, id)
 }
 
-// refuse is what no correct client sends, and the real system refuses.
+// refuse rejects a request that no correct client sends, and that the real system rejects.
 func refuse(r *http.Request, format string, args ...any) error {
 	contract.Violation(r, format, args...)
 	return badRequest(format, args...)
 }
 
-// headers are those that a client of the Runtime Provisioner sends, and those that HTTP and tracing add.
+// headers are the headers of a client of the Runtime Provisioner, and those that HTTP and tracing add.
 var headers = []string{
 	"Accept", "Accept-Encoding", "Baggage", "Connection", "Content-Length", "Content-Type", "Sub-Account", "Tenant", "Traceparent",
 	"Tracestate", "User-Agent",
@@ -110,8 +110,8 @@ func (c config) object(name string) config {
 	return v
 }
 
-// check refuses what the real server refuses, and records what a correct client never sends, or always sends. An order with Kyma is one
-// of 2020, any other one of 2023.
+// check rejects what the real server rejects, and records violations of the contract. An order with Kyma must follow the API of 2020, any
+// other one that of 2023.
 func (o order) check(r *http.Request) error {
 	g := o.ClusterConfig.GardenerConfig
 	if err := checkKyma(r, o.KymaConfig); err != nil {
@@ -140,7 +140,7 @@ func (o order) check(r *http.Request) error {
 	return nil
 }
 
-// checkMembers refuses members that the schema of 2020 does not have, and the lack of those that it requires
+// checkMembers rejects members that the schema of 2020 does not have, and missing members that it requires
 // (docs/contracts/runtime-provisioner.md#kyma-1).
 func (o order) checkMembers(r *http.Request) error {
 	g := o.ClusterConfig.GardenerConfig
@@ -177,7 +177,7 @@ func (o order) checkMembers(r *http.Request) error {
 	return checkSelection(r)
 }
 
-// checkSelection refuses a query of a field that the operations of 2020 do not have.
+// checkSelection rejects a query of a field that the operations of 2020 do not have.
 func checkSelection(r *http.Request) error {
 	if graphql.Selects(r, "lastError") {
 		return refuse(r, "Cannot query field \"lastError\" on type \"OperationStatus\"")
@@ -185,7 +185,7 @@ func checkSelection(r *http.Request) error {
 	return nil
 }
 
-// checkKyma holds for provisionRuntime and upgradeRuntime.
+// checkKyma validates the Kyma configuration of provisionRuntime and upgradeRuntime.
 func checkKyma(r *http.Request, kyma map[string]any) error {
 	if kyma == nil {
 		return nil
@@ -225,7 +225,7 @@ var (
 	cidrs       = regexp.MustCompile(`^10\.250\.0\.0/(16|19)$`)
 )
 
-// problems are what the real server takes and a correct client never does.
+// problems returns the violations of the contract that the real server accepts.
 func (o order) problems() (found []string) {
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -273,7 +273,7 @@ func (o order) problems() (found []string) {
 	return append(found, problemsOfNetwork(g, "azureZones")...)
 }
 
-// problemsOf2023 are those of members that an order with Kyma does not have.
+// problemsOf2023 returns the problems of members that an order with Kyma does not have.
 func (o order) problemsOf2023() (found []string) {
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -298,7 +298,7 @@ func (o order) problemsOf2023() (found []string) {
 	return found
 }
 
-// problemsOfNetwork are those of providerSpecificConfig, which has one member.
+// problemsOfNetwork returns the problems of providerSpecificConfig, which has one member.
 func problemsOfNetwork(g config, azureZones string) (found []string) {
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -334,7 +334,7 @@ type upgrade struct {
 	Administrators []string `json:"administrators"`
 }
 
-// check refuses what the real server refuses, and records what a correct client never sends.
+// check rejects what the real server rejects, and records violations of the contract.
 func (u upgrade) check(r *http.Request, runtime Runtime) error {
 	g := u.GardenerConfig
 	for _, name := range []string{"machineType", "kubernetesVersion", "diskType", "purpose"} {
@@ -360,7 +360,7 @@ func (u upgrade) check(r *http.Request, runtime Runtime) error {
 	return u.checkNetwork(runtime)
 }
 
-// checkNetwork refuses another network than that of the cluster.
+// checkNetwork rejects a network that differs from that of the cluster.
 func (u upgrade) checkNetwork(runtime Runtime) error {
 	specific := u.GardenerConfig.object("providerSpecificConfig")
 	for provider, fixed := range map[string][]string{

@@ -13,7 +13,7 @@ const (
 	anyInstance   = "*"
 )
 
-// Failure lets operations that start from now on end as Failed.
+// Failure makes later operations end as Failed.
 type Failure struct {
 	InstanceID string `json:"instanceId"`          // value of the label broker_instance_id, or a runtime id, or "*" for all
 	Operation  string `json:"operation,omitempty"` // e.g. "ProvisionNoInstall"; "" for all

@@ -9,13 +9,13 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/ondemand"
 )
 
-// Given is a kubeconfig that a runtime has instead of one for its simulated API: its cluster is a real one.
+// Given is a configured kubeconfig of a runtime whose cluster is a real one.
 type Given struct {
 	InstanceID string `json:"instanceId"` // value of the label broker_instance_id, or a runtime id
 	Kubeconfig string `json:"kubeconfig"` // secret
 }
 
-// Kubeconfigs serves the admin API's GET, PUT and DELETE of kubeconfigs. It never answers with one.
+// Kubeconfigs serves the admin API's GET, PUT and DELETE of kubeconfigs. It never returns one.
 func (s *System) Kubeconfigs(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		ondemand.Serve(w, r, s.Store, s.given, s.setKubeconfig)
@@ -46,7 +46,7 @@ func (s *System) setKubeconfig(w http.ResponseWriter, r *http.Request) {
 	answer.JSON(w, http.StatusOK, map[string]string{"instanceId": g.InstanceID})
 }
 
-// kubeconfig is the one that was given for a runtime, or one for its simulated API.
+// kubeconfig returns the configured kubeconfig of a runtime, or one for its simulated API.
 func (s *System) kubeconfig(r *http.Request, runtime Runtime) string {
 	var given Given
 	s.View(func() {

@@ -1,5 +1,5 @@
-// Package provisioner simulates the Runtime Provisioner: GraphQL calls that make and remove clusters, each an
-// asynchronous operation that ends by the clock (docs/contracts/runtime-provisioner.md).
+// Package provisioner simulates the Runtime Provisioner: GraphQL calls that create and remove clusters, each an
+// asynchronous operation that ends after a delay (docs/contracts/runtime-provisioner.md).
 package provisioner
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "provisioner"
 
 //go:embed schema.graphql
 var schema string
 
-// Config is how long clusters take.
+// Config contains the durations.
 type Config struct {
 	ClusterTime time.Duration // from provisionRuntime to Succeeded; removal and upgrades take half of it
 	ExternalURL string        // of the landscape in kubeconfigs; "" takes the host of the request
 }
 
-// Deps are the systems in which a cluster shows.
+// Deps are the systems that show a cluster.
 type Deps struct {
 	Director Director
 	Gardener Gardener
@@ -37,28 +37,28 @@ type Deps struct {
 	Now      func() time.Time
 }
 
-// Director is told of runtimes. All its methods may be repeated.
+// Director registers runtimes. All its methods are idempotent.
 type Director interface {
 	Register(id, tenant, name, description string, labels map[string]any) error
 	Unregister(id string) error
 }
 
-// Gardener holds the shoots. All its methods may be repeated.
+// Gardener contains the shoots. All its methods are idempotent.
 type Gardener interface {
 	AddShoot(shoot Shoot) error
 	UpdateShoot(shoot Shoot) error
 	RemoveShoot(name string) error
 }
 
-// Clusters opens and closes the Kubernetes API of a runtime. All its methods may be repeated.
+// Clusters opens and closes the Kubernetes API of a runtime. All its methods are idempotent.
 type Clusters interface {
 	AddCluster(id, token string) error
-	// SetAdministrators replaces the administrators that a cluster had by those that it is to have.
+	// SetAdministrators replaces the administrators of a cluster.
 	SetAdministrators(id string, had, have []string) error
 	RemoveCluster(id string) error
 }
 
-// Shoot is what Gardener gets to see of a cluster.
+// Shoot is Gardener's view of a cluster.
 type Shoot struct {
 	Name, RuntimeID, Tenant, SubAccount string
 	SecretBinding                       string
@@ -70,7 +70,7 @@ type Shoot struct {
 	NetworkingFilterEnabled bool
 }
 
-// Operation is an asynchronous operation. Its state follows from the clock.
+// Operation is an asynchronous operation. Its state depends on the clock.
 type Operation struct {
 	ID        string    `json:"id"`
 	Type      string    `json:"operation"`
@@ -79,12 +79,12 @@ type Operation struct {
 	EndsAt    time.Time `json:"endsAt"`
 	Ended     bool      `json:"ended"`           // its effects are done
 	Error     *Failure  `json:"error,omitempty"` // it ends as Failed
-	// Config and Admins are what an UpgradeShoot brings to the runtime when it ends well. Admins replace all that it has.
+	// Config and Admins are the changes of an UpgradeShoot, which apply when it succeeds. Admins replaces all administrators.
 	Config map[string]any `json:"gardenerConfig,omitempty"`
 	Admins []string       `json:"administrators,omitempty"`
 }
 
-// Runtime is a cluster and what was asked for it.
+// Runtime is a cluster and its order.
 type Runtime struct {
 	ID            string         `json:"id"`
 	Tenant        string         `json:"tenant"`
@@ -113,12 +113,12 @@ type System struct {
 	byShoot    journal.Index // of runtimes, by the shoot's name
 	byRuntime  journal.Index // of operations, by the runtime's id
 	due        schedule.Queue
-	settling   sync.Mutex // held while operations end, so that nobody sees one half ended
+	settling   sync.Mutex // held while operations end, so that no request sees an incomplete end
 	graph      *graphql.Server
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory) and brings the other systems in line with it, as a
-// kill may have come between the writes.
+// New opens the simulator's journal at path ("" keeps all data in memory) and updates the other systems, because a crash may have happened
+// between the writes.
 func New(cfg Config, deps Deps, path string) (*System, error) {
 	s := &System{
 		cfg: cfg, deps: deps, runtimes: journal.NewTable[Runtime]("runtime"),
@@ -157,7 +157,7 @@ func New(cfg Config, deps Deps, path string) (*System, error) {
 	return s, s.align()
 }
 
-// Handler serves the GraphQL endpoint; there is no auth inside the mesh.
+// Handler serves the GraphQL endpoint, without authentication inside the mesh.
 func (s *System) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/provisioner/graphql", func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +170,7 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
-// Objects lists what the system holds, as of now.
+// Objects lists the current data of the system.
 func (s *System) Objects() ([]journal.Object, error) {
 	if err := s.Settle(); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (r Runtime) shoot() Shoot {
 	}
 }
 
-// Settle ends the operations whose time has come: first in the other systems, whose calls may be repeated, then here.
+// Settle ends the due operations: first in the other systems, whose calls are idempotent, then here.
 func (s *System) Settle() error {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -309,8 +309,8 @@ func (s *System) end(op Operation, runtime Runtime) error {
 	})
 }
 
-// upgraded is the runtime with what the operation brings to it; false when it brings nothing. What its config does not name stays;
-// its administrators replace all.
+// upgraded returns the runtime with the changes of the operation, and false if there are none. Omitted values stay; the administrators are
+// replaced.
 func (o Operation) upgraded(r Runtime) (Runtime, bool) {
 	if o.Error != nil || o.Config == nil {
 		return r, false
@@ -327,7 +327,7 @@ func (o Operation) upgraded(r Runtime) (Runtime, bool) {
 
 func (o Operation) removal() bool { return o.Type == "Deprovision" || o.Type == "DeprovisionNoInstall" }
 
-// State of the operation at that time: InProgress, Succeeded or Failed. No operation is ever Pending.
+// State returns the state of the operation at that time: InProgress, Succeeded or Failed. No operation is ever Pending.
 func (o Operation) state(now time.Time) string {
 	switch {
 	case now.Before(o.EndsAt):
@@ -339,7 +339,7 @@ func (o Operation) state(now time.Time) string {
 	}
 }
 
-// begin is a new operation on the runtime; it fails at its end when a Failure is set for the runtime.
+// begin creates an operation of the runtime. It will fail if a Failure is set for the runtime.
 func (s *System) begin(kind string, r Runtime, takes time.Duration) Operation {
 	now := s.deps.Now()
 	op := Operation{ID: uuid.NewString(), Type: kind, RuntimeID: r.ID, StartedAt: now, EndsAt: now.Add(takes)}

@@ -43,7 +43,7 @@ func (s *System) status(o Operation) statusOf {
 	return out
 }
 
-// known is the runtime for a request of a tenant. A runtime of another tenant moves to this one; one with Kyma, of 2020, is refused.
+// known returns the runtime of a tenant's request. A runtime of another tenant moves to this one; one with Kyma, of 2020, is rejected.
 func (s *System) known(r *http.Request, tx *journal.Tx, tenant, id string) (Runtime, bool, error) {
 	runtime, ok := s.runtimes.Get(id)
 	if runtime.Kyma != nil {
@@ -61,12 +61,12 @@ func (s *System) known(r *http.Request, tx *journal.Tx, tenant, id string) (Runt
 	return runtime, true, s.runtimes.Put(tx, id, runtime)
 }
 
-// last is the newest operation of a runtime that was removed: its row stays.
+// last returns the newest operation of a removed runtime, whose row stays.
 func (s *System) last(id string) (Operation, bool) {
 	var newest Operation
 	for _, operationID := range s.byRuntime.IDs(id) {
 		op, _ := s.operations.Get(operationID)
-		// A removal is the later one of two that began at the same time.
+		// If two operations began at the same time, the removal is the later one.
 		if newest.ID == "" || op.StartedAt.After(newest.StartedAt) || op.removal() && !op.StartedAt.Before(newest.StartedAt) {
 			newest = op
 		}
@@ -90,7 +90,7 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	}
 	id, gardener := uuid.NewString(), in.Config.ClusterConfig.GardenerConfig
 	if in.Config.KymaConfig != nil {
-		// The Runtime Provisioner of 2020 names the Shoot itself.
+		// The Runtime Provisioner of 2020 chooses the name of the Shoot.
 		gardener["name"] = "c-" + id[:7]
 	}
 	if !gardener.has("shootNetworkingFilterDisabled") {
@@ -127,12 +127,12 @@ func (s *System) provision(_ context.Context, r *http.Request, args graphql.Argu
 	return fresh(op), nil
 }
 
-// fresh is the status of an operation that was just accepted: InProgress, also when clusters take no time.
+// fresh returns the status of a new operation: InProgress, even if clusters take no time.
 func fresh(o Operation) statusOf {
 	return statusOf{ID: o.ID, Operation: o.Type, State: "InProgress", Message: "Operation started", RuntimeID: o.RuntimeID}
 }
 
-// start begins an operation on an existing runtime, unless one is running there; change says what it does to the runtime.
+// start starts an operation of an existing runtime, unless one is running; change changes the runtime.
 func (s *System) start(r *http.Request, id, kind string, takes time.Duration, change func(*Runtime, *Operation) error) (Operation, error) {
 	tenant, err := tenantOf(r, false)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *System) start(r *http.Request, id, kind string, takes time.Duration, ch
 	return op, err
 }
 
-// startRemoved begins an operation on a runtime that was removed: another removal succeeds, anything else does not find the Shoot.
+// startRemoved starts an operation of a removed runtime: another removal succeeds, any other operation does not find the Shoot.
 func (s *System) startRemoved(id, kind string, takes time.Duration) (Operation, error) {
 	last, ok := s.last(id)
 	switch {
@@ -211,8 +211,8 @@ func (s *System) upgradeRuntime(_ context.Context, r *http.Request, args graphql
 	})
 }
 
-// upgradeShoot starts the change of a cluster; the cluster has it when the operation ends well. What the request does not name stays,
-// except the administrators.
+// upgradeShoot starts the change of a cluster, which applies when the operation succeeds. Omitted values stay, except the
+// administrators.
 func (s *System) upgradeShoot(_ context.Context, r *http.Request, args graphql.Arguments) (any, error) {
 	var in struct {
 		Config upgrade `json:"config"`
@@ -331,7 +331,7 @@ func (s *System) runtimeStatus(_ context.Context, r *http.Request, args graphql.
 	}, nil
 }
 
-// shownConfig flattens the one provider's settings, as the schema's output type has them, and names a seed.
+// shownConfig flattens the provider's settings, like the schema's output type, and sets a seed.
 func shownConfig(config map[string]any) map[string]any {
 	out := maps.Clone(config)
 	if out["seed"] == nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// lower reports whether version a is lower than version b; both are numbers with dots between them.
+// lower reports whether version a is lower than version b. Both are numbers separated by dots.
 func lower(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {

@@ -23,11 +23,11 @@ var clusterSchema []byte
 
 var clusterBody = contract.MustSchema(clusterSchema)
 
-// booleans are the override keys of the seed for which the charts need a boolean.
+// booleans are the override keys of the seed for which the charts require a boolean.
 var booleans = []string{"global.disableLegacyConnectivity", "global.tracing.enabled"}
 
-// checkBooleans reports the first override that has another type than its chart needs: a text "true" is true to Helm, and so is
-// "false". The real Reconciler stores any value, and the installation goes wrong later.
+// checkBooleans reports the first override with another type than its chart requires: for Helm, the texts "true" and "false" are both true.
+// The real Reconciler stores any value, and the installation fails later.
 func checkBooleans(config json.RawMessage) error {
 	var kyma struct {
 		Components []struct {
@@ -54,7 +54,7 @@ func checkBooleans(config json.RawMessage) error {
 	return nil
 }
 
-// apply upserts a cluster. The same data again makes no new version; it only asks for another reconciliation.
+// apply creates or updates a cluster. The same data again starts another reconciliation without a new version.
 func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 	body, err := clusterBody.Body(r, maxBody)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := s.view(r, c)
 	if s.cfg.ReconcileTime == 0 && c.last().Status != Disabled {
-		// The answer shows where the reconciliation starts, also when it takes no time.
+		// The answer contains the initial status of the reconciliation, even if it takes no time.
 		shown["status"] = Pending
 	}
 	answer.JSON(w, http.StatusOK, shown)
@@ -129,7 +129,7 @@ func (s *System) next(tx *journal.Tx, old Cluster, exists bool, in Cluster, inst
 	return c
 }
 
-// plan adds the way of the cluster's configuration version from pending to ready (or to an error) to what has happened.
+// plan adds the changes of the cluster's configuration version from pending to ready (or to an error).
 func (s *System) plan(c Cluster, past []Change, now time.Time, fails bool) []Change {
 	end := Ready
 	if fails {
@@ -141,7 +141,7 @@ func (s *System) plan(c Cluster, past []Change, now time.Time, fails bool) []Cha
 	return append(past, at(0, Pending), at(s.cfg.ReconcileTime/4, Reconciling), at(s.cfg.ReconcileTime, end))
 }
 
-// same compares two JSON documents by what they say.
+// same reports whether two JSON documents are equivalent.
 func same(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -2,7 +2,7 @@ package reconciler
 
 import "testing"
 
-func FuzzKubeconfig_AnyText_NeverPanics(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "a", "current-context: c\ncontexts: [{name: c}]", "clusters: {}", "users: [{user: 1}]"} {
 		f.Add(s)
 	}

@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// UserAgent is what the Reconciler calls itself when it connects to a runtime.
+// UserAgent is the user agent of the Reconciler's connections to runtimes.
 const UserAgent = "mothership-reconciler"
 
-// connectTimeout bounds the connection that is opened with a kubeconfig.
+// connectTimeout is the timeout of a connection with a kubeconfig.
 const connectTimeout = 10 * time.Second
 
-// parse reads a kubeconfig. Its errors do not repeat the kubeconfig, which is a secret.
+// parse parses a kubeconfig. Its errors do not contain the kubeconfig, which is a secret.
 func parse(kubeconfig string) (*rest.Config, error) {
 	if strings.TrimSpace(kubeconfig) == "" {
 		return nil, errors.New("it is empty")
@@ -52,7 +52,7 @@ func parse(kubeconfig string) (*rest.Config, error) {
 	}, nil
 }
 
-// connect opens a connection with a kubeconfig and asks the cluster for its version.
+// connect connects with a kubeconfig and requests the version of the cluster.
 func connect(ctx context.Context, kubeconfig string) error {
 	config, err := parse(kubeconfig)
 	if err != nil {

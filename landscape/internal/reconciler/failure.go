@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/ondemand"
 )
 
-// Failure lets reconciliations that start from now on end in Status.
+// Failure makes later reconciliations end in Status.
 type Failure struct {
 	InstanceID string `json:"instanceId"` // metadata.instanceID of the cluster, or a runtime id, or "*" for all
 	Status     string `json:"status"`     // error or reconcile_error_retryable

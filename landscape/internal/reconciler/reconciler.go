@@ -1,5 +1,5 @@
-// Package reconciler simulates the Reconciler (mothership): it is told what Kyma a cluster shall have and gets there by the
-// clock (docs/contracts/reconciler.md#statuses).
+// Package reconciler simulates the Reconciler (mothership): it receives the desired Kyma of a cluster and reaches it after a
+// delay (docs/contracts/reconciler.md#statuses).
 package reconciler
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "reconciler"
 
-// maxBody is the body limit of the real server, in bytes.
+// maxBody is the real server's limit of a body, in bytes.
 const maxBody = 100_000
 
 // Statuses of a cluster (docs/contracts/reconciler.md#statuses).
@@ -38,21 +38,21 @@ const (
 	Deleted        = "deleted"
 )
 
-// Config is how long it takes.
+// Config contains the durations.
 type Config struct {
 	ReconcileTime time.Duration // from an apply to ready; a deletion takes half of it
 	ExternalURL   string        // of the landscape in status URLs; "" takes the host of the request
 }
 
-// Change of a cluster's status. A time to come is a plan.
+// Change is a change of a cluster's status. A time in the future means that it is planned.
 type Change struct {
 	At     time.Time `json:"at"`
 	Status string    `json:"status"`
-	// Version is the configuration version that it is about; 0 means every one.
+	// Version is the configuration version of the change; 0 means every version.
 	Version int64 `json:"version,omitempty"`
 }
 
-// Cluster is what was applied and the way it takes.
+// Cluster is a cluster with its applied configurations and its changes.
 type Cluster struct {
 	RuntimeID            string          `json:"runtimeID"`
 	RuntimeInput         json.RawMessage `json:"runtimeInput,omitempty"`
@@ -66,7 +66,7 @@ type Cluster struct {
 	Failures             []Problem       `json:"failures,omitempty"`
 }
 
-// Problem is why a component is not there.
+// Problem is the reason why a component is not installed.
 type Problem struct {
 	Component string `json:"component"`
 	Reason    string `json:"reason"`
@@ -84,7 +84,7 @@ type System struct {
 	due      schedule.Queue
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{cfg: cfg, now: now, clusters: journal.NewTable[Cluster]("cluster"), failures: journal.NewTable[Failure]("failure")}
 	s.clusters.OnChange(func(id string, c Cluster, gone bool) {
@@ -100,7 +100,7 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	return s, nil
 }
 
-// Handler serves the paths under /reconciler; there is no auth inside the mesh.
+// Handler serves the paths under /reconciler, without authentication inside the mesh.
 func (s *System) Handler() http.Handler {
 	const cluster = "/reconciler/v1/clusters/{id}"
 	mux := http.NewServeMux()
@@ -123,7 +123,7 @@ func (s *System) Handler() http.Handler {
 	})
 }
 
-// Objects lists what the system holds, as of now.
+// Objects lists the current data of the system.
 func (s *System) Objects() ([]journal.Object, error) {
 	if err := s.settle(); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *System) Objects() ([]journal.Object, error) {
 	return s.Store.Objects()
 }
 
-// settle drops the clusters whose deletion has ended.
+// settle removes the clusters whose deletion has ended.
 func (s *System) settle() error {
 	now := s.now()
 	for more := true; more; {
@@ -161,7 +161,7 @@ func (c Cluster) last() Change {
 	return c.Changes[len(c.Changes)-1]
 }
 
-// current is the status of the cluster's configuration version at that time.
+// current returns the status of the cluster's configuration version at a time.
 func (c Cluster) current(now time.Time) string {
 	status := ""
 	for _, change := range c.Changes {
@@ -175,7 +175,7 @@ func (c Cluster) current(now time.Time) string {
 	return status
 }
 
-// past drops what was only planned.
+// past removes planned changes.
 func (c Cluster) past(now time.Time) []Change {
 	return slices.DeleteFunc(slices.Clone(c.Changes), func(change Change) bool { return change.At.After(now) })
 }
@@ -238,7 +238,7 @@ var statuses = []string{
 	Pending, Reconciling, ErrorRetryable, Ready, Failed, Disabled, DeletePending, Deleting, DeleteRetrying, DeleteFailed, Deleted,
 }
 
-// setStatus gives a cluster any status. A pending one is reconciled as by the clock.
+// setStatus sets any status of a cluster. A pending one is reconciled as usual.
 func (s *System) setStatus(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Status string `json:"status"`
@@ -285,7 +285,7 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 			Change{At: now.Add(half / 2), Status: Deleting}, Change{At: now.Add(half), Status: Deleted})
 	})
 	if err == nil && s.cfg.ReconcileTime == 0 {
-		// The answer shows where the deletion starts, also when it takes no time.
+		// The answer contains the initial status of the deletion, even if it takes no time.
 		body := s.view(r, c)
 		body["status"] = DeletePending
 		answer.JSON(w, http.StatusOK, body)

@@ -1,5 +1,5 @@
-// Package schedule says what has come due. The simulators look when they are asked, so no timer runs in between and a
-// test can move the clock.
+// Package schedule determines what is due. The simulators check it when a request arrives, so they need no timer and a test can move the
+// clock.
 package schedule
 
 import (
@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Queue holds ids by their time. It is not safe for parallel use; its owner's lock guards it. The zero value is ready.
+// Queue contains ids ordered by time. It is not safe for concurrent use; its owner's lock protects it. The zero value is empty.
 type Queue struct{ items items }
 
-// Add lets id come due at that time. An id may be added several times.
+// Add makes id due at that time. An id can be added several times.
 func (q *Queue) Add(at time.Time, id string) { heap.Push(&q.items, item{at: at, id: id}) }
 
-// Due says whether anything has come due.
+// Due reports whether an id is due.
 func (q *Queue) Due(now time.Time) bool { return len(q.items) > 0 && !q.items[0].at.After(now) }
 
-// Next is what comes first, without taking it. Call it only when Due.
+// Next returns the first id without removing it. Call it only if Due returns true.
 func (q *Queue) Next() (time.Time, string) { return q.items[0].at, q.items[0].id }
 
-// Drop takes what Next showed.
+// Drop removes the id that Next returned.
 func (q *Queue) Drop() { heap.Pop(&q.items) }
 
 type item struct {

@@ -1,5 +1,5 @@
-// Package spc simulates SPC, which tells customers of maintenance: one event for each orchestration, with the instances
-// that it is about (docs/contracts/spc.md).
+// Package spc simulates SPC, which informs customers about maintenance: one event for each orchestration, with its instances
+// (docs/contracts/spc.md).
 package spc
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// Name of the system, also the first part of its paths.
+// Name is the name of the system and the first part of its paths.
 const Name = "spc"
 
 // States of an instance in an event.
@@ -26,7 +26,7 @@ const (
 	Cancelled        = "3"
 )
 
-// Event is the maintenance of an orchestration.
+// Event describes the maintenance of an orchestration.
 type Event struct {
 	OrchestrationID string    `json:"orchestrationId"`
 	EventType       string    `json:"eventType"` // "0" kubernetes, "1" kyma
@@ -43,7 +43,7 @@ type Tenant struct {
 	EventState    string `json:"eventState"`
 }
 
-// What clients may send.
+// The schemas of the request bodies.
 var (
 	//go:embed create.json
 	createDocument []byte
@@ -66,7 +66,7 @@ type System struct {
 	events *journal.Table[Event]
 }
 
-// New opens the simulator's journal at path ("" keeps it in memory).
+// New opens the simulator's journal at path ("" keeps all data in memory).
 func New(path string, now func() time.Time) (*System, error) {
 	events := journal.NewTable[Event]("event")
 	store, err := journal.Open(path, events)
@@ -76,8 +76,8 @@ func New(path string, now func() time.Time) (*System, error) {
 	return &System{Store: store, now: now, events: events}, nil
 }
 
-// Handler serves the paths under /spc; there is no auth. An event may be created again, which sets the instances that are named. That an
-// event must be there to be updated or cancelled is an assumption: the real one is not public.
+// Handler serves the paths under /spc, without authentication. An existing event may be created again, which updates the given instances. An
+// event must exist to be updated or cancelled; that is an assumption, because the real service is not public.
 func (s *System) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /spc/createMaintenanceEvent", s.create)
@@ -86,7 +86,7 @@ func (s *System) Handler() http.Handler {
 	return mux
 }
 
-// read decodes and checks the body of a call.
+// read decodes and validates the body of a call.
 func read(w http.ResponseWriter, r *http.Request, schema *contract.Schema) (Event, bool) {
 	var in Event
 	err := contract.Query(r)
@@ -124,7 +124,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusCreated, in, err)
 }
 
-// merged sets what is named in changes, and leaves the rest alone.
+// merged sets the members in changes, and keeps the others.
 func merged(tenants, changes []Tenant) []Tenant {
 	tenants = slices.Clone(tenants)
 	for _, t := range changes {
@@ -152,7 +152,7 @@ func reply(w http.ResponseWriter, status int, e Event, err error) {
 	}
 }
 
-// update sets the named instances and leaves the others of the event alone.
+// update updates the given instances and keeps the others of the event.
 func (s *System) update(w http.ResponseWriter, r *http.Request) {
 	in, ok := read(w, r, updateSchema)
 	if !ok {
@@ -166,7 +166,7 @@ func (s *System) update(w http.ResponseWriter, r *http.Request) {
 	s.change(w, in.OrchestrationID, func(e *Event) { e.Tenants = merged(e.Tenants, in.Tenants) })
 }
 
-// cancel sets all instances of the event that are not finished.
+// cancel cancels all unfinished instances of the event.
 func (s *System) cancel(w http.ResponseWriter, r *http.Request) {
 	in, ok := read(w, r, cancelSchema)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package token issues and checks OAuth2 access tokens of the simulated systems. A token carries its own signature, so
-// it stays good across a restart and nothing has to be stored.
+// Package token issues and verifies OAuth2 access tokens of the simulated systems. A token is signed, so it stays valid after a restart
+// without being stored.
 package token
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
-// Lifetime of a token.
+// Lifetime is the lifetime of a token.
 const Lifetime = time.Hour
 
-// Issuer belongs to one system: a token of another one is not accepted.
+// Issuer issues the tokens of one system. It rejects tokens of other systems.
 type Issuer struct {
 	key []byte
 	now func() time.Time
@@ -33,13 +33,13 @@ func NewIssuer(system, secret string, now func() time.Time) *Issuer {
 	return &Issuer{key: key[:], now: now}
 }
 
-// Issue makes a token for that subject (a user or client id).
+// Issue returns a token for a subject (a user or client id).
 func (i *Issuer) Issue(subject string) string {
 	body := base64.RawURLEncoding.EncodeToString([]byte(subject)) + "." + strconv.FormatInt(i.now().Add(Lifetime).Unix(), 10)
 	return body + "." + i.sign(body)
 }
 
-// Subject says whom the request's bearer token was made for; false when it is missing, foreign, changed or expired.
+// Subject returns the subject of the request's bearer token, and false if the token is missing, foreign, changed or expired.
 func (i *Issuer) Subject(r *http.Request) (string, bool) {
 	parts := strings.Split(answer.Bearer(r), ".")
 	if len(parts) != 3 || !hmac.Equal([]byte(i.sign(parts[0]+"."+parts[1])), []byte(parts[2])) {
@@ -59,9 +59,9 @@ func (i *Issuer) sign(body string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Request reads a token request of a grant: Basic authentication with the client's id and secret, form-encoded as RFC 6749 section 2.3.1
-// demands, and a form with the grant type and the named members, each once and no others. Anything else is a violation of the
-// contract; Request then has answered, and returns false.
+// Request validates a token request of a grant: basic authentication with the client's id and secret, form-encoded as RFC 6749 section 2.3.1
+// requires, and a form with the grant type and exactly the given members, each once. Otherwise it records a violation, answers the request
+// and returns false.
 func Request(w http.ResponseWriter, r *http.Request, grant string, members ...string) (id, secret string, ok bool) {
 	problem := ""
 	user, password, hasBasic := r.BasicAuth()
@@ -106,7 +106,7 @@ func Request(w http.ResponseWriter, r *http.Request, grant string, members ...st
 	return id, secret, true
 }
 
-// Client is the id and secret of a token request, from Basic auth or from the form (RFC 6749 section 2.3.1).
+// Client returns the id and secret of a token request, from basic authentication or from the form (RFC 6749 section 2.3.1).
 func Client(r *http.Request) (id, secret string, ok bool) {
 	if id, secret, ok = r.BasicAuth(); ok {
 		return unescape(id), unescape(secret), true
@@ -115,7 +115,7 @@ func Client(r *http.Request) (id, secret string, ok bool) {
 	return id, secret, id != ""
 }
 
-// unescape undoes the form encoding that the RFC asks of clients; not all of them do it.
+// unescape decodes the form encoding that the RFC requires. Some clients omit it.
 func unescape(s string) string {
 	plain, err := url.QueryUnescape(s)
 	if err != nil {
@@ -124,10 +124,10 @@ func unescape(s string) string {
 	return plain
 }
 
-// Equal compares two secrets without telling by its time how much of them agrees.
+// Equal compares two secrets in constant time.
 func Equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// Write answers with the token as RFC 6749 section 5.1 has it.
+// Write answers with the token in the format of RFC 6749 section 5.1.
 func (i *Issuer) Write(w http.ResponseWriter, subject, scope string) {
 	w.Header().Set("Cache-Control", "no-store")
 	body := map[string]any{"access_token": i.Issue(subject), "token_type": "bearer", "expires_in": int(Lifetime.Seconds())}
@@ -137,7 +137,7 @@ func (i *Issuer) Write(w http.ResponseWriter, subject, scope string) {
 	answer.JSON(w, http.StatusOK, body)
 }
 
-// Refuse answers with an error of RFC 6749 section 5.2.
+// Refuse answers with an error in the format of RFC 6749 section 5.2.
 func Refuse(w http.ResponseWriter, status int, code, description string) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Basic realm="landscape"`)
