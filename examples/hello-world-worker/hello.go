@@ -12,27 +12,27 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// component is what an operator reads as the system at fault.
+// component is the system in the errors that an operator reads.
 const component = "hello-world"
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer is the maximum size of an answer in bytes.
 const maxAnswer = 64 << 10
 
-// HelloWorldStep asks an external service, saves a part of the answer, and hands another part to the final step.
+// HelloWorldStep calls an external service, saves a part of the answer, and passes another part to the final step.
 type HelloWorldStep struct {
 	client *http.Client
 	url    string
 }
 
-// NewHelloWorldStep makes the step; client needs a timeout.
+// NewHelloWorldStep creates the step; client needs a timeout.
 func NewHelloWorldStep(client *http.Client, url string) *HelloWorldStep {
 	return &HelloWorldStep{client: client, url: url}
 }
 
-// Name is the name in overlay/hello-world.yaml.
+// Name returns the name in overlay/hello-world.yaml.
 func (s *HelloWorldStep) Name() string { return "Hello_World" }
 
-// details is what this worker saves: no secrets.
+// details are the data that this worker saves. They must not contain secrets.
 type details struct {
 	HelloWorlds string `json:"helloWorlds"`
 }
@@ -42,8 +42,8 @@ type externalResponse struct {
 	Token string `json:"token"`
 }
 
-// Run may be repeated although it has done its work before: the stage starts again when another of its steps retries,
-// and then the overrides of the attempt before are gone. To ask and to set them again is harmless.
+// Run may be repeated after a success: the stage starts again when another of its steps retries, and the overrides of the previous attempt
+// are then lost. It is safe to call the service and to set the overrides again.
 func (s *HelloWorldStep) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var saved details
 	if err := op.Details(workerName, &saved); err != nil {
@@ -62,7 +62,7 @@ func (s *HelloWorldStep) Run(ctx context.Context, op worker.Operation, log *slog
 	}
 	var answer externalResponse
 	if err := json.Unmarshal(body, &answer); err != nil {
-		// Not the decoder's text: it may quote the token.
+		// Omit the decoder's error, because it may contain the token.
 		return worker.Fail(op, &worker.Error{Component: component, Message: "the greeter's answer is not the JSON object expected"})
 	}
 
@@ -82,7 +82,7 @@ func (s *HelloWorldStep) get(ctx context.Context) (body []byte, status int, err 
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = response.Body.Close() }() // nothing is left to read
+	defer func() { _ = response.Body.Close() }() // the body was read
 	body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	return body, response.StatusCode, err
 }

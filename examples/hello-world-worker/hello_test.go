@@ -36,7 +36,7 @@ func run(t *testing.T, url string, op workertest.Operation) workertest.Result {
 	return workertest.Run(t, NewHelloWorldStep(&http.Client{Timeout: time.Minute}, url), op)
 }
 
-func TestItSavesTheDataAndHandsOverTheToken(t *testing.T) {
+func TestHelloWorld_Answer_IsSavedAndPassedOn(t *testing.T) {
 	t.Parallel()
 	url := greeterOf(t, http.StatusOK, `{"data":"hello","token":"s3cret"}`)
 	check := func(r workertest.Result) {
@@ -59,7 +59,7 @@ func TestItSavesTheDataAndHandsOverTheToken(t *testing.T) {
 	check(run(t, url, first.Then())) // running it again changes nothing
 }
 
-func TestItRetriesAfterASecondWhenTheGreeterIsDown(t *testing.T) {
+func TestHelloWorld_GreeterUnavailable_IsRetried(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewServer(nil)
 	closed.Close()
@@ -73,7 +73,7 @@ func TestItRetriesAfterASecondWhenTheGreeterIsDown(t *testing.T) {
 	}
 }
 
-func TestItFailsOnAnAnswerThatWillNotGetBetter(t *testing.T) {
+func TestHelloWorld_PermanentError_Fails(t *testing.T) {
 	t.Parallel()
 	for want, url := range map[string]string{
 		"403":      greeterOf(t, http.StatusForbidden, ""),
@@ -84,12 +84,12 @@ func TestItFailsOnAnAnswerThatWillNotGetBetter(t *testing.T) {
 			t.Errorf("outcome %q, error %+v: want a failure with %q", r.Outcome, r.Error, want)
 		}
 		if strings.Contains(r.Error.Message, "s3cret") {
-			t.Errorf("the error holds the token: %s", r.Error.Message)
+			t.Errorf("the error contains the token: %s", r.Error.Message)
 		}
 	}
 }
 
-func TestTheOverlayNamesThisWorkerAndStep(t *testing.T) {
+func TestOverlay_WorkerAndStep_MatchTheCode(t *testing.T) {
 	t.Parallel()
 	base := fstest.MapFS{"provision.yaml": {Data: []byte(`
 operation: provision
@@ -108,7 +108,7 @@ stages:
 	}
 }
 
-func TestABadAddressIsRefused(t *testing.T) {
+func TestSteps_InvalidAddress_IsRejected(t *testing.T) {
 	for _, address := range []string{"greeter", "ftp://greeter", "http://"} {
 		t.Setenv("HELLO_URL", address)
 		if _, err := steps(t.Context(), worker.Env{}); err == nil || !strings.Contains(err.Error(), "HELLO_URL") {

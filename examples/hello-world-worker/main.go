@@ -1,4 +1,4 @@
-// Command hello-world-worker serves the step Hello_World: a whole worker of a team, to copy and change.
+// Command hello-world-worker runs the step Hello_World. It is a complete worker to copy and change.
 package main
 
 import (
@@ -22,7 +22,7 @@ const (
 
 func main() { worker.Main(workerName, version, steps) }
 
-// steps makes the steps of this worker from its own settings.
+// steps creates the steps of this worker from its own settings.
 func steps(_ context.Context, env worker.Env) ([]worker.Step, error) {
 	address := os.Getenv("HELLO_URL")
 	if address == "" {

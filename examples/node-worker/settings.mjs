@@ -1,12 +1,12 @@
-// The settings of a worker come from its environment, written as those of the workers in Go. One that cannot be used is an error: a
-// worker that guesses is found out when it is too late.
+// The settings of a worker come from its environment, in the same format as those of the workers in Go. An invalid setting is an error at
+// the start, because a guessed value would be noticed too late.
 
 const UNITS = { h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, µs: 1e-3, ns: 1e-6 };
 const DURATION = /^(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+$/;
 const PART = /(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)/g;
-const DAY = 24 * UNITS.h; // a timer of Node takes no more than 24 days
+const DAY = 24 * UNITS.h; // a timer of Node is limited to 24 days
 
-// duration is a time as Go writes it, such as 20s, 1.5s or 1h0m0s, in milliseconds. Nothing, and a time of 0, are the default.
+// duration returns a time in Go's format, such as 20s, 1.5s or 1h0m0s, in milliseconds. An empty text and 0 mean the default.
 export function duration(name, text, byDefault) {
   if (!text || text === "0") return byDefault;
   const time = DURATION.test(text) ? [...text.matchAll(PART)].reduce((sum, [, n, unit]) => sum + Number(n) * UNITS[unit], 0) : NaN;
@@ -14,7 +14,7 @@ export function duration(name, text, byDefault) {
   return time || byDefault;
 }
 
-// count is a whole number. Nothing, and 0, are the default.
+// count returns a whole number. An empty text and 0 mean the default.
 export function count(name, text, byDefault) {
   if (!text) return byDefault;
   if (!/^\d{1,4}$/.test(text) || Number(text) > 1000) throw new Error(`${name} ${JSON.stringify(text)}: use a whole number from 0 to 1000`);

@@ -1,4 +1,4 @@
-// A step worker of KEB that knows the contract of the bus (api/asyncapi.yaml, docs/step-author.md) and nothing else of KEB.
+// A step worker of KEB that uses only the contract of the bus (api/asyncapi.yaml, docs/step-author.md), and no code of KEB.
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, headers } from "nats";
@@ -7,7 +7,7 @@ import { count, duration } from "./settings.mjs";
 const WORKER = "node-greeter"; // as in overlay/node-greeting.yaml
 const VERSION = "1.0.0";
 const ACK_WAIT = 10_000; // of the consumer, in milliseconds
-const DEAD_HEADERS = 8192; // room for the headers of a dead letter, in bytes
+const DEAD_HEADERS = 8192; // space for the headers of a dead letter, in bytes
 
 const env = process.env;
 let CONCURRENCY, DRAIN;
@@ -19,8 +19,8 @@ try {
   process.exit(1);
 }
 
-// A step gets its command and a signal that ends with its time. It returns an outcome (succeeded, retry, failed or skipped) and what
-// goes with it. It may run again at any time: so it looks at what it has saved before it does anything.
+// A step receives its command and a signal that aborts at its deadline. It returns an outcome (succeeded, retry, failed or skipped) with its
+// data. A step may run again at any time, so it first checks the saved details.
 const steps = {
   async Node_Greeting({ operation, details }, signal) {
     const saved = details?.[WORKER]?.greeting;
@@ -48,10 +48,10 @@ const nc = await connect({
 });
 const js = nc.jetstream({ timeout: 5000 });
 
-const running = new Map(); // by operation and cursor: the dispatch, how to end it, and a promise of its end
+const running = new Map(); // by operation and cursor: the dispatch, its abort controller, and a promise of its end
 let stopping = false;
 
-// What the orchestrator knows a worker by. The statistics say what is being executed, see docs/decisions/0028-lost-streams.md.
+// The orchestrator identifies a worker by this service. The statistics list the running commands (docs/decisions/0028-lost-streams.md).
 const service = await nc.services.add({
   name: `keb-worker-${WORKER}`,
   version: VERSION,
@@ -74,12 +74,12 @@ function accept(m) {
   }
   const { operation, cursor, dispatch, step } = command;
   if (stopping) return m.nak();
-  if (!steps[step]) return m.nak(1000); // another version may have it
+  if (!steps[step]) return m.nak(1000); // another version of the worker may have it
   const left = Date.parse(command.executeBefore) - Date.now();
-  if (!(left > 0)) return m.ack(); // the orchestrator sends it again, if it still wants it
+  if (!(left > 0)) return m.ack(); // the orchestrator sends it again if it still needs the result
   const id = `${operation.id}/${cursor}`;
   const other = running.get(id);
-  if (other) return other.dispatch === dispatch ? undefined : m.ack(); // the one that runs answers for both
+  if (other) return other.dispatch === dispatch ? undefined : m.ack(); // the running execution answers for both
   const end = new AbortController();
   running.set(id, { dispatch, end, done: execute(m, command, AbortSignal.any([end.signal, AbortSignal.timeout(left)])).finally(() => running.delete(id)) });
 }
@@ -90,7 +90,7 @@ async function execute(m, command, signal) {
   try {
     if (m.redelivered) {
       const current = await isCurrent(command);
-      if (current === undefined) return m.nak(1000); // nobody executes on a guess
+      if (current === undefined) return m.nak(1000); // without an answer, do not execute
       if (!current) return m.ack();
     }
     let result;
@@ -99,21 +99,21 @@ async function execute(m, command, signal) {
     } catch (error) {
       if (signal.aborted && stopping) return m.nak(); // for another worker
       result = signal.aborted
-        ? { outcome: "retry", retryAfter: 0, error: { component: WORKER, reason: "err_timeout", message: "the time of the step is over" } }
+        ? { outcome: "retry", retryAfter: 0, error: { component: WORKER, reason: "err_timeout", message: "the step exceeded its deadline" } }
         : failed(error.message);
     }
     await publish(m, command, startedAt, result);
-    m.ack(); // only now: the result is in the stream
+    m.ack(); // only after the result is in the stream
   } catch (error) {
     console.error(`${command.operation.id}: result not published: ${error.message}`);
-    m.nak(5000); // it is executed again
+    m.nak(5000); // the command will be executed again
   } finally {
     clearInterval(progress);
   }
 }
 
-// isCurrent tells whether the orchestrator still waits for a command that was delivered before: its result may have come from a worker that
-// was killed before it acknowledged. Undefined when nobody says so.
+// isCurrent reports whether the orchestrator still waits for a redelivered command. A worker that was killed before its acknowledgement may
+// have published the result. It returns undefined without an answer.
 async function isCurrent({ operation, cursor }) {
   try {
     const question = JSON.stringify({ commands: [{ operationId: operation.id, cursor }] });
@@ -122,7 +122,7 @@ async function isCurrent({ operation, cursor }) {
     if (error) throw new Error(error);
     return current.length > 0;
   } catch (error) {
-    console.error(`${operation.id}: nobody says whether its command is still waited for: ${error.message}`);
+    console.error(`${operation.id}: no answer whether the command is still current: ${error.message}`);
   }
 }
 
@@ -143,7 +143,7 @@ function publish(m, command, startedAt, { outcome, ...rest }) {
   return js.publish(`keb.result.${WORKER}.${step}`, JSON.stringify(body), { msgID: id, headers: h });
 }
 
-// dead puts aside what is no command, for an operator to see. The copy is cut short where it would be larger than the bus allows.
+// dead stores an invalid message for an operator. It shortens a copy that exceeds the bus's limit.
 async function dead(m, reason) {
   try {
     const h = headers();
@@ -154,7 +154,7 @@ async function dead(m, reason) {
     await js.publish("keb.dead.KEB_COMMANDS", m.data.subarray(0, room), { headers: h });
     m.term();
   } catch (error) {
-    console.error(`dead letter not published: ${error.message}`); // it comes again
+    console.error(`dead letter not published: ${error.message}`); // the message will be redelivered
   }
 }
 
@@ -166,7 +166,7 @@ process.once("SIGTERM", stop);
 process.once("SIGINT", stop);
 console.log(`${WORKER} ${VERSION} serves ${Object.keys(steps)}`);
 
-// Nothing is asked for that cannot run at once, so nothing waits here; and a pull is short, so that stopping is, too.
+// Fetch only as many commands as can run now, so that no command waits here. The fetch is short, so that the worker can stop quickly.
 while (!stopping) {
   const free = CONCURRENCY - running.size;
   if (free <= 0) {
@@ -174,7 +174,7 @@ while (!stopping) {
     continue;
   }
   try {
-    const consumer = await js.consumers.get("KEB_COMMANDS", WORKER); // the orchestrator makes it
+    const consumer = await js.consumers.get("KEB_COMMANDS", WORKER); // the orchestrator creates it
     for await (const m of await consumer.fetch({ max_messages: free, expires: 1000 })) accept(m);
   } catch (error) {
     console.error(`no commands: ${error.message}`);

@@ -17,60 +17,60 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
-// Config of the jobs, read from the environment; flags change it for one run. Code starts from service.Defaults.
+// Config is the configuration of the jobs from the environment; flags override it for one run. Code starts from service.Defaults.
 type Config struct {
 	// BrokerURL is the base URL of the broker.
 	BrokerURL string `env:"KEB_BROKER_URL" envDefault:"http://127.0.0.1:8080"`
-	// BrokerTLS are the files for an https URL.
+	// BrokerTLS has the certificate files for an https URL.
 	BrokerTLS tlsfiles.Client `envPrefix:"KEB_BROKER_"`
-	// User and Password are basic credentials at the broker; both or neither.
+	// User and Password are the basic credentials for the broker: set both or neither.
 	User     string `env:"KEB_OSB_USER"`
 	Password string `env:"KEB_OSB_PASSWORD"`
-	// BrokerTokenURL turns on tokens of the OAuth2 client credentials grant in place of User and Password.
+	// BrokerTokenURL enables tokens of the OAuth2 client credentials grant instead of User and Password.
 	BrokerTokenURL     string   `env:"KEB_BROKER_TOKEN_URL"`
 	BrokerClientID     string   `env:"KEB_BROKER_CLIENT_ID"`
 	BrokerClientSecret string   `env:"KEB_BROKER_CLIENT_SECRET"`
 	BrokerScopes       []string `env:"KEB_BROKER_SCOPES" envDefault:"broker:write"`
 
-	// DryRun finds and reports, and changes nothing.
+	// DryRun reports the instances without any change.
 	DryRun bool `env:"KEB_JOB_DRY_RUN"`
-	// Parallel is how many instances are worked on at once, 1 to 100.
+	// Parallel is the number of instances that are processed in parallel, 1 to 100.
 	Parallel int `env:"KEB_JOB_PARALLEL" envDefault:"5"`
-	// Wait follows each operation until it has ended, at most WaitTimeout.
+	// Wait makes the job wait for the end of each operation, at most WaitTimeout.
 	Wait        bool          `env:"KEB_JOB_WAIT"`
 	WaitTimeout time.Duration `env:"KEB_JOB_WAIT_TIMEOUT" envDefault:"6h"`
-	// PollEvery is how often a followed operation is looked at, unless the broker says otherwise (docs/contracts/broker.md#jobs).
+	// PollEvery is the interval between two checks of an operation, unless the broker requests another one (docs/contracts/broker.md#jobs).
 	PollEvery time.Duration `env:"KEB_JOB_POLL_EVERY" envDefault:"2s"`
-	// RequestTimeout is the deadline of one request.
+	// RequestTimeout is the timeout of one request.
 	RequestTimeout time.Duration `env:"KEB_JOB_REQUEST_TIMEOUT" envDefault:"30s"`
-	// Retries is how often a request that may work later is repeated, RetryPause apart (docs/contracts/cis.md).
+	// Retries is the number of retries after a temporary error, RetryPause the delay between them (docs/contracts/cis.md).
 	Retries    int           `env:"KEB_JOB_RETRIES" envDefault:"3"`
 	RetryPause time.Duration `env:"KEB_JOB_RETRY_PAUSE" envDefault:"2s"`
 
 	// ExpiryPlans are the plans whose instances expire: trial, free.
 	ExpiryPlans []string `env:"KEB_EXPIRY_PLANS" envDefault:"trial"`
-	// TrialAge and FreeAge are how old an instance of the plan must be (docs/contracts/broker.md#jobs). The broker checks it, too.
+	// TrialAge and FreeAge are the minimum ages of an instance that expires (docs/contracts/broker.md#jobs). The broker checks the age, too.
 	TrialAge time.Duration `env:"KEB_EXPIRY_TRIAL_AGE" envDefault:"336h"`
 	FreeAge  time.Duration `env:"KEB_EXPIRY_FREE_AGE" envDefault:"720h"`
 
 	// CISVersion is the version of the cloud inventory's API: v1.0 or v2.0.
 	CISVersion cis.Version `env:"KEB_CIS_VERSION" envDefault:"v2.0"`
-	// CISURL is what stands before /events/v1 at the cloud inventory, or before /public/rest/v2/events of v1.0.
+	// CISURL is the URL prefix of /events/v1 of the cloud inventory, or of /public/rest/v2/events of v1.0.
 	CISURL          string `env:"KEB_CIS_URL" envDefault:"http://127.0.0.1:8090/cis"`
 	CISTokenURL     string `env:"KEB_CIS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/cis/oauth/token"`
 	CISClientID     string `env:"KEB_CIS_CLIENT_ID"`
 	CISClientSecret string `env:"KEB_CIS_CLIENT_SECRET"`
-	// CISPause is the time between two pages.
+	// CISPause is the pause between two pages.
 	CISPause time.Duration `env:"KEB_CIS_PAUSE" envDefault:"200ms"`
 }
 
-// Plans that can expire.
+// The plans whose instances can expire.
 const (
 	planTrial = "trial"
 	planFree  = "free"
 )
 
-// brokerTLSPrefix is that of the variables whose files Config.BrokerTLS names.
+// brokerTLSPrefix is the prefix of the variables of Config.BrokerTLS.
 const brokerTLSPrefix = "KEB_BROKER_"
 
 const (
@@ -78,7 +78,7 @@ const (
 	maxRetries  = 20
 )
 
-// LogValue leaves the secrets out.
+// LogValue omits the secrets.
 func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("broker_url", c.BrokerURL), slog.String("user", c.User), slog.String("broker_token_url", c.BrokerTokenURL),
@@ -88,7 +88,7 @@ func (c Config) LogValue() slog.Value {
 	)
 }
 
-// Validate reports every invalid setting of a job; it needs no network.
+// Validate reports every invalid setting of a job. It uses no network.
 func (c Config) Validate(job Job) error {
 	_, unknown := Find(string(job))
 	errs := []error{unknown, extclient.CheckURL("--broker-url (KEB_BROKER_URL)", c.BrokerURL), c.BrokerTLS.Validate(brokerTLSPrefix)}
@@ -142,7 +142,7 @@ func (c Config) validateExpiry() []error {
 	return append(errs, service.Positive("--trial-age (KEB_EXPIRY_TRIAL_AGE)", c.TrialAge), service.Positive("--free-age (KEB_EXPIRY_FREE_AGE)", c.FreeAge))
 }
 
-// ages is how old an instance of each plan that expires must be.
+// ages returns the minimum age of an instance by plan.
 func (c Config) ages() map[string]time.Duration {
 	all := map[string]time.Duration{planTrial: c.TrialAge, planFree: c.FreeAge}
 	ages := map[string]time.Duration{}
@@ -159,7 +159,7 @@ func notNegative(name string, d time.Duration) error {
 	return nil
 }
 
-// Find is the job of a name. The error names those that there are.
+// Find returns the job of a name. Its error contains the valid names.
 func Find(name string) (Job, error) {
 	if slices.Contains(All(), Job(name)) {
 		return Job(name), nil
@@ -168,23 +168,23 @@ func Find(name string) (Job, error) {
 	for _, job := range All() {
 		names = append(names, string(job))
 	}
-	return "", fmt.Errorf("there is no job %q; there are %s", name, strings.Join(names, ", "))
+	return "", fmt.Errorf("there is no job %q; use one of %s", name, strings.Join(names, ", "))
 }
 
-// Flags are the flags of a job; parsing them changes c, whose values are the defaults. Secrets are no flags: other users of the
-// machine would see them in the list of processes. Addresses of the broker are left to whoever adds the flags.
+// Flags returns the flags of a job. Parsing them changes c, whose values are the defaults. Secrets are not flags, because other users of the
+// machine could see them in the list of processes. The caller adds the flags for the address of the broker.
 func (c *Config) Flags(job Job) *flag.FlagSet {
 	flags := flag.NewFlagSet(string(job), flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.BoolVar(&c.DryRun, "dry-run", c.DryRun, "find and report, and change nothing (KEB_JOB_DRY_RUN)")
-	flags.Var((*number)(&c.Parallel), "parallel", "how many `instances` are worked on at once, 1 to 100 (KEB_JOB_PARALLEL)")
-	flags.BoolVar(&c.Wait, "wait", c.Wait, "follow each operation until it has ended (KEB_JOB_WAIT)")
-	flags.Var((*duration)(&c.WaitTimeout), "wait-timeout", "how `long` --wait follows one operation (KEB_JOB_WAIT_TIMEOUT)")
+	flags.BoolVar(&c.DryRun, "dry-run", c.DryRun, "report the instances without any change (KEB_JOB_DRY_RUN)")
+	flags.Var((*number)(&c.Parallel), "parallel", "number of `instances` that are processed in parallel, 1 to 100 (KEB_JOB_PARALLEL)")
+	flags.BoolVar(&c.Wait, "wait", c.Wait, "wait for the end of each operation (KEB_JOB_WAIT)")
+	flags.Var((*duration)(&c.WaitTimeout), "wait-timeout", "maximum `duration` of --wait for one operation (KEB_JOB_WAIT_TIMEOUT)")
 	switch job {
 	case TrialExpiry:
 		flags.Var((*list)(&c.ExpiryPlans), "plans", "`plans` whose instances expire: trial, free or both, separated by commas (KEB_EXPIRY_PLANS)")
-		flags.Var((*duration)(&c.TrialAge), "trial-age", "how `old` an instance of plan trial must be (KEB_EXPIRY_TRIAL_AGE)")
-		flags.Var((*duration)(&c.FreeAge), "free-age", "how `old` an instance of plan free must be (KEB_EXPIRY_FREE_AGE)")
+		flags.Var((*duration)(&c.TrialAge), "trial-age", "minimum `age` of an instance of plan trial must be (KEB_EXPIRY_TRIAL_AGE)")
+		flags.Var((*duration)(&c.FreeAge), "free-age", "minimum `age` of an instance of plan free must be (KEB_EXPIRY_FREE_AGE)")
 	case SubaccountCleanup:
 		flags.StringVar(&c.CISURL, "cis-url", c.CISURL, "base `URL` of the cloud inventory's events (KEB_CIS_URL)")
 		flags.StringVar(&c.CISTokenURL, "cis-token-url", c.CISTokenURL, "`URL` of its tokens (KEB_CIS_TOKEN_URL)")
@@ -193,7 +193,7 @@ func (c *Config) Flags(job Job) *flag.FlagSet {
 	return flags
 }
 
-// The values of package flag answer a bad text with "parse error" only.
+// The values of package flag report only "parse error" for an invalid text; these report the valid format.
 type (
 	number   int
 	duration time.Duration

@@ -21,7 +21,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 		change func(*jobs.Config)
 		want   string
 	}{
-		"job":             {"tidy-up", func(*jobs.Config) {}, `there is no job "tidy-up"; there are deprovision-retrigger, trial-expiry, subaccount-cleanup`},
+		"job":             {"tidy-up", func(*jobs.Config) {}, `there is no job "tidy-up"; use one of deprovision-retrigger, trial-expiry, subaccount-cleanup`},
 		"broker":          {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerURL = "localhost" }, "--broker-url (KEB_BROKER_URL): want an absolute http or https URL"},
 		"password":        {jobs.TrialExpiry, func(c *jobs.Config) { c.Password = "" }, "set both or neither"},
 		"token URL":       {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "x" }, "KEB_BROKER_TOKEN_URL: want an absolute"},

@@ -1,7 +1,6 @@
-// Package jobs is the work that nobody asks for, and that has to be done from time to time: it retriggers deprovisionings that
-// ended without some of their steps, lets trials expire, and takes away the runtimes of deleted sub-accounts
-// (docs/contracts/broker.md#jobs). Each job looks what there is to do, does it through the APIs of the broker, and reports. A job
-// keeps nothing: run again after a crash, or twice at once, it finds what is left.
+// Package jobs contains the periodic jobs: they retrigger incomplete deprovisionings, expire trials, and deprovision the runtimes of
+// deleted sub-accounts (docs/contracts/broker.md#jobs). Each job finds its instances, processes them through the APIs of the broker, and
+// reports the results. A job has no state: it can be repeated after a crash, and two runs at the same time do no harm.
 package jobs
 
 import (
@@ -23,36 +22,36 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/trialexpiry"
 )
 
-// Job is a job by its name.
+// Job is the name of a job.
 type Job string
 
 // The jobs.
 const (
-	// DeprovisionRetrigger takes up deprovisionings again that ended without some of their steps.
+	// DeprovisionRetrigger runs the skipped steps of deprovisionings again.
 	DeprovisionRetrigger Job = retrigger.Name
-	// TrialExpiry lets instances of the plans trial and free expire when their time is over.
+	// TrialExpiry expires old instances of the plans trial and free.
 	TrialExpiry Job = trialexpiry.Name
-	// SubaccountCleanup takes away the instances of deleted sub-accounts.
+	// SubaccountCleanup deprovisions the instances of deleted sub-accounts.
 	SubaccountCleanup Job = subaccountcleanup.Name
 )
 
-// All is every job.
+// All returns all jobs.
 func All() []Job { return []Job{DeprovisionRetrigger, TrialExpiry, SubaccountCleanup} }
 
-// Report is what a job did.
+// Report is the result of a job.
 type Report = batch.Report
 
-// Failure is an instance for which a job could not do its work, with the reason.
+// Failure is an instance that a job could not process, with the reason.
 type Failure = batch.Failure
 
-// Deps are what jobs need besides their configuration; all are optional.
+// Deps are the optional dependencies of jobs.
 type Deps struct {
 	Log *slog.Logger
-	// Registerer gets the metrics keb_external_* of the calls.
+	// Registerer registers the metrics keb_external_* of the calls.
 	Registerer prometheus.Registerer
-	// Broker is the transport to the broker, in place of one with the files of Config.BrokerTLS.
+	// Broker is the transport to the broker; default is one with the files of Config.BrokerTLS.
 	Broker http.RoundTripper
-	// Now is the clock, and time.Now if nil.
+	// Now returns the time; default time.Now.
 	Now func() time.Time
 }
 
@@ -66,8 +65,8 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-// Run runs a job once. The report tells what was done, also when the error is not nil: that says why the job could not begin or did
-// not come to its end. What failed for single instances is in the report only (Report.Err).
+// Run runs a job once. It returns an error if the job could not begin or complete; the report then contains the results so far. Failures of
+// single instances are only in the report (Report.Err).
 func Run(ctx context.Context, job Job, cfg Config, deps Deps) (Report, error) {
 	r, err := newRunner(job, cfg, deps)
 	if err != nil {
@@ -82,7 +81,7 @@ type runner struct {
 	cfg  Config
 	deps Deps
 	api  *broker.Client
-	cis  *cis.Client // of the job that needs it
+	cis  *cis.Client // only for SubaccountCleanup
 }
 
 func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {

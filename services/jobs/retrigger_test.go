@@ -141,8 +141,8 @@ func TestWaitFollowsTheOperations(t *testing.T) {
 	cfg.Wait = true
 	got := run(t, jobs.DeprovisionRetrigger, cfg)
 	want := jobs.Report{Job: "deprovision-retrigger", Found: 3, Started: 3, Completed: 1, Failed: []jobs.Failure{
-		{Instance: "i-001", Reason: "operation op-i-001 has failed: the quota is used up"},
-		{Instance: "i-002", Reason: "the deprovisioning has ended without some of its steps once more"},
+		{Instance: "i-001", Reason: "operation op-i-001 failed: the quota is used up"},
+		{Instance: "i-002", Reason: "the deprovisioning skipped some of its steps again"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -158,7 +158,7 @@ func TestWaitGivesUpOnAnOperationThatDoesNotEnd(t *testing.T) {
 	cfg.Wait, cfg.WaitTimeout = true, 300*time.Millisecond
 	got := run(t, jobs.DeprovisionRetrigger, cfg)
 	want := jobs.Report{Job: "deprovision-retrigger", Found: 1, Started: 1, Failed: []jobs.Failure{
-		{Instance: "i-000", Reason: "operation op-i-000 has not ended within 300ms; it goes on"},
+		{Instance: "i-000", Reason: "operation op-i-000 did not end within 300ms and continues"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -8,11 +8,10 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
-// firstAfter is the longest time until the first run of a job on a schedule: a process that is restarted more often than a job runs
-// would never run it.
+// firstAfter is the longest delay before the first run of a scheduled job. Without it, a process that often restarts would never run a job.
 const firstAfter = time.Minute
 
-// Schedule runs jobs from time to time, for a process that is all there is of KEB. On Kubernetes that is what a CronJob does.
+// Schedule runs jobs periodically in a process that contains all of KEB. On Kubernetes, a CronJob does that.
 type Schedule struct {
 	deps  Deps
 	every []entry
@@ -23,10 +22,10 @@ type entry struct {
 	every time.Duration
 }
 
-// NewSchedule is an empty schedule.
+// NewSchedule returns an empty schedule.
 func NewSchedule(deps Deps) *Schedule { return &Schedule{deps: deps.withDefaults()} }
 
-// Add adds a job that runs once in every; 0 or less leaves it out. It returns an error for a configuration that cannot work.
+// Add adds a job with an interval; 0 or less omits it. It returns an error for an invalid configuration.
 func (s *Schedule) Add(job Job, every time.Duration, cfg Config) error {
 	if every <= 0 {
 		return nil
@@ -39,8 +38,8 @@ func (s *Schedule) Add(job Job, every time.Duration, cfg Config) error {
 	return nil
 }
 
-// Run runs the jobs until ctx ends, each for the first time after a minute at the latest. A job that fails, for example as the broker
-// is away, is logged and has its next turn at its time.
+// Run runs the jobs until ctx ends. The first run of each is after at most a minute. A failed job, for example because the broker is
+// unavailable, is logged and repeated after its interval.
 func (s *Schedule) Run(ctx context.Context) error {
 	g := service.NewGroup(s.deps.Log)
 	for _, e := range s.every {
@@ -55,7 +54,7 @@ func (s *Schedule) Run(ctx context.Context) error {
 func (e entry) loop(ctx context.Context) error {
 	for wait := min(e.every, firstAfter); retry.Wait(ctx, wait); wait = e.every {
 		if _, err := e.run(ctx); err != nil && ctx.Err() == nil {
-			e.deps.Log.WarnContext(ctx, "job could not be done, it comes again", "job", e.job, "again_in", e.every, "err", err)
+			e.deps.Log.WarnContext(ctx, "job failed and will be repeated", "job", e.job, "again_in", e.every, "err", err)
 		}
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.Run(ctx) }()
-	testkit.Eventually(t, patience, "turns while the broker is away", func() bool { return strings.Count(log.String(), "job could not be done, it comes again") >= 3 })
+	testkit.Eventually(t, patience, "turns while the broker is away", func() bool { return strings.Count(log.String(), "job failed and will be repeated") >= 3 })
 	if len(s.requests()) > 0 {
 		t.Errorf("asked %v while nothing could be listed", s.requests())
 	}

@@ -268,8 +268,8 @@ func TestOwnClusterUsesTheGivenKubeconfig(t *testing.T) {
 func TestKubeconfigThatWouldRunAProgramIsRefused(t *testing.T) {
 	w := newWorld(t)
 	for what, user := range map[string]string{
-		"exec":  "{exec: {command: sh, args: [" + canary + "], apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}",
-		"files": "{tokenFile: /etc/passwd}",
+		"exec":       "{exec: {command: sh, args: [" + canary + "], apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}",
+		"file names": "{tokenFile: /etc/passwd}",
 	} {
 		op := w.order()
 		op.Plan.Name = "own_cluster"

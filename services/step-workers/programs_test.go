@@ -57,6 +57,7 @@ func TestProgram_CallsToSystems_AreCounted(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	t.Setenv("KEB_KCP_URL", server.URL)
+	t.Setenv("KEB_KYMA_ARTIFACTS_URL", server.URL)
 	registry := prometheus.NewRegistry()
 	made, err := steps(t, "kyma", worker.Env{Registerer: registry})
 	require.NoError(t, err)

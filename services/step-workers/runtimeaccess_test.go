@@ -213,7 +213,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	}{
 		"no runtime":         {event.BindRequest{Runtime: at, BindingID: "b", ExpirationSeconds: 600}, "runtime (err_runtime_not_found)"},
 		"no binding":         {event.BindRequest{Runtime: at, ExpirationSeconds: 600}, "bindingId must not be empty"},
-		"no expiration":      {event.BindRequest{Runtime: at, BindingID: "b"}, "expirationSeconds must be more than 0"},
+		"no expiration":      {event.BindRequest{Runtime: at, BindingID: "b"}, "expirationSeconds must be positive"},
 		"nothing to find by": {event.BindRequest{BindingID: "b", ExpirationSeconds: 600}, "runtimeId and subscription"},
 		"no JSON":            {"text " + canary, "not the JSON object"},
 		"no kubeconfig": {

@@ -1,5 +1,4 @@
-// Package stepworkers holds all workers of this module: for the command step-worker, whose arguments name those that it runs, and for a
-// process that runs them all.
+// Package stepworkers contains all workers of this module, for the command step-worker and for a process that runs all workers.
 package stepworkers
 
 import (
@@ -34,34 +33,34 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
-// Service is one worker: its name, its steps and the questions that it answers.
+// Service is one worker: its name, its steps and its questions.
 type Service struct {
 	Name      string
 	Steps     []worker.Step
 	Questions []worker.Question
-	// Config is the configuration that they were made with, secrets included.
+	// Config is the configuration of the worker, including its secrets.
 	Config any
 }
 
-// Options say how the workers of one process behave. With the zero value they behave as workers without any variable, but find all systems
-// in the landscape.
+// Options configure the workers of one process. With the zero value, each worker uses its defaults and finds all systems in the
+// landscape.
 type Options struct {
 	// Environment holds the variables of the workers; nil means none. The environment of the process is not read.
 	Environment map[string]string
-	// Fast takes the waits out: 100 ms between two looks.
+	// Fast reduces the intervals between two checks to 100 ms.
 	Fast bool
-	// Poll is the time between two looks at something, and after an error; it counts before Fast. A variable counts before both.
+	// Poll is the interval between two checks, and after an error. It takes precedence over Fast, and a variable takes precedence over both.
 	Poll time.Duration
-	// Registerer gets the metrics keb_external_*; nil means none.
+	// Registerer registers the metrics keb_external_*; nil means none.
 	Registerer prometheus.Registerer
-	// Now is used in place of time.Now.
+	// Now replaces time.Now.
 	Now func() time.Time
-	// Log gets a word when a system keeps failing; nil means none. What steps log goes to the worker's own logger.
+	// Log receives a message when a system keeps failing; nil means none. The steps log to the worker's own logger.
 	Log *slog.Logger
 }
 
-// All builds the workers of this module for the landscape under one base URL, for example http://127.0.0.1:8090. Each is configured as its
-// own process is, from opts.Environment; an address that no variable sets is that of the system in this landscape. It calls no system.
+// All creates the workers of this module for the landscape under one base URL, for example http://127.0.0.1:8090. Each worker reads
+// opts.Environment like its own process. An address without a variable is that of the system in this landscape. All calls no system.
 func All(landscapeURL string, opts Options) ([]Service, error) {
 	base := strings.TrimRight(landscapeURL, "/")
 	if err := extclient.CheckURL("landscape URL", base); err != nil {
@@ -90,7 +89,7 @@ func All(landscapeURL string, opts Options) ([]Service, error) {
 	return services, errors.Join(problems...)
 }
 
-// Programs are the workers as the command step-worker runs them, each configured from the environment of the process.
+// Programs returns the workers for the command step-worker. Each reads its configuration from the environment of the process.
 func Programs() []worker.Program {
 	var all []worker.Program
 	for _, k := range kinds() {
@@ -106,7 +105,7 @@ func Programs() []worker.Program {
 	return all
 }
 
-// kinds are the workers of this module.
+// kinds returns the workers of this module.
 func kinds() []kind {
 	return []kind{
 		of(hyperscaler.Name, hyperscaler.Steps, hyperscaler.Questions),
@@ -127,13 +126,13 @@ func kinds() []kind {
 	}
 }
 
-// kind is a worker, and how it is made with the configuration that load reads.
+// kind is a worker with a function that creates it; load reads its configuration.
 type kind struct {
 	name string
 	make func(load func(into any) error, deps extclient.Deps) (Service, error)
 }
 
-// of is a worker with the configuration C that has steps, or answers questions, or both.
+// of returns a worker with the configuration C that has steps, questions, or both.
 func of[C any](
 	name string, steps func(C, extclient.Deps) ([]worker.Step, error), questions func(C, extclient.Deps) ([]worker.Question, error),
 ) kind {
@@ -160,9 +159,9 @@ func of[C any](
 
 const (
 	fastPoll = 100 * time.Millisecond
-	// callTimeout is the deadline of one call where the waits are taken out: a system that answers nothing shows early then.
+	// callTimeout is the timeout of one call with short intervals, so that a system that does not respond is noticed early.
 	callTimeout = 10 * time.Second
-	// longestCall is the longest deadline of one call by default; what has a longer one waits for something.
+	// longestCall is the longest default timeout of one call. A longer timeout is that of a wait.
 	longestCall = time.Minute
 )
 
@@ -170,11 +169,11 @@ type builder struct {
 	deps        extclient.Deps
 	environment map[string]string
 	base        string
-	// poll is the time between two looks at something, and after an error; zero is that of each worker.
+	// poll is the interval between two checks, and after an error; zero means the default of each worker.
 	poll time.Duration
 }
 
-// inLandscape is what the landscape has for variables without a default: the paths of systems, and ids that a real system gives out.
+// inLandscape has the landscape's values for variables without a default: the paths of systems, and ids that a real system assigns.
 var inLandscape = map[string]string{ //nolint:gosec // paths and ids
 	"KEB_AVS_URL": "/avs/api/v2/evaluationmetadata", "KEB_AVS_TOKEN_URL": "/avs/oauth2/token",
 	"KEB_AVS_GROUP_ID": "1", "KEB_AVS_PARENT_ID": "2",
@@ -186,10 +185,10 @@ var inLandscape = map[string]string{ //nolint:gosec // paths and ids
 	"KEB_KCP_URL": "/k8s/control-plane", "KEB_GARDENER_URL": "/k8s/gardener",
 }
 
-// InLandscape returns what the landscape has for variables that have no default: paths, which begin with a slash, and ids.
+// InLandscape returns the landscape's values for variables without a default: paths, which begin with a slash, and ids.
 func InLandscape() map[string]string { return maps.Clone(inLandscape) }
 
-// defaultOf is the default of a variable beside the landscape, in place of the one that the workers have by themselves.
+// defaultOf returns the default of a variable in the landscape. byTag is the default of the worker itself.
 func (b *builder) defaultOf(name, byTag string) string {
 	if value, ok := inLandscape[name]; ok {
 		if strings.HasPrefix(value, "/") {

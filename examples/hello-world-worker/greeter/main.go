@@ -1,4 +1,4 @@
-// Command greeter is the external service that the step Hello_World asks. Stop it to see the step retry.
+// Command greeter is the external service that the step Hello_World calls. Stop it to see the step retry.
 package main
 
 import (
@@ -24,5 +24,5 @@ func main() {
 
 func greet(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write([]byte(`{"data":"hello world","token":"a-token-for-the-cluster"}`)) // the client may have left
+	_, _ = w.Write([]byte(`{"data":"hello world","token":"a-token-for-the-cluster"}`)) // the client may have disconnected
 }

@@ -25,7 +25,7 @@ CronJob runs the command "jobs" with the same flags. The exit code is 0 if nothi
 		Example: "  keb job deprovision-retrigger --dry-run\n  keb job trial-expiry --plans trial,free -o json",
 		Args:    jobArgs,
 		// Called only without the name of a job.
-		RunE: func(*cobra.Command, []string) error { return usageError("which job? there are %s", jobNames()) },
+		RunE: func(*cobra.Command, []string) error { return usageError("the name of a job is missing: use one of %s", jobNames()) },
 	}
 	for _, job := range []struct {
 		name jobs.Job

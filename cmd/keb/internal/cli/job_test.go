@@ -72,8 +72,8 @@ func TestAJobThatIsCalledWronglySaysWhatIsAllowed(t *testing.T) {
 		code int
 		want string
 	}{
-		"no name":      {[]string{"job"}, 2, "which job? there are deprovision-retrigger, trial-expiry, subaccount-cleanup"},
-		"unknown name": {[]string{"job", "tidy"}, 2, `there is no job "tidy"; there are deprovision-retrigger`},
+		"no name":      {[]string{"job"}, 2, "the name of a job is missing: use one of deprovision-retrigger, trial-expiry, subaccount-cleanup"},
+		"unknown name": {[]string{"job", "tidy"}, 2, `there is no job "tidy"; use one of deprovision-retrigger`},
 		"unknown flag": {[]string{"job", "trial-expiry", "--wet"}, 2, "unknown flag: --wet"},
 		"argument":     {[]string{"job", "trial-expiry", "now"}, 2, `unexpected argument "now"`},
 		"duration":     {[]string{"job", "trial-expiry", "--trial-age", "14d"}, 2, "want a duration such as 30m or 336h"},

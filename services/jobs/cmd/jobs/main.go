@@ -1,6 +1,5 @@
-// Command jobs runs one job and ends, as a Kubernetes CronJob wants it: with 0 when all is done, with 1 when something failed, with 2 when
-// it was called wrongly. The report is on standard output, the log on standard error. Its configuration comes from the environment;
-// flags change it.
+// Command jobs runs one job and exits, for a Kubernetes CronJob. The exit code is 0 for success, 1 for a failure, and 2 for a wrong call. The
+// report is written to standard output, the log to standard error. The configuration is read from the environment, and flags override it.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 	service.Main("jobs", func(ctx context.Context, log *slog.Logger) error { return c.run(ctx, log, os.Stdout) })
 }
 
-// call is one call of the command.
+// call is the parsed command line.
 type call struct {
 	job    jobs.Job
 	cfg    jobs.Config
@@ -41,7 +40,7 @@ type call struct {
 	output string
 }
 
-// Formats of the report.
+// The formats of the report.
 const (
 	outputText = "text"
 	outputJSON = "json"
@@ -51,7 +50,7 @@ const (
 func parse(args []string) (*call, error) {
 	c := &call{}
 	if len(args) == 0 {
-		return c, fmt.Errorf("which job? there are %s; see jobs --help", names())
+		return c, fmt.Errorf("the name of a job is missing: use one of %s; see jobs --help", names())
 	}
 	if args[0] == "-h" || args[0] == "--help" || args[0] == "-help" || args[0] == "help" {
 		return c, flag.ErrHelp
@@ -99,11 +98,11 @@ func help(w io.Writer, c *call) {
 	c.flags.PrintDefaults()
 }
 
-// run prints the report in any case, for what was done stays done.
+// run prints the report even after an error, because some instances may have been processed.
 func (c *call) run(ctx context.Context, log *slog.Logger, out io.Writer) error {
 	report, err := jobs.Run(ctx, c.job, c.cfg, jobs.Deps{Log: log})
 	if err != nil && ctx.Err() != nil {
-		// Not the error of the context, which would pass for a good end.
+		// Do not return the context's error, which would be treated as a success.
 		err = fmt.Errorf("%s was stopped before its end", c.job)
 	}
 	return errors.Join(err, report.Err(), c.print(report, out))

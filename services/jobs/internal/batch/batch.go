@@ -1,4 +1,4 @@
-// Package batch works through the instances that a job has found, and reports what came of it.
+// Package batch processes the instances that a job found, and reports the results.
 package batch
 
 import (
@@ -14,56 +14,56 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Options are what all jobs have in common.
+// Options are the common options of all jobs.
 type Options struct {
-	// DryRun finds and reports, and changes nothing.
+	// DryRun reports the instances without any change.
 	DryRun bool
-	// Wait follows each operation until it has ended, at most WaitTimeout.
+	// Wait makes the job wait for the end of each operation, at most WaitTimeout.
 	Wait        bool
 	WaitTimeout time.Duration
-	// Parallel is how many instances are worked on at once.
+	// Parallel is the number of instances that are processed in parallel.
 	Parallel int
 }
 
-// Outcome is what came of one instance.
+// Outcome is the result for one instance.
 type Outcome int
 
-// Outcomes.
+// The outcomes.
 const (
-	// Skipped: there was nothing to do any more.
+	// Skipped means that there was nothing left to do.
 	Skipped Outcome = iota
-	// Started: an operation was accepted, or would have been in a dry run.
+	// Started means that the broker accepted an operation, or would accept it in a dry run.
 	Started
-	// Completed: the operation was followed and has succeeded.
+	// Completed means that the job waited for the operation, and it succeeded.
 	Completed
 )
 
-// Failure is an instance for which the job could not do its work.
+// Failure is an instance that the job could not process.
 type Failure struct {
 	Instance string `json:"instance"`
 	// Reason is one line without secrets.
 	Reason string `json:"reason"`
 }
 
-// Report is what a job did.
+// Report is the result of a job.
 type Report struct {
 	Job    string `json:"job"`
 	DryRun bool   `json:"dryRun"`
-	// Found is how many instances there were to work on.
+	// Found is the number of instances to process.
 	Found int `json:"found"`
-	// Started is for how many an operation was accepted; in a dry run, would have been.
+	// Started is the number of accepted operations; in a dry run, of those that would be accepted.
 	Started int `json:"started"`
-	// Completed is how many of those were followed until they succeeded. Without waiting it is 0.
+	// Completed is the number of operations that succeeded while the job waited. Without waiting it is 0.
 	Completed int `json:"completed"`
-	// Skipped is for how many there was nothing to do any more when their turn came.
+	// Skipped is the number of instances with nothing left to do.
 	Skipped int `json:"skipped"`
-	// Failed is the others, ordered by instance. An operation that was started and then failed counts in Started, too.
+	// Failed are the failures, ordered by instance. An operation that was started and then failed is also counted in Started.
 	Failed []Failure `json:"failed"`
-	// Error is why the job could not begin or did not come to its end, one line without secrets.
+	// Error is the reason why the job could not begin or complete: one line without secrets.
 	Error string `json:"error,omitempty"`
 }
 
-// Err is nil unless something failed.
+// Err returns an error if any instance failed.
 func (r *Report) Err() error {
 	if len(r.Failed) == 0 {
 		return nil
@@ -71,7 +71,7 @@ func (r *Report) Err() error {
 	return fmt.Errorf("%s: %d of %d instances failed", r.Job, len(r.Failed), r.Found)
 }
 
-// Print writes the report for a person.
+// Print writes the report as text.
 func (r *Report) Print(w io.Writer) error {
 	text := fmt.Sprintf("%s: found %d, started %d", r.Job, r.Found, r.Started)
 	if r.DryRun {
@@ -88,17 +88,17 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// StartedError is a failure after the operation had been accepted.
+// StartedError is a failure of an accepted operation.
 type StartedError struct{ Err error }
 
-// Error is the failure.
+// Error returns the text of the failure.
 func (e *StartedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the failure.
 func (e *StartedError) Unwrap() error { return e.Err }
 
-// Run does the work for each instance, at most parallel at once. A failure is reported and stops no other instance. It
-// returns an error when the context ends before all had their turn; the report then tells what was done until then.
+// Run calls do for each instance, with at most parallel calls at the same time. It reports a failure and continues with the other instances.
+// It returns an error if the context ends before all instances were processed; the report then contains the results so far.
 func Run[T any](
 	ctx context.Context, report Report, parallel int, instances []T, id func(T) string, do func(context.Context, T) (Outcome, error),
 ) (Report, error) {
@@ -158,13 +158,13 @@ func (r *Report) record(id string, outcome Outcome, err error) {
 	}
 }
 
-// Follower follows operations.
+// Follower waits for operations.
 type Follower interface {
 	Await(ctx context.Context, instanceID, operation string, atMost time.Duration) error
 }
 
-// Follow is the outcome of an accepted operation: of its end if opts say so, else only that it was started. There may be no
-// operation, if nothing had to run.
+// Follow returns the outcome of an accepted operation. With opts.Wait it waits for the end of the operation. operation is empty if no
+// operation was needed.
 func Follow(ctx context.Context, opts Options, f Follower, instanceID, operation string) (Outcome, error) {
 	if !opts.Wait || opts.DryRun {
 		return Started, nil

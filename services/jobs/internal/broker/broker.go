@@ -1,4 +1,4 @@
-// Package broker is the client of the broker's operator routes, and of its OSB API, as the jobs use them.
+// Package broker is a client of the broker's operator routes and OSB API for the jobs.
 package broker
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
-// Errors of the broker that say that there is nothing to do any more.
+// The errors of a request for an instance with nothing left to do.
 var (
-	// ErrGone: the instance does not exist, or not any more.
+	// ErrGone means that the instance does not exist.
 	ErrGone = errors.New("the instance is gone")
-	// ErrConflict: the instance is not in a state for this, or an operation is in progress.
-	ErrConflict = errors.New("the instance is not in a state for this")
+	// ErrConflict means that the instance is in a wrong state, or that an operation is in progress.
+	ErrConflict = errors.New("the state of the instance does not permit this")
 )
 
-// Config says which broker to call, and as whom: with a token of TokenURL if that is set, else with User and Password.
+// Config is the connection to the broker. It uses tokens of TokenURL if that is set, otherwise User and Password.
 type Config struct {
 	// URL is the base URL of the broker, for example http://127.0.0.1:8080.
 	URL            string
@@ -35,31 +35,31 @@ type Config struct {
 	TokenURL, ClientID, ClientSecret string
 	Scopes                           []string
 
-	// UserAgent is what a deprovisioning is asked for as; the broker stores it with the operation (docs/contracts/broker.md#requests).
+	// UserAgent is the user agent of a deprovisioning; the broker stores it with the operation (docs/contracts/broker.md#requests).
 	UserAgent string
-	// Timeout is the deadline of one request.
+	// Timeout is the timeout of one request.
 	Timeout time.Duration
-	// PageSize is how many instances are read at once; default 100, which is the most the broker gives
+	// PageSize is the number of instances in one page; default 100, which is the broker's maximum
 	// (docs/contracts/broker.md#list-of-runtimes).
 	PageSize int
-	// Retry is for calls that may work later.
+	// Retry is the policy for temporary errors.
 	Retry retry.Policy
-	// PollEvery is how often a followed operation is looked at unless the broker says otherwise; default 2 s.
+	// PollEvery is the interval between two checks of an operation unless the broker requests another one; default 2 s.
 	PollEvery time.Duration
-	// PollAtMost caps what the broker says; default none.
+	// PollAtMost limits the interval that the broker requests; default none.
 	PollAtMost time.Duration
-	// Transport goes to the broker; default that of the dependencies, which goes to TokenURL.
+	// Transport is the transport to the broker; default that of the dependencies, which is also used for TokenURL.
 	Transport http.RoundTripper
 }
 
-// Client calls one broker. It is safe for use by several goroutines.
+// Client calls one broker. It is safe for concurrent use.
 type Client struct {
 	cfg Config
 	api *extclient.Client
 	osb *osbclient.Client
 }
 
-// New builds a client. It returns an error that names the field for a configuration that cannot work; it calls nobody.
+// New creates a client. For an invalid configuration it returns an error with the name of the field. It sends no request.
 func New(cfg Config, deps extclient.Deps) (*Client, error) {
 	if cfg.PageSize <= 0 {
 		cfg.PageSize = 100
@@ -98,7 +98,7 @@ func New(cfg Config, deps extclient.Deps) (*Client, error) {
 	return &Client{cfg: cfg, api: api, osb: platform}, nil
 }
 
-// bearer adds a token to requests that have no body, so that one that is refused can be sent again with a new token.
+// bearer adds a token to requests without a body, so that a rejected request can be repeated with a new token.
 type bearer struct {
 	tokens extclient.TokenSource
 	next   http.RoundTripper
@@ -122,17 +122,17 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, err
 		}
 		b.tokens.Forget(token)
-		_ = response.Body.Close() // it is not looked at
+		_ = response.Body.Close() // the body is ignored
 	}
 }
 
-// ID is the id of a runtime's instance.
+// ID returns the id of a runtime's instance.
 func ID(r brokerapi.Runtime) string { return r.InstanceID }
 
-// maxPasses bounds how often a list that does not come to rest is read; the next run of the job finds the others.
+// maxPasses limits the number of times that a changing list is read; the next run of the job finds the other instances.
 const maxPasses = 20
 
-// Filter selects instances. Empty fields select all.
+// Filter selects instances. Empty fields select all instances.
 type Filter struct {
 	States             []brokerapi.RuntimeState
 	Plans, Subaccounts []string
@@ -155,9 +155,9 @@ func (f Filter) query() url.Values {
 	return q
 }
 
-// Runtimes lists instances. The pages are numbers, so while they are read an instance that leaves the list moves the others one
-// place forward, and one of them over the border of a page that was read already. Therefore a list of more than one page is read
-// again until a reading finds nothing new; whoever is in the list all the time is found.
+// Runtimes returns instances. The broker numbers its pages. If an instance leaves the list during a reading, the others move forward, and
+// one of them may move to a page that was already read. So Runtimes repeats the reading of several pages until it finds no new
+// instance. It finds every instance that stays in the list.
 func (c *Client) Runtimes(ctx context.Context, f Filter) ([]brokerapi.Runtime, error) {
 	var found []brokerapi.Runtime
 	seen := map[string]bool{}
@@ -197,9 +197,9 @@ func (c *Client) eachPage(ctx context.Context, query url.Values, do func(brokera
 	}
 }
 
-// RetriggerDeprovisioning lets a deprovisioning that has ended without some of its steps run again with those steps, and returns
-// its operation, which is the running one if somebody else was faster. In a dry run the broker only checks, and the operation is
-// empty unless one is running. The error is ErrGone or ErrConflict if there is nothing to do any more.
+// RetriggerDeprovisioning runs the skipped steps of a completed deprovisioning again and returns the operation. If another client was faster,
+// it returns the running operation. In a dry run the broker only checks, and the operation is empty unless one is running. The error is
+// ErrGone or ErrConflict if there is nothing left to do.
 func (c *Client) RetriggerDeprovisioning(ctx context.Context, instanceID string, dryRun bool) (string, error) {
 	req := extclient.Request{
 		Method: http.MethodPost, Route: "/runtimes/{instance_id}/deprovision-retrigger", Params: []string{instanceID},
@@ -216,8 +216,8 @@ func (c *Client) RetriggerDeprovisioning(ctx context.Context, instanceID string,
 	return out.Operation, nil
 }
 
-// Expire lets an instance expire (docs/contracts/broker.md#suspension-and-expiry), and returns the operation that suspends it, if
-// one was needed. The error is ErrGone if there is nothing to do any more.
+// Expire expires an instance (docs/contracts/broker.md#suspension-and-expiry). It returns the operation that suspends the instance, if one is
+// needed. The error is ErrGone if there is nothing left to do.
 func (c *Client) Expire(ctx context.Context, instanceID string) (string, error) {
 	var out brokerapi.Expired
 	err := c.do(ctx, extclient.Request{
@@ -234,7 +234,7 @@ func (c *Client) do(ctx context.Context, req extclient.Request, into any) error 
 	return retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) error { return c.api.Do(ctx, req, into) })
 }
 
-// settled turns answers that leave nothing to do into the errors of this package.
+// settled converts an answer that leaves nothing to do into an error of this package.
 func settled(err error) error {
 	switch {
 	case extclient.IsStatus(err, http.StatusNotFound, http.StatusGone):
@@ -245,8 +245,8 @@ func settled(err error) error {
 	return err
 }
 
-// Deprovision asks for an instance to be taken away through the OSB API, and returns the operation. The error is ErrGone if it is
-// gone already.
+// Deprovision requests the deprovisioning of an instance through the OSB API, and returns the operation. The error is ErrGone if the
+// instance does not exist.
 func (c *Client) Deprovision(ctx context.Context, r brokerapi.Runtime) (string, error) {
 	var answer *osbclient.Answer
 	err := retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) (err error) {
@@ -262,24 +262,23 @@ func (c *Client) Deprovision(ctx context.Context, r brokerapi.Runtime) (string, 
 	return answer.Operation, nil
 }
 
-// Await follows an operation until it has ended. It returns an error when the operation fails, and when it has not ended within the
-// time.
+// Await waits for the end of an operation. It returns an error if the operation fails or does not end in time.
 func (c *Client) Await(ctx context.Context, instanceID, operation string, atMost time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	last, err := c.osb.Poll(limited, instanceID, operation, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && limited.Err() != nil:
-		return fmt.Errorf("operation %s has not ended within %s; it goes on", operation, atMost)
+		return fmt.Errorf("operation %s did not end within %s and continues", operation, atMost)
 	case err != nil:
 		return fmt.Errorf("follow operation %s: %w", operation, classify(err))
 	case last.State != osb.StateSucceeded:
-		return fmt.Errorf("operation %s has failed: %s", operation, last.Description)
+		return fmt.Errorf("operation %s failed: %s", operation, last.Description)
 	}
 	return nil
 }
 
-// callError is an error of the OSB client that says whether the call may work later.
+// callError is an error of the OSB client that reports whether it is temporary.
 type callError struct {
 	err       error
 	temporary bool
@@ -289,7 +288,7 @@ func (e *callError) Error() string   { return e.err.Error() }
 func (e *callError) Unwrap() error   { return e.err }
 func (e *callError) Temporary() bool { return e.temporary }
 
-// classify tells what may work later, and drops the URL that net/http puts into its errors.
+// classify marks temporary errors, and removes the URL that net/http adds to its errors.
 func classify(err error) error {
 	if err == nil {
 		return nil

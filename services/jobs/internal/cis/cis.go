@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
-// Version is that of the inventory's API.
+// Version is a version of the inventory's API.
 type Version string
 
 // The versions.
@@ -23,41 +23,41 @@ const (
 	V2 Version = "v2.0"
 )
 
-// Versions are all that the client speaks.
+// Versions returns the supported versions.
 func Versions() []Version { return []Version{V1, V2} }
 
-// pageSize is how many events are read at once.
+// pageSize and pageSizeV1 are the numbers of events in one page.
 const (
 	pageSize   = 150
 	pageSizeV1 = 1000
 )
 
-// maxPages bounds a list that never ends.
+// maxPages limits the length of the list.
 const maxPages = 100_000
 
-// Config says where the inventory is.
+// Config is the connection to the inventory.
 type Config struct {
 	// Version is V1 or V2.
 	Version Version
-	// URL is what stands before /public/rest/v2/events of V1, and before /events/v1 of V2.
+	// URL is the URL prefix of /public/rest/v2/events of V1, and of /events/v1 of V2.
 	URL string
-	// TokenURL, ClientID and ClientSecret are for the OAuth2 client credentials grant.
+	// TokenURL, ClientID and ClientSecret are the settings of the OAuth2 client credentials grant.
 	TokenURL, ClientID, ClientSecret string
-	// Timeout is the deadline of one request.
+	// Timeout is the timeout of one request.
 	Timeout time.Duration
-	// Retry is for calls that may work later.
+	// Retry is the policy for temporary errors.
 	Retry retry.Policy
-	// Pause is the time between two pages, which the inventory wants.
+	// Pause is the pause between two pages, which the inventory requires.
 	Pause time.Duration
 }
 
-// Client asks one inventory.
+// Client calls one inventory.
 type Client struct {
 	cfg Config
 	api *extclient.Client
 }
 
-// New builds a client. It returns an error that names the field for a configuration that cannot work; it calls nobody.
+// New creates a client. For an invalid configuration it returns an error with the name of the field. It sends no request.
 func New(cfg Config, deps extclient.Deps) (*Client, error) {
 	if err := extclient.CheckURL("token URL of cis", cfg.TokenURL); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(cfg Config, deps extclient.Deps) (*Client, error) {
 	return &Client{cfg: cfg, api: api}, nil
 }
 
-// page is a page of the deletions of sub-accounts.
+// page is one page of deleted sub-accounts.
 type page struct {
 	total       int
 	subaccounts []string
@@ -83,8 +83,7 @@ const (
 	deletionV1 = "MASTER_SUBACCOUNT_DELETION"
 )
 
-// DeletedSubaccounts are the ids of all sub-accounts of which the inventory knows that they were deleted, each once, the first one to
-// be deleted first.
+// DeletedSubaccounts returns the ids of all deleted sub-accounts without duplicates, in the order of their deletion.
 func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
 	var gone []string
 	seen := map[string]bool{}
@@ -103,7 +102,7 @@ func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
 				gone = append(gone, id)
 			}
 		}
-		// Events are sorted by age, so what is added meanwhile is at the end, and the newest answer says where that is.
+		// Events are sorted by age, so new events are at the end, and the latest answer has the current number of pages.
 		if n+1 >= p.total {
 			return gone, nil
 		}
@@ -129,7 +128,7 @@ func (c *Client) page(ctx context.Context, n int) (page, error) {
 	}, &got)
 	p := page{total: got.TotalPages}
 	for _, e := range got.Events {
-		// An event of another kind must not cost a sub-account its runtimes.
+		// Check the type, because an event of another type must not delete the runtimes of a sub-account.
 		if e.EventType == deletion {
 			p.subaccounts = append(p.subaccounts, e.EntityID)
 		}
@@ -166,7 +165,7 @@ func (c *Client) pageV1(ctx context.Context, n int) (page, error) {
 	return p, nil
 }
 
-// subaccountOf reads the data of an event of V1: an object, or a string with an object in it.
+// subaccountOf decodes the data of an event of V1: an object, or a string that contains an object.
 func subaccountOf(raw json.RawMessage) (string, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

@@ -1,5 +1,5 @@
-// Package retrigger is the job that takes up deprovisionings again which have ended without some of their steps
-// (docs/contracts/broker.md#jobs): the broker starts a new one with only those.
+// Package retrigger is the job that runs the skipped steps of completed deprovisionings again
+// (docs/contracts/broker.md#jobs). The broker starts a new deprovisioning with only those steps.
 package retrigger
 
 import (
@@ -12,18 +12,18 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 )
 
-// Name of the job.
+// Name is the name of the job.
 const Name = "deprovision-retrigger"
 
-// Broker is what the job needs of the broker.
+// Broker has the methods of the broker that the job needs.
 type Broker interface {
 	Runtimes(ctx context.Context, f broker.Filter) ([]brokerapi.Runtime, error)
 	RetriggerDeprovisioning(ctx context.Context, instanceID string, dryRun bool) (operation string, err error)
 	batch.Follower
 }
 
-// Run finds the instances and retriggers each. In a dry run the broker is asked whether it would. The error says why the work
-// could not be begun or not be ended; what failed for single instances is in the report.
+// Run finds the instances and retriggers each. In a dry run it asks the broker whether it would retrigger the instance. It returns an error if
+// the job could not begin or complete. Failures of single instances are in the report.
 func Run(ctx context.Context, opts batch.Options, b Broker) (batch.Report, error) {
 	report := batch.Report{Job: Name, DryRun: opts.DryRun, Failed: []batch.Failure{}}
 	found, err := b.Runtimes(ctx, broker.Filter{States: []brokerapi.RuntimeState{brokerapi.RuntimeIncomplete}})
@@ -32,7 +32,7 @@ func Run(ctx context.Context, opts batch.Options, b Broker) (batch.Report, error
 	}
 	return batch.Run(ctx, report, opts.Parallel, found, broker.ID, func(ctx context.Context, r brokerapi.Runtime) (batch.Outcome, error) {
 		operation, err := b.RetriggerDeprovisioning(ctx, r.InstanceID, opts.DryRun)
-		// Somebody else has retriggered it, or it has gone, since it was listed.
+		// Another client retriggered the instance, or it was removed, after it was listed.
 		if errors.Is(err, broker.ErrGone) || errors.Is(err, broker.ErrConflict) {
 			return batch.Skipped, nil
 		}
@@ -50,14 +50,14 @@ func Run(ctx context.Context, opts batch.Options, b Broker) (batch.Report, error
 	})
 }
 
-// stillIncomplete is an error if the new deprovisioning has passed over a step once more: it has succeeded all the same.
+// stillIncomplete returns an error if the new deprovisioning succeeded but skipped a step again.
 func stillIncomplete(ctx context.Context, b Broker, instanceID string) error {
 	left, err := b.Runtimes(ctx, broker.Filter{States: []brokerapi.RuntimeState{brokerapi.RuntimeIncomplete}, Instance: instanceID})
 	switch {
 	case err != nil:
 		return &batch.StartedError{Err: err}
 	case len(left) > 0:
-		return &batch.StartedError{Err: errors.New("the deprovisioning has ended without some of its steps once more")}
+		return &batch.StartedError{Err: errors.New("the deprovisioning skipped some of its steps again")}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package retry repeats calls that may work later.
+// Package retry repeats calls after temporary errors.
 package retry
 
 import (
@@ -8,16 +8,16 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Policy says how often and when.
+// Policy defines the number of retries and their delay.
 type Policy struct {
-	// More is how often a call is repeated after the first time; 0 means never.
+	// More is the number of retries; 0 means none.
 	More int
-	// Pause is the time before each repetition.
+	// Pause is the delay before each retry.
 	Pause time.Duration
 }
 
-// Do calls f, and again while its error is temporary (extclient.IsTemporary). It returns the last error of f, also when the
-// context ends meanwhile: that is what went wrong.
+// Do calls f and repeats it while its error is temporary (extclient.IsTemporary). It returns the last error of f, even if the context ends
+// during a pause, because f's error is the cause.
 func Do(ctx context.Context, p Policy, f func(ctx context.Context) error) error {
 	for more := p.More; ; more-- {
 		err := f(ctx)
@@ -27,7 +27,7 @@ func Do(ctx context.Context, p Policy, f func(ctx context.Context) error) error 
 	}
 }
 
-// Wait waits for d. It is false if the context ended before.
+// Wait waits for d. It returns false if the context ends before.
 func Wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

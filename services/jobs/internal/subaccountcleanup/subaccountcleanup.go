@@ -1,4 +1,4 @@
-// Package subaccountcleanup is the job that deprovisions the instances of sub-accounts that were deleted (docs/contracts/broker.md#jobs). It
+// Package subaccountcleanup is the job that deprovisions the instances of deleted sub-accounts (docs/contracts/broker.md#jobs). It
 // reads them from the events of the cloud inventory, in either version of its API.
 package subaccountcleanup
 
@@ -13,31 +13,31 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 )
 
-// Name of the job.
+// Name is the name of the job.
 const Name = "subaccount-cleanup"
 
-// UserAgent is what the deprovisionings are asked for as: it selects the soft clean-up of the BTP objects, as there is nobody left
-// who could deal with them (docs/contracts/broker.md#requests).
+// UserAgent is the user agent of the deprovisionings. It selects the immediate clean-up of the BTP objects, because their account no longer
+// exists (docs/contracts/broker.md#requests).
 const UserAgent = "accountcleanup-job"
 
-// chunk is how many sub-accounts are looked up at once.
+// chunk is the number of sub-accounts in one query.
 const chunk = 50
 
-// Inventory knows which sub-accounts are gone.
+// Inventory returns the deleted sub-accounts.
 type Inventory interface {
-	// DeletedSubaccounts are their ids, each once.
+	// DeletedSubaccounts returns their ids without duplicates.
 	DeletedSubaccounts(ctx context.Context) ([]string, error)
 }
 
-// Broker is what the job needs of the broker. Its client must call itself UserAgent.
+// Broker has the methods of the broker that the job needs. Its client must use UserAgent.
 type Broker interface {
 	Runtimes(ctx context.Context, f broker.Filter) ([]brokerapi.Runtime, error)
 	Deprovision(ctx context.Context, r brokerapi.Runtime) (operation string, err error)
 	batch.Follower
 }
 
-// states of an instance that is still to be taken away. One whose deprovisioning has ended incompletely is the business of the
-// retrigger; one that is being deprovisioned is asked for again, as it may only be about to be suspended.
+// states returns the states of the instances to deprovision. Incomplete deprovisionings belong to the job retrigger. An instance in
+// deprovisioning is included, because its operation may only be a suspension.
 func states() []brokerapi.RuntimeState {
 	return []brokerapi.RuntimeState{
 		brokerapi.RuntimeSucceeded, brokerapi.RuntimeFailed, brokerapi.RuntimeError, brokerapi.RuntimeProvisioning, brokerapi.RuntimeDeprovisioning, brokerapi.RuntimeUpgrading, brokerapi.RuntimeUpdating,
@@ -45,8 +45,8 @@ func states() []brokerapi.RuntimeState {
 	}
 }
 
-// Run finds the instances of deleted sub-accounts and asks for each to be taken away. In a dry run it only finds them. The error says
-// why the work could not be begun or not be ended; what failed for single instances is in the report.
+// Run finds the instances of deleted sub-accounts and deprovisions each. In a dry run it only finds them. It returns an error if the job
+// could not begin or complete. Failures of single instances are in the report.
 func Run(ctx context.Context, opts batch.Options, inventory Inventory, b Broker) (batch.Report, error) {
 	report := batch.Report{Job: Name, DryRun: opts.DryRun, Failed: []batch.Failure{}}
 	gone, err := inventory.DeletedSubaccounts(ctx)
@@ -60,7 +60,7 @@ func Run(ctx context.Context, opts batch.Options, inventory Inventory, b Broker)
 			return report, fmt.Errorf("%s: %w", Name, err)
 		}
 		for _, r := range listed {
-			// A broker that does not know the filter would give all instances; none of the others may be touched.
+			// A broker that ignores the filter would return all instances; the job must not touch the others.
 			if slices.Contains(subaccounts, r.SubAccountID) {
 				found = append(found, r)
 			}

@@ -1,4 +1,4 @@
-// Command step-worker runs the workers that its arguments name: step-worker avs, or step-worker avs edp.
+// Command step-worker runs the workers in its arguments, for example step-worker avs, or step-worker avs edp.
 package main
 
 import (

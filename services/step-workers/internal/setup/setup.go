@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Without returns the steps of a worker whose system has no URL, which the variable would set: each keeps its name, asks nothing
-// and is skipped, and its message names the system and the variable. Use it for systems that an order can do without.
+// Without returns the steps of a worker whose system has no URL; variable is the variable of the URL. Each step keeps its name, calls no
+// system, and is skipped with a message that contains the system and the variable. Use it only for optional systems.
 func Without(system, variable string, steps []worker.Step, deps extclient.Deps) []worker.Step {
 	if deps.Log != nil {
 		deps.Log.Warn("external system has no URL, its steps are skipped", "system", system, "variable", variable)
@@ -24,14 +24,14 @@ func Without(system, variable string, steps []worker.Step, deps extclient.Deps) 
 	return skipped
 }
 
-// without is a step whose system is not there.
+// without is a step of a system without a URL.
 type without struct {
 	worker.Step
 
 	message string
 }
 
-// Describe implements worker.Described: what the step is for stays the same.
+// Describe implements worker.Described. The description does not change.
 func (s without) Describe() worker.Description {
 	d, _ := worker.Describe(s.Step)
 	return d
