@@ -18,12 +18,12 @@ import (
 
 const managerChart = "../../../deploy/helm/btp-manager"
 
-// installation is what the manager's chart makes of some values, in the order in which Helm applies it.
+// installation is the rendered chart of the manager, in Helm's order of application.
 type installation struct {
 	objects []*unstructured.Unstructured
 }
 
-// renderManager renders the chart as Helm does, for a cluster without Kyma unless values say otherwise.
+// renderManager renders the chart like Helm, by default for a cluster without Kyma.
 func renderManager(t *testing.T, values string) installation {
 	t.Helper()
 	given := map[string]any{"prerequisites": map[string]any{"namespace": true, "priorityClass": true}}
@@ -50,7 +50,7 @@ func renderManager(t *testing.T, values string) installation {
 	return in
 }
 
-// manifest is what `helm template` prints.
+// manifest is the output of `helm template`.
 func (in installation) manifest(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

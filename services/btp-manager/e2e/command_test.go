@@ -23,7 +23,7 @@ func TestHelp_EachSetting_IsListed(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	// What a flag is for comes after its name and before the next one.
+	// The description of a flag follows its name and precedes the next flag.
 	about := map[string]string{}
 	for _, part := range strings.Split(help, "\n  -")[1:] {
 		name, text, _ := strings.Cut(part, "\n")
@@ -82,7 +82,7 @@ func TestCommand_InvalidStart_ExitsWithCode1(t *testing.T) {
 			if strings.Contains(printed, "goroutine ") {
 				t.Errorf("it panics:\n%s", printed)
 			}
-			// A check looks at the flags and reads nothing.
+			// A check validates the flags and reads nothing.
 			checked, code := call(t, append([]string{"--check-config"}, tt.flags...)...)
 			if (code == 0) != strings.Contains(tt.name, "kubeconfig") {
 				t.Errorf("--check-config ends with code %d:\n%s", code, checked)
@@ -119,7 +119,7 @@ func TestCommand_PortInUse_Ends(t *testing.T) {
 	}
 	t.Run("a cluster that is out of reach", func(t *testing.T) {
 		away := s.cluster.ServiceAccountConfig(t, kymaSystem, "btp-manager")
-		at := "127.0.0.1:1" // nobody gets it, as one that was free a moment ago
+		at := "127.0.0.1:1" // this port is never assigned, unlike a free one
 		away.Host = at
 		printed, code := call(t, "--metrics-bind-address=0", "--health-probe-bind-address=0", "--kubeconfig="+s.cluster.Kubeconfig(t, away))
 		if code != 1 || !strings.Contains(lastLine(printed), "btp-manager: ") || !strings.Contains(lastLine(printed), at) {
@@ -134,7 +134,7 @@ func TestCommand_InvalidSettings_ChangeNothing(t *testing.T) {
 	p.awaitUp()
 	// The probes answer before the controllers have their metrics.
 	for _, want := range []string{"btpmanager_build_info{", "controller_runtime_reconcile_total{", "go_goroutines "} {
-		testkit.Eventually(t, patience, "/metrics has "+want, func() bool {
+		testkit.Eventually(t, waitTimeout, "/metrics has "+want, func() bool {
 			code, page, err := get(t.Context(), p.metrics, "/metrics")
 			return err == nil && code == http.StatusOK && strings.Contains(page, "\n"+want)
 		})
@@ -148,10 +148,10 @@ func TestCommand_InvalidSettings_ChangeNothing(t *testing.T) {
 		"ReadyTimeout": "soon", "HardDeleteTimeOut": "1m", "LeaderElect": "false", "BlockDeletion": "true",
 	}}
 	s.create(settings)
-	testkit.Eventually(t, patience, "the ConfigMap is refused", func() bool { return p.metric("btpmanager_config_rejected") == 1 })
-	// The metric comes before the log.
+	testkit.Eventually(t, waitTimeout, "the ConfigMap is refused", func() bool { return p.metric("btpmanager_config_rejected") == 1 })
+	// The metric is updated before the log.
 	for _, want := range []string{"settings refused", `\"soon\"`, "HardDeleteTimeOut", "--leader-elect"} {
-		testkit.Eventually(t, patience, "the log names "+want, func() bool { return strings.Contains(p.log.String(), want) })
+		testkit.Eventually(t, waitTimeout, "the log names "+want, func() bool { return strings.Contains(p.log.String(), want) })
 	}
 	s.instance("")
 	s.delete(o)
@@ -160,7 +160,7 @@ func TestCommand_InvalidSettings_ChangeNothing(t *testing.T) {
 
 	settings.Data = map[string]string{"BlockDeletion": "true"}
 	require.NoError(t, s.Update(t.Context(), settings))
-	testkit.Eventually(t, patience, "the ConfigMap is taken", func() bool {
+	testkit.Eventually(t, waitTimeout, "the ConfigMap is taken", func() bool {
 		return p.metric("btpmanager_config_rejected") == 0 && p.metric("btpmanager_custom_config_applied") == 1
 	})
 	o = s.operator()

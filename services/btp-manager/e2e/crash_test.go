@@ -56,7 +56,7 @@ func TestProvision_Killed_ReachesSameState(t *testing.T) {
 		s.create(secret())
 		o := s.operator()
 		s.await(o, v1alpha1.ReasonInitialized)
-		testkit.Eventually(t, patience, "the message names what is not ready", func() bool {
+		testkit.Eventually(t, waitTimeout, "the message names what is not ready", func() bool {
 			return s.exists(o) && strings.Contains(o.Status.Conditions[0].Message, "Deployment "+kymaSystem+"/"+operandPod)
 		})
 		s.crash(p, o, nil, "--ready-timeout=1h")
@@ -121,7 +121,7 @@ func TestDeprovision_Killed_ReachesSameState(t *testing.T) {
 		instance := s.instance(operandFinalizer)
 		s.delete(o)
 		s.await(o, v1alpha1.ReasonHardDeleting)
-		testkit.Eventually(t, patience, "the deletion of the service instance", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
+		testkit.Eventually(t, waitTimeout, "the deletion of the service instance", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
 		s.settle(o)
 		p = s.crash(p, o, nil, "--hard-delete-timeout=1h")
 		s.patch(instance, `{"metadata":{"finalizers":null}}`)
@@ -182,7 +182,7 @@ func TestDeprovision_Killed_ReachesSameState(t *testing.T) {
 		held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "sap-btp-operator-config"}}
 		s.patch(held, `{"metadata":{"finalizers":["`+foreign+`"]}}`)
 		s.delete(o)
-		testkit.Eventually(t, patience, "the removal waits for the ConfigMap", func() bool {
+		testkit.Eventually(t, waitTimeout, "the removal waits for the ConfigMap", func() bool {
 			return s.exists(held) && held.DeletionTimestamp != nil && s.exists(o) && o.Status.Deprovisioning.Phase == v1alpha1.PhaseRemoval
 		})
 		s.crash(p, o, nil)
@@ -211,13 +211,13 @@ func (s *system) writeStatus(o *v1alpha1.BtpOperator, change func()) {
 // settle waits until a deprovisioning has counted what is left.
 func (s *system) settle(o *v1alpha1.BtpOperator) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, "the count of what is left", func() bool { return s.exists(o) && o.Status.Deprovisioning.ServiceInstances == 1 })
+	testkit.Eventually(s.t, waitTimeout, "the count of what is left", func() bool { return s.exists(o) && o.Status.Deprovisioning.ServiceInstances == 1 })
 }
 
 // awaitObject waits until there is an object that is not being deleted.
 func (s *system) awaitObject(o client.Object) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, o.GetName()+" exists", func() bool { return s.exists(o) && o.GetDeletionTimestamp() == nil })
+	testkit.Eventually(s.t, waitTimeout, o.GetName()+" exists", func() bool { return s.exists(o) && o.GetDeletionTimestamp() == nil })
 }
 
 // unreachableWebhook refuses every change of a service instance, and it is not the operand's.
@@ -277,6 +277,6 @@ func (s *system) forbidRemoval() (allow func()) {
 		}
 	})
 	s.t.Cleanup(allow)
-	testkit.Eventually(s.t, patience, "the policy is in force", forbidden)
+	testkit.Eventually(s.t, waitTimeout, "the policy is in force", forbidden)
 	return allow
 }

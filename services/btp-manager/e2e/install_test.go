@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-// whole is a cluster with controllers, a scheduler and a node, and somebody who works in it with kubectl.
+// whole is a cluster with controllers, a scheduler and a node, and a user with kubectl.
 type whole struct {
 	t         *testing.T
 	cluster   *kubetest.Cluster
@@ -40,7 +40,7 @@ func newWhole(t *testing.T) *whole {
 	w.inventory = newInventory(t, w.cluster)
 	w.owner = w.cluster.Kubeconfig(t, w.cluster.As(t, "owner"))
 	for _, role := range []string{
-		// Nobody here aggregates roles, so that the owner has the parts of "edit" and "view" one by one.
+		// This cluster does not aggregate roles, so the owner gets the parts of "edit" and "view" individually.
 		"system:aggregate-to-edit", "system:aggregate-to-view",
 		"kyma-btp-manager-edit", "kyma-btp-manager-view", "kyma-btp-operator-edit", "kyma-btp-operator-view",
 	} {
@@ -56,13 +56,13 @@ func (w *whole) in(t *testing.T) *whole {
 	return &sub
 }
 
-// admin calls kubectl with all rights.
+// admin runs kubectl with all rights.
 func (w *whole) admin(args ...string) string {
 	w.t.Helper()
 	return strings.TrimSpace(w.cluster.Kubectl(w.t, args...))
 }
 
-// kubectl calls it as the owner.
+// kubectl runs kubectl as the owner.
 func (w *whole) kubectl(args ...string) string {
 	w.t.Helper()
 	return w.run(kubetest.KubectlCall{Args: args, Kubeconfig: w.owner})
@@ -89,13 +89,13 @@ func (w *whole) await(reason string) {
 	w.kubectl("wait", "btpoperator/btpoperator", "-n", kymaSystem, "--timeout=100s", "--for=jsonpath={.status.conditions[0].reason}="+reason)
 }
 
-// look has the manager look at the BtpOperator, and waits until it has.
+// look triggers a pass over the BtpOperator, and waits for it.
 func (w *whole) look(manager *process, value string) {
 	w.t.Helper()
 	w.await("ReconcileSucceeded")
 	before := manager.metric("btpmanager_reconciles_total")
 	w.kubectl("annotate", "btpoperator", "btpoperator", "-n", kymaSystem, "--overwrite", "look="+value)
-	testkit.Eventually(w.t, patience, "a look at the BtpOperator", func() bool { return manager.metric("btpmanager_reconciles_total") > before })
+	testkit.Eventually(w.t, waitTimeout, "a look at the BtpOperator", func() bool { return manager.metric("btpmanager_reconciles_total") > before })
 	w.await("ReconcileSucceeded")
 }
 
@@ -111,7 +111,7 @@ apiVersion: operator.kyma-project.io/v1alpha1
 kind: BtpOperator
 metadata: {name: btpoperator, namespace: kyma-system}
 `
-	// services are what the owner orders. The finalizers are the operand's: it sets them when it sees the objects.
+	// services are the owner's orders. The finalizers are those of the operand, which sets them on new objects.
 	services = `
 apiVersion: services.cloud.sap.com/v1
 kind: ServiceInstance
@@ -123,7 +123,7 @@ kind: ServiceBinding
 metadata: {name: database, namespace: shop, finalizers: [services.cloud.sap.com/sap-btp-finalizer]}
 spec: {serviceInstanceName: database}
 `
-	// belongings are other things of the owner, some of which look a little like the manager's.
+	// belongings are other objects of the owner, some of which resemble those of the manager.
 	belongings = `
 apiVersion: v1
 kind: ConfigMap
@@ -218,12 +218,12 @@ func TestChart_FullCluster_InstallsAndRemoves(t *testing.T) {
 		}
 		w.await("ReconcileSucceeded")
 		w.kubectl("scale", "deployment", operandPod, "-n", kymaSystem, "--replicas=3")
-		testkit.Eventually(t, patience, "one replica again, and a correction is counted", func() bool {
+		testkit.Eventually(t, waitTimeout, "one replica again, and a correction is counted", func() bool {
 			return operand(".spec.replicas") == "1" && corrections() > 0
 		})
 		old := operand(".metadata.uid")
 		w.kubectl("delete", "deployment", operandPod, "-n", kymaSystem)
-		testkit.Eventually(t, patience, "another Deployment, which is ready", func() bool {
+		testkit.Eventually(t, waitTimeout, "another Deployment, which is ready", func() bool {
 			return operand(".metadata.uid") != old && operand(".status.readyReplicas") == "1"
 		})
 		w.await("ReconcileSucceeded")
@@ -250,7 +250,7 @@ func TestChart_FullCluster_InstallsAndRemoves(t *testing.T) {
 		w.apply(settingsMap)
 		w.kubectl("delete", "btpoperator", "btpoperator", "-n", kymaSystem, "--wait=false")
 		w.await("HardDeleting")
-		// The operand does its part for the binding, and cannot for the instance.
+		// The operand cleans up the binding, but cannot clean up the instance.
 		release(w, "servicebinding")
 		w.kubectl("wait", "serviceinstance/database", "-n", "shop", "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=100s")
 		if left := time.Until(w.deadline()); left > 5*time.Minute {
@@ -303,14 +303,14 @@ func TestChart_FullCluster_InstallsAndRemoves(t *testing.T) {
 	}
 }
 
-// release does what the operand does when it has deleted the remote side: it takes its finalizer off.
+// release removes the operand's finalizer, like the operand after the deletion on the remote side.
 func release(w *whole, kind string) {
 	w.t.Helper()
 	w.kubectl("wait", kind+"/database", "-n", "shop", "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=100s")
 	w.kubectl("patch", kind, "database", "-n", "shop", "--type=merge", `--patch={"metadata":{"finalizers":null}}`)
 }
 
-// deadline is when the hard delete ends.
+// deadline returns the end of the hard delete.
 func (w *whole) deadline() time.Time {
 	w.t.Helper()
 	at, err := time.Parse(time.RFC3339, w.kubectl("get", "btpoperator", "btpoperator", "-n", kymaSystem, "-o", "jsonpath={.status.deprovisioning.hardDeleteDeadline}"))
@@ -320,7 +320,7 @@ func (w *whole) deadline() time.Time {
 	return at
 }
 
-// hurry puts the end of the hard delete forward, as if minutes had gone by.
+// hurry moves the deadline of the hard delete forward, as if minutes had passed.
 func (w *whole) hurry(left time.Duration) (deadline time.Time) {
 	w.t.Helper()
 	deadline = time.Now().Add(left).UTC().Truncate(time.Second)
@@ -329,7 +329,7 @@ func (w *whole) hurry(left time.Duration) (deadline time.Time) {
 	return deadline
 }
 
-// nothingLeft waits until nothing of any kind has the manager's label. The controllers collect what the chart's objects owned.
+// nothingLeft waits until no object has the manager's label. The controllers delete the objects that the chart's objects owned.
 func (w *whole) nothingLeft() {
 	w.t.Helper()
 	var left []found
@@ -338,7 +338,7 @@ func (w *whole) nothingLeft() {
 			w.t.Errorf("left: %v", left)
 		}
 	}()
-	testkit.Eventually(w.t, patience, "nothing is left with the label", func() bool {
+	testkit.Eventually(w.t, waitTimeout, "nothing is left with the label", func() bool {
 		left = w.inventory.ours(w.t.Context())
 		return len(left) == 0
 	})
@@ -349,7 +349,7 @@ func (w *whole) nothingLeft() {
 	}
 }
 
-// belongingsLeft fails the test unless the owner has everything that is not the manager's business.
+// belongingsLeft fails the test unless all of the owner's other objects exist.
 func (w *whole) belongingsLeft() {
 	w.t.Helper()
 	var names []string

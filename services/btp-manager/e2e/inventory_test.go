@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-// inventory finds objects of every kind that the API server knows at the moment.
+// inventory finds objects of all kinds that the API server serves.
 type inventory struct {
 	t         *testing.T
 	discovery *discovery.DiscoveryClient
@@ -49,17 +49,17 @@ func newInventory(t *testing.T, c *kubetest.Cluster) *inventory {
 
 func (i *inventory) in(t *testing.T) *inventory { return &inventory{t, i.discovery, i.metadata} }
 
-// ours lists everything with the manager's label, in all namespaces.
+// ours lists all objects with the manager's label, in all namespaces.
 func (i *inventory) ours(ctx context.Context) []found {
 	return i.labelled(ctx, "app.kubernetes.io/managed-by=btp-manager")
 }
 
-// labelled lists everything with a label, in all namespaces.
+// labelled lists all objects with a label, in all namespaces.
 func (i *inventory) labelled(ctx context.Context, label string) []found {
 	i.t.Helper()
 	var groups []*metav1.APIResourceList
-	// The API server does not answer for all groups while one comes or goes.
-	testkit.Eventually(i.t, patience, "the list of all kinds", func() bool {
+	// While an API group is added or removed, the API server does not answer for all groups.
+	testkit.Eventually(i.t, waitTimeout, "the list of all kinds", func() bool {
 		var err error
 		groups, err = i.discovery.ServerPreferredResources()
 		return err == nil
@@ -77,7 +77,7 @@ func (i *inventory) labelled(ctx context.Context, label string) []found {
 			gvr := gv.WithResource(r.Name)
 			list, err := i.metadata.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: label})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-				continue // a kind that is just going
+				continue // a kind that is being removed
 			}
 			if err != nil {
 				i.t.Fatalf("list %s: %v", gvr.GroupResource(), err)
@@ -90,7 +90,7 @@ func (i *inventory) labelled(ctx context.Context, label string) []found {
 	return all
 }
 
-// remove deletes an object, whoever holds it.
+// remove deletes an object regardless of its finalizers.
 func (i *inventory) remove(ctx context.Context, o found) {
 	i.t.Helper()
 	objects := i.metadata.Resource(o.GroupVersionResource).Namespace(o.namespace)

@@ -20,9 +20,9 @@ import (
 
 const (
 	kymaSystem = "kyma-system"
-	// patience is for what takes a moment, also on a machine with much to do.
-	patience = 90 * time.Second
-	// Each replica is a user of its own, so that the audit log tells who did what.
+	// waitTimeout is the timeout for short operations on a busy machine.
+	waitTimeout = 90 * time.Second
+	// Each replica has its own user, which identifies it in the audit log.
 	firstReplica, secondReplica = "first-replica", "second-replica"
 )
 
@@ -43,14 +43,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary is the program, built by the first test that asks for it.
+// binary is the program, which the first test builds.
 type binary struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// path answers where the program is.
+// path returns the path of the program.
 func (b *binary) path(t *testing.T) string {
 	t.Helper()
 	b.once.Do(func() { b.err = b.build() })
@@ -60,13 +60,13 @@ func (b *binary) path(t *testing.T) string {
 	return filepath.Join(b.dir, "cmd")
 }
 
-// build builds the program, with the race detector when the tests have it.
+// build builds the program, with the race detector if the tests use it.
 func (b *binary) build() error {
 	var err error
 	if b.dir, err = os.MkdirTemp("", "e2e-btp-manager-"); err != nil {
 		return err
 	}
-	args := []string{"build", "-ldflags=-w", "-o", b.dir, "./cmd"} // nobody debugs it
+	args := []string{"build", "-ldflags=-w", "-o", b.dir, "./cmd"} // without debug information
 	if testkit.RaceDetector() {
 		args = slices.Insert(args, 1, "-race")
 	}

@@ -24,8 +24,8 @@ const (
 	servingSecret  = "webhook-server-cert"
 )
 
-// network is the way from a kube-apiserver to the pods of its cluster. At its end answers a stand-in for the operand's webhooks,
-// which lets everything pass.
+// network connects a kube-apiserver with the pods of its cluster. It ends at a simulator of the operand's webhooks, which accepts every
+// request.
 type network struct {
 	dir     string
 	cluster *kubetest.Cluster
@@ -39,10 +39,10 @@ type network struct {
 	asked []string
 }
 
-// option has a kube-apiserver use the network, and starts it.
+// option makes a kube-apiserver use the network, and starts the network.
 func (n *network) option(c *kubetest.Cluster) error {
 	var err error
-	// The path of a socket is short, and that of a test's own folder may be long.
+	// The path of a socket must be short, and that of a test's folder may be long.
 	if n.dir, err = os.MkdirTemp("", "e2e-"); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (n *network) close() error {
 	return errors.Join(err, os.RemoveAll(n.dir))
 }
 
-// connect lets the kube-apiserver reach one address: that of the Service in front of the operand's webhooks.
+// connect allows the kube-apiserver to reach one address: that of the Service of the operand's webhooks.
 func (n *network) connect(w http.ResponseWriter, r *http.Request) {
 	c, err := n.client()
 	service := new(corev1.Service)
@@ -111,7 +111,7 @@ func (n *network) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// certificate is the one that the operand's pods would mount.
+// certificate returns the certificate that the operand's pods would mount.
 func (n *network) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, err := n.client()
 	if err != nil {
@@ -125,7 +125,7 @@ func (n *network) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, err
 	return &pair, err
 }
 
-// admit lets a request pass, and remembers it.
+// admit accepts a request and records it.
 func (n *network) admit(w http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -140,14 +140,14 @@ func (n *network) admit(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// wasAsked tells whether a webhook was asked about a change: its path, the operation, the object's name.
+// wasAsked reports whether a webhook was called for a change: its path, the operation, the object's name.
 func (n *network) wasAsked(path, operation, name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Contains(n.asked, fmt.Sprintf("%s %s %s", path, operation, name))
 }
 
-// handedOver is a listener for connections that are there already.
+// handedOver is a listener for existing connections.
 type handedOver struct {
 	conns  chan net.Conn
 	once   sync.Once

@@ -22,17 +22,17 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-// process is a BTP Manager that runs.
+// process is a running BTP Manager.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	log *syncBuffer
-	// Where it serves metrics and answers the probes.
+	// The addresses of the metrics and the probes.
 	metrics, probes string
 	ended           chan struct{}
 }
 
-// launch starts the program with these flags and addresses of its own. It is killed at the end of the test, if it still runs then.
+// launch starts the program with these flags and free addresses. If it still runs at the end of the test, it is killed.
 func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	t.Helper()
 	p := &process{t: t, log: new(syncBuffer), metrics: address(t), probes: address(t), ended: make(chan struct{})}
@@ -42,7 +42,7 @@ func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // how it ended is in its state
+		_ = p.cmd.Wait() // the state contains the result
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -54,7 +54,7 @@ func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	return p
 }
 
-// command is a call of the program without anything that whoever runs the tests has set up, except how hard it works for memory.
+// command returns a command for the program without the environment of the test, except the memory settings.
 func command(t *testing.T, flags ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program.path(t), flags...)
@@ -62,7 +62,7 @@ func command(t *testing.T, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// address finds a free one, which is still free when the process takes it.
+// address returns an address that is still free when the process uses it.
 func address(t *testing.T) string {
 	t.Helper()
 	a, err := kubetest.FreeAddress()
@@ -70,7 +70,7 @@ func address(t *testing.T) string {
 	return a
 }
 
-// signal sends a signal, waits for the end of the process, and answers its exit code: -1 when the signal itself ended it.
+// signal sends a signal, waits for the end of the process, and returns its exit code: -1 if the signal ended it.
 func (p *process) signal(s syscall.Signal) int {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -78,13 +78,13 @@ func (p *process) signal(s syscall.Signal) int {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		p.t.Fatalf("BTP Manager goes on after %s", s)
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill ends the process as a node that fails does.
+// kill ends the process like a failure of the node.
 func (p *process) kill() {
 	p.t.Helper()
 	if code := p.signal(syscall.SIGKILL); code != -1 {
@@ -92,7 +92,7 @@ func (p *process) kill() {
 	}
 }
 
-// terminate ends the process as a kubelet does.
+// terminate ends the process like a kubelet.
 func (p *process) terminate() {
 	p.t.Helper()
 	if code := p.signal(syscall.SIGTERM); code != 0 {
@@ -100,10 +100,10 @@ func (p *process) terminate() {
 	}
 }
 
-// awaitUp waits until both probes say that all is well.
+// awaitUp waits until both probes succeed.
 func (p *process) awaitUp() {
 	p.t.Helper()
-	testkit.Eventually(p.t, patience, "BTP Manager is up", func() bool {
+	testkit.Eventually(p.t, waitTimeout, "BTP Manager is up", func() bool {
 		p.mustRun()
 		for _, probe := range []string{"/healthz", "/readyz"} {
 			if code, _, err := get(p.t.Context(), p.probes, probe); err != nil || code != http.StatusOK {
@@ -114,10 +114,10 @@ func (p *process) awaitUp() {
 	})
 }
 
-// awaitPass waits until the process has looked at a BtpOperator.
+// awaitPass waits for a pass over a BtpOperator.
 func (p *process) awaitPass() {
 	p.t.Helper()
-	testkit.Eventually(p.t, patience, "a pass over a BtpOperator", func() bool {
+	testkit.Eventually(p.t, waitTimeout, "a pass over a BtpOperator", func() bool {
 		p.mustRun()
 		return p.metric("btpmanager_reconciles_total") > 0
 	})
@@ -132,7 +132,7 @@ func (p *process) mustRun() {
 	}
 }
 
-// metric adds up the series of a metric; without any it is 0. A process that does not serve metrics yet has none.
+// metric returns the sum of a metric's series, or 0 if there are none or the process does not serve metrics yet.
 func (p *process) metric(name string) float64 {
 	p.t.Helper()
 	_, page, err := get(p.t.Context(), p.metrics, "/metrics")
@@ -156,10 +156,10 @@ func (p *process) metric(name string) float64 {
 
 func (p *process) leads() bool { return p.metric("btpmanager_leader") == 1 }
 
-// awaitLead waits until it leads.
+// awaitLead waits until the process leads.
 func (p *process) awaitLead() {
 	p.t.Helper()
-	testkit.Eventually(p.t, patience, "BTP Manager leads", func() bool {
+	testkit.Eventually(p.t, waitTimeout, "BTP Manager leads", func() bool {
 		p.mustRun()
 		return p.leads()
 	})
@@ -182,7 +182,7 @@ func get(ctx context.Context, address, path string) (code int, page string, err 
 	return res.StatusCode, string(content), err
 }
 
-// call runs the program to its end, and answers what it prints and its exit code.
+// call runs the program to its end, and returns its output and exit code.
 func call(t *testing.T, flags ...string) (printed string, code int) {
 	t.Helper()
 	cmd := command(t, flags...)
@@ -190,7 +190,7 @@ func call(t *testing.T, flags ...string) (printed string, code int) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Start()
 	require.NoError(t, err)
-	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	kill := time.AfterFunc(waitTimeout, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := cmd.Wait(); err != nil {
 		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
@@ -203,7 +203,7 @@ func call(t *testing.T, flags ...string) (printed string, code int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// syncBuffer is a buffer for several goroutines.
+// syncBuffer is a buffer for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -15,10 +15,10 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// lease is how long a replica that does not let go of its lease keeps it.
+// lease is the lease duration of a replica that does not release its lease.
 const lease = 15 * time.Second
 
-// replica starts a BTP Manager that acts when it is elected, as a user of its own.
+// replica starts a BTP Manager with leader election and its own user.
 func (s *system) replica(user string) *process {
 	s.t.Helper()
 	p := launch(s.t, s.cluster.Kubeconfig(s.t, s.cluster.As(s.t, user)), "--leader-elect", "--log-format=text")
@@ -36,7 +36,7 @@ func (s *system) lease() *coordinationv1.Lease {
 	return l
 }
 
-// holders answers, one after the other, who holds the Lease after it was read; empty for nobody.
+// holders returns the successive holders of the Lease; "" means none.
 func (s *system) holders(read *coordinationv1.Lease) (next func() string) {
 	s.t.Helper()
 	c, err := client.NewWithWatch(s.cluster.Config, client.Options{Scheme: s.Scheme()})
@@ -52,7 +52,7 @@ func (s *system) holders(read *coordinationv1.Lease) (next func() string) {
 	last := ptr.Deref(read.Spec.HolderIdentity, "")
 	return func() string {
 		s.t.Helper()
-		limit := time.After(patience)
+		limit := time.After(waitTimeout)
 		for {
 			select {
 			case e := <-w.ResultChan():
@@ -71,7 +71,7 @@ func (s *system) holders(read *coordinationv1.Lease) (next func() string) {
 	}
 }
 
-// writes are what a user changed, or tried to, except the Lease.
+// writes returns a user's changes, and attempts, except those of the Lease.
 func (s *system) writes(user string) []string {
 	s.t.Helper()
 	var all []string
@@ -92,7 +92,7 @@ func TestReplicas_LeaderStops_OtherTakesOver(t *testing.T) {
 	first.awaitLead()
 	second := s.replica(secondReplica)
 	o := s.provisioned()
-	testkit.Eventually(t, patience, "the second one stands for election", func() bool {
+	testkit.Eventually(t, waitTimeout, "the second one stands for election", func() bool {
 		return slices.ContainsFunc(s.cluster.Audit(t), func(e auditv1.Event) bool {
 			return e.User.Username == secondReplica && e.ObjectRef != nil && e.ObjectRef.Resource == "leases"
 		})
@@ -136,7 +136,7 @@ func TestReplicas_LeaderStops_OtherTakesOver(t *testing.T) {
 		next := s.holders(held)
 		second.terminate()
 		third.awaitLead()
-		// A lease that is let go of is taken at once, one that is not when the one who waits has seen no change for its time.
+		// A released lease is taken immediately, any other one when the waiting replica has seen no change for the lease duration.
 		if holder := next(); holder != "" {
 			t.Errorf("the Lease went over to %s without being let go of", holder)
 		}

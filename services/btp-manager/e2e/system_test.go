@@ -26,13 +26,13 @@ import (
 
 const (
 	operandPod = "sap-btp-operator-controller-manager"
-	// operandFinalizer is the one that the operand sets (docs/contracts/btp-manager.md#operand).
+	// operandFinalizer is the finalizer of the operand (docs/contracts/btp-manager.md#operand).
 	operandFinalizer = "services.cloud.sap.com/sap-btp-finalizer"
 	users            = "users"
 )
 
-// system is the shared cluster with what the manager's chart makes in it, except the Deployment: there are no controllers that
-// would make pods of it. Its tests run one after the other, since one BtpOperator leads in a cluster.
+// system is the shared cluster with the objects of the manager's chart, except the Deployment: there are no controllers for pods. Its tests
+// run sequentially, because one BtpOperator leads in a cluster.
 type system struct {
 	client.Client
 	t           *testing.T
@@ -68,7 +68,7 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-// in is the system for a subtest that goes on where the one before ended.
+// in returns the system for a subtest that continues after the previous one.
 func (s *system) in(t *testing.T) *system {
 	t.Helper()
 	sub := *s
@@ -76,7 +76,7 @@ func (s *system) in(t *testing.T) *system {
 	return &sub
 }
 
-// anew is the system for a subtest that is on its own.
+// anew returns the system for an independent subtest.
 func (s *system) anew(t *testing.T) *system {
 	t.Helper()
 	sub := s.in(t)
@@ -87,7 +87,7 @@ func (s *system) anew(t *testing.T) *system {
 	return sub
 }
 
-// start starts a BTP Manager that acts at once and looks often.
+// start starts a BTP Manager that leads immediately and has short intervals.
 func (s *system) start(flags ...string) *process {
 	s.t.Helper()
 	p := launch(s.t, s.kubeconfig, append([]string{
@@ -97,7 +97,7 @@ func (s *system) start(flags ...string) *process {
 	return p
 }
 
-// grant gives users what the manager's ServiceAccount may do.
+// grant gives users the rights of the manager's ServiceAccount.
 func (s *system) grant(names ...string) {
 	s.t.Helper()
 	var subjects []rbacv1.Subject
@@ -118,7 +118,7 @@ func (s *system) grant(names ...string) {
 	}
 }
 
-// clean removes what a test left, whoever holds it.
+// clean removes the objects of a test regardless of their finalizers.
 func (s *system) clean() {
 	s.t.Helper()
 	ctx := context.WithoutCancel(s.t.Context())
@@ -145,7 +145,7 @@ func (s *system) clean() {
 			s.t.Fatal(err)
 		}
 	}
-	testkit.Eventually(s.t, patience, "the cluster is empty", func() bool {
+	testkit.Eventually(s.t, waitTimeout, "the cluster is empty", func() bool {
 		left := s.inventory.ours(ctx)
 		for _, o := range left {
 			s.inventory.remove(ctx, o)
@@ -154,7 +154,7 @@ func (s *system) clean() {
 	})
 }
 
-// nothingLeft fails the test when something has the manager's label.
+// nothingLeft fails the test if an object has the manager's label.
 func (s *system) nothingLeft() {
 	s.t.Helper()
 	for _, o := range s.inventory.ours(s.t.Context()) {
@@ -162,7 +162,7 @@ func (s *system) nothingLeft() {
 	}
 }
 
-// What tests do as users do.
+// The following functions act as users.
 
 func serviceKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "services.cloud.sap.com", Version: "v1", Kind: kind}
@@ -189,7 +189,7 @@ func (s *system) patch(o client.Object, patch string) {
 	}
 }
 
-// exists tells whether an object is there, and reads it.
+// exists reads an object, and reports whether it exists.
 func (s *system) exists(o client.Object) bool {
 	s.t.Helper()
 	err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
@@ -199,7 +199,7 @@ func (s *system) exists(o client.Object) bool {
 	return err == nil
 }
 
-// secret is a Secret with credentials.
+// secret returns a Secret with credentials.
 func secret() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "sap-btp-manager"}, Data: map[string][]byte{
 		"clientid": []byte("a-client"), "clientsecret": []byte("a-client-secret"), "sm_url": []byte("https://sm.example.com"),
@@ -207,7 +207,7 @@ func secret() *corev1.Secret {
 	}}
 }
 
-// operator makes a BtpOperator.
+// operator creates a BtpOperator.
 func (s *system) operator() *v1alpha1.BtpOperator {
 	s.t.Helper()
 	o := &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "btpoperator"}}
@@ -215,7 +215,7 @@ func (s *system) operator() *v1alpha1.BtpOperator {
 	return o
 }
 
-// provisioned makes a BtpOperator and waits until it is Ready.
+// provisioned creates a BtpOperator and waits until it is Ready.
 func (s *system) provisioned() *v1alpha1.BtpOperator {
 	s.t.Helper()
 	s.create(secret())
@@ -224,7 +224,7 @@ func (s *system) provisioned() *v1alpha1.BtpOperator {
 	return o
 }
 
-// instance makes a service instance that something holds, unless that is empty.
+// instance creates a service instance with a finalizer, unless that is empty.
 func (s *system) instance(finalizer string) *unstructured.Unstructured {
 	s.t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"serviceOfferingName": "an-offering", "servicePlanName": "a-plan"}}}
@@ -234,26 +234,26 @@ func (s *system) instance(finalizer string) *unstructured.Unstructured {
 	if finalizer != "" {
 		o.SetFinalizers([]string{finalizer})
 	}
-	// The API server may say that a definition is established a moment before it serves the kind and asks its webhooks.
+	// The API server may report a definition as established shortly before it serves the kind and calls its webhooks.
 	var err error
 	defer func() {
 		if s.t.Failed() {
 			s.t.Logf("make a service instance: %v", err)
 		}
 	}()
-	testkit.Eventually(s.t, patience, "the making of a service instance", func() bool {
+	testkit.Eventually(s.t, waitTimeout, "the making of a service instance", func() bool {
 		err = s.Create(s.t.Context(), o)
 		return err == nil
 	})
 	return o
 }
 
-// deployment is the operand's Deployment, to be read.
+// deployment returns the operand's Deployment, for reading it.
 func deployment() *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: operandPod}}
 }
 
-// reason is why a BtpOperator is in its state; the state belongs to it.
+// reason returns the reason of a BtpOperator, which determines the state.
 func (s *system) reason(o *v1alpha1.BtpOperator) v1alpha1.Reason {
 	s.t.Helper()
 	if !s.exists(o) || len(o.Status.Conditions) != 1 {
@@ -269,22 +269,22 @@ func (s *system) reason(o *v1alpha1.BtpOperator) v1alpha1.Reason {
 // await waits until a BtpOperator has a reason.
 func (s *system) await(o *v1alpha1.BtpOperator, want v1alpha1.Reason) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, fmt.Sprintf("BtpOperator %s gets the reason %s", o.Name, want), func() bool { return s.reason(o) == want })
+	testkit.Eventually(s.t, waitTimeout, fmt.Sprintf("BtpOperator %s gets the reason %s", o.Name, want), func() bool { return s.reason(o) == want })
 }
 
-// awaitGone waits until an object is no more.
+// awaitGone waits until an object does not exist.
 func (s *system) awaitGone(o client.Object) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, fmt.Sprintf("%T %s goes", o, o.GetName()), func() bool {
+	testkit.Eventually(s.t, waitTimeout, fmt.Sprintf("%T %s goes", o, o.GetName()), func() bool {
 		err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
 		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
 	})
 }
 
-// awaitEvent waits until an event about a BtpOperator has a reason.
+// awaitEvent waits for an event with a reason about a BtpOperator.
 func (s *system) awaitEvent(o *v1alpha1.BtpOperator, reason v1alpha1.Reason) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, "an event "+string(reason), func() bool {
+	testkit.Eventually(s.t, waitTimeout, "an event "+string(reason), func() bool {
 		var events corev1.EventList
 		if err := s.List(s.t.Context(), &events, client.InNamespace(o.Namespace)); err != nil {
 			s.t.Fatal(err)

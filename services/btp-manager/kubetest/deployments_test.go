@@ -88,7 +88,7 @@ func get(t *testing.T, c client.Client, o client.Object) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 }
 
-// isReady says whether the status is of the newest specification and has both conditions.
+// isReady reports whether the status is that of the newest specification and has both conditions.
 func isReady(d *appsv1.Deployment) bool {
 	have := map[appsv1.DeploymentConditionType]bool{}
 	for _, c := range d.Status.Conditions {

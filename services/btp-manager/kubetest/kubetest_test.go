@@ -23,7 +23,7 @@ func TestStart_Namespaces_Exist(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace)))
 }
 
-// namespace makes one for this test alone.
+// namespace creates a namespace for this test.
 func namespace(t *testing.T, c client.Client) string {
 	t.Helper()
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kubetest-"}}

@@ -52,7 +52,7 @@ func TestAs_User_HasOnlyItsRights(t *testing.T) {
 			if self.Status.UserInfo.Username != c.user {
 				t.Errorf("the kube-apiserver sees %s, want %s", self.Status.UserInfo.Username, c.user)
 			}
-			// What the role does not name is forbidden to all of them.
+			// Everything else is forbidden.
 			if err := cl.List(t.Context(), &corev1.SecretList{}, client.InNamespace(ns)); !apierrors.IsForbidden(err) {
 				t.Errorf("list Secrets: %v, want it forbidden", err)
 			}

@@ -61,7 +61,7 @@ func certificate(t *testing.T, text []byte) *x509.Certificate {
 	return c
 }
 
-// another is a CA that nobody here knows.
+// another is an unknown CA.
 func another(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,10 +72,10 @@ func another(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// trusted waits until every webhook trusts the CA in the Secret, and the serving certificate is one that it has signed.
+// trusted waits until every webhook trusts the CA in the Secret, and that CA has signed the serving certificate.
 func (s *system) trusted() (authority, serving *x509.Certificate) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, "all webhooks trust the CA", func() bool {
+	testkit.Eventually(s.t, waitTimeout, "all webhooks trust the CA", func() bool {
 		ca, served := certificateSecret("ca-server-cert"), certificateSecret("webhook-server-cert")
 		if !s.exists(ca) || !s.exists(served) {
 			return false
@@ -130,7 +130,7 @@ func TestWebhooks_CAChanges_TrustCurrentCA(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		do   func(s *system)
-		// Whether the CA and the serving certificate are other ones afterwards.
+		// These report whether the CA and the serving certificate are replaced.
 		newCA, newServing bool
 	}{
 		{"a caBundle of another CA", func(s *system) { s.setBundles(another(s.t)) }, false, false},
@@ -157,7 +157,7 @@ func TestWebhooks_CAChanges_TrustCurrentCA(t *testing.T) {
 			authority, serving := s.trusted()
 			tt.do(s)
 			newAuthority, newServing := authority, serving
-			testkit.Eventually(t, patience, "the certificates are as they should be", func() bool {
+			testkit.Eventually(t, waitTimeout, "the certificates are as they should be", func() bool {
 				ca, served := certificateSecret("ca-server-cert"), certificateSecret("webhook-server-cert")
 				if !s.exists(ca) || !s.exists(served) || bytes.HasPrefix(ca.Data["ca.crt"], []byte("text")) || bytes.HasPrefix(served.Data["tls.crt"], []byte("text")) {
 					return false
@@ -170,7 +170,7 @@ func TestWebhooks_CAChanges_TrustCurrentCA(t *testing.T) {
 	}
 }
 
-// setBundles replaces what all webhooks trust, as somebody with kubectl would.
+// setBundles replaces the CA bundle of all webhooks, like a user with kubectl.
 func (s *system) setBundles(bundle []byte) {
 	s.t.Helper()
 	for _, o := range []client.Object{new(admissionv1.MutatingWebhookConfiguration), new(admissionv1.ValidatingWebhookConfiguration)} {
@@ -200,7 +200,7 @@ func TestCertificates_NearExpiry_AreRenewed(t *testing.T) {
 	o := s.provisioned()
 	authority, serving := s.trusted()
 
-	// Nothing happens to the cluster any more: the pass that sees this must note when to look again.
+	// The cluster does not change any more, so this pass must schedule the next one.
 	dueIn(serving, 2*time.Second)
 	s.poke(o)
 	s.awaitMetric(2, "certs_regenerations_total", "certificate", "serving")

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/app"
 )
 
-// settingsMap is the ConfigMap with settings.
+// settingsMap returns the ConfigMap with settings.
 func settingsMap(data map[string]string) *corev1.ConfigMap {
 	o := &corev1.ConfigMap{Data: data}
 	o.Namespace, o.Name = kymaSystem, "sap-btp-manager"
@@ -42,7 +42,7 @@ func TestSettings_ConfigMap_OverridesFlags(t *testing.T) {
 		s := s.in(t)
 		s.create(settingsMap(map[string]string{"ReadyTimeout": "1s", "ReadyCheckInterval": "100ms"}))
 		s.awaitMetric(1, "custom_config_applied")
-		// What runs keeps its deadline; the next try has the new one.
+		// The running provisioning keeps its deadline; the next one has the new one.
 		s.delete(secret())
 		s.await(o, v1alpha1.StateError, v1alpha1.ReasonMissingSecret)
 		s.create(secret())
@@ -84,7 +84,7 @@ func TestSettings_ConfigMap_OverridesFlags(t *testing.T) {
 		s := s.in(t)
 		s.set(map[string]string{"HardDeleteTimeout": "1h"})
 		s.awaitMetric(0, "config_rejected")
-		seen.rest(t, 2*time.Second) // longer than the second that was the interval before
+		seen.rest(t, 2*time.Second) // longer than the previous interval of one second
 	})
 	t.Run("others are not for it", func(t *testing.T) {
 		s := s.in(t)
@@ -145,7 +145,7 @@ func TestOperand_LimitedCache_IsDefault(t *testing.T) {
 	s.stop()
 	s.settings.EnableLimitedCache = false
 	s.start()
-	testkit.Eventually(t, patience, "the cache is not limited", func() bool { return s.operandConfig()["ENABLE_LIMITED_CACHE"] == "false" })
+	testkit.Eventually(t, waitTimeout, "the cache is not limited", func() bool { return s.operandConfig()["ENABLE_LIMITED_CACHE"] == "false" })
 }
 
 func TestSettings_Invalid_PreventStart(t *testing.T) {

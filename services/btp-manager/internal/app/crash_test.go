@@ -171,7 +171,7 @@ func (s *system) lives(goal func() bool) int {
 		s.between = func(c client.Client) client.Client { return &mortal{c, now} }
 		s.start()
 		reached := false
-		testkit.Eventually(s.t, patience, "the next write, or the goal", func() bool {
+		testkit.Eventually(s.t, waitTimeout, "the next write, or the goal", func() bool {
 			reached = goal()
 			return reached || now.dead.Load()
 		})

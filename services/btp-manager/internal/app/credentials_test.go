@@ -15,14 +15,14 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// clusterID is the Secret in which the operand notes the cluster ID of its first start.
+// clusterID is the Secret in which the operand records the cluster ID of its first start.
 func clusterID(namespace, id string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "sap-btp-operator-clusterid"}, Data: map[string][]byte{"INITIAL_CLUSTER_ID": []byte(id)},
 	}
 }
 
-// clearAfter empties a namespace of Secrets when the test ends.
+// clearAfter removes the Secrets of a namespace when the test ends.
 func (s *system) clearAfter(namespace string) {
 	s.t.Helper()
 	s.namespace(namespace)
@@ -36,7 +36,7 @@ func (s *system) clearAfter(namespace string) {
 	})
 }
 
-// altered names the objects of the chart that have other contents than before.
+// altered returns the names of the chart's objects whose content has changed.
 func (s *system) altered(before map[string]string) []string {
 	s.t.Helper()
 	after := s.revisions()
@@ -55,8 +55,8 @@ func (s *system) altered(before map[string]string) []string {
 	return names
 }
 
-// revisions are the resource versions of the objects of the chart. That of the Deployment is its generation, since its status
-// changes by itself.
+// revisions returns the resource versions of the chart's objects. For the Deployment it returns the generation, because its status changes
+// by itself.
 func (s *system) revisions() map[string]string {
 	s.t.Helper()
 	out := map[string]string{}
@@ -104,7 +104,7 @@ func TestOperand_SecretChanges_IsUpdated(t *testing.T) {
 		name   string
 		change []string
 		secret map[string]string
-		// The objects that are others afterwards. New credentials reach the operand's pods only when they start.
+		// These objects change. New credentials reach the operand's pods only at their start.
 		altered []string
 	}{
 		{"the client ID", []string{"clientid", "another-client"}, map[string]string{"clientid": "another-client"}, []string{operandDeployment, credentialsSecret}},
@@ -122,7 +122,7 @@ func TestOperand_SecretChanges_IsUpdated(t *testing.T) {
 			seen.settle(t)
 			before := s.revisions()
 			s.change(tt.change...)
-			testkit.Eventually(t, patience, "the change of all that is to change", func() bool {
+			testkit.Eventually(t, waitTimeout, "the change of all that is to change", func() bool {
 				altered := s.altered(before)
 				return !slices.ContainsFunc(tt.altered, func(name string) bool { return !slices.Contains(altered, name) })
 			})
@@ -166,7 +166,7 @@ func TestCredentials_NewNamespace_AreMoved(t *testing.T) {
 	s.clearAfter("two")
 	s.start()
 	o := s.provisioned()
-	// What the operand notes when it starts.
+	// The operand records this at its start.
 	s.create(clusterID(kymaSystem, "a-cluster"))
 
 	for _, tt := range []struct {
@@ -185,7 +185,7 @@ func TestCredentials_NewNamespace_AreMoved(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := s.in(t)
 			s.change(tt.change...)
-			testkit.Eventually(t, patience, "the operand's ConfigMap names the namespace "+tt.to, func() bool {
+			testkit.Eventually(t, waitTimeout, "the operand's ConfigMap names the namespace "+tt.to, func() bool {
 				c := s.operandConfig()
 				return c["MANAGEMENT_NAMESPACE"] == tt.to && c["RELEASE_NAMESPACE"] == tt.to && c["CLUSTER_ID"] == tt.id
 			})
@@ -203,7 +203,7 @@ func TestCredentials_NewNamespace_AreMoved(t *testing.T) {
 	t.Run("and go with the operand", func(t *testing.T) {
 		s := s.in(t)
 		s.change("credentials_namespace", "one")
-		testkit.Eventually(t, patience, "the Secret moves", func() bool { return s.exists(operandSecret("one")) })
+		testkit.Eventually(t, waitTimeout, "the Secret moves", func() bool { return s.exists(operandSecret("one")) })
 		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 		s.create(clusterID("one", "b-cluster"))
 		s.delete(o)
@@ -241,7 +241,7 @@ func TestOperand_ClusterIDOfEarlierStart_IsRemoved(t *testing.T) {
 		s.exists(before)
 		passes := s.metric("reconciles_total", "outcome", "done")
 		s.poke(o)
-		testkit.Eventually(t, patience, "BTP Manager has looked", func() bool { return s.metric("reconciles_total", "outcome", "done") > passes })
+		testkit.Eventually(t, waitTimeout, "BTP Manager has looked", func() bool { return s.metric("reconciles_total", "outcome", "done") > passes })
 		after := deployment()
 		if !s.exists(clusterID(kymaSystem, "")) || !s.exists(after) || after.Generation != before.Generation {
 			t.Error("the cluster ID is gone, or the operand was restarted")
@@ -252,7 +252,7 @@ func TestOperand_ClusterIDOfEarlierStart_IsRemoved(t *testing.T) {
 		s.deployments.Hold()
 		s.awaitGone(clusterID(kymaSystem, ""))
 		d := deployment()
-		testkit.Eventually(t, patience, "the operand is restarted", func() bool {
+		testkit.Eventually(t, waitTimeout, "the operand is restarted", func() bool {
 			return s.exists(d) && d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] != ""
 		})
 		s.deployments.Release()

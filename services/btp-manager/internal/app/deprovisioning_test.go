@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// foreign is a finalizer that nobody here takes off.
+// foreign is a finalizer that no process here removes.
 const foreign = "example.com/stuck"
 
-// bindingSecret makes the Secret of a binding.
+// bindingSecret creates the Secret of a binding.
 func (s *system) bindingSecret(namespace, name string, owner client.Object) *corev1.Secret {
 	s.t.Helper()
 	o := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -30,7 +30,7 @@ func (s *system) bindingSecret(namespace, name string, owner client.Object) *cor
 	return o
 }
 
-// nothingLeft fails the test when something with our label, or one of the Secrets that only deprovisioning removes, is left.
+// nothingLeft fails the test if an object with our label, or a Secret that only deprovisioning removes, is left.
 func (s *system) nothingLeft() {
 	s.t.Helper()
 	for _, o := range s.labelled(s.t.Context()) {
@@ -46,14 +46,14 @@ func (s *system) nothingLeft() {
 	}
 }
 
-// history collects the states of a BtpOperator from now on, in their order, until it is gone.
+// history collects the states of a BtpOperator, in order, until it is gone.
 func (s *system) history(o *v1alpha1.BtpOperator) func() []string {
 	s.t.Helper()
 	c, err := client.NewWithWatch(s.cluster.Config, client.Options{Scheme: s.Scheme()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	// A watch that does not say from where it is to begin may begin in the past.
+	// A watch without a start version may begin in the past.
 	now, named := new(v1alpha1.BtpOperatorList), client.MatchingFields{"metadata.name": o.Name}
 	if err := c.List(s.t.Context(), now, named); err != nil {
 		s.t.Fatal(err)
@@ -92,7 +92,7 @@ func (s *system) history(o *v1alpha1.BtpOperator) func() []string {
 		select {
 		case seen := <-ended:
 			return seen
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			s.t.Fatalf("BtpOperator %s did not go", o.Name)
 			return nil
 		}
@@ -147,13 +147,13 @@ func TestHardDelete_Operand_KeepsRunning(t *testing.T) {
 		return d != nil && d.ServiceInstances == 1 && d.ServiceBindings == 1
 	})
 	s.unstick(binding)
-	testkit.Eventually(t, patience, "the instance is marked", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
+	testkit.Eventually(t, waitTimeout, "the instance is marked", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
 	s.unstick(instance)
 	s.wantHistory(states, ready, hard)
 	s.nothingLeft()
 }
 
-// unstick takes the finalizers off, as the operand does.
+// unstick removes the finalizers, like the operand.
 func (s *system) unstick(o client.Object) {
 	s.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
@@ -213,7 +213,7 @@ func TestDeletion_ServiceInstancesExist_IsBlocked(t *testing.T) {
 				}
 			}
 			s.delete(deployment())
-			testkit.Eventually(t, patience, "the operand comes back while deletion is blocked", func() bool { return s.exists(deployment()) })
+			testkit.Eventually(t, waitTimeout, "the operand comes back while deletion is blocked", func() bool { return s.exists(deployment()) })
 			if !s.exists(instance) || !s.exists(binding) {
 				t.Error("something was deleted while deletion is blocked")
 			}
@@ -232,7 +232,7 @@ func TestDeletion_OperandFirst_RemovesOperandFirst(t *testing.T) {
 	s.namespace("users")
 	instance := s.serviceInstance("users", "an-instance", foreign)
 	s.delete(o)
-	testkit.Eventually(t, patience, "the instance is marked", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
+	testkit.Eventually(t, waitTimeout, "the instance is marked", func() bool { return s.exists(instance) && instance.GetDeletionTimestamp() != nil })
 	if s.exists(deployment()) {
 		t.Error("the operand's Deployment is there during the hard delete")
 	}
@@ -275,7 +275,7 @@ func TestDeletion_DefinitionsMissing_Completes(t *testing.T) {
 	s.nothingLeft()
 }
 
-// What keeps a deprovisioning waiting is for the user to see: only somebody who knows the finalizer can do something about it.
+// The user must see the cause of the wait: only a user who knows the finalizer can act.
 func TestRemoval_ObjectWithFinalizer_IsNamed(t *testing.T) {
 	s := newSystem(t)
 	s.start()

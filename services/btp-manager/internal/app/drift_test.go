@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// edits are what somebody could change in an object of each kind of the chart.
+// edits are possible changes of an object of each kind of the chart.
 var edits = map[string]string{
 	"ClusterRole":                    `{"rules":[]}`,
 	"ClusterRoleBinding":             `{"subjects":[{"kind":"Group","name":"everybody","apiGroup":"rbac.authorization.k8s.io"}]}`,
@@ -31,7 +31,7 @@ var edits = map[string]string{
 	"ValidatingWebhookConfiguration": `{"webhooks":[]}`,
 }
 
-// ofTheChart leaves out what BTP Manager makes beside the chart.
+// ofTheChart omits the additional objects of BTP Manager.
 func ofTheChart(all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	out := maps.Clone(all)
 	maps.DeleteFunc(out, func(name string, _ *unstructured.Unstructured) bool {
@@ -42,21 +42,21 @@ func ofTheChart(all map[string]*unstructured.Unstructured) map[string]*unstructu
 	return out
 }
 
-// contents is what an object says, without what the API server notes about it.
+// contents returns the content of an object, without the API server's data.
 func contents(o *unstructured.Unstructured) map[string]any {
 	c := o.DeepCopy()
 	delete(c.Object, "status")
 	for _, field := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {
 		unstructured.RemoveNestedField(c.Object, "metadata", field)
 	}
-	// The API server gives a Service its address.
+	// The API server assigns an address to a Service.
 	for _, field := range []string{"clusterIP", "clusterIPs"} {
 		unstructured.RemoveNestedField(c.Object, "spec", field)
 	}
 	return c.Object
 }
 
-// restored waits until all objects say what they said.
+// restored waits until all objects have their original content.
 func (s *system) restored(want map[string]*unstructured.Unstructured) {
 	s.t.Helper()
 	var differs string
@@ -65,7 +65,7 @@ func (s *system) restored(want map[string]*unstructured.Unstructured) {
 			s.t.Logf("not restored: %s", differs)
 		}
 	}()
-	testkit.Eventually(s.t, patience, "all objects are what they were", func() bool {
+	testkit.Eventually(s.t, waitTimeout, "all objects are what they were", func() bool {
 		for name, o := range want {
 			differs = name
 			got := o.DeepCopy()
@@ -77,7 +77,7 @@ func (s *system) restored(want map[string]*unstructured.Unstructured) {
 	})
 }
 
-// The timers are far away: only watches can do this.
+// The intervals are long: only watches can detect the change.
 func TestDrift_ChangedObject_IsCorrected(t *testing.T) {
 	s := newSystem(t)
 	s.settings.ReadyStateRequeueInterval, s.settings.ProcessingStateRequeueInterval = time.Hour, time.Hour
@@ -92,7 +92,7 @@ func TestDrift_ChangedObject_IsCorrected(t *testing.T) {
 		t.Fatalf("only %d objects", len(before))
 	}
 
-	// One object at a time: the event of another one would hide that there is no watch for this kind.
+	// Change one object at a time: the event of another one would hide a missing watch of this kind.
 	first := map[string]*unstructured.Unstructured{}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if kind := before[name].GetKind(); first[kind] == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// A BtpOperator that comes later may be older: timestamps have a resolution of a second, and the clocks of several API servers
-// differ. The one that led until then must hear of it, or both stay Ready until the next look at it.
+// A new BtpOperator may be older: timestamps have a resolution of a second, and the clocks of several API servers differ. The previous leader
+// must be notified, or both stay Ready until the next pass.
 func TestWatch_NewBtpOperator_TriggersAllOthers(t *testing.T) {
 	o := new(v1alpha1.BtpOperator)
 	freed := o.DeepCopy()
@@ -37,7 +37,7 @@ func TestWatch_NewBtpOperator_TriggersAllOthers(t *testing.T) {
 	}
 }
 
-// Thousands of service instances that go one by one must not bring as many passes.
+// Thousands of deleted service instances must not cause as many passes.
 func TestWatch_ManyEvents_CauseOnePass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -9,13 +9,13 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// younger waits until a BtpOperator that is made now is younger than o: their times count seconds.
+// younger waits until a new BtpOperator is younger than o: creation times have a resolution of a second.
 func (s *system) younger(o *v1alpha1.BtpOperator) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, "a second passes", func() bool { return time.Now().Unix() > o.CreationTimestamp.Unix() })
+	testkit.Eventually(s.t, waitTimeout, "a second passes", func() bool { return time.Now().Unix() > o.CreationTimestamp.Unix() })
 }
 
-// follows waits until a BtpOperator says that another one leads.
+// follows waits until a BtpOperator reports that another one leads.
 func (s *system) follows(o, leader *v1alpha1.BtpOperator) {
 	s.t.Helper()
 	s.await(o, v1alpha1.StateError, v1alpha1.ReasonOlderCRExists)
@@ -32,7 +32,7 @@ func TestLeader_OldestIsDeleted_NextLeads(t *testing.T) {
 	s := newSystem(t)
 	s.create(secret())
 	s.start()
-	// By name the order would be the other way round.
+	// The order by name would be reversed.
 	first := s.operator("d")
 	s.younger(first)
 	second := s.operator("c")
@@ -85,7 +85,7 @@ func TestLeader_EqualAge_FirstByNamespaceAndName(t *testing.T) {
 	s.create(secret())
 	s.namespace("a-namespace")
 	var all []*v1alpha1.BtpOperator
-	testkit.Eventually(t, patience, "three BtpOperators are made within a second", func() bool {
+	testkit.Eventually(t, waitTimeout, "three BtpOperators are made within a second", func() bool {
 		all = nil
 		for _, name := range []string{"kyma-system/b", "kyma-system/a", "a-namespace/z"} {
 			o := new(v1alpha1.BtpOperator)
@@ -151,7 +151,7 @@ func TestLeaderElection_LeaderStops_OtherTakesOver(t *testing.T) {
 	before := deployment()
 	s.exists(before)
 	s.delete(deployment())
-	testkit.Eventually(t, patience, "the Deployment comes back", func() bool {
+	testkit.Eventually(t, waitTimeout, "the Deployment comes back", func() bool {
 		d := deployment()
 		return s.exists(d) && d.UID != before.UID
 	})

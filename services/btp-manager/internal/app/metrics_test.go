@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// The whole life of a BtpOperator, with a second one beside it, told by Kubernetes Events and metrics.
+// The test follows the life of a BtpOperator, with a second one, in Kubernetes Events and metrics.
 func TestEventsAndMetrics_Lifecycle_AreRecorded(t *testing.T) {
 	s := newSystem(t)
 	forward := s.clock()

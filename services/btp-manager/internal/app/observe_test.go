@@ -19,26 +19,26 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// in is the same system in a subtest, which neither starts nor stops BTP Manager.
+// in returns the same system for a subtest, which neither starts nor stops BTP Manager.
 func (s *system) in(t *testing.T) *system {
 	sub := *s
 	sub.t = t
 	return &sub
 }
 
-// calls sees what BTP Manager does at the API server, and can make some of it fail.
+// calls records BTP Manager's calls of the API server, and can make some of them fail.
 type calls struct {
 	client.Client
 	mu     sync.Mutex
 	looks  int
 	all    int
-	open   int // calls that have no answer yet
+	open   int // calls without an answer
 	writes []string
-	// failing answers the error that a call is to end with instead; nil for none.
+	// failing returns the error for a call, or nil.
 	failing func(verb string, o any) error
 }
 
-// observe puts calls between BTP Manager and the API server, from the next start on.
+// observe records the calls between BTP Manager and the API server, from the next start on.
 func (s *system) observe() *calls {
 	c := new(calls)
 	s.between = func(inner client.Client) client.Client {
@@ -48,21 +48,21 @@ func (s *system) observe() *calls {
 	return c
 }
 
-// fail lets calls end with the error that failing answers for them.
+// fail makes calls end with the error that failing returns for them.
 func (c *calls) fail(failing func(verb string, o any) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failing = failing
 }
 
-// passes is how often BTP Manager has looked at its BtpOperators.
+// passes returns the number of BTP Manager's passes.
 func (c *calls) passes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.looks
 }
 
-// written lists the writes since the last call, without server-side apply: that asks for a state, which may be there already.
+// written lists the writes since the last call, without server-side apply, which may change nothing.
 func (c *calls) written() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,20 +71,20 @@ func (c *calls) written() []string {
 	return out
 }
 
-// settle waits until no event is left to work on: events wait 200 ms for the next ones.
+// settle waits until all events are handled: events wait 200 ms for further ones.
 func (c *calls) settle(t *testing.T) {
 	t.Helper()
 	c.rest(t, 400*time.Millisecond)
 }
 
-// longestLook is how much of the time between two looks counts as rest: in more of it this process, and BTP Manager with it, stood still.
+// longestLook is the maximum time between two checks that counts as rest: after a longer time this process, and BTP Manager with it, was suspended.
 const longestLook = 100 * time.Millisecond
 
-// rest waits until BTP Manager has done nothing for some time, and waits for no answer.
+// rest waits until BTP Manager has made no call for some time, and waits for no answer.
 func (c *calls) rest(t *testing.T, quiet time.Duration) {
 	t.Helper()
 	last, rested, looked := -1, time.Duration(0), time.Now()
-	testkit.Eventually(t, patience, "BTP Manager comes to rest", func() bool {
+	testkit.Eventually(t, waitTimeout, "BTP Manager comes to rest", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		now := time.Now()
@@ -96,13 +96,13 @@ func (c *calls) rest(t *testing.T, quiet time.Duration) {
 	})
 }
 
-// more waits until BTP Manager has looked again.
+// more waits for another pass of BTP Manager.
 func (c *calls) more(t *testing.T, than int) {
 	t.Helper()
-	testkit.Eventually(t, patience, "BTP Manager looks again", func() bool { return c.passes() > than })
+	testkit.Eventually(t, waitTimeout, "BTP Manager looks again", func() bool { return c.passes() > than })
 }
 
-// do makes a call, unless it is to fail.
+// do makes a call, unless it must fail.
 func (c *calls) do(verb string, o any, call func() error) error {
 	if err := c.begin(verb, o); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (c *calls) do(verb string, o any, call func() error) error {
 	return call()
 }
 
-// begin notes a call, and answers the error that it is to end with; without one the call is open.
+// begin records a call, and returns the error for it; without an error the call is open.
 func (c *calls) begin(verb string, o any) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,13 +179,13 @@ func (s statusCalls) Patch(ctx context.Context, o client.Object, patch client.Pa
 	return s.calls.do("status", o, func() error { return s.SubResourceWriter.Patch(ctx, o, patch, opts...) })
 }
 
-// poke has BTP Manager look at a BtpOperator.
+// poke triggers a pass over a BtpOperator.
 func (s *system) poke(o *v1alpha1.BtpOperator) {
 	s.t.Helper()
 	s.annotate(o, "example.com/poked", time.Now().String())
 }
 
-// annotate sets an annotation of an object; with an empty value it takes it away.
+// annotate sets an annotation of an object; an empty value removes it.
 func (s *system) annotate(o client.Object, key, value string) {
 	s.t.Helper()
 	text := "null"
@@ -195,7 +195,7 @@ func (s *system) annotate(o client.Object, key, value string) {
 	s.patch(o, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, text))
 }
 
-// patch changes an object as a user with kubectl does.
+// patch changes an object like a user with kubectl.
 func (s *system) patch(o client.Object, merge string) {
 	s.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(merge))
@@ -221,7 +221,7 @@ func (s *system) change(keysAndValues ...string) {
 	}
 }
 
-// made reads what BTP Manager has made, by kind, namespace and name.
+// made reads the objects of BTP Manager, by kind, namespace and name.
 func (s *system) made() map[string]*unstructured.Unstructured {
 	s.t.Helper()
 	out := map[string]*unstructured.Unstructured{}
@@ -235,12 +235,12 @@ func (s *system) made() map[string]*unstructured.Unstructured {
 	return out
 }
 
-// title names an object for the reader of a test.
+// title returns the name of an object for a test's messages.
 func title(o *unstructured.Unstructured) string {
 	return strings.TrimSpace(o.GetKind() + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"))
 }
 
-// operandSecret and operandConfig are what the operand gets of the credentials, to be read.
+// operandSecret and operandConfig are the operand's copies of the credentials, for reading them.
 func operandSecret(namespace string) *corev1.Secret {
 	o := new(corev1.Secret)
 	o.Namespace, o.Name = namespace, "sap-btp-service-operator"
@@ -257,7 +257,7 @@ func (s *system) operandConfig() map[string]string {
 	return o.Data
 }
 
-// metric answers a metric of BTP Manager; of a histogram the number of observations. Labels come as name, value, name, value.
+// metric returns the value of a metric of BTP Manager; for a histogram the number of observations. Labels are given as name, value, name, value.
 func (s *system) metric(name string, labels ...string) float64 {
 	s.t.Helper()
 	families, err := s.registry.Gather()
@@ -289,10 +289,10 @@ func (s *system) metric(name string, labels ...string) float64 {
 // awaitMetric waits until a metric has a value.
 func (s *system) awaitMetric(want float64, name string, labels ...string) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, fmt.Sprintf("%s%v becomes %v", name, labels, want), func() bool { return s.metric(name, labels...) == want })
+	testkit.Eventually(s.t, waitTimeout, fmt.Sprintf("%s%v becomes %v", name, labels, want), func() bool { return s.metric(name, labels...) == want })
 }
 
-// events answers the Kubernetes Events about an object.
+// events returns the Kubernetes Events about an object.
 func (s *system) events(o client.Object) []eventsv1.Event {
 	s.t.Helper()
 	list := new(eventsv1.EventList)
@@ -302,11 +302,11 @@ func (s *system) events(o client.Object) []eventsv1.Event {
 	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.UID != o.GetUID() })
 }
 
-// awaitEvent waits for a Kubernetes Event about an object, and answers its note.
+// awaitEvent waits for a Kubernetes Event about an object, and returns its note.
 func (s *system) awaitEvent(o client.Object, kind, reason string) string {
 	s.t.Helper()
 	var note string
-	testkit.Eventually(s.t, patience, "the "+kind+" event "+reason, func() bool {
+	testkit.Eventually(s.t, waitTimeout, "the "+kind+" event "+reason, func() bool {
 		return slices.ContainsFunc(s.events(o), func(e eventsv1.Event) bool {
 			note = e.Note
 			return e.Type == kind && e.Reason == reason
@@ -315,7 +315,7 @@ func (s *system) awaitEvent(o client.Object, kind, reason string) string {
 	return note
 }
 
-// background is a context that outlives the test, for what it leaves to be cleaned up.
+// background returns a context that remains valid after the test, for its clean-up.
 func (s *system) background() context.Context { return context.WithoutCancel(s.t.Context()) }
 
 func containsAll(text string, parts ...string) bool {

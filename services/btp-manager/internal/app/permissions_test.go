@@ -13,15 +13,15 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// need is something that somebody must be allowed to do. Without a namespace it is in all of them, or the resource has none;
-// without a name it is any.
+// need is a required right. Without a namespace it applies to all of them, or the resource is cluster-scoped; without a name it applies to
+// all names.
 type need struct{ verb, group, resource, namespace, name string }
 
 func (n need) String() string {
 	return strings.TrimSpace(n.verb + " " + resourceIn(n.resource, n.group) + " " + strings.Trim(n.namespace+"/"+n.name, "/"))
 }
 
-// right is a part of a role that can be taken away by itself: one verb for one resource, and for one name where the rule has names.
+// right is the smallest removable part of a role: one verb for one resource, and for one name if the rule has names.
 type right struct {
 	verb, group, resource, namespace, name string
 }
@@ -36,13 +36,13 @@ func (r right) String() string {
 
 func resourceIn(resource, group string) string { return strings.TrimSuffix(resource+"."+group, ".") }
 
-// covers tells whether the right alone is enough for a need.
+// covers reports whether the right alone is sufficient for a need.
 func (r right) covers(n need) bool {
 	return r.verb == n.verb && r.group == n.group && r.resource == n.resource &&
 		(r.namespace == "" || r.namespace == n.namespace) && (r.name == "" || r.name == n.name)
 }
 
-// rightsOf takes rules apart that are bound in a namespace, or without one in the whole cluster.
+// rightsOf splits rules that are bound in a namespace, or in the whole cluster.
 func rightsOf(rules []rbacv1.PolicyRule, namespace string) []right {
 	var out []right
 	for _, rule := range rules {
@@ -63,7 +63,7 @@ func rightsOf(rules []rbacv1.PolicyRule, namespace string) []right {
 	return out
 }
 
-// granted is what the creator of a role needs: Kubernetes allows grants of own permissions only.
+// granted returns the rights that the creator of a role needs: Kubernetes does not allow users to grant rights that they do not have.
 func granted(rights []right) []need {
 	out := make([]need, 0, len(rights))
 	for _, r := range rights {
@@ -72,12 +72,12 @@ func granted(rights []right) []need {
 	return out
 }
 
-// done reads from an audit log what somebody did, and what was forbidden to them.
+// done returns a user's successful and forbidden calls from an audit log.
 func done(events []auditv1.Event) (needs []need, forbidden []string) {
 	all := map[need]bool{}
 	for _, e := range events {
 		if e.ObjectRef == nil || e.ResponseStatus == nil {
-			continue // discovery, which is open to everyone who has an account
+			continue // discovery, which every account may use
 		}
 		ref := e.ObjectRef
 		n := need{e.Verb, ref.APIGroup, ref.Resource, ref.Namespace, ref.Name}
@@ -100,10 +100,10 @@ func done(events []auditv1.Event) (needs []need, forbidden []string) {
 	return slices.Collect(maps.Keys(all)), forbidden
 }
 
-// judge says where rights and needs differ: what is needed and not allowed, what is allowed and not needed, and what is allowed
-// in a wider place than needed.
+// judge returns the differences between rights and needs: missing rights, unneeded rights, and rights with a wider scope than
+// needed.
 func judge(rights []right, needs []need) []string {
-	alone := make([][]need, len(rights)) // what only this right allows
+	alone := make([][]need, len(rights)) // the needs that only this right covers
 	var found []string
 	for _, n := range needs {
 		by := -1

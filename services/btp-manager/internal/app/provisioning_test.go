@@ -87,7 +87,7 @@ func TestOperand_ImageVariable_IsUsed(t *testing.T) {
 					t.Logf("the image is %s", got)
 				}
 			}()
-			testkit.Eventually(t, patience, "the image is "+tt.want, func() bool {
+			testkit.Eventually(t, waitTimeout, "the image is "+tt.want, func() bool {
 				d := deployment()
 				if s.exists(d) {
 					got = d.Spec.Template.Spec.Containers[0].Image
@@ -135,7 +135,7 @@ func TestProvision_ObjectNotReady_IsNamed(t *testing.T) {
 		s.exists(d)
 		want := d.Spec.Template.Spec.Containers[0].Image
 		s.patch(d, `{"spec":{"template":{"spec":{"containers":[{"name":"manager","image":"example.com/none:none"}]}}}}`)
-		testkit.Eventually(t, patience, "the image is the old one", func() bool {
+		testkit.Eventually(t, waitTimeout, "the image is the old one", func() bool {
 			return s.exists(d) && d.Spec.Template.Spec.Containers[0].Image == want && len(d.Spec.Template.Spec.Containers[0].EnvFrom) > 0
 		})
 		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
@@ -148,14 +148,14 @@ func TestProvision_ObjectNotReady_IsNamed(t *testing.T) {
 		s.exists(crd)
 		before := crd.GetUID()
 		s.delete(crd)
-		testkit.Eventually(t, patience, "it comes back", func() bool { return s.exists(crd) && crd.GetUID() != before })
+		testkit.Eventually(t, waitTimeout, "it comes back", func() bool { return s.exists(crd) && crd.GetUID() != before })
 		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 		s.namespace("users")
 		s.serviceBinding("users", "a-binding")
 	})
 }
 
-// isDeployment tells whether a call is about the operand's Deployment.
+// isDeployment reports whether a call concerns the operand's Deployment.
 func isDeployment(o any) bool {
 	named, ok := o.(interface{ GetName() string })
 	return ok && named.GetName() == operandPod
@@ -247,11 +247,11 @@ func TestNetworkPolicies_Annotation_DisablesThem(t *testing.T) {
 		want  int
 	}{{"true", 0}, {"", 4}, {"TRUE", 0}, {"false", 4}} {
 		s.annotate(o, v1alpha1.DisableNetworkPoliciesAnnotation, tt.value)
-		testkit.Eventually(t, patience, fmt.Sprintf("with the annotation %q there are %d", tt.value, tt.want), func() bool { return policies() == tt.want })
+		testkit.Eventually(t, waitTimeout, fmt.Sprintf("with the annotation %q there are %d", tt.value, tt.want), func() bool { return policies() == tt.want })
 	}
 	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 	s.annotate(o, v1alpha1.DisableNetworkPoliciesAnnotation, "true")
-	testkit.Eventually(t, patience, "none is there", func() bool { return policies() == 0 })
+	testkit.Eventually(t, waitTimeout, "none is there", func() bool { return policies() == 0 })
 	s.delete(o)
 	s.awaitGone(o)
 }

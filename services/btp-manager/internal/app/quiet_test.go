@@ -11,13 +11,13 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// versions are the resource versions of all that BTP Manager writes.
+// versions returns the resource versions of all objects that BTP Manager writes.
 func (s *system) versions(o *v1alpha1.BtpOperator) map[string]string {
 	s.t.Helper()
 	if !s.exists(o) {
 		s.t.Fatal("the BtpOperator is gone")
 	}
-	// A test may touch the BtpOperator; its status is what BTP Manager writes.
+	// A test may change the BtpOperator; BTP Manager writes its status.
 	out := map[string]string{"status": fmt.Sprintf("%+v %v", o.Status, o.Finalizers)}
 	for name, made := range s.made() {
 		out[name] = made.GetResourceVersion()
@@ -39,7 +39,7 @@ func TestReady_RepeatedPasses_WriteNothing(t *testing.T) {
 		n := seen.passes()
 		s.poke(o)
 		seen.more(t, n)
-		// Nothing of the chart, but the watch of Deployments sees it.
+		// This Deployment does not belong to the chart, but its events reach the watch of Deployments.
 		n = seen.passes()
 		d := deployment()
 		s.exists(d)
@@ -55,7 +55,7 @@ func TestReady_RepeatedPasses_WriteNothing(t *testing.T) {
 		t.Errorf("BTP Manager wrote: %q", got)
 	}
 	after := s.versions(o)
-	// The test itself wrote to this one; BTP Manager would have been seen to.
+	// The test itself wrote to this object; a write by BTP Manager would have been detected.
 	delete(before, "Deployment kyma-system/"+operandPod)
 	delete(after, "Deployment kyma-system/"+operandPod)
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -86,7 +86,7 @@ func TestManager_NothingToDo_MakesFewRequests(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.do()
 			s.in(t).await(o, tt.state, tt.reason)
-			// What the watches still have to tell comes sooner than this; a loop never rests so long.
+			// Delayed events of the watches arrive earlier; a loop never pauses for so long.
 			seen.rest(t, 1500*time.Millisecond)
 		})
 	}

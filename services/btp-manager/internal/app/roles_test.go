@@ -27,10 +27,10 @@ const (
 	managerDir  = "../../../../deploy/helm/btp-manager"
 )
 
-// roles is the ServiceAccount of BTP Manager with its roles, as its chart makes them.
+// roles is the ServiceAccount of BTP Manager with its roles, as rendered from its chart.
 type roles []client.Object
 
-// chartRoles renders them.
+// chartRoles renders the roles.
 func chartRoles(t *testing.T) roles {
 	t.Helper()
 	files, err := charttest.Render(t, managerDir, "", charttest.Release{Name: "release", Namespace: kymaSystem})
@@ -54,7 +54,7 @@ func chartRoles(t *testing.T) roles {
 	return all
 }
 
-// find answers the only object of a type that is the ServiceAccount's own.
+// find returns the ServiceAccount's only object of a type.
 func find[T client.Object](t *testing.T, all roles) T {
 	t.Helper()
 	var found []T
@@ -69,7 +69,7 @@ func find[T client.Object](t *testing.T, all roles) T {
 	return found[0]
 }
 
-// rights are those that bindings give to the ServiceAccount.
+// rights returns the rights that bindings grant to the ServiceAccount.
 func (all roles) rights(t *testing.T) []right {
 	t.Helper()
 	var out []right
@@ -101,7 +101,7 @@ func (all roles) rights(t *testing.T) []right {
 	return out
 }
 
-// operandNeeds is what BTP Manager must be allowed only because the operand's chart grants it onward.
+// operandNeeds returns the rights that BTP Manager needs only because the operand's chart grants them.
 func (s *system) operandNeeds() []need {
 	s.t.Helper()
 	c, err := render.Load(s.chart)
@@ -128,7 +128,7 @@ func (s *system) operandNeeds() []need {
 	return out
 }
 
-// installRoles gives BTP Manager its ServiceAccount, with which it starts from now on, and waits until all its rights are in force.
+// installRoles creates the ServiceAccount with which BTP Manager starts from now on, and waits until all its rights apply.
 func (s *system) installRoles(all roles) {
 	s.t.Helper()
 	for _, o := range all {
@@ -148,11 +148,11 @@ func (s *system) installRoles(all roles) {
 	s.rest = s.cluster.ServiceAccountConfig(s.t, kymaSystem, account)
 }
 
-// inForce waits until the API server allows, or no longer allows, what a right says.
+// inForce waits until the API server grants, or no longer grants, a right.
 func (s *system) inForce(r right, want bool) {
 	s.t.Helper()
 	resource, subresource, _ := strings.Cut(r.resource, "/")
-	testkit.Eventually(s.t, patience, "the API server knows about "+r.String(), func() bool {
+	testkit.Eventually(s.t, waitTimeout, "the API server knows about "+r.String(), func() bool {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: accountUser, ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: r.verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
@@ -165,7 +165,7 @@ func (s *system) inForce(r right, want bool) {
 	})
 }
 
-// rulesOf puts rights together again.
+// rulesOf combines rights to rules.
 func rulesOf(rights []right) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, r := range rights {
@@ -182,8 +182,8 @@ func without(rights []right, one right) []right {
 	return slices.DeleteFunc(slices.Clone(rights), func(r right) bool { return r == one })
 }
 
-// TestPermissions_Roles_AllowOnlyNeededCalls has Kubernetes judge every request of a BTP Manager that does all that it can
-// do, and then compares what it did with what its roles allow.
+// TestPermissions_Roles_AllowOnlyNeededCalls makes Kubernetes authorize every request of a BTP Manager that performs all its functions, and
+// then compares its calls with the rights of its roles.
 func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 	s := newSystem(t)
 	for _, namespace := range []string{"users", "others", "credentials"} {
@@ -235,7 +235,7 @@ func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 	for _, one := range []right{
 		{"create", "networking.k8s.io", "networkpolicies", kymaSystem, ""},
 		{"patch", "rbac.authorization.k8s.io", "clusterroles", "", "kyma-btp-operator-edit"},
-		{"update", "services.cloud.sap.com", "servicebindings/finalizers", "", ""}, // only granted onward
+		{"update", "services.cloud.sap.com", "servicebindings/finalizers", "", ""}, // only granted to the operand
 	} {
 		t.Run("Kubernetes notices a right less: "+one.String(), func(t *testing.T) {
 			s := s.in(t)
@@ -256,7 +256,7 @@ func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 	}
 }
 
-// withhold takes a right away from the ServiceAccount until the test ends.
+// withhold removes a right of the ServiceAccount until the test ends.
 func (s *system) withhold(all roles, one right) {
 	s.t.Helper()
 	role := client.Object(find[*rbacv1.ClusterRole](s.t, all))

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// said collects all that BTP Manager says to anybody, by where it says it.
+// said collects all output of BTP Manager, by its destination.
 func (s *system) said() map[string]string {
 	s.t.Helper()
 	out := map[string]string{"the log": s.log.String()}
@@ -104,7 +104,7 @@ func TestCredentials_LogsAndEvents_ContainNone(t *testing.T) {
 	s.exists(frozen)
 	s.patch(frozen, `{"immutable":true}`)
 	s.change("clientsecret", canary+"-2")
-	testkit.Eventually(t, patience, "the operand's Secret follows, though somebody made it immutable", func() bool {
+	testkit.Eventually(t, waitTimeout, "the operand's Secret follows, though somebody made it immutable", func() bool {
 		got := operandSecret(kymaSystem)
 		return s.exists(got) && string(got.Data["clientsecret"]) == canary+"-2" && got.Immutable == nil
 	})

@@ -41,23 +41,23 @@ import (
 const (
 	kymaSystem = "kyma-system"
 	operandPod = "sap-btp-operator-controller-manager"
-	// patience is for what takes a moment, also on a machine with much to do.
-	patience = 90 * time.Second
+	// waitTimeout is the timeout for short operations on a busy machine.
+	waitTimeout = 90 * time.Second
 )
 
-// shared writes down what BTP Manager does when it runs with the rights of its ServiceAccount.
+// shared logs the calls of a BTP Manager with the rights of its ServiceAccount.
 var shared = kubetest.Shared{Options: []kubetest.Option{kubetest.Audit(accountUser), kubetest.NoWebhooks}}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// system is a cluster with, once it is started, a BTP Manager in it. Its tests run one after the other: one BtpOperator leads in
-// a cluster.
+// system is a cluster with a BTP Manager, once that is started. Its tests run sequentially, because one BtpOperator leads in a
+// cluster.
 type system struct {
 	client.Client
 	t           *testing.T
 	cluster     *kubetest.Cluster
 	deployments *kubetest.Deployments
-	// What start gives to BTP Manager; a test may change it before.
+	// The configuration for start. A test may change it before.
 	settings config.Config
 	chart    fs.FS
 	image    string
@@ -70,7 +70,7 @@ type system struct {
 	halt     func() // stops BTP Manager and waits for its end
 }
 
-// newSystem returns a cluster that is as good as new, with the namespace kyma-system.
+// newSystem returns a clean cluster with the namespace kyma-system.
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	cluster := shared.Cluster(t)
@@ -90,7 +90,7 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-// copyFS copies a chart and changes its files on the way.
+// copyFS copies a chart with changed files.
 func copyFS(t *testing.T, of fs.FS, change func(path, content string) string) fstest.MapFS {
 	t.Helper()
 	out := fstest.MapFS{}
@@ -108,7 +108,7 @@ func copyFS(t *testing.T, of fs.FS, change func(path, content string) string) fs
 	return out
 }
 
-// clock gives BTP Manager a clock that runs, and answers what puts it forward.
+// clock gives BTP Manager a running clock, and returns the function that advances it.
 func (s *system) clock() (forward func(time.Duration)) {
 	var ahead atomic.Int64
 	s.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -149,14 +149,14 @@ func (s *system) start() {
 	})
 }
 
-// stop stops BTP Manager, as a SIGTERM does.
+// stop stops BTP Manager like a SIGTERM.
 func (s *system) stop() {
 	s.t.Helper()
 	s.halt()
 }
 
-// clean removes what a test left, whoever holds it, all but the definitions: the kube-apiserver takes a second of a core for each
-// that comes or goes.
+// clean removes the objects of a test regardless of their finalizers. It keeps the definitions: the kube-apiserver takes a second of CPU for each
+// that is added or removed.
 func (s *system) clean() {
 	ctx := context.Background()
 	operators := new(v1alpha1.BtpOperatorList)
@@ -194,10 +194,10 @@ func (s *system) clean() {
 			s.t.Fatal(err)
 		}
 	}
-	testkit.Eventually(s.t, patience, "the cluster is empty", func() bool { return len(rest()) == 0 })
+	testkit.Eventually(s.t, waitTimeout, "the cluster is empty", func() bool { return len(rest()) == 0 })
 }
 
-// wipe deletes an object without its finalizers.
+// wipe deletes an object and its finalizers.
 func (s *system) wipe(ctx context.Context, o client.Object) {
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
 	if err := client.IgnoreNotFound(s.Delete(ctx, o)); err != nil {
@@ -210,7 +210,7 @@ func (s *system) wipe(ctx context.Context, o client.Object) {
 	}
 }
 
-// chartKinds are the kinds of what the chart makes.
+// chartKinds are the kinds of the chart's objects.
 var chartKinds = sync.OnceValues(func() ([]schema.GroupVersionKind, error) {
 	c, err := render.Load(chart.FS())
 	if err != nil {
@@ -229,7 +229,7 @@ var chartKinds = sync.OnceValues(func() ([]schema.GroupVersionKind, error) {
 	return kinds, nil
 })
 
-// labelled lists the objects with our label, of every kind that the chart makes.
+// labelled lists the objects with our label, of every kind in the chart.
 func (s *system) labelled(ctx context.Context) []client.Object {
 	s.t.Helper()
 	kinds, err := chartKinds()
@@ -250,7 +250,7 @@ func (s *system) labelled(ctx context.Context) []client.Object {
 	return found
 }
 
-// syncBuffer is a buffer for several goroutines.
+// syncBuffer is a buffer for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -268,13 +268,13 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// What tests do as users do.
+// The following functions act as users.
 
 func serviceKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "services.cloud.sap.com", Version: "v1", Kind: kind}
 }
 
-// namespace makes a namespace, unless it is there.
+// namespace creates a namespace, unless it exists.
 func (s *system) namespace(name string) {
 	s.t.Helper()
 	err := s.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -283,7 +283,7 @@ func (s *system) namespace(name string) {
 	}
 }
 
-// create makes an object.
+// create creates an object.
 func (s *system) create(o client.Object) {
 	s.t.Helper()
 	if err := s.Create(s.t.Context(), o); err != nil {
@@ -291,7 +291,7 @@ func (s *system) create(o client.Object) {
 	}
 }
 
-// operator makes a BtpOperator in kyma-system.
+// operator creates a BtpOperator in kyma-system.
 func (s *system) operator(name string) *v1alpha1.BtpOperator {
 	s.t.Helper()
 	o := &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: name}}
@@ -299,7 +299,7 @@ func (s *system) operator(name string) *v1alpha1.BtpOperator {
 	return o
 }
 
-// secret is a Secret sap-btp-manager that is complete, with some keys changed; an empty value stays, "-" takes the key away.
+// secret returns a complete Secret sap-btp-manager with some changed keys; an empty value is kept, "-" removes the key.
 func secret(change ...string) *corev1.Secret {
 	data := map[string][]byte{
 		"clientid": []byte("a-client"), "clientsecret": []byte("a-secret"), "sm_url": []byte("https://sm.example.com"),
@@ -315,7 +315,7 @@ func secret(change ...string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: "sap-btp-manager"}, Data: data}
 }
 
-// serviceInstance and serviceBinding make what users make.
+// serviceInstance and serviceBinding create objects of users.
 func (s *system) serviceInstance(namespace, name string, finalizers ...string) *unstructured.Unstructured {
 	return s.service("ServiceInstance", namespace, name, finalizers, map[string]any{"serviceOfferingName": "an-offering", "servicePlanName": "a-plan"})
 }
@@ -331,14 +331,14 @@ func (s *system) service(kind, namespace, name string, finalizers []string, spec
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	o.SetFinalizers(finalizers)
-	// The API server may say that a definition is established a moment before it serves the kind.
+	// The API server may report a definition as established shortly before it serves the kind.
 	var err error
 	defer func() {
 		if s.t.Failed() {
 			s.t.Logf("make a %s: %v", kind, err)
 		}
 	}()
-	testkit.Eventually(s.t, patience, "the making of a "+kind, func() bool {
+	testkit.Eventually(s.t, waitTimeout, "the making of a "+kind, func() bool {
 		err = s.Create(s.t.Context(), o)
 		if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 			s.t.Fatal(err)
@@ -348,7 +348,7 @@ func (s *system) service(kind, namespace, name string, finalizers []string, spec
 	return o
 }
 
-// provisioned is a cluster with a BtpOperator that is Ready.
+// provisioned returns a cluster with a BtpOperator that is Ready.
 func (s *system) provisioned() *v1alpha1.BtpOperator {
 	s.t.Helper()
 	s.create(secret())
@@ -357,7 +357,7 @@ func (s *system) provisioned() *v1alpha1.BtpOperator {
 	return o
 }
 
-// await waits until a BtpOperator is in a state for a reason, and answers its condition's message.
+// await waits until a BtpOperator has a state and a reason, and returns its condition's message.
 func (s *system) await(o *v1alpha1.BtpOperator, state v1alpha1.State, reason v1alpha1.Reason) string {
 	s.t.Helper()
 	var message string
@@ -374,10 +374,10 @@ func (s *system) await(o *v1alpha1.BtpOperator, state v1alpha1.State, reason v1a
 	return message
 }
 
-// until waits until ok, looking at a BtpOperator anew each time.
+// until waits until ok returns true for the current BtpOperator.
 func (s *system) until(o *v1alpha1.BtpOperator, what string, ok func() bool) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, what, func() bool {
+	testkit.Eventually(s.t, waitTimeout, what, func() bool {
 		if err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			if apierrors.IsNotFound(err) {
 				return false
@@ -394,16 +394,16 @@ func (s *system) until(o *v1alpha1.BtpOperator, what string, ok func() bool) {
 	})
 }
 
-// awaitGone waits until an object is no more.
+// awaitGone waits until an object does not exist.
 func (s *system) awaitGone(o client.Object) {
 	s.t.Helper()
-	testkit.Eventually(s.t, patience, fmt.Sprintf("%T %s goes", o, o.GetName()), func() bool {
+	testkit.Eventually(s.t, waitTimeout, fmt.Sprintf("%T %s goes", o, o.GetName()), func() bool {
 		err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
 		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
 	})
 }
 
-// exists tells whether an object is there, and reads it.
+// exists reads an object, and reports whether it exists.
 func (s *system) exists(o client.Object) bool {
 	s.t.Helper()
 	err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
@@ -421,7 +421,7 @@ func (s *system) delete(o client.Object) {
 	}
 }
 
-// deployment is the operand's Deployment, to be read.
+// deployment returns the operand's Deployment, for reading it.
 func deployment() *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kymaSystem, Name: operandPod}}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// tour leads BTP Manager through everything that it does, so that it asks the API server for all that it ever asks for. Other
-// tests say what is right; here it has to come to the end of each stop.
+// tour makes BTP Manager perform all its functions, so that it sends every kind of request to the API server. Other tests check the results;
+// here each stop must only complete.
 type tour struct {
 	*system         // that of the stop
 	whole           *system
@@ -29,7 +29,7 @@ type tour struct {
 	stuck, attached *unstructured.Unstructured
 }
 
-// around leads through all stops, each of which begins where the one before has ended.
+// around runs all stops. Each continues after the previous one.
 func (r *tour) around() {
 	for _, stop := range []struct {
 		name string
@@ -67,7 +67,7 @@ func (r *tour) around() {
 	}
 }
 
-// describe logs where the BtpOperators are.
+// describe logs the states of the BtpOperators.
 func (r *tour) describe() {
 	var all v1alpha1.BtpOperatorList
 	if err := r.List(r.background(), &all); err != nil {
@@ -78,7 +78,7 @@ func (r *tour) describe() {
 	}
 }
 
-// restart changes something while BTP Manager does not run.
+// restart changes something while BTP Manager is stopped.
 func (r *tour) restart(change func()) {
 	r.t.Helper()
 	r.whole.stop()
@@ -113,7 +113,7 @@ func (r *tour) follower() {
 func (r *tour) changed() {
 	before := ofTheChart(r.made())
 	for _, o := range before {
-		// Two definitions that ask for the same name would have one of them refused, even after it no longer asks.
+		// With two definitions of the same name, one would stay rejected even after the name is free.
 		name, _, _ := strings.Cut(o.GetName(), ".")
 		r.patch(o.DeepCopy(), strings.ReplaceAll(edits[o.GetKind()], `["short"]`, `["x`+name+`"]`))
 	}
@@ -126,7 +126,7 @@ func (r *tour) changed() {
 	r.twice(r.first)
 }
 
-// twice does the same thing two times: the second event about it is added to the first one.
+// twice performs an action twice: Kubernetes adds the second event to the first one.
 func (r *tour) twice(leader *v1alpha1.BtpOperator) {
 	const name = "ServiceAccount kyma-system/sap-btp-operator"
 	o := r.made()[name]
@@ -134,12 +134,12 @@ func (r *tour) twice(leader *v1alpha1.BtpOperator) {
 		r.patch(o.DeepCopy(), edits[o.GetKind()])
 		r.restored(map[string]*unstructured.Unstructured{name: o})
 	}
-	testkit.Eventually(r.t, patience, "an event counts two corrections", func() bool {
+	testkit.Eventually(r.t, waitTimeout, "an event counts two corrections", func() bool {
 		return slices.ContainsFunc(r.events(leader), func(e eventsv1.Event) bool { return e.Reason == "DriftCorrected" && e.Series != nil })
 	})
 }
 
-// widened has roles brought back that allow more than BTP Manager may itself.
+// widened restores roles with more rights than BTP Manager has.
 func (r *tour) widened() {
 	before := ofTheChart(r.made())
 	for _, o := range before {
@@ -150,10 +150,10 @@ func (r *tour) widened() {
 	r.restored(before)
 }
 
-// deleted has everything made again. Some of it is there with a field that cannot be changed in place.
+// deleted makes BTP Manager recreate all objects, some of them with immutable fields.
 func (r *tour) deleted() {
 	before := ofTheChart(r.made())
-	// A definition that was just changed may take its API server a minute to delete; removals delete them later on.
+	// The API server may take a minute to delete a definition that has just changed; removals delete them later.
 	maps.DeleteFunc(before, func(_ string, o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })
 	r.restart(func() {
 		for _, o := range before {
@@ -192,7 +192,7 @@ func (r *tour) inventory() {
 	lines := o.Data["objects"]
 	r.patch(o, `{"data":{"objects":"none"}}`)
 	r.poke(r.first)
-	testkit.Eventually(r.t, patience, "the inventory is whole again", func() bool { return r.exists(o) && o.Data["objects"] == lines })
+	testkit.Eventually(r.t, waitTimeout, "the inventory is whole again", func() bool { return r.exists(o) && o.Data["objects"] == lines })
 }
 
 func (r *tour) configured() {
@@ -209,17 +209,17 @@ func (r *tour) configured() {
 func (r *tour) certificates() {
 	old, _ := r.trusted()
 	r.delete(certificateSecret("ca-server-cert"))
-	testkit.Eventually(r.t, patience, "there is another CA", func() bool {
+	testkit.Eventually(r.t, waitTimeout, "there is another CA", func() bool {
 		next, _ := r.trusted()
 		return !next.Equal(old)
 	})
-	// One that cannot be changed in place.
+	// This field is immutable.
 	serving := certificateSecret("webhook-server-cert")
 	r.patch(serving, `{"immutable":true}`)
 	replaced := serving.UID
 	r.clock.Advance(r.settings.WebhookCertificateExpiration - r.settings.ExpirationBoundary + time.Hour)
 	r.poke(r.first)
-	testkit.Eventually(r.t, patience, "there is another serving certificate", func() bool { return r.exists(serving) && serving.UID != replaced })
+	testkit.Eventually(r.t, waitTimeout, "there is another serving certificate", func() bool { return r.exists(serving) && serving.UID != replaced })
 	r.ready(r.first)
 }
 
@@ -233,9 +233,9 @@ func (r *tour) networkPolicies() {
 	}
 	all := policies()
 	r.annotate(r.first, v1alpha1.DisableNetworkPoliciesAnnotation, "true")
-	testkit.Eventually(r.t, patience, "the network policies go", func() bool { return policies() == 0 })
+	testkit.Eventually(r.t, waitTimeout, "the network policies go", func() bool { return policies() == 0 })
 	r.annotate(r.first, v1alpha1.DisableNetworkPoliciesAnnotation, "")
-	testkit.Eventually(r.t, patience, "the network policies come back", func() bool { return policies() == all })
+	testkit.Eventually(r.t, waitTimeout, "the network policies come back", func() bool { return policies() == all })
 }
 
 func (r *tour) moved() {
@@ -261,8 +261,8 @@ func (r *tour) otherCluster() {
 	r.ready(r.first)
 }
 
-// upgrade lets objects come, go and get other names. What stands outside of namespaces keeps its name, since the roles name it. A
-// name that a release has dropped and that the roles still hold belongs into the chart that is replaced here.
+// upgrade adds, removes and renames objects. Cluster-scoped objects keep their names, because the roles contain them. A name that a release has
+// removed and that the roles still contain belongs to the replaced chart.
 func (r *tour) upgrade() {
 	before := r.whole.chart
 	r.restart(func() {
@@ -298,13 +298,13 @@ func (r *tour) blocked() {
 	r.delete(r.first)
 	r.await(r.first, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
 	r.delete(deployment())
-	testkit.Eventually(r.t, patience, "the operand comes back", func() bool { return r.exists(deployment()) })
+	testkit.Eventually(r.t, waitTimeout, "the operand comes back", func() bool { return r.exists(deployment()) })
 }
 
 func (r *tour) hardDelete() {
 	r.patch(r.first, `{"metadata":{"labels":{"force-delete":"true"}}}`)
 	for _, o := range []*unstructured.Unstructured{r.attached, r.stuck} {
-		testkit.Eventually(r.t, patience, title(o)+" is to go", func() bool { return r.exists(o) && o.GetDeletionTimestamp() != nil })
+		testkit.Eventually(r.t, waitTimeout, title(o)+" is to go", func() bool { return r.exists(o) && o.GetDeletionTimestamp() != nil })
 		r.unstick(o)
 	}
 	r.awaitGone(r.first)

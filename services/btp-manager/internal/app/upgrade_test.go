@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-// release makes the chart of a version from the one that is there, with each template changed on the way.
+// release returns a version of the chart with changed templates.
 func (s *system) release(version string, change func(path, content string) string) {
 	s.t.Helper()
 	next := copyFS(s.t, s.chart, func(path, content string) string {
@@ -31,7 +31,7 @@ func (s *system) release(version string, change func(path, content string) strin
 	s.chart = next
 }
 
-// wanted names the objects that the chart holds now.
+// wanted returns the names of the chart's current objects.
 func (s *system) wanted() []string {
 	s.t.Helper()
 	c, err := render.Load(s.chart)
@@ -50,7 +50,7 @@ func (s *system) wanted() []string {
 	return names
 }
 
-// upgraded waits until the cluster holds what the chart holds, in its version, and nothing else.
+// upgraded waits until the cluster contains exactly the objects of the chart, in its version.
 func (s *system) upgraded(o *v1alpha1.BtpOperator, version string) map[string]*unstructured.Unstructured {
 	s.t.Helper()
 	s.until(o, "the status names version "+version, func() bool {
@@ -64,7 +64,7 @@ func (s *system) upgraded(o *v1alpha1.BtpOperator, version string) map[string]*u
 			s.t.Logf("objects (-want +got):\n%s", diff)
 		}
 	}()
-	testkit.Eventually(s.t, patience, "the cluster holds version "+version+" of the chart", func() bool {
+	testkit.Eventually(s.t, waitTimeout, "the cluster holds version "+version+" of the chart", func() bool {
 		got = ofTheChart(s.made())
 		names := slices.Sorted(maps.Keys(got))
 		if diff = cmp.Diff(want, names); diff != "" {
@@ -105,8 +105,8 @@ func TestUpgrade_NewChart_RemovesObsoleteObjects(t *testing.T) {
 	for _, tt := range []struct {
 		name, version string
 		change        func(path, content string) string
-		// gone is how many of the objects before are not there afterwards, removed how many of them have no successor of their name,
-		// and fresh how many were not there before.
+		// gone is the number of previous objects that are missing afterwards, removed the number of those without a successor of the same name, and
+		// fresh the number of new ones.
 		gone, removed, fresh int
 	}{
 		{"only the version", "2.0.0", nil, 0, 0, 0},
@@ -175,7 +175,7 @@ func TestUpgrade_DeletionBlocked_IsApplied(t *testing.T) {
 	s.release("2.0.0", nil)
 	s.image = "registry.example.com/operand:2"
 	s.start()
-	testkit.Eventually(t, patience, "the Deployment is that of the new chart", func() bool {
+	testkit.Eventually(t, waitTimeout, "the Deployment is that of the new chart", func() bool {
 		d := deployment()
 		return s.exists(d) && d.Labels["chart-version"] == "2.0.0" && d.Spec.Template.Spec.Containers[0].Image == s.image
 	})
@@ -184,7 +184,7 @@ func TestUpgrade_DeletionBlocked_IsApplied(t *testing.T) {
 		old := deployment()
 		s.exists(old)
 		s.delete(deployment())
-		testkit.Eventually(t, patience, "the Deployment comes back", func() bool {
+		testkit.Eventually(t, waitTimeout, "the Deployment comes back", func() bool {
 			d := deployment()
 			return s.exists(d) && d.UID != old.UID
 		})

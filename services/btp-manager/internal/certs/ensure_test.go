@@ -33,7 +33,7 @@ func TestEnsure_NoCertificates_CreatesPair(t *testing.T) {
 	}
 }
 
-// Case F2, and whatever else may stand in the CA's Secret.
+// Case F2, and other invalid contents of the CA's Secret.
 func TestEnsure_InvalidCA_ReplacesBoth(t *testing.T) {
 	w := setup(t)
 	w.ensure("ca", "serving")
@@ -86,7 +86,7 @@ func TestEnsure_InvalidCA_ReplacesBoth(t *testing.T) {
 	w.t = t
 }
 
-// A CA may be in order and yet sign nothing that a client accepts, whatever serving certificate is made with it.
+// A CA may be valid and yet sign nothing that a client accepts, with any serving certificate.
 func TestEnsure_UnusableCA_IsReplaced(t *testing.T) {
 	w := setup(t)
 	template := caTemplate(w)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a Secret holds becomes a caBundle as it was read, or an error that repeats nothing of it.
+// The content of a Secret becomes a caBundle unchanged, or an error that contains nothing of it.
 func FuzzCertificates(f *testing.F) {
 	f.Add([]byte(""), []byte(""))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"), []byte("CANARY-3d"))

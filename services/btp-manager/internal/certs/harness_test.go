@@ -69,8 +69,8 @@ func (w *world) certs() *certs.Certs {
 	return certs.New(w.cfg, certs.Deps{Client: w.client, Now: func() time.Time { return w.now }})
 }
 
-// ensure also checks what holds after every call: the result is what the Secrets hold, they fit together, and another call
-// writes nothing.
+// ensure also checks the invariants of every call: the result is that of the Secrets, they match, and another call writes
+// nothing.
 func (w *world) ensure(regenerated ...string) certs.Result {
 	w.t.Helper()
 	got, err := w.certs().Ensure(w.t.Context())
@@ -142,7 +142,7 @@ func (w *world) get(name string) *corev1.Secret {
 	return s
 }
 
-// versions tells whether one of the Secrets was written.
+// versions reports whether one of the Secrets was written.
 func (w *world) versions() [2]string {
 	return [2]string{w.get(certs.CASecret).ResourceVersion, w.get(certs.ServingSecret).ResourceVersion}
 }
@@ -155,7 +155,7 @@ func (w *world) remove(name string) {
 	}
 }
 
-// put replaces a Secret by one of type Opaque, which takes any data.
+// put replaces a Secret by one of type Opaque, which can contain any data.
 func (w *world) put(name string, data map[string][]byte) {
 	w.t.Helper()
 	w.remove(name)
@@ -165,13 +165,13 @@ func (w *world) put(name string, data map[string][]byte) {
 	}
 }
 
-// pair is a certificate with its key, made by the test.
+// pair is a certificate with its key, created by the test.
 type pair struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// issue makes a certificate. A nil issuer: it signs itself.
+// issue creates a certificate. With a nil issuer it is self-signed.
 func issue(t *testing.T, template x509.Certificate, issuer *pair) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -188,7 +188,7 @@ func issue(t *testing.T, template x509.Certificate, issuer *pair) *pair {
 	return &pair{cert, key}
 }
 
-// caTemplate is that of a good CA, servingTemplate that of a good serving certificate.
+// caTemplate is that of a valid CA, servingTemplate that of a valid serving certificate.
 func caTemplate(w *world) x509.Certificate {
 	return x509.Certificate{
 		Subject: pkix.Name{CommonName: "some CA"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
@@ -215,7 +215,7 @@ func (p *pair) pem(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// data is what a Secret of the CA, or of the serving certificate, holds.
+// data returns the content of a Secret of the CA, or of the serving certificate.
 func (p *pair) data(t *testing.T) map[string][]byte {
 	t.Helper()
 	if p.cert.IsCA {
@@ -224,13 +224,13 @@ func (p *pair) data(t *testing.T) map[string][]byte {
 	return map[string][]byte{"tls.crt": p.crt(), "tls.key": p.pem(t)}
 }
 
-// ca is the CA in the cluster, to issue certificates with.
+// ca returns the CA in the cluster, to issue certificates with it.
 func (w *world) ca() *pair {
 	s := w.get(certs.CASecret)
 	return &pair{certificate(w.t, s.Data["ca.crt"]), private(w.t, s.Data["ca.key"])}
 }
 
-// certificate is the first one in PEM.
+// certificate returns the first certificate in PEM.
 func certificate(t *testing.T, raw []byte) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode(raw)
@@ -253,7 +253,7 @@ func private(t *testing.T, raw []byte) crypto.Signer {
 	return key.(crypto.Signer)
 }
 
-// changed is data with other values; nil takes a key away.
+// changed returns data with other values; nil removes a key.
 func changed(data map[string][]byte, key string, value []byte) map[string][]byte {
 	data = maps.Clone(data)
 	data[key] = value

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
 )
 
-// fakeClient does something before each write, and refuses the write with its error.
+// fakeClient calls a function before each write, and rejects the write with its error.
 type fakeClient struct {
 	client.Client
 	before func(write int, name string) error
@@ -45,7 +45,7 @@ func (f *fakeClient) Update(ctx context.Context, obj client.Object, opts ...clie
 	return f.Client.Update(ctx, obj, opts...)
 }
 
-// through is a manager whose writes go through before.
+// through is a manager whose writes pass through before.
 func (w *world) through(before func(write int, name string) error) *certs.Certs {
 	now := w.now
 	return certs.New(w.cfg, certs.Deps{Client: &fakeClient{Client: w.client, before: before}, Now: func() time.Time { return now }})
@@ -53,13 +53,13 @@ func (w *world) through(before func(write int, name string) error) *certs.Certs 
 
 var errKilled = errors.New("killed")
 
-// The states in which a serving certificate is there that no CA to come will have signed.
+// The states with a serving certificate that no future CA will have signed.
 const (
 	foreign = "a foreign serving certificate"
 	noCA    = "no CA"
 )
 
-// states are what managers may find when they have something to do.
+// states are the possible states in which managers have to write.
 func states(w *world) map[string]func() {
 	return map[string]func(){
 		"nothing": func() {},
@@ -170,8 +170,8 @@ func TestEnsure_ManyManagers_CreateOnePair(t *testing.T) {
 			}
 			want := len(results)
 			if name == foreign || name == noCA {
-				// Two Secrets cannot be written as one: who had read the new CA with the certificate of another may still replace both
-				// after another manager has returned them, who then hears of it by its watch. Who wrote last has seen what there is.
+				// Two Secrets cannot be written atomically: a manager that has read the new CA with the certificate of another one may still replace both after
+				// another manager has returned them. The watch then notifies that manager. The manager that writes last has seen the current state.
 				want = 1
 			}
 			if seen < want {

@@ -34,7 +34,7 @@ func TestEnsure_CANearExpiry_RenewsBoth(t *testing.T) {
 	before := w.ensure("ca", "serving")
 	old := w.ca()
 
-	// The serving certificate is renewed shortly before, and then ends with its CA.
+	// The serving certificate is renewed shortly before, and then expires with its CA.
 	w.now = before.RenewAt
 	renewed := w.ensure("serving")
 	if !renewed.ServingNotAfter.Equal(before.CANotAfter) {
@@ -46,7 +46,7 @@ func TestEnsure_CANearExpiry_RenewsBoth(t *testing.T) {
 		t.Error("the bundle is not the new CA and then the previous one")
 	}
 
-	// The previous one ends in seven days, when it would be taken away anyway.
+	// The previous CA expires in seven days, when it would be removed anyway.
 	if want := before.CANotAfter; !after.RenewAt.Equal(want) {
 		t.Errorf("the next thing to do is at %s, want %s", after.RenewAt, want)
 	}
@@ -65,7 +65,7 @@ func TestEnsure_CANearExpiry_RenewsBoth(t *testing.T) {
 func TestEnsure_PreviousCAUnused_IsRemoved(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
-	// A longer margin makes the CA due long before its end.
+	// With a longer margin, the CA is due long before its expiry.
 	w.cfg.RenewBefore, w.cfg.CALifetime = 180*day, 3650*day
 	w.now = before.CANotAfter.Add(-179 * day)
 	w.put(certs.ServingSecret, issue(t, servingTemplate(w), w.ca()).data(t))

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
 )
 
-// served is the serving certificate in the cluster, as the operand reads it.
+// served returns the serving certificate in the cluster, as the operand reads it.
 func (w *world) served() tls.Certificate {
 	w.t.Helper()
 	s := w.get(certs.ServingSecret)
@@ -22,7 +22,7 @@ func (w *world) served() tls.Certificate {
 	return cert
 }
 
-// call makes a connection as the API server does: to the webhooks' Service, with a caBundle.
+// call connects like the API server: to the webhooks' Service, with a caBundle.
 func call(t *testing.T, cert tls.Certificate, bundle []byte, now time.Time) error {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -33,7 +33,7 @@ func call(t *testing.T, cert tls.Certificate, bundle []byte, now time.Time) erro
 	var server sync.WaitGroup
 	server.Go(func() {
 		defer there.Close()
-		// The client's error tells what is wrong.
+		// The client's error contains the reason.
 		_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context())
 	})
 	defer server.Wait()
@@ -54,7 +54,7 @@ func TestEnsure_Serving_IsTrustedWithBundle(t *testing.T) {
 	}
 }
 
-// The operand may still have the old certificate when the API server has the new bundle, and the other way round.
+// The operand may still have the old certificate when the API server has the new bundle, and vice versa.
 func TestWebhooks_ServingRenewal_KeepWorking(t *testing.T) {
 	w := setup(t)
 	before := w.ensure("ca", "serving")
@@ -96,7 +96,7 @@ func TestWebhooks_CARenewal_KeepWorking(t *testing.T) {
 	}
 }
 
-// due puts a CA in the cluster that must be renewed, with a serving certificate that is in use.
+// due creates a CA in the cluster that must be renewed, with a serving certificate in use.
 func due(w *world) (certs.Result, tls.Certificate) {
 	w.t.Helper()
 	w.cfg.CALifetime, w.cfg.ServingLifetime = 400*day, 390*day

@@ -152,7 +152,7 @@ func TestValidate_Invalid_NamesAllowedValues(t *testing.T) {
 	}
 }
 
-// invalid takes a joined error apart. Anything else in it becomes an entry that no test wants.
+// invalid splits a joined error. Any other error becomes an entry that no test expects.
 func invalid(err error) []config.InvalidError {
 	if err == nil {
 		return nil

@@ -39,7 +39,7 @@ func TestSettings_Documentation_MatchesCode(t *testing.T) {
 	}
 }
 
-// table writes the settings: those of flag and ConfigMap, then those that are flags only.
+// table formats the settings: those of flag and ConfigMap, then the others.
 func table() string {
 	var runtime, start strings.Builder
 	for _, s := range config.Settings() {

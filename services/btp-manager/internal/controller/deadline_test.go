@@ -45,7 +45,7 @@ func TestHardDelete_DeadlineDuringPass_Ends(t *testing.T) {
 	}
 }
 
-// A soft delete leaves the remote side behind: it is not for an API server that is away for a while.
+// A temporarily unavailable API server must not cause a soft delete, which abandons the remote side.
 func TestHardDelete_APIServerIsDown_Continues(t *testing.T) {
 	get := func(err error) error {
 		return fmt.Errorf("list: %w", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: err})

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// brings lets a pass bring a Deployment back, and answers how many corrections have been counted and told in events since the last call.
+// brings makes a pass recreate a Deployment, and returns the number of corrections in metrics and events since the last call.
 func (s *system) brings() (counted float64, told int) {
 	s.t.Helper()
 	before := s.corrections()

@@ -28,8 +28,8 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
-// system is a Reconciler with a BtpOperator, in a cluster that does what a test says. Package app tries it on a real one; here is
-// what takes a clock or a failure at the right moment.
+// system is a Reconciler with a BtpOperator, in a simulated cluster. Package app tests it in a real one; these tests need a clock or a failure at
+// the right moment.
 type system struct {
 	client.Client
 	t          *testing.T
@@ -39,17 +39,17 @@ type system struct {
 	settings   config.Config
 	registry   *prometheus.Registry
 	recorder   *events.FakeRecorder
-	// chartVersion is that of the chart.
+	// chartVersion is the version of the chart.
 	chartVersion string
 
-	// What the cluster answers; a test may change it.
+	// The answers of the cluster. A test may change them.
 	applied    func() error
 	changed    []operand.Change
 	hardDelete func() (services.Left, error)
 	softDelete func() (services.Left, error)
 	unready    []operand.NotReady
 	removed    func() ([]operand.NotReady, error)
-	// statusWrite answers the error of a write to the status, secretRead that of a look at a Secret; nil for none.
+	// statusWrite returns the error of a write to the status, secretRead that of a read of a Secret; nil means none.
 	statusWrite func() error
 	secretRead  func(name string) error
 }
@@ -103,7 +103,7 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-// pass lets the Reconciler look at the BtpOperator once, and reads what became of it.
+// pass runs one pass over the BtpOperator, and reads the result.
 func (s *system) pass() (reconcile.Result, error) {
 	s.t.Helper()
 	result, err := s.reconciler.Reconcile(s.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s.cr)})
@@ -122,7 +122,7 @@ func (s *system) provisioned() {
 	s.want(v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 }
 
-// delete asks for the deletion of the BtpOperator.
+// delete requests the deletion of the BtpOperator.
 func (s *system) delete() {
 	s.t.Helper()
 	if err := s.Delete(s.t.Context(), s.cr); err != nil {
@@ -130,7 +130,7 @@ func (s *system) delete() {
 	}
 }
 
-// want says where the BtpOperator is to be, and answers the message of its condition.
+// want checks the position of the BtpOperator, and returns the message of its condition.
 func (s *system) want(state v1alpha1.State, reason v1alpha1.Reason) string {
 	s.t.Helper()
 	if len(s.cr.Status.Conditions) != 1 || s.cr.Status.State != state || s.cr.Status.Conditions[0].Reason != string(reason) {

@@ -35,7 +35,7 @@ func TestReconcile_APIServerRestarts_StaysReady(t *testing.T) {
 	s.applied = func() error { return nil }
 	s.provisioned()
 
-	// The time begins anew.
+	// The time starts again.
 	s.applied = func() error { return errBusy }
 	s.now = s.now.Add(s.settings.ReadyTimeout)
 	s.pass()
@@ -109,7 +109,7 @@ func TestRemove_RequestFails_IsReported(t *testing.T) {
 	}
 }
 
-// Statuses are for the manager to write, but users with enough rights edit them, and backups bring them back.
+// The manager writes the status, but users with sufficient rights can edit it, and backups restore it.
 func TestReconcile_InvalidStatus_IsCorrected(t *testing.T) {
 	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonNotCleaned, v1alpha1.ReasonHardDeleting, v1alpha1.ReasonSoftDeleting} {
 		t.Run(string(reason), func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 )
 
-// secret is a complete Secret, changed: an empty string takes a key away.
+// secret returns a complete Secret with changes: an empty string removes a key.
 func secret(change map[string]string) *corev1.Secret {
 	data := map[string][]byte{
 		"clientid":     []byte("sb-1!b2|service-manager"),
@@ -52,7 +52,7 @@ func TestParse_CompleteSecret_ReturnsCredentials(t *testing.T) {
 	}
 }
 
-// fields makes credentials comparable by cmp, which would print them through String.
+// fields converts credentials for cmp, which would otherwise print them with String.
 func fields(c credentials.Credentials) map[string]any {
 	return map[string]any{
 		"ClientID": c.ClientID, "ClientSecret": c.ClientSecret, "SMURL": c.SMURL, "TokenURL": c.TokenURL,
@@ -126,7 +126,7 @@ func TestParse_IncompleteSecret_NamesMissingKeys(t *testing.T) {
 	}
 }
 
-// with sets values, also empty ones.
+// with sets values, including empty ones.
 func with(data map[string][]byte, change map[string]string) map[string][]byte {
 	data = maps.Clone(data)
 	for key, value := range change {

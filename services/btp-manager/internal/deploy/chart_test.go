@@ -121,7 +121,7 @@ func checkPorts(t *testing.T, objects []client.Object, c corev1.Container) {
 	}
 }
 
-// YAML takes some names for a number, a boolean or nothing.
+// YAML interprets some names as a number, a boolean or null.
 func TestChart_NamesLikeYAMLTypes_AreQuoted(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"123", "1e3", "true", "null"} {
@@ -145,7 +145,7 @@ serviceMonitor: {enabled: true}
 	}
 }
 
-// Whoever scrapes the operand scrapes the manager too: Prometheus is seldom in the namespace of either.
+// A scraper of the operand also scrapes the manager: Prometheus is rarely in the namespace of either.
 func TestRoles_MetricsReader_ReadsManagerMetrics(t *testing.T) {
 	t.Parallel()
 	c, err := operand.Load(operandchart.FS())
@@ -286,7 +286,7 @@ func TestChart_Uninstall_KeepsSharedObjects(t *testing.T) {
 
 func TestChart_BtpOperator_IsHookWithoutDefinition(t *testing.T) {
 	t.Parallel()
-	// Helm deletes the object of a hook before it makes it again. Where the kind is known, that may deprovision an operand.
+	// Helm deletes the object of a hook before it creates it again. If the kind exists, that may deprovision an operand.
 	known := charttest.One[*v1alpha1.BtpOperator](t, rendered(t, everything, "operator.kyma-project.io/v1alpha1/BtpOperator"), "btpoperator")
 	if diff := cmp.Diff([]string{"helm.sh/resource-policy"}, slices.Sorted(maps.Keys(known.Annotations))); diff != "" {
 		t.Errorf("kind known: diff (-want +got)\n%s", diff)

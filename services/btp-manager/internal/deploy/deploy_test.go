@@ -1,4 +1,4 @@
-// Package deploy holds the tests of what BTP Manager is deployed with: its chart, its alerts and its dashboard.
+// Package deploy tests the deployment of BTP Manager: its chart, its alerts and its dashboard.
 package deploy_test
 
 import (
@@ -19,7 +19,7 @@ import (
 const (
 	repository = "../../../../"
 	chartDir   = repository + "deploy/helm/btp-manager/"
-	// everything turns on all that the chart can make.
+	// everything enables all objects of the chart.
 	everything = `
 prerequisites: {namespace: true, priorityClass: true}
 image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
@@ -54,12 +54,12 @@ resources: {limits: null, requests: null}
 `
 )
 
-// valueSets are the values for which the chart must be sound.
+// valueSets are the values with which the chart must be valid.
 func valueSets() map[string]string {
 	return map[string]string{"defaults": "", "everything": everything, "small": small, "bare": bare}
 }
 
-// render renders the chart as Helm does, for a cluster that knows some kinds beside those of Kubernetes.
+// render renders the chart like Helm, for a cluster with additional kinds.
 func render(t *testing.T, values string, known ...string) ([]client.Object, error) {
 	t.Helper()
 	files, err := charttest.Render(t, chartDir, values, charttest.Release{Name: "release", Namespace: "default", APIVersions: known})
@@ -69,7 +69,7 @@ func render(t *testing.T, values string, known ...string) ([]client.Object, erro
 	return charttest.Objects(t, knownTypes(t), files), nil
 }
 
-// rendered is render for values that must be fine.
+// rendered is render for valid values.
 func rendered(t *testing.T, values string, known ...string) []client.Object {
 	t.Helper()
 	objects, err := render(t, values, known...)
@@ -77,7 +77,7 @@ func rendered(t *testing.T, values string, known ...string) []client.Object {
 	return objects
 }
 
-// knownTypes are the kinds that the chart makes.
+// knownTypes are the kinds of the chart's objects.
 func knownTypes(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()

@@ -24,7 +24,7 @@ const (
 	everywhere, inNamespace = "everywhere", "`kyma-system`"
 )
 
-// reasons say why BTP Manager has a rule, which is known by its place, its resources and, where it has names, the word "named".
+// reasons explain the rules of BTP Manager, which are identified by place, resources and, if they have names, the word "named".
 func reasons() map[string]string {
 	const (
 		applied = "These objects of the operand's chart are made, brought back, and removed, by name."
@@ -79,7 +79,7 @@ func TestPermissions_Documentation_MatchesChart(t *testing.T) {
 	}
 }
 
-// permissions writes the rules of the roles in their order.
+// permissions formats the rules of the roles in their order.
 func permissions(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -26,13 +26,13 @@ var shared kubetest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// install creates what the chart makes of values, as an administrator would, and removes it after the test.
+// install creates the chart's objects like an administrator, and removes them after the test.
 func install(t *testing.T, values string) {
 	t.Helper()
 	c := shared.Cluster(t).Client(t, client.Options{Scheme: knownTypes(t)})
 	admin := client.WithFieldValidation(c, "Strict")
 	objects := rendered(t, values)
-	// A namespace in a cluster without controllers never ends, so the tests share them.
+	// In a cluster without controllers a namespace is never removed, so the tests share them.
 	namespace := &corev1.Namespace{}
 	namespace.Name = charttest.All[*appsv1.Deployment](objects)[0].Namespace
 	if err := admin.Create(t.Context(), namespace); client.IgnoreAlreadyExists(err) != nil {
@@ -40,7 +40,7 @@ func install(t *testing.T, values string) {
 	}
 	for _, o := range objects {
 		if _, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok || o.GetObjectKind().GroupVersionKind().Group == "monitoring.coreos.com" {
-			continue // the cluster has the one, and does not know the other
+			continue // the cluster already has the one, and does not serve the other
 		}
 		err := admin.Create(t.Context(), o)
 		if _, ok := o.(*corev1.Namespace); ok && apierrors.IsAlreadyExists(err) {
@@ -61,8 +61,8 @@ func TestChart_APIServer_AcceptsIt(t *testing.T) { //nolint:paralleltest // its 
 	}
 }
 
-// TestRoles_Manager_CanCreateAndRemoveOperand does it as the manager does, by server-side apply, so that Kubernetes itself
-// judges the roles: no rule may be granted that the manager does not have.
+// TestRoles_Manager_CanCreateAndRemoveOperand uses server-side apply, like the manager, so that Kubernetes itself checks the roles: a rule
+// that the manager does not have cannot be granted.
 func TestRoles_Manager_CanCreateAndRemoveOperand(t *testing.T) { //nolint:paralleltest // it shares a cluster
 	install(t, "")
 	const in = "kyma-system"
@@ -75,7 +75,7 @@ func TestRoles_Manager_CanCreateAndRemoveOperand(t *testing.T) { //nolint:parall
 	require.NoError(t, err)
 	objects, err := c.Render(operand.Release{Name: "sap-btp-operator", Namespace: in}, nil)
 	require.NoError(t, err)
-	for range 2 { // once to make them, once to change them
+	for range 2 { // once to create them, once to change them
 		for _, o := range objects {
 			if err := manager.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.ForceOwnership, client.FieldOwner("btp-manager")); err != nil {
 				t.Errorf("apply %s: %v", describe(o), err)

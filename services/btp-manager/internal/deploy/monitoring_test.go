@@ -32,7 +32,7 @@ type prometheusRule struct {
 	Spec              ruleFile `json:"spec"`
 }
 
-// ruleFile is what Prometheus reads its alerts from.
+// ruleFile is a rule file of Prometheus.
 type ruleFile struct {
 	Groups []struct {
 		Name  string      `json:"name"`

@@ -29,7 +29,7 @@ const (
 	runbook    = repository + "docs/runbooks/btp-manager.md"
 )
 
-// series is what the manager exports, as its expressions may ask for it: by name, then by label, the values.
+// series are the exported metrics of the manager: by name, then by label, the values.
 type series map[string]map[string][]string
 
 func exported(t *testing.T) series {
@@ -42,7 +42,7 @@ func exported(t *testing.T) series {
 	require.NoError(t, err)
 	known := series{}
 	for _, f := range families {
-		values := map[string][]string{"namespace": nil, "pod": nil} // these come from the scrape
+		values := map[string][]string{"namespace": nil, "pod": nil} // the scrape adds these
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
 				values[l.GetName()] = append(values[l.GetName()], l.GetValue())
@@ -60,7 +60,7 @@ func exported(t *testing.T) series {
 	return known
 }
 
-// check says what is wrong with an expression: it must parse, and ask for nothing that the manager does not export.
+// check validates an expression: it must parse, and use only exported metrics.
 func (s series) check(t *testing.T, where, expr string) {
 	t.Helper()
 	for variable, value := range map[string]string{"$__rate_interval": "5m", "$namespace": "kyma-system"} {
@@ -230,7 +230,7 @@ func TestChart_Alerts_AreIncluded(t *testing.T) {
 	}
 }
 
-// dashboard is what the tests look at in the dashboard.
+// dashboard is the tested part of the dashboard.
 type dashboard struct {
 	Title  string  `json:"title"`
 	UID    string  `json:"uid"`

@@ -15,8 +15,8 @@ import (
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-// everShipped are the objects outside of namespaces that a release of the operand's chart had. A line is never taken out: in
-// some cluster the object may still have to be removed.
+// everShipped are the cluster-scoped objects of all releases of the operand's chart. No line may be removed: an object may still have to be
+// removed in some cluster.
 func everShipped() []string {
 	return []string{
 		"customresourcedefinitions servicebindings.services.cloud.sap.com",
@@ -30,7 +30,7 @@ func everShipped() []string {
 	}
 }
 
-// access is what a subject may do: in one namespace, and in all.
+// access is the rights of a subject: in one namespace, and in all.
 type access struct{ cluster, namespace []rbacv1.PolicyRule }
 
 func managerAccess(t *testing.T) access {
@@ -42,7 +42,7 @@ func managerAccess(t *testing.T) access {
 	}
 }
 
-// may tells whether rules allow a verb. Without a name it wants a rule that is not narrowed to names.
+// may reports whether rules allow a verb. Without a name the rule must not be limited to names.
 func may(rules []rbacv1.PolicyRule, verb, group, resource, name string) bool {
 	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
 		named := len(r.ResourceNames) == 0 || name != "" && slices.Contains(r.ResourceNames, name)
@@ -73,8 +73,8 @@ func TestRoles_Rules_HaveNoWildcard(t *testing.T) {
 	}
 }
 
-// TestRoles_Operand_CanBeCreated goes through what the operand's chart makes: Kubernetes lets the manager apply it only when the
-// manager may write the objects, and may itself do what the roles among them allow.
+// TestRoles_Operand_CanBeCreated checks the objects of the operand's chart: Kubernetes lets the manager apply them only if it may write
+// them, and has the rights that the roles among them grant.
 func TestRoles_Operand_CanBeCreated(t *testing.T) {
 	t.Parallel()
 	allowed := managerAccess(t)
@@ -87,7 +87,7 @@ func TestRoles_Operand_CanBeCreated(t *testing.T) {
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
 		plural, _ := apimeta.UnsafeGuessKindToResource(gvk)
-		// Secrets are the cluster's business, since the operand writes them everywhere.
+		// Secrets need cluster-wide rights, because the operand writes them everywhere.
 		rules, name := allowed.cluster, o.GetName()
 		if o.GetNamespace() != "" && gvk.Kind != "Secret" {
 			rules = allowed.namespace
@@ -137,7 +137,7 @@ func TestRoles_Operand_CanBeCreated(t *testing.T) {
 	}
 }
 
-// onward checks that the manager itself may do what a role of the operand allows.
+// onward checks that the manager has the rights of a role of the operand.
 func onward(t *testing.T, granted []rbacv1.PolicyRule, role string, r rbacv1.PolicyRule) {
 	t.Helper()
 	names := r.ResourceNames

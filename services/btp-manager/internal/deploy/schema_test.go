@@ -54,10 +54,10 @@ func TestChart_InvalidValues_AreNamed(t *testing.T) {
 	}
 }
 
-// TestChart_Schema_ContainsEachSetting holds the chart against the settings of the manager.
+// TestChart_Schema_ContainsEachSetting compares the chart with the settings of the manager.
 func TestChart_Schema_ContainsEachSetting(t *testing.T) {
 	t.Parallel()
-	// The chart sets these itself, by values of their own or because its other objects agree with them.
+	// The chart sets these itself, with its own values or in accordance with other objects.
 	ours := []string{"ChartNamespace", "LeaderElect", "MetricsBindAddress", "HealthProbeBindAddress"}
 	text, err := os.ReadFile(chartDir + "values.schema.json")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 )
 
-// at is a place by its reason.
+// at returns the position with a reason.
 func at(t *testing.T, r v1alpha1.Reason) machine.At {
 	t.Helper()
 	if r == "" {
@@ -23,7 +23,7 @@ func at(t *testing.T, r v1alpha1.Reason) machine.At {
 	return machine.At{State: m.State, Reason: m.Reason}
 }
 
-// Every line says what one event does in each place that knows it; in all other places it is refused.
+// Every line describes one event in each position that has it; in all other positions it is rejected.
 func TestNext_EachEvent_FollowsTable(t *testing.T) {
 	t.Parallel()
 	const (
@@ -47,7 +47,7 @@ func TestNext_EachEvent_FollowsTable(t *testing.T) {
 	type to = map[v1alpha1.Reason]v1alpha1.Reason
 	processing := []v1alpha1.Reason{started, handedOver, updated, moved, otherID}
 	failed := []v1alpha1.Reason{redundant, missing, invalid, install, check, removal}
-	// all says where the event leads from each of several places, beside the ones named in rest.
+	// all describes the event in each of several positions, in addition to those in rest.
 	all := func(from []v1alpha1.Reason, where v1alpha1.Reason, rest to) to {
 		m := to{}
 		for _, r := range from {
@@ -56,7 +56,7 @@ func TestNext_EachEvent_FollowsTable(t *testing.T) {
 		maps.Copy(m, rest)
 		return m
 	}
-	// stay says that the event changes nothing in these places.
+	// stay means that the event changes nothing in these positions.
 	stay := func(in []v1alpha1.Reason, rest to) to {
 		m := to{}
 		for _, r := range in {

@@ -29,7 +29,7 @@ func setup(t *testing.T) (*metric.Metrics, *prometheus.Registry) {
 	return m, r
 }
 
-// values returns what a registry holds as "name{label values}"; of a histogram the number of observations.
+// values returns the content of a registry as "name{label values}"; for a histogram the number of observations.
 func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -48,7 +48,7 @@ func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	return got
 }
 
-// changed returns what is no longer as it was at the start.
+// changed returns the values that differ from those at the start.
 func changed(t *testing.T, r *prometheus.Registry, f func()) map[string]float64 {
 	t.Helper()
 	before := values(t, r)

@@ -19,8 +19,8 @@ import (
 
 var errKilled = errors.New("killed")
 
-// mortal is a client whose process dies after some writes: the last of them still reaches the cluster, its answer does not
-// come back, and nothing works afterwards.
+// mortal is a client whose process is killed after some writes: the last write reaches the cluster, but its answer is lost, and nothing works
+// afterwards.
 type mortal struct{ writes, limit int }
 
 func (m *mortal) read(call func() error) error {
@@ -66,7 +66,7 @@ func (m *mortal) client(c client.WithWatch) client.WithWatch {
 	})
 }
 
-// die runs a call with a client that dies after n writes. It answers false when the call was through before.
+// die runs a call with a client that is killed after n writes. It returns false if the call completed before.
 func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 	b.t.Helper()
 	m := &mortal{limit: n}
@@ -83,8 +83,8 @@ func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 	return true
 }
 
-// settle applies until a call that met no object being deleted writes nothing: the call after the end of an obsolete object takes it out of the
-// inventory, and a definition ends a moment after its deletion.
+// settle applies until a call that finds no object being deleted writes nothing. The call after the end of an obsolete object removes it from
+// the inventory, and a definition is removed shortly after its deletion.
 func (b *bundle) settle(objs []*unstructured.Unstructured) {
 	b.t.Helper()
 	before := ""
@@ -104,7 +104,7 @@ func (b *bundle) deleting() bool {
 	return slices.ContainsFunc(b.all(b.t.Context()), func(item unstructured.Unstructured) bool { return item.GetDeletionTimestamp() != nil })
 }
 
-// upgrade is a chart and its successor, which has changed, new, renamed and replaced objects and lacks some.
+// upgrade returns a chart and its successor with changed, new, renamed, replaced and missing objects.
 func upgrade(t *testing.T) (old, next []*unstructured.Unstructured) {
 	old = []*unstructured.Unstructured{
 		definition(t, "1", "Widget"), configMap(t, "1", "config", "one"), configMap(t, "1", "gone", "x"),
@@ -130,7 +130,7 @@ func stride() int {
 func TestUpgrade_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 	b := setup(t)
 	old, next := upgrade(t)
-	// Somebody's change makes the upgrade take fields over as well.
+	// The change of another client makes the upgrade take over fields, too.
 	begin := func() {
 		b.empty(t.Context())
 		b.settle(old)
@@ -149,7 +149,7 @@ func TestUpgrade_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 			break
 		}
 	}
-	// Two of the inventory, seven objects, a taken over field, a replaced Deployment, five obsolete objects.
+	// The writes are: two of the inventory, seven objects, a taken over field, a replaced Deployment, five obsolete objects.
 	if n < 15 {
 		t.Errorf("the upgrade had only %d writes", n-1)
 	}
@@ -189,7 +189,7 @@ func TestRemove_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 	for n := 1; ; n += stride() {
 		begin()
 		killed := b.die(n, func(o *operand.Operand) error {
-			// Only the inventory knows of the PriorityClass.
+			// Only the inventory contains the PriorityClass.
 			for {
 				left, err := o.Remove(t.Context(), objs, nil)
 				if err != nil || len(left) == 0 {

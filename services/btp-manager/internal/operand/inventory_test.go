@@ -52,7 +52,7 @@ v1 ServiceAccount kyma-system/operand
 	equal(t, "chart version", b.inventory().Labels["chart-version"], "2")
 }
 
-// The wrong ways an inventory can be are met by the next chart, which lacks the ConfigMap "obsolete".
+// Each kind of damaged inventory is used with the next chart, which lacks the ConfigMap "obsolete".
 func TestApply_DamagedInventory_RemovesObsolete(t *testing.T) {
 	b := setup(t)
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestApply_ForeignObjectInInventory_IsKept(t *testing.T) {
 	equal(t, "inventory", b.inventory().Data["objects"], "v1 ConfigMap kyma-system/config\n")
 }
 
-// The inventory is written first: what an Apply that fails has created is known to the next one.
+// The inventory is written first: the next Apply knows the objects that a failed Apply has created.
 func TestApply_AfterFailure_RemovesObsolete(t *testing.T) {
 	b := setup(t)
 	good := configMap(t, "1", "config", "one")

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
-// renamed is obj under another name.
+// renamed returns obj with another name.
 func renamed(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	obj = obj.DeepCopy()
 	if group, _, _ := unstructured.NestedString(obj.Object, "spec", "group"); group != "" {
@@ -44,7 +44,7 @@ func TestApply_NewChart_RemovesObsoleteObjects(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		next func() []*unstructured.Unstructured
-		// removed is how many objects go.
+		// removed is the number of removed objects.
 		removed int
 	}{
 		{"every object has another name", func() []*unstructured.Unstructured {
@@ -77,7 +77,7 @@ func TestApply_NewChart_RemovesObsoleteObjects(t *testing.T) {
 			next := c.next()
 			done := b.apply(next)
 			equal(t, "removed", len(done.Removed), c.removed)
-			// A definition goes a moment after it was deleted.
+			// A definition is removed shortly after its deletion.
 			testkit.Eventually(t, within, "only the new objects", func() bool {
 				b.apply(next)
 				return len(b.names()) == len(next)
@@ -118,7 +118,7 @@ func TestApply_OtherAPIVersion_IsNotObsolete(t *testing.T) {
 	equal(t, "inventory", b.inventory().Data["objects"], "autoscaling/v2 HorizontalPodAutoscaler kyma-system/operand\n")
 }
 
-// A cluster that was upgraded meanwhile has the object still, under a version that the inventory does not name.
+// A cluster that was upgraded meanwhile has the object in a version that the inventory does not contain.
 func TestApply_UnservedAPIVersion_IsRemoved(t *testing.T) {
 	for name, remove := range map[string]func(b *bundle){
 		"as obsolete":         func(b *bundle) { b.settle([]*unstructured.Unstructured{configMap(b.t, "2", "config", "x")}) },
@@ -175,7 +175,7 @@ func TestApply_ObsoleteDefinitionInUse_IsKept(t *testing.T) {
 	equal(t, "inventory", b.inventory().Data["objects"], "v1 ConfigMap kyma-system/config\n")
 }
 
-// What waits for its finalizer is not forgotten, and not reported as removed again.
+// An object with a finalizer stays in the inventory, and is not reported as removed again.
 func TestApply_ObsoleteObjectSlow_StaysInInventory(t *testing.T) {
 	b := setup(t)
 	stays, slow := configMap(t, "1", "config", "one"), configMap(t, "1", "slow", "one")
@@ -185,7 +185,7 @@ func TestApply_ObsoleteObjectSlow_StaysInInventory(t *testing.T) {
 	equal(t, "applied again", b.apply([]*unstructured.Unstructured{stays}), operand.Applied{})
 	equal(t, "inventory", b.inventory().Data["objects"], "v1 ConfigMap kyma-system/config\nv1 ConfigMap kyma-system/slow\n")
 
-	// It is wanted again while it goes.
+	// The chart contains it again while it is being deleted.
 	done := b.apply([]*unstructured.Unstructured{stays, slow})
 	equal(t, "held", done, operand.Applied{Held: []operand.NotReady{{operand.RefOf(slow), "is being deleted and waits for keb.test/hold"}}})
 	b.patch(slow, `{"metadata":{"finalizers":null}}`)

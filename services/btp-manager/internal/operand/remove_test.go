@@ -30,7 +30,7 @@ func (b *bundle) remove(objs []*unstructured.Unstructured) {
 	})
 }
 
-// refs are the objects of which Remove speaks.
+// refs returns the objects in the result of Remove.
 func refs(left []operand.NotReady) []operand.Ref {
 	var out []operand.Ref
 	for _, n := range left {
@@ -39,7 +39,7 @@ func refs(left []operand.NotReady) []operand.Ref {
 	return out
 }
 
-// bare is obj as somebody else has it.
+// bare returns obj without our labels.
 func bare(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	obj = obj.DeepCopy()
 	obj.SetLabels(nil)
@@ -50,7 +50,7 @@ func TestRemove_ForeignObjects_AreKept(t *testing.T) {
 	b := setup(t)
 	objs := append(chart(t, "1"), object(t, "1", "{apiVersion: v1, kind: Secret, metadata: {name: moved, namespace: elsewhere}}"))
 	b.apply(objs)
-	// What the manager makes, what the operand makes, and what an inventory never knew.
+	// These are the manager's objects, the operand's objects, and objects that no inventory contains.
 	b.make(secret(t, "1", "ca-server-cert"))
 	b.make(secret(t, "1", "webhook-server-cert"))
 	b.make(bare(secret(t, "1", "sap-btp-operator-clusterid")))
@@ -95,7 +95,7 @@ func TestRemove_NoInventory_UsesLabels(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
-// The credentials may be in any namespace; without an inventory only their labels tell in which.
+// The credentials may be in any namespace; without an inventory only their labels identify it.
 func TestRemove_NoInventory_FindsMovedCredentials(t *testing.T) {
 	b := setup(t)
 	third := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "third"}}
@@ -106,7 +106,7 @@ func TestRemove_NoInventory_FindsMovedCredentials(t *testing.T) {
 		return s
 	}
 	b.apply(append(chart(t, "1"), in("elsewhere", "operand-credentials")))
-	// With an inventory, what users copied with its labels is theirs.
+	// With an inventory, copies by users with the same labels belong to the users.
 	b.make(in(third.Name, "operand-credentials"))
 	b.remove(chart(t, "1"))
 	equal(t, "objects", b.names(), []string{"Secret third/operand-credentials"})
@@ -147,7 +147,7 @@ func TestRemove_BtpOperatorDefinition_IsKept(t *testing.T) {
 	}
 }
 
-// watched is a client that writes down what it deletes.
+// watched is a client that records its deletions.
 func watched(b *bundle, deleted *[]string) *operand.Operand {
 	c := interceptor.NewClient(b.client, interceptor.Funcs{
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -198,7 +198,7 @@ func TestRemove_PhaseIncomplete_Waits(t *testing.T) {
 		require.NoError(t, err)
 		want := operand.NotReady{Ref: operand.RefOf(held), Reason: "is being deleted and waits for keb.test/hold"}
 		equal(t, "first of what is left", left[0], want)
-		// Everything but the two webhook configurations, which are of the first phase too.
+		// Everything but the two webhook configurations, which also belong to the first phase.
 		equal(t, "left", len(left), len(objs)-2)
 	}
 	b.patch(held, `{"metadata":{"finalizers":null}}`)
@@ -224,7 +224,7 @@ func TestRemove_CustomResourcesExist_ReturnsInUseError(t *testing.T) {
 	equal(t, "left", len(left), len(objs))
 	equal(t, "resource versions", b.versions(), before)
 
-	// The caller may leave the definition, and what it defines, where it is.
+	// The caller may keep the definition and its custom resources.
 	if left, err := b.operand.Remove(t.Context(), objs, func(r operand.Ref) bool { return r.Kind == "CustomResourceDefinition" }); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
@@ -233,7 +233,7 @@ func TestRemove_CustomResourcesExist_ReturnsInUseError(t *testing.T) {
 	}
 }
 
-// A custom resource that comes while the rest is being removed is not lost either.
+// A custom resource that is created during the removal is not lost either.
 func TestRemove_NewCustomResource_KeepsDefinition(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")

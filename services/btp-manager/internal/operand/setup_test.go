@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// within is for what takes a moment, also on a machine with much to do.
+	// within is the timeout for short operations on a busy machine.
 	within    = 90 * time.Second
 	namespace = "kyma-system"
 )
@@ -37,7 +37,7 @@ var shared kubetest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// bundle is a cluster with nothing of an operand in it, and an operand.
+// bundle is a cluster without objects of an operand, and an operand.
 type bundle struct {
 	t       *testing.T
 	cluster *kubetest.Cluster
@@ -66,7 +66,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// kinds are what tests make.
+// kinds are the kinds of the tests' objects.
 func kinds() []schema.GroupVersionKind {
 	return append(operand.Kinds(),
 		schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"},
@@ -76,7 +76,7 @@ func kinds() []schema.GroupVersionKind {
 	)
 }
 
-// spare are the objects that a cluster has without an operand.
+// spare are the objects of a cluster without an operand.
 func spare(obj *unstructured.Unstructured) bool {
 	name := obj.GetName()
 	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, "system-") || strings.Contains(name, "btpoperators.") ||
@@ -85,10 +85,10 @@ func spare(obj *unstructured.Unstructured) bool {
 		obj.GetNamespace() == "default" || obj.GetNamespace() == "kube-public"
 }
 
-// all reads everything that tests make.
+// all reads all objects of the tests.
 func (b *bundle) all(ctx context.Context) []unstructured.Unstructured { return b.of(ctx, kinds()) }
 
-// of reads everything of some kinds that tests make.
+// of reads all objects of some kinds of the tests.
 func (b *bundle) of(ctx context.Context, kinds []schema.GroupVersionKind) []unstructured.Unstructured {
 	b.t.Helper()
 	// Every cluster has many roles, and reading them takes long.
@@ -112,7 +112,7 @@ func (b *bundle) of(ctx context.Context, kinds []schema.GroupVersionKind) []unst
 	return out
 }
 
-// empty takes everything away that a test made.
+// empty deletes all objects of a test.
 func (b *bundle) empty(ctx context.Context) {
 	b.t.Helper()
 	left := kinds()
@@ -136,7 +136,7 @@ func (b *bundle) empty(ctx context.Context) {
 	})
 }
 
-// names lists what is there, without the inventory.
+// names lists the existing objects, without the inventory.
 func (b *bundle) names() []string {
 	b.t.Helper()
 	out := []string{}
@@ -177,7 +177,7 @@ func (b *bundle) exists(obj *unstructured.Unstructured) bool {
 	return err == nil
 }
 
-// patch changes an object as `kubectl edit` does.
+// patch changes an object like `kubectl edit`.
 func (b *bundle) patch(obj *unstructured.Unstructured, patch string, opts ...client.PatchOption) {
 	b.t.Helper()
 	kind := client.RawPatch("application/strategic-merge-patch+json", []byte(patch))
@@ -190,8 +190,8 @@ func (b *bundle) patch(obj *unstructured.Unstructured, patch string, opts ...cli
 	}
 }
 
-// versions are the resource versions of everything that is there. A definition has what it says instead: the API server writes to
-// its status, a moment after somebody has changed it.
+// versions returns the resource versions of all objects. For a definition it returns the content instead, because the API server writes the
+// status shortly after a change.
 func (b *bundle) versions() map[string]string {
 	b.t.Helper()
 	out := map[string]string{}
@@ -208,7 +208,7 @@ func (b *bundle) versions() map[string]string {
 	return out
 }
 
-// contents are the objects that are there as they would be in any cluster.
+// contents returns the existing objects without data of the cluster.
 func (b *bundle) contents() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}
@@ -237,7 +237,7 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-// object reads one object of a chart: with the labels of version, in the namespace unless text says otherwise.
+// object returns an object of a chart: with the labels of version, by default in the chart's namespace.
 func object(t *testing.T, version, text string) *unstructured.Unstructured {
 	t.Helper()
 	obj := new(unstructured.Unstructured)
@@ -344,7 +344,7 @@ func thing(t *testing.T, kind, name string) *unstructured.Unstructured {
 	return object(t, "1", fmt.Sprintf("{apiVersion: keb.test/v1, kind: %s, metadata: {name: %s}, spec: {a: b}}", kind, name))
 }
 
-// chart is one object of every kind that charts of the operand have.
+// chart returns one object of every kind in all charts of the operand.
 func chart(t *testing.T, version string) []*unstructured.Unstructured {
 	const rbac = "apiVersion: rbac.authorization.k8s.io/v1\n"
 	return []*unstructured.Unstructured{

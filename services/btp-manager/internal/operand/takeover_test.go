@@ -53,7 +53,7 @@ func TestApply_UnrelatedFields_AreKept(t *testing.T) {
 	}
 }
 
-// A restart stays while what was changed along with it goes.
+// A restart annotation is kept although other changes are reverted.
 func TestApply_RolloutRestart_IsKept(t *testing.T) {
 	b := setup(t)
 	obj := deployment(t, "1", "operand", "operand")
@@ -134,7 +134,7 @@ func TestApply_ConcurrentChange_IsReverted(t *testing.T) {
 	equal(t, "objects", b.contents(), want)
 }
 
-// replacements are changes that the API server refuses, kind by kind.
+// replacements are changes that the API server rejects, by kind.
 func TestApply_ImmutableField_ReplacesObject(t *testing.T) {
 	b := setup(t)
 	const rbac = "apiVersion: rbac.authorization.k8s.io/v1\n"
@@ -257,7 +257,7 @@ func TestApply_MutableChange_KeepsObject(t *testing.T) {
 	}
 }
 
-// make creates an object of a kind that was defined just now.
+// make creates an object of a new kind.
 func (b *bundle) make(obj *unstructured.Unstructured) {
 	b.t.Helper()
 	testkit.Eventually(b.t, within, "the kind of "+obj.GetName(), func() bool { return b.client.Create(b.t.Context(), obj.DeepCopy()) == nil })

@@ -29,8 +29,8 @@ const (
 	wait  = 90 * time.Second
 )
 
-// cluster is a kube-apiserver with what the operand needs to be there: its namespaces, where only pods without any privilege
-// are let in, and the priority class.
+// cluster is a kube-apiserver with the prerequisites of the operand: its namespaces, which accept only pods without privileges, and the
+// priority class.
 func cluster(t *testing.T) client.Client {
 	t.Helper()
 	c := client.WithFieldValidation(shared.Cluster(t).Client(t, client.Options{Scheme: scheme()}), metav1.FieldValidationStrict)
@@ -55,7 +55,7 @@ func apply(ctx context.Context, c client.Client, o *unstructured.Unstructured, o
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), opts...)
 }
 
-// install applies objs for this test. Webhooks are left out when nobody answers them.
+// install applies objs for this test. It omits webhooks that are not served.
 func install(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objs {
@@ -64,7 +64,7 @@ func install(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
 			if err := client.IgnoreNotFound(c.Delete(context.Background(), o.DeepCopy())); err != nil {
 				t.Error(err)
 			}
-			// A definition goes a moment after its deletion, and the next test may make it again.
+			// A definition is removed shortly after its deletion, and the next test may create it again.
 			testkit.Eventually(t, wait, "the end of "+o.GetName(), func() bool {
 				return apierrors.IsNotFound(c.Get(context.Background(), client.ObjectKeyFromObject(o), o.DeepCopy()))
 			})
@@ -85,7 +85,7 @@ func TestOperand_KubeAPIServer_AcceptsIt(t *testing.T) {
 	}
 }
 
-// A value that the server writes in another way, such as 1000m for 1, would look like drift for ever.
+// A value that the server stores in another form, such as 1000m for 1, would permanently look like drift.
 func TestOperand_SecondApply_ChangesNothing(t *testing.T) {
 	c := cluster(t)
 	objs := renderOperand(t, usual())
@@ -163,7 +163,7 @@ func TestOperand_Roles_AllowOnlyNeeds(t *testing.T) {
 		{"update", "apiextensions.k8s.io", "customresourcedefinitions", "", false},
 		{"update", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", false},
 	} {
-		// The server learns of a new role a moment after it was made.
+		// The server applies a new role shortly after its creation.
 		if a.want {
 			testkit.Eventually(t, wait, "the operand may "+a.verb+" "+a.resource, func() bool { return may(a.verb, a.group, a.resource, a.namespace) })
 		} else if may(a.verb, a.group, a.resource, a.namespace) {
@@ -182,7 +182,7 @@ func TestOperand_Definitions_ValidateObjects(t *testing.T) {
 	}
 	install(t, c, crds)
 	for _, crd := range crds {
-		// The server may say that a definition is established a moment before it lists the kind.
+		// The server may report a definition as established shortly before it lists the kind.
 		spec := strict(t, crd).(*apiextensionsv1.CustomResourceDefinition).Spec
 		testkit.Eventually(t, wait, crd.GetName()+" is served", func() bool {
 			for _, version := range spec.Versions {
@@ -212,7 +212,7 @@ func TestOperand_Definitions_ValidateObjects(t *testing.T) {
 	free := map[string]any{"any": map[string]any{"depth": []any{int64(1), "two", true}}}
 	for name, test := range map[string]struct {
 		o    *unstructured.Unstructured
-		want string // part of the refusal, empty when it is taken
+		want string // part of the error, empty if the object is accepted
 	}{
 		"instance": {instance(nil), ""},
 		"instance with everything": {instance(map[string]any{
@@ -301,7 +301,7 @@ func TestOperand_Definitions_ValidateObjects(t *testing.T) {
 	})
 }
 
-// Where a kind lives is written down in this package, since rendering asks no cluster.
+// This package contains the scopes of kinds, because rendering queries no cluster.
 func TestBuiltIn_Scopes_MatchServer(t *testing.T) {
 	d, err := discovery.NewDiscoveryClientForConfig(shared.Cluster(t).Config)
 	require.NoError(t, err)

@@ -28,7 +28,7 @@ func TestRender_SameValues_GiveSameObjects(t *testing.T) {
 	}
 }
 
-// A reconcile and the controller of the certificates render at the same time.
+// A pass and the controller of the certificates render concurrently.
 func TestRender_Concurrent_IsSafe(t *testing.T) {
 	c, v := operand(t), usual()
 	want := renderOperand(t, v)
@@ -40,7 +40,7 @@ func TestRender_Concurrent_IsSafe(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			// What one caller does to its objects is nothing to another.
+			// Changes of a caller's objects do not affect those of another one.
 			defer func() { got[0].SetName("changed") }()
 			if !reflect.DeepEqual(want, got) {
 				t.Error("a render gave other objects")

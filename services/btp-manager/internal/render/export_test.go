@@ -5,16 +5,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// BuiltIn tells whether a kind is known and namespaced.
+// BuiltIn reports whether a kind is known and namespaced.
 func BuiltIn(kind schema.GroupKind) (isNamespaced, known bool) {
 	s, known := builtIn(kind)
 	return s == namespaced, known
 }
 
-// Decode reads a rendered file.
+// Decode decodes a rendered file.
 func Decode(text string) ([]*unstructured.Unstructured, error) { return decode("file", text) }
 
-// Kept are the texts of the files that need not be read again.
+// Kept returns the cached texts.
 func (c *Chart) Kept() []string {
 	c.last.mu.Lock()
 	defer c.last.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-// Credentials come from a Secret that others write. Whatever they hold, they arrive as they are and make nothing else.
+// Other clients write the Secret with the credentials. Any content must be rendered unchanged and must create no other object.
 func FuzzCredentials(f *testing.F) {
 	for _, s := range []string{"plain", "", "true", "0x1F", "a: b", "\"", "'", "x\n---\nkind: Pod", "{{ .Values }}", "<no value>", "\x00\x7f\u0085\u2028\ufeff", "𝄞", "\r\n ", "&a *a", "# no", "\xff"} {
 		f.Add(s, s)
@@ -38,7 +38,7 @@ func FuzzCredentials(f *testing.F) {
 			t.Fatalf("there are %d objects, must be %d", len(objs), len(plain))
 		}
 		if strings.Contains(id, "<no value>") || strings.Contains(secret, "<no value>") {
-			return // Helm cuts this out of everything it renders
+			return // Helm removes this from everything it renders
 		}
 		if got, _, _ := unstructured.NestedString(find(t, objs, "ConfigMap", "sap-btp-operator-config").Object, "data", "CLUSTER_ID"); got != id {
 			t.Errorf("the id is %q, must be %q", got, id)

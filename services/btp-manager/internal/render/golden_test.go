@@ -12,14 +12,14 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// The golden files are what reviewers see of a change in the chart: go test ./internal/render -update
+// The golden files show reviewers the effects of a change in the chart: go test ./internal/render -update
 func TestOperand_Golden_IsUnchanged(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
 			for _, o := range renderOperand(t, v) {
 				if o.GetKind() == "CustomResourceDefinition" && name != "defaults" {
-					continue // values do not reach them
+					continue // values have no effect on them
 				}
 				text, err := yaml.Marshal(o)
 				require.NoError(t, err)

@@ -26,7 +26,7 @@ type values = map[string]any
 
 func release() render.Release { return render.Release{Name: "btpoperator", Namespace: "kyma-system"} }
 
-// operand is the chart that BTP Manager ships.
+// operand is the chart in BTP Manager.
 func operand(t testing.TB) *render.Chart {
 	t.Helper()
 	c, err := render.Load(chart.FS())
@@ -41,10 +41,10 @@ func renderOperand(t testing.TB, v values) []*unstructured.Unstructured {
 	return objs
 }
 
-// bundle is a certificate in form only.
+// bundle has the form of a certificate.
 const bundle = "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n"
 
-// usual is what BTP Manager sets for a cluster.
+// usual returns the values that BTP Manager sets for a cluster.
 func usual() values {
 	return values{
 		"cluster": values{"id": "9f2e4b1c-cluster"},
@@ -58,7 +58,7 @@ func usual() values {
 	}
 }
 
-// namespaced keeps the operand to two namespaces, and its credentials in a third.
+// namespaced limits the operand to two namespaces, with its credentials in a third.
 func namespaced() values {
 	return values{
 		"cluster": values{"id": "c"},
@@ -70,10 +70,10 @@ func namespaced() values {
 	}
 }
 
-// tuned sets every value that can be set.
+// tuned sets every possible value.
 func tuned() values {
 	return values{
-		"cluster": values{"id": "true"}, // a string that YAML would take for something else
+		"cluster": values{"id": "true"}, // a string that YAML would interpret as another type
 		"manager": values{
 			"image":            values{"repository": "registry.local:5000/operand", "tag": "v1.2.3", "sha": strings.Repeat("ab", 32)},
 			"imagePullSecrets": []any{values{"name": "registry"}},
@@ -102,7 +102,7 @@ func sets() map[string]values {
 	return map[string]values{"defaults": nil, "usual": usual(), "namespaced": namespaced(), "tuned": tuned()}
 }
 
-// tiny is a chart with these templates, and nothing else that the test does not put there.
+// tiny is a chart with these templates and files only.
 func tiny(files map[string]string) fstest.MapFS {
 	fsys := fstest.MapFS{"Chart.yaml": {Data: []byte("apiVersion: v2\nname: tiny\nversion: 1.2.3\n")}}
 	for name, text := range files {
@@ -111,7 +111,7 @@ func tiny(files map[string]string) fstest.MapFS {
 	return fsys
 }
 
-// configMap is a template of a ConfigMap whose data are these lines.
+// configMap returns a template of a ConfigMap with these lines of data.
 func configMap(data string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  x: " + data + "\n"
 }

@@ -27,7 +27,7 @@ func TestRender_OtherValues_GiveOtherObjects(t *testing.T) {
 		if got := find(t, objs, "ConfigMap", "always").Object["data"]; !reflect.DeepEqual(got, values{"x": "same"}) {
 			t.Errorf("beside the value %s the other data is %v", x, got)
 		}
-		// What the caller does to its objects is nothing to the next one.
+		// Changes of a caller's objects do not affect the next call.
 		for _, o := range objs {
 			o.SetName("changed")
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-// scheme knows the types of everything in the chart.
+// scheme contains the types of all objects in the chart.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
@@ -27,7 +27,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// strict decodes an object into the type of its kind, and fails at a field that the type does not have.
+// strict decodes an object to the type of its kind, and rejects unknown fields.
 func strict(t testing.TB, o *unstructured.Unstructured) runtime.Object {
 	t.Helper()
 	data, err := o.MarshalJSON()

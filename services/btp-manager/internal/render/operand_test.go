@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
-// typed returns the objects of one type, by name, or by namespace and name where several namespaces have one.
+// typed returns the objects of one type, by name, or by namespace and name if several namespaces have one.
 func typed[T metav1.Object](t testing.TB, objs []*unstructured.Unstructured) map[string]T {
 	t.Helper()
 	found := map[string]T{}
@@ -86,7 +86,7 @@ func TestOperand_CredentialsNamespace_MovesSecret(t *testing.T) {
 	}
 }
 
-// YAML takes some names for a number, a boolean or nothing.
+// YAML interprets some names as a number, a boolean or null.
 func TestChart_NamesLikeYAMLTypes_AreQuoted(t *testing.T) {
 	for _, name := range []string{"123", "0x10", "1e3", "true", "off", "null"} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestOperand_Selectors_MatchPods(t *testing.T) {
 					}
 				}
 			}
-			if name != "namespaced" { // there the policies are off
+			if name != "namespaced" { // these values disable the policies
 				for _, p := range typed[*networkingv1.NetworkPolicy](t, objs) {
 					meets("the NetworkPolicy "+p.Name, &p.Spec.PodSelector)
 				}
@@ -227,7 +227,7 @@ func TestOperand_Selectors_MatchPods(t *testing.T) {
 	}
 }
 
-// clients returns how the API server calls the webhooks.
+// clients returns the API server's configuration for calling the webhooks.
 func clients(t testing.TB, objs []*unstructured.Unstructured) []admissionv1.WebhookClientConfig {
 	t.Helper()
 	var found []admissionv1.WebhookClientConfig
@@ -407,7 +407,7 @@ func TestOperand_Chart_HasNoKeysAndNoProxy(t *testing.T) {
 	}
 }
 
-// What can be set and what is set by default are the same names, and no object takes others.
+// The names in the schema are those with a default, and no object accepts others.
 func TestOperand_Schema_DescribesValues(t *testing.T) {
 	var schema, defaults map[string]any
 	for name, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &defaults} {
@@ -417,7 +417,7 @@ func TestOperand_Schema_DescribesValues(t *testing.T) {
 		if name == "values.schema.json" && !json.Valid(data) {
 			t.Error("the schema is no JSON")
 		}
-		// The library of the schema loses the place of an error in a property's name.
+		// The library does not report the position of an error in a property's name.
 		if strings.Contains(string(data), "propertyNames") {
 			t.Errorf("%s has propertyNames", name)
 		}

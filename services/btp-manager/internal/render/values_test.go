@@ -78,7 +78,7 @@ func TestRender_InvalidType_IsNamed(t *testing.T) {
 	}
 }
 
-// What a user reads in the condition of a BtpOperator may come from here.
+// A user may see this text in the condition of a BtpOperator.
 func TestRender_Errors_ContainNoCredential(t *testing.T) {
 	const secret = "hunter2-hunter2"
 	for name, v := range map[string]values{

@@ -120,7 +120,7 @@ func TestDelete_TerminatingNamespace_Continues(t *testing.T) {
 	}
 }
 
-// An error of the API decides whether the deletion is given up for a soft one, is tried again, or is only late.
+// An error of the API causes a soft delete, a retry, or only a delay.
 func TestHardDelete_Refusal_ReturnsRefusedError(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
@@ -204,7 +204,7 @@ func TestHardDelete_SlowAPI_IsRetried(t *testing.T) {
 	ns := b.namespace()
 	b.order(instance, ns, "db")
 	b.order(binding, ns, "access")
-	// Only the deletions are out of time: on a busy machine a list may take as long.
+	// Only the deletions time out: on a busy machine a list may take as long.
 	s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			return c.List(context.WithoutCancel(ctx), list, opts...)
@@ -311,7 +311,7 @@ func TestHardDelete_ManyInstances_NeedsFewRequests(t *testing.T) {
 	if counts[http.MethodDelete] != namespaces {
 		t.Errorf("%d requests to delete, want one for each of %d namespaces", counts[http.MethodDelete], namespaces)
 	}
-	// Bindings once, three pages of instances, instances again; the client may ask for the kinds of the API.
+	// The requests are: bindings once, three pages of instances, instances again, and possibly the discovery of the API.
 	if counts[http.MethodGet] > 12 {
 		t.Errorf("%d requests to read, want a few pages", counts[http.MethodGet])
 	}

@@ -42,25 +42,25 @@ func TestMain(m *testing.M) {
 const (
 	instance = "ServiceInstance"
 	binding  = "ServiceBinding"
-	// held is the finalizer with which the operand holds its objects.
+	// held is the finalizer of the operand.
 	held = "services.cloud.sap.com/sap-btp-finalizer"
-	// patience is how long a test waits for what must come.
-	patience = 90 * time.Second
+	// waitTimeout is the timeout of a wait.
+	waitTimeout = 90 * time.Second
 )
 
-// bundle is a cluster and Services that work on it. The tests share the cluster, one after the other.
+// bundle is a cluster with Services. The tests share the cluster and run sequentially.
 type bundle struct {
 	t testing.TB
-	// admin is a client with all rights that no fault touches.
+	// admin is a client with all rights and without faults.
 	admin client.WithWatch
-	// cfg is how the Services connect; its requests are recorded.
+	// cfg is the connection of the Services; its requests are recorded.
 	cfg      *rest.Config
 	requests *recorder
 	client   client.WithWatch
 	services *services.Services
 }
 
-// setup brings a cluster that has the CRDs of these kinds.
+// setup returns a cluster with the CRDs of these kinds.
 func setup(t *testing.T, kinds ...string) *bundle {
 	t.Helper()
 	cluster := shared.Cluster(t)
@@ -91,7 +91,7 @@ func setup(t *testing.T, kinds ...string) *bundle {
 	return b
 }
 
-// with returns Services that work through another client.
+// with returns Services that use another client.
 func (b *bundle) with(c client.Client, cfg services.Config) *services.Services {
 	return services.New(cfg, services.Deps{Client: c, REST: b.cfg})
 }
@@ -101,7 +101,7 @@ var resources = map[string]string{instance: "serviceinstances", binding: "servic
 func (b *bundle) install(kind string) {
 	b.t.Helper()
 	_, err := envtest.InstallCRDs(b.cfg, envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join("testdata", resources[kind]+".yaml")}, MaxTime: patience,
+		Paths: []string{filepath.Join("testdata", resources[kind]+".yaml")}, MaxTime: waitTimeout,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -123,7 +123,7 @@ func (b *bundle) uninstall(kind string) {
 	})
 }
 
-// clean removes the objects of a test. The CRDs stay for the next.
+// clean removes the objects of a test. The CRDs stay for the next one.
 func (b *bundle) clean() {
 	ctx := context.WithoutCancel(b.t.Context())
 	b.eventually("the removal of all instances and bindings", func() bool {
@@ -132,7 +132,7 @@ func (b *bundle) clean() {
 			items := b.list(ctx, kind)
 			left += len(items)
 			for _, o := range items {
-				// What refuses deletions goes with its test, and needs a moment.
+				// A policy that rejects deletions is removed with its test, which takes a moment.
 				_ = b.admin.Delete(ctx, object(kind, o.Namespace, o.Name))
 				b.release(ctx, kind, o.Namespace, o.Name)
 			}
@@ -150,7 +150,7 @@ func (b *bundle) list(ctx context.Context, kind string) []metav1.PartialObjectMe
 	return list.Items
 }
 
-// release takes the finalizers off an object, as the operand does when the remote side is clean.
+// release removes the finalizers of an object, like the operand when the remote side is clean.
 func (b *bundle) release(ctx context.Context, kind, namespace, name string) {
 	b.t.Helper()
 	o := meta(kind, namespace, name)
@@ -160,7 +160,7 @@ func (b *bundle) release(ctx context.Context, kind, namespace, name string) {
 	}
 }
 
-// namespace makes a namespace that no other test uses.
+// namespace creates a namespace that no other test uses.
 func (b *bundle) namespace() string {
 	b.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "user-"}}
@@ -183,7 +183,7 @@ func (b *bundle) order(kind, namespace, name string, finalizers ...string) *unst
 	return o
 }
 
-// secret creates a Secret, owned by those.
+// secret creates a Secret with these owners.
 func (b *bundle) secret(namespace, name string, owners ...*unstructured.Unstructured) *corev1.Secret {
 	b.t.Helper()
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -196,7 +196,7 @@ func (b *bundle) secret(namespace, name string, owners ...*unstructured.Unstruct
 	return s
 }
 
-// exists reports whether an object is there, marked for deletion or not.
+// exists reports whether an object exists, marked for deletion or not.
 func (b *bundle) exists(o client.Object) bool {
 	b.t.Helper()
 	err := b.admin.Get(b.t.Context(), client.ObjectKeyFromObject(o), o)
@@ -206,7 +206,7 @@ func (b *bundle) exists(o client.Object) bool {
 	return err == nil
 }
 
-// marked reports whether the deletion of an existing object has been asked for.
+// marked reports whether the deletion of an existing object is requested.
 func (b *bundle) marked(kind, namespace, name string) bool {
 	b.t.Helper()
 	o := meta(kind, namespace, name)
@@ -218,14 +218,14 @@ func (b *bundle) marked(kind, namespace, name string) bool {
 
 func (b *bundle) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	err := wait.PollUntilContextTimeout(context.WithoutCancel(b.t.Context()), 20*time.Millisecond, patience, true,
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(b.t.Context()), 20*time.Millisecond, waitTimeout, true,
 		func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
-		b.t.Fatalf("%s did not happen within %s", what, patience)
+		b.t.Fatalf("%s did not happen within %s", what, waitTimeout)
 	}
 }
 
-// want checks the numbers of what is left.
+// want checks the numbers of remaining objects.
 func want(t *testing.T, left services.Left, err error, instances, bindings int) {
 	t.Helper()
 	require.NoError(t, err)
@@ -253,7 +253,7 @@ func meta(kind, namespace, name string) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// recorder counts requests, and may answer them in the server's place.
+// recorder counts requests, and can answer them in place of the server.
 type recorder struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -280,7 +280,7 @@ func (r *recorder) do(request *http.Request, next http.RoundTripper) (*http.Resp
 	return next.RoundTrip(request)
 }
 
-// reset begins to count anew; fault, unless nil, sees each request from now on, and answers nothing to let it through.
+// reset restarts the count. Unless it is nil, fault receives each later request; nil from it passes the request to the server.
 func (r *recorder) reset(fault func(*http.Request) (*http.Response, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

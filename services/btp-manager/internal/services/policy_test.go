@@ -11,8 +11,8 @@ import (
 // prevent is the annotation of an instance that must not be deleted (docs/contracts/btp-manager.md#operand).
 const prevent = "services.cloud.sap.com/preventDeletion"
 
-// preventDeletion has the API server refuse the deletion of instances with the annotation, until lift is called or the test
-// ends. The policy takes a moment to be enforced, and to end.
+// preventDeletion makes the API server reject the deletion of instances with the annotation, until lift is called or the test ends. It takes
+// a moment until the policy applies, and until it no longer applies.
 func (b *bundle) preventDeletion() (lift func()) {
 	b.t.Helper()
 	name := metav1.ObjectMeta{Name: "prevent-deletion"}

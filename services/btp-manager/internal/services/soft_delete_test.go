@@ -48,7 +48,7 @@ func TestSoftDelete_AfterHardDelete_RemovesRest(t *testing.T) {
 func TestDelete_BindingSecret_IsDeleted(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// secretName is what the binding says, secret what the Secret is called.
+		// secretName is the name in the binding, secret the name of the Secret.
 		secretName, secret string
 		owner              string
 		labels             map[string]string
@@ -123,7 +123,7 @@ func TestSoftDelete_ReplacedSecret_IsKept(t *testing.T) {
 	ns := b.namespace()
 	old := b.secret(ns, "access", b.order(binding, ns, "access", held))
 	another := b.order(instance, ns, "db", held)
-	// Between the look at the Secret and its deletion, another takes its name.
+	// Between the read and the deletion of the Secret, another one gets its name.
 	replaced := false
 	s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -190,7 +190,7 @@ func TestSoftDelete_RecreatedObject_IsReturned(t *testing.T) {
 	want(t, left, err, 0, 0)
 }
 
-// The operand's webhook refuses the deletion of an instance with the annotation preventDeletion; here a policy does.
+// The operand's webhook rejects the deletion of an instance with the annotation preventDeletion; here a policy does.
 func TestDelete_RefusalRemoved_Completes(t *testing.T) {
 	b := setup(t, instance, binding)
 	ns := b.namespace()
@@ -207,7 +207,7 @@ func TestDelete_RefusalRemoved_Completes(t *testing.T) {
 		t.Fatalf("error: %v, want a refusal that tells the namespace and the reason", err)
 	}
 
-	// While it cannot be deleted, a soft delete says so, and takes off what the removal of the CRDs would hang on.
+	// While the instance cannot be deleted, the soft delete reports that, and removes the finalizers, which would block the removal of the CRDs.
 	left, err := b.services.SoftDelete(t.Context())
 	if _, ok := errors.AsType[*services.RefusedError](err); !ok || left.Instances != 1 {
 		t.Fatalf("left %+v, error %v, want the instance and a refusal", left, err)

@@ -24,7 +24,7 @@ type watched struct {
 	calls, logs atomic.Int64
 }
 
-// startWatch runs Watch until the test ends, and then waits for all it has started.
+// startWatch runs Watch until the test ends, and then waits for its goroutines.
 func startWatch(t *testing.T, b *bundle) *watched {
 	t.Helper()
 	w := &watched{bundle: b}
@@ -49,14 +49,14 @@ func startWatch(t *testing.T, b *bundle) *watched {
 	return w
 }
 
-// quiet reports whether no request is answered in the server's place.
+// quiet reports whether no request is answered in place of the server.
 func (r *recorder) quiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fault == nil
 }
 
-// calledBy does something and waits for the call of changed that follows.
+// calledBy performs an action and waits for the resulting call of changed.
 func (w *watched) calledBy(what string, do func()) {
 	w.t.Helper()
 	before := w.calls.Load()
@@ -79,7 +79,7 @@ func TestWatch_CreationAndDeletion_ReportsChange(t *testing.T) {
 		w.calledBy("the creation of a "+kind, func() { b.order(kind, ns, "one", held) })
 	}
 
-	// What only changes, or waits for its finalizers, is still there.
+	// Changed objects, and those that wait for their finalizers, still exist.
 	before := w.calls.Load()
 	for _, kind := range []string{instance, binding} {
 		require.NoError(t, b.admin.Delete(t.Context(), object(kind, ns, "one")))
