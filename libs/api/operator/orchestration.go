@@ -22,6 +22,17 @@ const (
 	StateCanceled   = "canceled"
 )
 
+// Spelled returns the allowed state that a client means. Operations are cancelled, orchestrations are canceled as in the original broker
+// (docs/contracts/processes.md): a client may write either.
+func Spelled[T ~string](state string, allowed []T) (T, bool) {
+	for _, a := range allowed {
+		if strings.Replace(string(a), "cancell", "cancel", 1) == strings.Replace(state, "cancell", "cancel", 1) {
+			return a, true
+		}
+	}
+	return "", false
+}
+
 // OrchestrationStates are those of an orchestration, in the order in which it goes through them.
 func OrchestrationStates() []OrchestrationState {
 	return []OrchestrationState{StatePending, StateInProgress, StateRetrying, StateCanceling, StateSucceeded, StateFailed, StateCanceled}

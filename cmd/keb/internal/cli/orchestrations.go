@@ -120,9 +120,10 @@ func texts[T ~string](values []T) []string {
 func (i *inspecting) check(what string, a action) error {
 	switch i.page.State {
 	case "in-progress", "in_progress":
-		i.page.State = "in progress"
-	case "cancelled":
-		i.page.State = operator.StateCanceled
+		i.page.State = operator.StateInProgress
+	}
+	if state, ok := operator.Spelled(i.page.State, a.states); ok {
+		i.page.State = state
 	}
 	switch {
 	case i.page.State != "" && a.states == nil:
@@ -297,7 +298,7 @@ func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id str
 	if i.json() {
 		return printJSON(i.Out, raw)
 	}
-	_, err = fmt.Fprintf(i.Out, "orchestration %s: what waits is canceled, what is in progress is awaited; see keb orchestrations %s\n", id, id)
+	_, err = fmt.Fprintf(i.Out, "orchestration %s: what waits is cancelled, what is in progress is awaited; see keb orchestrations %s\n", id, id)
 	return err
 }
 

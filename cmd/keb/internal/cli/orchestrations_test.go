@@ -183,7 +183,7 @@ func TestAnOrchestrationIsCanceledAndRetried(t *testing.T) {
 		},
 	})
 	expect(t, run(t, "", "orchestrations", "o-1", "cancel", "--operator-addr", addr), 0,
-		"orchestration o-1: what waits is canceled, what is in progress is awaited; see keb orchestrations o-1\n", "")
+		"orchestration o-1: what waits is cancelled, what is in progress is awaited; see keb orchestrations o-1\n", "")
 	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operation", "op-3", "--operation", "x", "--now", "--operator-addr", addr), 0,
 		"orchestration o-1: retry operations are queued for processing\nretried shoots: c-1, c-2\n"+
 			"not retried, a newer upgrade is there: op-3\nnot retried, no failed operation of this orchestration: x\n", "")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -94,14 +95,15 @@ func among[T ~string](q url.Values, parameter string, allowed []T) ([]T, error) 
 	}
 	var found []T
 	for _, v := range values {
-		if !slices.Contains(allowed, T(v)) {
+		state, ok := operator.Spelled(v, allowed)
+		if !ok {
 			names := make([]string, len(allowed))
 			for i, a := range allowed {
 				names[i] = string(a)
 			}
 			return nil, fmt.Errorf("%s %.50q: allowed are %s", parameter, v, strings.Join(names, ", "))
 		}
-		found = append(found, T(v))
+		found = append(found, state)
 	}
 	return found, nil
 }

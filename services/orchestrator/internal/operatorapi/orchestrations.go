@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,15 +132,18 @@ func parseList(q url.Values, allowed []orchestration.State) (state orchestration
 }
 
 func parseState(q url.Values, allowed []orchestration.State) (orchestration.State, error) {
-	state := orchestration.State(q.Get("state"))
-	if state == "" || slices.Contains(allowed, state) {
+	given := q.Get("state")
+	if given == "" {
+		return "", nil
+	}
+	if state, ok := operator.Spelled(given, allowed); ok {
 		return state, nil
 	}
 	names := make([]string, len(allowed))
 	for i, s := range allowed {
 		names[i] = string(s)
 	}
-	return "", fmt.Errorf("state %.50q: allowed are %s", string(state), strings.Join(names, ", "))
+	return "", fmt.Errorf("state %.50q: allowed are %s", given, strings.Join(names, ", "))
 }
 
 // found reads an orchestration; ok is false when the answer is given already.

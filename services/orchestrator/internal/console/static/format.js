@@ -75,6 +75,9 @@ const looks = {
   admission: ['idle', 'M6.2 5v6M9.8 5v6'],
 };
 
+/** A state as prose spells it: orchestrations are canceled in the API, operations are cancelled. @param {string} state */
+export const spelled = (state) => state?.replace(/^cancel(?=ed|ing)/, 'cancell');
+
 /** The colour token of a state. @param {string} state */
 export const colour = (state) => looks[state]?.[0] ?? 'idle';
 
@@ -89,7 +92,7 @@ export function sign(state) {
  * @param {string} state
  * @param {string} [text]
  */
-export function badge(state, text = state) {
+export function badge(state, text = spelled(state)) {
   return h('span', { class: `badge ${colour(state)} ${state === 'waiting' ? 'quiet' : ''}` }, sign(state), text);
 }
 

@@ -4,7 +4,7 @@
 import { Resource } from '../api.js';
 import { share } from '../charts.js';
 import { ask } from '../dialogs.js';
-import { absolute, badge, colour, count, operationURL, operationsURL, plural, short, time, typeNames } from '../format.js';
+import { absolute, badge, colour, count, operationURL, operationsURL, plural, short, spelled, time, typeNames } from '../format.js';
 import { select, shown, table, th, viewerNote } from '../parts.js';
 import { h } from '../vdom.js';
 import { targets } from './orchestrations.js';
@@ -50,14 +50,14 @@ export function orchestration(ctx) {
     ask({
       title: 'Cancel this orchestration?',
       body: [
-        h('p', null, 'Nothing new is started, and the orchestration ends as ', h('b', null, 'canceled'), '.'),
-        h('ul', null, h('li', null, `${plural((stats.pending ?? 0) + (stats.retrying ?? 0), 'operation')} that wait are canceled.`),
+        h('p', null, 'Nothing new is started, and the orchestration ends as ', h('b', null, 'cancelled'), '.'),
+        h('ul', null, h('li', null, `${plural((stats.pending ?? 0) + (stats.retrying ?? 0), 'operation')} that wait are cancelled.`),
           h('li', null, `${plural(stats['in progress'] ?? 0, 'operation')} in progress go on to their end.`)),
       ],
       action: 'Cancel the orchestration', danger: true, typed: 'cancel',
       run: async () => {
         await ctx.api.send('PUT', `${url}/cancel`);
-        ctx.notice('ok', 'The orchestration is being canceled.');
+        ctx.notice('ok', 'The orchestration is being cancelled.');
         resume();
       },
     });
@@ -107,7 +107,7 @@ export function orchestration(ctx) {
         h('p', { class: 'state-line' }, badge(o.state), ' ', h('span', null, o.description))), buttons(o)),
       h('section', { 'aria-labelledby': 'progress' }, h('h2', { id: 'progress' }, 'Progress'),
         total ? [
-          share(memberStates.map((s) => ({ name: s, colour: colour(s), value: stats[s] ?? 0 })), `${over} of ${plural(total, 'operation')} have ended`),
+          share(memberStates.map((s) => ({ name: spelled(s), colour: colour(s), value: stats[s] ?? 0 })), `${over} of ${plural(total, 'operation')} have ended`),
           h('p', { class: 'share-words' }, h('b', null, `${count(over)} of ${plural(total, 'operation')} ended`)),
           h('ul', { class: 'figures-row small' }, memberStates.filter((s) => stats[s]).map((s) => h('li', { key: s }, h('a', { class: `figure text-${colour(s)}`, href: `/console${url}?state=${encodeURIComponent(s)}` }, h('b', null, count(stats[s])), badge(s))))),
         ] : h('p', { class: 'muted' }, 'Its operations are not known yet.')),
@@ -121,7 +121,7 @@ export function orchestration(ctx) {
         h('div', null, h('dt', null, 'Created'), h('dd', null, time(o.createdAt, now))), h('div', null, h('dt', null, 'Changed'), h('dd', null, time(o.updatedAt, now)))),
       h('section', { 'aria-labelledby': 'members' }, h('h2', { id: 'members' }, 'Operations'),
         h('form', { class: 'filters', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
-          select('State', 'state', [['', 'All states'], ...memberStates.map((s) => /** @type {[string, string]} */ ([s, s]))], params.get('state') ?? '', (v) => filter({ state: v, page: '' })),
+          select('State', 'state', [['', 'All states'], ...memberStates.map((s) => /** @type {[string, string]} */ ([s, spelled(s)]))], params.get('state') ?? '', (v) => filter({ state: v, page: '' })),
           h('a', { class: 'button plain', href: operationsURL({ orchestration: o.orchestrationID }) }, 'As a list of operations')),
         shown(members, (d) => (d.data.length ? [table('Operations of the orchestration', [th('Operation'), th('State'), th('Runtime'), th('Plan'), th('Maintenance window'), th('Description')],
           h('tbody', null, d.data.map((/** @type {any} */ m) => h('tr', { key: m.operationID },

@@ -2,14 +2,14 @@
 /** Upgrades of many runtimes. */
 
 import { Resource } from '../api.js';
-import { badge, plural, short, time, typeNames } from '../format.js';
+import { badge, plural, short, spelled, time, typeNames } from '../format.js';
 import { select, shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
 const pageSize = 50;
 
 /** @type {[string, string][]} */
-const states = ['pending', 'in progress', 'retrying', 'canceling', 'succeeded', 'failed', 'canceled'].map((s) => [s, s]);
+const states = ['pending', 'in progress', 'retrying', 'canceling', 'succeeded', 'failed', 'canceled'].map((s) => [s, spelled(s)]);
 
 /**
  * @param {import('../parts.js').Context} ctx
