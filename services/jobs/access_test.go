@@ -32,7 +32,7 @@ func tokens(t *testing.T) (url string, given *atomic.Int64) {
 	return server.URL, given
 }
 
-func TestATokenIsUsedAndRenewedWhenItIsRefused(t *testing.T) {
+func TestToken_Rejected_IsRenewed(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.deleted("gone")
@@ -53,7 +53,7 @@ func TestATokenIsUsedAndRenewedWhenItIsRefused(t *testing.T) {
 	}
 }
 
-func TestNothingSecretIsLoggedOrReported(t *testing.T) {
+func TestJob_Secrets_AreNotLoggedOrReported(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.deleted("gone")

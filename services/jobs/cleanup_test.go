@@ -97,7 +97,7 @@ func (v *inventory) into(cfg jobs.Config) jobs.Config {
 	return cfg
 }
 
-func TestInstancesOfDeletedSubaccountsAreTakenAway(t *testing.T) {
+func TestCleanup_DeletedSubaccounts_AreDeprovisioned(t *testing.T) {
 	t.Parallel()
 	s := newStandin(
 		t, &instance{ID: "a", Subaccount: "gone-1", State: "succeeded"}, &instance{ID: "b", Subaccount: "gone-1", State: "suspended"},
@@ -173,7 +173,7 @@ func TestSubaccountCleanup_EachVersion_RequestsAreGolden(t *testing.T) {
 	}
 }
 
-func TestSubaccountsAreLookedUpInChunks(t *testing.T) {
+func TestCleanup_ManySubaccounts_AreQueriedInChunks(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t)
 	v := newInventory(t)
@@ -199,7 +199,7 @@ func TestSubaccountsAreLookedUpInChunks(t *testing.T) {
 	}
 }
 
-func TestAnEventOfAnotherKindTakesNothingAway(t *testing.T) {
+func TestCleanup_OtherEvents_AreIgnored(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.before = func(w http.ResponseWriter, r *http.Request) bool {
@@ -217,7 +217,7 @@ func TestAnEventOfAnotherKindTakesNothingAway(t *testing.T) {
 	}
 }
 
-func TestNoPageBeyondTheLastIsAskedFor(t *testing.T) {
+func TestCleanup_LastPage_EndsReading(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		events int
@@ -244,7 +244,7 @@ func TestNoPageBeyondTheLastIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestAnInventoryThatIsAwayForAMomentIsAskedAgain(t *testing.T) {
+func TestCleanup_InventoryOutage_IsRetried(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.deleted("gone")
@@ -263,7 +263,7 @@ func TestAnInventoryThatIsAwayForAMomentIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestWithoutTheInventoryNothingIsTakenAway(t *testing.T) {
+func TestCleanup_NoInventory_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, status := range map[string]int{"refused": http.StatusForbidden, "away": http.StatusServiceUnavailable} {
 		t.Run(name, func(t *testing.T) {

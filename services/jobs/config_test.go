@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs"
 )
 
-func TestABadSettingIsNamed(t *testing.T) {
+func TestConfig_InvalidSetting_IsNamed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		job    jobs.Job
@@ -60,7 +60,7 @@ func TestABadSettingIsNamed(t *testing.T) {
 	}
 }
 
-func TestFlagsChangeTheConfiguration(t *testing.T) {
+func TestFlags_Values_OverrideConfiguration(t *testing.T) {
 	t.Parallel()
 	cfg := service.Defaults[jobs.Config]()
 	flags := cfg.Flags(jobs.TrialExpiry)
@@ -82,7 +82,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestThePrintedConfigurationHasNoSecrets(t *testing.T) {
+func TestConfig_LogValue_HasNoSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := service.Defaults[jobs.Config]()
 	cfg.User, cfg.Password, cfg.BrokerClientSecret, cfg.CISClientSecret = "jane", "CANARY-1", "CANARY-2", "CANARY-3"
@@ -93,7 +93,7 @@ func TestThePrintedConfigurationHasNoSecrets(t *testing.T) {
 	}
 }
 
-func TestTheReportForAPerson(t *testing.T) {
+func TestReport_Print_WritesText(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		report jobs.Report

@@ -12,7 +12,7 @@ import (
 
 const day = 24 * time.Hour
 
-func TestTrialsExpireWhenTheirTimeIsOver(t *testing.T) {
+func TestExpiry_OldTrials_Expire(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 6, 30, 12, 0, 0, 0, time.UTC)
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -78,7 +78,7 @@ func TestTrialsExpireWhenTheirTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestAnExpiryThatIsRefusedIsReported(t *testing.T) {
+func TestExpiry_Rejected_IsReported(t *testing.T) {
 	t.Parallel()
 	old := time.Now().Add(-100 * day)
 	s := newStandin(

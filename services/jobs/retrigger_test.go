@@ -23,7 +23,7 @@ func incomplete(n int) []*instance {
 	return all
 }
 
-func TestIncompleteDeprovisioningsAreRetriggeredAndNoOthers(t *testing.T) {
+func TestRetrigger_OnlyIncomplete_AreRetriggered(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t, append(incomplete(3), &instance{ID: "well", State: "succeeded"}, &instance{ID: "leaving", State: "deprovisioning"})...)
 	got := run(t, jobs.DeprovisionRetrigger, s.config())
@@ -39,7 +39,7 @@ func TestIncompleteDeprovisioningsAreRetriggeredAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestADryRunOnlyAsksWhetherItCouldBeDone(t *testing.T) {
+func TestRetrigger_DryRun_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	all := incomplete(3)
 	all[2].Running = "op-of-somebody-else"
@@ -61,7 +61,7 @@ func TestADryRunOnlyAsksWhetherItCouldBeDone(t *testing.T) {
 	}
 }
 
-func TestNoInstanceIsSkippedAtABorderOfPagesWhileTheListShrinks(t *testing.T) {
+func TestRetrigger_ShrinkingList_SkipsNoInstance(t *testing.T) {
 	t.Parallel()
 	const n = 250
 	s := newStandin(t, incomplete(n)...)
@@ -91,7 +91,7 @@ func TestNoInstanceIsSkippedAtABorderOfPagesWhileTheListShrinks(t *testing.T) {
 	}
 }
 
-func TestOneFailureDoesNotStopTheOthers(t *testing.T) {
+func TestRetrigger_OneFailure_ContinuesWithRest(t *testing.T) {
 	t.Parallel()
 	all := incomplete(6)
 	all[0].Answer = []int{400}
@@ -113,7 +113,7 @@ func TestOneFailureDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestAtMostSoManyInstancesAtOnce(t *testing.T) {
+func TestRetrigger_Parallel_IsLimited(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t, incomplete(12)...)
 	s.hold = make(chan struct{})
@@ -131,7 +131,7 @@ func TestAtMostSoManyInstancesAtOnce(t *testing.T) {
 	}
 }
 
-func TestWaitFollowsTheOperations(t *testing.T) {
+func TestRetrigger_Wait_WaitsForOperations(t *testing.T) {
 	t.Parallel()
 	all := incomplete(3)
 	all[1].Ends = "failed"
@@ -149,7 +149,7 @@ func TestWaitFollowsTheOperations(t *testing.T) {
 	}
 }
 
-func TestWaitGivesUpOnAnOperationThatDoesNotEnd(t *testing.T) {
+func TestRetrigger_WaitTimeout_ReportsOperation(t *testing.T) {
 	t.Parallel()
 	all := incomplete(1)
 	all[0].Ends = "never"
@@ -165,7 +165,7 @@ func TestWaitGivesUpOnAnOperationThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestAJobThatIsStoppedSaysSo(t *testing.T) {
+func TestRetrigger_Stopped_ReportsError(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t, incomplete(10)...)
 	s.hold = make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs"
 )
 
-func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
+func TestSchedule_BrokerOutage_Continues(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t, incomplete(1)...)
 	s.down = http.StatusServiceUnavailable
@@ -48,7 +48,7 @@ func TestAScheduleGoesOnWhenTheBrokerWasAway(t *testing.T) {
 	}
 }
 
-func TestAnEmptyScheduleWaitsForItsEnd(t *testing.T) {
+func TestSchedule_Empty_WaitsForContext(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

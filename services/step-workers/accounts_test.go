@@ -25,7 +25,7 @@ func (w *world) account(op workertest.Operation) string {
 	return saved[hyperscaler.Details](w.t, op, hyperscaler.Name).TargetSecret
 }
 
-func TestTenantKeepsItsAccountAndSharesItWithNoOther(t *testing.T) {
+func TestResolve_SameTenant_ReusesItsAccount(t *testing.T) {
 	w := newWorld(t)
 	first := w.account(w.order())
 	if again := w.account(w.order()); again != first {
@@ -38,7 +38,7 @@ func TestTenantKeepsItsAccountAndSharesItWithNoOther(t *testing.T) {
 	}
 }
 
-func TestAccountsAreOfTheRightKind(t *testing.T) {
+func TestResolve_Order_SelectsMatchingAccount(t *testing.T) {
 	w := newWorld(t)
 	for want, change := range map[string]func(*workertest.Operation){
 		"sb-azure-eu-":     func(op *workertest.Operation) { op.Context.PlatformRegion = "cf-ch20" },
@@ -54,7 +54,7 @@ func TestAccountsAreOfTheRightKind(t *testing.T) {
 	}
 }
 
-func TestEmptyPoolIsTriedAgain(t *testing.T) {
+func TestResolve_EmptyPool_IsRetried(t *testing.T) {
 	w := newWorld(t)
 	for _, tenant := range []string{"a", "b", "c", "d", "e"} {
 		op := w.order()
@@ -68,7 +68,7 @@ func TestEmptyPoolIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestTenantThatCannotBeALabelIsRefused(t *testing.T) {
+func TestResolve_InvalidTenantLabel_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op.Context.GlobalAccountID = "ga-1,tenantName!=x"
@@ -78,7 +78,7 @@ func TestTenantThatCannotBeALabelIsRefused(t *testing.T) {
 }
 
 // Two processes know nothing of each other's lock.
-func TestTwoProcessesClaimOneAccountForATenant(t *testing.T) {
+func TestResolve_TwoProcesses_ClaimOneAccount(t *testing.T) {
 	w := newWorld(t)
 	first := w.steps[resolve]
 	w.build(w.url)
@@ -114,7 +114,7 @@ func TestTwoProcessesClaimOneAccountForATenant(t *testing.T) {
 	}
 }
 
-func TestAccountIsReleasedWithItsLastCluster(t *testing.T) {
+func TestRelease_LastCluster_MarksAccountDirty(t *testing.T) {
 	w := newWorld(t)
 	other := w.order()
 	other.InstanceID, other.Runtime.ShootName = "22222222-2222-4222-8222-222222222222", "c-other"
@@ -135,7 +135,7 @@ func TestAccountIsReleasedWithItsLastCluster(t *testing.T) {
 	}
 }
 
-func TestAnAccountWithAVersionOfItsOwnGetsIt(t *testing.T) {
+func TestKymaVersion_AccountMapping_TakesPrecedence(t *testing.T) {
 	w := newWorld(t)
 	for subaccount, want := range map[string]string{"SA-1": "2.20.0", "kyma-next": "2.21.0"} {
 		op := w.order()
@@ -147,7 +147,7 @@ func TestAnAccountWithAVersionOfItsOwnGetsIt(t *testing.T) {
 	}
 }
 
-func TestShootsHaveMaintenanceWindows(t *testing.T) {
+func TestMaintenanceWindows_Shoots_AreReturned(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	w.all([]string{resolve, "Create_Runtime_Without_Kyma"}, op)

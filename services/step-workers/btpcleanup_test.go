@@ -29,7 +29,7 @@ func ofRuntime(t *testing.T, op workertest.Operation, path string) string {
 
 const services = "/apis/services.cloud.sap.com/v1/"
 
-func TestSuspensionOfATrialRemovesInstancesAndBindingsAndNothingElse(t *testing.T) {
+func TestCleanup_TrialSuspension_RemovesOnlyBTPObjects(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all([]string{inject}, w.reached()))
 	op.Plan.Name, op.Temporary = "trial", true
@@ -49,7 +49,7 @@ func TestSuspensionOfATrialRemovesInstancesAndBindingsAndNothingElse(t *testing.
 }
 
 // The job that clears accounts away must not wait for an operator that cannot reach the account any more.
-func TestAccountCleanupTakesTheKindsThatTheRuntimeHas(t *testing.T) {
+func TestAccountCleanup_MissingKinds_AreIgnored(t *testing.T) {
 	for name, test := range map[string]struct {
 		missing             []string
 		instances, bindings int64
@@ -88,7 +88,7 @@ func TestAccountCleanupTakesTheKindsThatTheRuntimeHas(t *testing.T) {
 	}
 }
 
-func TestCleanupOfNoRuntimeIsSkipped(t *testing.T) {
+func TestCleanup_NoRuntime_IsSkipped(t *testing.T) {
 	w := newWorld(t)
 	never := deprovision(w.order())
 	// A runtime whose creation has only begun has no kubeconfig.
@@ -105,7 +105,7 @@ func TestCleanupOfNoRuntimeIsSkipped(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfTheRuntimeAreTriedAgainWhileTheOthersGo(t *testing.T) {
+func TestCleanup_RejectedDeletion_IsRetried(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.reached())
 	w.customerHas(op, "db")

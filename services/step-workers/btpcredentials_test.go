@@ -104,7 +104,7 @@ var brokerLabels = map[string]string{
 	"app.kubernetes.io/managed-by": "kcp-kyma-environment-broker", "app.kubernetes.io/watched-by": "kcp-kyma-environment-broker",
 }
 
-func TestCredentialsComeIntoTheRuntimeAsTheBTPManagerReadsThem(t *testing.T) {
+func TestInject_Credentials_HaveBTPManagerFormat(t *testing.T) {
 	w := newWorld(t)
 	op := w.reached()
 	r, log := w.logged(inject, op)
@@ -134,7 +134,7 @@ func TestCredentialsComeIntoTheRuntimeAsTheBTPManagerReadsThem(t *testing.T) {
 	w.noSecrets()
 }
 
-func TestCredentialsNeedARuntime(t *testing.T) {
+func TestInject_NoRuntime_IsSkipped(t *testing.T) {
 	w := newWorld(t)
 	r := w.run(inject, w.order())
 	if r.Outcome != failed || !strings.Contains(r.Error.Message, "no kubeconfig") {
@@ -142,7 +142,7 @@ func TestCredentialsNeedARuntime(t *testing.T) {
 	}
 }
 
-func TestSecretOfSomebodyElseIsOverwrittenAndTheLogSaysSo(t *testing.T) {
+func TestInject_OtherManager_IsOverwrittenAndLogged(t *testing.T) {
 	for name, more := range map[string]map[string]any{
 		"as usual": nil, "of another type": {"type": "kubernetes.io/tls"}, "immutable": {"immutable": true},
 	} {
@@ -172,7 +172,7 @@ func TestSecretOfSomebodyElseIsOverwrittenAndTheLogSaysSo(t *testing.T) {
 	}
 }
 
-func TestSecretThatCustomersKeepThemselvesIsLeftAlone(t *testing.T) {
+func TestInject_CustomerSecret_IsNotChanged(t *testing.T) {
 	w := newWorld(t)
 	op := w.reached()
 	const label = "kyma-project.io/skip-reconciliation"
@@ -197,7 +197,7 @@ func TestSecretThatCustomersKeepThemselvesIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWrongCredentialsForTheServiceManagerNameWhatIsWrong(t *testing.T) {
+func TestCredentials_Invalid_ErrorNamesMembers(t *testing.T) {
 	w := newWorld(t)
 	reached := w.reached()
 	const (
@@ -250,7 +250,7 @@ func (w *world) ownCluster(op workertest.Operation) workertest.Operation {
 	return own
 }
 
-func TestOwnClusterKeepsOnlyTheCredentialsThatAreNotOurs(t *testing.T) {
+func TestWithdraw_OwnCluster_RemovesOnlyOurSecret(t *testing.T) {
 	w := newWorld(t)
 	op := w.reached()
 	for name, test := range map[string]struct {

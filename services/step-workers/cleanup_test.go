@@ -66,7 +66,7 @@ func (w *world) customerHas(op workertest.Operation, name string, finalizers ...
 	}
 }
 
-func TestServiceBindingsAndInstancesAreDeletedFromTheRuntime(t *testing.T) {
+func TestCleanup_BindingsAndInstances_AreDeleted(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all(provisioning, w.order()))
 	w.customer(op)
@@ -76,7 +76,7 @@ func TestServiceBindingsAndInstancesAreDeletedFromTheRuntime(t *testing.T) {
 	}
 }
 
-func TestClusterIDIsTheSameInEveryAttempt(t *testing.T) {
+func TestClusterID_EveryAttempt_IsTheSame(t *testing.T) {
 	w := newWorld(t)
 	ids := map[any]bool{}
 	for range 2 {
@@ -89,7 +89,7 @@ func TestClusterIDIsTheSameInEveryAttempt(t *testing.T) {
 	}
 }
 
-func TestMissingKymaResourceIsNothingToDelete(t *testing.T) {
+func TestDeleteKymaResource_Missing_IsSkipped(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.order())
 	if r := w.run("Delete_Kyma_Resource", op); r.Outcome != skipped {
@@ -100,7 +100,7 @@ func TestMissingKymaResourceIsNothingToDelete(t *testing.T) {
 	}
 }
 
-func TestServiceProvidersOfTheInstanceAreDeleted(t *testing.T) {
+func TestIASDeregistration_ServiceProviders_AreDeleted(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.order())
 	add := func(name string) {

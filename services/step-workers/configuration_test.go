@@ -67,7 +67,7 @@ func (w *world) record(f func()) []recorded {
 	return got
 }
 
-func TestReconcilerGetsTheOverridesOfAllSteps(t *testing.T) {
+func TestConfiguration_Overrides_AreFromAllSteps(t *testing.T) {
 	w := newWorld(t)
 	got := w.record(func() { w.all(provisioning, w.order()) })
 	if len(got) != 1 {
@@ -100,7 +100,7 @@ func TestReconcilerGetsTheOverridesOfAllSteps(t *testing.T) {
 	}
 }
 
-func TestPlanWithoutOverridesIsRefused(t *testing.T) {
+func TestOverrides_PlanWithoutAny_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op.Details, op.Parameters = nil, map[string]any{"kymaVersion": "9.9.9"}
@@ -114,7 +114,7 @@ func TestPlanWithoutOverridesIsRefused(t *testing.T) {
 	}
 }
 
-func TestClusterWithoutItsCredentialsIsNotApplied(t *testing.T) {
+func TestConfiguration_MissingCredentials_IsNotApplied(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	got := w.record(func() {
@@ -129,7 +129,7 @@ func TestClusterWithoutItsCredentialsIsNotApplied(t *testing.T) {
 	}
 }
 
-func TestLostStageMemoryRepeatsTheStage(t *testing.T) {
+func TestStageMemory_Lost_RepeatsStage(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(upTo("Get_Kubeconfig", provisioning), w.order())
 	lost := op
@@ -141,7 +141,7 @@ func TestLostStageMemoryRepeatsTheStage(t *testing.T) {
 	}
 }
 
-func TestStepsWithoutWhatCameBeforeSayWhatIsMissing(t *testing.T) {
+func TestSteps_MissingInput_ErrorNamesIt(t *testing.T) {
 	w := newWorld(t)
 	for name, want := range map[string]string{
 		"Create_Runtime_Without_Kyma":     "Resolve_Target_Secret",
@@ -158,7 +158,7 @@ func TestStepsWithoutWhatCameBeforeSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestReconcilerIsToldToStopWhenTheCheckGivesUp(t *testing.T) {
+func TestCheckConfiguration_Timeout_DeregistersCluster(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
 	op.FirstTried = 2 * time.Hour
@@ -172,7 +172,7 @@ func TestReconcilerIsToldToStopWhenTheCheckGivesUp(t *testing.T) {
 	}
 }
 
-func TestFailedReconciliationSaysWhichComponent(t *testing.T) {
+func TestCheckConfiguration_Failure_NamesComponent(t *testing.T) {
 	w := newWorld(t)
 	w.admin(http.MethodPut, "/reconciler/failures", map[string]any{"instanceId": "*", "component": "istio", "reason": "image not found"}, nil)
 	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
@@ -183,7 +183,7 @@ func TestFailedReconciliationSaysWhichComponent(t *testing.T) {
 }
 
 // The Reconciler's other statuses, told by a server that answers nothing else.
-func TestStatusesOfTheReconciler(t *testing.T) {
+func TestCheckConfiguration_Statuses_DecideOutcome(t *testing.T) {
 	status := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": <-status, "failures": []map[string]string{{"component": "c", "reason": "r"}}})
@@ -244,7 +244,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: u, user: {token: ` + canary + `}}]
 `
 
-func TestOwnClusterUsesTheGivenKubeconfig(t *testing.T) {
+func TestGetKubeconfig_OwnCluster_UsesOrder(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op.Plan.Name = "own_cluster"
@@ -265,7 +265,7 @@ func TestOwnClusterUsesTheGivenKubeconfig(t *testing.T) {
 	w.noSecrets()
 }
 
-func TestKubeconfigThatWouldRunAProgramIsRefused(t *testing.T) {
+func TestGetKubeconfig_ExecOrFiles_IsRejected(t *testing.T) {
 	w := newWorld(t)
 	for what, user := range map[string]string{
 		"exec":       "{exec: {command: sh, args: [" + canary + "], apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}",
@@ -290,7 +290,7 @@ func TestKubeconfigThatWouldRunAProgramIsRefused(t *testing.T) {
 }
 
 // The process files are those of the orchestrator, with its overlays.
-func TestEveryStepOfTheProcessesHasOneWorker(t *testing.T) {
+func TestProcesses_EveryStep_HasOneWorker(t *testing.T) {
 	w := newWorld(t)
 	want := map[string]string{}
 	err := filepath.WalkDir("../orchestrator/processes", func(path string, _ fs.DirEntry, err error) error {

@@ -81,7 +81,7 @@ func kubernetesCall(method, path string) string {
 }
 
 // What the steps tell of themselves is held against what they do in each kind of operation, also when they fail.
-func TestStepsDoNothingThatTheyDoNotTell(t *testing.T) {
+func TestSteps_Calls_AreDescribed(t *testing.T) {
 	w := newWorld(t)
 	w.seedOverrides("2.21.0")
 	checked := map[string]bool{}

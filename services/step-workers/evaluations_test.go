@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/avs"
 )
 
-func TestExternalEvaluationIsRemovedEvenWhenTheInternalOneIsNot(t *testing.T) {
+func TestAVSRemoval_OneFails_RemovesTheOther(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all(provisioning, w.order()))
 	d := saved[avs.Details](t, op, avs.Name)
@@ -42,7 +42,7 @@ func TestExternalEvaluationIsRemovedEvenWhenTheInternalOneIsNot(t *testing.T) {
 	}
 }
 
-func TestTrialIsNotWatchedFromOutside(t *testing.T) {
+func TestExternalEvaluation_Trial_IsSkipped(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op.Plan.Name = "trial"
@@ -58,7 +58,7 @@ func TestTrialIsNotWatchedFromOutside(t *testing.T) {
 	}
 }
 
-func TestEvaluationsSayWhatTheyWatch(t *testing.T) {
+func TestEvaluations_Content_DescribesInstance(t *testing.T) {
 	w := newWorld(t)
 	w.all(provisioning, w.order())
 	var list struct {

@@ -78,7 +78,7 @@ var talks = []talk{
 	{"Release_Subscription", "/k8s/gardener", failed, failed, retry},
 }
 
-func TestStepsRetryOutagesAndFailOnRefusals(t *testing.T) {
+func TestSteps_Errors_RetryOrFail(t *testing.T) {
 	w := newWorld(t)
 	w.seedOverrides("2.21.0")
 	through := func(names []string, op workertest.Operation) workertest.Operation {
@@ -134,7 +134,7 @@ func (w *world) disturb(talk talk, op workertest.Operation) {
 
 // The system does its work, and the answer is lost: each object is there once all the same. Only AvS, which cannot be asked what is there,
 // has one orphan for each lost answer, and EDP replaces its data tenant.
-func TestLostAnswersMakeNothingTwice(t *testing.T) {
+func TestSteps_LostAnswers_CreateOnce(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	for i, name := range slices.Concat(provisioning, deprovisioning) {

@@ -103,7 +103,7 @@ func (w *world) orders(f func()) []installed {
 	return got
 }
 
-func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
+func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w := newWorld(t)
 	before := w.objects()
 	var op workertest.Operation
@@ -187,7 +187,7 @@ func TestStepsProvisionAndDeprovisionAKyma1Instance(t *testing.T) {
 }
 
 // Each step is killed at every point between its calls and its result, then runs to its end, then runs once more.
-func TestKyma1ObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
+func TestKyma1_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 	w := newWorldWithDirector(t)
 	op := w.kyma1Order()
 	once := func(names []string) {
@@ -226,7 +226,7 @@ func TestKyma1ObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
 	}
 }
 
-func TestKyma1StepsRetryOutagesAndFailOnRefusals(t *testing.T) {
+func TestKyma1_Errors_RetryOrFail(t *testing.T) {
 	w := newWorld(t)
 	through := func(names []string, op workertest.Operation) workertest.Operation {
 		for _, name := range names {
@@ -254,7 +254,7 @@ func TestKyma1StepsRetryOutagesAndFailOnRefusals(t *testing.T) {
 }
 
 // The system does its work, and the answer is lost.
-func TestKyma1LostAnswersMakeNothingTwice(t *testing.T) {
+func TestKyma1_LostAnswers_CreateOnce(t *testing.T) {
 	w := newWorld(t)
 	op := w.kyma1Order()
 	lose := func(names []string) {
@@ -291,7 +291,7 @@ func TestKyma1LostAnswersMakeNothingTwice(t *testing.T) {
 	}
 }
 
-func TestKyma1StepsDoNothingThatTheyDoNotTell(t *testing.T) {
+func TestKyma1_Calls_AreDescribed(t *testing.T) {
 	w := newWorld(t)
 	run := func(names []string, op workertest.Operation) workertest.Operation {
 		for _, name := range names {
@@ -328,7 +328,7 @@ func (w *world) provider() provider {
 	return list.Data[0]
 }
 
-func TestRegistrationIsWholeAndPilesUpNoSecrets(t *testing.T) {
+func TestIASRegistration_Repeated_KeepsOneSecret(t *testing.T) {
 	w := newWorld(t)
 	op := w.kyma1Order()
 	values := map[string]bool{}
@@ -363,7 +363,7 @@ func TestRegistrationIsWholeAndPilesUpNoSecrets(t *testing.T) {
 	}
 }
 
-func TestIdentityProviderThatIASDoesNotHaveIsNamed(t *testing.T) {
+func TestIASRegistration_UnknownIdP_IsNamed(t *testing.T) {
 	w := newWorld(t)
 	w.door.fault.Store(&fault{prefix: "/ias", status: http.StatusOK, body: `{"service_providers":[],"identity_providers":[{"id":"1","name":"another"}]}`})
 	r := w.run("IAS_Registration", w.kyma1Order())
@@ -373,7 +373,7 @@ func TestIdentityProviderThatIASDoesNotHaveIsNamed(t *testing.T) {
 }
 
 // A stage may be repeated after the runtime was ordered: what the runtime got must stay good.
-func TestSecretsStayAsTheyAreOnceTheRuntimeIsOrdered(t *testing.T) {
+func TestKyma1_RuntimeOrdered_KeepsSecrets(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Check_Runtime", w.kyma1Order())
 	before := w.provider()
@@ -397,7 +397,7 @@ func TestSecretsStayAsTheyAreOnceTheRuntimeIsOrdered(t *testing.T) {
 	}
 }
 
-func TestInstancesOfAGlobalAccountShareATenantPerRegion(t *testing.T) {
+func TestLMSTenant_SameAccountAndRegion_IsShared(t *testing.T) {
 	w := newWorld(t)
 	tenants := map[string]int{}
 	for _, change := range []func(*workertest.Operation){
@@ -427,7 +427,7 @@ func TestInstancesOfAGlobalAccountShareATenantPerRegion(t *testing.T) {
 	}
 }
 
-func TestTenantsAreNamedAsLMSWants(t *testing.T) {
+func TestLMSTenant_Name_HasOnlyLettersAndDigits(t *testing.T) {
 	w := newWorld(t)
 	op := w.kyma1Order()
 	op.Context.GlobalAccountID = strings.Repeat("ab-", 40)
@@ -446,7 +446,7 @@ func TestTenantsAreNamedAsLMSWants(t *testing.T) {
 	}
 }
 
-func TestCertificateBelongsToTheKeyOfTheStage(t *testing.T) {
+func TestLMSCertificate_RepeatedStage_MatchesNewKey(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Request_LMS_Certificates", w.kyma1Order())
 	overrides := func(op workertest.Operation) map[string]string {
@@ -531,7 +531,7 @@ func TestRequestLMSCertificates_SpentBudget_Fails(t *testing.T) {
 	}
 }
 
-func TestTokenOfLMSGoesNowhereElse(t *testing.T) {
+func TestLMSToken_OtherHost_IsNotSent(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Request_LMS_Certificates", w.kyma1Order())
 	w.advance(takes)
@@ -547,7 +547,7 @@ func TestTokenOfLMSGoesNowhereElse(t *testing.T) {
 }
 
 // The system repeats a secret of the order, of which the length of a message leaves only the beginning.
-func TestRefusedOrderTellsNoSecret(t *testing.T) {
+func TestKyma1_RejectedOrder_ErrorHasNoSecret(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Create_Runtime", w.kyma1Order())
 	body := `{"errors":[{"message":"` + strings.Repeat("x ", 92) + canary + `-secret","extensions":{"error_code":400,"error_reason":"err_bad"}}]}`
@@ -558,7 +558,7 @@ func TestRefusedOrderTellsNoSecret(t *testing.T) {
 	w.noSecrets()
 }
 
-func TestEventHubsAreThoseOfTheInstance(t *testing.T) {
+func TestEventHubs_ResourceGroup_MatchesInstance(t *testing.T) {
 	w := newWorld(t)
 	const name = "Provision_Azure_Event_Hubs"
 	op := w.kyma1Order()
@@ -599,7 +599,7 @@ func TestEventHubsAreThoseOfTheInstance(t *testing.T) {
 	}
 }
 
-func TestDeletionOfEventHubsWaitsAsAzureAsks(t *testing.T) {
+func TestEventHubs_Deletion_HonorsRetryAfter(t *testing.T) {
 	w := newWorld(t)
 	const name = "Deprovision_Azure_Event_Hubs"
 	if r := w.run(name, deprovision(w.kyma1Order())); r.Outcome != skipped {
@@ -638,7 +638,7 @@ func TestDeletionOfEventHubsWaitsAsAzureAsks(t *testing.T) {
 	}
 }
 
-func TestServiceManagerModes(t *testing.T) {
+func TestServiceManager_Modes_SelectCredentials(t *testing.T) {
 	t.Parallel()
 	sent := func(username string) map[string]any {
 		return map[string]any{"url": "https://sent.example.com", "credentials": map[string]any{"basic": map[string]any{"username": username, "password": "s"}}}
@@ -689,7 +689,7 @@ func TestServiceManagerModes(t *testing.T) {
 	}
 }
 
-func TestBadConfigurationOfKyma1WorkersNamesTheField(t *testing.T) {
+func TestKyma1Config_Invalid_ErrorNamesField(t *testing.T) {
 	t.Parallel()
 	_, errLMS := lms.Steps(lms.Config{URL: "here", ClusterType: "huge"}, extclient.Deps{})
 	_, errHubs := eventhubs.Steps(eventhubs.Config{URL: "http://x"}, extclient.Deps{})
@@ -706,7 +706,7 @@ func TestBadConfigurationOfKyma1WorkersNamesTheField(t *testing.T) {
 	}
 }
 
-func TestKyma1IsNotInstalledInOwnClusters(t *testing.T) {
+func TestKyma1_OwnCluster_IsRejected(t *testing.T) {
 	w := newWorld(t)
 	op := w.kyma1Order()
 	op.Plan.Name = "own_cluster"

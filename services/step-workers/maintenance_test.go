@@ -81,7 +81,7 @@ func (w *world) lifecycle(id int64, status string) {
 	w.send(req, nil)
 }
 
-func TestMaintenanceGivesBackTheStatusThatWas(t *testing.T) {
+func TestMaintenance_End_RestoresStatus(t *testing.T) {
 	for _, status := range []string{"ACTIVE", "INACTIVE", "RETIRED"} {
 		t.Run(status, func(t *testing.T) {
 			w := newWorld(t)
@@ -106,7 +106,7 @@ func TestMaintenanceGivesBackTheStatusThatWas(t *testing.T) {
 }
 
 // What an upgrade before has remembered and never given back says nothing.
-func TestMaintenanceRemembersTheStatusOfNow(t *testing.T) {
+func TestMaintenance_Begin_SavesCurrentStatus(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
 	d := saved[avs.Details](t, op, avs.Name)
@@ -119,7 +119,7 @@ func TestMaintenanceRemembersTheStatusOfNow(t *testing.T) {
 	}
 }
 
-func TestMaintenanceWithoutAnOriginalEnds(t *testing.T) {
+func TestMaintenance_NoSavedStatus_BecomesActive(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
 	d := saved[avs.Details](t, op, avs.Name)
@@ -133,7 +133,7 @@ func TestMaintenanceWithoutAnOriginalEnds(t *testing.T) {
 	}
 }
 
-func TestEvaluationThatIsGoneNeedsNoMaintenance(t *testing.T) {
+func TestMaintenance_MissingEvaluation_IsIgnored(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
 	d := saved[avs.Details](t, op, avs.Name)
@@ -148,7 +148,7 @@ func TestEvaluationThatIsGoneNeedsNoMaintenance(t *testing.T) {
 	}
 }
 
-func TestOneEvaluationDoesNotKeepTheOtherInMaintenance(t *testing.T) {
+func TestMaintenance_OneFails_EndsTheOther(t *testing.T) {
 	w := newWorld(t)
 	op := w.all([]string{"AVS_Set_Maintenance"}, w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1"))
 	d := saved[avs.Details](t, op, avs.Name)

@@ -40,7 +40,7 @@ func (w *world) states(orchestration string) string {
 	return text
 }
 
-func TestOperationsOfAnOrchestrationShareOneMaintenanceEvent(t *testing.T) {
+func TestNotification_Operations_ShareOneEvent(t *testing.T) {
 	w := newWorld(t)
 	var ops []workertest.Operation
 	for _, instance := range []string{"i-1", "i-2"} {
@@ -107,7 +107,7 @@ func TestNotification_WithoutURL_IsSkipped(t *testing.T) {
 	}
 }
 
-func TestEveryFailureOfSPCIsTriedAgain(t *testing.T) {
+func TestNotification_EveryError_IsRetried(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
 	w.door.requests = nil
@@ -130,7 +130,7 @@ func TestEveryFailureOfSPCIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyOrchestrationsAreAnnounced(t *testing.T) {
+func TestNotification_NoOrchestration_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
 	op.Upgrade.OrchestrationID = ""
@@ -140,7 +140,7 @@ func TestOnlyOrchestrationsAreAnnounced(t *testing.T) {
 }
 
 // What an upgrade before has told, and never ended, says nothing.
-func TestEachUpgradeIsAnnounced(t *testing.T) {
+func TestNotification_EachUpgrade_IsAnnounced(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
 	op = w.all([]string{"Send_Notification"}, op)

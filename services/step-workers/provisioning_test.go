@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestStepsProvisionAndDeprovisionAnInstance(t *testing.T) {
+func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w := newWorld(t)
 	before := w.objects()
 	op := w.all(provisioning, w.order())
@@ -40,7 +40,7 @@ var again = map[string]map[string]int64{
 }
 
 // Each step is killed once between its call and its result, then runs to its end, then runs once more.
-func TestObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
+func TestSteps_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	for _, name := range provisioning {
@@ -93,7 +93,7 @@ func TestObjectsAreMadeExactlyOnceWhateverIsKilled(t *testing.T) {
 
 // A provisioning that was killed before anything was saved leaves nothing behind when the instance is removed, except for the evaluations
 // in AvS, which only their saved ids lead to.
-func TestDeprovisioningFindsWhatWasNeverSaved(t *testing.T) {
+func TestDeprovisioning_UnsavedObjects_AreRemoved(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op = w.all(provisioning, op)

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/edp"
 )
 
-func TestStaleRegistrationIsReplaced(t *testing.T) {
+func TestEDPRegistration_Existing_IsReplaced(t *testing.T) {
 	w := newWorld(t)
 	stale := w.order()
 	stale.Plan.Name = "free"

@@ -24,7 +24,7 @@ func saved[D any](t testing.TB, op workertest.Operation, worker string) D {
 	return d
 }
 
-func TestFailedRemovalIsStartedAgainByTheNextDeprovisioning(t *testing.T) {
+func TestRemoval_Failed_IsRestartedNextTime(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all(provisioning, w.order()))
 	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{
@@ -50,7 +50,7 @@ func TestFailedRemovalIsStartedAgainByTheNextDeprovisioning(t *testing.T) {
 	}
 }
 
-func TestRuntimeAlreadyGoneCountsAsRemoved(t *testing.T) {
+func TestRemoval_MissingRuntime_Succeeds(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op.Details = map[string]any{"provisioner": map[string]any{"runtimeId": "5b7e1d0c-0000-4b8e-8a46-1c9d2e7f6a20"}}
@@ -62,7 +62,7 @@ func TestRuntimeAlreadyGoneCountsAsRemoved(t *testing.T) {
 	}
 }
 
-func TestRemovalWaitsForAnUnfinishedCreation(t *testing.T) {
+func TestRemoval_UnfinishedCreation_Waits(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	for _, name := range []string{"Resolve_Target_Secret", "Create_Runtime_Without_Kyma"} {
@@ -78,7 +78,7 @@ func TestRemovalWaitsForAnUnfinishedCreation(t *testing.T) {
 	}
 }
 
-func TestFailedCreationSaysWhy(t *testing.T) {
+func TestCheckRuntime_FailedCreation_ReportsReason(t *testing.T) {
 	w := newWorld(t)
 	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{
 		"instanceId": "*", "message": "no quota for token=abc", "reason": "ERR_QUOTA", "component": "gardener",

@@ -94,7 +94,7 @@ func (w *world) access() int64 {
 	return held["runtimes/ServiceAccount"] + held["runtimes/ClusterRole"] + held["runtimes/ClusterRoleBinding"] - operators
 }
 
-func TestAccessOfABindingWorksUntilItExpiresOrIsRemoved(t *testing.T) {
+func TestBind_Access_WorksUntilExpiryOrUnbind(t *testing.T) {
 	w := newWorld(t)
 	at, _ := w.provisioned()
 	a := newAsker(w)
@@ -137,7 +137,7 @@ func TestAccessOfABindingWorksUntilItExpiresOrIsRemoved(t *testing.T) {
 	}
 }
 
-func TestAccessIsMadeOnceHoweverOftenItIsAskedFor(t *testing.T) {
+func TestBind_Repeated_CreatesAccessOnce(t *testing.T) {
 	w := newWorld(t)
 	at, _ := w.provisioned()
 	a := newAsker(w)
@@ -161,7 +161,7 @@ func TestAccessIsMadeOnceHoweverOftenItIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestAccessIsFinishedAfterAFailure(t *testing.T) {
+func TestBind_AfterFailure_CompletesAccess(t *testing.T) {
 	w := newWorld(t)
 	at, _ := w.provisioned()
 	a := newAsker(w)
@@ -181,7 +181,7 @@ func TestAccessIsFinishedAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestClusterIsToldWithoutCredentials(t *testing.T) {
+func TestCluster_Answer_HasNoCredentials(t *testing.T) {
 	w := newWorld(t)
 	at, _ := w.provisioned()
 	a := newAsker(w)
@@ -203,7 +203,7 @@ users: [{name: u, user: {token: ` + canary + `}}]
 	}
 }
 
-func TestQuestionsThatCannotBeAnswered(t *testing.T) {
+func TestQuestions_Invalid_ReturnReason(t *testing.T) {
 	w := newWorld(t)
 	a := newAsker(w)
 	at := event.RuntimeAccess{InstanceID: "i", Account: "ga-1", RuntimeID: "unknown"}

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 )
 
-func TestUpdateReachesTheClusterTheRuntimeAndTheReconciler(t *testing.T) {
+func TestUpdate_Parameters_ReachAllSystems(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
 	before := w.created()
@@ -45,7 +45,7 @@ func TestUpdateReachesTheClusterTheRuntimeAndTheReconciler(t *testing.T) {
 	w.all(deprovisioning, deprovision(op))
 }
 
-func TestSuspendedInstanceHasNothingToUpdateAndNothingToUpgrade(t *testing.T) {
+func TestUpdate_SuspendedInstance_IsSkipped(t *testing.T) {
 	w := newWorld(t)
 	type sequence struct {
 		steps []string
@@ -83,7 +83,7 @@ func TestUpdate_ContextOnly_ReachesTheCluster(t *testing.T) {
 }
 
 // What an operation has saved says nothing to the next one.
-func TestEachUpdateStartsItsOwnUpgrade(t *testing.T) {
+func TestUpdate_Each_StartsOwnUpgrade(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
 	ids := map[string]bool{saved[provisioner.Details](t, op, provisioner.Name).OperationID: true}
@@ -108,7 +108,7 @@ func TestEachUpdateStartsItsOwnUpgrade(t *testing.T) {
 }
 
 // Each execution is killed once between its calls and its result.
-func TestLaterOperationsStartEverythingOnceWhateverIsKilled(t *testing.T) {
+func TestUpdate_KillAnywhere_StartsEverythingOnce(t *testing.T) {
 	for kind, steps := range map[event.OperationType][]string{
 		event.Update: updating, event.UpgradeKyma: upgradingKyma, event.UpgradeCluster: upgradingCluster,
 	} {
@@ -169,7 +169,7 @@ func (w *world) noted(name string, op workertest.Operation) workertest.Operation
 	return op
 }
 
-func TestLostAnswerToAnUpgradeIsFoundAgain(t *testing.T) {
+func TestUpgradeShoot_LostAnswer_IsFound(t *testing.T) {
 	w := newWorld(t)
 	op := w.noted("Upgrade_Shoot", w.update(w.all(provisioning, w.order()), "u-1"))
 	next := w.door.next
@@ -191,7 +191,7 @@ func TestLostAnswerToAnUpgradeIsFoundAgain(t *testing.T) {
 	}
 }
 
-func TestUpgradeRunsAfterWhatOthersHaveStarted(t *testing.T) {
+func TestUpgradeShoot_OtherOperation_RunsAfterIt(t *testing.T) {
 	for _, field := range []string{
 		`hibernateRuntime(id: $id)`, `upgradeShoot(id: $id, config: {administrators: ["a@example.com"], gardenerConfig: {autoScalerMax: 7, shootNetworkingFilterDisabled: false,
 			oidcConfig: {clientID: "c", issuerURL: "https://issuer.example.com", groupsClaim: "groups", signingAlgs: ["RS256"], usernameClaim: "sub", usernamePrefix: "-"}}})`,
@@ -213,7 +213,7 @@ func TestUpgradeRunsAfterWhatOthersHaveStarted(t *testing.T) {
 	}
 }
 
-func TestUpgradeThatIsRefusedWhileAnotherOneRunsWaits(t *testing.T) {
+func TestUpgradeShoot_RejectedWhileBusy_Waits(t *testing.T) {
 	w := newWorld(t)
 	op := w.noted("Upgrade_Shoot", w.update(w.all(provisioning, w.order()), "u-1"))
 	next := w.door.next
@@ -232,7 +232,7 @@ func TestUpgradeThatIsRefusedWhileAnotherOneRunsWaits(t *testing.T) {
 	w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op)
 }
 
-func TestExecutionsAtOnceStartOneUpgrade(t *testing.T) {
+func TestUpgradeShoot_ParallelExecutions_StartOne(t *testing.T) {
 	w := newWorld(t)
 	op := w.noted("Upgrade_Shoot", w.update(w.all(provisioning, w.order()), "u-1"))
 	before := w.created()["provisioner/operation"]
@@ -259,7 +259,7 @@ func TestExecutionsAtOnceStartOneUpgrade(t *testing.T) {
 	}
 }
 
-func TestFailedUpgradeSaysWhyAndIsStartedAgainByARetry(t *testing.T) {
+func TestUpgradeShoot_Failed_IsRestartedByRetry(t *testing.T) {
 	w := newWorld(t)
 	op := w.update(w.all(provisioning, w.order()), "u-1")
 	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{
@@ -315,7 +315,7 @@ func TestMovedSubaccount_CallsOfItsRuntime_NameTheNewAccount(t *testing.T) {
 	}
 }
 
-func TestFailedInstallationOfCredentialsFailsTheUpdate(t *testing.T) {
+func TestUpdate_FailedCredentials_FailsOperation(t *testing.T) {
 	w := newWorld(t)
 	op := w.update(w.all(provisioning, w.order()), "u-1")
 	w.admin(http.MethodPut, "/reconciler/failures", map[string]any{"instanceId": "*", "component": "btp-operator", "reason": "no pods"}, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 )
 
-func TestKymaIsUpgradedToTheVersionOfTheOrchestration(t *testing.T) {
+func TestUpgradeKyma_Orchestration_SetsVersion(t *testing.T) {
 	w := newWorld(t)
 	w.seedOverrides("2.21.0")
 	op := w.all(provisioning, w.order())
@@ -39,7 +39,7 @@ func TestKymaIsUpgradedToTheVersionOfTheOrchestration(t *testing.T) {
 	w.noSecrets()
 }
 
-func TestUpgradeChecksOnlyWhatItHasAppliedItself(t *testing.T) {
+func TestUpgradeKyma_OtherConfiguration_IsNotChecked(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeKyma, "k-1")
 	calls := w.calls(func() {
@@ -58,7 +58,7 @@ func TestUpgradeChecksOnlyWhatItHasAppliedItself(t *testing.T) {
 	}
 }
 
-func TestUpgradeThatTakesTooLongLeavesTheClusterWithTheReconciler(t *testing.T) {
+func TestUpgradeKyma_Timeout_KeepsClusterRegistered(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeKyma, "k-1")
 	op = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides", "Apply_Cluster_Configuration"}, op)
@@ -73,7 +73,7 @@ func TestUpgradeThatTakesTooLongLeavesTheClusterWithTheReconciler(t *testing.T) 
 	}
 }
 
-func TestDryRunsSayWhatTheyWouldDoAndDoNothing(t *testing.T) {
+func TestUpgrade_DryRun_OnlyReportsRequests(t *testing.T) {
 	w := newWorld(t)
 	w.seedOverrides("2.21.0")
 	provisioned := w.all(provisioning, w.order())
@@ -124,7 +124,7 @@ func TestDryRunsSayWhatTheyWouldDoAndDoNothing(t *testing.T) {
 }
 
 // A runtime that was installed by somebody else keeps the id under which the Service Manager knows it.
-func TestUpgradeKeepsTheClusterIDThatTheRuntimeHas(t *testing.T) {
+func TestUpgradeKyma_ExistingClusterID_IsKept(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
 	w.inRuntime(op, "cluster-info", map[string]any{"id": "their-own"})
@@ -136,7 +136,7 @@ func TestUpgradeKeepsTheClusterIDThatTheRuntimeHas(t *testing.T) {
 	}
 }
 
-func TestFormerRuntimeThatWasNeverDeregisteredGoesWithTheNextConfiguration(t *testing.T) {
+func TestConfiguration_FormerRuntime_IsDeregistered(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
 	d := saved[reconciler.Details](t, op, reconciler.Name)
@@ -150,7 +150,7 @@ func TestFormerRuntimeThatWasNeverDeregisteredGoesWithTheNextConfiguration(t *te
 	}
 }
 
-func TestFailedUpgradeRestoresTheEvaluationsAndEndsTheMaintenance(t *testing.T) {
+func TestUpgrade_Failed_EndsMaintenance(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
 	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{"instanceId": "*", "operation": "UpgradeShoot"}, nil)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-func TestAttacksAreRefused(t *testing.T) {
+func TestAttacks_EveryRequest_IsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
 	c := &clients{}

@@ -106,7 +106,7 @@ func footprint() (goroutines int, heap uint64) {
 	return runtime.NumGoroutine(), m.HeapAlloc
 }
 
-func TestSlowClientsStopNobody(t *testing.T) {
+func TestSlowClients_OtherClients_AreServed(t *testing.T) {
 	thorough(t)
 	const most = 1000
 	limits := service.HTTP{
@@ -206,7 +206,7 @@ func slowly(conn net.Conn, first, more string) (cut bool) {
 	return false
 }
 
-func TestSomebodyHasOnlySoManyStreams(t *testing.T) {
+func TestStreams_OneClient_IsLimited(t *testing.T) {
 	thorough(t)
 	w := newWorld(t, options{})
 	w.unchanged(t)
@@ -246,7 +246,7 @@ func TestSomebodyHasOnlySoManyStreams(t *testing.T) {
 }
 
 // One client sends as fast as it can, within bounds; others are answered as if it were not there.
-func TestAFloodStopsNobody(t *testing.T) {
+func TestFlood_OtherClients_AreServed(t *testing.T) {
 	thorough(t)
 	w := newWorld(t, options{clients: access.ClientLimits{Rate: 200, Burst: 400}})
 	w.unchanged(t)

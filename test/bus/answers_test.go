@@ -61,9 +61,9 @@ func (in *installation) targets() []string {
 	return targets
 }
 
-// TestNoAnswerGoesWhereTheAskerMayNot: the server sends its answers with rights of its own to the subject that the question names. It must
+// TestAnswers_ForbiddenReplySubject_AreNotSent: the server sends its answers with rights of its own to the subject that the question names. It must
 // not be made to delete a stream in that way, nor to publish in the name of another, what its asker has made up.
-func TestNoAnswerGoesWhereTheAskerMayNot(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	in := install(t)
 	in.seed(t)
 	targets := in.targets()

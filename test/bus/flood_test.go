@@ -207,7 +207,7 @@ var outcomes = []func(event.Result) (event.Type, any){
 	func(r event.Result) (event.Type, any) { return event.TypeStageLost, event.StageLost{Result: r} },
 }
 
-func TestAForgedResultChangesNothing(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	s := start(t)
 	ids := s.request(t, 5)
 	s.atSecond(t, ids)
@@ -279,9 +279,9 @@ func (a *attacker) isDuplicate(t *testing.T, m *nats.Msg) bool {
 	return ack.Duplicate
 }
 
-// TestAWorkerAsksAboutItsOwnCommandsOnly: who asks in the name of another would learn what that has to do, and who could not ask in its own
+// TestBus_Worker_QueriesOnlyItsCommands: who asks in the name of another would learn what that has to do, and who could not ask in its own
 // would never execute what was delivered to another before.
-func TestAWorkerAsksAboutItsOwnCommandsOnly(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	s := start(t)
 	ids := s.request(t, 1)
 	s.atSecond(t, ids) // the step of edp
@@ -313,7 +313,7 @@ func TestAWorkerAsksAboutItsOwnCommandsOnly(t *testing.T) { //nolint:paralleltes
 	s.succeed(t, ids)
 }
 
-func TestAFloodOfOneWorkerStopsNobodyElse(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	testkit.Suite(t, "bus")
 	const messages, operations = 20_000, 50
 	s := start(t)

@@ -27,8 +27,8 @@ func (in *installation) seed(t *testing.T) {
 	}
 }
 
-// TestNobodyDoesWhatHeNeedNotDo tries all of the universe with every user, and holds what the server says against the table of needs.
-func TestNobodyDoesWhatHeNeedNotDo(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+// TestBus_Permissions_AreMinimal tries all of the universe with every user, and holds what the server says against the table of needs.
+func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	in := install(t)
 	in.seed(t)
 	before := snapshot(t, in.owner)
@@ -106,8 +106,8 @@ func TestNobodyDoesWhatHeNeedNotDo(t *testing.T) { //nolint:paralleltest // the 
 	}
 }
 
-// TestNobodyEmptiesTheStageMemoryOfAll: one message with a roll-up would remove every other from a bucket of key-values.
-func TestNobodyEmptiesTheStageMemoryOfAll(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+// TestBus_PurgeStageMemory_IsForbidden: one message with a roll-up would remove every other from a bucket of key-values.
+func TestBus_PurgeStageMemory_IsForbidden(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	in := install(t)
 	in.seed(t)
 	before := snapshot(t, in.owner)

@@ -273,7 +273,7 @@ func (w *world) sealedBy() map[string]int {
 	return counts
 }
 
-func TestKeysAreRotatedWhileOperationsRun(t *testing.T) {
+func TestRotation_RunningOperations_Continue(t *testing.T) {
 	only(t)
 	begun := time.Now()
 	w := newWorld(t, "")

@@ -439,7 +439,7 @@ func (w *world) end(id string) *harness.Operation {
 	return w.Await(id, limit, "the end of operation "+id, (*harness.Operation).Final)
 }
 
-func TestNoSecretIsAnywhereInAnyOperation(t *testing.T) {
+func TestSecrets_AllOperations_LeakNone(t *testing.T) {
 	only(t)
 	t.Run("Kyma 2", func(t *testing.T) { everywhere(t, "") })
 	t.Run("Kyma 1", func(t *testing.T) { everywhere(t, mustAbs(t, overlays)) })

@@ -55,7 +55,7 @@ func after(run *rehearsal.Run, step string) *rehearsal.Execution {
 }
 
 // 1 and 3.
-func TestAStepThatFailedIsNotPassedOverAndItsOwnErrorIsShown(t *testing.T) {
+func TestDefect_FailedStep_IsNotSkippedAndShowsError(t *testing.T) {
 	t.Parallel()
 	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_Internal_Eval_Step", rehearsal.Fault{Status: http.StatusBadRequest}))
 	status := run.Status()
@@ -69,7 +69,7 @@ func TestAStepThatFailedIsNotPassedOverAndItsOwnErrorIsShown(t *testing.T) {
 
 // 2 and 4b: other steps of the stage save at every round, and the budget is longer than the ten minutes after which the original
 // started its clock anew.
-func TestAnOutageEndsTheOperationWhenTheBudgetOfTheStepIsSpent(t *testing.T) {
+func TestDefect_Outage_FailsAfterStepBudget(t *testing.T) {
 	t.Parallel()
 	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_External_Eval_Step", rehearsal.Fault{Status: http.StatusServiceUnavailable}))
 	status := run.Status()
@@ -92,7 +92,7 @@ func TestAnOutageEndsTheOperationWhenTheBudgetOfTheStepIsSpent(t *testing.T) {
 
 // 4.
 // AvS has no look-up: each kill leaves one evaluation behind, and no more.
-func TestACrashAfterACreationMakesNoSecondObject(t *testing.T) {
+func TestDefect_CrashAfterCreation_CreatesOnce(t *testing.T) {
 	t.Parallel()
 	for step, object := range map[string]string{
 		"AVS_Create_Internal_Eval_Step": "avs/evaluation", "AVS_Create_External_Eval_Step": "avs/evaluation",
@@ -126,7 +126,7 @@ func TestACrashAfterACreationMakesNoSecondObject(t *testing.T) {
 }
 
 // 4b.
-func TestARuntimeThatIsGoneAlreadyDoesNotFailItsDeprovisioning(t *testing.T) {
+func TestDefect_MissingRuntime_IsDeprovisioned(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "deprovision")
 	_, run := rehearsal.Play(t, s, nil)
@@ -145,7 +145,7 @@ func TestARuntimeThatIsGoneAlreadyDoesNotFailItsDeprovisioning(t *testing.T) {
 }
 
 // 4b.
-func TestTheExternalEvaluationIsRemovedAlthoughTheInternalOneResists(t *testing.T) {
+func TestDefect_OneEvaluationFails_RemovesTheOther(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "deprovision")
 	w := rehearsal.NewWorld(t)
@@ -170,7 +170,7 @@ func TestTheExternalEvaluationIsRemovedAlthoughTheInternalOneResists(t *testing.
 }
 
 // 5.
-func TestTheClusterIDStaysTheSameHoweverOftenAStepRuns(t *testing.T) {
+func TestDefect_RepeatedStep_KeepsClusterID(t *testing.T) {
 	t.Parallel()
 	ids := map[string]bool{}
 	collect := func(run *rehearsal.Run) {
@@ -201,7 +201,7 @@ func TestTheClusterIDStaysTheSameHoweverOftenAStepRuns(t *testing.T) {
 }
 
 // 6.
-func TestAnAccountIsRegisteredAnewWhateverTheCaseOfItsName(t *testing.T) {
+func TestDefect_SubaccountCase_IsRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "provision")
 	s.Tested.Context.SubaccountID = "SA-Upper"
@@ -222,7 +222,7 @@ func TestAnAccountIsRegisteredAnewWhateverTheCaseOfItsName(t *testing.T) {
 }
 
 // 7.
-func TestTheExternalEvaluationHasACleanAddressAndTagsEndNothing(t *testing.T) {
+func TestDefect_ExternalEvaluation_HasCleanURL(t *testing.T) {
 	t.Parallel()
 	w, run := rehearsal.Play(t, scenario(t, "provision"), nil)
 	found := false
@@ -243,7 +243,7 @@ func TestTheExternalEvaluationHasACleanAddressAndTagsEndNothing(t *testing.T) {
 }
 
 // 8.
-func TestAnUpdateGoesOnAfterARestartInTheMiddle(t *testing.T) {
+func TestDefect_RestartDuringUpdate_Continues(t *testing.T) {
 	t.Parallel()
 	for _, f := range []rehearsal.Fault{{}, {KillAfter: 1}} {
 		spoilt := false
@@ -261,7 +261,7 @@ func TestAnUpdateGoesOnAfterARestartInTheMiddle(t *testing.T) {
 }
 
 // 9.
-func TestAnExpiredTokenLosesNothingOfTheCall(t *testing.T) {
+func TestDefect_ExpiredToken_RepeatsWholeCall(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "provision")
 	usual, _ := rehearsal.Play(t, s, nil)
@@ -291,7 +291,7 @@ func TestAnExpiredTokenLosesNothingOfTheCall(t *testing.T) {
 }
 
 // 17: a route that only one side knows shows as a call that no simulator serves.
-func TestEveryCallIsServed(t *testing.T) {
+func TestDescribedCalls_Landscape_ServesAll(t *testing.T) {
 	t.Parallel()
 	for _, s := range rehearsal.Scenarios() {
 		w, _ := rehearsal.Play(t, s, nil)

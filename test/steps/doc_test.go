@@ -20,7 +20,7 @@ import (
 
 //go:generate go run ../internal/stepsdoc/cmd ../../docs/steps.md
 
-func TestThePageOfStepsIsUpToDate(t *testing.T) {
+func TestStepsPage_Content_IsUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := stepsdoc.Generate()
 	require.NoError(t, err)

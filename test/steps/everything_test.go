@@ -19,7 +19,7 @@ func runs(n int) bool { return n%sampled == 0 || !testkit.RaceDetector() }
 
 // Under the race detector an operation takes six times as long and finds little more: a world does one thing after the other. So the
 // tests run a sample of their cases under it, with each step in it, and build themselves without it for all cases.
-func TestEverythingWithoutTheRaceDetector(t *testing.T) {
+func TestSteps_AllCases_WithoutRaceDetector(t *testing.T) {
 	t.Parallel()
 	if !testkit.RaceDetector() {
 		t.Skip("the other tests of this package run all their cases")

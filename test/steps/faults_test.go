@@ -135,9 +135,9 @@ func (c *clean) calling() map[string]int {
 	return calls
 }
 
-// TestEveryStep spoils every call of every step in turn, and then compares what the steps were seen to do with what they tell of
+// TestFaults_EveryStep_IsTested spoils every call of every step in turn, and then compares what the steps were seen to do with what they tell of
 // themselves. Under the race detector every step runs without a fault and some are spoilt, by which they are not seen to do everything.
-func TestEveryStep(t *testing.T) {
+func TestFaults_EveryStep_IsTested(t *testing.T) {
 	t.Parallel()
 	seen := &record{}
 	t.Run("bears faults of its systems", func(t *testing.T) { bearFaults(t, seen) })

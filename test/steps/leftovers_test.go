@@ -139,7 +139,7 @@ func cancelled(step string, calls int) rehearsal.Hook {
 	}
 }
 
-func TestADeprovisioningRemovesWhatAnUnfinishedProvisioningHasLeft(t *testing.T) {
+func TestDeprovision_UnfinishedProvisioning_RemovesAll(t *testing.T) {
 	t.Parallel()
 	for _, kyma1 := range []bool{false, true} {
 		for _, plan := range rehearsal.Plans() {
@@ -193,7 +193,7 @@ func removing(t *testing.T, plan rehearsal.Plan, kyma1 bool) []string {
 	return steps
 }
 
-func TestADeprovisioningThatIsRepeatedRunsOnlyWhatIsOpen(t *testing.T) {
+func TestDeprovision_Repeated_RunsOnlyOpenSteps(t *testing.T) {
 	t.Parallel()
 	nth := -1
 	for _, kyma1 := range []bool{false, true} {
@@ -226,7 +226,7 @@ func TestADeprovisioningThatIsRepeatedRunsOnlyWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestAnInstanceComesBackAfterASuspensionThatLeftSomething(t *testing.T) {
+func TestUnsuspend_IncompleteSuspension_Succeeds(t *testing.T) {
 	t.Parallel()
 	nth := -1
 	for _, kyma1 := range []bool{false, true} {

@@ -24,8 +24,8 @@ func suspend(op *event.Operation) { op.Temporary = true }
 
 func dry(op *event.Operation) { op.Upgrade.DryRun = true }
 
-// TestEveryPlanGoesThroughAllOperations runs sequences of operations on an instance of each plan. In the end nothing is left.
-func TestEveryPlanGoesThroughAllOperations(t *testing.T) {
+// TestPlans_AllOperations_Succeed runs sequences of operations on an instance of each plan. In the end nothing is left.
+func TestPlans_AllOperations_Succeed(t *testing.T) {
 	t.Parallel()
 	sequences := map[string][]act{
 		"everything": {

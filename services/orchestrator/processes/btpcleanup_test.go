@@ -12,7 +12,7 @@ import (
 )
 
 // The seed's table lets every deprovisioning clean the runtime; the overlay limits it to what the original does.
-func TestRuntimesAreCleanedByEveryDeprovisioningOrOnlyWhereTheOriginalDoes(t *testing.T) {
+func TestProcesses_BTPCleanup_RunsByConditions(t *testing.T) {
 	t.Parallel()
 	limited, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../../examples/btp-cleanup-of-trials")))
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ func kyma1(t *testing.T) process.Set {
 	return set
 }
 
-func TestKyma1ProvisionsInTheOrderOfTheOlderDocuments(t *testing.T) {
+func TestKyma1_Provision_HasOriginalOrder(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"start/Starting/orchestrator",
@@ -47,7 +47,7 @@ func TestKyma1ProvisionsInTheOrderOfTheOlderDocuments(t *testing.T) {
 	}
 }
 
-func TestKyma1DeprovisionsInTheOrderOfTheOlderDocuments(t *testing.T) {
+func TestKyma1_Deprovision_HasOriginalOrder(t *testing.T) {
 	t.Parallel()
 	// The other steps are those of later documents.
 	older := []string{
@@ -73,7 +73,7 @@ func TestKyma1DeprovisionsInTheOrderOfTheOlderDocuments(t *testing.T) {
 	}
 }
 
-func TestKyma1SkipsByPlan(t *testing.T) {
+func TestKyma1_Plans_DecideSkippedSteps(t *testing.T) {
 	t.Parallel()
 	set := kyma1(t)
 	for plan, want := range map[string]map[event.OperationType][]string{
@@ -93,7 +93,7 @@ func TestKyma1SkipsByPlan(t *testing.T) {
 	}
 }
 
-func TestKyma1BudgetsAndPolicies(t *testing.T) {
+func TestKyma1_Steps_HaveBudgetsAndPolicies(t *testing.T) {
 	t.Parallel()
 	type values struct {
 		Every, Timeout, Wait time.Duration
@@ -125,7 +125,7 @@ func TestKyma1BudgetsAndPolicies(t *testing.T) {
 	}
 }
 
-func TestKyma1KeepsItsRuntimesFromTheReconciler(t *testing.T) {
+func TestKyma1_Reconciler_IsNotCalled(t *testing.T) {
 	t.Parallel()
 	set := kyma1(t)
 	for details, runs := range map[string]bool{`{}`: false, `{"reconciler":{}}`: false, `{"reconciler":{"clusterConfigurationVersion":1}}`: true} {

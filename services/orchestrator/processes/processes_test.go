@@ -31,7 +31,7 @@ func load(t *testing.T) process.Set {
 	return set
 }
 
-func TestProvisioningHasTheSeedsStepsInOrder(t *testing.T) {
+func TestProvision_Steps_HaveOriginalOrder(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"start/Starting/orchestrator",
@@ -59,7 +59,7 @@ func TestProvisioningHasTheSeedsStepsInOrder(t *testing.T) {
 	}
 }
 
-func TestDeprovisioningHasOneStagePerStep(t *testing.T) {
+func TestDeprovision_EachStep_HasOneStage(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"init_step/Init_Step/orchestrator",
@@ -83,7 +83,7 @@ func TestDeprovisioningHasOneStagePerStep(t *testing.T) {
 }
 
 // Steps that the seeds' tables do not have are marked with a plus.
-func TestUpdatesAndUpgradesHaveTheSeedsSteps(t *testing.T) {
+func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
 	t.Parallel()
 	want := map[event.OperationType][]string{
 		event.Update: {
@@ -140,7 +140,7 @@ func TestUpdatesAndUpgradesHaveTheSeedsSteps(t *testing.T) {
 	}
 }
 
-func TestOnlyTheRuntimeAndTheInstanceMayFailADeprovisioning(t *testing.T) {
+func TestDeprovision_OptionalSteps_CannotFailIt(t *testing.T) {
 	t.Parallel()
 	mayFail := map[string]bool{
 		"Init_Step": true, "Remove_Runtime": true, "Check_Runtime_Removal": true, "Remove_Instance": true,
@@ -193,7 +193,7 @@ func skipped(t *testing.T, p *process.Process, plan string, credentials ...strin
 	return names
 }
 
-func TestPlansDecideWhichStepsAreSkipped(t *testing.T) {
+func TestProcesses_Plans_DecideSkippedSteps(t *testing.T) {
 	t.Parallel()
 	const sm = event.CredentialsServiceManager
 	tests := map[string]struct {

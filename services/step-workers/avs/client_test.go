@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestDetachKnowsWhatIsNotAChild(t *testing.T) {
+func TestDetach_NotAChild_IsNoError(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
@@ -58,7 +58,7 @@ func TestDetachKnowsWhatIsNotAChild(t *testing.T) {
 	}
 }
 
-func TestEvaluationFitsTheLimitsOfTheService(t *testing.T) {
+func TestEvaluation_LongNames_AreShortened(t *testing.T) {
 	t.Parallel()
 	op := worker.Operation{
 		InstanceID: "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20", Plan: event.Plan{Name: "aws"},

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestEndpointOfAConnectionString(t *testing.T) {
+func TestEndpoint_ConnectionString_IsParsed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"Endpoint=sb://k1.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=x": "k1.servicebus.windows.net",

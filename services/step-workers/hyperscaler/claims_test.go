@@ -73,7 +73,7 @@ func (g *garden) checkOwners(given map[string]map[string]bool) {
 	}
 }
 
-func TestAHundredTenantsTakeAHundredAccountsAtOnce(t *testing.T) {
+func TestClaim_ParallelTenants_GetDifferentAccounts(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 100)
 	given, refused := g.claimAll(tenants(100))
@@ -83,7 +83,7 @@ func TestAHundredTenantsTakeAHundredAccountsAtOnce(t *testing.T) {
 	g.checkOwners(given)
 }
 
-func TestTenantsWithoutAnAccountWaitForOne(t *testing.T) {
+func TestClaim_EmptyPool_WaitsForAccount(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 100)
 	given, refused := g.claimAll(tenants(120))
@@ -98,7 +98,7 @@ func TestTenantsWithoutAnAccountWaitForOne(t *testing.T) {
 	g.checkOwners(given)
 }
 
-func TestAHundredOrdersOfATenantShareOneAccount(t *testing.T) {
+func TestClaim_ParallelOrders_ShareTenantAccount(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 100)
 	var same []string
@@ -112,7 +112,7 @@ func TestAHundredOrdersOfATenantShareOneAccount(t *testing.T) {
 	g.checkOwners(given)
 }
 
-func TestATenantHasOneAccountForEachKindOfRegion(t *testing.T) {
+func TestClaim_EUAccess_HasSeparateAccount(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 20)
 	p := g.process(nil)
@@ -129,7 +129,7 @@ func TestATenantHasOneAccountForEachKindOfRegion(t *testing.T) {
 }
 
 // Another process does its work between any two calls of one that is slow.
-func TestTwoProcessesSettleOneClaimWhateverTheOrderOfTheirCalls(t *testing.T) {
+func TestClaim_AnyCallOrder_SettlesOnce(t *testing.T) {
 	t.Parallel()
 	// Which accounts they try is up to chance, and so is whose name comes first.
 	for i := range 4 * 5 * 4 {
@@ -181,7 +181,7 @@ func twoProcesses(t *testing.T, pause, stop int) {
 }
 
 // A process dies after each of its calls, before it sees the answer.
-func TestAClaimWhoseProcessDiedIsTakenOver(t *testing.T) {
+func TestClaim_KilledProcess_IsSettledByNext(t *testing.T) {
 	t.Parallel()
 	for calls := 1; calls <= 4; calls++ {
 		t.Run(fmt.Sprint(calls), func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestAClaimWhoseProcessDiedIsTakenOver(t *testing.T) {
 }
 
 // Each process loses every fifth answer, and begins anew.
-func TestProcessesThatDieAllTheTimeShareNoAccount(t *testing.T) {
+func TestClaim_RepeatedKills_NeverShareAccount(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 40)
 	var count atomic.Int64
@@ -251,7 +251,7 @@ func instead(status int) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))}
 }
 
-func TestAccountsThatAreNotForClaimsAreNotGivenOut(t *testing.T) {
+func TestClaim_IneligibleAccounts_AreIgnored(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 4)
 	g.label("sb-azure-pool-001", map[string]any{"dirty": "true"})
@@ -273,7 +273,7 @@ func TestAccountsThatAreNotForClaimsAreNotGivenOut(t *testing.T) {
 	}
 }
 
-func TestAnAccountClaimedLongAgoIsResolvedAgain(t *testing.T) {
+func TestClaim_Stale_IsResolvedAgain(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 5)
 	p := g.process(nil)
@@ -341,7 +341,7 @@ func TestClaim_AfterAMove_IsOfTheNewAccount(t *testing.T) {
 	}
 }
 
-func TestTrialsTakeTheSharedAccountThatIsUsedLeast(t *testing.T) {
+func TestTrial_SharedAccounts_UsesLeastUsed(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 5)
 	for i, account := range []string{"sb-azure-shared-001", "sb-azure-shared-001", "sb-azure-shared-003"} {

@@ -22,7 +22,7 @@ func (p *process) windows(question string) (event.MaintenanceWindowsAnswer, erro
 	return windows, err
 }
 
-func TestMaintenanceWindowsOfShootsAreReadAtOnce(t *testing.T) {
+func TestWindows_ManyShoots_AreReadInOneCall(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 1)
 	for name, window := range map[string]any{
@@ -46,7 +46,7 @@ func TestMaintenanceWindowsOfShootsAreReadAtOnce(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeAnsweredSaysWhy(t *testing.T) {
+func TestWindows_InvalidQuestion_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 1)
 	p := g.process(nil)

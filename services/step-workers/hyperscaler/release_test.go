@@ -27,7 +27,7 @@ func between(call int, do func()) func(*http.Request, http.RoundTripper) (*http.
 	}
 }
 
-func TestAnAccountIsKeptWhileAnythingNeedsIt(t *testing.T) {
+func TestRelease_AccountInUse_IsKept(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 5)
 	p := g.process(nil)
@@ -51,7 +51,7 @@ func TestAnAccountIsKeptWhileAnythingNeedsIt(t *testing.T) {
 	p.release(order(2, "ga-1")) // once more, after a kill
 }
 
-func TestAClaimThatLedToNothingKeepsAnAccountNoLonger(t *testing.T) {
+func TestRelease_ExpiredClaim_IsIgnored(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 5)
 	p := g.process(nil)
@@ -64,7 +64,7 @@ func TestAClaimThatLedToNothingKeepsAnAccountNoLonger(t *testing.T) {
 	}
 }
 
-func TestAccountsThatAreNotTheTenantsOwnAreNotReleased(t *testing.T) {
+func TestRelease_OtherAccounts_AreKept(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 5)
 	for name, labels := range map[string]map[string]any{
@@ -85,7 +85,7 @@ func TestAccountsThatAreNotTheTenantsOwnAreNotReleased(t *testing.T) {
 	}
 }
 
-func TestAnInstanceThatWasNeverCompleteBlocksNothing(t *testing.T) {
+func TestRelease_IncompleteInstance_IsSkipped(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 1)
 	p := g.process(nil)
@@ -105,7 +105,7 @@ func TestAnInstanceThatWasNeverCompleteBlocksNothing(t *testing.T) {
 }
 
 // The other instance of the tenant claims its account between any two calls of the release.
-func TestAClaimDuringAReleaseNeverGetsADirtyAccount(t *testing.T) {
+func TestRelease_ConcurrentClaim_GetsCleanAccount(t *testing.T) {
 	t.Parallel()
 	for call := 1; call <= 3; call++ {
 		t.Run(fmt.Sprint(call), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAClaimDuringAReleaseNeverGetsADirtyAccount(t *testing.T) {
 }
 
 // The release happens between any two calls of the claim.
-func TestAReleaseDuringAClaimNeverMakesItsAccountDirty(t *testing.T) {
+func TestClaim_ConcurrentRelease_KeepsAccountClean(t *testing.T) {
 	t.Parallel()
 	for call := 1; call <= 2; call++ {
 		t.Run(fmt.Sprint(call), func(t *testing.T) {

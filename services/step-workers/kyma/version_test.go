@@ -127,7 +127,7 @@ func order(account, subaccount string, parameters map[string]any) workertest.Ope
 	}
 }
 
-func TestTheVersionOfAnOrder(t *testing.T) {
+func TestVersion_Order_Precedence(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		op   workertest.Operation
@@ -149,7 +149,7 @@ func TestTheVersionOfAnOrder(t *testing.T) {
 	}
 }
 
-func TestAVersionThatIsNoneIsRefused(t *testing.T) {
+func TestVersion_Invalid_IsRejected(t *testing.T) {
 	t.Parallel()
 	bad := order("ga-1", "sa-1", nil)
 	bad.Type, bad.Upgrade = event.UpgradeKyma, &event.Upgrade{KymaVersion: "2.21"}
@@ -168,7 +168,7 @@ func TestAVersionThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutAMappingTheConfiguredVersionCounts(t *testing.T) {
+func TestVersion_NoMapping_UsesDefault(t *testing.T) {
 	t.Parallel()
 	r := run(t, &controlPlane{status: 404, mapping: noMapping}, provision, order("ga-1", "sa-1", nil))
 	if r.Outcome != event.OutcomeSucceeded || r.Details["version"] != "2.20.0" {
@@ -180,7 +180,7 @@ func TestWithoutAMappingTheConfiguredVersionCounts(t *testing.T) {
 	}
 }
 
-func TestAnUpdateLeavesTheVersionAsItIs(t *testing.T) {
+func TestVersion_Update_KeepsVersion(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		details map[string]any
@@ -206,7 +206,7 @@ func TestAnUpdateLeavesTheVersionAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeGoesToTheVersionOfTheOrchestration(t *testing.T) {
+func TestVersion_Upgrade_UsesOrchestration(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]map[string]any{
 		"2.21.0": saved("2.21.0", "parameters"),
@@ -222,7 +222,7 @@ func TestAnUpgradeGoesToTheVersionOfTheOrchestration(t *testing.T) {
 	}
 }
 
-func TestOverridesAreThoseOfTheDecidedVersion(t *testing.T) {
+func TestOverrides_SelectedVersion_IsUsed(t *testing.T) {
 	t.Parallel()
 	global := `{"metadata":{"name":"g"},"data":{"a":"b"}},{"metadata":{"name":"i","labels":{"component":"istio"}},"data":{"x":"y"}}`
 	for name, test := range map[string]struct {
@@ -286,7 +286,7 @@ func TestOverrides_LaterObject_ReplacesValueAndSecrecy(t *testing.T) {
 	}
 }
 
-func TestADefaultThatIsNoVersionIsRefusedAtTheStart(t *testing.T) {
+func TestConfig_InvalidDefaultVersion_IsRejected(t *testing.T) {
 	t.Parallel()
 	_, err := kyma.Steps(kyma.Config{
 		ControlPlane: kube.ControlPlane{KCPURL: "http://127.0.0.1:1"}, Namespace: "n", VersionsConfigMap: "v", ArtifactsURL: "http://127.0.0.1:1", DefaultVersion: "latest", RetryInterval: 1,

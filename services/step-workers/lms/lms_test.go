@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestRegionsOfTenants(t *testing.T) {
+func TestTenantRegion_HyperscalerRegions_AreMapped(t *testing.T) {
 	t.Parallel()
 	for region, want := range map[string]string{
 		"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "FranceCentral": "eu", "uaenorth": "eu",
@@ -26,7 +26,7 @@ func TestRegionsOfTenants(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreReadBackAndNeverShown(t *testing.T) {
+func TestCredentials_RoundTrip_KeepsKeySecret(t *testing.T) {
 	t.Parallel()
 	c, err := newCredentials("ga-1")
 	require.NoError(t, err)

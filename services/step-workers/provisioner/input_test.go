@@ -316,7 +316,7 @@ func TestRuntimeInput_UnusableOrder_IsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestRuntimeNameIsShortAndTellsInstancesApart(t *testing.T) {
+func TestRuntimeName_LongName_IsShortAndUnique(t *testing.T) {
 	t.Parallel()
 	a, b := RuntimeName(strings.Repeat("My Name!", 10), "a"), RuntimeName(strings.Repeat("My Name!", 10), "b")
 	if len(a) != 36 || a == b || a != RuntimeName(strings.Repeat("My Name!", 10), "a") || !strings.HasPrefix(a, "mynamemyname") {

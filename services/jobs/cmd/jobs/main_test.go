@@ -43,7 +43,7 @@ func brokerWith(t *testing.T, body string) string {
 	return server.URL
 }
 
-func TestTheExitCodeTellsHowItEnded(t *testing.T) {
+func TestMain_ExitCode_ReportsResult(t *testing.T) {
 	t.Parallel()
 	const one = `{"data": [{"instanceID": "i-1", "status": {"state": "deprovisionincomplete"}}], "totalCount": 1}`
 	for name, tt := range map[string]struct {
@@ -90,7 +90,7 @@ func TestTheExitCodeTellsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestTheJSONReportIsWhole(t *testing.T) {
+func TestMain_JSONReport_IsComplete(t *testing.T) {
 	t.Setenv("KEB_BROKER_URL", brokerWith(t, `{"data": [], "totalCount": 0}`))
 	c, err := parse([]string{"trial-expiry", "--output", "json", "--dry-run"})
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestTheJSONReportIsWhole(t *testing.T) {
 	}
 }
 
-func TestAJobThatWasStoppedIsNoSuccess(t *testing.T) {
+func TestMain_StoppedJob_ExitsWithError(t *testing.T) {
 	t.Setenv("KEB_BROKER_URL", brokerWith(t, `{}`))
 	c, err := parse([]string{"trial-expiry"})
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func body(t *testing.T, r *http.Response) string {
 	return string(text)
 }
 
-func TestEveryAddressOfAViewIsThePage(t *testing.T) {
+func TestConsole_ViewPath_ServesPage(t *testing.T) {
 	t.Parallel()
 	_, h := setup(t)
 	for _, url := range []string{"/console/", "/console/operations?state=failed", "/console/operations/some-id", "/console/processes/provision"} {
@@ -56,7 +56,7 @@ func TestEveryAddressOfAViewIsThePage(t *testing.T) {
 	}
 }
 
-func TestThePageMayOnlyUseItsOwnOrigin(t *testing.T) {
+func TestConsole_Policy_PermitsOnlyOwnOrigin(t *testing.T) {
 	t.Parallel()
 	c, h := setup(t)
 	for _, url := range []string{"/console/", c.base + "main.js", c.base + "missing.js"} {
@@ -71,7 +71,7 @@ func TestThePageMayOnlyUseItsOwnOrigin(t *testing.T) {
 	}
 }
 
-func TestABrowserKeepsAssetsForGoodAndAsksForThePage(t *testing.T) {
+func TestConsole_CacheHeaders_CacheOnlyAssets(t *testing.T) {
 	t.Parallel()
 	c, h := setup(t)
 	page := ask(t, h, http.MethodGet, "/console/", nil)
@@ -92,7 +92,7 @@ func TestABrowserKeepsAssetsForGoodAndAsksForThePage(t *testing.T) {
 	}
 }
 
-func TestAssetsOfAnotherReleaseAreNotThere(t *testing.T) {
+func TestConsole_OtherRelease_AssetsAreNotFound(t *testing.T) {
 	t.Parallel()
 	c, h := setup(t)
 	for _, url := range []string{
@@ -111,7 +111,7 @@ func TestAssetsOfAnotherReleaseAreNotThere(t *testing.T) {
 	}
 }
 
-func TestTheAddressOfTheAssetsFollowsTheirContent(t *testing.T) {
+func TestConsole_AssetPath_DependsOnContent(t *testing.T) {
 	t.Parallel()
 	of := func(script string) string {
 		c, err := load(fstest.MapFS{"index.html": {Data: []byte("{assets}/a.js")}, "a.js": {Data: []byte(script)}})
@@ -130,7 +130,7 @@ func TestTheAddressOfTheAssetsFollowsTheirContent(t *testing.T) {
 	}
 }
 
-func TestAnswersAreCompressedForWhoTakesThem(t *testing.T) {
+func TestConsole_AcceptEncoding_CompressesAnswers(t *testing.T) {
 	t.Parallel()
 	c, h := setup(t)
 	plain := body(t, ask(t, h, http.MethodGet, c.base+"console.css", nil))
@@ -155,7 +155,7 @@ func TestAnswersAreCompressedForWhoTakesThem(t *testing.T) {
 }
 
 // The browser tests show that nothing is loaded from elsewhere; this says where it would stand.
-func TestTheFilesNameNoOtherOriginAndNoInlineCode(t *testing.T) {
+func TestConsole_Files_HaveNoForeignOriginOrInlineCode(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t)
 	texts := map[string]string{page: string(c.page.plain)}
@@ -182,7 +182,7 @@ func TestTheFilesNameNoOtherOriginAndNoInlineCode(t *testing.T) {
 	}
 }
 
-func TestEveryImportIsThere(t *testing.T) {
+func TestConsole_Imports_Exist(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t)
 	imports := regexp.MustCompile(`(?m)^(?:import|export) .*from '([^']+)'`)

@@ -57,7 +57,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (math.Max(x, y) + 0.05) / (math.Min(x, y) + 0.05)
 }
 
-func TestContrastIsAsComputedByOthers(t *testing.T) {
+func TestContrast_KnownPairs_MatchReference(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b string
@@ -69,7 +69,7 @@ func TestContrastIsAsComputedByOthers(t *testing.T) {
 	}
 }
 
-func TestColoursCanBeToldApartInBothThemes(t *testing.T) {
+func TestTokens_BothThemes_HaveEnoughContrast(t *testing.T) {
 	t.Parallel()
 	all := tokens(t)
 	type pair struct {
@@ -108,7 +108,7 @@ func TestColoursCanBeToldApartInBothThemes(t *testing.T) {
 }
 
 // A colour that is written down elsewhere has no dark theme and no test.
-func TestColoursAreTokens(t *testing.T) {
+func TestStyles_Colors_AreTokens(t *testing.T) {
 	t.Parallel()
 	text, err := files.ReadFile("static/console.css")
 	require.NoError(t, err)

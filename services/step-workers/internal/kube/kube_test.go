@@ -36,7 +36,7 @@ func serve(t *testing.T, h http.HandlerFunc) *kube.Client {
 	return client
 }
 
-func TestErrorsSayWhetherTheyMayPassAndNothingOfTheAnswer(t *testing.T) {
+func TestError_Answer_IsClassifiedWithoutItsText(t *testing.T) {
 	t.Parallel()
 	status := func(code int, reason string) string {
 		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"%s"}`, code, reason, canary)
@@ -79,7 +79,7 @@ func TestErrorsSayWhetherTheyMayPassAndNothingOfTheAnswer(t *testing.T) {
 	}
 }
 
-func TestUnreachableClusterIsTemporary(t *testing.T) {
+func TestError_UnreachableCluster_IsTemporary(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	address := server.URL
@@ -92,7 +92,7 @@ func TestUnreachableClusterIsTemporary(t *testing.T) {
 	}
 }
 
-func TestApplyWritesOnlyWhatDiffersAndKeepsWhatOthersAdded(t *testing.T) {
+func TestApply_ExistingObject_UpdatesOnlyDifferences(t *testing.T) {
 	t.Parallel()
 	have := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
@@ -138,7 +138,7 @@ users: [{name: u, user: {token: ` + canary + `}}]
 `
 }
 
-func TestKubeconfigIsUsedWithItsTokenAndAuthority(t *testing.T) {
+func TestFromKubeconfig_TokenAndAuthority_AreUsed(t *testing.T) {
 	t.Parallel()
 	var authorization string
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSpansOfKubernetesCallsHaveNamesWithoutIDs(t *testing.T) {
+func TestRoute_KubernetesPath_OmitsNames(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/kyma-system/secrets/sap-btp-manager": "/api/v1/namespaces/{namespace}/secrets/{name}",

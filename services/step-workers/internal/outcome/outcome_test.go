@@ -24,7 +24,7 @@ func (c calling) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (wo
 	return outcome.Of(op, "keb", time.Minute, c.err)
 }
 
-func TestErrorsBecomeRetriesOrFailures(t *testing.T) {
+func TestOf_Errors_RetryOrFail(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name              string
