@@ -65,12 +65,12 @@ func TestConnect_TLS_Succeeds(t *testing.T) {
 		scheme        string
 		files         tlsfiles.Client
 	}{
-		"tls":                           {scheme: "tls", files: tlsfiles.Client{CAFile: ca.File}},
-		"the server demands it":         {scheme: "nats", files: tlsfiles.Client{CAFile: ca.File}},
-		"mutual":                        {scheme: "nats", mutual: true, files: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}},
-		"tls before anything else":      {scheme: "tls", first: true, files: tlsfiles.Client{CAFile: ca.File}},
-		"mutual before anything else":   {scheme: "tls", first: true, mutual: true, files: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}},
-		"mutual, where nobody asks for": {scheme: "tls", files: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}},
+		"tls":                         {scheme: "tls", files: tlsfiles.Client{CAFile: ca.File}},
+		"the server demands it":       {scheme: "nats", files: tlsfiles.Client{CAFile: ca.File}},
+		"mutual":                      {scheme: "nats", mutual: true, files: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}},
+		"tls before anything else":    {scheme: "tls", first: true, files: tlsfiles.Client{CAFile: ca.File}},
+		"mutual before anything else": {scheme: "tls", first: true, mutual: true, files: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}},
+		"mutual, not requested":       {scheme: "tls", files: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

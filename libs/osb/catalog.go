@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Catalog is what a broker offers.
+// Catalog contains the offerings of a broker.
 type Catalog struct {
 	Services []Service `json:"services"`
-	// LastModified is when the configuration behind the catalog changed. It should be the same after a restart with the
-	// same configuration. Zero sends no Last-Modified header.
+	// LastModified is the time of the last change of the catalog's configuration. It should not change with a restart. Zero omits the
+	// Last-Modified header.
 	LastModified time.Time `json:"-"`
 }
 
@@ -19,9 +19,9 @@ type Service struct {
 	Name        string   `json:"name"`
 	Description string   `json:"description"`
 	Tags        []string `json:"tags,omitempty"`
-	// Requires holds syslog_drain, route_forwarding or volume_mount.
+	// Requires contains syslog_drain, route_forwarding or volume_mount.
 	Requires []string `json:"requires,omitempty"`
-	// Bindable is the default for its plans.
+	// Bindable is the default for the offering's plans.
 	Bindable             bool `json:"bindable"`
 	InstancesRetrievable bool `json:"instances_retrievable,omitempty"`
 	BindingsRetrievable  bool `json:"bindings_retrievable,omitempty"`
@@ -29,19 +29,19 @@ type Service struct {
 	// Metadata is for the platform's user interface.
 	Metadata        map[string]any   `json:"metadata,omitempty"`
 	DashboardClient *DashboardClient `json:"dashboard_client,omitempty"`
-	// PlanUpdateable is the default for its plans.
+	// PlanUpdateable is the default for the offering's plans.
 	PlanUpdateable bool   `json:"plan_updateable"`
 	Plans          []Plan `json:"plans"`
 }
 
-// DashboardClient is for platforms that let the dashboard log their users in.
+// DashboardClient is for platforms through which users log in to the dashboard.
 type DashboardClient struct {
 	ID          string `json:"id"`
 	Secret      string `json:"secret"`
 	RedirectURI string `json:"redirect_uri,omitempty"`
 }
 
-// Plan is a plan of a service offering. A nil flag means what the offering says, and for Free: true.
+// Plan is a plan of a service offering. A nil flag means the value of the offering, and for Free: true.
 type Plan struct {
 	ID               string         `json:"id"`
 	Name             string         `json:"name"`
@@ -52,7 +52,7 @@ type Plan struct {
 	BindingRotatable *bool          `json:"binding_rotatable,omitempty"`
 	PlanUpdateable   *bool          `json:"plan_updateable,omitempty"`
 	Schemas          *Schemas       `json:"schemas,omitempty"`
-	// MaximumPollingDuration is in seconds; zero means not said.
+	// MaximumPollingDuration is in seconds; zero omits it.
 	MaximumPollingDuration int              `json:"maximum_polling_duration,omitempty"`
 	MaintenanceInfo        *MaintenanceInfo `json:"maintenance_info,omitempty"`
 }
@@ -76,7 +76,7 @@ type BindingSchemas struct {
 
 // InputSchema is the schema of the parameters of one kind of request.
 type InputSchema struct {
-	// Parameters is a JSON schema, with its $schema and without references that leave it.
+	// Parameters is a JSON schema with a $schema and without external references.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 
@@ -90,7 +90,7 @@ func (c *Catalog) Service(id string) *Service {
 	return nil
 }
 
-// Plan returns the plan of the offering with an id, or nil.
+// Plan returns the plan with an id, or nil.
 func (s *Service) Plan(id string) *Plan {
 	for i := range s.Plans {
 		if s.Plans[i].ID == id {
@@ -100,7 +100,7 @@ func (s *Service) Plan(id string) *Plan {
 	return nil
 }
 
-// IsBindable tells whether instances of a plan of the offering can be bound.
+// IsBindable reports whether instances of a plan of the offering can be bound.
 func (s *Service) IsBindable(p *Plan) bool {
 	if p.Bindable != nil {
 		return *p.Bindable
@@ -108,7 +108,7 @@ func (s *Service) IsBindable(p *Plan) bool {
 	return s.Bindable
 }
 
-// IsPlanUpdateable tells whether instances of a plan of the offering can change to another plan.
+// IsPlanUpdateable reports whether instances of a plan of the offering can change to another plan.
 func (s *Service) IsPlanUpdateable(p *Plan) bool {
 	if p.PlanUpdateable != nil {
 		return *p.PlanUpdateable
@@ -116,7 +116,7 @@ func (s *Service) IsPlanUpdateable(p *Plan) bool {
 	return s.PlanUpdateable
 }
 
-// CheckMaintenanceInfo compares what a request sent, nil for nothing, with what the plan has. The error is
+// CheckMaintenanceInfo compares the maintenance_info of a request, which may be nil, with that of the plan. The error is
 // MaintenanceInfoConflict.
 func (p *Plan) CheckMaintenanceInfo(sent *MaintenanceInfo) *Error {
 	switch {

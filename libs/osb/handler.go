@@ -30,8 +30,8 @@ type handler struct {
 	catalogs catalogCache
 }
 
-// NewHandler serves a broker under "/", "/oauth" and "/oauth/{region}". Other paths are answered 404. Without WithAuth
-// every request is answered 401.
+// NewHandler serves a broker under "/", "/oauth" and "/oauth/{region}". It answers other paths with 404. Without WithAuth it answers every
+// request with 401.
 func NewHandler(b Broker, options ...Option) http.Handler {
 	h := &handler{
 		broker: b, auth: AnyOf(), log: slog.New(slog.DiscardHandler), bodyLimit: DefaultBodyLimit, timeout: DefaultTimeout,
@@ -55,7 +55,7 @@ func NewHandler(b Broker, options ...Option) http.Handler {
 	return h
 }
 
-// ServeHTTP keeps paths from the mux that it would answer with a redirect, which no client of this API expects.
+// ServeHTTP rejects paths that the mux would redirect, because clients of this API do not expect redirects.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -69,14 +69,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // route is one method of one path.
 type route struct {
 	path string
-	// changes tells that the request may change something, so it is finished even if the platform hangs up.
+	// changes marks a request that may change something. It is completed even if the platform disconnects.
 	changes bool
-	// unversioned routes are answered without a look at the headers of the API.
+	// unversioned routes do not check the headers of the API.
 	unversioned bool
 	answer      func(ctx context.Context, x *exchange) (answer, error)
 }
 
-// exchange is one request on its way through the handler.
+// exchange is the state of one request in the handler.
 type exchange struct {
 	h          *handler
 	r          *http.Request
@@ -87,7 +87,7 @@ type exchange struct {
 	catalog    *Catalog
 }
 
-// serve is what all routes have in common.
+// serve performs the common steps of all routes.
 func (h *handler) serve(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		start := h.now()
@@ -105,7 +105,7 @@ func (h *handler) serve(rt route) http.HandlerFunc {
 			a, code = e.answer(), e.Code
 		}
 		if writeErr := a.write(w); writeErr != nil {
-			// Only an answer of the broker that is no JSON comes here; writing to a platform that is gone is no error.
+			// The only error is an answer of the broker that is not JSON. A disconnected platform is not an error.
 			err, a = writeErr, internalError().answer()
 			_ = a.write(w)
 		}
@@ -113,7 +113,7 @@ func (h *handler) serve(rt route) http.HandlerFunc {
 	}
 }
 
-// guarded runs the checks and the route, and turns a panic into an error.
+// guarded runs the checks and the route, and converts a panic to an error.
 func (x *exchange) guarded(w http.ResponseWriter) (a answer, err error) {
 	defer func() {
 		switch p := recover(); p {
@@ -152,7 +152,7 @@ func (x *exchange) guarded(w http.ResponseWriter) (a answer, err error) {
 	return x.route.answer(ctx, x)
 }
 
-// readHead checks and keeps what is in the headers and the path.
+// readHead validates and stores the data of the headers and the path.
 func (x *exchange) readHead() error {
 	version, e := ParseVersion(x.r.Header.Get(HeaderVersion))
 	if e != nil {
@@ -193,7 +193,7 @@ func (x *exchange) loadCatalog(ctx context.Context) (*Catalog, error) {
 	return x.catalog, nil
 }
 
-// report logs a request and tells the observers. It names no path and no body, since they are not ours.
+// report logs a request and calls the observers. It omits the path and the body, which the client chooses.
 func (h *handler) report(x *exchange, status int, code string, took time.Duration, err error) {
 	ctx := x.r.Context()
 	level := slog.LevelDebug
@@ -238,7 +238,7 @@ func (h *handler) report(x *exchange, status int, code string, took time.Duratio
 	}
 }
 
-// asError finds the answer for an error, and what of it is worth logging.
+// asError returns the response for an error, and the part of it to log.
 func asError(err error) (*Error, error) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		if e.Status < 400 || e.Status > 599 {
@@ -256,8 +256,8 @@ func internalError() *Error {
 	return &Error{Status: http.StatusInternalServerError, Description: "the service broker failed: try again later"}
 }
 
-// panicked is an error made of a panic. The value is named only when the runtime raised it, as any other could hold
-// anything.
+// panicked is the error of a panic. It contains the value only for a runtime error, because any other value could contain
+// secrets.
 type panicked struct {
 	what  string
 	stack string
@@ -273,7 +273,7 @@ func panicError(value any) error {
 	return &panicked{what: what, stack: string(debug.Stack())}
 }
 
-// catalogCache keeps the encoded catalog of each region.
+// catalogCache caches the encoded catalog of each region.
 type catalogCache struct {
 	mu      sync.Mutex
 	entries map[string]catalogEntry

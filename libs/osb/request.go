@@ -2,22 +2,21 @@ package osb
 
 import "encoding/json"
 
-// Call is what every request carries besides its own content.
+// Call holds the common data of all requests.
 type Call struct {
-	// ID is generated for each request; it is in every log line of the handler about it.
+	// ID is generated for each request. Every log line of the handler about it contains the ID.
 	ID string
-	// RequestIdentity is the X-Broker-API-Request-Identity header, empty when it was not sent.
-	// The handler has already put it on the response.
+	// RequestIdentity is the X-Broker-API-Request-Identity header; empty if missing. The handler has already set it in the response.
 	RequestIdentity string
-	// Region is the platform region in the path, for example "cf-eu10"; empty when the path has none.
+	// Region is the platform region in the path, for example "cf-eu10"; empty if the path has none.
 	Region string
-	// Principal is who was authenticated.
+	// Principal is the authenticated client.
 	Principal Principal
-	// OriginatingIdentity is the user at the platform on whose behalf it calls; nil when the platform does not say.
+	// OriginatingIdentity is the platform's user on whose behalf it calls; nil if the platform does not send it.
 	OriginatingIdentity *OriginatingIdentity
 	// Version is the version in X-Broker-API-Version. Its major number is 2.
 	Version Version
-	// UserAgent is the User-Agent header as it came.
+	// UserAgent is the User-Agent header.
 	UserAgent string
 }
 
@@ -29,16 +28,16 @@ type OriginatingIdentity struct {
 	Value json.RawMessage
 }
 
-// MaintenanceInfo is the version of what runs behind a plan or an instance.
+// MaintenanceInfo is the version of the software of a plan or an instance.
 type MaintenanceInfo struct {
 	// Version is a semantic version 2.0.
 	Version string `json:"version"`
-	// Description is for people, and optional.
+	// Description is for people. It is optional.
 	Description string `json:"description,omitempty"`
 }
 
-// Hints are the optional service_id and plan_id of the requests that do not need them; each may be empty.
-// Those that are given are in the catalog.
+// Hints are the optional service_id and plan_id of requests that do not need them; each may be empty. Those that are set are in the
+// catalog.
 type Hints struct {
 	ServiceID string
 	PlanID    string
@@ -49,8 +48,8 @@ type ProvisionRequest struct {
 	Call
 	// InstanceID is chosen by the platform: not empty, valid UTF-8, no control characters, at most MaxIDLength bytes.
 	InstanceID string
-	// AcceptsIncomplete tells that the platform can wait for an asynchronous operation. A broker that cannot answer
-	// at once returns AsyncRequired without it.
+	// AcceptsIncomplete reports whether the platform supports an asynchronous operation. Without it, a broker that cannot complete the
+	// request synchronously returns AsyncRequired.
 	AcceptsIncomplete bool
 
 	ServiceID string
@@ -62,13 +61,12 @@ type ProvisionRequest struct {
 	// OrganizationGUID and SpaceGUID may be empty unless WithRequireOrgSpace is on.
 	OrganizationGUID string
 	SpaceGUID        string
-	// Context and Parameters are JSON objects, nil when absent or null. Parameters are not checked against the
-	// plan's schema.
+	// Context and Parameters are JSON objects, or nil if absent or null. Parameters are not validated against the plan's schema.
 	Context    json.RawMessage
 	Parameters json.RawMessage
-	// MaintenanceInfo is nil when not sent; else its version is the plan's.
+	// MaintenanceInfo is nil if absent; otherwise its version is that of the plan.
 	MaintenanceInfo *MaintenanceInfo
-	// Body is the whole body as it came.
+	// Body is the unchanged body.
 	Body json.RawMessage
 }
 
@@ -83,23 +81,23 @@ type GetInstanceRequest struct {
 type UpdateRequest struct {
 	Call
 	InstanceID string
-	// AcceptsIncomplete is as in ProvisionRequest.
+	// AcceptsIncomplete has the meaning of ProvisionRequest.AcceptsIncomplete.
 	AcceptsIncomplete bool
 
 	ServiceID string
-	// PlanID is empty when the plan is not to change.
+	// PlanID is empty if the plan does not change.
 	PlanID string
-	// Service is never nil. Plan is nil when PlanID is empty.
+	// Service is never nil. Plan is nil if PlanID is empty.
 	Service *Service
 	Plan    *Plan
 
-	// Context and Parameters are JSON objects, nil when absent or null. Only the members present are to change.
+	// Context and Parameters are JSON objects, or nil if absent or null. Only the members that are present change.
 	Context    json.RawMessage
 	Parameters json.RawMessage
-	// MaintenanceInfo is nil when not sent. Its version has been compared with the plan's only if PlanID was sent;
-	// else the broker does it, see Plan.CheckMaintenanceInfo.
+	// MaintenanceInfo is nil if absent. Its version is compared with that of the plan only if PlanID is set; otherwise the broker must compare
+	// it, see Plan.CheckMaintenanceInfo.
 	MaintenanceInfo *MaintenanceInfo
-	// PreviousValues is what the platform believes the instance to be; nil when absent. A broker ignores it.
+	// PreviousValues is the platform's view of the instance; nil if absent. Brokers ignore it.
 	PreviousValues json.RawMessage
 	Body           json.RawMessage
 }
@@ -108,18 +106,18 @@ type UpdateRequest struct {
 type DeprovisionRequest struct {
 	Call
 	InstanceID string
-	// AcceptsIncomplete is as in ProvisionRequest.
+	// AcceptsIncomplete has the meaning of ProvisionRequest.AcceptsIncomplete.
 	AcceptsIncomplete bool
-	// ServiceID and PlanID are in the catalog, but need not be those of the instance.
+	// ServiceID and PlanID are in the catalog, but may differ from those of the instance.
 	ServiceID string
 	PlanID    string
 }
 
-// LastOperationRequest asks where an operation on an instance stands.
+// LastOperationRequest requests the state of an operation on an instance.
 type LastOperationRequest struct {
 	Call
 	InstanceID string
-	// Operation is the value that the broker gave out; empty means the newest operation of the instance.
+	// Operation is a value that the broker returned; empty means the newest operation of the instance.
 	Operation string
 	Hints
 }
@@ -128,26 +126,26 @@ type LastOperationRequest struct {
 type BindRequest struct {
 	Call
 	InstanceID string
-	// BindingID is chosen by the platform; the same rules as for an instance id apply.
+	// BindingID is chosen by the platform. The rules for instance ids apply.
 	BindingID string
-	// AcceptsIncomplete is as in ProvisionRequest.
+	// AcceptsIncomplete has the meaning of ProvisionRequest.AcceptsIncomplete.
 	AcceptsIncomplete bool
 
-	// ServiceID and PlanID are empty only if PredecessorBindingID is not; then Service and Plan may be nil.
+	// ServiceID and PlanID are empty only if PredecessorBindingID is set; then Service and Plan may be nil.
 	ServiceID string
 	PlanID    string
-	// Service and Plan are the catalog's entries; the plan is bindable.
+	// Service and Plan are the catalog's entries. The plan is bindable.
 	Service *Service
 	Plan    *Plan
 
-	// AppGUID is from bind_resource or, failing that, from the deprecated member of the body.
+	// AppGUID is from bind_resource, or else from the deprecated member of the body.
 	AppGUID string
-	// BindResource, Context and Parameters are JSON objects, nil when absent or null.
+	// BindResource, Context and Parameters are JSON objects, or nil if absent or null.
 	BindResource json.RawMessage
 	Context      json.RawMessage
 	Parameters   json.RawMessage
-	// PredecessorBindingID names the binding that this one is to replace; empty when it is no rotation.
-	// If the plan is known it is binding_rotatable.
+	// PredecessorBindingID is the binding that a rotation replaces; empty for other requests. If the plan is known, it is
+	// binding_rotatable.
 	PredecessorBindingID string
 	Body                 json.RawMessage
 }
@@ -165,19 +163,19 @@ type UnbindRequest struct {
 	Call
 	InstanceID string
 	BindingID  string
-	// AcceptsIncomplete is as in ProvisionRequest.
+	// AcceptsIncomplete has the meaning of ProvisionRequest.AcceptsIncomplete.
 	AcceptsIncomplete bool
-	// ServiceID and PlanID are in the catalog, but need not be those of the instance.
+	// ServiceID and PlanID are in the catalog, but may differ from those of the instance.
 	ServiceID string
 	PlanID    string
 }
 
-// LastBindingOperationRequest asks where an operation on a binding stands.
+// LastBindingOperationRequest requests the state of an operation on a binding.
 type LastBindingOperationRequest struct {
 	Call
 	InstanceID string
 	BindingID  string
-	// Operation is the value that the broker gave out; empty means the newest operation of the binding.
+	// Operation is a value that the broker returned; empty means the newest operation of the binding.
 	Operation string
 	Hints
 }

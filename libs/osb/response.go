@@ -20,29 +20,29 @@ type BindResult interface{ bindResult() }
 // UnbindResult is Accepted or Unbound.
 type UnbindResult interface{ unbindResult() }
 
-// Accepted means that the work goes on after the answer (202). The same request again gives the same operation.
+// Accepted means that the work continues after the answer (202). A repeated request returns the same operation.
 type Accepted struct {
-	// Operation is what the platform sends when it asks for the last operation; at most 10,000 characters, no secret.
+	// Operation is the value with which the platform requests the last operation; at most 10,000 characters, no secret.
 	Operation string
-	// DashboardURL is optional, and left out of the answers about bindings and deprovisioning.
+	// DashboardURL is optional. Answers about bindings and deprovisioning omit it.
 	DashboardURL string
-	// Metadata is optional, and left out like DashboardURL.
+	// Metadata is optional, and omitted like DashboardURL.
 	Metadata *Metadata
 }
 
-// Created means that the instance was made within the request (201).
+// Created means that the instance was created within the request (201).
 type Created struct {
 	DashboardURL string
 	Metadata     *Metadata
 }
 
-// Exists means that exactly this instance is there already (200).
+// Exists means that exactly this instance already exists (200).
 type Exists struct {
 	DashboardURL string
 	Metadata     *Metadata
 }
 
-// Updated means that nothing is left to be changed (200).
+// Updated means that the update is complete (200).
 type Updated struct {
 	DashboardURL string
 	Metadata     *Metadata
@@ -51,10 +51,10 @@ type Updated struct {
 // Deprovisioned means that the instance was removed within the request (200).
 type Deprovisioned struct{}
 
-// Bound is a binding made within the request (201), or one that was there already (200).
+// Bound is a binding that was created within the request (201), or that already existed (200).
 type Bound struct {
 	Binding Binding
-	// Existed tells that exactly this binding was there before.
+	// Existed reports whether exactly this binding already existed.
 	Existed bool
 }
 
@@ -73,13 +73,13 @@ func (Deprovisioned) deprovisionResult() {}
 func (Bound) bindResult()                {}
 func (Unbound) unbindResult()            {}
 
-// Metadata describes an instance to the platform. It holds no secret.
+// Metadata describes an instance to the platform. It contains no secret.
 type Metadata struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// Instance is what the platform may read of an instance. It holds no secret.
+// Instance is the platform's view of an instance. It contains no secret.
 type Instance struct {
 	ServiceID    string `json:"service_id,omitempty"`
 	PlanID       string `json:"plan_id,omitempty"`
@@ -90,7 +90,7 @@ type Instance struct {
 	Metadata        *Metadata        `json:"metadata,omitempty"`
 }
 
-// State is where an operation stands, in the words of the API.
+// State is the state of an operation, with the names of the API.
 type State string
 
 // The states.
@@ -100,16 +100,16 @@ const (
 	StateFailed     State = "failed"
 )
 
-// LastOperation is where an operation stands.
+// LastOperation is the state of an operation.
 type LastOperation struct {
 	State State `json:"state"`
-	// Description is for the user of the platform, without internal names and secrets; optional.
+	// Description is for the user of the platform, without internal names and secrets. It is optional.
 	Description string `json:"description,omitempty"`
 	// InstanceUsable is for failed updates and deprovisionings.
 	InstanceUsable *bool `json:"instance_usable,omitempty"`
 	// UpdateRepeatable is for failed updates.
 	UpdateRepeatable *bool `json:"update_repeatable,omitempty"`
-	// RetryAfter is when to ask again; sent in whole seconds, rounded up, while in progress. Zero sends nothing.
+	// RetryAfter is the delay before the next poll while the operation is in progress, in seconds, rounded up. Zero omits it.
 	RetryAfter time.Duration `json:"-"`
 }
 
@@ -124,13 +124,13 @@ type Binding struct {
 	Endpoints    []Endpoint
 	// Parameters is a JSON object, for GetBinding only.
 	Parameters json.RawMessage
-	// ExpiresAt is when the credentials end; RenewBefore is when they should be rotated, not after ExpiresAt.
-	// Zero means not said.
+	// ExpiresAt is when the credentials expire; RenewBefore is when they should be rotated, not after ExpiresAt. Zero omits
+	// them.
 	ExpiresAt   time.Time
 	RenewBefore time.Time
 }
 
-// Endpoint is where an application reaches what it is bound to.
+// Endpoint is an address at which an application reaches the bound service.
 type Endpoint struct {
 	Host string `json:"host"`
 	// Ports are single ports ("443") or ranges ("9000-9010").

@@ -47,7 +47,7 @@ func notAllowed(allow string) func(context.Context, *exchange) (answer, error) {
 
 func ok(status int, body any) (answer, error) { return answer{status: status, body: body}, nil }
 
-// unexpected is for a result that the interface allows and the package does not know, such as nil.
+// unexpected returns the error for a result that the interface allows and the package does not support, such as nil.
 func unexpected(result any) (answer, error) {
 	return answer{}, fmt.Errorf("the broker returned neither a known result nor an error, but %T", result)
 }
@@ -200,7 +200,7 @@ func lastOperationAnswer(last *LastOperation, err error) (answer, error) {
 	return a, nil
 }
 
-// comparePlatforms warns when a platform says in one place that it is another than in the other.
+// comparePlatforms logs a warning if the platform in the originating identity differs from that in the context.
 func (x *exchange) comparePlatforms(ctx context.Context, platformContext []byte) {
 	if x.call.OriginatingIdentity == nil || platformContext == nil {
 		return
@@ -220,7 +220,7 @@ func (x *exchange) acceptsIncomplete() bool {
 	return x.r.URL.Query().Get("accepts_incomplete") == "true"
 }
 
-// offered finds the offering, and the plan unless its id is empty, in the catalog.
+// offered returns the offering in the catalog, and the plan unless its id is empty.
 func (x *exchange) offered(ctx context.Context, serviceID, planID string) (*Service, *Plan, error) {
 	c, err := x.loadCatalog(ctx)
 	if err != nil {
@@ -240,7 +240,7 @@ func (x *exchange) offered(ctx context.Context, serviceID, planID string) (*Serv
 	return service, plan, nil
 }
 
-// idsInQuery reads the ids that the removing requests need.
+// idsInQuery reads the required ids of a deletion.
 func (x *exchange) idsInQuery(ctx context.Context) (service, plan string, err error) {
 	query := x.r.URL.Query()
 	service, plan = query.Get("service_id"), query.Get("plan_id")
@@ -254,7 +254,7 @@ func (x *exchange) idsInQuery(ctx context.Context) (service, plan string, err er
 	return service, plan, err
 }
 
-// hints reads the ids that the reading requests may have.
+// hints reads the optional ids of a read request.
 func (x *exchange) hints(ctx context.Context) (Hints, error) {
 	query := x.r.URL.Query()
 	h := Hints{ServiceID: query.Get("service_id"), PlanID: query.Get("plan_id")}
@@ -277,10 +277,10 @@ func (x *exchange) hints(ctx context.Context) (Hints, error) {
 	return h, BadRequest("plan_id is not in the catalog")
 }
 
-// maxOperation is the longest operation value of the specification, in characters.
+// maxOperation is the maximum length of an operation value in the specification, in characters.
 const maxOperation = 10_000
 
-// checkOperation answers a value that no broker can have given out as it would an unknown one.
+// checkOperation answers an impossible value like an unknown one.
 func checkOperation(operation string) error {
 	if len(operation) > maxOperation || strings.ContainsFunc(operation, unicode.IsControl) || !utf8.ValidString(operation) {
 		return NotFound("there is no such operation")

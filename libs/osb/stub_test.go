@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// stub is a broker that answers what a test gave it; the suite in osbtest covers real behaviour.
+// stub is a broker with fixed answers. The suite in osbtest covers real behaviour.
 type stub struct {
 	osb.Broker
 	catalog   *osb.Catalog

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// maxSchemaSize is the longest parameters schema of the specification, in bytes.
+// maxSchemaSize is the maximum size of a parameters schema in the specification, in bytes.
 const maxSchemaSize = 64 << 10
 
-// semanticVersion is the pattern that semver.org 2.0 describes.
+// semanticVersion is the pattern of semver.org 2.0.
 var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
 	`(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
 
-// Validate checks what the specification demands of a catalog and returns all problems at once (errors.Join), each
-// naming the id at fault. It looks at schemas from outside only ($schema, size, references); whether they compile is
-// for the owner of a JSON schema library to find out.
+// Validate validates a catalog against the specification and returns all problems (errors.Join), each with the invalid id. It checks only
+// the $schema, the size and the references of a schema; compiling a schema needs a JSON schema
+// library.
 func (c *Catalog) Validate() error {
 	v := catalogCheck{ids: map[string]string{}, names: map[string]string{}}
 	if len(c.Services) == 0 {
@@ -33,7 +33,7 @@ func (c *Catalog) Validate() error {
 
 type catalogCheck struct {
 	problems []error
-	// ids and names say who has them already.
+	// ids and names contain the first owner of each.
 	ids   map[string]string
 	names map[string]string
 }
@@ -92,7 +92,7 @@ func (v *catalogCheck) plan(where string, s *Service, p *Plan) {
 	}
 }
 
-// described checks what offerings and plans have in common; ids are unique among both.
+// described checks the common members of offerings and plans, whose ids must be unique among both.
 func (v *catalogCheck) described(where, id, name, description string) {
 	for _, member := range [...][2]string{{"id", id}, {"name", name}, {"description", description}} {
 		if member[1] == "" {
@@ -130,7 +130,7 @@ func (v *catalogCheck) schema(where string, s *InputSchema) {
 	}
 }
 
-// references collects the values of $ref anywhere in a JSON value.
+// references collects all values of $ref in a JSON value.
 func references(value any) []string {
 	var found []string
 	switch value := value.(type) {

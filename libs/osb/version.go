@@ -17,7 +17,7 @@ const (
 	HeaderRequestIdentity     = "X-Broker-API-Request-Identity"
 )
 
-// SpecVersion is the version of the API that this package serves.
+// SpecVersion is the supported version of the API.
 const SpecVersion = "2.17"
 
 // Version is a version of the API.
@@ -25,11 +25,11 @@ type Version struct {
 	Major, Minor int
 }
 
-// String returns the version as in the header.
+// String returns the version in the format of the header.
 func (v Version) String() string { return strconv.Itoa(v.Major) + "." + strconv.Itoa(v.Minor) }
 
-// ParseVersion reads a X-Broker-API-Version header. Every minor version of 2 is served, since minor versions only add.
-// The error is 412 and says what to send.
+// ParseVersion parses an X-Broker-API-Version header. It accepts every minor version of 2, because minor versions only add features. The
+// error is 412 and describes the valid values.
 func ParseVersion(header string) (Version, *Error) {
 	if header == "" {
 		return Version{}, preconditionFailed("the header %s is missing: send %s", HeaderVersion, SpecVersion)
@@ -52,7 +52,7 @@ func ParseVersion(header string) (Version, *Error) {
 	return v, nil
 }
 
-// parseNumber takes digits only, where strconv.Atoi would take a sign too.
+// parseNumber accepts digits only, whereas strconv.Atoi also accepts a sign.
 func parseNumber(s string) (int, bool) {
 	if s == "" || len(s) > 6 || strings.Trim(s, "0123456789") != "" {
 		return 0, false
@@ -65,8 +65,8 @@ func preconditionFailed(format string, args ...any) *Error {
 	return &Error{Status: http.StatusPreconditionFailed, Description: fmt.Sprintf(format, args...)}
 }
 
-// ParseOriginatingIdentity reads a X-Broker-API-Originating-Identity header: a platform and a base64 JSON object. Base64
-// is accepted with and without padding. The error is 400 and does not repeat the value, which names a person.
+// ParseOriginatingIdentity parses an X-Broker-API-Originating-Identity header: a platform and a base64 JSON object. It accepts base64 with
+// and without padding. The error is 400 and does not contain the value, which identifies a person.
 func ParseOriginatingIdentity(header string) (*OriginatingIdentity, *Error) {
 	words := strings.Fields(header)
 	if len(words) != 2 {

@@ -53,7 +53,7 @@ func TestList_Incomplete_ReturnsError(t *testing.T) {
 	for name, end := range map[string]*nats.Msg{
 		"a value cannot be read": status("404 Message Not Found", ""),
 		"more is to come":        status("204 EOB", "3"),
-		"nobody knows how many":  status("204 EOB", ""),
+		"an unknown number":      status("204 EOB", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

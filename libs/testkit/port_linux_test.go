@@ -27,7 +27,7 @@ func TestPort_NoListener_StaysReserved(t *testing.T) {
 		require.NoError(t, ln.Close())
 		if conn, err := net.Dial("tcp", address); err == nil {
 			_ = conn.Close()
-			t.Error("somebody listens there who has gone")
+			t.Error("a closed listener still listens")
 		}
 	}
 	// Listeners without a specific port get other ports.
@@ -42,7 +42,7 @@ func TestPort_NoListener_StaysReserved(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, ln)
 		if ln.Addr().String() == address {
-			t.Fatal("the port was given to somebody else")
+			t.Fatal("the port was assigned to another listener")
 		}
 	}
 }

@@ -24,9 +24,9 @@ func TestTLS_MutualCertificates_Connect(t *testing.T) {
 		client tlsfiles.Client
 		want   string
 	}{
-		"tls":                            {false, tlsfiles.Client{CAFile: ca.File}, "HTTP/2.0 "},
-		"mutual tls":                     {true, tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}, "HTTP/2.0 platform"},
-		"a certificate nobody asked for": {false, tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}, "HTTP/2.0 "},
+		"tls":                        {false, tlsfiles.Client{CAFile: ca.File}, "HTTP/2.0 "},
+		"mutual tls":                 {true, tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}, "HTTP/2.0 platform"},
+		"an unrequested certificate": {false, tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}, "HTTP/2.0 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -245,7 +245,7 @@ func TestRecord_ChosenID_IsUsed(t *testing.T) {
 		Parent: parent, ID: id, Name: "step X", Start: start, End: start.Add(time.Hour), Failure: "why",
 		Attributes: []attribute.KeyValue{attribute.Bool("x", true)},
 	})
-	tracing.Record(t.Context(), tracer, tracing.Span{Parent: parent.WithTraceFlags(0), Name: "of a trace that nobody wants"})
+	tracing.Record(t.Context(), tracer, tracing.Span{Parent: parent.WithTraceFlags(0), Name: "of a trace that is not sampled"})
 	tracing.Record(t.Context(), nil, tracing.Span{})
 	ended := spans.Ended()
 	if len(ended) != 1 {

@@ -158,7 +158,7 @@ func TestOperatorRoutes_EachCaller_GetsItsRole(t *testing.T) {
 		{name: "otto", authorization: "Bearer " + ottoToken, role: access.Operator, known: true},
 		{name: "a viewer of the issuer", authorization: "Bearer " + issuer.Token(of("viewers")), role: access.Viewer, known: true},
 		{name: "an operator of the issuer", authorization: "Bearer " + issuer.Token(of("operators")), role: access.Operator, known: true},
-		{name: "somebody of the issuer", authorization: "Bearer " + issuer.Token(of("others")), known: true},
+		{name: "a user of the issuer without a role", authorization: "Bearer " + issuer.Token(of("others")), known: true},
 		{name: "an expired token", authorization: "Bearer " + issuer.Token(expired)},
 		{name: "a token of another issuer", authorization: "Bearer " + foreign.Token(of("operators"))},
 		{name: "a token without signature", authorization: "Bearer " + issuer.Unsigned(of("operators"))},

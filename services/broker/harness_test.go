@@ -325,7 +325,7 @@ func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.Cre
 func (b *bench) ask(subject string, question, answer any) error {
 	b.t.Helper()
 	var err error
-	testkit.Eventually(b.t, waitTimeout, "somebody who answers "+subject, func() bool {
+	testkit.Eventually(b.t, waitTimeout, "an answer on "+subject, func() bool {
 		err = b.bus.AskWithTimeout(b.t.Context(), waitTimeout, subject, question, answer)
 		return !errors.Is(err, bus.ErrNoAnswer)
 	})

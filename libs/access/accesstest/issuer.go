@@ -1,5 +1,5 @@
-// Package accesstest is a small OpenID Connect issuer for tests: discovery, keys
-// that change, tokens of every kind, good and bad, and the login of a browser.
+// Package accesstest provides a small OpenID Connect issuer for tests: discovery, keys
+// that can be replaced, valid and invalid tokens, and the login of a browser.
 package accesstest
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Client and Secret are of the only client that the issuer knows.
+// Client and Secret are the credentials of the issuer's only client.
 const (
 	Client = "keb"
 	Secret = "client-secret-CANARY"
 )
 
-// Issuer is a running issuer. Its user logs in without being asked.
+// Issuer is a running issuer. Its user logs in without a prompt.
 type Issuer struct {
 	t      testing.TB
 	server *httptest.Server
@@ -48,7 +48,7 @@ type Issuer struct {
 
 type grant struct{ challenge, nonce, redirect string }
 
-// NewIssuer starts an issuer, which ends with the test. Its tokens last an hour by the clock.
+// NewIssuer starts an issuer, which stops at the end of the test. Its tokens are valid for an hour of the clock.
 func NewIssuer(t testing.TB, now func() time.Time) *Issuer {
 	t.Helper()
 	i := &Issuer{t: t, now: now, codes: map[string]grant{}, user: map[string]any{"sub": "user-1"}}
@@ -72,17 +72,17 @@ func NewIssuer(t testing.TB, now func() time.Time) *Issuer {
 	return i
 }
 
-// URL is the issuer's name.
+// URL returns the URL of the issuer, which is also its name.
 func (i *Issuer) URL() string { return i.server.URL }
 
-// Down makes the issuer answer nothing but errors, or be back.
+// Down makes the issuer answer only with errors, or restores it.
 func (i *Issuer) Down(down bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.down = down
 }
 
-// Rotate replaces the issuer's key. Tokens of the old one are good no more.
+// Rotate replaces the issuer's key. Tokens of the old key become invalid.
 func (i *Issuer) Rotate() {
 	i.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -95,14 +95,14 @@ func (i *Issuer) Rotate() {
 	i.serial++
 }
 
-// User is who logs in from now on: claims besides those that every token has.
+// User sets the user of later logins: claims in addition to the default ones.
 func (i *Issuer) User(claims map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.user = claims
 }
 
-// Redirect is the only address that browsers are sent back to.
+// Redirect sets the only address to which browsers are redirected.
 func (i *Issuer) Redirect(address string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -116,14 +116,14 @@ func (i *Issuer) Spoil(f func(claims jwt.MapClaims)) {
 	i.spoil = f
 }
 
-// Fetches is how often the keys were fetched.
+// Fetches returns how often the keys were fetched.
 func (i *Issuer) Fetches() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.fetches
 }
 
-// Token is a good token with some claims, changed.
+// Token returns a valid token with additional or changed claims.
 func (i *Issuer) Token(claims map[string]any) string {
 	i.t.Helper()
 	i.mu.Lock()
@@ -131,7 +131,7 @@ func (i *Issuer) Token(claims map[string]any) string {
 	return i.sign(jwt.SigningMethodRS256, i.key, i.all(claims))
 }
 
-// Unsigned is a token of the algorithm none.
+// Unsigned returns a token with the algorithm none.
 func (i *Issuer) Unsigned(claims map[string]any) string {
 	i.t.Helper()
 	i.mu.Lock()
@@ -139,7 +139,7 @@ func (i *Issuer) Unsigned(claims map[string]any) string {
 	return i.sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, i.all(claims))
 }
 
-// KeyAsSecret is a token whose signature takes the published key for a shared secret.
+// KeyAsSecret returns a token whose signature uses the published key as a shared secret.
 func (i *Issuer) KeyAsSecret(claims map[string]any) string {
 	i.t.Helper()
 	i.mu.Lock()
@@ -229,5 +229,5 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who hangs up misses the answer
+	_ = json.NewEncoder(w).Encode(body) // a disconnected client is not an error
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Bind is what a binding is asked for with. What is empty or nil stays away.
+// Bind is an order for a binding. Empty or nil members are omitted.
 type Bind struct {
 	ServiceID string `json:"service_id,omitempty"`
 	PlanID    string `json:"plan_id,omitempty"`
@@ -19,34 +19,34 @@ type Bind struct {
 	Context      any `json:"context,omitempty"`
 	BindResource any `json:"bind_resource,omitempty"`
 	Parameters   any `json:"parameters,omitempty"`
-	// PredecessorBindingID names the binding that this one is to replace; a rotation needs nothing else.
+	// PredecessorBindingID is the binding that a rotation replaces. A rotation needs no other member.
 	PredecessorBindingID string `json:"predecessor_binding_id,omitempty"`
 }
 
-// Binding is what a broker tells of a binding. Credentials and Endpoints are as the broker sent them.
+// Binding is the broker's description of a binding. Credentials and Endpoints are unchanged.
 type Binding struct {
-	// Async tells that the binding is yet to be made: ask for Operation until it has ended, and then for the binding.
+	// Async reports whether the binding is created asynchronously: poll for Operation, then get the binding.
 	Async     bool   `json:"-"`
 	Operation string `json:"operation"`
-	// Existed tells that exactly this binding was there before.
+	// Existed reports whether exactly this binding already existed.
 	Existed bool `json:"-"`
 	// Credentials is a JSON object, and a secret.
 	Credentials json.RawMessage `json:"credentials"`
 	Parameters  json.RawMessage `json:"parameters"`
 	Endpoints   []osb.Endpoint  `json:"endpoints"`
 	Metadata    struct {
-		// ExpiresAt and RenewBefore are zero when the broker does not say.
+		// ExpiresAt and RenewBefore are zero if the broker does not send them.
 		ExpiresAt   time.Time `json:"expires_at,omitzero"`
 		RenewBefore time.Time `json:"renew_before,omitzero"`
 	} `json:"metadata"`
 }
 
-// String leaves the credentials out.
+// String omits the credentials.
 func (b Binding) String() string {
 	return fmt.Sprintf("binding that expires at %s", b.Metadata.ExpiresAt.Format(time.RFC3339))
 }
 
-// Bind makes a binding of an instance. Errors of the broker are *osb.Error.
+// Bind creates a binding of an instance. Errors of the broker are *osb.Error.
 func (c *Client) Bind(ctx context.Context, instanceID, bindingID string, b Bind) (*Binding, error) {
 	var out Binding
 	query := url.Values{"accepts_incomplete": {"true"}}
@@ -58,7 +58,7 @@ func (c *Client) Bind(ctx context.Context, instanceID, bindingID string, b Bind)
 	return &out, nil
 }
 
-// GetBinding reads a binding. One that does not exist is an *osb.Error with status 404.
+// GetBinding returns a binding. If it does not exist, the error is an *osb.Error with status 404.
 func (c *Client) GetBinding(ctx context.Context, instanceID, bindingID string) (*Binding, error) {
 	var out Binding
 	if _, err := c.call(ctx, http.MethodGet, bindingPath(instanceID, bindingID), nil, nil, &out); err != nil {
@@ -74,7 +74,7 @@ func (c *Client) Unbind(ctx context.Context, instanceID, bindingID, serviceID, p
 	return c.change(ctx, "unbind", http.MethodDelete, bindingPath(instanceID, bindingID), query, nil)
 }
 
-// LastBindingOperation asks where an operation on a binding stands; an empty operation means the newest.
+// LastBindingOperation returns the state of an operation on a binding; an empty operation means the newest.
 func (c *Client) LastBindingOperation(ctx context.Context, instanceID, bindingID, operation string) (*osb.LastOperation, error) {
 	query := url.Values{}
 	if operation != "" {

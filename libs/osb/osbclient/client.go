@@ -18,40 +18,40 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Config says which broker to call, and as whom.
+// Config describes the broker and the credentials.
 type Config struct {
-	// BaseURL is what stands before /v2, for example "http://127.0.0.1:8080/oauth/cf-eu10".
+	// BaseURL is the URL before /v2, for example "http://127.0.0.1:8080/oauth/cf-eu10".
 	BaseURL string
-	// User and Password are for basic authentication. Token, if not empty, is sent as a bearer token instead.
+	// User and Password are for basic authentication. If Token is set, it is sent as a bearer token instead.
 	User     string
 	Password string
 	Token    string
 	// Version is the X-Broker-API-Version; empty means osb.SpecVersion.
 	Version string
-	// UserAgent is sent with every request; empty means the one of Go's HTTP client. A broker may store that of a deprovisioning.
+	// UserAgent is sent with every request; empty means that of Go's HTTP client. A broker may store the one of a deprovisioning.
 	UserAgent string
-	// OriginatingIdentity is sent with every request unless nil.
+	// OriginatingIdentity is sent with every request unless it is nil.
 	OriginatingIdentity *osb.OriginatingIdentity
-	// Timeout bounds one request; zero means 30 seconds.
+	// Timeout is the timeout of one request; zero means 30 seconds.
 	Timeout time.Duration
-	// PollEvery is how long Poll waits when the broker gives no Retry-After; zero means 2 seconds.
+	// PollEvery is the interval of Poll if the broker sends no Retry-After; zero means 2 seconds.
 	PollEvery time.Duration
-	// PollAtMost caps the wait that the broker asks for; zero means no cap.
+	// PollAtMost limits the interval that the broker requests; zero means no limit.
 	PollAtMost time.Duration
 }
 
-// Client calls one broker. It is safe for use by many goroutines.
+// Client calls one broker. It is safe for concurrent use.
 type Client struct {
 	cfg  Config
 	base string
 	http *http.Client
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer is the maximum size of an answer, in bytes.
 const maxAnswer = 16 << 20
 
-// New returns a client. A nil http.Client means one without settings; every call ends after the configured timeout anyway, and no
-// redirect is followed.
+// New creates a client. A nil http.Client means the default. Every call ends after the configured timeout, and redirects are not
+// followed.
 func New(cfg Config, client *http.Client) (*Client, error) {
 	base, err := url.Parse(cfg.BaseURL)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
@@ -61,7 +61,7 @@ func New(cfg Config, client *http.Client) (*Client, error) {
 	if client != nil {
 		own = *client
 	}
-	// A redirect may lead somewhere that must not see the credentials.
+	// A redirect could send the credentials to another host.
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if cfg.Version == "" {
 		cfg.Version = osb.SpecVersion
@@ -75,7 +75,7 @@ func New(cfg Config, client *http.Client) (*Client, error) {
 	return &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: &own}, nil
 }
 
-// Provisioning is what an instance is ordered with. Context and Parameters are encoded as JSON; nil leaves them out.
+// Provisioning is an order for an instance. Context and Parameters are encoded as JSON; nil omits them.
 type Provisioning struct {
 	ServiceID        string               `json:"service_id"`
 	PlanID           string               `json:"plan_id"`
@@ -86,7 +86,7 @@ type Provisioning struct {
 	MaintenanceInfo  *osb.MaintenanceInfo `json:"maintenance_info,omitempty"`
 }
 
-// Change is what is to change about an instance. What is empty or nil stays as it is.
+// Change is an update of an instance. Empty or nil members do not change.
 type Change struct {
 	ServiceID       string               `json:"service_id"`
 	PlanID          string               `json:"plan_id,omitempty"`
@@ -95,9 +95,9 @@ type Change struct {
 	MaintenanceInfo *osb.MaintenanceInfo `json:"maintenance_info,omitempty"`
 }
 
-// Answer is what the broker said to a request that changes an instance.
+// Answer is the broker's answer to a request that changes an instance.
 type Answer struct {
-	// Async tells that the work goes on; poll for Operation.
+	// Async reports whether the operation is asynchronous: poll for Operation.
 	Async        bool          `json:"-"`
 	Operation    string        `json:"operation"`
 	DashboardURL string        `json:"dashboard_url"`
@@ -140,7 +140,7 @@ func (c *Client) change(ctx context.Context, what, method, path string, query ur
 	return &out, nil
 }
 
-// GetInstance reads an instance. An instance that does not exist is an *osb.Error with status 404.
+// GetInstance returns an instance. If it does not exist, the error is an *osb.Error with status 404.
 func (c *Client) GetInstance(ctx context.Context, instanceID string) (*osb.Instance, error) {
 	var out osb.Instance
 	if _, err := c.call(ctx, http.MethodGet, instancePath(instanceID), nil, nil, &out); err != nil {
@@ -149,8 +149,8 @@ func (c *Client) GetInstance(ctx context.Context, instanceID string) (*osb.Insta
 	return &out, nil
 }
 
-// LastOperation asks where an operation stands; an empty operation means the newest. RetryAfter is zero when the broker
-// does not say.
+// LastOperation returns the state of an operation; an empty operation means the newest. RetryAfter is zero if the broker does not send
+// it.
 func (c *Client) LastOperation(ctx context.Context, instanceID, operation string) (*osb.LastOperation, error) {
 	query := url.Values{}
 	if operation != "" {
@@ -165,10 +165,10 @@ func (c *Client) LastOperation(ctx context.Context, instanceID, operation string
 	return &out, nil
 }
 
-// IsGone tells whether an error says that the instance does not exist any more (410).
+// IsGone reports whether an error means that the instance does not exist any more (410).
 func IsGone(err error) bool { return hasStatus(err, http.StatusGone) }
 
-// IsNotFound tells whether an error says that the instance or operation is unknown (404).
+// IsNotFound reports whether an error means that the instance or operation is unknown (404).
 func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
 func hasStatus(err error, status int) bool {
@@ -178,7 +178,7 @@ func hasStatus(err error, status int) bool {
 
 func instancePath(id string) string { return "/v2/service_instances/" + url.PathEscape(id) }
 
-// call sends a request and decodes a successful answer into out. Other answers become an *osb.Error.
+// call sends a request and decodes a successful answer into out. Any other answer becomes an *osb.Error.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -248,7 +248,7 @@ func answerError(response *http.Response, raw []byte) *osb.Error {
 		InstanceUsable   *bool  `json:"instance_usable"`
 		UpdateRepeatable *bool  `json:"update_repeatable"`
 	}
-	// A proxy between us and the broker may answer something that is no JSON; the status is all there is then.
+	// A proxy may send an answer that is not JSON. The error then contains only the status.
 	_ = json.Unmarshal(raw, &body)
 	if body.Description == "" {
 		body.Description = http.StatusText(response.StatusCode)
@@ -259,7 +259,7 @@ func answerError(response *http.Response, raw []byte) *osb.Error {
 	}
 }
 
-// retryAfter reads whole seconds; a date, which this API does not use, is taken for nothing.
+// retryAfter parses whole seconds. It ignores a date, which this API does not use.
 func retryAfter(response *http.Response) time.Duration {
 	n, err := strconv.Atoi(response.Header.Get("Retry-After"))
 	if err != nil || n < 0 || n > 24*60*60 {

@@ -10,10 +10,10 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Poll asks for an operation until it has ended, waiting between as the broker says, and returns how it ended: succeeded
-// or failed. It tells seen about every answer unless seen is nil. Answers of 410 mean that the instance is gone, which
-// is how a deletion ends: succeeded. A broker that cannot be reached, or answers 5xx or 429, is asked again until the
-// context ends; then the error wraps the context's and what went wrong last.
+// Poll polls an operation at the broker's interval until it has ended, and returns the result: succeeded or failed. It calls seen, unless
+// that is nil, with every answer. A 410 means that the instance is gone, which is the success of a deletion. If the broker is
+// unreachable or answers 5xx or 429, Poll retries until the context ends; then the error wraps that of the context and the
+// last one.
 func (c *Client) Poll(ctx context.Context, instanceID, operation string, seen func(osb.LastOperation)) (*osb.LastOperation, error) {
 	for {
 		last, err := c.LastOperation(ctx, instanceID, operation)
@@ -51,7 +51,7 @@ func (c *Client) Poll(ctx context.Context, instanceID, operation string, seen fu
 	}
 }
 
-// passing tells whether it makes sense to ask again after an error.
+// passing reports whether an error is temporary.
 func passing(err error) bool {
 	e, ok := errors.AsType[*osb.Error](err)
 	return !ok || e.Status >= http.StatusInternalServerError || e.Status == http.StatusTooManyRequests

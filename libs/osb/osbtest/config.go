@@ -129,29 +129,29 @@ type Hooks struct {
 	KillOrchestrator func(ctx context.Context) error
 	// StepRuns counts the successful runs of each deprovisioning step of an instance.
 	StepRuns func(ctx context.Context, instanceID string) (map[string]int, error)
-	// Exhaust makes a clean-up step of the deprovisionings that run use up its retries; NotCompleted lists the steps recorded as
-	// such, and Sweep runs the later clean-up.
+	// Exhaust makes a clean-up step of running deprovisionings exhaust its retries; NotCompleted lists the steps recorded as
+	// not completed, and Sweep runs the later clean-up.
 	Exhaust      func(ctx context.Context) (restore func(), err error)
 	NotCompleted func(ctx context.Context, instanceID string) ([]string, error)
 	Sweep        func(ctx context.Context) error
-	// ExpireBinding makes a binding one that has expired, and CleanBindings runs the clean-up of those that have.
+	// ExpireBinding makes a binding expire, and CleanBindings runs the clean-up of expired bindings.
 	ExpireBinding func(ctx context.Context, instanceID, bindingID string) error
 	CleanBindings func(ctx context.Context) error
 }
 
-// Counts is what a broker recorded and published about an instance.
+// Counts contains the numbers of a broker's records and events of an instance.
 type Counts struct {
 	Operations int
 	Requests   int
 }
 
-// Identity is an originating identity as it was recorded.
+// Identity is a recorded originating identity.
 type Identity struct {
 	Platform string
 	Value    json.RawMessage
 }
 
-// CatalogFault is what is wrong with a catalog.
+// CatalogFault is the fault of a catalog.
 type CatalogFault string
 
 // The faults of case C16.
@@ -160,7 +160,7 @@ const (
 	InvalidSchema   CatalogFault = "invalid schema"
 )
 
-// has tells whether a need, the name of a field of Hooks or Fixtures, is met.
+// has reports whether a need, the name of a field of Hooks or Fixtures, is met.
 func (c *Config) has(need string) bool {
 	for _, holder := range []any{c.Hooks, c.Fixtures} {
 		if field := reflect.ValueOf(holder).FieldByName(need); field.IsValid() {

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// same compares what came as JSON with what was written in Go.
+// same compares a decoded JSON value with a Go value.
 func same(a, b any) bool {
 	rawA, errA := json.Marshal(a)
 	rawB, errB := json.Marshal(b)
@@ -164,7 +164,7 @@ func deprovisionCases() []Case {
 	}
 }
 
-// expectNoResources checks that nothing is left of an instance, if the harness can tell.
+// expectNoResources checks that nothing is left of an instance, if the harness supports it.
 func (s *session) expectNoResources(id string) {
 	s.Helper()
 	if s.cfg.Hooks.Resources == nil {

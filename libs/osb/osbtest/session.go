@@ -100,7 +100,7 @@ func (s *session) try(r request) (response, error) {
 	return out, nil
 }
 
-// send sends a request and looks for secrets in the answer.
+// send sends a request and searches the answer for secrets.
 func (s *session) send(r request) response {
 	s.Helper()
 	out, err := s.try(r)
@@ -115,7 +115,7 @@ func (s *session) send(r request) response {
 	return out
 }
 
-// expect checks the status, and the body if that is an error.
+// expect checks the status, and the body of an error.
 func (s *session) expect(r response, statuses ...int) response {
 	s.Helper()
 	if !slices.Contains(statuses, r.status) {
@@ -127,7 +127,7 @@ func (s *session) expect(r response, statuses ...int) response {
 	return r
 }
 
-// must is expect, but ends the case.
+// must is like expect, but ends the case.
 func (s *session) must(r response, statuses ...int) response {
 	s.Helper()
 	if s.expect(r, statuses...); !slices.Contains(statuses, r.status) {
@@ -160,7 +160,7 @@ func (s *session) expectContains(what, text string, parts ...string) {
 	}
 }
 
-// uuid returns a fresh random UUID, as platforms use for ids.
+// uuid returns a random UUID, as platforms use for ids.
 func uuid() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -168,7 +168,7 @@ func uuid() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// newID returns a fresh instance id, which is deprovisioned after the case.
+// newID returns a new instance id, which is deprovisioned after the case.
 func (s *session) newID() string {
 	id := uuid()
 	s.instances = append(s.instances, id)
@@ -206,7 +206,7 @@ func set(name string, value any) func(map[string]any) {
 
 func drop(name string) func(map[string]any) { return func(b map[string]any) { delete(b, name) } }
 
-// setIn sets a member of a member.
+// setIn sets a member of a nested object.
 func setIn(outer string, members map[string]any) func(map[string]any) {
 	return func(b map[string]any) {
 		inner, _ := b[outer].(map[string]any)
@@ -231,7 +231,7 @@ func (s *session) delete(id string) response {
 	return s.send(request{method: http.MethodDelete, path: instancePath(id), query: s.ids("accepts_incomplete", "true")})
 }
 
-// ids returns the query with the ids that a DELETE needs, and more pairs.
+// ids returns the query with the required ids of a DELETE, and additional pairs.
 func (s *session) ids(pairs ...string) url.Values {
 	query := url.Values{"service_id": {s.cfg.Fixtures.ServiceID}, "plan_id": {s.cfg.Fixtures.PlanA}}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -245,7 +245,7 @@ func (s *session) get(id string) response {
 	return s.send(request{path: instancePath(id)})
 }
 
-// last asks for an operation, without naming one if it is empty.
+// last requests the state of an operation; an empty one is omitted.
 func (s *session) last(id, operation string) response {
 	s.Helper()
 	query := url.Values{}
@@ -266,7 +266,7 @@ func (s *session) wait(path, operation string) response {
 	return last
 }
 
-// eventually asks until it is so, and ends the case if it does not come about within the operation timeout.
+// eventually waits for a condition, and ends the case after the operation timeout.
 func (s *session) eventually(what string, ok func() bool) {
 	s.Helper()
 	deadline := time.Now().Add(s.cfg.OperationTimeout)
@@ -284,7 +284,7 @@ func (s *session) eventually(what string, ok func() bool) {
 	}
 }
 
-// ended waits for the operation of an accepted request and checks how it ended.
+// ended waits for the operation of an accepted request and checks the result.
 func (s *session) ended(id string, accepted response, want osb.State) response {
 	s.Helper()
 	s.must(accepted, http.StatusAccepted)
@@ -295,7 +295,7 @@ func (s *session) ended(id string, accepted response, want osb.State) response {
 	return last
 }
 
-// provisioned returns an instance that is there, and the answer that accepted it.
+// provisioned creates an instance, and returns the answer that accepted it.
 func (s *session) provisioned(edits ...func(map[string]any)) (string, response) {
 	s.Helper()
 	id := s.newID()
@@ -312,7 +312,7 @@ func (s *session) deprovisioned(id string) response {
 	return accepted
 }
 
-// untouched checks that an instance id is unknown, as if no request had come.
+// untouched checks that an instance id is unknown, as if no request had been sent.
 func (s *session) untouched(id string) {
 	s.Helper()
 	if s.cfg.Hooks.Counts != nil {
@@ -326,7 +326,7 @@ func (s *session) untouched(id string) {
 	s.expect(s.delete(id), http.StatusGone)
 }
 
-// use calls a hook that changes something until the end of the case, or until the returned function is called.
+// use calls a hook whose change lasts until the end of the case, or until the returned function is called.
 func (s *session) use(hook func(context.Context) (func(), error)) (restore func()) {
 	s.Helper()
 	undo, err := hook(s.Context())
@@ -344,7 +344,7 @@ func (s *session) use(hook func(context.Context) (func(), error)) (restore func(
 	return restore
 }
 
-// cleanUp undoes the hooks and deprovisions what the case has made. It does not wait, and ignores errors: the case is over.
+// cleanUp reverts the hooks and deprovisions the instances of the case. It does not wait, and ignores errors: the case is over.
 func (s *session) cleanUp() {
 	for _, undo := range slices.Backward(s.undo) {
 		undo()

@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// patch sends an update with the service id and what the edits add.
+// patch sends an update with the service id and the edits.
 func (s *session) patch(id string, edits ...func(map[string]any)) response {
 	s.Helper()
 	return s.send(request{method: patch, path: instancePath(id), query: incomplete, body: s.changes(edits...)})
@@ -25,7 +25,7 @@ func (s *session) changed() func(map[string]any) {
 	return set("parameters", s.cfg.Fixtures.ChangedParameters)
 }
 
-// refusedUpdate sends an update that must be refused with a status, and checks that the instance stays as it is.
+// refusedUpdate sends an update that must be rejected with a status, and checks that the instance is unchanged.
 func (s *session) refusedUpdate(status int, id string, edits ...func(map[string]any)) response {
 	s.Helper()
 	before := s.must(s.get(id), 200)
@@ -34,7 +34,7 @@ func (s *session) refusedUpdate(status int, id string, edits ...func(map[string]
 	return r
 }
 
-// updated sends an update and waits for it, if there is anything to wait for.
+// updated sends an update and waits for its operation, if there is one.
 func (s *session) updated(id string, edits ...func(map[string]any)) {
 	s.Helper()
 	if r := s.must(s.patch(id, edits...), 200, 202); r.status == 202 {

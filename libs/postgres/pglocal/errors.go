@@ -30,7 +30,7 @@ func (e *InUseError) Error() string {
 		who = fmt.Sprintf("process %d", e.PID)
 	}
 	if e.Foreign {
-		who = "a PostgreSQL server started by someone else, " + who
+		who = "a PostgreSQL server that another program started, " + who
 	}
 	return fmt.Sprintf("postgres data folder %s is in use by %s: stop it or choose another folder", e.DataDir, who)
 }

@@ -149,7 +149,7 @@ func TestDeprovision_Killed_ReachesSameState(t *testing.T) {
 		s.awaitEvent(o, v1alpha1.ReasonSoftDeleting)
 		s.nothingLeft()
 	})
-	t.Run("SoftDeleting, as an admission webhook of somebody is out of reach", func(t *testing.T) {
+	t.Run("SoftDeleting, with an unreachable foreign webhook", func(t *testing.T) {
 		s := s.anew(t)
 		const flag = "--hard-delete-timeout=2s"
 		p := s.start(flag)
@@ -163,7 +163,7 @@ func TestDeprovision_Killed_ReachesSameState(t *testing.T) {
 		s.awaitGone(o)
 		s.nothingLeft()
 	})
-	t.Run("Error, as a policy of somebody forbids the removal", func(t *testing.T) {
+	t.Run("Error, with a policy that forbids the removal", func(t *testing.T) {
 		s := s.anew(t)
 		p := s.start()
 		o := s.provisioned()
@@ -175,7 +175,7 @@ func TestDeprovision_Killed_ReachesSameState(t *testing.T) {
 		s.awaitGone(o)
 		s.nothingLeft()
 	})
-	t.Run("the removal, as somebody holds an object of the chart", func(t *testing.T) {
+	t.Run("the removal, with a foreign finalizer on an object of the chart", func(t *testing.T) {
 		s := s.anew(t)
 		p := s.start()
 		o := s.provisioned()
@@ -255,7 +255,7 @@ func (s *system) forbidRemoval() (allow func()) {
 				Rule:       admissionv1.Rule{APIGroups: []string{"networking.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"networkpolicies"}},
 			},
 		}}},
-		Validations: []admissionv1.Validation{{Expression: "false", Message: "nobody removes network policies here"}},
+		Validations: []admissionv1.Validation{{Expression: "false", Message: "network policies must not be removed"}},
 	}}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},

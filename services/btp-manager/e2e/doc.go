@@ -10,7 +10,7 @@
 //   - The operand's pods run no containers either. The kube-apiserver reaches the operand's webhooks through a proxy, as in clusters
 //     whose control plane is in another network (--egress-selector-config-file), and at the proxy's other end a stand-in
 //     answers with the certificate in the Secret that the operand's pods mount. The chart's webhooks are those that users get, with
-//     failurePolicy Fail: without a certificate that the kube-apiserver trusts nobody could make a service instance here.
+//     failurePolicy Fail: without a certificate that the kube-apiserver trusts, no service instance could be created here.
 //   - What the operand does to service instances and bindings, the tests do: its finalizer is set and cleared by them.
 //
 // `make test` runs what needs no controllers, with a kube-apiserver and etcd. `make e2e SUITE=btpmanager` adds the whole cluster.

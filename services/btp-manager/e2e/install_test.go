@@ -208,7 +208,7 @@ func TestChart_FullCluster_InstallsAndRemoves(t *testing.T) {
 		}
 		w.look(manager, "1")
 		if n := corrections(); n != 0 || operand(".metadata.annotations") == "" {
-			t.Errorf("%v corrections of what nobody has changed", n)
+			t.Errorf("%v corrections without a change", n)
 		}
 		w.kubectl("rollout", "restart", "deployment/"+operandPod, "-n", kymaSystem)
 		w.kubectl("rollout", "status", "deployment/"+operandPod, "-n", kymaSystem, "--timeout=100s")

@@ -65,7 +65,7 @@ func (s *system) holders(read *coordinationv1.Lease) (next func() string) {
 					return now
 				}
 			case <-limit:
-				s.t.Fatal("nobody else holds the Lease")
+				s.t.Fatal("no other replica holds the Lease")
 			}
 		}
 	}
@@ -154,7 +154,7 @@ func TestReplicas_LeaderStops_OtherTakesOver(t *testing.T) {
 		}
 		third.terminate()
 		if holder := ptr.Deref(s.lease().Spec.HolderIdentity, ""); holder != "" {
-			t.Errorf("nobody runs, and the Lease is held by %s", holder)
+			t.Errorf("no replica runs, and the Lease is held by %s", holder)
 		}
 	})
 }

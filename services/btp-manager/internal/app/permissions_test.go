@@ -125,7 +125,7 @@ func judge(rights []right, needs []need) []string {
 	}
 	for i, r := range rights {
 		if len(alone[i]) == 0 {
-			found = append(found, "nobody needs: "+r.String())
+			found = append(found, "not needed: "+r.String())
 			continue
 		}
 		first := alone[i][0]
@@ -160,7 +160,7 @@ func TestPermissions_ChartRoles_MatchNeeds(t *testing.T) {
 		want   []string
 	}{
 		{"as much as is needed", rightsOf(rules("", "get"), "a"), []need{get("a", "x"), get("a", "y")}, nil},
-		{"a verb more", rightsOf(rules("", "get", "patch"), "a"), []need{get("a", "x"), get("a", "y")}, []string{"nobody needs: patch deployments.apps in a"}},
+		{"a verb more", rightsOf(rules("", "get", "patch"), "a"), []need{get("a", "x"), get("a", "y")}, []string{"not needed: patch deployments.apps in a"}},
 		{"a verb less", nil, []need{get("a", "x")}, []string{"not allowed: get deployments.apps a/x"}},
 		{"another namespace", rightsOf(rules("", "get"), "a"), []need{get("a", "x"), get("a", "y"), get("b", "x")}, []string{"not allowed: get deployments.apps b/x"}},
 		{"another name", rightsOf(rules("x", "get"), "a"), []need{get("a", "x"), get("a", "y")}, []string{"not allowed: get deployments.apps a/y"}},
@@ -171,11 +171,11 @@ func TestPermissions_ChartRoles_MatchNeeds(t *testing.T) {
 		{
 			"the same twice", slices.Concat(rightsOf(rules("", "get"), ""), rightsOf(rules("", "get"), "a")),
 			[]need{get("a", "x"), get("a", "y"), get("b", "x")},
-			[]string{"needed in b only: get deployments.apps everywhere", "needed for x only: get deployments.apps everywhere", "nobody needs: get deployments.apps in a"},
+			[]string{"needed in b only: get deployments.apps everywhere", "needed for x only: get deployments.apps everywhere", "not needed: get deployments.apps in a"},
 		},
 		{"what is granted onward", rightsOf(rules("", "get"), "a"), granted(rightsOf(rules("", "get"), "a")), nil},
 		{"what is granted onward everywhere", rightsOf(rules("", "get"), "a"), granted(rightsOf(rules("", "get"), "")), []string{
-			"nobody needs: get deployments.apps in a", "not allowed: get deployments.apps",
+			"not needed: get deployments.apps in a", "not allowed: get deployments.apps",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func chartRoles(t *testing.T) roles {
 	for file, content := range files {
 		if name := path.Base(file); name != "rbac.yaml" && name != "serviceaccount.yaml" {
 			if strings.Contains(content, "apiVersion: rbac.authorization.k8s.io/") {
-				t.Errorf("%s has roles that nobody looks at here", name)
+				t.Errorf("%s has roles that this test does not check", name)
 			}
 			continue
 		}
@@ -89,7 +89,7 @@ func (all roles) rights(t *testing.T) []right {
 			continue
 		}
 		if ref.Name != account {
-			t.Errorf("%T %s binds %s %s, which nobody looks at here", o, o.GetName(), ref.Kind, ref.Name)
+			t.Errorf("%T %s binds %s %s, which this test does not check", o, o.GetName(), ref.Kind, ref.Name)
 			continue
 		}
 		if ref.Kind == "Role" {
@@ -214,10 +214,10 @@ func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 		more right
 		want string
 	}{
-		{right{"get", "", "pods", "", ""}, "nobody needs: get pods everywhere"},
-		{right{"update", "apps", "deployments", kymaSystem, ""}, "nobody needs: update deployments.apps in kyma-system"},
-		{right{"delete", "rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"}, "nobody needs: delete clusterroles.rbac.authorization.k8s.io cluster-admin everywhere"},
-		{right{"create", "services.cloud.sap.com", "serviceinstances/status", "", ""}, "nobody needs: create serviceinstances/status.services.cloud.sap.com everywhere"},
+		{right{"get", "", "pods", "", ""}, "not needed: get pods everywhere"},
+		{right{"update", "apps", "deployments", kymaSystem, ""}, "not needed: update deployments.apps in kyma-system"},
+		{right{"delete", "rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"}, "not needed: delete clusterroles.rbac.authorization.k8s.io cluster-admin everywhere"},
+		{right{"create", "services.cloud.sap.com", "serviceinstances/status", "", ""}, "not needed: create serviceinstances/status.services.cloud.sap.com everywhere"},
 	} {
 		t.Run("a right more is noticed: "+tt.more.String(), func(t *testing.T) {
 			if diff := cmp.Diff([]string{tt.want}, judge(append(slices.Clone(rights), tt.more), needs)); diff != "" {

@@ -104,12 +104,12 @@ func TestCredentials_LogsAndEvents_ContainNone(t *testing.T) {
 	s.exists(frozen)
 	s.patch(frozen, `{"immutable":true}`)
 	s.change("clientsecret", canary+"-2")
-	testkit.Eventually(t, waitTimeout, "the operand's Secret follows, though somebody made it immutable", func() bool {
+	testkit.Eventually(t, waitTimeout, "the immutable Secret of the operand to be replaced", func() bool {
 		got := operandSecret(kymaSystem)
 		return s.exists(got) && string(got.Data["clientsecret"]) == canary+"-2" && got.Immutable == nil
 	})
 	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
-	quietly("a Secret that somebody made immutable")
+	quietly("an immutable Secret")
 	s.delete(o)
 	s.awaitGone(o)
 	quietly("a deprovisioning")

@@ -153,7 +153,7 @@ func TestUpgrade_NewChart_RemovesObsoleteObjects(t *testing.T) {
 				}
 			}
 			if n := s.metric("drift_corrections_total", "kind", "ConfigMap"); n != 0 {
-				t.Errorf("%v corrections of drift, though nobody changed anything", n)
+				t.Errorf("%v corrections of drift without a change", n)
 			}
 			before = after
 		})
@@ -179,7 +179,7 @@ func TestUpgrade_DeletionBlocked_IsApplied(t *testing.T) {
 		d := deployment()
 		return s.exists(d) && d.Labels["chart-version"] == "2.0.0" && d.Spec.Template.Spec.Containers[0].Image == s.image
 	})
-	t.Run("and what somebody deletes comes back", func(t *testing.T) {
+	t.Run("and a deleted object is restored", func(t *testing.T) {
 		s := s.in(t)
 		old := deployment()
 		s.exists(old)

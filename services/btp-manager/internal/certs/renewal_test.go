@@ -89,12 +89,12 @@ func TestEnsure_SwappedCA_IsNotTrusted(t *testing.T) {
 	swapped := issue(t, template, nil)
 	w.put(certs.CASecret, swapped.data(t))
 	if got := w.ensure("ca", "serving"); bytes.Contains(got.CABundle, swapped.crt()) {
-		t.Error("the bundle trusts a CA that nobody used")
+		t.Error("the bundle trusts an unused CA")
 	}
 	w.put(certs.CASecret, swapped.data(t))
 	w.remove(certs.ServingSecret)
 	if got := w.ensure("ca", "serving"); bytes.Contains(got.CABundle, swapped.crt()) {
-		t.Error("the bundle trusts a CA that nobody used, without a serving certificate")
+		t.Error("the bundle trusts an unused CA, without a serving certificate")
 	}
 }
 

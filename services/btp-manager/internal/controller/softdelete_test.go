@@ -20,13 +20,13 @@ func TestSoftDelete_Stuck_NamesRemainingObjects(t *testing.T) {
 	s.pass()
 	s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
 	s.softDelete = func() (services.Left, error) {
-		return services.Left{Instances: 1, First: []string{"ServiceInstance users/held: somebody puts a finalizer back"}}, nil
+		return services.Left{Instances: 1, First: []string{"ServiceInstance users/held: a finalizer is restored"}}, nil
 	}
 	if _, err := s.pass(); err != nil {
 		t.Fatal(err)
 	}
 	message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
-	if strings.Contains(message, "users/gone") || !strings.Contains(message, "users/held: somebody puts a finalizer back") {
+	if strings.Contains(message, "users/gone") || !strings.Contains(message, "users/held: a finalizer is restored") {
 		t.Errorf("message %q does not name what is left", message)
 	}
 }

@@ -79,7 +79,7 @@ func (s series) check(t *testing.T, where, expr string) {
 		}
 		known, ok := s[vector.Name]
 		if !ok {
-			t.Errorf("%s: nobody exports %s", where, vector.Name)
+			t.Errorf("%s: %s is not exported", where, vector.Name)
 			return nil
 		}
 		maps.Copy(exported, known)

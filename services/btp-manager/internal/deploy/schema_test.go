@@ -111,7 +111,7 @@ func TestChart_Schema_IsClosed(t *testing.T) {
 	walk = func(path string, s map[string]any) {
 		properties, ok := s["properties"].(map[string]any)
 		if ok && s["additionalProperties"] != false {
-			t.Errorf("%s takes properties that nobody knows", path)
+			t.Errorf("%s accepts unknown properties", path)
 		}
 		for name, p := range properties {
 			if under, ok := p.(map[string]any); ok {

@@ -108,7 +108,7 @@ func TestMetrics_Events_AreRecorded(t *testing.T) {
 			"btpoperators{reason=OlderCRExists,state=Error}":                             2,
 			"btpoperator_since_timestamp_seconds{reason=OlderCRExists,state=Error}":      400,
 		}},
-		{"deleting counts from the wish to delete, what nobody knows is other", func() {
+		{"deleting counts from the deletion request, an unknown reason is other", func() {
 			m.BtpOperators([]v1alpha1.BtpOperator{
 				btpOperator(deleting, v1alpha1.ReasonHardDeleting, 300, 700),
 				btpOperator(ready, "SomethingNew", 600, 0),
@@ -139,7 +139,7 @@ func TestMetrics_Events_AreRecorded(t *testing.T) {
 		{"a failed pass over a broken one", func() { m.Reconciled(failed, time.Second, errors.New("no answer")) }, map[string]float64{
 			"reconciles_total{outcome=failed}": 1, "reconcile_duration_seconds{state=Error}": 1,
 		}},
-		{"a pass in a state that nobody knows", func() { m.Reconciled("Odd", time.Second, conflict()) }, map[string]float64{
+		{"a pass in an unknown state", func() { m.Reconciled("Odd", time.Second, conflict()) }, map[string]float64{
 			"reconciles_total{outcome=conflict}": 1, "reconcile_duration_seconds{state=other}": 1,
 		}},
 		{"provisioned", func() { m.Provisioned(time.Minute) }, map[string]float64{"provisioning_duration_seconds{}": 1}},

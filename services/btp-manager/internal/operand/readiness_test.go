@@ -58,7 +58,7 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 		{"Deployment", apps + spec + "status: {" + counts + ", conditions: [" + available + ", " + rolledOut + "]}", ""},
 		{"Deployment of an older generation", apps + spec + "status: {" + strings.Replace(counts, "observedGeneration: 2", "observedGeneration: 1", 1) +
 			", conditions: [" + available + ", " + rolledOut + "]}", "generation"},
-		{"Deployment that nobody has looked at", apps + spec, "has no condition Available; has no condition Progressing"},
+		{"Deployment without a status", apps + spec, "has no condition Available; has no condition Progressing"},
 		{"Deployment without Available", apps + spec + "status: {" + counts + ", conditions: [" + rolledOut + "]}", "has no condition Available"},
 		{"Deployment without Progressing", apps + spec + "status: {" + counts + ", conditions: [" + available + "]}", "has no condition Progressing"},
 		{"Deployment that never tells about progress", apps + "metadata: {name: x, generation: 2}\nspec: {replicas: 1}\nstatus: {" + counts +
@@ -83,7 +83,7 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 
 		{"definition", crd + "status: {conditions: [{type: NamesAccepted, status: 'True'}, {type: Established, status: 'True'}]}", ""},
 		{"definition that is not established", crd + "status: {conditions: [{type: Established, status: 'False', reason: Installing}]}", "Install in progress"},
-		{"definition that nobody has looked at", crd, "Install in progress"},
+		{"definition without a status", crd, "Install in progress"},
 		{"definition whose former names were taken", crd + "spec: {names: {plural: xs}}\nstatus: {acceptedNames: {plural: xs}, conditions: [" +
 			"{type: NamesAccepted, status: 'False', reason: ShortNamesConflict, message: already in use}, {type: Established, status: 'True'}]}", ""},
 		{"definition of which a name is taken", crd + "spec: {names: {plural: xs, shortNames: [x]}}\nstatus: {acceptedNames: {plural: xs}, conditions: [" +

@@ -57,7 +57,7 @@ func TestDelete_BindingSecret_IsDeleted(t *testing.T) {
 		{name: "of the binding's name", secret: "access", owner: "the binding"},
 		{name: "of a name that the binding gives", secretName: "credentials", secret: "credentials", owner: "the binding"},
 		{name: "of the binding's name when it gives another", secretName: "credentials", secret: "access", survives: true},
-		{name: "owned by nobody", secret: "access"},
+		{name: "without an owner", secret: "access"},
 		{name: "owned by another", secret: "access", owner: "another binding", survives: true},
 		{name: "looked after by another", secret: "access", labels: map[string]string{"app.kubernetes.io/managed-by": "helm"}, survives: true},
 		{name: "looked after by another and owned by the binding", secret: "access", owner: "the binding", labels: map[string]string{"app.kubernetes.io/managed-by": "helm"}},
