@@ -5,28 +5,28 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const (
 	// Finalizer keeps the leading BtpOperator until its operand is deprovisioned (docs/contracts/btp-manager.md#btpoperator).
 	Finalizer = "operator.kyma-project.io/btp-manager"
-	// ForceDeleteLabel on a BtpOperator, with the value "true", deletes its service instances and bindings though deletion is
-	// blocked while some exist (docs/contracts/btp-manager.md#btpoperator).
+	// ForceDeleteLabel on a BtpOperator, with the value "true", deletes its service instances and bindings even if their existence blocks
+	// its deletion (docs/contracts/btp-manager.md#btpoperator).
 	ForceDeleteLabel = "force-delete"
-	// DisableNetworkPoliciesAnnotation on a BtpOperator, with the value "true" in any case, leaves the operand without network
-	// policies (docs/contracts/btp-manager.md#btpoperator).
+	// DisableNetworkPoliciesAnnotation on a BtpOperator, with the value "true" in any case, omits the network policies of the operand
+	// (docs/contracts/btp-manager.md#btpoperator).
 	DisableNetworkPoliciesAnnotation = "operator.kyma-project.io/btp-operator-disable-network-policies"
 )
 
-// State is where a BtpOperator is.
+// State is the state of a BtpOperator.
 //
 // +kubebuilder:validation:Enum=Ready;Processing;Warning;Error;Deleting
 type State string
 
-// The states of a BtpOperator. One that is new has none.
+// The states of a BtpOperator. A new one has none.
 const (
-	// StateReady means that everything in the operand's chart is there as the chart says, and ready.
+	// StateReady means that all objects of the operand's chart exist and are ready.
 	StateReady State = "Ready"
 	// StateProcessing means that the operand is being provisioned.
 	StateProcessing State = "Processing"
-	// StateWarning means that it waits for its user.
+	// StateWarning means that it waits for an action of the user.
 	StateWarning State = "Warning"
-	// StateError means that it cannot go on; the condition says why.
+	// StateError means that it cannot continue; the condition contains the reason.
 	StateError State = "Error"
 	// StateDeleting means that it is being deprovisioned.
 	StateDeleting State = "Deleting"
@@ -35,65 +35,65 @@ const (
 // BtpOperatorSpec is empty: the credentials come from the Secret sap-btp-manager.
 type BtpOperatorSpec struct{}
 
-// BtpOperatorStatus is what BTP Manager found and is doing. Everything that must survive a restart of BTP Manager is here.
+// BtpOperatorStatus is the state of the provisioning. It contains all data that must survive a restart of BTP Manager.
 type BtpOperatorStatus struct {
-	// State sums up the condition.
+	// State summarizes the condition.
 	State State `json:"state"`
 
-	// Conditions holds one condition, of the type Ready, whose reason and message tell why the state is what it is.
+	// Conditions contains one condition, of the type Ready, with the reason and the message of the state.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=1
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// ChartVersion is the version of the operand's chart that was applied last.
+	// ChartVersion is the version of the operand's chart that was last applied.
 	// +optional
 	ChartVersion string `json:"chartVersion,omitempty"`
 
-	// ReadyDeadline is when the objects of the chart must be ready while the state is Processing.
+	// ReadyDeadline is the time by which the objects of the chart must be ready while the state is Processing.
 	// +optional
 	ReadyDeadline *metav1.Time `json:"readyDeadline,omitempty"`
 
-	// Deprovisioning tells how far the deprovisioning is, from its start on.
+	// Deprovisioning is the progress of the deprovisioning since its start.
 	// +optional
 	Deprovisioning *Deprovisioning `json:"deprovisioning,omitempty"`
 }
 
-// DeprovisioningPhase is a part of a deprovisioning.
+// DeprovisioningPhase is a phase of a deprovisioning.
 //
 // +kubebuilder:validation:Enum=HardDelete;SoftDelete;Removal
 type DeprovisioningPhase string
 
-// The phases of a deprovisioning, in their order. SoftDelete is left out when everything was deleted before the deadline.
+// The phases of a deprovisioning, in order. SoftDelete is skipped if everything is deleted before the deadline.
 const (
 	// PhaseHardDelete deletes the service bindings, then the service instances, and lets the operand clean up the remote side.
 	PhaseHardDelete DeprovisioningPhase = "HardDelete"
-	// PhaseSoftDelete takes the finalizers off what is left.
+	// PhaseSoftDelete removes the finalizers of the remaining objects.
 	PhaseSoftDelete DeprovisioningPhase = "SoftDelete"
-	// PhaseRemoval removes what the chart made.
+	// PhaseRemoval removes the objects of the chart.
 	PhaseRemoval DeprovisioningPhase = "Removal"
 )
 
-// Deprovisioning is how far a deprovisioning is.
+// Deprovisioning is the progress of a deprovisioning.
 type Deprovisioning struct {
-	// Phase is the part that is under way.
+	// Phase is the current phase.
 	Phase DeprovisioningPhase `json:"phase"`
-	// StartedAt is when the hard delete began.
+	// StartedAt is the start of the hard delete.
 	StartedAt metav1.Time `json:"startedAt"`
-	// HardDeleteDeadline is when the hard delete gives way to the soft delete, also after a restart of BTP Manager.
+	// HardDeleteDeadline is the time when the soft delete replaces the hard delete, also after a restart of BTP Manager.
 	HardDeleteDeadline metav1.Time `json:"hardDeleteDeadline"`
-	// SoftDeleted tells that the hard delete failed or ran out of time, so that the remote side may keep what was deleted here.
+	// SoftDeleted reports whether the hard delete failed or timed out, so that the deleted objects may still exist on the remote side.
 	// +optional
 	SoftDeleted bool `json:"softDeleted,omitempty"`
-	// ServiceInstances is how many service instances were left when they were last counted.
+	// ServiceInstances is the number of remaining service instances at the last count.
 	ServiceInstances int32 `json:"serviceInstances"`
-	// ServiceBindings is how many service bindings were left when they were last counted.
+	// ServiceBindings is the number of remaining service bindings at the last count.
 	ServiceBindings int32 `json:"serviceBindings"`
 }
 
-// BtpOperator asks for the SAP BTP service operator (the operand) in a cluster. The oldest one in a cluster leads; the others
-// wait until it is gone.
+// BtpOperator requests the SAP BTP service operator (the operand) in a cluster. The oldest one in a cluster leads; the others wait until
+// it is deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

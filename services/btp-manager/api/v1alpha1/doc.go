@@ -1,4 +1,4 @@
-// Package v1alpha1 is the API of BTP Manager: the BtpOperator, its states, and the reasons for them.
+// Package v1alpha1 defines the API of BTP Manager: the BtpOperator, its states, and their reasons.
 //
 // +kubebuilder:object:generate=true
 // +groupName=operator.kyma-project.io

@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of the BtpOperator.
+// GroupVersion returns the group and version of the BtpOperator.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "operator.kyma-project.io", Version: "v1alpha1"}
 }
 
-// AddToScheme makes the BtpOperator known to a scheme.
+// AddToScheme adds the BtpOperator to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(), &BtpOperator{}, &BtpOperatorList{})
 	metav1.AddToGroupVersion(s, GroupVersion())

@@ -5,10 +5,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // ConditionReady is the type of the one condition of a BtpOperator.
 const ConditionReady = "Ready"
 
-// Reason is why a BtpOperator is in its state.
+// Reason is the reason for the state of a BtpOperator.
 type Reason string
 
-// The reasons (docs/contracts/btp-manager.md#reasons). Reasons says what each means.
+// The reasons (docs/contracts/btp-manager.md#reasons). Reasons describes each.
 const (
 	ReasonReconcileSucceeded          Reason = "ReconcileSucceeded"
 	ReasonInitialized                 Reason = "Initialized"
@@ -27,7 +27,7 @@ const (
 	ReasonResourceRemovalFailed       Reason = "ResourceRemovalFailed"
 )
 
-// Meaning is what a reason stands for. A reason has one state and one condition status.
+// Meaning describes a reason. A reason has one state and one condition status.
 type Meaning struct {
 	Reason Reason
 	State  State
@@ -40,25 +40,25 @@ type Meaning struct {
 func Reasons() []Meaning {
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
 	return []Meaning{
-		{ReasonReconcileSucceeded, StateReady, yes, "The operand is there as its chart says, and ready."},
+		{ReasonReconcileSucceeded, StateReady, yes, "The operand is complete and ready."},
 		{ReasonInitialized, StateProcessing, no, "The operand is being provisioned."},
-		{ReasonProcessing, StateProcessing, no, "The BtpOperator that led is gone, and this one leads now."},
-		{ReasonUpdated, StateProcessing, no, "What stood in the way has changed, and the operand is provisioned again."},
-		{ReasonCredentialsNamespaceChanged, StateProcessing, no, "The operand's credentials move to another namespace."},
+		{ReasonProcessing, StateProcessing, no, "The leading BtpOperator was deleted, and this one leads now."},
+		{ReasonUpdated, StateProcessing, no, "The cause of an error has changed, and the operand is provisioned again."},
+		{ReasonCredentialsNamespaceChanged, StateProcessing, no, "The operand's credentials are moved to another namespace."},
 		{ReasonClusterIDChanged, StateProcessing, no, "The operand gets another cluster ID."},
-		{ReasonNotCleaned, StateWarning, no, "The deletion waits until no service instance and no service binding is left, or for the label force-delete."},
-		{ReasonHardDeleting, StateDeleting, no, "Service bindings, then service instances, are being deleted, and the operand cleans up the remote side."},
-		{ReasonSoftDeleting, StateDeleting, no, "The hard delete failed or ran out of time: finalizers are taken off what is left."},
+		{ReasonNotCleaned, StateWarning, no, "The deletion waits until no service instance or binding is left, or for the label force-delete."},
+		{ReasonHardDeleting, StateDeleting, no, "Service bindings and then service instances are being deleted, and the operand cleans up the remote side."},
+		{ReasonSoftDeleting, StateDeleting, no, "The hard delete failed or timed out: the finalizers of the remaining objects are removed."},
 		{ReasonOlderCRExists, StateError, no, "An older BtpOperator leads. The message names it."},
 		{ReasonMissingSecret, StateError, no, "The Secret with the credentials does not exist."},
 		{ReasonInvalidSecret, StateError, no, "The Secret with the credentials lacks keys or values. The message names them."},
 		{ReasonChartInstallFailed, StateError, no, "The chart could not be rendered or applied, or its objects were not ready in time. The message names the object."},
-		{ReasonConsistencyCheckFailed, StateError, no, "What the chart made could not be compared with the chart or restored."},
-		{ReasonResourceRemovalFailed, StateError, no, "What the chart made could not be removed. It is tried again."},
+		{ReasonConsistencyCheckFailed, StateError, no, "The objects of the chart could not be compared with the chart or restored."},
+		{ReasonResourceRemovalFailed, StateError, no, "The objects of the chart could not be removed. The removal is retried."},
 	}
 }
 
-// Meaning looks a reason up. It answers false for one that is not in Reasons.
+// Meaning returns the description of a reason, and false for an unknown reason.
 func (r Reason) Meaning() (Meaning, bool) {
 	for _, m := range Reasons() {
 		if m.Reason == r {

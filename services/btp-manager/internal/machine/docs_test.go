@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 )
 
-var update = flag.Bool("update", false, "write docs/btp-manager-states.md anew")
+var update = flag.Bool("update", false, "write docs/btp-manager-states.md")
 
 const page = "../../../../docs/btp-manager-states.md"
 
