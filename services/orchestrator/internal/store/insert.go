@@ -8,26 +8,19 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// insertSQL stores new operations in the state that they have already reached, with their history ($41 to $47 are what never
-// changes).
-const insertSQL = `
+// insertSQL stores new operations in the state that they have already reached, with their history.
+var insertSQL = `
 WITH v AS (` + valuesSQL + `
 ), f AS (
-    SELECT * FROM unnest($41::text[], $42::text[], $43::text[], $44::timestamptz[], $45::text[], $46::text[], $47::text[])
+    SELECT * FROM unnest(` + arrays(afterHistory, "text", "text", "text", "timestamptz", "text", "text", "text") + `)
         WITH ORDINALITY AS f(type, instance_id, plan, created_at, body, definition, traceparent, n)
 ), r AS (
     INSERT INTO orchestrator.requests (operation_id, body, definition, traceparent)
     SELECT v.id, f.body::jsonb, f.definition, f.traceparent FROM v JOIN f USING (n)
 ), h AS (` + historySQL + `
 )
-INSERT INTO orchestrator.operations
-    (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory,
-     first_tried_at, execute_before, due_at, started_at, finished_at, deadline, tries, not_completed, completed, cancel_reason, message,
-     error, details, ending, stage_started_at, sent_at, facts_after)
-SELECT v.id, f.type, f.instance_id, f.plan, f.created_at, v.state, 0, v.cursor, v.stage, v.step, v.stage_attempt, v.step_attempt,
-    v.dispatch, v.stage_memory, v.first_tried_at, v.execute_before, v.due_at, v.started_at, v.finished_at, v.deadline, v.tries::jsonb,
-    v.not_completed::text[], v.completed::text[], v.cancel_reason, v.message, v.error::jsonb, v.details::jsonb,
-    v.ending::jsonb, v.stage_started_at, v.sent_at, v.facts_after
+INSERT INTO orchestrator.operations (` + names(operationFields, "version", "details_changed") + `, version, type, instance_id, plan, created_at)
+SELECT ` + values(operationFields, "v", "version", "details_changed") + `, 0, f.type, f.instance_id, f.plan, f.created_at
 FROM v JOIN f USING (n) ORDER BY n`
 
 // Insert stores new operations, in this order of arrival, with what has happened to them so far. Their version is 0 afterwards.

@@ -1,0 +1,265 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// field is a column of the rows that a statement writes, as an array. SQL and arguments are made from lists of fields, so that a column is
+// stated once; rowColumns has those that are read.
+type field[T any] struct {
+	name string
+	typ  uint32
+	// cast is the type of the column where it is sent as text.
+	cast string
+	add  func(c *column, v *T) error
+}
+
+// plain is a field that can always be encoded.
+func plain[T any](name string, typ uint32, add func(c *column, v *T)) field[T] {
+	return field[T]{name: name, typ: typ, add: func(c *column, v *T) error { add(c, v); return nil }}
+}
+
+// encoded is a field that is sent as text.
+func encoded[T any](name, cast string, add func(c *column, v *T) error) field[T] {
+	return field[T]{name: name, typ: typeText, cast: cast, add: add}
+}
+
+// operationFields are the columns of an operation that change. id and version find it, and details_changed is about details.
+var operationFields = []field[Change]{
+	{name: "id", typ: typeUUID, add: func(c *column, v *Change) error { return c.uuid(v.Row.Operation.ID) }},
+	plain("version", typeInt4, func(c *column, v *Change) { c.int(v.Row.Version) }),
+	plain("state", typeText, func(c *column, v *Change) { c.text(string(v.Row.Status)) }),
+	plain("cursor", typeInt4, func(c *column, v *Change) { c.int(int(v.Row.Cursor)) }),
+	plain("stage", typeInt4, func(c *column, v *Change) { c.int(v.Row.Stage) }),
+	plain("step", typeInt4, func(c *column, v *Change) { c.int(v.Row.Step) }),
+	plain("stage_attempt", typeInt4, func(c *column, v *Change) { c.int(v.Row.StageAttempt) }),
+	plain("step_attempt", typeInt4, func(c *column, v *Change) { c.int(v.Row.StepAttempt) }),
+	plain("dispatch", typeInt4, func(c *column, v *Change) { c.int(v.Row.Dispatch) }),
+	plain("stage_memory", typeBool, func(c *column, v *Change) { c.bool(v.Row.StageMemory) }),
+	plain("first_tried_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.FirstTriedAt) }),
+	plain("execute_before", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.ExecuteBefore) }),
+	plain("due_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.DueAt) }),
+	plain("started_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.StartedAt) }),
+	plain("finished_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.FinishedAt) }),
+	plain("deadline", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.Deadline) }),
+	encoded("tries", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Tries, len(v.Row.Tries) == 0) }),
+	encoded("not_completed", "text[]", func(c *column, v *Change) error { c.list(v.Row.NotCompleted); return nil }),
+	encoded("completed", "text[]", func(c *column, v *Change) error { c.list(v.Row.Completed); return nil }),
+	plain("cancel_reason", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.CancelReason)) }),
+	plain("message", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.Message)) }),
+	encoded("error", "jsonb", func(c *column, v *Change) error { return c.error(v.Row.Error) }),
+	encoded("ending", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Ending, v.Row.Ending == nil) }),
+	plain("stage_started_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.StageStartedAt) }),
+	plain("sent_at", typeTimestamptz, func(c *column, v *Change) {
+		if v.Row.SentAt.Equal(v.Row.FirstTriedAt) {
+			c.null() // as with nearly every first try: less to write
+			return
+		}
+		c.time(v.Row.SentAt)
+	}),
+	plain("facts_after", typeInt4, func(c *column, v *Change) {
+		if v.FactsAfter == nil {
+			c.null()
+			return
+		}
+		c.int(int(*v.FactsAfter))
+	}),
+	plain("details_changed", typeBool, func(c *column, v *Change) { c.bool(v.DetailsChanged) }),
+	encoded("details", "jsonb", func(c *column, v *Change) error {
+		if !v.DetailsChanged {
+			c.null()
+			return nil
+		}
+		c.textOrNull(string(v.Row.Details))
+		return nil
+	}),
+}
+
+// line is one transition of an operation.
+type line struct {
+	operation string
+	*engine.Entry
+}
+
+// historyFields are the columns of the history.
+var historyFields = []field[line]{
+	{name: "operation_id", typ: typeUUID, add: func(c *column, v *line) error { return c.uuid(v.operation) }},
+	plain("cursor", typeInt4, func(c *column, v *line) { c.int(int(v.Cursor)) }),
+	plain("stage", typeInt4, func(c *column, v *line) { c.int(v.Stage) }),
+	plain("step", typeInt4, func(c *column, v *line) { c.int(v.Step) }),
+	plain("stage_attempt", typeInt4, func(c *column, v *line) { c.int(v.StageAttempt) }),
+	plain("step_attempt", typeInt4, func(c *column, v *line) { c.int(v.StepAttempt) }),
+	plain("started_at", typeTimestamptz, func(c *column, v *line) { c.time(v.StartedAt) }),
+	plain("finished_at", typeTimestamptz, func(c *column, v *line) { c.time(v.FinishedAt) }),
+	plain("kind", typeText, func(c *column, v *line) {
+		if v.Kind == engine.KindStep {
+			c.text(string(v.Outcome))
+			return
+		}
+		c.text(string(v.Kind))
+	}),
+	plain("worker_version", typeText, func(c *column, v *line) { c.textOrNull(clean(v.WorkerVersion)) }),
+	plain("message", typeText, func(c *column, v *line) { c.textOrNull(clean(v.Message)) }),
+	encoded("error", "jsonb", func(c *column, v *line) error { return c.error(v.Error) }),
+}
+
+// releaseFields are about the instances of operations that have ended.
+var releaseFields = []field[Change]{
+	{name: "id", typ: typeUUID, add: func(c *column, v *Change) error { return c.uuid(v.Row.Operation.ID) }},
+	plain("gone", typeBool, func(c *column, v *Change) { c.bool(v.Release.Gone) }),
+	encoded("completed", "text[]", func(c *column, v *Change) error { c.list(v.Release.Completed); return nil }),
+}
+
+// The first parameters of a statement are the operations, then comes their history, then what else it needs.
+var (
+	afterOperations = 1 + len(operationFields)
+	afterHistory    = afterOperations + len(historyFields)
+
+	valuesSQL = `
+    SELECT * FROM ` + unnest(operationFields, 1, "v", "n")
+	historySQL = `
+    INSERT INTO orchestrator.history (` + names(historyFields) + `)
+    SELECT ` + values(historyFields, "h") + ` FROM ` + unnest(historyFields, afterOperations, "h")
+)
+
+var typeNames = map[uint32]string{
+	typeBool: "bool", typeInt4: "int4", typeText: "text", typeTimestamptz: "timestamptz", typeUUID: "uuid",
+}
+
+// arrays are parameters of types, from a number on.
+func arrays(first int, types ...string) string {
+	out := make([]string, len(types))
+	for i, typ := range types {
+		out[i] = "$" + strconv.Itoa(first+i) + "::" + typ + "[]"
+	}
+	return strings.Join(out, ", ")
+}
+
+// unnest turns parameters from a number on into rows. number names a column that counts them, if there is to be one.
+func unnest[T any](fields []field[T], first int, as string, number ...string) string {
+	types := make([]string, len(fields))
+	for i := range fields {
+		types[i] = typeNames[fields[i].typ]
+	}
+	counted := ""
+	if len(number) > 0 {
+		counted = " WITH ORDINALITY"
+	}
+	return "unnest(" + arrays(first, types...) + ")" + counted + " AS " + as + "(" +
+		strings.Join(append([]string{names(fields)}, number...), ", ") + ")"
+}
+
+// each joins what f makes of the fields that are not left out.
+func each[T any](fields []field[T], left []string, f func(v *field[T]) string) string {
+	var out []string
+	for i := range fields {
+		if !slices.Contains(left, fields[i].name) {
+			out = append(out, f(&fields[i]))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func names[T any](fields []field[T], left ...string) string {
+	return each(fields, left, func(v *field[T]) string { return v.name })
+}
+
+func values[T any](fields []field[T], of string, left ...string) string {
+	return each(fields, left, func(v *field[T]) string { return v.value(of) })
+}
+
+func assignments[T any](fields []field[T], of string, left ...string) string {
+	return each(fields, left, func(v *field[T]) string { return v.name + " = " + v.value(of) })
+}
+
+func (f *field[T]) value(of string) string {
+	if f.cast == "" {
+		return of + "." + f.name
+	}
+	return of + "." + f.name + "::" + f.cast
+}
+
+// columns are the arrays of a write statement.
+type columns struct {
+	operations, history, releases []column
+	released                      bool
+	line                          line // that is being added
+}
+
+// newColumns makes room for about so many changes.
+func newColumns(changes int) *columns {
+	return &columns{
+		operations: newArrays(operationFields, changes), history: newArrays(historyFields, changes), releases: newArrays(releaseFields, 0),
+	}
+}
+
+func newArrays[T any](fields []field[T], rows int) []column {
+	out := make([]column, len(fields))
+	for i := range fields {
+		out[i] = newColumn(fields[i].typ, rows)
+	}
+	return out
+}
+
+func addRow[T any](arrays []column, fields []field[T], v *T) error {
+	for i := range fields {
+		if err := fields[i].add(&arrays[i], v); err != nil {
+			return fmt.Errorf("%s: %w", fields[i].name, err)
+		}
+	}
+	return nil
+}
+
+func (c *columns) add(change *Change) error {
+	if err := addRow(c.operations, operationFields, change); err != nil {
+		return err
+	}
+	if change.Release != nil {
+		c.released = true
+		if err := addRow(c.releases, releaseFields, change); err != nil {
+			return err
+		}
+	}
+	for i := range change.History {
+		c.line = line{change.Row.Operation.ID, &change.History[i]}
+		if err := addRow(c.history, historyFields, &c.line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *columns) args() []any {
+	args := make([]any, 0, len(c.operations)+len(c.history)+len(c.releases))
+	for _, arrays := range [][]column{c.operations, c.history} {
+		for i := range arrays {
+			args = append(args, arrays[i].value())
+		}
+	}
+	for i := range c.releases {
+		if c.released {
+			args = append(args, c.releases[i].value())
+		}
+	}
+	return args
+}
+
+// json adds a value as JSON, or NULL where there is none.
+func (c *column) json(v any, none bool) error {
+	if none {
+		c.null()
+		return nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.text(clean(string(text)))
+	return nil
+}
